@@ -1,0 +1,115 @@
+"""The binary records: how each kind is written and read, one example of each, and a forger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+from crc32c import crc32c
+
+from topics.batches import (
+    Batch,
+    Punctuation,
+    decode_batch,
+    decode_punctuation,
+    encode_batch,
+    encode_punctuation,
+)
+from topics.chunks import Chunk, decode_chunk, encode_chunk
+from topics.frames import Kind
+from topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
+from topics.partials import PartialPart, decode_partial, encode_partial
+from topics.words import Words
+
+Codec: TypeAlias = tuple[Callable[[Any], bytes], Callable[[bytes], Any]]
+
+FINGERPRINT, DEPLOYMENT, BATCH, ENROLMENT, ATTEMPT = (
+    bytes(range(start, start + 16)) for start in range(0x10, 0x60, 0x10)
+)
+HEADER_BYTES = {
+    Kind.BATCH: 104,
+    Kind.PUNCTUATION: 92,
+    Kind.MANIFEST: 112,
+    Kind.CHUNK: 104,
+    Kind.PARTIAL: 88,
+}
+
+
+@pytest.fixture(scope="session")
+def codecs() -> dict[Kind, Codec]:
+    """Encoder and decoder of every kind."""
+    return {
+        Kind.BATCH: (encode_batch, decode_batch),
+        Kind.PUNCTUATION: (encode_punctuation, decode_punctuation),
+        Kind.MANIFEST: (encode_manifest, decode_manifest),
+        Kind.CHUNK: (encode_chunk, decode_chunk),
+        Kind.PARTIAL: (encode_partial, decode_partial),
+    }
+
+
+@pytest.fixture(scope="session")
+def examples() -> dict[str, Any]:
+    """A record of every kind and encoding."""
+    counts = np.array([5, 1, 2**32 - 1], np.uint32)
+    return {
+        "plain batch": Batch(
+            FINGERPRINT,
+            DEPLOYMENT,
+            BATCH,
+            ENROLMENT,
+            7,
+            Words(np.array([[1], [3], [1]], np.uint8)),
+        ),
+        "counted batch": Batch(
+            FINGERPRINT,
+            DEPLOYMENT,
+            BATCH,
+            ENROLMENT,
+            7,
+            Words(np.array([[1, 0x201], [1, 0x302], [2, 0]], np.uint16), counts),
+        ),
+        "punctuation": Punctuation(FINGERPRINT, DEPLOYMENT, ENROLMENT, 7, 2, 900, 1000),
+        "chunk": Chunk(
+            FINGERPRINT,
+            DEPLOYMENT,
+            7,
+            11,
+            ATTEMPT,
+            1,
+            3,
+            Words(np.array([[2**32 - 1], [5]], np.uint32)),
+        ),
+        "manifest": Manifest(
+            FINGERPRINT,
+            DEPLOYMENT,
+            epoch=7,
+            fate=Fate.TOO_SMALL,
+            first_offset=100,
+            cut_offset=120,
+            first_epoch=2,
+            producers=(True, False, True, *[False] * 6, True),
+            populations=(10, 20, 0x01020304),
+            contributors=25,
+            population=0x01020304 + 90,
+            timestamp=1_700_000_000_000,
+        ),
+        "partial": PartialPart(FINGERPRINT, DEPLOYMENT, 7, 11, ATTEMPT, 0, 2, b"state"),
+    }
+
+
+@pytest.fixture(scope="session")
+def forge() -> Callable[..., bytes]:
+    """Writes into a record, at the places given, and makes its checksum right again."""
+
+    def write(data: bytes, *edits: tuple[int, bytes]) -> bytes:
+        forged = bytearray(data)
+        for place, content in edits:
+            forged[place : place + len(content)] = content
+        size = HEADER_BYTES[Kind(data[5])]
+        checksum = crc32c(bytes(forged[size:]), crc32c(bytes(forged[: size - 4])))
+        forged[size - 4 : size] = checksum.to_bytes(4, "little")
+        return bytes(forged)
+
+    return write

@@ -1,0 +1,135 @@
+"""The format is pinned: what was written once stays readable, and is written the same again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from topics.frames import Kind, kind_of
+from topics.records import DeadLetter, Farewell, Reason, Registration
+
+# Magic, version, kind and header length; then as each kind's header goes; payload length and
+# checksum; payload.
+_IDENTITY = "101112131415161718191a1b1c1d1e1f 202122232425262728292a2b2c2d2e2f"
+_GOLDEN = {
+    "plain batch": f"""
+        64707374 01 01 6800 {_IDENTITY}
+        303132333435363738393a3b3c3d3e3f 404142434445464748494a4b4c4d4e4f 0700000000000000
+        00 01 0100 03000000 0300000000000000
+        03000000 b1fb1dac
+        01 03 01""",
+    "counted batch": f"""
+        64707374 01 01 6800 {_IDENTITY}
+        303132333435363738393a3b3c3d3e3f 404142434445464748494a4b4c4d4e4f 0700000000000000
+        01 02 0200 03000000 0500000001000000
+        18000000 fd4bdf22
+        05000000 01000000 ffffffff 0100 0102 0100 0203 0200 0000""",
+    "punctuation": f"""
+        64707374 01 02 5c00 {_IDENTITY}
+        404142434445464748494a4b4c4d4e4f 0700000000000000
+        8403000000000000 e803000000000000 02000000
+        00000000 9240082e""",
+    "chunk": f"""
+        64707374 01 04 6800 {_IDENTITY}
+        0700000000000000 0b00000000000000 505152535455565758595a5b5c5d5e5f 01000000 03000000
+        00 04 0100 02000000 0200000000000000
+        08000000 9799e7b0
+        ffffffff 05000000""",
+    "manifest": f"""
+        64707374 01 03 7000 {_IDENTITY}
+        0700000000000000 6400000000000000 7800000000000000 0200000000000000
+        1900000000000000 5e03020100000000 0068e5cf8b010000 02000000 0a000000
+        0e000000 ba15a805
+        05 02 0a000000 14000000 04030201""",
+    "partial": f"""
+        64707374 01 05 5800 {_IDENTITY}
+        0700000000000000 0b00000000000000 505152535455565758595a5b5c5d5e5f 00000000 02000000
+        05000000 9ecc7ca6
+        7374617465""",
+}
+
+
+def _crc32c(data: bytes) -> int:
+    """The checksum bit by bit, as RFC 3720 (appendix B.4) defines it."""
+    register = 0xFFFFFFFF
+    for byte in data:
+        register ^= byte
+        for _ in range(8):
+            register = register >> 1 ^ (0x82F63B78 if register & 1 else 0)
+    return register ^ 0xFFFFFFFF
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    """A record's fields, arrays as lists."""
+    fields = {}
+    for name in record.__dataclass_fields__:
+        value = getattr(record, name)
+        if name == "words":
+            counts = None if value.counts is None else value.counts.tolist()
+            value = (value.values.dtype.str, value.values.tolist(), counts)
+        fields[name] = value
+    return fields
+
+
+@pytest.mark.parametrize("name", _GOLDEN)
+def test_bytes_are_pinned(name: str, examples: dict[str, Any], codecs: dict[Kind, Any]) -> None:
+    golden = bytes.fromhex(_GOLDEN[name])
+    encode, decode = codecs[kind_of(golden)]
+    assert encode(examples[name]).hex() == golden.hex()
+    decoded = decode(golden)
+    assert type(decoded) is type(examples[name])
+    assert _fields(decoded) == _fields(examples[name])
+
+
+@pytest.mark.parametrize("name", _GOLDEN)
+def test_checksum_is_crc32c_of_everything_else(name: str) -> None:
+    assert _crc32c(b"123456789") == 0xE3069283
+    golden = bytes.fromhex(_GOLDEN[name])
+    size = int.from_bytes(golden[6:8], "little")
+    checksum = int.from_bytes(golden[size - 4 : size], "little")
+    assert checksum == _crc32c(golden[: size - 4] + golden[size:])
+
+
+def test_decoded_words_are_views_of_the_record(
+    examples: dict[str, Any], codecs: dict[Kind, Any]
+) -> None:
+    encode, decode = codecs[Kind.BATCH]
+    data = encode(examples["counted batch"])
+    words = decode(data).words
+    everything = np.frombuffer(data, np.uint8)
+    for array in (words.values, words.counts):
+        assert np.shares_memory(array, everything)
+        assert not array.flags.writeable
+
+
+def test_json_is_pinned() -> None:
+    registration = Registration(bytes(range(16)), "Gerät 7", bytes(range(16, 32)), 3)
+    golden = (
+        '{"version":1,"type":"registration","deployment":"000102030405060708090a0b0c0d0e0f",'
+        '"name":"Gerät 7","enrolment":"101112131415161718191a1b1c1d1e1f","first_epoch":3}'
+    ).encode()
+    assert registration.to_bytes() == golden
+    assert Registration.from_bytes(golden) == registration
+
+    farewell = Farewell(bytes(range(16)), bytes(range(16, 32)), 9)
+    golden = (
+        b'{"version":1,"type":"farewell","deployment":"000102030405060708090a0b0c0d0e0f",'
+        b'"enrolment":"101112131415161718191a1b1c1d1e1f","last_epoch":9}'
+    )
+    assert farewell.to_bytes() == golden
+    assert Farewell.from_bytes(golden) == farewell
+
+
+def test_dead_letter_headers_are_pinned() -> None:
+    letter = DeadLetter("students.reports", 3, 41, Reason.UNREADABLE, "it is damaged", b"\x00\xff")
+    headers = [
+        ("dpstream-topic", b"students.reports"),
+        ("dpstream-partition", b"3"),
+        ("dpstream-offset", b"41"),
+        ("dpstream-reason", b"unreadable"),
+        ("dpstream-detail", b"it is damaged"),
+    ]
+    assert letter.to_record() == (b"\x00\xff", headers)
+    assert DeadLetter.from_record(b"\x00\xff", headers) == letter

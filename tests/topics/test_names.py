@@ -1,0 +1,121 @@
+"""Names that Kafka takes and that do not collide; settings that keep what must be kept."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from topics.names import (
+    JOB_NAME_MAX,
+    JOBS_TOPIC,
+    Role,
+    job_topics,
+    jobs_topic,
+    topic_name,
+    validate_job_name,
+)
+
+_WEEK = 7 * 24 * 3600 * 1000
+_KEPT = {Role.MANIFESTS, Role.PARTIALS, Role.ESTIMATES, Role.PRODUCERS}
+job_names = st.from_regex(r"[a-z0-9][a-z0-9_-]*", fullmatch=True).filter(
+    lambda name: len(name) <= JOB_NAME_MAX
+)
+
+
+def test_names() -> None:
+    assert {str(role): topic_name("a-b_c", role) for role in Role} == {
+        "reports": "a-b_c.reports",
+        "manifests": "a-b_c.manifests",
+        "shuffled": "a-b_c.shuffled",
+        "partials": "a-b_c.partials",
+        "estimates": "a-b_c.estimates",
+        "producers": "a-b_c.producers",
+        "status": "a-b_c.status",
+        "dead-letters": "a-b_c.dead-letters",
+    }
+
+
+def test_the_longest_name_is_as_long_as_kafka_allows() -> None:
+    longest = "x" * JOB_NAME_MAX
+    assert max(len(topic_name(longest, role)) for role in Role) == 249
+    with pytest.raises(ValueError, match=f"use 1 to {JOB_NAME_MAX} lower-case letters"):
+        validate_job_name(longest + "x")
+
+
+@pytest.mark.parametrize(
+    "name", ["", "A", "a.b", "-a", "_a", "a b", "é", "a/b", "a\n", "..", "__consumer_offsets"]
+)
+def test_other_names_are_refused_with_what_is_allowed(name: str) -> None:
+    with pytest.raises(ValueError, match="lower-case letters, digits, '-' and '_'"):
+        validate_job_name(name)
+    with pytest.raises(ValueError, match="begin with a letter or digit"):
+        topic_name(name, Role.REPORTS)
+
+
+@given(st.sets(job_names, min_size=2, max_size=5))
+def test_topics_differ_also_where_kafka_takes_dots_for_underscores(jobs: set[str]) -> None:
+    topics = [topic_name(job, role) for job in jobs for role in Role] + [JOBS_TOPIC]
+    assert len({topic.replace(".", "_") for topic in topics}) == len(topics)
+
+
+def test_partitions_and_replication() -> None:
+    topics = job_topics("job", 4, 3, _WEEK)
+    assert list(topics) == list(Role)
+    for role, topic in topics.items():
+        assert topic.name == topic_name("job", role)
+        assert topic.partitions == (4 if role in (Role.REPORTS, Role.SHUFFLED) else 1)
+        assert topic.replication == 3
+
+
+def test_what_passes_through_is_kept_for_a_while_and_what_was_decided_for_ever() -> None:
+    topics = job_topics("job", 4, None, _WEEK)
+    for role, topic in topics.items():
+        if role is Role.STATUS:
+            continue
+        assert topic.configs["cleanup.policy"] == "delete"
+        assert topic.configs["retention.bytes"] == "-1"
+        expected = {Role.REPORTS: _WEEK, Role.SHUFFLED: _WEEK, Role.DEAD_LETTERS: 4 * _WEEK}
+        assert topic.configs["retention.ms"] == str(expected.get(role, -1))
+        assert (role in _KEPT) == (topic.configs["retention.ms"] == "-1")
+    for topic in job_topics("job", 4, None, -1).values():
+        assert topic.configs.get("retention.ms", "-1") == "-1"
+
+
+def test_a_dead_letter_is_let_in_wherever_its_record_was() -> None:
+    topics = job_topics("job", 4, None, _WEEK)
+    assert topics[Role.REPORTS].configs["max.message.bytes"] == "524288"
+    assert topics[Role.SHUFFLED].configs["max.message.bytes"] == "524288"
+    assert topics[Role.DEAD_LETTERS].configs["max.message.bytes"] == "1048576"
+
+
+def test_status_and_jobs_are_compacted_and_stay_small() -> None:
+    for topic in (job_topics("job", 4, 1, _WEEK)[Role.STATUS], jobs_topic(1)):
+        assert topic.partitions == 1
+        assert topic.configs["cleanup.policy"] == "compact"
+        assert int(topic.configs["segment.ms"]) <= 600_000
+        assert float(topic.configs["min.cleanable.dirty.ratio"]) <= 0.1
+    assert jobs_topic(None).name == "dpstream.jobs"
+
+
+@pytest.mark.parametrize("replication", [None, 1, 2, 3, 5])
+def test_an_acknowledged_record_survives_a_broker_once_there_are_three(
+    replication: int | None,
+) -> None:
+    durable = replication is not None and replication >= 3
+    for topic in [*job_topics("job", 1, replication, _WEEK).values(), jobs_topic(replication)]:
+        assert topic.replication == replication
+        assert topic.configs.get("min.insync.replicas") == ("2" if durable else None)
+        assert topic.configs["message.timestamp.type"] == "CreateTime"
+
+
+def test_settings_out_of_range_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"0 partitions for job\.reports, must be at least 1"):
+        job_topics("job", 0, None, _WEEK)
+    with pytest.raises(ValueError, match="replication 0 for"):
+        job_topics("job", 1, 0, _WEEK)
+    with pytest.raises(ValueError, match=r"replication 0 for dpstream\.jobs"):
+        jobs_topic(0)
+    for retention in (0, -2):
+        with pytest.raises(ValueError, match=f"retention of {retention} ms, must be at least 1"):
+            job_topics("job", 1, None, retention)

@@ -1,0 +1,166 @@
+"""JSON and headers are read strictly."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from topics.frames import CodecError, OversizedError, VersionError
+from topics.records import DeadLetter, Farewell, Reason, Registration, decode_producer_record
+
+_BODY = {
+    "version": 1,
+    "type": "registration",
+    "deployment": "ab" * 16,
+    "name": "gateway",
+    "enrolment": "cd" * 16,
+    "first_epoch": 3,
+}
+
+
+def _edited(**changes: Any) -> bytes:
+    return json.dumps(_BODY | changes).encode()
+
+
+def test_spelling_does_not_matter() -> None:
+    spaced = json.dumps(_BODY, indent=2, sort_keys=True).encode()
+    expected = Registration(b"\xab" * 16, "gateway", b"\xcd" * 16, 3)
+    assert Registration.from_bytes(spaced) == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"\xff", "record is not JSON"),
+        (b"{", "record is not JSON"),
+        (b"[" * 4000, "record is not JSON"),
+        (b"[" * 4000 + b"]" * 96, "record is not JSON"),
+        (b"1" * 4096, "JSON"),
+        (b"[]", "but not an object"),
+        (b'{"version":1,"version":1}', "a key of the record is repeated"),
+        (_edited(type="hello"), "record of type 'hello', known are registration and farewell"),
+        (_edited(type=None), "record of type None"),
+        (_edited(colour="red"), "registration with the unknown key 'colour'"),
+        (_edited(type="farewell"), "farewell without last_epoch"),
+        (_edited(version="1"), "version of a registration is a str, must be a int"),
+        (_edited(version=True), "version of a registration is a bool, must be a int"),
+        (_edited(name=5), "name of a registration is a int, must be a str"),
+        (_edited(name=""), "must be 1 to 200 printable characters"),
+        (_edited(name="x" * 201), "must be 1 to 200 printable characters"),
+        (_edited(name="a\nb"), "must be 1 to 200 printable characters"),
+        (_edited(name="\ud800"), "must be 1 to 200 printable characters"),
+        (_edited(first_epoch=True), "first_epoch of a registration is a bool, must be a int"),
+        (_edited(first_epoch=1.0), "first_epoch of a registration is a float, must be a int"),
+        (_edited(first_epoch=float("nan")), "first_epoch of a registration is a float"),
+        (_edited(first_epoch=0), "first_epoch is 0, must be 1 to"),
+        (_edited(first_epoch=2**63), "first_epoch is 9223372036854775808"),
+        (_edited(deployment="AB" * 16), "deployment must be 32 hexadecimal digits"),
+        (_edited(deployment="ab" * 15), "deployment must be 32 hexadecimal digits"),
+        (_edited(enrolment="a b" * 16), "enrolment must be 32 hexadecimal digits"),
+        (_edited(enrolment="٣" * 32), "enrolment must be 32 hexadecimal digits"),
+    ],
+)
+def test_a_wrong_record_is_refused(data: bytes, message: str) -> None:
+    with pytest.raises(CodecError, match=message):
+        decode_producer_record(data)
+
+
+def test_missing_version_unknown_version_and_size() -> None:
+    without = {key: value for key, value in _BODY.items() if key != "version"}
+    with pytest.raises(CodecError, match="registration without version"):
+        Registration.from_bytes(json.dumps(without).encode())
+    with pytest.raises(VersionError, match="version 2, this program understands 1 only"):
+        Registration.from_bytes(_edited(version=2, colour="red"))
+    with pytest.raises(OversizedError, match="JSON record of 4097 bytes, at most 4096"):
+        Registration.from_bytes(_edited() + b" " * (4097 - len(_edited())))
+
+
+def test_one_is_not_read_as_the_other() -> None:
+    with pytest.raises(CodecError, match="type 'registration', expected 'farewell'"):
+        Farewell.from_bytes(_edited())
+    farewell = Farewell(bytes(16), bytes(16), 0)
+    with pytest.raises(CodecError, match="type 'farewell', expected 'registration'"):
+        Registration.from_bytes(farewell.to_bytes())
+    with pytest.raises(CodecError, match="last_epoch is -1"):
+        Farewell(bytes(16), bytes(16), -1)
+
+
+def test_mutated_records_are_refused_or_valid() -> None:
+    rng = random.Random(3)
+    originals = [
+        Registration(b"\xab" * 16, "gateway", b"\xcd" * 16, 3).to_bytes(),
+        Farewell(b"\xab" * 16, b"\xcd" * 16, 30).to_bytes(),
+    ]
+    accepted = refused = 0
+    for _ in range(10_000):
+        data = bytearray(rng.choice(originals))
+        for _ in range(rng.choice([1, 1, 2, 5])):
+            place = rng.randrange(len(data))
+            data[place : place + rng.randrange(2)] = rng.choice(
+                [b"", b"0", b'"', b"{", b",", bytes([rng.randrange(256)])]
+            )
+        try:
+            record = decode_producer_record(bytes(data))
+        except CodecError:
+            refused += 1
+        else:
+            accepted += 1
+            assert decode_producer_record(record.to_bytes()) == record
+    assert accepted > 500
+    assert refused > 5000
+
+
+_HEADERS = {
+    "dpstream-topic": b"students.reports",
+    "dpstream-partition": b"3",
+    "dpstream-offset": b"41",
+    "dpstream-reason": b"epoch",
+    "dpstream-detail": b"",
+}
+
+
+def test_dead_letter_headers_are_checked() -> None:
+    letter = DeadLetter.from_record(b"", list(_HEADERS.items()))
+    assert letter == DeadLetter("students.reports", 3, 41, Reason.EPOCH, "", b"")
+    for name in _HEADERS:
+        missing = [header for header in _HEADERS.items() if header[0] != name]
+        with pytest.raises(CodecError, match=f"without {name.removeprefix('dpstream-')}"):
+            DeadLetter.from_record(b"", missing)
+        with pytest.raises(CodecError, match=f"header {name} of a dead letter is repeated"):
+            DeadLetter.from_record(b"", [*_HEADERS.items(), (name, _HEADERS[name])])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("topic", b"\xff", "header dpstream-topic of a dead letter is not UTF-8"),
+        ("partition", b"-1", "partition of a dead letter is not an integer from 0"),
+        ("partition", b"03", "partition of a dead letter is not an integer from 0"),
+        ("offset", b"4 ", "offset of a dead letter is not an integer from 0"),
+        ("offset", b"9" * 19, "offset is 9999999999999999999"),
+        ("offset", b"9" * 9999, "offset of a dead letter is not an integer from 0"),
+        ("reason", b"mood", "unknown reason 'mood', known are unreadable, fingerprint"),
+        ("colour", b"red", "dead letter with the unknown key 'colour'"),
+    ],
+)
+def test_a_wrong_dead_letter_is_refused(name: str, content: bytes, message: str) -> None:
+    headers = _HEADERS | {f"dpstream-{name}": content}
+    with pytest.raises(CodecError, match=message):
+        DeadLetter.from_record(b"", list(headers.items()))
+
+
+def test_reasons_are_the_documented_ones() -> None:
+    assert list(Reason) == [
+        "unreadable",
+        "fingerprint",
+        "deployment",
+        "version",
+        "oversized",
+        "enrolment",
+        "epoch",
+        "punctuation",
+        "protocol",
+    ]

@@ -1,0 +1,245 @@
+"""A record that is not as it must be is refused with a sentence that says what is wrong.
+
+Checksums are made right again, so that every rule behind them speaks for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from topics.batches import Batch, decode_batch, encode_batch
+from topics.frames import (
+    INTEGER_MAX,
+    RECORD_CAP,
+    U4_MAX,
+    CodecError,
+    Kind,
+    OversizedError,
+    VersionError,
+    kind_of,
+)
+from topics.manifests import Fate
+from topics.words import Words
+
+Forge = Callable[..., bytes]
+
+# Where the fields of a batch's words begin, and their lengths.
+ENCODING, WORD_BYTES, WIDTH, ROWS, MESSAGES, PAYLOAD_BYTES = 80, 81, 82, 84, 88, 96
+
+
+def u2(value: int) -> bytes:
+    return value.to_bytes(2, "little")
+
+
+def u4(value: int) -> bytes:
+    return value.to_bytes(4, "little")
+
+
+def u8(value: int) -> bytes:
+    return value.to_bytes(8, "little")
+
+
+@pytest.fixture(scope="module")
+def plain(examples: dict[str, Any]) -> bytes:
+    return encode_batch(examples["plain batch"])
+
+
+@pytest.fixture(scope="module")
+def counted(examples: dict[str, Any]) -> bytes:
+    return encode_batch(examples["counted batch"])
+
+
+def test_every_error_is_a_value_error() -> None:
+    assert issubclass(CodecError, ValueError)
+    assert issubclass(OversizedError, CodecError)
+    assert issubclass(VersionError, CodecError)
+
+
+def test_too_long_comes_first(plain: bytes) -> None:
+    for read in (kind_of, decode_batch):
+        with pytest.raises(OversizedError, match=f"of {RECORD_CAP + 1} bytes, at most 262144"):
+            read(bytes(RECORD_CAP + 1))
+        with pytest.raises(OversizedError):
+            read(plain + bytes(RECORD_CAP))
+
+
+def test_too_short(plain: bytes) -> None:
+    for read in (kind_of, decode_batch):
+        with pytest.raises(CodecError, match="record of 5 bytes is too short"):
+            read(plain[:5])
+    with pytest.raises(CodecError, match="batch of 103 bytes ends within its 104-byte header"):
+        decode_batch(plain[:103])
+    assert kind_of(plain[:6]) is Kind.BATCH
+
+
+def test_magic(plain: bytes) -> None:
+    for read in (kind_of, decode_batch):
+        with pytest.raises(CodecError, match="begins with 00707374, not with 64707374"):
+            read(b"\x00" + plain[1:])
+
+
+def test_version_names_what_was_found_and_what_is_understood(plain: bytes) -> None:
+    for read in (kind_of, decode_batch):
+        with pytest.raises(VersionError, match="of version 2, this program understands 1 only"):
+            read(plain[:4] + b"\x02" + plain[5:])
+
+
+def test_kind(plain: bytes, examples: dict[str, Any], codecs: dict[Kind, Any]) -> None:
+    for read in (kind_of, decode_batch):
+        for kind in (0, 6):
+            with pytest.raises(CodecError, match=f"unknown kind {kind}, known are 1 to 5"):
+                read(plain[:5] + bytes([kind]) + plain[6:])
+    punctuation = codecs[Kind.PUNCTUATION][0](examples["punctuation"])
+    with pytest.raises(CodecError, match="record is a punctuation, expected a batch"):
+        decode_batch(punctuation)
+
+
+def test_length(plain: bytes, forge: Forge) -> None:
+    with pytest.raises(CodecError, match="2 bytes of payload, its header says 3"):
+        decode_batch(plain[:-1])
+    with pytest.raises(CodecError, match="4 bytes of payload, its header says 3"):
+        decode_batch(plain + b"\x00")
+    with pytest.raises(CodecError, match=f"3 bytes of payload, its header says {U4_MAX}"):
+        decode_batch(forge(plain, (PAYLOAD_BYTES, u4(U4_MAX))))
+    with pytest.raises(CodecError, match="header of 96 bytes, must have 104"):
+        decode_batch(forge(plain, (6, u2(96))))
+
+
+@pytest.mark.parametrize("place", [8, 24, 40, 56, 72, 100, 103, 104, 106])
+def test_checksum_covers_header_and_payload(plain: bytes, place: int) -> None:
+    damaged = bytearray(plain)
+    damaged[place] ^= 0x10
+    with pytest.raises(CodecError, match="batch is damaged: its checksum does not match"):
+        decode_batch(bytes(damaged))
+
+
+def test_words_header(plain: bytes, counted: bytes, forge: Forge) -> None:
+    with pytest.raises(CodecError, match="unknown encoding 2, known are 0"):
+        decode_batch(forge(plain, (ENCODING, b"\x02")))
+    for size in (0, 3, 16):
+        with pytest.raises(CodecError, match=f"words of {size} bytes, must be 1, 2, 4 or 8"):
+            decode_batch(forge(plain, (WORD_BYTES, bytes([size]))))
+    with pytest.raises(CodecError, match="words of width 0"):
+        decode_batch(forge(plain, (WIDTH, u2(0))))
+    with pytest.raises(CodecError, match="payload of 3 bytes, 4 rows of 1 words of 1 bytes need 4"):
+        decode_batch(forge(plain, (ROWS, u4(4)), (MESSAGES, u8(4))))
+    with pytest.raises(CodecError, match="2 words of 2 bytes with counts need 16"):
+        decode_batch(forge(counted, (ROWS, u4(2))))
+
+
+def test_sizes_are_multiplied_without_overflow(plain: bytes, forge: Forge) -> None:
+    rows, width, size = 2**31, 2**15, 8
+    assert (rows * width * size) % 2**32 == 0
+    with pytest.raises(CodecError, match=f"need {rows * width * size}$"):
+        decode_batch(
+            forge(plain, (WORD_BYTES, bytes([size])), (WIDTH, u2(width)), (ROWS, u4(rows)))
+        )
+
+
+def test_messages(plain: bytes, counted: bytes, forge: Forge) -> None:
+    with pytest.raises(CodecError, match="3 messages in the payload, its header says 2"):
+        decode_batch(forge(plain, (MESSAGES, u8(2))))
+    with pytest.raises(CodecError, match=f"{2**32 + 5} messages in the payload, its header says 5"):
+        decode_batch(forge(counted, (MESSAGES, u8(5))))
+    for messages in (2**40 + 1, 2**64 - 1):
+        with pytest.raises(CodecError, match=f"{messages} messages, a record has at most {2**40}"):
+            decode_batch(forge(counted, (MESSAGES, u8(messages))))
+
+
+def test_pairs(counted: bytes, forge: Forge) -> None:
+    with pytest.raises(CodecError, match="a count is 0, must be at least 1"):
+        decode_batch(forge(counted, (104 + 4, u4(0))))
+    rows = counted[116:]
+    for disordered in (rows[4:8] + rows[:4] + rows[8:], rows[:4] + rows[:4] + rows[8:]):
+        with pytest.raises(CodecError, match="counted words do not strictly increase"):
+            decode_batch(forge(counted, (116, disordered)))
+
+
+def test_fields_of_a_batch(examples: dict[str, Any], plain: bytes, forge: Forge) -> None:
+    for epoch in (0, 2**63):
+        expected = f"epoch is {epoch}, must be 1 to {INTEGER_MAX}"
+        with pytest.raises(CodecError, match=expected):
+            decode_batch(forge(plain, (72, u8(epoch))))
+        with pytest.raises(CodecError, match=expected):
+            replace(examples["plain batch"], epoch=epoch)
+    for name in ("fingerprint", "deployment", "batch", "enrolment"):
+        with pytest.raises(CodecError, match=f"{name} has 15 bytes, must have 16"):
+            replace(examples["plain batch"], **{name: bytes(15)})
+
+
+def test_a_batch_beyond_the_cap_is_not_written(examples: dict[str, Any]) -> None:
+    batch: Batch = examples["plain batch"]
+    largest = replace(batch, words=Words(np.zeros((RECORD_CAP - 104, 1), np.uint8)))
+    assert len(encode_batch(largest)) == RECORD_CAP
+    with pytest.raises(OversizedError, match=f"batch of {RECORD_CAP + 1} bytes"):
+        encode_batch(replace(batch, words=Words(np.zeros((RECORD_CAP - 103, 1), np.uint8))))
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "content", "message"),
+    [
+        ("punctuation", 56, u8(0), "epoch is 0, must be 1"),
+        ("punctuation", 64, u8(1001), "contributors is 1001, must be 0 to 1000"),
+        ("punctuation", 72, u8(2**63), "population is 9223372036854775808, must be 0"),
+        ("chunk", 40, u8(0), "epoch is 0"),
+        ("chunk", 48, u8(2**63), "manifest_offset is 9223372036854775808"),
+        ("chunk", 72, u4(3), "index is 3, must be 0 to 2"),
+        ("chunk", 76, u4(0), "total is 0, must be 1"),
+        ("partial", 40, u8(0), "epoch is 0"),
+        ("partial", 48, u8(2**63), "manifest_offset is 9223372036854775808"),
+        ("partial", 72, u4(2), "index is 2, must be 0 to 1"),
+        ("partial", 76, u4(0), "total is 0, must be 1"),
+        ("manifest", 40, u8(1), "epoch is 1, must be 2 to"),
+        ("manifest", 48, u8(2**63), "first_offset is 9223372036854775808"),
+        ("manifest", 56, u8(99), "cut_offset is 99, must be 100 to"),
+        ("manifest", 64, u8(0), "first_epoch is 0, must be 1"),
+        ("manifest", 72, u8(0), "a window with 0 contributors is not too small"),
+        ("manifest", 72, u8(0x01020323), "contributors is 16909091, must be 0 to 16909090"),
+        ("manifest", 80, u8(5), "population is 5, must be 16909090 to"),
+        ("manifest", 88, u8(2**63), "timestamp is 9223372036854775808"),
+        ("manifest", 96, u4(0), "unknown fate 0, known are 1 to 3"),
+        ("manifest", 96, u4(3), "a window with 25 contributors is not empty"),
+        ("manifest", 100, u4(9), "the bitmap names more than the 9 producers"),
+        ("manifest", 100, u4(2**17), "number of producers is 131072, must be 0 to"),
+        ("manifest", 100, u4(2000), "payload of 14 bytes, the bitmap of 2000 producers needs 250"),
+        ("manifest", 112, b"\x01", "12 bytes of populations for 2 producers in"),
+    ],
+)
+def test_fields_of_the_others(
+    examples: dict[str, Any],
+    codecs: dict[Kind, Any],
+    forge: Forge,
+    name: str,
+    place: int,
+    content: bytes,
+    message: str,
+) -> None:
+    kind = Kind[name.upper()]
+    encode, decode = codecs[kind]
+    with pytest.raises(CodecError, match=message):
+        decode(forge(encode(examples[name]), (place, content)))
+
+
+def test_a_punctuation_has_no_payload(
+    examples: dict[str, Any], codecs: dict[Kind, Any], forge: Forge
+) -> None:
+    encode, decode = codecs[Kind.PUNCTUATION]
+    with pytest.raises(CodecError, match="punctuation with 3 bytes of payload"):
+        decode(forge(encode(examples["punctuation"]) + b"abc", (84, u4(3))))
+
+
+def test_a_manifest_does_not_contradict_itself(examples: dict[str, Any]) -> None:
+    manifest = examples["manifest"]
+    with pytest.raises(CodecError, match="2 populations for 3 producers in"):
+        replace(manifest, populations=(1, 2))
+    with pytest.raises(CodecError, match="smallest population is -1"):
+        replace(manifest, populations=(1, 2, -1))
+    with pytest.raises(CodecError, match=f"largest population is {2**32}"):
+        replace(manifest, populations=(1, 2, 2**32))
+    with pytest.raises(CodecError, match="a window with 25 contributors is not empty"):
+        replace(manifest, fate=Fate.EMPTY)

@@ -1,0 +1,170 @@
+"""A multiset of reports has one form, and can be cut to fit records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis.extra import numpy as npst
+from numpy.typing import NDArray
+
+from topics.frames import MESSAGES_CAP, RECORD_CAP, U4_MAX, CodecError, OversizedError
+from topics.words import Words, pack_words, split_words
+
+DTYPES = [np.dtype(code) for code in ("<u1", "<u2", "<u4", "<u8")]
+
+
+@st.composite
+def plain_values(draw: st.DrawFn) -> NDArray[np.unsignedinteger]:
+    """Reports with many repetitions, or with hardly any."""
+    dtype: np.dtype[np.unsignedinteger] = draw(st.sampled_from(DTYPES))
+    shape = (draw(st.integers(0, 30)), draw(st.integers(1, 3)))
+    highest = draw(st.sampled_from([1, 3, 256**dtype.itemsize - 1]))
+    return draw(npst.arrays(dtype, shape, elements=st.integers(0, highest)))
+
+
+def _multiset(words: Words) -> Counter[tuple[int, ...]]:
+    counts = [1] * words.rows if words.counts is None else words.counts.tolist()
+    multiset: Counter[tuple[int, ...]] = Counter()
+    for row, count in zip(words.values.tolist(), counts, strict=True):
+        multiset[tuple(row)] += count
+    return multiset
+
+
+@given(plain_values(), st.randoms())
+def test_canonical_form_is_a_function_of_the_multiset(
+    values: NDArray[np.unsignedinteger], random: Random
+) -> None:
+    order = list(range(len(values)))
+    random.shuffle(order)
+    canonical = Words.canonical(values)
+    assert pack_words(canonical) == pack_words(Words.canonical(values[order]))
+    assert _multiset(canonical) == _multiset(Words(values))
+    assert canonical.messages == len(values)
+    rows = canonical.values.tolist()
+    assert rows == sorted(rows)
+
+
+@given(plain_values())
+def test_canonical_form_is_the_smaller_encoding(values: NDArray[np.unsignedinteger]) -> None:
+    distinct = np.unique(values, axis=0)
+    pairs_bytes = distinct.nbytes + 4 * len(distinct)
+    canonical = Words.canonical(values)
+    assert (canonical.counts is not None) == (pairs_bytes < values.nbytes)
+    assert canonical.nbytes == min(pairs_bytes, values.nbytes)
+
+
+@given(plain_values().filter(lambda values: values.shape[1] == 1 and values.itemsize <= 2))
+def test_a_table_of_counts_gives_the_same_form(values: NDArray[np.unsignedinteger]) -> None:
+    table = np.bincount(values[:, 0], minlength=1 << 8 * values.itemsize)
+    from_table = Words.from_counts(table)
+    assert from_table.values.dtype == values.dtype
+    assert pack_words(from_table) == pack_words(Words.canonical(values))
+
+
+def test_large_windows_are_tallied_whole() -> None:
+    values = np.random.default_rng(5).integers(0, 18, (600_001, 1), np.uint8)
+    canonical = Words.canonical(values)
+    assert canonical.counts is not None
+    assert canonical.counts.tolist() == np.bincount(values[:, 0]).tolist()
+
+
+def test_rows_are_ordered_by_number_and_first_column() -> None:
+    values = np.array([[2, 1], [256, 0], [1, 300], [1, 7], [2, 0]], np.uint16)
+    expected = [[1, 7], [1, 300], [2, 0], [2, 1], [256, 0]]
+    assert Words.canonical(values).values.tolist() == expected
+
+
+def test_a_table_states_its_words() -> None:
+    words = Words.from_counts(np.array([0, 9, 0, 2]), np.dtype("<u4"))
+    assert words.values.tolist() == [[1], [3]]
+    assert words.values.dtype == np.dtype("<u4")
+    assert _multiset(words) == {(1,): 9, (3,): 2}
+    with pytest.raises(CodecError, match="is negative"):
+        Words.from_counts(np.array([3, -1]))
+    with pytest.raises(CodecError, match="cannot be one of uint8 words"):
+        Words.from_counts(np.zeros(257, np.int64), np.dtype("<u1"))
+
+
+@given(plain_values(), st.booleans(), st.integers(1, 60))
+def test_pieces_fit_are_equal_and_lose_nothing(
+    values: NDArray[np.unsignedinteger], canonical: bool, payload_bytes: int
+) -> None:
+    words = Words.canonical(values) if canonical else Words(values)
+    pieces = split_words(words, payload_bytes)
+    assert sum((_multiset(piece) for piece in pieces), Counter()) == _multiset(words)
+    assert np.array_equal(np.concatenate([piece.values for piece in pieces]), words.values)
+    assert all(piece.nbytes <= payload_bytes or piece.rows == 1 for piece in pieces)
+    assert len({piece.rows for piece in pieces[:-1]}) <= 1
+    assert all(0 < piece.rows <= pieces[0].rows for piece in pieces[1:])
+
+
+def test_pieces_are_views() -> None:
+    words = Words(np.zeros((1_000_000, 1), np.uint8))
+    pieces = split_words(words)
+    assert all(np.shares_memory(piece.values, words.values) for piece in pieces)
+
+
+def test_no_words_are_one_empty_piece() -> None:
+    (piece,) = split_words(Words.canonical(np.empty((0, 2), np.uint16)))
+    assert (piece.rows, piece.width, piece.messages) == (0, 2, 0)
+
+
+def test_a_count_that_no_record_holds_travels_in_layers() -> None:
+    table = np.array([3, 2 * U4_MAX + 5, 0, U4_MAX, U4_MAX + 1])
+    words = Words.from_counts(table)
+    assert words.messages == table.sum()
+    with pytest.raises(CodecError, match="use split_words"):
+        pack_words(words)
+    pieces = split_words(words)
+    assert [piece.counts.tolist() for piece in pieces if piece.counts is not None] == [
+        [3, U4_MAX, U4_MAX, U4_MAX],
+        [U4_MAX, 1],
+        [5],
+    ]
+    for piece in pieces:
+        pack_words(piece)
+    assert sum((_multiset(piece) for piece in pieces), Counter()) == _multiset(words)
+
+
+def test_messages_that_no_record_holds_travel_in_layers() -> None:
+    table = np.full(1000, 3 * 2**30)
+    words = Words.from_counts(table)
+    with pytest.raises(CodecError, match=f"a record has at most {MESSAGES_CAP}"):
+        pack_words(words)
+    pieces = split_words(words)
+    assert all(pack_words(piece)[0][-1] <= MESSAGES_CAP for piece in pieces)
+    assert sum((_multiset(piece) for piece in pieces), Counter()) == _multiset(words)
+
+
+def test_more_than_a_record_is_refused_before_it_is_copied() -> None:
+    endless = np.broadcast_to(np.zeros((), np.uint64), (2**40, 1))
+    with pytest.raises(OversizedError, match=f"a record has at most {RECORD_CAP}: use split_words"):
+        pack_words(Words(endless))
+
+
+def _counted(values: list[list[int]], counts: list[int]) -> Words:
+    return Words(np.array(values, np.uint8), np.array(counts, np.uint32))
+
+
+def test_words_that_are_none_are_refused() -> None:
+    with pytest.raises(CodecError, match="dtype int64, must be unsigned and little-endian"):
+        Words(np.zeros((1, 1), np.int64))
+    with pytest.raises(CodecError, match="must be unsigned and little-endian"):
+        Words(np.zeros((1, 1), ">u2"))
+    for shape in [(3,), (3, 0), (1, 2**16), (1, 1, 1)]:
+        with pytest.raises(CodecError, match=r"must be \(rows, width\)"):
+            Words(np.zeros(shape, np.uint8))
+    with pytest.raises(CodecError, match="counts of dtype int64"):
+        Words(np.zeros((1, 1), np.uint8), np.ones(1, np.int64))
+    with pytest.raises(CodecError, match=r"counts of shape \(2,\) for 1 rows"):
+        _counted([[1]], [1, 1])
+    with pytest.raises(CodecError, match="a count is 0"):
+        _counted([[1], [2]], [1, 0])
+    for rows in ([[2], [1]], [[1], [1]], [[1, 5], [1, 5]], [[1, 5], [1, 4]], [[2, 0], [1, 9]]):
+        with pytest.raises(CodecError, match="do not strictly increase"):
+            _counted(rows, [1, 1])

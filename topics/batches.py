@@ -1,0 +1,137 @@
+"""What a producer sends for an epoch: batches of reports, and a punctuation that ends them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from topics.frames import U4_MAX, CodecError, Frame, Kind, check_identities, check_range
+from topics.words import WORDS_FIELDS, Words, pack_words, unpack_words
+
+_BATCH = Frame(Kind.BATCH, f"16s16sQ{WORDS_FIELDS}")
+_PUNCTUATION = Frame(Kind.PUNCTUATION, "16sQQQI")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some of the reports of one producer for one epoch.
+
+    Attributes:
+        fingerprint: 16 bytes; of the job, covers what changes the meaning of a report.
+        deployment: 16 bytes; id of the deployment the reports were made for.
+        batch: 16 bytes, random; a batch that is sent again keeps its id and is dropped.
+        enrolment: 16 bytes; id the producer registered under.
+        epoch: at least 1.
+        words: the reports.
+
+    Raises:
+        CodecError: a field has another length or lies outside its range.
+    """
+
+    fingerprint: bytes
+    deployment: bytes
+    batch: bytes
+    enrolment: bytes
+    epoch: int
+    words: Words
+
+    def __post_init__(self) -> None:
+        check_identities(
+            fingerprint=self.fingerprint,
+            deployment=self.deployment,
+            batch=self.batch,
+            enrolment=self.enrolment,
+        )
+        check_range("epoch", self.epoch, 1)
+
+
+def encode_batch(batch: Batch) -> bytes:
+    """The record of a batch.
+
+    Raises:
+        OversizedError: it would be larger than `RECORD_CAP`; see `split_words`.
+        CodecError: its words cannot be written in one record.
+    """
+    fields, payload = pack_words(batch.words)
+    return _BATCH.seal(
+        batch.fingerprint,
+        batch.deployment,
+        batch.batch,
+        batch.enrolment,
+        batch.epoch,
+        *fields,
+        payload=payload,
+    )
+
+
+def decode_batch(data: bytes) -> Batch:
+    """The batch of a record; its words are read-only views of `data`.
+
+    Raises:
+        CodecError: the record is not a valid batch.
+    """
+    fingerprint, deployment, batch, enrolment, epoch, *words = _BATCH.open(data)
+    return Batch(
+        fingerprint, deployment, batch, enrolment, epoch, unpack_words(data, _BATCH.size, *words)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Punctuation:
+    """A producer's word that it has sent everything for an epoch.
+
+    Attributes:
+        fingerprint: 16 bytes.
+        deployment: 16 bytes.
+        enrolment: 16 bytes; id the producer registered under.
+        epoch: at least 1.
+        batches: how many batches it sent for the epoch, at most 2^32 - 1.
+        contributors: devices that were present, whether or not a report was due.
+        population: devices enrolled with it, at least as many.
+
+    Raises:
+        CodecError: a field has another length or lies outside its range.
+    """
+
+    fingerprint: bytes
+    deployment: bytes
+    enrolment: bytes
+    epoch: int
+    batches: int
+    contributors: int
+    population: int
+
+    def __post_init__(self) -> None:
+        check_identities(
+            fingerprint=self.fingerprint, deployment=self.deployment, enrolment=self.enrolment
+        )
+        check_range("epoch", self.epoch, 1)
+        check_range("batches", self.batches, 0, U4_MAX)
+        check_range("population", self.population, 0)
+        check_range("contributors", self.contributors, 0, self.population)
+
+
+def encode_punctuation(punctuation: Punctuation) -> bytes:
+    """The record of a punctuation."""
+    return _PUNCTUATION.seal(
+        punctuation.fingerprint,
+        punctuation.deployment,
+        punctuation.enrolment,
+        punctuation.epoch,
+        punctuation.contributors,
+        punctuation.population,
+        punctuation.batches,
+    )
+
+
+def decode_punctuation(data: bytes) -> Punctuation:
+    """The punctuation of a record.
+
+    Raises:
+        CodecError: the record is not a valid punctuation.
+    """
+    fingerprint, deployment, enrolment, epoch, contributors, population, batches = (
+        _PUNCTUATION.open(data)
+    )
+    if len(data) != _PUNCTUATION.size:
+        raise CodecError(f"punctuation with {len(data) - _PUNCTUATION.size} bytes of payload")
+    return Punctuation(fingerprint, deployment, enrolment, epoch, batches, contributors, population)

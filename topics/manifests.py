@@ -1,0 +1,171 @@
+"""What a window holds: the decision that makes everything after it a deterministic function.
+
+The payload is a bitmap of the producers in, one bit each in the order of registration (lowest bit
+first), and then a u4 population for each of them that is in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from topics.frames import (
+    RECORD_CAP,
+    U4_MAX,
+    CodecError,
+    Frame,
+    Kind,
+    check_identities,
+    check_range,
+)
+
+_MANIFEST = Frame(Kind.MANIFEST, "QQQQQQQII")
+_POPULATION_TYPE = np.dtype("<u4")
+
+PRODUCERS_MAX = (RECORD_CAP - _MANIFEST.size) * 8 // (8 * _POPULATION_TYPE.itemsize + 1)
+"""Producers of a job, about 63,000: a manifest with all of them in still fits a record."""
+
+
+class Fate(StrEnum):
+    """What becomes of an epoch."""
+
+    RELEASED = "released"
+    TOO_SMALL = "too small"
+    EMPTY = "empty"
+
+
+_FATE_CODES = {Fate.RELEASED: 1, Fate.TOO_SMALL: 2, Fate.EMPTY: 3}
+_FATES = {code: fate for fate, code in _FATE_CODES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The decision on one epoch; the first one in the log counts.
+
+    Attributes:
+        fingerprint: 16 bytes.
+        deployment: 16 bytes.
+        epoch: at least `first_epoch`.
+        fate: empty exactly when there is no contributor.
+        first_offset: of the epoch's first record in the raw topic.
+        cut_offset: first offset that no longer belongs to the window.
+        first_epoch: the smallest epoch of the deployment, at least 1.
+        producers: whether each is in, in order of registration; at most `PRODUCERS_MAX`.
+        populations: devices enrolled with each producer that is in, in the same order, u4.
+        contributors: devices that were present with the producers in.
+        population: devices enrolled with all producers, in or not.
+        timestamp: milliseconds since 1970, UTC.
+
+    Raises:
+        CodecError: a field has another length, lies outside its range or contradicts another.
+    """
+
+    fingerprint: bytes
+    deployment: bytes
+    epoch: int
+    fate: Fate
+    first_offset: int
+    cut_offset: int
+    first_epoch: int
+    producers: tuple[bool, ...]
+    populations: tuple[int, ...]
+    contributors: int
+    population: int
+    timestamp: int
+
+    def __post_init__(self) -> None:
+        check_identities(fingerprint=self.fingerprint, deployment=self.deployment)
+        check_range("first_epoch", self.first_epoch, 1)
+        check_range("epoch", self.epoch, self.first_epoch)
+        check_range("first_offset", self.first_offset, 0)
+        check_range("cut_offset", self.cut_offset, self.first_offset)
+        check_range("timestamp", self.timestamp, 0)
+        check_range("number of producers", len(self.producers), 0, PRODUCERS_MAX)
+        included = sum(self.producers)
+        if len(self.populations) != included:
+            raise CodecError(f"{len(self.populations)} populations for {included} producers in")
+        if self.populations:
+            check_range("smallest population", min(self.populations), 0)
+            check_range("largest population", max(self.populations), 0, U4_MAX)
+        check_range("population", self.population, sum(self.populations))
+        check_range("contributors", self.contributors, 0, sum(self.populations))
+        if (self.fate is Fate.EMPTY) != (self.contributors == 0):
+            raise CodecError(f"a window with {self.contributors} contributors is not {self.fate}")
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The record of a manifest."""
+    bitmap = np.packbits(np.array(manifest.producers, np.bool_), bitorder="little")
+    populations = np.array(manifest.populations, _POPULATION_TYPE)
+    return _MANIFEST.seal(
+        manifest.fingerprint,
+        manifest.deployment,
+        manifest.epoch,
+        manifest.first_offset,
+        manifest.cut_offset,
+        manifest.first_epoch,
+        manifest.contributors,
+        manifest.population,
+        manifest.timestamp,
+        _FATE_CODES[manifest.fate],
+        len(manifest.producers),
+        payload=bitmap.tobytes() + populations.tobytes(),
+    )
+
+
+def decode_manifest(data: bytes) -> Manifest:
+    """The manifest of a record.
+
+    Raises:
+        CodecError: the record is not a valid manifest.
+    """
+    (
+        fingerprint,
+        deployment,
+        epoch,
+        first_offset,
+        cut_offset,
+        first_epoch,
+        contributors,
+        population,
+        timestamp,
+        fate,
+        producers,
+    ) = _MANIFEST.open(data)
+    if fate not in _FATES:
+        raise CodecError(f"manifest of unknown fate {fate}, known are 1 to {len(_FATES)}")
+    included, populations = _unpack_producers(data[_MANIFEST.size :], producers)
+    return Manifest(
+        fingerprint,
+        deployment,
+        epoch,
+        _FATES[fate],
+        first_offset,
+        cut_offset,
+        first_epoch,
+        included,
+        populations,
+        contributors,
+        population,
+        timestamp,
+    )
+
+
+def _unpack_producers(payload: bytes, producers: int) -> tuple[tuple[bool, ...], tuple[int, ...]]:
+    check_range("number of producers", producers, 0, PRODUCERS_MAX)
+    bitmap_bytes = (producers + 7) // 8
+    if bitmap_bytes > len(payload):
+        raise CodecError(
+            f"payload of {len(payload)} bytes, the bitmap of {producers} producers "
+            f"needs {bitmap_bytes}"
+        )
+    bits = np.unpackbits(np.frombuffer(payload[:bitmap_bytes], np.uint8), bitorder="little")
+    if bits[producers:].any():
+        raise CodecError(f"the bitmap names more than the {producers} producers it is of")
+    included, found = int(np.count_nonzero(bits)), len(payload) - bitmap_bytes
+    if found != included * _POPULATION_TYPE.itemsize:
+        raise CodecError(f"{found} bytes of populations for {included} producers in")
+    populations = np.frombuffer(payload[bitmap_bytes:], _POPULATION_TYPE)
+    return tuple(bits[:producers].astype(np.bool_).tolist()), tuple(populations.tolist())

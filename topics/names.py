@@ -1,0 +1,171 @@
+"""Names and settings of the topics of a job.
+
+Settings are stated even where they are Kafka's own defaults, if a delivery promise hangs on them: a
+cluster may have others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+JOBS_TOPIC = "dpstream.jobs"
+"""Topic of the deployed jobs, one for the whole cluster; keyed by job name, compacted."""
+
+BATCH_BYTES_MAX = 512 * 1024
+"""Largest batch of records that reports and shuffled accept: a client's batch size stays below."""
+KEPT_BATCH_BYTES_MAX = 1024 * 1024
+"""Largest batch of records that the other topics accept.
+
+A dead letter holds a record of reports or shuffled, and headers on top.
+"""
+FOREVER = -1
+
+
+class Role(StrEnum):
+    """What a topic of a job is for; the last part of its name."""
+
+    REPORTS = "reports"
+    MANIFESTS = "manifests"
+    SHUFFLED = "shuffled"
+    PARTIALS = "partials"
+    ESTIMATES = "estimates"
+    PRODUCERS = "producers"
+    STATUS = "status"
+    DEAD_LETTERS = "dead-letters"
+
+
+JOB_NAME_MAX = 249 - max(len(f".{role}") for role in Role)
+"""Characters of a job name: Kafka allows 249 for a topic's."""
+
+# No '.': Kafka's metrics take 'a.b' and 'a_b' for the same topic. With the one '.' of a topic name
+# before its role, and no '_' in a role, different topics stay different.
+_JOB_NAME = re.compile(rf"[a-z0-9][a-z0-9_-]{{0,{JOB_NAME_MAX - 1}}}")
+
+# Dead letters outlive what they were refused from, so that an operator can look into it after a
+# holiday; but they hold people's (randomized) reports, so they are not kept for ever either.
+_DEAD_LETTER_RETENTION = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """A topic as it is to be created.
+
+    Attributes:
+        name: of the topic.
+        partitions: at least 1.
+        replication: copies of every partition; None leaves it to the cluster.
+        configs: Kafka's names and values; what is not named is left to the cluster.
+    """
+
+    name: str
+    partitions: int
+    replication: int | None
+    configs: Mapping[str, str]
+
+
+def validate_job_name(name: str) -> None:
+    """Refuse a name that cannot begin the names of topics.
+
+    Raises:
+        ValueError: it is none; the message says what is allowed.
+    """
+    if not _JOB_NAME.fullmatch(name):
+        raise ValueError(
+            f"job name {name!r}: use 1 to {JOB_NAME_MAX} lower-case letters, digits, '-' and '_', "
+            "and begin with a letter or digit"
+        )
+
+
+def topic_name(job: str, role: Role) -> str:
+    """Name of a job's topic.
+
+    >>> topic_name("students", Role.DEAD_LETTERS)
+    'students.dead-letters'
+    """
+    validate_job_name(job)
+    return f"{job}.{role}"
+
+
+def job_topics(
+    job: str, partitions: int, replication: int | None, retention_ms: int
+) -> dict[Role, TopicSettings]:
+    """All topics of a job.
+
+    Args:
+        job: its name.
+        partitions: of reports and shuffled, in which epoch e lies in partition e mod `partitions`;
+            the other topics have one.
+        replication: copies of every partition; None leaves it to the cluster.
+        retention_ms: how long reports and shuffled are kept, which bounds the outage survived;
+            -1 for ever. Dead letters are kept four times as long.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+    if retention_ms != FOREVER and retention_ms < 1:
+        raise ValueError(f"retention of {retention_ms} ms, must be at least 1, or -1 for ever")
+    dead_letters_ms = FOREVER if retention_ms == FOREVER else _DEAD_LETTER_RETENTION * retention_ms
+    passing = _deleted(retention_ms, BATCH_BYTES_MAX)
+    kept = _deleted(FOREVER, KEPT_BATCH_BYTES_MAX)
+    configs = {
+        Role.REPORTS: passing,
+        Role.MANIFESTS: kept,
+        Role.SHUFFLED: passing,
+        Role.PARTIALS: kept,
+        Role.ESTIMATES: kept,
+        Role.PRODUCERS: kept,
+        Role.STATUS: _compacted(),
+        Role.DEAD_LETTERS: _deleted(dead_letters_ms, KEPT_BATCH_BYTES_MAX),
+    }
+    spread = (Role.REPORTS, Role.SHUFFLED)
+    return {
+        role: _settings(
+            topic_name(job, role), partitions if role in spread else 1, replication, configs[role]
+        )
+        for role in Role
+    }
+
+
+def jobs_topic(replication: int | None) -> TopicSettings:
+    """The topic of the deployed jobs.
+
+    Raises:
+        ValueError: the replication is below 1.
+    """
+    return _settings(JOBS_TOPIC, 1, replication, _compacted())
+
+
+def _settings(
+    name: str, partitions: int, replication: int | None, configs: Mapping[str, str]
+) -> TopicSettings:
+    if partitions < 1:
+        raise ValueError(f"{partitions} partitions for {name}, must be at least 1")
+    if replication is not None and replication < 1:
+        raise ValueError(f"replication {replication} for {name}, must be at least 1")
+    # With three copies one broker may be lost; an acknowledged record is then still on another.
+    durable = {"min.insync.replicas": "2"} if replication is not None and replication >= 3 else {}
+    return TopicSettings(name, partitions, replication, {**configs, **durable})
+
+
+def _deleted(retention_ms: int, batch_bytes: int) -> dict[str, str]:
+    return {
+        "cleanup.policy": "delete",
+        "retention.ms": str(retention_ms),
+        "retention.bytes": "-1",
+        "max.message.bytes": str(batch_bytes),
+        "message.timestamp.type": "CreateTime",
+    }
+
+
+def _compacted() -> dict[str, str]:
+    # Readers read these whole. Only segments that were rolled are compacted: roll them soon.
+    return {
+        "cleanup.policy": "compact",
+        "segment.ms": "60000",
+        "min.cleanable.dirty.ratio": "0.1",
+        "max.message.bytes": str(KEPT_BATCH_BYTES_MAX),
+        "message.timestamp.type": "CreateTime",
+    }

@@ -1,0 +1,133 @@
+"""What an aggregator hands to the publisher: the state of one window, in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from topics.frames import (
+    RECORD_CAP,
+    U4_MAX,
+    CodecError,
+    Frame,
+    Kind,
+    check_identities,
+    check_range,
+)
+
+_PARTIAL = Frame(Kind.PARTIAL, "QQ16sII")
+_PART_BYTES = RECORD_CAP - _PARTIAL.size
+
+
+@dataclass(frozen=True, slots=True)
+class PartialPart:
+    """A part of the partial of one window.
+
+    Attributes:
+        fingerprint: 16 bytes.
+        deployment: 16 bytes.
+        epoch: at least 1.
+        manifest_offset: where in the manifest log the window was decided.
+        attempt: 16 bytes, new for every writing of a partial; parts of two attempts never mix.
+        index: of the part, from 0.
+        total: parts of the attempt, 1 to 2^32 - 1.
+        payload: the bytes of the part, opaque here.
+
+    Raises:
+        CodecError: a field has another length or lies outside its range.
+    """
+
+    fingerprint: bytes
+    deployment: bytes
+    epoch: int
+    manifest_offset: int
+    attempt: bytes
+    index: int
+    total: int
+    payload: bytes
+
+    def __post_init__(self) -> None:
+        check_identities(
+            fingerprint=self.fingerprint, deployment=self.deployment, attempt=self.attempt
+        )
+        check_range("epoch", self.epoch, 1)
+        check_range("manifest_offset", self.manifest_offset, 0)
+        check_range("total", self.total, 1, U4_MAX)
+        check_range("index", self.index, 0, self.total - 1)
+
+
+def split_partial(
+    *,
+    fingerprint: bytes,
+    deployment: bytes,
+    epoch: int,
+    manifest_offset: int,
+    attempt: bytes,
+    payload: bytes,
+) -> list[PartialPart]:
+    """Cut a partial into parts that fill a record each; there is always one, be it empty."""
+    pieces = [
+        payload[start : start + _PART_BYTES]
+        for start in range(0, max(len(payload), 1), _PART_BYTES)
+    ]
+    return [
+        PartialPart(
+            fingerprint, deployment, epoch, manifest_offset, attempt, index, len(pieces), piece
+        )
+        for index, piece in enumerate(pieces)
+    ]
+
+
+def join_parts(parts: Iterable[PartialPart]) -> bytes:
+    """The payload of a partial, from all its parts in any order; repeated parts do no harm.
+
+    Raises:
+        CodecError: a part is missing, or parts belong to different partials.
+    """
+    by_index: dict[int, PartialPart] = {}
+    for part in parts:
+        if by_index.setdefault(part.index, part) != part:
+            raise CodecError(f"two different parts {part.index} of a partial")
+    if not by_index:
+        raise CodecError("a partial without any part")
+    first = next(iter(by_index.values()))
+    if len({_without_content(part) for part in by_index.values()}) > 1:
+        raise CodecError("parts of different partials cannot be joined")
+    if len(by_index) != first.total:
+        raise CodecError(f"a partial with {len(by_index)} of its {first.total} parts")
+    return b"".join(by_index[index].payload for index in range(first.total))
+
+
+def encode_partial(part: PartialPart) -> bytes:
+    """The record of a part.
+
+    Raises:
+        OversizedError: it would be larger than `RECORD_CAP`; see `split_partial`.
+    """
+    return _PARTIAL.seal(
+        part.fingerprint,
+        part.deployment,
+        part.epoch,
+        part.manifest_offset,
+        part.attempt,
+        part.index,
+        part.total,
+        payload=part.payload,
+    )
+
+
+def decode_partial(data: bytes) -> PartialPart:
+    """The part of a record.
+
+    Raises:
+        CodecError: the record is not a valid part of a partial.
+    """
+    fingerprint, deployment, epoch, manifest_offset, attempt, index, total = _PARTIAL.open(data)
+    payload = data[_PARTIAL.size :]
+    return PartialPart(
+        fingerprint, deployment, epoch, manifest_offset, attempt, index, total, payload
+    )
+
+
+def _without_content(part: PartialPart) -> PartialPart:
+    return replace(part, index=0, payload=b"")

@@ -1,0 +1,316 @@
+"""Records in JSON: who reports, and from when to when. And dead letters, in Kafka headers.
+
+JSON is read strictly: an unknown, missing or repeated key, a value of another type or out of range,
+another version or more than 4 KiB are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from topics.frames import (
+    INTEGER_MAX,
+    VERSION,
+    CodecError,
+    OversizedError,
+    VersionError,
+    check_identities,
+    check_range,
+)
+
+JSON_CAP = 4096
+"""Bytes of a JSON record."""
+PRODUCER_NAME_MAX = 200
+"""Characters of a producer's name."""
+
+_IDENTITY = re.compile("[0-9a-f]{32}")
+_HEADER = "dpstream-"
+_DECIMAL = re.compile("0|[1-9][0-9]{0,18}")
+_REGISTRATION_KEYS = {"deployment": str, "name": str, "enrolment": str, "first_epoch": int}
+_FAREWELL_KEYS = {"deployment": str, "enrolment": str, "last_epoch": int}
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A producer will report from an epoch on. The first one of a name in a deployment counts.
+
+    Attributes:
+        deployment: 16 bytes.
+        name: of the producer, 1 to 200 printable characters.
+        enrolment: 16 bytes, random; goes into all it sends.
+        first_epoch: at least 1.
+
+    Raises:
+        CodecError: a field has another length or lies outside its range.
+    """
+
+    deployment: bytes
+    name: str
+    enrolment: bytes
+    first_epoch: int
+
+    def __post_init__(self) -> None:
+        check_identities(deployment=self.deployment, enrolment=self.enrolment)
+        check_range("first_epoch", self.first_epoch, 1)
+        if not 1 <= len(self.name) <= PRODUCER_NAME_MAX or not self.name.isprintable():
+            raise CodecError(
+                f"name of a producer must be 1 to {PRODUCER_NAME_MAX} printable characters"
+            )
+
+    def to_bytes(self) -> bytes:
+        """The record."""
+        return _dump(
+            "registration",
+            deployment=self.deployment.hex(),
+            name=self.name,
+            enrolment=self.enrolment.hex(),
+            first_epoch=self.first_epoch,
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Registration:
+        """The registration of a record.
+
+        Raises:
+            CodecError: the record is not a valid registration.
+        """
+        return cls._from_json(_load(data))
+
+    @classmethod
+    def _from_json(cls, body: dict[str, Any]) -> Registration:
+        _check_shape(body, "registration", _REGISTRATION_KEYS)
+        return cls(
+            _identity(body, "deployment"),
+            body["name"],
+            _identity(body, "enrolment"),
+            body["first_epoch"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Farewell:
+    """A producer will not report after an epoch.
+
+    It says so itself; or an operator says it of one that will not come back, which is called
+    retiring it. The first one of an enrolment counts.
+
+    Attributes:
+        deployment: 16 bytes.
+        enrolment: 16 bytes.
+        last_epoch: the last one it reports for; 0 for none at all.
+
+    Raises:
+        CodecError: a field has another length or lies outside its range.
+    """
+
+    deployment: bytes
+    enrolment: bytes
+    last_epoch: int
+
+    def __post_init__(self) -> None:
+        check_identities(deployment=self.deployment, enrolment=self.enrolment)
+        check_range("last_epoch", self.last_epoch, 0)
+
+    def to_bytes(self) -> bytes:
+        """The record."""
+        return _dump(
+            "farewell",
+            deployment=self.deployment.hex(),
+            enrolment=self.enrolment.hex(),
+            last_epoch=self.last_epoch,
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Farewell:
+        """The farewell of a record.
+
+        Raises:
+            CodecError: the record is not a valid farewell.
+        """
+        return cls._from_json(_load(data))
+
+    @classmethod
+    def _from_json(cls, body: dict[str, Any]) -> Farewell:
+        _check_shape(body, "farewell", _FAREWELL_KEYS)
+        return cls(_identity(body, "deployment"), _identity(body, "enrolment"), body["last_epoch"])
+
+
+def decode_producer_record(data: bytes) -> Registration | Farewell:
+    """A record of the producers topic.
+
+    Raises:
+        CodecError: the record is neither a valid registration nor a valid farewell.
+    """
+    body = _load(data)
+    match body.get("type"):
+        case "registration":
+            return Registration._from_json(body)
+        case "farewell":
+            return Farewell._from_json(body)
+        case other:
+            raise CodecError(f"record of type {other!r:.40}, known are registration and farewell")
+
+
+class Reason(StrEnum):
+    """Why a record was refused."""
+
+    UNREADABLE = "unreadable"
+    """Damaged, or not one of ours."""
+    FINGERPRINT = "fingerprint"
+    """Made for a job whose reports mean something else."""
+    DEPLOYMENT = "deployment"
+    """Made for another deployment."""
+    VERSION = "version"
+    """Of a version of the format that is not understood."""
+    OVERSIZED = "oversized"
+    """Larger than a record may be."""
+    ENROLMENT = "enrolment"
+    """Of a producer that is not registered, or not for this epoch."""
+    EPOCH = "epoch"
+    """Of an epoch that lies out of range or in another partition."""
+    PUNCTUATION = "punctuation"
+    """A producer's punctuation and batches contradict each other."""
+    PROTOCOL = "protocol"
+    """Words that the protocol does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A refused record, as it was, and why.
+
+    It travels as a Kafka record whose value is the original one, byte by byte, and whose headers
+    ``dpstream-topic``, ``-partition``, ``-offset``, ``-reason`` and ``-detail`` say the rest.
+
+    Attributes:
+        topic, partition, offset: where the record was read.
+        reason: one of the enumerated ones.
+        detail: a sentence for people.
+        value: the original bytes.
+
+    Raises:
+        CodecError: partition or offset is out of range.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    reason: Reason
+    detail: str
+    value: bytes
+
+    def __post_init__(self) -> None:
+        check_range("partition", self.partition, 0)
+        check_range("offset", self.offset, 0)
+
+    def to_record(self) -> tuple[bytes, list[tuple[str, bytes]]]:
+        """Value and headers of the Kafka record."""
+        fields = {
+            "topic": self.topic,
+            "partition": str(self.partition),
+            "offset": str(self.offset),
+            "reason": self.reason.value,
+            "detail": self.detail,
+        }
+        return self.value, [(_HEADER + key, text.encode()) for key, text in fields.items()]
+
+    @classmethod
+    def from_record(cls, value: bytes, headers: Iterable[tuple[str, bytes]]) -> DeadLetter:
+        """The dead letter of a Kafka record.
+
+        Raises:
+            CodecError: a header is missing, repeated or wrong; others are passed over.
+        """
+        fields: dict[str, str] = {}
+        for name, content in headers:
+            if not name.startswith(_HEADER):
+                continue
+            try:
+                text = content.decode()
+            except UnicodeDecodeError:
+                raise CodecError(f"header {name} of a dead letter is not UTF-8") from None
+            key = name.removeprefix(_HEADER)
+            if key in fields:
+                raise CodecError(f"header {name} of a dead letter is repeated")
+            fields[key] = text
+        _check_keys(fields, ("topic", "partition", "offset", "reason", "detail"), "dead letter")
+        if fields["reason"] not in list(Reason):
+            raise CodecError(
+                f"dead letter for the unknown reason {fields['reason']!r}, "
+                f"known are {', '.join(Reason)}"
+            )
+        return cls(
+            fields["topic"],
+            _decimal(fields, "partition"),
+            _decimal(fields, "offset"),
+            Reason(fields["reason"]),
+            fields["detail"],
+            value,
+        )
+
+
+def _dump(kind: str, **fields: str | int) -> bytes:
+    body = {"version": VERSION, "type": kind, **fields}
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _load(data: bytes) -> dict[str, Any]:
+    if len(data) > JSON_CAP:
+        raise OversizedError(f"JSON record of {len(data)} bytes, at most {JSON_CAP} are allowed")
+    try:
+        body = json.loads(data.decode(), object_pairs_hook=_without_repetition)
+    except CodecError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise CodecError(f"record is not JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise CodecError("record is JSON, but not an object")
+    version = body.get("version")
+    if type(version) is int and version != VERSION:
+        raise VersionError(f"record of version {version}, this program understands {VERSION} only")
+    return body
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    body = dict(pairs)
+    if len(body) != len(pairs):
+        raise CodecError("a key of the record is repeated")
+    return body
+
+
+def _check_shape(body: dict[str, Any], kind: str, types: Mapping[str, type]) -> None:
+    if body.get("type") != kind:
+        raise CodecError(f"record of type {body.get('type')!r:.40}, expected {kind!r}")
+    types = {"version": int, "type": str, **types}
+    _check_keys(body, types, kind)
+    for key, expected in types.items():
+        # Not isinstance: True is an int.
+        if type(body[key]) is not expected:
+            raise CodecError(
+                f"{key} of a {kind} is a {type(body[key]).__name__}, must be a {expected.__name__}"
+            )
+
+
+def _check_keys(body: Mapping[str, Any], keys: Iterable[str], kind: str) -> None:
+    missing = [key for key in keys if key not in body]
+    if missing:
+        raise CodecError(f"{kind} without {', '.join(missing)}")
+    unknown = sorted(set(body) - set(keys))
+    if unknown:
+        raise CodecError(f"{kind} with the unknown key {unknown[0]!r:.40}")
+
+
+def _identity(body: dict[str, Any], key: str) -> bytes:
+    if not _IDENTITY.fullmatch(body[key]):
+        raise CodecError(f"{key} must be 32 hexadecimal digits in lower case")
+    return bytes.fromhex(body[key])
+
+
+def _decimal(fields: dict[str, str], key: str) -> int:
+    if not _DECIMAL.fullmatch(fields[key]):
+        raise CodecError(f"{key} of a dead letter is not an integer from 0 to {INTEGER_MAX}")
+    return int(fields[key])

@@ -1,0 +1,263 @@
+"""Reports as opaque words: plain, or sorted and counted.
+
+A report is a row of `width` unsigned words of 1, 2, 4 or 8 bytes. Only the two modules of a
+protocol know what the words mean. Reports travel in one of two encodings:
+
+* plain: the rows, one after the other. Their order may be any.
+* pairs: distinct rows in increasing order, then how often each occurs (u4, at least 1).
+
+A multiset of reports has one canonical form, which tells nothing but the multiset: sorted, and as
+pairs exactly when that is smaller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topics.frames import (
+    MESSAGES_CAP,
+    PAYLOAD_TARGET,
+    RECORD_CAP,
+    U4_MAX,
+    CodecError,
+    OversizedError,
+)
+
+WordArray: TypeAlias = NDArray[np.unsignedinteger]
+
+WORDS_FIELDS = "BBHIQ"
+"""Header fields: encoding, bytes of a word, width, rows, messages."""
+
+_PLAIN, _PAIRS = 0, 1
+_WIDTH_MAX = 2**16 - 1
+_WORD_TYPES = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
+_COUNT_TYPE = np.dtype("<u4")
+_WIDE_COUNT_TYPE = np.dtype("<u8")
+# Rows tallied at once: np.bincount makes 8-byte integers of its whole input.
+_TALLY_ROWS = 1 << 18
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Words:
+    """Reports, one row each, or distinct reports with counts.
+
+    >>> Words.canonical(np.array([[7], [7], [5], [7], [7], [7], [5], [7]], np.uint8)).messages
+    8
+
+    Attributes:
+        values: (rows, width), unsigned little-endian words. Decoded ones are read-only views.
+        counts: (rows,), how often each row occurs; None when every row stands for one report.
+            uint32, or uint64 before `split_words` where a count needs it.
+
+    Raises:
+        CodecError: other shapes or dtypes; a count is 0; counted rows do not strictly increase.
+    """
+
+    values: WordArray
+    counts: NDArray[np.unsignedinteger] | None = None
+
+    def __post_init__(self) -> None:
+        values, counts = self.values, self.counts
+        if values.dtype not in _WORD_TYPES.values():
+            raise CodecError(f"words of dtype {values.dtype}, must be unsigned and little-endian")
+        if values.ndim != 2 or not 1 <= values.shape[1] <= _WIDTH_MAX:
+            raise CodecError(
+                f"words of shape {values.shape}, must be (rows, width) of width 1 to {_WIDTH_MAX}"
+            )
+        if counts is None:
+            return
+        if counts.dtype not in (_COUNT_TYPE, _WIDE_COUNT_TYPE):
+            raise CodecError(f"counts of dtype {counts.dtype}, must be uint32 or uint64")
+        if counts.shape != values.shape[:1]:
+            raise CodecError(f"counts of shape {counts.shape} for {len(values)} rows of words")
+        if not counts.all():
+            raise CodecError("a count is 0, must be at least 1")
+        if not _increases(values):
+            raise CodecError("counted words do not strictly increase")
+
+    @property
+    def rows(self) -> int:
+        """Rows of `values`."""
+        return len(self.values)
+
+    @property
+    def width(self) -> int:
+        """Words of a report."""
+        return int(self.values.shape[1])
+
+    @property
+    def messages(self) -> int:
+        """Reports these words stand for."""
+        return self.rows if self.counts is None else int(self.counts.sum(dtype=np.uint64))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays, which is what they take in a record."""
+        return self.values.nbytes + (0 if self.counts is None else self.counts.nbytes)
+
+    @classmethod
+    def canonical(cls, values: WordArray) -> Words:
+        """The canonical form of plain reports, (n, width): whatever their order, the same result.
+
+        Rows are ordered numerically, by the first column, then the second and so on. One-byte and
+        two-byte words of width 1 are counted instead of sorted, which is 4 to 25 times faster.
+        """
+        plain = cls(values)
+        dtype, row_bytes = values.dtype, values.dtype.itemsize * plain.width
+        if row_bytes <= 2 and plain.width == 1:
+            return cls.from_counts(_tally(values[:, 0]), dtype)
+        if plain.width == 1:
+            ordered = np.sort(values[:, 0])[:, None]
+        else:
+            ordered = values[np.lexsort(values.T[::-1])]
+        first = np.ones(plain.rows, np.bool_)
+        first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+        if not pairs_are_smaller(row_bytes, int(np.count_nonzero(first)), plain.rows):
+            return cls(ordered)
+        starts = np.flatnonzero(first)
+        return cls(ordered[starts], _narrowest(np.diff(starts, append=plain.rows)))
+
+    @classmethod
+    def from_counts(
+        cls, counts: NDArray[np.int64], dtype: np.dtype[np.unsignedinteger] | None = None
+    ) -> Words:
+        """The canonical form of a multiset given as a table.
+
+        Args:
+            counts: (size,), how often each word from 0 to size - 1 occurs, at least 0.
+            dtype: of the words; by default the narrowest that holds size - 1.
+
+        Raises:
+            CodecError: a count is negative, or the dtype cannot hold every word of the table.
+        """
+        dtype = np.min_scalar_type(max(counts.size, 1) - 1) if dtype is None else dtype
+        if counts.ndim != 1 or counts.size > 1 << 8 * dtype.itemsize:
+            raise CodecError(f"table of shape {counts.shape} cannot be one of {dtype} words")
+        if (counts < 0).any():
+            raise CodecError("a count in the table is negative")
+        present = np.flatnonzero(counts)
+        values, occurring = present.astype(dtype)[:, None], counts[present]
+        if pairs_are_smaller(dtype.itemsize, len(present), int(occurring.sum())):
+            return cls(values, _narrowest(occurring))
+        return cls(np.repeat(values, occurring, axis=0))
+
+
+def split_words(words: Words, payload_bytes: int = PAYLOAD_TARGET) -> list[Words]:
+    """Cut words into pieces that fit a record, all but the last of the same number of rows.
+
+    Pieces are views. There is always one, be it empty. A row of more than `payload_bytes` is a
+    piece of its own. Where a count exceeds what a record can hold (u4, and 2^40 messages in all),
+    the words are first split into layers: one with as much of every count as fits, one with what
+    is left, and so on, each of them strictly increasing; the last piece of a layer may be shorter.
+    """
+    row_bytes = words.width * words.values.itemsize
+    row_bytes += 0 if words.counts is None else _COUNT_TYPE.itemsize
+    rows = max(1, payload_bytes // row_bytes)
+    pieces = []
+    for layer in _layers(words, rows):
+        for start in range(0, max(layer.rows, 1), rows):
+            counts = None if layer.counts is None else layer.counts[start : start + rows]
+            pieces.append(Words(layer.values[start : start + rows], counts))
+    return pieces
+
+
+def pack_words(words: Words) -> tuple[tuple[int, ...], bytes]:
+    """Header fields (`WORDS_FIELDS`) and payload of words.
+
+    Raises:
+        OversizedError: they do not fit a record.
+        CodecError: a record cannot hold counts this large.
+    """
+    values, counts, messages = words.values, words.counts, words.messages
+    if words.nbytes > RECORD_CAP:
+        raise OversizedError(
+            f"{words.nbytes} bytes of words, a record has at most {RECORD_CAP}: use split_words"
+        )
+    if messages > MESSAGES_CAP:
+        raise CodecError(f"{messages} messages, a record has at most {MESSAGES_CAP}")
+    encoding, payload = _PLAIN, values.tobytes()
+    if counts is not None:
+        if counts.dtype != _COUNT_TYPE:
+            raise CodecError("counts of 8 bytes, a record has 4: use split_words")
+        encoding, payload = _PAIRS, counts.tobytes() + payload
+    return (encoding, values.itemsize, words.width, words.rows, messages), payload
+
+
+def unpack_words(
+    data: bytes, start: int, encoding: int, word_bytes: int, width: int, rows: int, messages: int
+) -> Words:
+    """The words whose payload is `data[start:]`, as views of it.
+
+    Everything the header says is compared with the length of the payload before that is touched.
+
+    Raises:
+        CodecError: header and payload contradict each other, or a rule of the encoding is broken.
+    """
+    if encoding not in (_PLAIN, _PAIRS):
+        raise CodecError(f"words of unknown encoding {encoding}, known are 0 (plain) and 1 (pairs)")
+    dtype = _WORD_TYPES.get(word_bytes)
+    if dtype is None:
+        raise CodecError(f"words of {word_bytes} bytes, must be 1, 2, 4 or 8")
+    if width < 1:
+        raise CodecError("words of width 0, must be at least 1")
+    if messages > MESSAGES_CAP:
+        raise CodecError(f"{messages} messages, a record has at most {MESSAGES_CAP}")
+    counts_bytes = _COUNT_TYPE.itemsize * rows if encoding == _PAIRS else 0
+    expected, found = rows * width * word_bytes + counts_bytes, len(data) - start
+    if expected != found:
+        raise CodecError(
+            f"payload of {found} bytes, {rows} rows of {width} words of {word_bytes} bytes "
+            f"{'with counts ' if counts_bytes else ''}need {expected}"
+        )
+    # Counts come first: they are 4-byte aligned there whatever the size of a word.
+    values: WordArray = np.ndarray((rows, width), dtype, data, start + counts_bytes)
+    counts = np.ndarray((rows,), _COUNT_TYPE, data, start) if encoding == _PAIRS else None
+    words = Words(values, counts)
+    if words.messages != messages:
+        raise CodecError(f"{words.messages} messages in the payload, its header says {messages}")
+    return words
+
+
+def _increases(values: WordArray) -> bool:
+    earlier, later = values[:-1], values[1:]
+    if values.shape[1] > 1:
+        decisive = (earlier != later).argmax(axis=1)[:, None]
+        earlier = np.take_along_axis(earlier, decisive, axis=1)
+        later = np.take_along_axis(later, decisive, axis=1)
+    return bool((earlier < later).all())
+
+
+def _tally(words: WordArray) -> NDArray[np.int64]:
+    table = np.zeros(1 << 8 * words.itemsize, np.int64)
+    for start in range(0, words.size, _TALLY_ROWS):
+        table += np.bincount(words[start : start + _TALLY_ROWS], minlength=table.size)
+    return table
+
+
+def pairs_are_smaller(row_bytes: int, distinct: int, messages: int) -> bool:
+    """Whether the canonical form of so many reports, so many of them distinct, is counted."""
+    return distinct * (row_bytes + _COUNT_TYPE.itemsize) < messages * row_bytes
+
+
+def _narrowest(counts: NDArray[np.int64]) -> NDArray[np.unsignedinteger]:
+    return counts.astype(_COUNT_TYPE if counts.max() <= U4_MAX else _WIDE_COUNT_TYPE)
+
+
+def _layers(words: Words, rows: int) -> Iterator[Words]:
+    """Words whose counts fit a record of `rows` rows; they add up to the given ones."""
+    values, counts = words.values, words.counts
+    if counts is None:
+        yield words
+        return
+    highest = min(U4_MAX, MESSAGES_CAP // max(1, min(rows, words.rows)))
+    while True:
+        yield Words(values, np.minimum(counts, highest).astype(_COUNT_TYPE))
+        left = counts > highest
+        if not left.any():
+            return
+        values, counts = values[left], counts[left] - np.uint64(highest)
