@@ -1,0 +1,1 @@
+"""Calibration and accounting: runs where a job is deployed, never on a device."""

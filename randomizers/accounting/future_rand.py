@@ -1,0 +1,36 @@
+"""From the parameters of a FutureRand job to the constants that its devices run on."""
+
+from __future__ import annotations
+
+from randomizers.accounting.calibration import optimal, published
+from randomizers.future_rand import MAX_HORIZON, FutureRandLaw, FutureRandParameters
+
+
+def calibrate(parameters: FutureRandParameters, last_epoch: int) -> FutureRandLaw:
+    """The law of a job, with orders drawn uniformly.
+
+    An order with fewer intervals than `changes` needs no more signs than intervals, and is more
+    accurate for it; the published rule keeps `changes` signs at every order.
+
+    Args:
+        parameters: of the job.
+        last_epoch: number of epochs; the horizon is the next power of two.
+
+    Raises:
+        ValueError: there is no epoch, or there are more than 2^63.
+
+    >>> law = calibrate(FutureRandParameters(epsilon=1.0, changes=4), last_epoch=170)
+    >>> law.horizon, [composed.k for composed in law.composed]
+    (256, [4, 4, 4, 4, 4, 4, 4, 2, 1])
+    """
+    if not 1 <= last_epoch <= MAX_HORIZON:
+        raise ValueError(f"{last_epoch} epochs, must be from 1 to 2^63")
+    orders = (last_epoch - 1).bit_length() + 1
+    horizon, changes, epsilon = 1 << (orders - 1), parameters.changes, parameters.epsilon
+    if parameters.calibration == "published":
+        composed = (published(changes, epsilon),) * orders
+    else:
+        budgets = [min(changes, horizon >> order) for order in range(orders)]
+        laws = {budget: optimal(budget, epsilon) for budget in set(budgets)}
+        composed = tuple(laws[budget] for budget in budgets)
+    return FutureRandLaw(horizon, epsilon, (1,) * orders, composed)

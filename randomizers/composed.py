@@ -1,0 +1,150 @@
+"""Composed randomizers: k signs randomized together, as an exact law over the Hamming distance.
+
+A composed randomizer takes k signs and returns k signs. Those considered here treat all inputs and
+all positions alike, so the probability of an output depends on nothing but d, the number of signs
+in which it differs from the input. The law is k + 1 integer weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from itertools import groupby
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randomizers.randomness import draw_categories
+
+
+@dataclass(frozen=True, slots=True)
+class ComposedLaw:
+    """The law of a composed randomizer of k signs (section 5.2 of "Randomize the Future").
+
+    The ratio of any two output probabilities, over all pairs of inputs, is at most the ratio of the
+    largest to the smallest weight. That holds as well when only some of the signs are used, and
+    when the inputs are chosen in view of earlier outputs.
+
+    >>> ComposedLaw((3, 1)).c_gap, ComposedLaw((3, 1)).probability(0)
+    (0.5, Fraction(3, 4))
+
+    Attributes:
+        weights: k + 1 positive integers; ``weights[d]`` is the weight of each particular sign
+            vector at Hamming distance d from the input.
+
+    Raises:
+        ValueError: there are fewer than two weights, or one is not a positive integer.
+    """
+
+    weights: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.weights) < 2:
+            raise ValueError(
+                f"{len(self.weights)} weights, must be k + 1 for k signs, k at least 1"
+            )
+        if not all(type(weight) is int and weight > 0 for weight in self.weights):
+            raise ValueError("the weights of a composed law must be positive integers")
+
+    @property
+    def k(self) -> int:
+        """Number of signs."""
+        return len(self.weights) - 1
+
+    @property
+    def masses(self) -> tuple[int, ...]:
+        """Weight of all the sign vectors at distance d together, d = 0 to k."""
+        return tuple(
+            math.comb(self.k, distance) * weight for distance, weight in enumerate(self.weights)
+        )
+
+    @property
+    def exact_c_gap(self) -> Fraction:
+        """P(a sign is kept) - P(it is reversed), the same for every sign."""
+        masses = self.masses
+        advantage = sum(mass * (self.k - 2 * distance) for distance, mass in enumerate(masses))
+        return Fraction(advantage, self.k * sum(masses))
+
+    @property
+    def c_gap(self) -> float:
+        """`exact_c_gap`, the nearest float."""
+        return float(self.exact_c_gap)
+
+    @property
+    def loss(self) -> float:
+        """The privacy loss: ln(largest / smallest weight), rounded up."""
+        return log_rounded_up(Fraction(max(self.weights), min(self.weights)))
+
+    def probability(self, distance: int) -> Fraction:
+        """Probability of each particular sign vector at this distance from the input."""
+        return Fraction(self.weights[distance], sum(self.masses))
+
+    def sample(self, count: int, rng: np.random.Generator) -> NDArray[np.int8]:
+        """Randomize the vector of k times +1, `count` times over.
+
+        The distance is drawn first, then which signs differ; every probability is exact.
+
+        Args:
+            count: how many sign vectors to draw.
+            rng: the randomness.
+
+        Returns:
+            int8, shape (count, k), +1 or -1.
+        """
+        left = draw_categories(self.masses, count, rng).astype(np.uint16)
+        signs = np.empty((self.k, count), np.int8)
+        for position, row in enumerate(signs):
+            # Of the positions left, each subset of as many as are left to differ is equally likely.
+            choices = self.k - position
+            differs = rng.integers(0, choices, count, dtype=_narrowest(choices)) < left
+            left -= differs
+            np.subtract(1, 2 * differs.view(np.int8), out=row)
+        return np.ascontiguousarray(signs.T)
+
+    def to_json(self) -> dict[str, Any]:
+        """Run lengths of equal weights; decimal strings, since the integers are large."""
+        return {"weights": [[len(list(run)), str(weight)] for weight, run in groupby(self.weights)]}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        """Read `to_json`.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        try:
+            return cls(tuple(_unpacked(body["weights"])))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not a composed law: {error!r}") from error
+
+
+MAX_SIGNS = 1024
+"""The most signs composed into one law: beyond it calibration takes minutes."""
+
+
+def log_rounded_up(ratio: Fraction) -> float:
+    """The least float that is known not to lie below ln(ratio), for a ratio of at least 1."""
+    with localcontext() as context:
+        context.prec = 60
+        # Decimal.ln is correctly rounded; stepping up twice covers that and the division.
+        quotient = (Decimal(ratio.numerator) / Decimal(ratio.denominator)).next_plus()
+        exact = quotient.ln().next_plus() if ratio > 1 else Decimal(0)
+        nearest = float(exact)
+        return nearest if Decimal(nearest) >= exact else math.nextafter(nearest, math.inf)
+
+
+def _narrowest(choices: int) -> type[np.uint8] | type[np.uint16]:
+    return np.uint8 if choices <= 256 else np.uint16
+
+
+def _unpacked(runs: list[list[Any]]) -> Iterator[int]:
+    total = 0
+    for length, weight in runs:
+        total += length
+        if length < 1 or total > MAX_SIGNS + 1:
+            raise ValueError(f"runs of 1 to {MAX_SIGNS + 1} weights in all")
+        yield from [int(weight)] * length

@@ -1,0 +1,314 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from randomizers.accounting.future_rand import calibrate
+from randomizers.dyadic import dyadic_pieces, orders_due
+from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from randomizers.randomness import random_bits, seeded_generator
+
+HORIZON = 16
+
+
+class NoCoins:
+    """Stands in for the generator of `report`: every coin is 0."""
+
+    def integers(self, low: int, high: int, size: int, dtype: object) -> NDArray[np.uint64]:
+        return np.zeros(size, np.uint64)
+
+
+NO_COINS = cast(np.random.Generator, NoCoins())
+
+
+class Device:
+    """One device, as Algorithm 1 and the rules of silence say, in the plainest way."""
+
+    def __init__(self, order: int, signs: Sequence[int]) -> None:
+        self.order = order
+        self.signs = list(signs)
+        self.frozen = False
+        # Value by epoch, where it is known.
+        self.known: dict[int, int] = {}
+
+    def report(self, epoch: int, value: int | None) -> int | None:
+        """The word sent, with coins 0; `value` is None for a silent device."""
+        if not self.known:
+            # Before the first epoch it was there for, its value counts as 0.
+            self.known = dict.fromkeys(range(epoch), 0)
+        if value is None:
+            return None
+        self.known[epoch] = value
+        length = 1 << self.order
+        if epoch % length or epoch - length not in self.known:
+            return None
+        partial_sum = value - self.known[epoch - length]
+        if not partial_sum:
+            return 2 * self.order
+        if not self.signs:
+            self.frozen = True
+            return 2 * self.order
+        return 2 * self.order + (partial_sum * self.signs.pop(0) > 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), changes=st.integers(1, 9), seed=st.integers(0, 2**32))
+def test_a_population_does_what_its_devices_would_do_alone(
+    data: st.DataObject, changes: int, seed: int
+) -> None:
+    """Any streams, silences, epochs left out, and devices enrolled on the way."""
+    law = calibrate(FutureRandParameters(1.0, changes), HORIZON)
+    population, devices = FutureRand(law), list[Device]()
+    for epoch in range(1, HORIZON + 1):
+        newcomers = data.draw(st.sampled_from([0, 0, 3] if devices else [4]), "newcomers")
+        if newcomers:
+            population.enrol(newcomers, seeded_generator(seed, epoch))
+        drawn = _drawn(population)[len(devices) :]
+        devices += [Device(order, signs) for order, signs in drawn]
+        if data.draw(st.integers(0, 5), "left out when 0") == 0:
+            continue
+        value = st.sampled_from([0, 1, 0, 1, None])
+        values = data.draw(st.lists(value, min_size=len(devices), max_size=len(devices)), "values")
+        words = population.report(
+            epoch,
+            # Whatever stands where a device is silent must not matter.
+            np.array([-7 if one is None else one for one in values], np.int8),
+            np.array([one is not None for one in values]),
+            NO_COINS,
+        )
+        expected = [d.report(epoch, one) for d, one in zip(devices, values, strict=True)]
+        assert words.dtype == np.uint8
+        assert words.shape[1:] == (1,)
+        assert sorted(words[:, 0].tolist()) == sorted(e for e in expected if e is not None)
+        assert population.frozen == sum(device.frozen for device in devices)
+        population = FutureRand.restore(law, population.state_arrays(), epoch)
+
+
+def test_coins_take_the_place_of_zeros_only() -> None:
+    law = calibrate(FutureRandParameters(1.0, 2), 8)
+    steady, changing = (FutureRand(law) for _ in range(2))
+    for devices in (steady, changing):
+        devices.enrol(5000, seeded_generator(1))
+    zeros, ones = np.zeros(5000, np.int8), np.ones(5000, np.int8)
+    words = steady.report(1, zeros, None, seeded_generator(2))
+    assert np.array_equal(words[:, 0], random_bits(seeded_generator(2), len(words)))
+    words = changing.report(1, ones, None, seeded_generator(2))
+    leaves = [signs for order, signs in _drawn(changing) if order == 0]
+    assert (2 * (words[:, 0] & 1).astype(int) - 1).tolist() == [signs[0] for signs in leaves]
+
+
+def test_signs_are_used_one_after_the_other_and_then_no_more() -> None:
+    law = calibrate(FutureRandParameters(1.0, 12), HORIZON)
+    law = FutureRandLaw(HORIZON, 1.0, (1, 0, 0, 0, 0), law.composed)
+    devices = FutureRand(law)
+    devices.enrol(50, seeded_generator(1))
+    partial_sums = []
+    for epoch in range(1, HORIZON + 1):
+        words = devices.report(epoch, np.full(50, epoch % 2), None, NO_COINS)
+        partial_sum = 1 if epoch % 2 else -1
+        partial_sums.append(partial_sum * (2 * words[:, 0].astype(int) - 1))
+    sent = np.array(partial_sums).T
+    assert sent[:, :12].tolist() == [signs for _, signs in _drawn(devices)]
+    assert (sent[:, 12:] == np.array([-1, 1, -1, 1])).all()  # coins of 0
+    assert devices.frozen == 50
+
+
+def test_all_kinds_of_values_mean_the_same() -> None:
+    law = calibrate(FutureRandParameters(1.0, 2), 4)
+    bits = np.arange(100, dtype=np.int64) % 2
+    same: list[NDArray[np.integer] | NDArray[np.bool_]] = [
+        bits,
+        bits.astype(np.int8),
+        bits.astype(np.uint8),
+        bits.astype(np.bool_),
+    ]
+    outputs = []
+    for values in same:
+        devices = FutureRand(law)
+        devices.enrol(100, seeded_generator(1))
+        outputs.append(devices.report(1, values, None, seeded_generator(2)).tolist())
+    assert outputs[1:] == outputs[:-1]
+
+
+def test_everybody_present_is_the_default() -> None:
+    law = calibrate(FutureRandParameters(1.0, 2), 8)
+    named, unnamed = (FutureRand(law) for _ in range(2))
+    for devices in (named, unnamed):
+        devices.enrol(200, seeded_generator(1))
+    for epoch in range(1, 9):
+        values = np.random.default_rng(epoch).integers(0, 2, 200, dtype=np.int8)
+        words = unnamed.report(epoch, values, None, seeded_generator(2, epoch))
+        again = named.report(epoch, values, np.full(200, True), seeded_generator(2, epoch))
+        assert np.array_equal(words, again)
+
+
+def test_a_restored_population_goes_on_as_if_nothing_had_happened() -> None:
+    """What was drawn is kept, bit by bit; restoring draws nothing."""
+    law = calibrate(FutureRandParameters(1.0, 12), 32)
+    streams = np.random.default_rng(1).integers(0, 2, (33, 300), dtype=np.int8)
+    undisturbed, restarted = FutureRand(law), FutureRand(law)
+    for devices in (undisturbed, restarted):
+        devices.enrol(300, seeded_generator(1))
+    for epoch in range(1, 33):
+        saved = {name: array.copy() for name, array in restarted.state_arrays().items()}
+        body = json.loads(json.dumps(law.to_json()))
+        restarted = FutureRand.restore(FutureRandLaw.from_json(body), saved, epoch - 1)
+        for name, array in saved.items():
+            assert np.array_equal(restarted.state_arrays()[name], array)
+            array.fill(0)  # the restored population has its own copy
+        one = undisturbed.report(epoch, streams[epoch], None, seeded_generator(2, epoch))
+        other = restarted.report(epoch, streams[epoch], None, seeded_generator(2, epoch))
+        assert np.array_equal(one, other)
+    assert undisturbed.frozen == restarted.frozen > 0
+
+
+def test_orders_and_signs_never_change() -> None:
+    law = calibrate(FutureRandParameters(1.0, 3), 8)
+    devices = FutureRand(law)
+    devices.enrol(500, seeded_generator(1))
+    before = _drawn(devices)
+    for epoch in range(1, 9):
+        devices.report(epoch, np.full(500, epoch % 2), None, seeded_generator(2, epoch))
+    devices.enrol(10, seeded_generator(3))
+    assert _drawn(devices)[:500] == before
+
+
+def test_state_cannot_be_written_from_outside() -> None:
+    devices = FutureRand(calibrate(FutureRandParameters(1.0, 3), 8))
+    devices.enrol(5, seeded_generator(1))
+    for array in devices.state_arrays().values():
+        with pytest.raises(ValueError, match="read-only"):
+            array[:1] = array[:1]
+
+
+@pytest.mark.parametrize(("changes", "state_bytes"), [(4, 4), (8, 4), (9, 5), (254, 35), (255, 36)])
+def test_a_device_takes_few_bytes(changes: int, state_bytes: int) -> None:
+    devices = FutureRand(calibrate(FutureRandParameters(1.0, changes), 1024))
+    devices.enrol(1, seeded_generator(1))
+    assert sum(array.nbytes for array in devices.state_arrays().values()) == state_bytes
+
+
+def test_many_signs_are_drawn_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("randomizers.future_rand._CHUNK_SIGNS", 64)
+    devices = FutureRand(calibrate(FutureRandParameters(1.0, 20), 64))
+    devices.enrol(400, seeded_generator(1))
+    drawn = _drawn(devices)
+    assert {order for order, _ in drawn} == set(range(7))
+    for order, signs in drawn:
+        assert len(signs) == min(20, 64 >> order)
+    # Nobody was passed over: 20 signs that are all -1 have a probability below 2^-20.
+    assert all(1 in signs for order, signs in drawn if order < 2)
+
+
+def test_an_order_without_weight_is_never_drawn() -> None:
+    law = calibrate(FutureRandParameters(1.0, 2), 8)
+    law = FutureRandLaw(law.horizon, law.epsilon, (2, 1, 1, 0), law.composed)
+    devices = FutureRand(law)
+    devices.enrol(2000, seeded_generator(1))
+    assert {order for order, _ in _drawn(devices)} == {0, 1, 2}
+    assert law.order_probabilities == (0.5, 0.25, 0.25, 0.0)
+
+
+def test_a_population_may_be_empty() -> None:
+    devices = FutureRand(calibrate(FutureRandParameters(1.0, 2), 4))
+    devices.enrol(0, seeded_generator(1))
+    assert devices.report(4, np.zeros(0, np.int8), None, seeded_generator(1)).shape == (0, 1)
+    assert (devices.population, devices.frozen) == (0, 0)
+
+
+@pytest.mark.parametrize("epoch", [0, 2, 3, 17])
+def test_epochs_only_increase_up_to_the_horizon(epoch: int) -> None:
+    devices = _population(3, at=3)
+    with pytest.raises(ValueError, match=rf"epoch {epoch}, must be after .* 3, .* horizon, 16"):
+        devices.report(epoch, np.zeros(3, np.int8), None, seeded_generator(1))
+
+
+@pytest.mark.parametrize(
+    ("values", "present", "complaint"),
+    [
+        ([0, 1], None, r"values of shape \(2,\), must be \(3,\)"),
+        ([0.0, 1.0, 0.0], None, "values of dtype float64, must be integers or bool"),
+        ([0, 2, 0], None, "value 2 of device 1 at epoch 4, must be 0 or 1"),
+        ([0, 0, -1], [False, True, True], "value -1 of device 2 at epoch 4"),
+        ([0, 1, 0], [True, True], r"present is bool of shape \(2,\)"),
+        ([0, 1, 0], [1, 1, 0], r"present is int64 of shape \(3,\)"),
+    ],
+)
+def test_bad_input_is_refused_and_changes_nothing(
+    values: list[float], present: list[int] | None, complaint: str
+) -> None:
+    devices = _population(3, at=3)
+    before = {name: array.copy() for name, array in devices.state_arrays().items()}
+    mask = None if present is None else np.array(present)
+    with pytest.raises(ValueError, match=complaint):
+        devices.report(4, np.array(values), mask, seeded_generator(1))
+    assert devices.epoch == 3
+    for name, array in devices.state_arrays().items():
+        assert np.array_equal(array, before[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "complaint"),
+    [
+        ("signs", np.zeros((3, 2), np.uint8), r"signs is uint8 of shape \(3, 2\), must be .*3, 1"),
+        ("used", np.zeros(3, np.uint16), "used is uint16"),
+        ("boundary", np.zeros(2, np.int8), r"boundary is int8 of shape \(2,\)"),
+        ("order", np.full(3, 5, np.uint8), "order 5 of 5: other law"),
+        ("more", np.zeros(3), "state arrays .*'more'"),
+    ],
+)
+def test_arrays_of_another_law_are_not_restored(
+    name: str, array: NDArray[np.generic], complaint: str
+) -> None:
+    devices = _population(3, at=3)
+    with pytest.raises(ValueError, match=complaint):
+        FutureRand.restore(devices.law, devices.state_arrays() | {name: array}, 3)
+
+
+def test_the_guarantee_speaks_of_the_law_and_not_of_what_was_asked_for() -> None:
+    published = FutureRand(calibrate(FutureRandParameters(1.0, 4, "published"), 16))
+    assert published.law.epsilon == 1.0
+    assert round(published.guarantee.epsilon, 6) == 0.252435
+    assert FutureRand(calibrate(FutureRandParameters(1.0, 4), 16)).guarantee.epsilon == 1.0
+
+
+def test_intervals_end_where_they_should() -> None:
+    for epoch in range(1, 300):
+        ending = [order for order in range(20) if epoch % (1 << order) == 0]
+        assert ending == list(range(orders_due(epoch)))
+
+
+def test_pieces_make_up_a_prefix_in_distinct_orders() -> None:
+    for epoch in range(1, 300):
+        pieces = dyadic_pieces(epoch)
+        covered = [
+            e
+            for order, index in pieces
+            for e in range(((index - 1) << order) + 1, (index << order) + 1)
+        ]
+        assert covered == list(range(1, epoch + 1))
+        assert len({order for order, _ in pieces}) == len(pieces) == epoch.bit_count()
+
+
+def _population(count: int, at: int) -> FutureRand:
+    devices = FutureRand(calibrate(FutureRandParameters(1.0, 2), HORIZON))
+    devices.enrol(count, seeded_generator(1))
+    devices.report(at, np.zeros(count, np.int8), None, seeded_generator(1))
+    return devices
+
+
+def _drawn(devices: FutureRand) -> list[tuple[int, list[int]]]:
+    """Order and signs of every device, read from the saved arrays."""
+    arrays = devices.state_arrays()
+    bits = np.unpackbits(arrays["signs"].astype(np.uint8), axis=1, bitorder="little")
+    return [
+        (order, [1 if bit else -1 for bit in row[: devices.law.composed[order].k]])
+        for order, row in zip(arrays["order"].tolist(), bits.tolist(), strict=True)
+    ]

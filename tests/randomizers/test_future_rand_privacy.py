@@ -1,0 +1,187 @@
+"""The guarantee of a device, by enumeration of everything it can draw and everything it can see.
+
+The code that runs on devices is what is enumerated: a population in which each device holds one of
+the possible sign vectors and sees one of the possible sequences of coins goes through every stream.
+The probability of an output is then a sum of integers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from itertools import pairwise, product
+from typing import Literal, TypeAlias, cast
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from randomizers.accounting.future_rand import calibrate
+from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+
+Stream: TypeAlias = tuple[int, ...]
+Output: TypeAlias = tuple[int, ...]
+# Output -> probability times the integer 2^(horizon) * (sum of the law's weights).
+Distribution: TypeAlias = dict[Output, int]
+Calibration: TypeAlias = Literal["optimal", "published"]
+
+CASES = [
+    (horizon, changes, epsilon, calibration)
+    for horizon, changes in ((1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (4, 3), (8, 1), (8, 2), (8, 3))
+    for epsilon in ((0.5, 2.0) if horizon < 8 else (1.0,))
+    for calibration in ("optimal", "published")
+]
+
+
+class Coins:
+    """Stands in for the generator of `report`: the coins of one epoch, one for each device."""
+
+    def __init__(self, coins: NDArray[np.uint8]) -> None:
+        self.coins = coins
+
+    def integers(
+        self, low: int, high: int, size: int, dtype: type[np.uint64]
+    ) -> NDArray[np.uint64]:
+        assert (low, high) == (0, 2**64)
+        assert size in (0, -(-len(self.coins) // 64))
+        padded = np.zeros(64 * size, np.uint8)
+        padded[: len(self.coins)] = self.coins[: len(padded)]
+        return np.packbits(padded).view("<u8").astype(np.uint64)
+
+
+def output_distribution(
+    law: FutureRandLaw, order: int, stream: Stream, silent: Iterable[int] = ()
+) -> Distribution:
+    """What a device of an order sends for a stream of values; it is silent at some epochs."""
+    composed, horizon = law.composed[order], law.horizon
+    vectors = np.array(list(product((1, -1), repeat=composed.k)), np.int8)
+    # Device number = (sign vector, one coin for every epoch).
+    vector = np.repeat(np.arange(len(vectors)), 1 << horizon)
+    coins = np.tile(np.arange(1 << horizon), len(vectors))
+    empty = FutureRand(law).state_arrays()
+    signs = np.zeros((len(vector), empty["signs"].shape[1]), np.uint8)
+    packed = np.packbits(vectors[vector] > 0, axis=1, bitorder="little")
+    signs[:, : packed.shape[1]] = packed
+    devices = FutureRand.restore(
+        law,
+        {
+            "order": np.full(len(vector), order, np.uint8),
+            "signs": signs,
+            "used": np.zeros(len(vector), empty["used"].dtype),
+            "boundary": np.full(len(vector), 2, np.int8),
+        },
+        epoch=0,
+    )
+    columns = []
+    for epoch, value in enumerate(stream, start=1):
+        rng = cast(np.random.Generator, Coins((coins >> (epoch - 1) & 1).astype(np.uint8)))
+        present = np.full(len(vector), epoch not in silent)
+        words = devices.report(epoch, np.full(len(vector), value, np.int8), present, rng)
+        if len(words):
+            columns.append(words[:, 0])
+    weights = [composed.weights[int((signs == -1).sum())] for signs in vectors]
+    outputs = np.stack(columns, axis=1).tolist() if columns else [[]] * len(vector)
+    distribution: Counter[Output] = Counter()
+    for output, index in zip(map(tuple, outputs), vector.tolist(), strict=True):
+        distribution[output] += weights[index]
+    return dict(distribution)
+
+
+def all_streams(horizon: int) -> list[Stream]:
+    return list(product((0, 1), repeat=horizon))
+
+
+def largest_ratio(distributions: Sequence[Distribution]) -> Fraction:
+    """The largest ratio of two probabilities of the same output."""
+    assert len({frozenset(distribution) for distribution in distributions}) == 1
+    assert len({sum(distribution.values()) for distribution in distributions}) == 1
+    return max(
+        Fraction(
+            max(distribution[output] for distribution in distributions),
+            min(distribution[output] for distribution in distributions),
+        )
+        for output in distributions[0]
+    )
+
+
+@pytest.mark.parametrize(("horizon", "changes", "epsilon", "calibration"), CASES)
+def test_no_two_streams_can_be_told_apart_better_than_promised(
+    horizon: int,
+    changes: int,
+    epsilon: float,
+    calibration: Calibration,
+    exponential_below: Callable[[float], Fraction],
+) -> None:
+    """All streams, also those with more changes than are followed: the device freezes.
+
+    The order is drawn from the same law whatever the stream, so each order can be looked at alone.
+    """
+    law = calibrate(FutureRandParameters(epsilon, changes, calibration), horizon)
+    guarantee = FutureRand(law).guarantee
+    assert (guarantee.delta, guarantee.unit, guarantee.basis) == (0.0, "stream", "exact")
+    ratios = []
+    for order, composed in enumerate(law.composed):
+        ratio = largest_ratio(
+            [output_distribution(law, order, stream) for stream in all_streams(horizon)]
+        )
+        assert ratio <= Fraction(max(composed.weights), min(composed.weights))
+        assert ratio <= exponential_below(guarantee.epsilon)
+        ratios.append(ratio)
+    spent = max(Fraction(max(law.weights), min(law.weights)) for law in law.composed)
+    if horizon >= 2 * changes:
+        assert max(ratios) == spent
+    if calibration == "optimal":
+        assert guarantee.epsilon == epsilon
+    else:
+        assert guarantee.epsilon < 0.3 * epsilon
+
+
+def test_a_larger_loss_than_promised_would_be_noticed() -> None:
+    law = calibrate(FutureRandParameters(2.0, 2), 4)
+    wasteful = calibrate(FutureRandParameters(2.001, 2), 4)
+    ratio = largest_ratio([output_distribution(wasteful, 0, stream) for stream in all_streams(4)])
+    assert ratio > max(Fraction(max(one.weights), min(one.weights)) for one in law.composed)
+
+
+@pytest.mark.parametrize("changes", [1, 2])
+def test_silence_tells_nothing_about_values(changes: int) -> None:
+    """Whatever the epochs a device is silent at: they are public, and the promise is the same."""
+    law = calibrate(FutureRandParameters(1.0, changes), 4)
+    promised = Fraction(max(law.composed[0].weights), min(law.composed[0].weights))
+    for pattern in product((False, True), repeat=4):
+        silent = [epoch for epoch, absent in enumerate(pattern, start=1) if absent]
+        for order in range(3):
+            distributions = [
+                output_distribution(law, order, stream, silent) for stream in all_streams(4)
+            ]
+            assert largest_ratio(distributions) <= promised
+
+
+@pytest.mark.parametrize(("horizon", "changes"), [(4, 2), (8, 3)])
+@pytest.mark.parametrize("calibration", ["optimal", "published"])
+def test_signs_are_kept_with_the_same_advantage_and_zeros_are_fair_coins(
+    horizon: int, changes: int, calibration: Calibration
+) -> None:
+    """Properties II and III: for every stream and interval, the mean sign is c_gap * partial sum.
+
+    A frozen device counts as one whose partial sums are 0 from then on.
+    """
+    law = calibrate(FutureRandParameters(1.0, changes, calibration), horizon)
+    for order, composed in enumerate(law.composed):
+        for stream in all_streams(horizon):
+            distribution = output_distribution(law, order, stream)
+            ends = (0, *stream)[:: 1 << order]
+            partial_sums = [now - before for before, now in pairwise(ends)]
+            followed = 0
+            for index, partial_sum in enumerate(partial_sums):
+                mean = Fraction(
+                    sum(
+                        p * (2 * output[index] - 4 * order - 1)
+                        for output, p in distribution.items()
+                    ),
+                    sum(distribution.values()),
+                )
+                followed += abs(partial_sum)
+                effective = partial_sum if followed <= composed.k else 0
+                assert mean == composed.exact_c_gap * effective

@@ -1,0 +1,121 @@
+"""What devices draw and send, measured: it follows the law, and would not follow another."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from randomizers.accounting.future_rand import calibrate
+from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from randomizers.randomness import seeded_generator
+
+FALSE_ALARM = 1e-10
+
+
+def test_orders_and_signs_are_drawn_from_the_law() -> None:
+    law = _law(changes=2, horizon=4, order_weights=(4, 3, 1))
+    devices = FutureRand(law)
+    for batch in range(4):
+        devices.enrol(50_000, seeded_generator(1, batch))
+    arrays = devices.state_arrays()
+    drawn = Counter(zip(arrays["order"].tolist(), arrays["signs"][:, 0].tolist(), strict=True))
+
+    def fit(other: FutureRandLaw) -> float:
+        expected = {}
+        for order, composed in enumerate(other.composed):
+            for bits in product((0, 1), repeat=composed.k):
+                code = sum(bit << position for position, bit in enumerate(bits))
+                probability = float(composed.probability(composed.k - sum(bits)))
+                expected[order, code] = 200_000 * probability * other.order_probabilities[order]
+        assert drawn.keys() == expected.keys()
+        observed = [drawn[key] for key in expected]
+        return float(stats.chisquare(observed, list(expected.values())).pvalue)
+
+    assert fit(law) > FALSE_ALARM
+    assert fit(_law(changes=2, horizon=4, order_weights=(40, 31, 9))) < FALSE_ALARM
+    assert fit(_law(changes=2, horizon=4, order_weights=(4, 3, 1), epsilon=1.1)) < FALSE_ALARM
+
+
+@pytest.mark.parametrize("calibration", ["optimal", "published"])
+def test_the_advantage_of_every_order_is_its_c_gap(calibration: str) -> None:
+    """The value goes to 1 and stays: each order sees one partial sum of 1, its first."""
+    epsilon = 1.0 if calibration == "optimal" else 8.0
+    law = calibrate(FutureRandParameters(epsilon, 2, calibration), 8)  # type: ignore[arg-type]
+    devices = FutureRand(law)
+    devices.enrol(400_000, seeded_generator(2))
+    ones = np.ones(400_000, np.int8)
+    seen = set[int]()
+    for epoch in range(1, 9):
+        words = devices.report(epoch, ones, None, seeded_generator(3, epoch))[:, 0]
+        for order in np.unique(words >> 1).tolist():
+            signs = words[words >> 1 == order] & 1
+            advantage = 0.0 if order in seen else law.c_gaps[order]
+            seen.add(order)
+            for scale in (1.0, 0.7, 1.3) if advantage else (1.0,):
+                fits = _binomial(signs, (1 + scale * advantage) / 2) > FALSE_ALARM
+                assert fits == (scale == 1.0)
+    assert seen == {0, 1, 2, 3}
+
+
+def test_frozen_devices_send_fair_coins() -> None:
+    """Values that change at every epoch: leaf devices are frozen from the third one on."""
+    law = _law(changes=2, horizon=8, order_weights=(1, 0, 0, 0), epsilon=4.0)
+    devices = FutureRand(law)
+    devices.enrol(100_000, seeded_generator(4))
+    for epoch in range(1, 9):
+        values = np.full(100_000, epoch % 2, np.int8)
+        signs = devices.report(epoch, values, None, seeded_generator(5, epoch))[:, 0]
+        advantage = law.c_gaps[0] * (1 if epoch % 2 else -1) if epoch <= 2 else 0.0
+        assert _binomial(signs, (1 + advantage) / 2) > FALSE_ALARM
+        assert devices.frozen == (0 if epoch <= 2 else 100_000)
+        if epoch <= 2:
+            assert _binomial(signs, (1 + 0.7 * advantage) / 2) < FALSE_ALARM
+
+
+def test_one_device_at_a_time_follows_the_same_law_as_many() -> None:
+    runs, stream = 4000, [1, 1, 0, 1]
+
+    def outputs(law: FutureRandLaw, devices_at_once: int, seed: int) -> Counter[tuple[int, ...]]:
+        """How often each sequence of words was sent."""
+        sent = Counter[tuple[int, ...]]()
+        for run in range(runs // devices_at_once):
+            devices = FutureRand(law)
+            rng = seeded_generator(seed, run)
+            devices.enrol(devices_at_once, rng)
+            orders = devices.state_arrays()["order"]
+            words: list[list[int]] = [[] for _ in range(devices_at_once)]
+            for epoch, value in enumerate(stream, start=1):
+                reports = devices.report(epoch, np.full(devices_at_once, value), None, rng)
+                due = [
+                    np.flatnonzero(orders == order) for order in range(3) if epoch % 2**order == 0
+                ]
+                for device, word in zip(np.concatenate(due), reports[:, 0].tolist(), strict=True):
+                    words[device].append(word)
+            sent.update(map(tuple, words))
+        return sent
+
+    def same(one: Counter[tuple[int, ...]], other: Counter[tuple[int, ...]]) -> float:
+        keys = sorted(one.keys() | other.keys())
+        table = [[counter[key] for key in keys] for counter in (one, other)]
+        return float(stats.chi2_contingency(table).pvalue)
+
+    law = _law(changes=3, horizon=4, order_weights=(1, 1, 1), epsilon=2.0)
+    alone = outputs(law, 1, 6)
+    assert same(alone, outputs(law, runs, 7)) > FALSE_ALARM
+    louder = _law(changes=3, horizon=4, order_weights=(1, 1, 1), epsilon=4.0)
+    assert same(alone, outputs(louder, runs, 7)) < FALSE_ALARM
+
+
+def _law(
+    changes: int, horizon: int, order_weights: tuple[int, ...], epsilon: float = 1.0
+) -> FutureRandLaw:
+    law = calibrate(FutureRandParameters(epsilon, changes), horizon)
+    return FutureRandLaw(horizon, epsilon, order_weights, law.composed)
+
+
+def _binomial(signs: np.ndarray[tuple[int], np.dtype[np.uint8]], probability: float) -> float:
+    return float(stats.binomtest(int(signs.sum()), len(signs), probability).pvalue)

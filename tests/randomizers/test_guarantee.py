@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import json
+
+from randomizers.guarantee import Guarantee
+
+
+def test_a_guarantee_reads_as_a_sentence_and_as_json() -> None:
+    guarantee = Guarantee(1.0, 1e-9, "stream", "any two streams", "nobody", "exact")
+    assert str(guarantee) == (
+        "epsilon 1, delta 1e-09 for a user's whole stream (exact); "
+        "cannot be told apart: any two streams; trusted: nobody"
+    )
+    assert json.loads(json.dumps(guarantee.to_json())) == {
+        "epsilon": 1.0,
+        "delta": 1e-9,
+        "unit": "stream",
+        "neighbours": "any two streams",
+        "trust": "nobody",
+        "basis": "exact",
+    }
+
+
+def test_a_pure_guarantee_does_not_speak_of_delta() -> None:
+    assert "delta" not in str(Guarantee(0.5, 0.0, "epoch", "values", "the shuffler", "bound"))

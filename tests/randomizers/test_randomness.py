@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import cast
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from randomizers.randomness import (
+    cryptographic_generator,
+    draw_categories,
+    keyed_generator,
+    random_bits,
+    seeded_generator,
+)
+
+FALSE_ALARM = 1e-10
+
+
+class Scripted:
+    """Stands in for a generator: returns the words it was given, one after the other."""
+
+    def __init__(self, words: list[int]) -> None:
+        self.words = words
+
+    def integers(
+        self,
+        low: int,
+        high: int,
+        size: int | None = None,
+        dtype: type[np.uint64] = np.uint64,
+        endpoint: bool = False,
+    ) -> np.uint64 | np.ndarray[tuple[int], np.dtype[np.uint64]]:
+        assert (low, high + endpoint) == (0, 2**64)
+        if size is None:
+            return np.uint64(self.words.pop(0))
+        return np.array([self.words.pop(0) for _ in range(size)], np.uint64)
+
+    def generator(self) -> np.random.Generator:
+        return cast(np.random.Generator, self)
+
+
+def test_the_generator_is_aes_128_in_counter_mode() -> None:
+    # FIPS 197, appendix C.1: the block is the counter.
+    key = bytes.fromhex("000102030405060708090a0b0c0d0e0f")
+    block = bytes.fromhex("00112233445566778899aabbccddeeff")
+    words = keyed_generator(key + block).integers(0, 1 << 64, 2, dtype=np.uint64)
+    assert words.astype("<u8").tobytes().hex() == "69c4e0d86a7b0430d8cdb78070b4c55a"
+
+
+def test_a_key_of_another_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="31 bytes, must be 32"):
+        keyed_generator(bytes(31))
+
+
+def test_cryptographic_generators_differ_and_seeded_ones_repeat() -> None:
+    first, second = (cryptographic_generator().bytes(32) for _ in range(2))
+    assert first != second
+    assert seeded_generator(1, 2).bytes(32) == seeded_generator(1, 2).bytes(32)
+    assert seeded_generator(1, 2).bytes(32) != seeded_generator(12).bytes(32)
+
+
+@pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 1000])
+def test_random_bits_has_the_length_asked_for(count: int) -> None:
+    bits = random_bits(seeded_generator(3), count)
+    assert bits.dtype == np.uint8
+    assert bits.shape == (count,)
+    assert set(bits.tolist()) <= {0, 1}
+
+
+def test_random_bits_are_fair_and_all_of_them_are_used() -> None:
+    bits = random_bits(seeded_generator(4), 64 * 4000).reshape(-1, 64)
+    ones = bits.sum(axis=0)
+    assert min(stats.binomtest(int(one), len(bits)).pvalue for one in ones) > FALSE_ALARM / 64
+    assert not stats.binomtest(int(0.6 * len(bits)), len(bits)).pvalue > FALSE_ALARM / 64
+
+
+@pytest.mark.parametrize(
+    "masses",
+    [
+        [1],
+        [3, 1],
+        [0, 5, 0, 2, 0],
+        [1, 2**200, 1, 2**199, 3],
+        [2**64 - 1, 1],
+        [1] * 40,
+        [1 << (9 * step) for step in range(40)],
+    ],
+)
+def test_every_boundary_between_categories_is_exact(masses: list[int]) -> None:
+    """A draw is a function of one uniform integer; categories change exactly at the bounds.
+
+    So a category has `scale * mass` of the `scale * total` integers that are accepted, and its
+    probability is exactly mass / total.
+    """
+    total = sum(masses)
+    lower_words = -(-total.bit_length() // 64)
+    scale = 2 ** (64 * (lower_words + 1)) // total
+    bounds = [0, *(scale * mass for mass in accumulate(masses))]
+    for category, mass in enumerate(masses):
+        if mass:
+            for value in (bounds[category], bounds[category + 1] - 1):
+                assert _draw(masses, value, lower_words) == category
+
+
+def test_the_leftover_is_drawn_again() -> None:
+    leftover = [2**64 - 1] * 2
+    # 3 does not divide 2^128: the largest value belongs to nobody, the next draw decides.
+    assert 2**128 % 3
+    assert draw_categories([1, 2], 1, Scripted([*leftover, 0, 0]).generator()).tolist() == [0]
+    assert draw_categories([1, 2], 1, Scripted([*leftover, 2**63, 0]).generator()).tolist() == [1]
+
+
+def test_categories_are_drawn_in_proportion() -> None:
+    masses = [5, 0, 1, 10, 4]
+    counts = np.bincount(draw_categories(masses, 200_000, seeded_generator(5)), minlength=5)
+    drawn = [0, 2, 3, 4]
+    assert counts[1] == 0
+    expected = np.array(masses) * 10_000
+    assert stats.chisquare(counts[drawn], expected[drawn]).pvalue > FALSE_ALARM
+    skewed = np.array([5, 0, 1, 10.4, 3.6]) * 10_000
+    assert stats.chisquare(counts[drawn], skewed[drawn]).pvalue < FALSE_ALARM
+
+
+def _draw(masses: list[int], value: int, lower_words: int) -> int:
+    words = [value >> 64 * place & (2**64 - 1) for place in reversed(range(lower_words + 1))]
+    return int(draw_categories(masses, 1, Scripted(words).generator())[0])
