@@ -1,0 +1,339 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from aggregators.attendance import Attendance
+from aggregators.estimate import GAP, NORMAL_95
+from aggregators.future_rand import FutureRandAggregator, predicted_standard_deviation
+from randomizers.accounting.future_rand import calibrate
+from randomizers.dyadic import dyadic_pieces, orders_due
+from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from randomizers.randomness import seeded_generator
+
+FALSE_ALARM = 1e-10
+
+
+class TestCounting:
+    LAW = calibrate(FutureRandParameters(1.0, 2), 8)
+
+    def test_reports_are_counted_by_interval_and_sign(self) -> None:
+        aggregator = FutureRandAggregator(self.LAW)
+        aggregator.add(4, _words(0, 1, 1, 2, 5, 5, 5), None)
+        aggregator.add(4, _words(4, 5), np.array([7, 2**32 - 1], np.uint32))
+        assert aggregator.tree.node(0, 4) == (1, 2)
+        assert aggregator.tree.node(1, 2) == (1, 0)
+        assert aggregator.tree.node(2, 1) == (7, 2**32 + 2)
+
+    def test_neither_order_nor_splitting_nor_pairs_matter(self) -> None:
+        rng = np.random.default_rng(1)
+        whole, parts = FutureRandAggregator(self.LAW), FutureRandAggregator(self.LAW)
+        pieces: list[tuple[int, NDArray[np.uint8], NDArray[np.uint32] | None]] = []
+        for epoch in range(1, 9):
+            words = rng.integers(0, 2 * orders_due(epoch), (200_000, 1), dtype=np.uint8)
+            whole.add(epoch, words, None)
+            cut = int(rng.integers(200_000))
+            values, counts = np.unique(words[cut:], return_counts=True)
+            pieces += [(epoch, words[:cut], None)]
+            pieces += [(epoch, values[:, None], counts.astype(np.uint32))]
+        for index in rng.permutation(len(pieces)).tolist():
+            part = FutureRandAggregator(self.LAW)
+            part.add(*pieces[index])
+            parts.merge(FutureRandAggregator.from_bytes(self.LAW, part.to_bytes()))
+        assert parts.to_bytes() == whole.to_bytes()
+
+    def test_aggregators_of_other_laws_are_not_merged(self) -> None:
+        other = FutureRandAggregator(calibrate(FutureRandParameters(1.1, 2), 8))
+        with pytest.raises(ValueError, match="different laws"):
+            FutureRandAggregator(self.LAW).merge(other)
+
+    @pytest.mark.parametrize(
+        ("epoch", "words", "complaint"),
+        [
+            (3, [[0], [2]], "word 2 at epoch 3, where the words due are 0 to 1"),
+            (8, [[8]], "word 8 at epoch 8, where the words due are 0 to 7"),
+            (6, [[255]], "word 255 at epoch 6"),
+            (0, [[0]], "epoch 0, the horizon has 8 epochs"),
+            (9, [[0]], "epoch 9, the horizon has 8 epochs"),
+            (1, [[0, 0]], r"words of epoch 1 are uint8 of shape \(1, 2\)"),
+            (1, [0], r"words of epoch 1 are uint8 of shape \(1,\)"),
+        ],
+    )
+    def test_words_that_cannot_be_are_refused(
+        self, epoch: int, words: list[list[int]], complaint: str
+    ) -> None:
+        aggregator = FutureRandAggregator(self.LAW)
+        with pytest.raises(ValueError, match=complaint):
+            aggregator.check_words(epoch, np.array(words, np.uint8))
+        with pytest.raises(ValueError, match=complaint):
+            aggregator.add(epoch, np.array(words, np.uint8), None)
+        assert aggregator.to_bytes() == b""
+
+    def test_words_of_another_size_are_refused(self) -> None:
+        with pytest.raises(ValueError, match="words of epoch 1 are uint16"):
+            FutureRandAggregator(self.LAW).check_words(1, np.zeros((1, 1), np.uint16))
+
+    def test_all_words_that_can_be_are_accepted(self) -> None:
+        aggregator = FutureRandAggregator(self.LAW)
+        for epoch in range(1, 9):
+            aggregator.check_words(epoch, _words(*range(2 * orders_due(epoch))))
+        aggregator.check_words(1, np.zeros((0, 1), np.uint8))
+
+
+class TestEstimate:
+    """By hand: signs are given, so that means are round numbers."""
+
+    LAW = calibrate(FutureRandParameters(1.0, 2), 8)
+    GAPS = LAW.c_gaps
+
+    def test_partial_sums_of_the_prefix_are_scaled_and_added(self) -> None:
+        aggregator = FutureRandAggregator(self.LAW)
+        _add(aggregator, order=1, index=1, negative=45, positive=55)
+        _add(aggregator, order=0, index=3, negative=12, positive=8)
+        estimate = aggregator.estimate(3, Attendance.constant(8, 1000))
+        value = 1000 * 0.1 / self.GAPS[1] - 1000 * 0.2 / self.GAPS[0]
+        # 100 reports: variance estimated. 20 reports: bounded.
+        variance = (1000 / self.GAPS[1]) ** 2 * (1 - 0.1**2) / 99
+        variance += (1000 / self.GAPS[0]) ** 2 / 20
+        assert estimate.value == pytest.approx(value, rel=1e-12)
+        assert estimate.standard_deviation == pytest.approx(math.sqrt(variance), rel=1e-12)
+        assert estimate.low == pytest.approx(value - NORMAL_95 * math.sqrt(variance), rel=1e-12)
+        assert estimate.high == pytest.approx(value + NORMAL_95 * math.sqrt(variance), rel=1e-12)
+        assert (estimate.reports, estimate.population, estimate.flags) == (120, 1000, ())
+
+    def test_the_variance_is_estimated_from_thirty_reports_on(self) -> None:
+        for received, divisor in ((29, 29), (30, 29), (31, 30)):
+            aggregator = FutureRandAggregator(self.LAW)
+            _add(aggregator, 0, 1, 0, received)
+            estimate = aggregator.estimate(1, Attendance.constant(8, 10))
+            # All signs alike: no reason to believe in less variance than c_gap leaves.
+            gap = self.GAPS[0]
+            variance = (1 if received < 30 else 1 - gap**2) / divisor
+            assert estimate.standard_deviation == pytest.approx(10 / gap * math.sqrt(variance))
+
+    def test_each_interval_counts_for_those_enrolled_at_its_end(self) -> None:
+        aggregator = FutureRandAggregator(self.LAW)
+        _add(aggregator, 2, 1, 0, 100)
+        _add(aggregator, 0, 5, 0, 100)
+        attendance = Attendance.constant(8, 50)
+        for epoch in range(5, 9):
+            attendance.set(epoch, contributors=70, population=80)
+        estimate = aggregator.estimate(5, attendance)
+        assert estimate.value == pytest.approx(50 / self.GAPS[2] + 80 / self.GAPS[0])
+        assert estimate.population == 80
+
+    def test_a_missing_interval_is_made_up_of_its_halves(self) -> None:
+        aggregator = FutureRandAggregator(self.LAW)
+        _add(aggregator, 1, 1, 0, 40)
+        _add(aggregator, 0, 3, 0, 50)
+        _add(aggregator, 0, 4, 0, 60)
+        estimate = aggregator.estimate(4, Attendance.constant(8, 10))
+        assert estimate.value == pytest.approx(10 / self.GAPS[1] + 2 * 10 / self.GAPS[0])
+        assert (estimate.reports, estimate.flags) == (150, ())
+
+    def test_what_no_report_covers_is_taken_as_zero_widened_and_flagged(self) -> None:
+        """Epoch 4 was withheld: only its last interval of length 1 is unknown."""
+        aggregator = FutureRandAggregator(self.LAW)
+        _add(aggregator, 0, 1, 20, 30)
+        _add(aggregator, 0, 2, 0, 0)
+        _add(aggregator, 1, 1, 0, 100)
+        _add(aggregator, 0, 3, 40, 10)
+        estimate = aggregator.estimate(4, Attendance.constant(8, 1000))
+        scale = 1000 / self.GAPS[0]
+        known = 1000 / self.GAPS[1] - 0.6 * scale
+        typical = scale * math.sqrt((0.2**2 + 0.6**2) / 2)
+        assert estimate.flags == (GAP,)
+        assert estimate.value == pytest.approx(known)
+        assert estimate.standard_deviation is not None
+        half_width = NORMAL_95 * (estimate.standard_deviation + typical)
+        assert estimate.high == pytest.approx(known + half_width)
+        assert estimate.low == pytest.approx(known - half_width)
+
+    def test_a_gap_lasts_until_an_interval_covers_it(self) -> None:
+        aggregator = FutureRandAggregator(self.LAW)
+        for epoch in range(1, 9):
+            for order in range(orders_due(epoch)):
+                if epoch != 3:
+                    _add(aggregator, order, epoch >> order, 50, 60)
+        flags = {
+            epoch: aggregator.estimate(epoch, Attendance.constant(8, 1000)).flags
+            for epoch in range(1, 9)
+        }
+        assert [epoch for epoch, flag in flags.items() if flag == (GAP,)] == [3]
+
+    def test_nothing_known_of_a_length_widens_by_the_population(self) -> None:
+        estimate = FutureRandAggregator(self.LAW).estimate(5, Attendance.constant(8, 100))
+        assert (estimate.value, estimate.standard_deviation) == (0.0, 0.0)
+        assert (estimate.reports, estimate.flags) == (0, (GAP,))
+        assert estimate.high == pytest.approx(NORMAL_95 * 200)
+
+
+class TestAccuracy:
+    """Real devices, against the truth. Thresholds also reject noise scaled by 0.7 and 1.3."""
+
+    HORIZON = 32
+    DEVICES = 3000
+
+    @pytest.mark.parametrize("calibration", ["optimal", "published"])
+    def test_every_interval_errs_as_predicted(self, calibration: str) -> None:
+        law = calibrate(FutureRandParameters(2.0, 3, calibration), self.HORIZON)  # type: ignore[arg-type]
+        errors = []
+        for seed in range(30):
+            streams = _streams(seed, self.HORIZON, self.DEVICES, changes=3)
+            aggregator = _run(law, streams, seed)
+            for order, c_gap in enumerate(law.c_gaps):
+                errors += [
+                    _standard_error(aggregator, streams, order, index, c_gap)
+                    for index in range(1, (self.HORIZON >> order) + 1)
+                ]
+        standardized = np.array(errors)
+        assert abs(standardized.mean()) < 6.5 / math.sqrt(len(standardized))
+        _accept_and_reject_scaled(standardized)
+
+    def test_every_estimate_errs_as_it_says(self) -> None:
+        law = calibrate(FutureRandParameters(2.0, 3), self.HORIZON)
+        runs, epochs = 600, (1, 7, 21, 31, 32)
+        standardized: dict[int, list[float]] = {epoch: [] for epoch in epochs}
+        planned: dict[int, list[float]] = {epoch: [] for epoch in epochs}
+        for seed in range(runs):
+            streams = _streams(seed, self.HORIZON, 1000, changes=3)
+            aggregator = _run(law, streams, seed)
+            for epoch in epochs:
+                estimate = aggregator.estimate(epoch, Attendance.constant(self.HORIZON, 1000))
+                assert estimate.value is not None
+                assert estimate.standard_deviation is not None
+                error = estimate.value - int(streams[epoch].sum())
+                standardized[epoch].append(error / estimate.standard_deviation)
+                sums = [_partial_sums(streams, *piece) for piece in dyadic_pieces(epoch)]
+                moments = [(float(one.mean()), float((one * one).mean())) for one in sums]
+                plan = predicted_standard_deviation(law, epoch, 1000, moments)
+                assert plan < predicted_standard_deviation(law, epoch, 1000)
+                planned[epoch].append(error / plan)
+        for epoch in epochs:
+            assert abs(float(np.mean(standardized[epoch]))) < 6.5 / math.sqrt(runs)
+            _accept_and_reject_scaled(np.array(standardized[epoch]))
+            _accept_and_reject_scaled(np.array(planned[epoch]))
+
+    def test_silence_at_random_does_not_bias(self) -> None:
+        """All values go to 1 while three in ten devices are silent at every epoch.
+
+        The change comes at epoch 2. Devices that were silent then and filled in the value they last
+        had would report it at epoch 3, when the others have reported it for them: 0.3 too many.
+        """
+        law = calibrate(FutureRandParameters(8.0, 2), 8)
+        devices, rng = 200_000, np.random.default_rng(1)
+        streams = np.zeros((9, devices), np.int8)
+        streams[2:] = 1
+        aggregator = _run(law, streams, 1, present=rng.random((9, devices)) < 0.7)
+        for epoch in range(1, 9):
+            estimate = aggregator.estimate(epoch, Attendance.constant(8, devices))
+            assert estimate.value is not None
+            assert estimate.standard_deviation is not None
+            assert estimate.standard_deviation < 0.3 * devices / 13
+            error = estimate.value - int(streams[epoch].sum())
+            assert abs(error) < 6.5 * estimate.standard_deviation
+
+    def test_devices_enrolled_on_the_way_count_from_then_on(self) -> None:
+        """The population doubles at epoch 4; the newcomers have the value 1 from the start."""
+        law = calibrate(FutureRandParameters(8.0, 2), 8)
+        first, attendance = 50_000, Attendance.constant(8, 50_000)
+        devices, aggregator = FutureRand(law), FutureRandAggregator(law)
+        devices.enrol(first, seeded_generator(1))
+        for epoch in range(1, 9):
+            if epoch == 4:
+                devices.enrol(first, seeded_generator(2))
+            values = np.zeros(devices.population, np.int8)
+            values[: first // 2] = epoch >= 2
+            values[first:] = 1
+            aggregator.add(
+                epoch, devices.report(epoch, values, None, seeded_generator(3, epoch)), None
+            )
+            attendance.set(epoch, devices.population, devices.population)
+            estimate = aggregator.estimate(epoch, attendance)
+            assert estimate.value is not None
+            assert estimate.standard_deviation is not None
+            assert estimate.standard_deviation < first / 26
+            assert abs(estimate.value - int(values.sum())) < 6.5 * estimate.standard_deviation
+
+    def test_a_plan_needs_the_orders_of_the_prefix(self) -> None:
+        law = calibrate(FutureRandParameters(1.0, 2), 4)
+        law = FutureRandLaw(4, 1.0, (1, 1, 0), law.composed)
+        assert predicted_standard_deviation(law, 4, 100) == math.inf
+        variance = 100 / (0.5 * law.c_gaps[1] ** 2) + 100 / (0.5 * law.c_gaps[0] ** 2)
+        assert predicted_standard_deviation(law, 3, 100) == pytest.approx(math.sqrt(variance))
+
+
+def _words(*words: int) -> NDArray[np.uint8]:
+    return np.array(words, np.uint8)[:, None]
+
+
+def _add(
+    aggregator: FutureRandAggregator, order: int, index: int, negative: int, positive: int
+) -> None:
+    words = _words(*[2 * order] * negative, *[2 * order + 1] * positive)
+    aggregator.add(index << order, words, None)
+
+
+def _streams(seed: int, horizon: int, devices: int, changes: int) -> NDArray[np.int8]:
+    """Values 0 or 1, shape (horizon + 1, devices): 0 at first, then up to so many changes."""
+    rng = np.random.default_rng(seed)
+    flips = np.zeros((horizon + 1, devices), np.int8)
+    for _ in range(changes):
+        flips[rng.integers(1, horizon + 1, devices), np.arange(devices)] ^= 1
+    return np.cumsum(flips, axis=0, dtype=np.int8) & np.int8(1)
+
+
+def _run(
+    law: FutureRandLaw,
+    streams: NDArray[np.int8],
+    seed: int,
+    present: NDArray[np.bool_] | None = None,
+) -> FutureRandAggregator:
+    devices, aggregator = FutureRand(law), FutureRandAggregator(law)
+    devices.enrol(streams.shape[1], seeded_generator(seed))
+    rng = seeded_generator(seed, 1)
+    for epoch in range(1, law.horizon + 1):
+        here = None if present is None else present[epoch]
+        aggregator.add(epoch, devices.report(epoch, streams[epoch], here, rng), None)
+    assert devices.frozen == 0
+    return aggregator
+
+
+def _partial_sums(streams: NDArray[np.int8], order: int, index: int) -> NDArray[np.int8]:
+    sums: NDArray[np.int8] = streams[index << order] - streams[(index - 1) << order]
+    return sums
+
+
+def _standard_error(
+    aggregator: FutureRandAggregator,
+    streams: NDArray[np.int8],
+    order: int,
+    index: int,
+    c_gap: float,
+) -> float:
+    """Error of an interval's mean over its predicted deviation, given how many reported it.
+
+    The reporters are a sample without replacement; each sign has a variance of its own.
+    """
+    negative, positive = aggregator.tree.node(order, index)
+    received = negative + positive
+    sums = _partial_sums(streams, order, index).astype(float)
+    signs_variance = 1 - c_gap**2 * np.square(sums).mean()
+    sampling_variance = c_gap**2 * sums.var(ddof=1) * (1 - received / len(sums))
+    deviation = math.sqrt((signs_variance + sampling_variance) / received)
+    return float(((positive - negative) / received - c_gap * sums.mean()) / deviation)
+
+
+def _accept_and_reject_scaled(standardized: NDArray[np.float64]) -> None:
+    """Standardized errors have variance 1, and neither 0.7^2 nor 1.3^2."""
+    for scale in (1.0, 0.7, 1.3):
+        squares = float(np.square(scale * standardized).sum())
+        tails = (
+            stats.chi2.cdf(squares, len(standardized)),
+            stats.chi2.sf(squares, len(standardized)),
+        )
+        assert (2 * min(tails) > FALSE_ALARM) == (scale == 1.0)
