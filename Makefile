@@ -1,0 +1,64 @@
+# Everything runs in .venv, which every target makes or completes when need be.
+
+PYTHONS ?= python3.13 python3.12 python3.11 python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+TOOLS := $(VENV)/.tools
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-fast check verify bench clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+install: $(INSTALLED) ## .venv with dpstream, the local Kafka and plots
+
+demo: $(INSTALLED) ## real students, a local Kafka, estimates beside the truth
+	@$(BIN)/dpstream demo
+
+test: $(TOOLS) ## every test, broker included
+	@$(BIN)/pytest -m "not kafka and not verify" -n auto
+	@$(BIN)/pytest -m kafka
+
+test-fast: $(TOOLS) ## the tests that need no broker
+	@$(BIN)/pytest -m "not kafka and not verify" -n auto
+
+check: $(TOOLS) ## ruff (lint and format) and mypy --strict
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+
+verify: $(TOOLS) ## long statistical tables and experiments
+	@$(BIN)/pytest -m verify -s
+
+bench: $(TOOLS) ## speed and memory, as a table and as JSON
+	@$(BIN)/python -m tests.benchmarks
+
+clean: ## remove .venv and caches, but no state of jobs or of the local Kafka
+	@rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml
+	@python=$$(for name in $(PYTHONS); do \
+	    "$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	        && echo "$$name" && break; \
+	done); \
+	if [ -z "$$python" ]; then \
+	    echo "No Python 3.11 or later among: $(PYTHONS)." >&2; \
+	    echo "Install one, or name it: make PYTHONS=/path/to/python3 $(MAKECMDGOALS)" >&2; \
+	    exit 1; \
+	fi; \
+	if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
+	    echo "$$python has no venv module. On Debian and Ubuntu: apt install python3-venv" >&2; \
+	    exit 1; \
+	fi; \
+	echo "Installing into $(VENV): about a minute the first time."; \
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || "$$python" -m venv --clear $(VENV)
+	@$(PIP_INSTALL) --editable '.[local,plot]'
+	@touch $@
+
+$(TOOLS): $(INSTALLED)
+	@$(PIP_INSTALL) --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,1 @@
+"""What runs: job files, producers, stages, Faust workers, local Kafka, command line."""

@@ -1,0 +1,186 @@
+"""Deployed jobs: a job, the constants devices and servers agree on, and where its topics begin.
+
+`deploy_job` resolves everything once, and every device, stage and reader works from its record in
+``dpstream.jobs``. A *deployment* is one life of a job, named by random bytes. The *fingerprint* is
+a digest of what gives a report its meaning. Both are in every record of the job, and records of
+another deployment or fingerprint are refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, PlainSerializer, PlainValidator, model_validator
+
+from pipeline.job_problems import JobError, Problem
+from pipeline.jobs import Job, validate
+from pipeline.protocols import Aggregator, Law, Randomizer
+from randomizers.guarantee import Guarantee
+from topics.names import Role
+
+IDENTIFIER_BYTES = 16
+
+# Parameters that change how reports are read and how many there are, not what one says.
+_OUTSIDE_FINGERPRINT = {"estimator", "messages_per_user"}
+
+
+def _identifier(text: object) -> bytes:
+    if not isinstance(text, str) or len(text) != 2 * IDENTIFIER_BYTES:
+        raise ValueError(f"not {IDENTIFIER_BYTES} bytes in hexadecimal")
+    return bytes.fromhex(text)
+
+
+Identifier = Annotated[
+    bytes, PlainValidator(_identifier), PlainSerializer(lambda identifier: identifier.hex(), str)
+]
+Offsets = tuple[Annotated[int, Field(ge=0)], ...]
+
+
+class DeployedJob(Job):
+    """A job and what `deploy` added to it.
+
+    Attributes:
+        deployment: 16 random bytes.
+        fingerprint: 16 bytes, see `fingerprint_of`.
+        constants: the calibrated `Law`, as JSON.
+        start_offsets: where the deployment begins in each partition of each topic.
+        deployed_at: milliseconds since 1970.
+    """
+
+    version: Literal[1] = Field(default=1, description="1, a later version needs later software")
+    deployment: Identifier = Field(description="16 bytes in hexadecimal")
+    fingerprint: Identifier = Field(description="16 bytes in hexadecimal")
+    constants: dict[str, Any]
+    start_offsets: dict[Role, Offsets]
+    deployed_at: int = Field(ge=0)
+
+    @model_validator(mode="after")
+    def _every_partition_begins_somewhere(self) -> Self:
+        for role, settings in self.topic_settings().items():
+            offsets = self.start_offsets.get(role, ())
+            if len(offsets) != settings.partitions:
+                raise ValueError(
+                    f"start_offsets of {role} are {len(offsets)}, it has {settings.partitions} "
+                    "partitions"
+                )
+        return self
+
+    def start_offset(self, role: Role, partition: int = 0) -> int:
+        """The first offset of a partition that may belong to this deployment."""
+        return self.start_offsets[role][partition]
+
+    @cached_property
+    def _law(self) -> Law:
+        return self.protocol_entry.law_from_json(self.constants)
+
+    def law(self) -> Law:
+        """The calibrated constants."""
+        return self._law
+
+    def randomizer(self) -> Randomizer:
+        """An empty population of devices."""
+        return self.protocol_entry.randomizer(self._law)
+
+    def guarantee(self) -> Guarantee:
+        """What the job promises every device."""
+        return self.randomizer().guarantee
+
+    def aggregator(self) -> Aggregator:
+        """An empty state."""
+        return self.protocol_entry.aggregator(self._law)
+
+    def aggregator_from_bytes(self, data: bytes) -> Aggregator:
+        """The state that `Aggregator.to_bytes` wrote; `ValueError` if it cannot have."""
+        return self.protocol_entry.aggregator_from_bytes(self._law, data)
+
+    def to_bytes(self) -> bytes:
+        """The record: canonical JSON, so that equal jobs have equal bytes."""
+        return _canonical(self.model_dump(mode="json"))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> DeployedJob:
+        """Read a record back.
+
+        Raises:
+            JobError: it is no deployed job of this version, its protocol is not known here, or its
+                fingerprint is not that of its values.
+        """
+        try:
+            values = json.loads(data)
+        except (ValueError, RecursionError):
+            values = None
+        if not isinstance(values, dict):
+            raise JobError([Problem((), "not the record of a deployed job: no JSON object")])
+        job = validate(cls, values)
+        # Of the values as written: a later version may know more parameters, with defaults.
+        if job.fingerprint != fingerprint_of(values):
+            raise JobError(
+                [
+                    Problem(
+                        ("fingerprint",),
+                        f"is not that of the values of job {job.name}: the record was altered, "
+                        "deploy the job again",
+                    )
+                ]
+            )
+        return job
+
+
+def deploy_job(
+    job: Job,
+    *,
+    start_offsets: Mapping[Role, tuple[int, ...]] | None = None,
+    deployed_at: int,
+    deployment: bytes | None = None,
+) -> DeployedJob:
+    """Begin a deployment: calibrate the protocol, and give the job its identity.
+
+    Args:
+        job: what to deploy.
+        start_offsets: end offsets of all topics of the job as they are now; None: new topics.
+        deployed_at: now, in milliseconds since 1970.
+        deployment: 16 bytes; random by default.
+
+    Raises:
+        JobError: no constants exist for the job's parameters and horizon.
+    """
+    if start_offsets is None:
+        topics = job.topic_settings()
+        start_offsets = {role: (0,) * topic.partitions for role, topic in topics.items()}
+    values = {
+        **job.to_json(),
+        "constants": job.calibrate().to_json(),
+        "start_offsets": {role.value: list(offsets) for role, offsets in start_offsets.items()},
+        "deployed_at": deployed_at,
+        "deployment": (deployment or secrets.token_bytes(IDENTIFIER_BYTES)).hex(),
+    }
+    return validate(DeployedJob, {**values, "fingerprint": fingerprint_of(values).hex()})
+
+
+def fingerprint_of(values: Mapping[str, Any]) -> bytes:
+    """16 bytes that change whenever the meaning of a report does.
+
+    The first bytes of SHA-256 over the canonical JSON of protocol, parameters (without
+    ``estimator`` and ``messages_per_user``), constants, epochs and the smallest window. `values`
+    are those of a deployed job, as JSON.
+    """
+    parameters = values["parameters"]
+    meaning = {
+        "protocol": values["protocol"],
+        "parameters": {
+            key: value for key, value in parameters.items() if key not in _OUTSIDE_FINGERPRINT
+        },
+        "constants": values["constants"],
+        "epochs": {key: values["epochs"].get(key) for key in ("count", "start", "length")},
+        "minimum": values.get("shuffle", {}).get("minimum"),
+    }
+    return hashlib.sha256(_canonical(meaning)).digest()[:IDENTIFIER_BYTES]
+
+
+def _canonical(values: Mapping[str, Any]) -> bytes:
+    return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()

@@ -1,0 +1,138 @@
+"""Lengths of time: exact ones, and calendar months and years.
+
+A day is 24 hours (all times are UTC) and a week is 7 days, so only months and years depend on where
+they start. Epoch e of a job begins at `start + (e - 1) * length`, always counted from the start and
+never from the epoch before: months from January 31st begin on February 28th and again on March
+31st.
+"""
+
+from __future__ import annotations
+
+import re
+from calendar import monthrange
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+FORMS = "ISO 8601 (P7D, PT1H, P1M) or a number and a unit out of ms, s, min, h, d, w (60 s, 7d)"
+
+_MICROSECONDS = {
+    "ms": 1_000,
+    "s": 1_000_000,
+    "min": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+    "w": 604_800_000_000,
+}
+_ISO = re.compile(
+    r"P(?=.)(?:(?P<years>\d{1,15})Y)?(?:(?P<months>\d{1,15})M)?(?:(?P<w>\d{1,15})W)?(?:(?P<d>\d{1,15})D)?"
+    r"(?:T(?=.)(?:(?P<h>\d{1,15})H)?(?:(?P<min>\d{1,15})M)?(?:(?P<s>\d{1,15}(?:[.,]\d{1,6})?)S)?)?",
+    re.ASCII,
+)
+_SHORT = re.compile(r"(?P<number>\d{1,15})\s*(?P<unit>ms|s|min|h|d|w)", re.ASCII)
+_LONGEST = timedelta(days=366 * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """A positive length of time: whole calendar `months`, then an `exact` rest.
+
+    >>> str(parse_duration("7d")), str(parse_duration("PT90M")), str(parse_duration("P1Y6M"))
+    ('P7D', 'PT1H30M', 'P1Y6M')
+
+    Raises `ValueError` unless it is longer than nothing and at most a thousand years.
+    """
+
+    months: int = 0
+    exact: timedelta = timedelta()
+
+    def __post_init__(self) -> None:
+        if not self.months and not self.exact:
+            raise ValueError("a duration must be longer than 0")
+        if not (0 <= self.months <= 12_000 and timedelta() <= self.exact <= _LONGEST):
+            raise ValueError("a duration must be at most 1000 years, and never negative")
+
+    def __str__(self) -> str:
+        """ISO 8601, in one form for equal durations."""
+        years, months = divmod(self.months, 12)
+        minutes, seconds = divmod(self.exact.seconds, 60)
+        hours, minutes = divmod(minutes, 60)
+        fraction = f".{self.exact.microseconds:06d}".rstrip("0") if self.exact.microseconds else ""
+        date = [(years, "Y"), (months, "M"), (self.exact.days, "D")]
+        time = "".join(f"{n}{unit}" for n, unit in [(hours, "H"), (minutes, "M")] if n)
+        time += f"{seconds}{fraction}S" if seconds or fraction else ""
+        return "P" + "".join(f"{n}{unit}" for n, unit in date if n) + (f"T{time}" if time else "")
+
+    def timedelta(self) -> timedelta:
+        """The exact length; `ValueError` for calendar months and years, which have none."""
+        if self.months:
+            raise ValueError(f"{self} has no exact length: months and years differ; give days")
+        return self.exact
+
+    def epoch_start(self, start: datetime, epoch: int) -> datetime:
+        """When an epoch begins; it ends where the next one begins.
+
+        `start` is where epoch 1 begins, with a time zone; `epoch` is any integer, 0 and below lying
+        before the start. Raises `OverflowError` beyond the years 1 to 9999.
+
+        >>> month = parse_duration("P1M")
+        >>> str(month.epoch_start(datetime(2024, 1, 31, tzinfo=UTC), 2))
+        '2024-02-29 00:00:00+00:00'
+        """
+        start = start.astimezone(UTC)
+        year, month = divmod(start.year * 12 + start.month - 1 + (epoch - 1) * self.months, 12)
+        if not 1 <= year <= 9999:
+            raise OverflowError(f"epoch {epoch} begins outside the years 1 to 9999")
+        day = min(start.day, monthrange(year, month + 1)[1])
+        return start.replace(year=year, month=month + 1, day=day) + (epoch - 1) * self.exact
+
+    def epoch_of(self, start: datetime, instant: datetime) -> int:
+        """The epoch an instant lies in: 1 from `start` on, 0 and below before it.
+
+        >>> day = parse_duration("P1D")
+        >>> day.epoch_of(datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 3, tzinfo=UTC))
+        3
+        """
+        start, instant = start.astimezone(UTC), instant.astimezone(UTC)
+        if not self.months:
+            return (instant - start) // self.exact + 1
+        # The mean Gregorian month places it to within a few epochs; the calendar settles it.
+        mean = self.months * timedelta(days=30.436875) + self.exact
+        epoch = (instant - start) // mean + 1
+        while self._begins_after(instant, start, epoch):
+            epoch -= 1
+        while not self._begins_after(instant, start, epoch + 1):
+            epoch += 1
+        return epoch
+
+    def _begins_after(self, instant: datetime, start: datetime, epoch: int) -> bool:
+        try:
+            return self.epoch_start(start, epoch) > instant
+        except OverflowError:
+            return epoch > 1
+
+
+def parse_duration(text: str) -> Duration:
+    """Read a duration: ISO 8601, or a whole number and a unit (``60 s``, ``15 min``, ``7d``).
+
+    Raises `ValueError` that names what is accepted.
+
+    >>> parse_duration("PT1H") == parse_duration("60 min")
+    True
+    """
+    if short := _SHORT.fullmatch(text.strip()):
+        return _duration(0, int(short["number"]) * _MICROSECONDS[short["unit"]])
+    if iso := _ISO.fullmatch(text.strip()):
+        parts = {name: part or "0" for name, part in iso.groupdict().items()}
+        seconds, _, fraction = parts["s"].replace(",", ".").partition(".")
+        microseconds = int(seconds) * _MICROSECONDS["s"] + int(fraction.ljust(6, "0"))
+        microseconds += sum(
+            int(parts[unit]) * _MICROSECONDS[unit] for unit in ("w", "d", "h", "min")
+        )
+        return _duration(int(parts["years"]) * 12 + int(parts["months"]), microseconds)
+    raise ValueError(f"{text!r} is not a duration: give {FORMS}")
+
+
+def _duration(months: int, microseconds: int) -> Duration:
+    # Numbers too large for a timedelta fail as ones that are merely too long do.
+    capped = min(microseconds, 2 * _LONGEST // timedelta(microseconds=1))
+    return Duration(months, timedelta(microseconds=capped))

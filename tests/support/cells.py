@@ -1,0 +1,149 @@
+"""A protocol in which every report is its own cell, so that nothing can be lost or counted twice.
+
+A device's value is the number of its cell, and its report says just that: no noise, no privacy. The
+state counts reports per cell and epoch; after any accident every count must be exactly 1.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.attendance import Attendance
+from aggregators.estimate import Estimate
+from pipeline.protocols import PROTOCOLS, Protocol
+from randomizers.guarantee import Guarantee
+
+NAME = "cells"
+
+
+@dataclass(frozen=True)
+class CellsParameters:
+    cells: int
+
+
+@dataclass(frozen=True)
+class CellsLaw:
+    cells: int
+    last_epoch: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {"cells": self.cells, "last_epoch": self.last_epoch}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        return cls(body["cells"], body["last_epoch"])
+
+
+class Cells:
+    """The randomizer that does not randomize."""
+
+    def __init__(self, law: CellsLaw) -> None:
+        self.law = law
+        self.population = 0
+        self.frozen = 0
+
+    @classmethod
+    def restore(cls, law: CellsLaw, arrays: Mapping[str, NDArray[np.generic]], epoch: int) -> Self:
+        restored = cls(law)
+        restored.population = int(arrays["population"][0])
+        return restored
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee(
+            epsilon=sys.float_info.max,
+            delta=0.0,
+            unit="epoch",
+            neighbours="none: every report tells its value",
+            trust="everybody",
+            basis="exact",
+        )
+
+    def state_arrays(self) -> dict[str, NDArray[np.generic]]:
+        return {"population": np.array([self.population], np.int64)}
+
+    def enrol(self, count: int, rng: np.random.Generator) -> None:
+        self.population += count
+
+    def report(
+        self,
+        epoch: int,
+        values: NDArray[np.integer],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.uint16]:
+        chosen = values if present is None else values[present]
+        return chosen.astype("<u2")[:, None]
+
+
+class CellsAggregator:
+    """Counts per (epoch, cell): int64, shape (last epoch + 1, cells)."""
+
+    def __init__(self, law: CellsLaw) -> None:
+        self.law = law
+        self.counts = np.zeros((law.last_epoch + 1, law.cells), np.int64)
+
+    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        if len(words) and int(words.max()) >= self.law.cells:
+            raise ValueError(f"epoch {epoch}: cell {int(words.max())} of {self.law.cells}")
+
+    def add(
+        self,
+        epoch: int,
+        words: NDArray[np.unsignedinteger],
+        counts: NDArray[np.uint32] | None,
+    ) -> None:
+        self.check_words(epoch, words)
+        np.add.at(self.counts[epoch], words[:, 0], 1 if counts is None else counts)
+
+    def merge(self, other: Self) -> None:
+        self.counts += other.counts
+
+    def to_bytes(self) -> bytes:
+        flat = np.flatnonzero(self.counts)
+        return flat.astype("<i8").tobytes() + self.counts.ravel()[flat].astype("<i8").tobytes()
+
+    @classmethod
+    def from_bytes(cls, law: CellsLaw, data: bytes) -> Self:
+        aggregator = cls(law)
+        flat, counts = np.frombuffer(data, "<i8").reshape(2, -1)
+        aggregator.counts.ravel()[flat] = counts
+        return aggregator
+
+    def estimate(self, epoch: int, attendance: Attendance) -> Estimate:
+        counts = self.counts[epoch]
+        return Estimate(
+            value=float(counts.sum()),
+            standard_deviation=0.0,
+            low=float(counts.min()),
+            high=float(counts.max()),
+            reports=int(counts.sum()),
+            population=int(attendance.population[epoch]),
+            flags=(),
+        )
+
+
+CELLS = Protocol(
+    name=NAME,
+    parameters=CellsParameters,
+    calibrate=lambda parameters, last_epoch: CellsLaw(parameters.cells, last_epoch),
+    law_from_json=CellsLaw.from_json,
+    randomizer=Cells,
+    restore=Cells.restore,
+    aggregator=CellsAggregator,
+    aggregator_from_bytes=CellsAggregator.from_bytes,
+    word_dtype=np.dtype("<u2"),
+    width=1,
+    needs_shuffle=False,
+)
+
+
+def register() -> None:
+    """Make the protocol known in this process."""
+    PROTOCOLS[NAME] = CELLS
