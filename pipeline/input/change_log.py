@@ -1,0 +1,271 @@
+"""Change logs: who has which value from which epoch on.
+
+A file holds one row per change, in any order: ``user,epoch,value`` or ``user,time,value``. A value
+holds until it changes, and the value of an epoch is the one that holds at its end.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import count
+from os import PathLike, fspath
+from typing import Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.input.rows import (
+    HEADER_NEEDS,
+    SHOWN_BAD_ROWS,
+    BadRow,
+    BadRows,
+    BadRowsError,
+    Columns,
+    InputError,
+    Placing,
+    counted,
+    parse_rows,
+    read_records,
+)
+from pipeline.input.times import EpochCalendar, shown
+from pipeline.input.values import BOOLEAN, ValueDomain
+
+_HEADER_CAP = 1 << 16  # characters; a file of one endless line is no change log
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChangeLog:
+    """Every change of every user, sorted by epoch and then by user.
+
+    Only changes are kept: a row that repeats the value its user has already is none.
+
+    Attributes:
+        users: sorted; an index below is a position in it. A user who never changes is one too.
+        epochs: int32 (changes,), from 1 to `last_epoch`, ascending.
+        user_indices: int32 (changes,).
+        values: (changes,) in the domain's dtype, int8 for 0 and 1.
+        last_epoch: the horizon; the last epoch of a row where none was given.
+        initial: the value of every user before its first change.
+        bad_rows: the rows that were skipped.
+        notices: sentences about rows and columns that were not used as they stand.
+    """
+
+    users: tuple[str, ...]
+    epochs: NDArray[np.int32]
+    user_indices: NDArray[np.int32]
+    values: NDArray[Any]
+    last_epoch: int
+    initial: int
+    bad_rows: BadRows
+    notices: tuple[str, ...] = ()
+
+    def changes_at(self, epoch: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
+        """Who changes in an epoch (ascending, each once) and to what: views (m,) and (m,)."""
+        first, stop = np.searchsorted(self.epochs, [epoch, epoch + 1])
+        return self.user_indices[first:stop], self.values[first:stop]
+
+    def values_at(self, epoch: int) -> NDArray[Any]:
+        """The value of every user (users,) at the end of an epoch; at 0, the initial ones."""
+        values = np.full(len(self.users), self.initial, dtype=self.values.dtype)
+        stop = np.searchsorted(self.epochs, epoch, side="right")
+        # Backwards, the first change met of a user is its last one.
+        users, last = np.unique(self.user_indices[:stop][::-1], return_index=True)
+        values[users] = self.values[:stop][::-1][last]
+        return values
+
+    def truth(self) -> NDArray[np.int64]:
+        """In a log of 0 and 1, how many users have value 1: int64 (last_epoch,), epoch 1 first."""
+        up, down = (
+            np.bincount(self.epochs[self.values == value] - 1, minlength=self.last_epoch)
+            for value in (1, 0)
+        )
+        return np.cumsum(up - down, dtype=np.int64)
+
+    def changes_per_user(self) -> NDArray[np.int64]:
+        """How many users change how often: int64, entry c counts the users with c changes."""
+        each = np.bincount(self.user_indices, minlength=len(self.users))
+        return np.bincount(each).astype(np.int64)
+
+
+def load_change_log(
+    path: str | PathLike[str],
+    *,
+    domain: ValueDomain = BOOLEAN,
+    calendar: EpochCalendar | None = None,
+    last_epoch: int | None = None,
+    skip_bad_rows: bool = False,
+) -> ChangeLog:
+    """Read a CSV change log, plain or gzip whatever its name.
+
+    The first line names the columns: ``user``, ``value`` and either ``epoch`` (numbered from 1) or
+    ``time`` (ISO 8601 or unix seconds, UTC where no zone is named), in any order; others are not
+    used. The last row placed in an epoch gives its value. Rows before epoch 1 give the value to
+    begin with; rows after `last_epoch` are not used, and somebody who has no others is no user.
+    Rows that repeat each other are harmless. A row that contradicts an earlier line, for the same
+    user and epoch (in a log with times: user and time), is bad, as is one that cannot be read.
+
+    Args:
+        path: of the file.
+        domain: what a value may be.
+        calendar: places times; a log with times needs one.
+        last_epoch: the horizon; without one, the last epoch of a row.
+        skip_bad_rows: go on without bad rows instead of raising.
+
+    Raises:
+        BadRowsError: there are bad rows. All have been counted; the first ten are shown.
+        InputError: the file cannot be read, lacks a header or holds no row to use.
+    """
+    name = fspath(path)
+    bad_rows = BadRows(name)
+    indices: defaultdict[str, int] = defaultdict(count().__next__)
+    batches: list[tuple[NDArray[Any], ...]] = []
+    with _text(name) as text:
+        columns = _header(name, text, calendar)
+        for records in read_records(text, before=1):
+            rows, bad = parse_rows(records, columns, domain, calendar)
+            bad_rows = bad_rows.plus(bad)
+            user_indices = np.fromiter(
+                map(indices.__getitem__, rows.users), np.int32, len(rows.users)
+            )
+            batches.append((user_indices, rows.positions, rows.epochs, rows.values, rows.lines))
+    if not batches:
+        raise InputError(f"{name}: there is a header but no row")
+    table = _Table(*(np.concatenate(column) for column in zip(*batches, strict=True)))
+    del batches
+
+    notices = []
+    if columns.unused:
+        notices.append(f"not used: column {', '.join(map(shown, columns.unused))}")
+    if before := int(np.count_nonzero(table.epochs < 1)):
+        notices.append(f"{counted(before)} before epoch 1: the value to begin with")
+    if last_epoch is None:
+        last_epoch = max(1, int(table.epochs.max(initial=1)))
+    within = table.epochs <= last_epoch
+    if after := len(within) - int(np.count_nonzero(within)):
+        notices.append(f"{counted(after)} after epoch {last_epoch}: not used")
+        table = table.where(within)
+
+    names = list(indices)
+    table = table.where(np.lexsort((table.positions, table.users)))
+    table, bad_rows = _without_contradictions(table, names, columns.placing, bad_rows)
+    if bad_rows.total and not skip_bad_rows:
+        raise BadRowsError(bad_rows)
+    if bad_rows.total:
+        notices.append(f"{counted(bad_rows.total, 'bad row')} skipped")
+    if not len(table.users):
+        raise InputError(f"{name}: no row is left to use ({'; '.join(notices)})")
+    sorted_users, numbers = _sorted_users(names, table.users)
+    table = _changes(table, domain.initial)
+    user_indices = numbers[table.users]
+    by_epoch = np.lexsort((user_indices, table.epochs))
+    return ChangeLog(
+        users=sorted_users,
+        epochs=table.epochs[by_epoch],
+        user_indices=user_indices[by_epoch],
+        values=table.values[by_epoch],
+        last_epoch=last_epoch,
+        initial=domain.initial,
+        bad_rows=bad_rows,
+        notices=tuple(f"{name}: {notice}" for notice in notices),
+    )
+
+
+@contextmanager
+def _text(name: str) -> Iterator[TextIO]:
+    """The text of a file, plain or gzip; what goes wrong until it is closed is an `InputError`."""
+    try:
+        with ExitStack() as stack:
+            file = stack.enter_context(open(name, "rb"))
+            binary: io.BufferedReader | gzip.GzipFile = file
+            if file.peek(2)[:2] == _GZIP_MAGIC:
+                binary = stack.enter_context(gzip.GzipFile(fileobj=file))
+            yield io.TextIOWrapper(
+                binary, encoding="utf-8-sig", errors="surrogateescape", newline="\n"
+            )
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"{name}: damaged gzip file ({error}); fetch or pack it again") from None
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror or error}") from None
+
+
+def _header(name: str, text: TextIO, calendar: EpochCalendar | None) -> Columns:
+    line = text.readline(_HEADER_CAP)
+    first = next(read_records([line] if line else []), None)
+    if first is None:
+        raise InputError(f"{name}: empty; the first line must name {HEADER_NEEDS}")
+    if first.broken:
+        raise InputError(f"{name}:1: {first.broken.as_row().reason}")
+    columns = Columns.of(name, first.fields[0])
+    if columns.placing is Placing.TIME and calendar is None:
+        raise InputError(
+            f"{name}: it has times; the job file's epochs need a start and a length to place them"
+        )
+    return columns
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Table:
+    """Rows as columns; `users` are numbers in the order in which users were first met."""
+
+    users: NDArray[np.int32]
+    positions: NDArray[np.int64]
+    epochs: NDArray[np.int32]
+    values: NDArray[Any]
+    lines: NDArray[np.int64]
+
+    def where(self, selection: NDArray[Any]) -> _Table:
+        columns = (self.users, self.positions, self.epochs, self.values, self.lines)
+        return _Table(*(column[selection] for column in columns))
+
+
+def _without_contradictions(
+    table: _Table, names: list[str], placing: Placing, bad_rows: BadRows
+) -> tuple[_Table, BadRows]:
+    """The first line for each user and position, of a table sorted by them and then by line."""
+    is_first = _starts(table.users) | _starts(table.positions)
+    first = np.maximum.accumulate(np.where(is_first, np.arange(len(is_first)), 0))
+    bad = np.flatnonzero(table.values != table.values[first])
+    told = bad[np.argsort(table.lines[bad])[:SHOWN_BAD_ROWS]]
+    rows = [
+        BadRow(
+            int(table.lines[index]),
+            f"contradicts line {table.lines[first[index]]}: "
+            f"another value of user {shown(names[table.users[index]])} for the same {placing}",
+        )
+        for index in told.tolist()
+    ]
+    return table.where(is_first), bad_rows.plus(rows, untold=len(bad) - len(rows))
+
+
+def _changes(table: _Table, initial: int) -> _Table:
+    """The last row of each user and epoch, unless it repeats the value the user has already."""
+    epochs = np.maximum(table.epochs, 1)
+    is_last = np.roll(_starts(table.users) | _starts(epochs), -1)
+    table = _Table(table.users, table.positions, epochs, table.values, table.lines).where(is_last)
+    previous = np.roll(table.values, 1)
+    previous[_starts(table.users)] = initial
+    return table.where(table.values != previous)
+
+
+def _starts(column: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where a run of equal entries begins."""
+    starts = np.ones(len(column), dtype=bool)
+    np.not_equal(column[1:], column[:-1], out=starts[1:])
+    return starts
+
+
+def _sorted_users(
+    names: list[str], present: NDArray[np.int32]
+) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+    """The names of the users present, sorted, and each user's place among them by its number."""
+    order = sorted(np.unique(present).tolist(), key=names.__getitem__)
+    places = np.full(len(names), -1, dtype=np.int32)
+    places[order] = np.arange(len(order), dtype=np.int32)
+    return tuple(names[user] for user in order), places

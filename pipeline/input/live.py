@@ -1,0 +1,260 @@
+"""A live source: rows as they come, epochs closed by the clock.
+
+Sans I/O: `LiveSource` is given bytes and the time, and returns events. Rows of the running epoch
+come out as changes; when the clock says that it is over it is closed, and the next one runs. Rows
+of later epochs are held until theirs runs. A row of a closed epoch is late: it cannot change that
+epoch, but where nothing newer is known of its user its value holds from the running epoch on.
+So when an epoch closes, the values at it are those of a `ChangeLog` of the rows read so far.
+
+At the end of the input the epochs that are over have been closed, and the running one stays open:
+whoever keeps its changes can close it in a later run.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple, TypeAlias
+
+from pipeline.input.rows import (
+    HEADER_NEEDS,
+    BadRow,
+    BadRows,
+    BadRowsError,
+    Columns,
+    InputError,
+    Placing,
+    Records,
+    Rows,
+    counted,
+    parse_rows,
+    read_records,
+)
+from pipeline.input.times import EpochCalendar, shown
+from pipeline.input.values import BOOLEAN, ValueDomain
+
+LINE_CAP = 1 << 20  # bytes of one line
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A user has this value from the running epoch on (it may have had it before)."""
+
+    epoch: int
+    user: str
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseEpoch:
+    """The running epoch is over; its values are final."""
+
+    epoch: int
+
+
+Event: TypeAlias = Change | CloseEpoch
+
+
+class LiveSource:
+    r"""Turns bytes and clock readings into `Change` and `CloseEpoch` events.
+
+    The rows are those of `load_change_log`, and the first line names their columns. Without a
+    column ``epoch`` or ``time`` a row counts at the moment it is received.
+
+    Args:
+        calendar: when epochs begin and end.
+        first_epoch: the first one this source closes; those the clock has passed close at once.
+        last_epoch: the source is finished when it has closed this one.
+        domain: what a value may be.
+        name: of the input, for messages.
+        lateness: how long an epoch waits for its rows after its end by the clock.
+        hold: at most so many rows of later epochs are held; more are dropped and counted.
+        skip_bad_rows: count bad rows instead of raising at the first.
+
+    Attributes:
+        epoch: the running one.
+        deadline: when it closes; None when the source is finished.
+        bad_rows: those skipped so far.
+
+    >>> from datetime import UTC
+    >>> from pipeline.durations import parse_duration
+    >>> noon = datetime(2024, 1, 1, 12, tzinfo=UTC)
+    >>> source = LiveSource(EpochCalendar(noon, parse_duration("PT1M")), first_epoch=1)
+    >>> source.receive(b"user,value\nann,1\n", noon)
+    [Change(epoch=1, user='ann', value=1)]
+    >>> source.tick(source.deadline)
+    [CloseEpoch(epoch=1)]
+    """
+
+    def __init__(
+        self,
+        calendar: EpochCalendar,
+        first_epoch: int,
+        *,
+        last_epoch: int | None = None,
+        domain: ValueDomain = BOOLEAN,
+        name: str = "standard input",
+        lateness: timedelta = timedelta(),
+        hold: int = 1_000_000,
+        skip_bad_rows: bool = False,
+    ) -> None:
+        self.epoch = first_epoch
+        self.deadline: datetime | None = None
+        self.bad_rows = BadRows(name)
+        self._calendar = calendar
+        self._last_epoch = last_epoch
+        self._domain = domain
+        self._name = name
+        self._lateness = lateness
+        self._hold = hold
+        self._skip_bad_rows = skip_bad_rows
+
+        self._columns: Columns | None = None
+        self._partial = b""  # a line whose end has not come yet
+        self._open: list[str] = []  # lines of a record whose closing quote has not come yet
+        self._lines = 0  # before those
+        self._received = 0  # rows
+        self._newest: dict[str, tuple[int, int]] = {}  # position and value by user
+        self._held: defaultdict[int, list[_Row]] = defaultdict(list)
+        self._holding = 0
+        self._late = self._outdated = self._dropped = self._after = 0
+        self._set_deadline()
+
+    def tick(self, now: datetime) -> list[Event]:
+        """What the passing of time brings: the epochs over by now are closed, in order."""
+        events: list[Event] = []
+        while self.deadline is not None and now >= self.deadline:
+            events.append(CloseEpoch(self.epoch))
+            self.epoch += 1
+            self._set_deadline()
+            held = self._held.pop(self.epoch, [])
+            self._holding -= len(held)
+            events += self._apply(held)
+        return events
+
+    def receive(self, data: bytes, now: datetime) -> list[Event]:
+        """What some bytes bring that have arrived now, cut anywhere; first `tick`.
+
+        Raises:
+            BadRowsError: a row is bad and bad rows are not skipped. The source is of no more use.
+            InputError: the header is of no use, or a line is longer than 1 MiB.
+        """
+        events = self.tick(now)
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        if len(self._partial) > LINE_CAP:
+            line = self._lines + len(self._open) + len(lines) + 1
+            raise InputError(f"{self._name}:{line}: a line of more than {LINE_CAP:,} bytes")
+        return events + self._parse([line + b"\n" for line in lines], now, at_end=False)
+
+    def end(self, now: datetime) -> list[Event]:
+        """What the end of the input brings: `tick`, and a last line without a line end."""
+        events = self.tick(now)
+        last, self._partial = self._partial, b""
+        events += self._parse([last] if last else [], now, at_end=True)
+        if self._columns is None:
+            raise InputError(f"{self._name}: empty; the first line must name {HEADER_NEEDS}")
+        return events
+
+    def notices(self) -> tuple[str, ...]:
+        """Sentences about the rows and columns so far that were not used as they stand."""
+        unused = self._columns.unused if self._columns else ()
+        counts = {
+            f"after epoch {self._last_epoch}: not used": self._after,
+            "for closed epochs: too late to change them": self._late,
+            "older than a row read before of the same user: not used": self._outdated,
+            f"for epochs yet to come, more than the {self._hold:,} held: lost": self._dropped,
+            "for epochs yet to come: held, lost if the input ends here": self._holding,
+        }
+        told = [f"not used: column {', '.join(map(shown, unused))}"] if unused else []
+        told += [f"{counted(count)} {what}" for what, count in counts.items() if count]
+        if self.bad_rows.total:
+            told.append(f"{counted(self.bad_rows.total, 'bad row')} skipped")
+        return tuple(f"{self._name}: {notice}" for notice in told)
+
+    def _set_deadline(self) -> None:
+        over = self._last_epoch is not None and self.epoch > self._last_epoch
+        end = None if over else self._calendar.start_of(self.epoch + 1)
+        self.deadline = None if end is None else end + self._lateness
+
+    def _parse(self, lines: list[bytes], now: datetime, *, at_end: bool) -> list[Event]:
+        text = self._open + [line.decode("utf-8", "surrogateescape") for line in lines]
+        if self._columns is None and text:
+            self._columns = self._parse_header(text.pop(0))
+            self._lines = 1
+        if self._columns is None:
+            return []
+        # Only a record with an open quote reads on into the line that closes the list.
+        sentinel = [] if at_end else [""]
+        self._open, before = [], self._lines
+        events: list[Event] = []
+        for records in read_records([*text, *sentinel], before):
+            if records.broken and records.broken.last > before + len(text):
+                self._open = text[records.broken.first - before - 1 :]
+                records = Records(records.fields, records.lines)
+            events += self._take(records, self._columns, now)
+        self._lines = before + len(text) - len(self._open)
+        return events
+
+    def _parse_header(self, line: str) -> Columns:
+        first = next(read_records([line.removeprefix("\ufeff")]))
+        if first.broken:
+            raise InputError(f"{self._name}:1: {first.broken.as_row().reason}")
+        return Columns.of(self._name, first.fields[0], live=True)
+
+    def _take(self, records: Records, columns: Columns, now: datetime) -> list[Event]:
+        rows, bad = parse_rows(records, columns, self._domain, self._calendar)
+        self._refuse(bad)
+        due: list[_Row] = []
+        for row in self._placed(rows, columns, now):
+            if self.deadline is None or (self._last_epoch and row.epoch > self._last_epoch):
+                self._after += 1
+            elif row.epoch <= self.epoch:
+                self._late += 1 <= row.epoch < self.epoch
+                due.append(row)
+            elif self._holding < self._hold:
+                self._held[row.epoch].append(row)
+                self._holding += 1
+            else:
+                self._dropped += 1
+        return self._apply(due)
+
+    def _placed(self, rows: Rows, columns: Columns, now: datetime) -> Iterator[_Row]:
+        epochs, positions = rows.epochs.tolist(), rows.positions.tolist()
+        if columns.placing is Placing.ARRIVAL:
+            # A clock that was set back does not make a row late.
+            epochs = [max(self.epoch, self._calendar.epoch_of(now))] * len(rows.users)
+            positions = range(self._received, self._received + len(rows.users))
+        self._received += len(rows.users)
+        values = rows.values.tolist()
+        return map(_Row, rows.lines.tolist(), rows.users, epochs, positions, values)
+
+    def _apply(self, rows: list[_Row]) -> list[Event]:
+        events: list[Event] = []
+        contradictions: list[BadRow] = []
+        for line, user, _, position, value in rows:
+            newest = self._newest.get(user)
+            if newest is None or position > newest[0]:
+                self._newest[user] = (position, value)
+                events.append(Change(self.epoch, user, value))
+            elif position < newest[0]:
+                self._outdated += 1
+            elif value != newest[1]:
+                reason = f"contradicts an earlier line on user {shown(user)}"
+                contradictions.append(BadRow(line, reason))
+        self._refuse(contradictions)
+        return events
+
+    def _refuse(self, bad: list[BadRow]) -> None:
+        self.bad_rows = self.bad_rows.plus(bad)
+        if bad and not self._skip_bad_rows:
+            raise BadRowsError(self.bad_rows)
+
+
+class _Row(NamedTuple):
+    line: int
+    user: str
+    epoch: int
+    position: int
+    value: int
