@@ -1,0 +1,153 @@
+"""What a stage asks of the world outside.
+
+The stages are written sans I/O. A method of a stage is a generator: it yields actions, and is sent
+the reply of each. Whoever drives it (a Faust worker, the in-memory log of ``simulate``, a test that
+stops after every single action) carries the actions out, in the order in which they come:
+
+>>> def copy(record: LogRecord) -> Steps[int]:
+...     yield Append(Role.SHUFFLED, 0, record.value)
+...     yield Flush()
+...     return record.offset + 1
+
+A driver that stops iterating has crashed, as far as the stage is concerned: everything appended and
+not yet flushed may be lost or kept. A driver that cannot carry an action out closes the generator
+and forgets the stage; no exception is ever thrown into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+from topics.names import Role
+
+Headers: TypeAlias = tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """A record as read from a topic: its offset, value and timestamp (milliseconds)."""
+
+    offset: int
+    value: bytes
+    timestamp: int = 0
+    key: bytes | None = None
+    headers: Headers = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LogSlice:
+    """Some consecutive records of a partition, and the offset at which to read on."""
+
+    records: tuple[LogRecord, ...]
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Write a record. Buffered: only a later `Flush` says that it has been acknowledged."""
+
+    role: Role
+    partition: int
+    value: bytes = field(repr=False)
+    key: bytes | None = None
+    headers: Headers = ()
+    timestamp: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Every append so far has been acknowledged by all in-sync replicas, or the driver stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRange:
+    """Read some of the records from `start` to before `stop`, a few MiB. Reply: `LogSlice`.
+
+    The reply holds at least one record unless none is left.
+    """
+
+    role: Role
+    partition: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndOffset:
+    """Ask the broker for the offset that the next record of a partition will get. Reply: int."""
+
+    role: Role
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Commit the floor: everything below `offset` is finished for good."""
+
+    role: Role
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteBelow:
+    """Delete a partition's records below `offset`; housekeeping, allowed to fail."""
+
+    role: Role
+    partition: int
+    offset: int
+
+
+Action: TypeAlias = Append | Flush | ReadRange | EndOffset | Commit | DeleteBelow
+Result = TypeVar("Result")
+Steps: TypeAlias = Generator[Action, Any, Result]
+
+
+def end_offset(role: Role, partition: int) -> Steps[int]:
+    """Ask for the present end of a partition."""
+    reply = yield EndOffset(role, partition)
+    assert isinstance(reply, int)
+    return reply
+
+
+def scan(
+    role: Role, partition: int, start: int, stop: int, visit: Callable[[LogRecord], object]
+) -> Steps[None]:
+    """Show `visit` every record from `start` to before `stop`, a slice at a time."""
+    cursor = LogCursor(role, start, visit, partition)
+    yield from cursor.read_to(stop)
+
+
+class LogCursor:
+    """Shows `visit` the records of a partition, going on where it last stopped."""
+
+    def __init__(
+        self, role: Role, start: int, visit: Callable[[LogRecord], object], partition: int = 0
+    ) -> None:
+        self.position = start
+        self._role = role
+        self._partition = partition
+        self._visit = visit
+
+    def read_some(self, stop: int) -> Steps[bool]:
+        """Read the next few MiB of what lies before offset `stop`; False when nothing is left."""
+        if self.position >= stop:
+            return False
+        reply = yield ReadRange(self._role, self._partition, self.position, stop)
+        assert isinstance(reply, LogSlice)
+        for record in reply.records:
+            self._visit(record)
+        self.position = reply.end if reply.records else stop
+        return True
+
+    def read_to(self, stop: int) -> Steps[None]:
+        """Read up to before offset `stop`."""
+        while (yield from self.read_some(stop)):
+            pass
+
+    def catch_up(self) -> Steps[None]:
+        """Read up to the present end."""
+        end = yield from end_offset(self._role, self._partition)
+        yield from self.read_to(end)

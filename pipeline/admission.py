@@ -1,0 +1,126 @@
+"""Which records of the raw topic belong to a job, and why the others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from pipeline.deployed_job import DeployedJob
+from topics.batches import Batch, Punctuation, decode_batch, decode_punctuation
+from topics.frames import CodecError, Kind, OversizedError, VersionError, kind_of
+from topics.records import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a record goes to the dead letters."""
+
+    reason: Reason
+    detail: str
+
+
+# A record of a few bytes may stand for 2^40 messages, which `order: random` would write out.
+WRITTEN_OUT_MAX = 1 << 24
+
+Record = TypeVar("Record")
+
+
+class Addressed(Protocol):
+    """Anything on the wire that names its deployment and the job's fingerprint."""
+
+    @property
+    def deployment(self) -> bytes:
+        """16 bytes."""
+        ...
+
+    @property
+    def fingerprint(self) -> bytes:
+        """16 bytes."""
+        ...
+
+
+def readable(decode: Callable[[bytes], Record], value: bytes) -> Record | Refusal:
+    """What a record says, or why nobody can read it."""
+    try:
+        return decode(value)
+    except VersionError as error:
+        return Refusal(Reason.VERSION, str(error))
+    except OversizedError as error:
+        return Refusal(Reason.OVERSIZED, str(error))
+    except CodecError as error:
+        return Refusal(Reason.UNREADABLE, str(error))
+
+
+def identity_refusal(job: DeployedJob, record: Addressed) -> Refusal | None:
+    """Why a record of another deployment or another job is refused."""
+    if record.deployment != job.deployment:
+        return Refusal(
+            Reason.DEPLOYMENT,
+            f"made for deployment {record.deployment.hex()}, this one is {job.deployment.hex()}",
+        )
+    if record.fingerprint != job.fingerprint:
+        return Refusal(
+            Reason.FINGERPRINT,
+            f"made for a job of fingerprint {record.fingerprint.hex()}, "
+            f"this one has {job.fingerprint.hex()}",
+        )
+    return None
+
+
+def decode_raw(value: bytes) -> Batch | Punctuation:
+    """A record of the raw topic."""
+    kind = kind_of(value)
+    if kind is Kind.BATCH:
+        return decode_batch(value)
+    if kind is Kind.PUNCTUATION:
+        return decode_punctuation(value)
+    raise CodecError(f"a {kind.name.lower()} has no place in this topic")
+
+
+class Admission:
+    """Reads and checks single records of the raw topic: pure, and the same on every worker."""
+
+    def __init__(self, job: DeployedJob) -> None:
+        self._job = job
+        self._aggregator = job.aggregator()
+
+    def admit(self, partition: int, value: bytes) -> Batch | Punctuation | Refusal:
+        """A batch or punctuation of this job and partition, or the reason to refuse it."""
+        record = readable(decode_raw, value)
+        if isinstance(record, Refusal):
+            return record
+        return identity_refusal(self._job, record) or self._misplaced(partition, record) or record
+
+    def _misplaced(self, partition: int, record: Batch | Punctuation) -> Refusal | None:
+        job = self._job
+        if record.epoch > job.last_epoch:
+            return Refusal(
+                Reason.EPOCH, f"epoch {record.epoch} lies after the last, {job.last_epoch}"
+            )
+        if job.partition_of(record.epoch) != partition:
+            return Refusal(
+                Reason.EPOCH,
+                f"epoch {record.epoch} belongs to partition {job.partition_of(record.epoch)}",
+            )
+        return self._foreign_words(record) if isinstance(record, Batch) else None
+
+    def _foreign_words(self, batch: Batch) -> Refusal | None:
+        values, protocol = batch.words.values, self._job.protocol_entry
+        if values.dtype != protocol.word_dtype or values.shape[1] != protocol.width:
+            return Refusal(
+                Reason.PROTOCOL,
+                f"reports of {values.shape[1]} x {values.dtype}, "
+                f"{protocol.name} has {protocol.width} x {protocol.word_dtype}",
+            )
+        if self._job.shuffle.order == "random" and batch.words.messages > WRITTEN_OUT_MAX:
+            return Refusal(
+                Reason.OVERSIZED,
+                f"stands for {batch.words.messages} messages; order: random writes every one of "
+                f"them, and takes at most {WRITTEN_OUT_MAX} from a record",
+            )
+        try:
+            self._aggregator.check_words(batch.epoch, values)
+        except ValueError as error:
+            return Refusal(Reason.PROTOCOL, str(error))
+        return None

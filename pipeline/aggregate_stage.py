@@ -1,0 +1,158 @@
+"""The aggregate stage: one partial per epoch, a pure function of the window.
+
+Chunks are added up per attempt, an attempt being one writing of a window by a shuffle worker. The
+first attempt that is complete becomes the epoch's partial; all others of the epoch are dropped, so
+that what a killed or paused writer left behind never holds the floor.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from pipeline.actions import Append, Commit, Flush, LogCursor, Steps
+from pipeline.admission import Refusal, identity_refusal, readable
+from pipeline.deployed_job import DeployedJob
+from pipeline.partial_log import PartialLog
+from pipeline.protocols import Aggregator
+from topics.chunks import Chunk, decode_chunk
+from topics.names import Role
+from topics.partials import encode_partial, split_partial
+from topics.records import DeadLetter, Reason
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One writing of a window, as far as it has been read."""
+
+    first_offset: int
+    aggregator: Aggregator
+    indices: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Partition:
+    """What the stage knows of a partition it owns: attempts by (epoch, attempt id)."""
+
+    number: int
+    position: int
+    floor: int
+    attempts: dict[tuple[int, bytes], _Attempt] = field(default_factory=dict)
+
+
+class AggregateStage:
+    """Turns the chunks of ``<job>.shuffled`` into the partials of ``<job>.partials``."""
+
+    role = Role.SHUFFLED
+
+    def __init__(self, job: DeployedJob) -> None:
+        self._job = job
+        self._partitions: dict[int, _Partition] = {}
+        self._partials = PartialLog(job.deployment, job.fingerprint)
+        self._partial_log = LogCursor(
+            Role.PARTIALS, job.start_offset(Role.PARTIALS), self._partials.apply
+        )
+        self._unflushed = False
+        self.counts: Counter[str] = Counter()
+
+    def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
+        """Take a partition over; returns the offset from which its records are to be shown."""
+        self.revoke(partition)
+        start = self._job.start_offset(Role.SHUFFLED, partition)
+        floor = start if committed is None else max(start, committed)
+        yield from self._partial_log.catch_up()
+        self._partitions[partition] = _Partition(partition, position=floor, floor=floor)
+        return floor
+
+    def revoke(self, partition: int) -> None:
+        """Forget a partition."""
+        self._partitions.pop(partition, None)
+
+    def record(self, partition: int, offset: int, value: bytes, now: float) -> Steps[None]:
+        """Take in one chunk; the last one of an attempt makes the epoch's partial."""
+        state = self._partitions[partition]
+        state.position = offset + 1
+        chunk = readable(decode_chunk, value)
+        refusal = chunk if isinstance(chunk, Refusal) else identity_refusal(self._job, chunk)
+        if isinstance(chunk, Chunk) and refusal is None:
+            if chunk.epoch in self._partials.complete:
+                return
+            refusal = self._add(state, offset, chunk)
+        if refusal is not None:
+            yield from self._refuse(state, offset, value, refusal)
+            return
+        assert isinstance(chunk, Chunk)
+        attempt = state.attempts[chunk.epoch, chunk.attempt]
+        if len(attempt.indices) == chunk.total:
+            yield from self._write(state, chunk, attempt.aggregator.to_bytes())
+
+    def tick(self, now: float) -> Steps[None]:
+        """Drop the attempts at epochs that others finished; commit the floor."""
+        if not self._partitions:
+            return
+        yield from self._partial_log.catch_up()
+        for state in list(self._partitions.values()):
+            yield from self._commit_floor(state)
+
+    def heartbeat(self) -> dict[str, object]:
+        """What has been counted so far, and the windows that are not complete yet."""
+        epochs = {epoch for state in self._partitions.values() for epoch, _ in state.attempts}
+        return {"open_windows": len(epochs), "counts": dict(self.counts)}
+
+    def _add(self, state: _Partition, offset: int, chunk: Chunk) -> Refusal | None:
+        attempt = state.attempts.get((chunk.epoch, chunk.attempt))
+        if attempt is None:
+            attempt = _Attempt(offset, self._job.aggregator())
+        if chunk.index in attempt.indices:
+            return None
+        try:
+            attempt.aggregator.add(chunk.epoch, chunk.words.values, chunk.words.counts)
+        except ValueError as error:
+            return Refusal(Reason.PROTOCOL, str(error))
+        attempt.indices.add(chunk.index)
+        state.attempts[chunk.epoch, chunk.attempt] = attempt
+        self.counts["reports"] += chunk.words.messages
+        return None
+
+    def _write(self, state: _Partition, chunk: Chunk, payload: bytes) -> Steps[None]:
+        parts = split_partial(
+            fingerprint=self._job.fingerprint,
+            deployment=self._job.deployment,
+            epoch=chunk.epoch,
+            manifest_offset=chunk.manifest_offset,
+            attempt=chunk.attempt,
+            payload=payload,
+        )
+        for part in parts:
+            yield Append(Role.PARTIALS, 0, encode_partial(part))
+        yield Flush()
+        self._unflushed = False
+        yield from self._partial_log.catch_up()
+        self.counts["partials"] += 1
+        yield from self._commit_floor(state)
+
+    def _refuse(
+        self, state: _Partition, offset: int, value: bytes, refusal: Refusal
+    ) -> Steps[None]:
+        letter = DeadLetter(
+            self._job.topic(self.role), state.number, offset, refusal.reason, refusal.detail, value
+        )
+        body, headers = letter.to_record()
+        self._unflushed = True
+        self.counts[f"dead letters {refusal.reason.value}"] += 1
+        yield Append(Role.DEAD_LETTERS, 0, body, headers=tuple(headers))
+
+    def _commit_floor(self, state: _Partition) -> Steps[None]:
+        """Commit the first offset of the oldest attempt that may still become a partial."""
+        for epoch, attempt in list(state.attempts):
+            if epoch in self._partials.complete:
+                del state.attempts[epoch, attempt]
+        offsets = (attempt.first_offset for attempt in state.attempts.values())
+        floor = min(offsets, default=state.position)
+        if floor <= state.floor:
+            return
+        if self._unflushed:
+            yield Flush()
+            self._unflushed = False
+        yield Commit(self.role, state.number, floor)
+        state.floor = floor

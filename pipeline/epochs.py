@@ -1,0 +1,73 @@
+"""Sets of epochs that stay small however many epochs a job has lived."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+
+class EpochSet:
+    """A set of epochs as disjoint, sorted runs.
+
+    Epochs are decided nearly in order, so a job of a million epochs is one run and a few strays.
+    Every log that may repeat itself is read through `add`, which says whether an epoch is new: the
+    first record of an epoch counts, every later one is skipped.
+
+    >>> decided = EpochSet()
+    >>> [decided.add(epoch) for epoch in (1, 2, 4, 2)]
+    [True, True, True, False]
+    >>> decided.highest, 3 in decided, list(decided.missing(1, 6))
+    (4, False, [3, 5, 6])
+    """
+
+    __slots__ = ("_ends", "_starts")
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []  # inclusive
+
+    def __contains__(self, epoch: int) -> bool:
+        run = bisect_right(self._starts, epoch) - 1
+        return run >= 0 and epoch <= self._ends[run]
+
+    def __bool__(self) -> bool:
+        return bool(self._starts)
+
+    @property
+    def highest(self) -> int:
+        """The latest epoch of the set, 0 when it is empty."""
+        return self._ends[-1] if self._ends else 0
+
+    def add(self, epoch: int) -> bool:
+        """Add an epoch; False when it was in the set already."""
+        run = bisect_right(self._starts, epoch) - 1
+        if run >= 0 and epoch <= self._ends[run]:
+            return False
+        joins_left = run >= 0 and self._ends[run] == epoch - 1
+        joins_right = run + 1 < len(self._starts) and self._starts[run + 1] == epoch + 1
+        if joins_left and joins_right:
+            self._ends[run] = self._ends.pop(run + 1)
+            del self._starts[run + 1]
+        elif joins_left:
+            self._ends[run] = epoch
+        elif joins_right:
+            self._starts[run + 1] = epoch
+        else:
+            self._starts.insert(run + 1, epoch)
+            self._ends.insert(run + 1, epoch)
+        return True
+
+    def missing(self, first: int, last: int) -> Iterator[int]:
+        """The epochs from `first` to `last` that are not in the set, in order."""
+        epoch = first
+        for start, end in zip(self._starts, self._ends, strict=True):
+            if end < epoch:
+                continue
+            yield from range(epoch, min(start, last + 1))
+            epoch = max(epoch, end + 1)
+        yield from range(epoch, last + 1)
+
+    def first_missing(self, first: int) -> int:
+        """The lowest epoch from `first` on that is not in the set."""
+        run = bisect_right(self._starts, first) - 1
+        return self._ends[run] + 1 if run >= 0 and first <= self._ends[run] else first

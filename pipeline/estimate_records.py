@@ -1,0 +1,106 @@
+"""The records of ``<job>.estimates``: what is published of every epoch, for ever."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aggregators.estimate import Estimate
+from pipeline.epochs import EpochSet
+from topics.frames import CodecError
+from topics.manifests import Fate
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateRecord:
+    """The final word on one epoch.
+
+    Attributes:
+        deployment: 16 bytes.
+        epoch: from 1 on.
+        fate: what became of the epoch's window.
+        closed_at: when the window was decided, milliseconds since 1970.
+        contributors: devices in the window.
+        population: devices enrolled.
+        estimate: None for protocols that cannot say anything about an epoch not released.
+        guarantee: the `Guarantee` of the job, as JSON.
+    """
+
+    deployment: bytes
+    epoch: int
+    fate: Fate
+    closed_at: int
+    contributors: int
+    population: int
+    estimate: Estimate | None
+    guarantee: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "version": VERSION,
+            "deployment": self.deployment.hex(),
+            "epoch": self.epoch,
+            "fate": self.fate.value,
+            "closed_at": self.closed_at,
+            "contributors": self.contributors,
+            "population": self.population,
+            "estimate": None if self.estimate is None else self.estimate.to_json(),
+            "guarantee": dict(self.guarantee),
+        }
+
+    def to_bytes(self) -> bytes:
+        """The record's value: JSON, keys sorted, no spaces; equal records have equal bytes."""
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return text.encode()
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> EstimateRecord:
+        """Read a record's value.
+
+        Raises:
+            CodecError: it is not a record of a version that this software knows.
+        """
+        try:
+            body = json.loads(value)
+            if body["version"] != VERSION:
+                raise CodecError(
+                    f"estimate record of version {body['version']!r}, this software reads {VERSION}"
+                )
+            estimate = body["estimate"]
+            return cls(
+                deployment=bytes.fromhex(body["deployment"]),
+                epoch=int(body["epoch"]),
+                fate=Fate(body["fate"]),
+                closed_at=int(body["closed_at"]),
+                contributors=int(body["contributors"]),
+                population=int(body["population"]),
+                estimate=None if estimate is None else Estimate.from_json(estimate),
+                guarantee=dict(body["guarantee"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, CodecError):
+                raise
+            raise CodecError(f"not an estimate record: {error!r}") from error
+
+
+class FirstEstimates:
+    """The estimates of one deployment: the first record of an epoch is the estimate."""
+
+    def __init__(self, deployment: bytes) -> None:
+        self._deployment = deployment
+        self.epochs = EpochSet()
+
+    def apply(self, value: bytes) -> EstimateRecord | None:
+        """Take in one record of the topic; returns it if it is the first of its epoch."""
+        try:
+            record = EstimateRecord.from_bytes(value)
+        except CodecError:
+            return None
+        if record.deployment != self._deployment or not self.epochs.add(record.epoch):
+            return None
+        return record

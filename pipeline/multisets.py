@@ -1,0 +1,171 @@
+"""Multisets of report words: what an open window holds of the reports it was sent."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import BinaryIO, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topics.words import WordArray, Words, pairs_are_smaller
+
+Scratch: TypeAlias = Callable[[], BinaryIO]
+
+# Words of one or two bytes are kept as a table of counts once that is the smaller thing.
+_TABLE_WORD_SIZE = 2
+# Wider words wait in memory up to this many bytes: plain ones then go to a scratch file, counted
+# ones are added up.
+_MEMORY_LIMIT = 1 << 22
+
+
+def temporary_file() -> BinaryIO:
+    """Scratch space in the system's temporary folder; it vanishes with the process."""
+    return tempfile.TemporaryFile()
+
+
+class WordMultiset:
+    """Words of one dtype and width, added in any order, released in one that says nothing.
+
+    One- and two-byte words become a table of counts, whose size does not depend on how many words
+    there are. Wider words are kept as they came, in a scratch file beyond a few MiB; counted ones
+    are never written out as often as they count.
+
+    Args:
+        dtype: unsigned dtype of a word.
+        width: words per report.
+        scratch: opens a scratch file.
+    """
+
+    def __init__(
+        self, dtype: np.dtype[np.unsignedinteger], width: int, scratch: Scratch = temporary_file
+    ) -> None:
+        self._dtype = dtype
+        self._width = width
+        self._scratch = scratch
+        self._tabular = width == 1 and dtype.itemsize <= _TABLE_WORD_SIZE
+        self._table_size = 1 << (8 * dtype.itemsize) if self._tabular else 0
+        self._file: BinaryIO | None = None
+        self._forget()
+
+    def close(self) -> None:
+        """Forget everything and give the scratch file back."""
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._table: NDArray[np.int64] | None = None
+        self._plain: list[WordArray] = []
+        self._plain_bytes = 0
+        self._counted: list[Words] = []
+        self._counted_bytes = 0
+        self.messages = 0
+
+    def add(self, words: Words) -> None:
+        """Add words, plain or counted; they are kept, so they must not be written to later."""
+        self.messages += words.messages
+        if words.counts is None:
+            self._plain.append(words.values)
+            self._plain_bytes += words.nbytes
+        else:
+            self._counted.append(words)
+            self._counted_bytes += words.nbytes
+        if self._tabular:
+            if self._plain_bytes + self._counted_bytes >= self._table_size * 8:
+                self._tabulate()
+            return
+        if self._plain_bytes >= _MEMORY_LIMIT:
+            self._spill()
+        if self._counted_bytes >= _MEMORY_LIMIT and len(self._counted) > 1:
+            self._counted = [_sum(self._counted)]
+            # Counts from 0 again: adding up costs as much as there are distinct words.
+            self._counted_bytes = 0
+
+    def merge(self, other: WordMultiset) -> None:
+        """Add everything that another multiset of the same dtype and width holds; it ends empty."""
+        if other._table is not None:
+            self._tabulate()
+            assert self._table is not None
+            self._table += other._table
+            self.messages += int(other._table.sum())
+        for values in other._plain_blocks():
+            self.add(Words(values))
+        for words in other._counted:
+            self.add(words)
+        other.close()
+
+    def sorted(self) -> Words:
+        """The whole multiset in canonical order, counted where that is smaller."""
+        if self._tabular:
+            return Words.from_counts(self._tabulate(), self._dtype)
+        plain = Words.canonical(self._all_plain())
+        if not self._counted:
+            return plain
+        total = _sum([plain, *self._counted])
+        row_bytes = self._width * self._dtype.itemsize
+        counted = pairs_are_smaller(row_bytes, total.rows, self.messages)
+        return total if counted else Words(_written_out(total))
+
+    def permuted(self, generator: np.random.Generator) -> Words:
+        """The whole multiset, message by message, in a random order."""
+        if self._tabular:
+            words = np.arange(self._table_size, dtype=self._dtype)[:, None]
+            values = np.repeat(words, self._tabulate(), axis=0)
+        else:
+            counted = map(_written_out, self._counted)
+            values = np.concatenate([self._all_plain(), *counted])
+        return Words(generator.permutation(values, axis=0))
+
+    def _tabulate(self) -> NDArray[np.int64]:
+        if self._table is None:
+            self._table = np.zeros(self._table_size, np.int64)
+        for values in self._plain:
+            self._table += np.bincount(values[:, 0], minlength=self._table_size)
+        for words in self._counted:
+            self._table[words.values[:, 0]] += _counts(words)
+        self._plain, self._plain_bytes = [], 0
+        self._counted, self._counted_bytes = [], 0
+        return self._table
+
+    def _spill(self) -> None:
+        if self._file is None:
+            self._file = self._scratch()
+        self._file.seek(0, 2)
+        for values in self._plain:
+            self._file.write(np.ascontiguousarray(values).tobytes())
+        self._plain, self._plain_bytes = [], 0
+
+    def _plain_blocks(self) -> Iterator[WordArray]:
+        if self._file is not None:
+            self._file.seek(0)
+            row_bytes = self._width * self._dtype.itemsize
+            while block := self._file.read(_MEMORY_LIMIT // row_bytes * row_bytes):
+                yield np.frombuffer(block, self._dtype).reshape(-1, self._width)
+        yield from self._plain
+
+    def _all_plain(self) -> WordArray:
+        empty = np.empty((0, self._width), self._dtype)
+        return np.concatenate([empty, *self._plain_blocks()])
+
+
+def _counts(words: Words) -> NDArray[np.unsignedinteger]:
+    return np.ones(words.rows, np.uint32) if words.counts is None else words.counts
+
+
+def _written_out(words: Words) -> WordArray:
+    return np.repeat(words.values, _counts(words).astype(np.intp), axis=0)
+
+
+def _sum(parts: list[Words]) -> Words:
+    """Counted and plain words added up: distinct, in increasing order, with their counts."""
+    values = np.concatenate([part.values for part in parts])
+    counts = np.concatenate([_counts(part).astype(np.uint64) for part in parts])
+    order = np.lexsort(values.T[::-1])
+    values, counts = values[order], counts[order]
+    first = np.ones(len(values), np.bool_)
+    first[1:] = (values[1:] != values[:-1]).any(axis=1)
+    starts = np.flatnonzero(first)
+    return Words(values[starts], np.add.reduceat(counts, starts))

@@ -1,0 +1,341 @@
+"""The producer: stands for many devices, as a gateway does; one device is a population of one.
+
+>>> producer = Producer(job, None, name="kitchen", transport=transport)   # doctest: +SKIP
+>>> producer.enrol(["thermostat"])                                        # doctest: +SKIP
+>>> producer.report(1, {"thermostat": 1})                                 # doctest: +SKIP
+>>> producer.close(1)                                                     # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.actions import Append, Flush, Steps
+from pipeline.deployed_job import DeployedJob
+from pipeline.producer_store import ProducerStore
+from pipeline.state import FolderLock
+from randomizers.randomness import cryptographic_generator
+from topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
+from topics.names import Role
+from topics.records import Farewell, Registration
+from topics.words import Words, split_words
+
+# Makes the generator of a draw from what is drawn ("enrol" or "report") and the number of devices
+# enrolled before, or the epoch.
+Generators: TypeAlias = Callable[[str, int], np.random.Generator]
+
+
+class ProducerError(Exception):
+    """A producer was asked for something it must not or cannot do."""
+
+
+class Transport(Protocol):
+    """Carries out `Append` and `Flush`."""
+
+    def run(self, steps: Steps[None]) -> None:
+        """Carry out all steps, or raise."""
+        ...
+
+
+class Producer:
+    """Randomizes the values of its devices, epoch by epoch, and sends the reports.
+
+    Enrolled devices keep what they have drawn in `state_directory`, which belongs to one producer
+    of one deployment and is locked while it is open.
+
+    Args:
+        job: the deployed job.
+        state_directory: where the state lives (folder mode 0700); None forgets it at the end.
+        name: of the producer, unique in the deployment.
+        transport: writes to the job's topics.
+        first_epoch: the first epoch it reports; counts when the producer is first opened.
+        generators: randomness; cryptographic, from the operating system, by default.
+        identifiers: makes 16-byte ids.
+
+    Raises:
+        ProducerError: the directory belongs to another deployment or producer.
+    """
+
+    def __init__(
+        self,
+        job: DeployedJob,
+        state_directory: Path | None,
+        *,
+        name: str,
+        transport: Transport,
+        first_epoch: int = 1,
+        generators: Generators | None = None,
+        identifiers: Callable[[], bytes] = lambda: secrets.token_bytes(16),
+    ) -> None:
+        self.job = job
+        self.name = name
+        self._transport = transport
+        self._generators = generators or _cryptographic()
+        self._identifiers = identifiers
+        self._lock = (
+            None
+            if state_directory is None
+            else FolderLock(state_directory, f"producer {name} of {job.name}")
+        )
+        self._store = ProducerStore(
+            None if state_directory is None else state_directory / "producer.sqlite3"
+        )
+        try:
+            self._claim_directory(first_epoch, state_directory)
+            self._restore()
+            transport.run(self.resume())
+        except BaseException:
+            self.shut()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.shut()
+
+    @property
+    def closed_epoch(self) -> int:
+        """The last epoch drawn; `first_epoch` - 1 before the first."""
+        closed = self._store.fact("closed_epoch")
+        return closed if isinstance(closed, int) else self.first_epoch - 1
+
+    @property
+    def first_epoch(self) -> int:
+        """The first epoch this producer reports."""
+        epoch = self._store.fact("first_epoch")
+        assert isinstance(epoch, int)
+        return epoch
+
+    @property
+    def users(self) -> Sequence[str]:
+        """The enrolled users, in the order of enrolment."""
+        return tuple(self._positions)
+
+    @property
+    def frozen(self) -> int:
+        """Devices that had to leave out a change because their budget of changes was used up."""
+        return self._randomizer.frozen
+
+    def enrol(self, users: Sequence[str]) -> None:
+        """Enrol devices: each draws, once and for all, what its privacy rests on.
+
+        Users that are enrolled already are passed over.
+        """
+        new = [user for user in dict.fromkeys(users) if user not in self._positions]
+        if not new:
+            return
+        count = len(self._positions)
+        self._randomizer.enrol(len(new), self._generators("enrol", count))
+        with self._storing(), self._store.transaction():
+            self._store.add_users(count, new)
+            self._store.save_arrays(self._randomizer.state_arrays())
+        self._positions.update(zip(new, range(count, count + len(new)), strict=True))
+        self._grow()
+
+    def report(self, epoch: int, values: Mapping[str, int]) -> None:
+        """Take in values of the epoch that will be closed next; who is named is present.
+
+        Raises:
+            ProducerError: a user is not enrolled, or the epoch is closed.
+        """
+        self._check_open(epoch)
+        try:
+            positions = [self._positions[user] for user in values]
+        except KeyError as error:
+            raise ProducerError(
+                f"user {error.args[0]!r} is not enrolled with producer {self.name}: enrol it first"
+            ) from None
+        self._values[positions] = list(values.values())
+        self._present[positions] = True
+
+    def report_all(self, epoch: int, values: NDArray[np.integer]) -> None:
+        """Take in the value of every enrolled device, shape (devices,), in enrolment order."""
+        self._check_open(epoch)
+        if values.shape != self._values.shape:
+            raise ProducerError(f"{values.size} values for {len(self._values)} devices")
+        self._values[:] = values
+        self._present[:] = True
+
+    def close(self, epoch: int, cursor: str | None = None) -> None:
+        """Draw the epoch's reports, once and for all, and send them.
+
+        Args:
+            epoch: later than every closed one; epochs may be left out, their reports are missing.
+            cursor: the position in the input that the epoch ends at, stored with it.
+        """
+        self._transport.run(self.close_steps(epoch, cursor))
+
+    def leave(self, last_epoch: int) -> None:
+        """Say that no epoch after `last_epoch` is to be waited for."""
+        record = Farewell(self.job.deployment, self.enrolment, last_epoch)
+
+        def steps() -> Steps[None]:
+            yield Append(Role.PRODUCERS, 0, record.to_bytes())
+            yield Flush()
+
+        self._transport.run(steps())
+
+    def shut(self) -> None:
+        """Close the state and unlock its directory."""
+        self._store.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    def resume(self) -> Steps[None]:
+        """Register, and send what an earlier run had drawn and could not send."""
+        if self._store.fact("registered") is None:
+            registration = Registration(
+                self.job.deployment, self.name, self.enrolment, self.first_epoch
+            )
+            yield Append(Role.PRODUCERS, 0, registration.to_bytes())
+            yield Flush()
+            self._store.set_fact("registered", 1)
+        yield from self._send()
+
+    def close_steps(self, epoch: int, cursor: str | None = None) -> Steps[None]:
+        """The actions of `close`; the draw is durable before the first of them."""
+        self._check_open(epoch)
+        with self._storing(), self._store.transaction():
+            reports = self._randomizer.report(
+                epoch,
+                self._values,
+                None if self._present.all() else self._present,
+                self._generators("report", epoch),
+            )
+            self._store.put(
+                Role.REPORTS, self.job.partition_of(epoch), self._records(epoch, reports)
+            )
+            self._store.save_arrays(self._randomizer.state_arrays())
+            self._store.set_fact("closed_epoch", epoch)
+            if cursor is not None:
+                self._store.set_fact("cursor", cursor)
+        self._present[:] = False
+        yield from self._send()
+
+    @property
+    def cursor(self) -> str | None:
+        """The position in the input stored with the last closed epoch."""
+        cursor = self._store.fact("cursor")
+        return cursor if isinstance(cursor, str) else None
+
+    @property
+    def enrolment(self) -> bytes:
+        """The 16 random bytes under which this producer registered."""
+        enrolment = self._store.fact("enrolment")
+        assert isinstance(enrolment, bytes)
+        return enrolment
+
+    def _claim_directory(self, first_epoch: int, directory: Path | None) -> None:
+        """Make the directory this producer's, or see that it already is."""
+        owner = self._store.fact("deployment"), self._store.fact("producer")
+        if owner == (None, None):
+            with self._store.transaction():
+                self._store.set_fact("deployment", self.job.deployment)
+                self._store.set_fact("producer", self.name)
+                self._store.set_fact("enrolment", self._identifiers())
+                self._store.set_fact("first_epoch", first_epoch)
+        elif owner != (self.job.deployment, self.name):
+            raise ProducerError(
+                f"{directory} belongs to another producer or deployment: "
+                "give every producer of every deployment a directory of its own"
+            )
+
+    def _restore(self) -> None:
+        """Take the devices' state from the store."""
+        protocol = self.job.protocol_entry
+        arrays = self._store.arrays()
+        law = self.job.law()
+        if arrays:
+            self._randomizer = protocol.restore(law, arrays, self.closed_epoch)
+        else:
+            self._randomizer = protocol.randomizer(law)
+        self._positions = {user: position for position, user in enumerate(self._store.users())}
+        self._values = np.zeros(0, np.int64)
+        self._present = np.zeros(0, np.bool_)
+        self._grow()
+
+    def _grow(self) -> None:
+        """Make room for the values of newly enrolled devices."""
+        more = len(self._positions) - len(self._values)
+        self._values = np.concatenate([self._values, np.zeros(more, np.int64)])
+        self._present = np.concatenate([self._present, np.zeros(more, np.bool_)])
+
+    @contextmanager
+    def _storing(self) -> Iterator[None]:
+        """A draw that could not be stored did not happen: go back to the stored state."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            self._restore()
+            raise ProducerError(
+                f"cannot write the state of producer {self.name}: {error}; "
+                "nothing was sent, free some space and try again"
+            ) from error
+
+    def _check_open(self, epoch: int) -> None:
+        if epoch <= self.closed_epoch:
+            raise ProducerError(
+                f"epoch {epoch} is closed: its reports are drawn and are never drawn again"
+            )
+        if epoch > self.job.last_epoch:
+            raise ProducerError(
+                f"epoch {epoch} lies after the last epoch of job {self.job.name}, "
+                f"{self.job.last_epoch}: deploy a new job to go on"
+            )
+
+    def _records(self, epoch: int, reports: NDArray[np.unsignedinteger]) -> Iterator[bytes]:
+        """The epoch's batches and its punctuation."""
+        job = self.job
+        pieces = split_words(Words(reports)) if len(reports) else []
+        for piece in pieces:
+            yield encode_batch(
+                Batch(
+                    job.fingerprint,
+                    job.deployment,
+                    self._identifiers(),
+                    self.enrolment,
+                    epoch,
+                    piece,
+                )
+            )
+        yield encode_punctuation(
+            Punctuation(
+                job.fingerprint,
+                job.deployment,
+                self.enrolment,
+                epoch,
+                batches=len(pieces),
+                contributors=int(self._present.sum()),
+                population=len(self._positions),
+            )
+        )
+
+    def _send(self) -> Steps[None]:
+        """Send the outbox; what was acknowledged goes."""
+        last: int | None = None
+        for position, role, partition, value in self._store.outbox():
+            last = position
+            yield Append(role, partition, value)
+        if last is not None:
+            yield Flush()
+            self._store.delete_sent(last)
+
+
+def _cryptographic() -> Generators:
+    generator = cryptographic_generator()
+    return lambda purpose, number: generator

@@ -1,0 +1,88 @@
+"""Who reports: the producers of a deployment, as their topic tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from topics.frames import CodecError
+from topics.records import Farewell, Registration, decode_producer_record
+
+
+@dataclass(slots=True)
+class EnrolledProducer:
+    """One producer; `index` is its place in the order of registration."""
+
+    index: int
+    name: str
+    enrolment: bytes
+    first_epoch: int
+    last_epoch: int | None = None
+
+    def reports_at(self, epoch: int) -> bool:
+        """Whether it is on the roster at an epoch."""
+        return self.first_epoch <= epoch and (self.last_epoch is None or epoch <= self.last_epoch)
+
+
+class Roster:
+    """The registered producers, built up from the records of ``<job>.producers`` in log order.
+
+    The first registration of a name counts. Records of other deployments, and what nobody can read,
+    are passed over.
+    """
+
+    def __init__(self, deployment: bytes) -> None:
+        self._deployment = deployment
+        self._producers: list[EnrolledProducer] = []
+        self._by_enrolment: dict[bytes, EnrolledProducer] = {}
+        self._names: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def __iter__(self) -> Iterator[EnrolledProducer]:
+        return iter(self._producers)
+
+    def __getitem__(self, index: int) -> EnrolledProducer:
+        return self._producers[index]
+
+    def find(self, enrolment: bytes) -> EnrolledProducer | None:
+        """The producer of an enrolment id, or None when nobody registered it (first)."""
+        return self._by_enrolment.get(enrolment)
+
+    def find_name(self, name: str) -> EnrolledProducer | None:
+        """The producer of a name."""
+        return next((producer for producer in self._producers if producer.name == name), None)
+
+    @property
+    def first_epoch(self) -> int:
+        """The smallest registered first epoch; 1 while nobody has registered."""
+        return min((producer.first_epoch for producer in self._producers), default=1)
+
+    def apply(self, value: bytes) -> None:
+        """Take in the value of one record of the topic."""
+        try:
+            record = decode_producer_record(value)
+        except CodecError:
+            return
+        if record.deployment != self._deployment:
+            return
+        if isinstance(record, Registration):
+            self._register(record)
+        else:
+            self._farewell(record)
+
+    def _register(self, record: Registration) -> None:
+        if record.name in self._names or record.enrolment in self._by_enrolment:
+            return
+        producer = EnrolledProducer(
+            len(self._producers), record.name, record.enrolment, record.first_epoch
+        )
+        self._names.add(record.name)
+        self._producers.append(producer)
+        self._by_enrolment[record.enrolment] = producer
+
+    def _farewell(self, record: Farewell) -> None:
+        producer = self._by_enrolment.get(record.enrolment)
+        if producer is not None and producer.last_epoch is None:
+            producer.last_epoch = record.last_epoch

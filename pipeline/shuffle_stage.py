@@ -1,0 +1,467 @@
+"""The shuffle stage: one window is one whole epoch; decide once, forget the order.
+
+Raw batches of epoch e lie in partition e mod P. The stage collects them until every expected
+producer is in, or the grace period is over; writes a manifest; reads the manifest log, and goes on
+under the first manifest of the epoch, its own or another worker's; writes the window's words as a
+multiset, without key, headers, time or order; and only then lets the committed offset pass the
+window's first record. Everything after the manifest is a function of it, so that a worker may be
+killed, paused or doubled at any point: what is repeated is repeated identically.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+
+from pipeline.actions import (
+    Append,
+    Commit,
+    DeleteBelow,
+    Flush,
+    LogCursor,
+    LogRecord,
+    Steps,
+    end_offset,
+    scan,
+)
+from pipeline.admission import Admission, Refusal
+from pipeline.decisions import EPOCHS_AHEAD, Decision, Decisions
+from pipeline.deployed_job import DeployedJob
+from pipeline.epochs import EpochSet
+from pipeline.multisets import Scratch, WordMultiset, temporary_file
+from pipeline.roster import EnrolledProducer, Roster
+from pipeline.windows import PunctuationError, Window
+from topics.batches import Batch, Punctuation
+from topics.chunks import Chunk, encode_chunk
+from topics.manifests import Fate, Manifest, encode_manifest
+from topics.names import Role
+from topics.records import DeadLetter, Reason
+from topics.words import split_words
+
+# A heartbeat names this many open windows, and of each this many producers it waits for.
+_WINDOWS_SHOWN = 8
+_NAMES_SHOWN = 8
+
+
+@dataclass(slots=True)
+class _Partition:
+    """What the stage knows of a partition it owns.
+
+    `owed` holds the released epochs whose words this owner has not written yet, whoever decided
+    them; `written` those it has.
+    """
+
+    number: int
+    position: int
+    floor: int
+    windows: dict[int, Window] = field(default_factory=dict)
+    owed: dict[int, Decision] = field(default_factory=dict)
+    written: EpochSet = field(default_factory=EpochSet)
+
+    def unfinished_offsets(self) -> Iterator[int]:
+        """First offsets of what is still to be decided or written."""
+        for window in self.windows.values():
+            if window.first_offset is not None:
+                yield window.first_offset
+        for decision in self.owed.values():
+            yield decision.manifest.first_offset
+
+
+class ShuffleStage:
+    """Turns the batches of ``<job>.reports`` into the chunks of ``<job>.shuffled``.
+
+    Args:
+        job: the deployed job.
+        identifiers: makes the random 16-byte ids of attempts.
+        wall_clock: milliseconds since 1970, for the manifests' timestamps.
+        generator: cryptographic generator for ``order: random``.
+        scratch: opens scratch files for windows whose words do not fit a table of counts.
+    """
+
+    role = Role.REPORTS
+
+    def __init__(
+        self,
+        job: DeployedJob,
+        *,
+        identifiers: Callable[[], bytes],
+        wall_clock: Callable[[], int],
+        generator: np.random.Generator,
+        scratch: Scratch = temporary_file,
+    ) -> None:
+        self._job = job
+        self._identifiers = identifiers
+        self._wall_clock = wall_clock
+        self._generator = generator
+        self._scratch = scratch
+        self._admission = Admission(job)
+        self._partitions: dict[int, _Partition] = {}
+        self._roster = Roster(job.deployment)
+        self._producer_log = LogCursor(
+            Role.PRODUCERS,
+            job.start_offset(Role.PRODUCERS),
+            lambda record: self._roster.apply(record.value),
+        )
+        self._decisions, self._manifest_log = self._new_decisions()
+        self._unflushed = False
+        self.counts: Counter[str] = Counter()
+
+    def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
+        """Take a partition over; returns the offset from which its records are to be shown.
+
+        Windows that were decided and perhaps not written in full are written again, whole, under
+        their manifest.
+        """
+        self.revoke(partition)
+        start = self._job.start_offset(Role.REPORTS, partition)
+        floor = start if committed is None else max(start, committed)
+        state = self._partitions[partition] = _Partition(partition, position=floor, floor=floor)
+        self._decisions, self._manifest_log = self._new_decisions()
+        yield from self._catch_up()
+        yield from self._write_owed(state)
+        return floor
+
+    def revoke(self, partition: int) -> None:
+        """Forget a partition."""
+        state = self._partitions.pop(partition, None)
+        for window in state.windows.values() if state is not None else ():
+            window.close()
+
+    def record(self, partition: int, offset: int, value: bytes, now: float) -> Steps[None]:
+        """Take in one record of the raw topic."""
+        state = self._partitions[partition]
+        state.position = offset + 1
+        admitted = self._admission.admit(partition, value)
+        refusal = (
+            admitted
+            if isinstance(admitted, Refusal)
+            else (yield from self._place(state, offset, admitted, now))
+        )
+        if refusal is not None:
+            yield from self._refuse(state, offset, value, refusal)
+        for window in list(state.windows.values()):
+            if window.closing_end is not None and state.position >= window.closing_end:
+                yield from self._decide(state, window)
+
+    def tick(self, now: float) -> Steps[None]:
+        """Notice what the other workers decided and whose time is up; commit the floor."""
+        if not self._partitions:
+            return
+        yield from self._catch_up()
+        for state in list(self._partitions.values()):
+            self._open_silent_epochs(state, now)
+            for window in list(state.windows.values()):
+                yield from self._expire(state, window, now)
+            yield from self._write_owed(state)
+            yield from self._commit_floor(state)
+
+    def heartbeat(self) -> dict[str, object]:
+        """Open windows (oldest first), whom they wait for, and what has been counted so far."""
+        windows = sorted(
+            (w for state in self._partitions.values() for w in state.windows.values()),
+            key=lambda window: window.epoch,
+        )
+        shown = [
+            {
+                "epoch": window.epoch,
+                "reports": window.words.messages,
+                "waits_for": [
+                    producer.name for producer in islice(self._missing(window), _NAMES_SHOWN)
+                ],
+            }
+            for window in windows[:_WINDOWS_SHOWN]
+        ]
+        return {"open_windows": len(windows), "windows": shown, "counts": dict(self.counts)}
+
+    def _new_decisions(self) -> tuple[Decisions, LogCursor]:
+        decisions = Decisions(self._job.deployment, self._job.fingerprint, self._owe)
+
+        def visit(record: LogRecord) -> None:
+            decisions.apply(record.offset, record.value)
+
+        return decisions, LogCursor(Role.MANIFESTS, self._job.start_offset(Role.MANIFESTS), visit)
+
+    def _owe(self, decision: Decision) -> None:
+        """A decision was made: the owner of its partition owes the words.
+
+        The floor never passes the first offset of an unfinished window, so what begins below it is
+        finished.
+        """
+        manifest = decision.manifest
+        state = self._partitions.get(self._job.partition_of(manifest.epoch))
+        if (
+            state is not None
+            and manifest.fate is Fate.RELEASED
+            and manifest.first_offset >= state.floor
+            and manifest.epoch not in state.written
+        ):
+            state.owed[manifest.epoch] = decision
+
+    def _catch_up(self) -> Steps[None]:
+        yield from self._producer_log.catch_up()
+        yield from self._manifest_log.catch_up()
+
+    def _multiset(self) -> WordMultiset:
+        protocol = self._job.protocol_entry
+        return WordMultiset(protocol.word_dtype, protocol.width, self._scratch)
+
+    def _place(
+        self, state: _Partition, offset: int, record: Batch | Punctuation, now: float
+    ) -> Steps[Refusal | None]:
+        """Put a record into its window, or say why it has none."""
+        producer = self._roster.find(record.enrolment)
+        if producer is None:
+            yield from self._producer_log.catch_up()
+            producer = self._roster.find(record.enrolment)
+        if record.epoch in self._decisions.decided:
+            self._count_late(record, offset)
+            return None
+        refusal = self._unexpected(producer, record.epoch)
+        if refusal is not None:
+            return refusal
+        window = self._open(state, record.epoch, now)
+        window.note_record(offset, now)
+        try:
+            new = window.add(record)
+        except PunctuationError as error:
+            return Refusal(Reason.PUNCTUATION, str(error))
+        if not new:
+            self.counts["duplicates"] += 1
+        elif isinstance(record, Batch):
+            self.counts["reports"] += record.words.messages
+        if window.complete(record.enrolment) is not None and self._everybody_is_in(window):
+            yield from self._decide(state, window, as_complete=True)
+        return None
+
+    def _unexpected(self, producer: EnrolledProducer | None, epoch: int) -> Refusal | None:
+        if producer is None:
+            return Refusal(Reason.ENROLMENT, "nobody registered (first) under this enrolment id")
+        if not producer.reports_at(epoch):
+            return Refusal(
+                Reason.ENROLMENT,
+                f"the producer is registered from epoch {producer.first_epoch} to "
+                f"{producer.last_epoch or 'the end'}, this is epoch {epoch}",
+            )
+        oldest = self._decisions.oldest_undecided(self._roster.first_epoch)
+        if epoch < oldest:
+            return Refusal(Reason.EPOCH, f"this deployment begins with epoch {oldest}")
+        if epoch > oldest + EPOCHS_AHEAD:
+            return Refusal(
+                Reason.EPOCH,
+                f"more than {EPOCHS_AHEAD} epochs ahead of the oldest open one, {oldest}",
+            )
+        return None
+
+    def _open(self, state: _Partition, epoch: int, now: float) -> Window:
+        window = state.windows.get(epoch)
+        if window is None:
+            window = state.windows[epoch] = Window(epoch, now, self._multiset)
+        return window
+
+    def _count_late(self, record: Batch | Punctuation, offset: int) -> None:
+        decision = self._decisions.recent(record.epoch)
+        within = decision is not None and offset < decision.manifest.cut_offset
+        if isinstance(record, Batch) and not within:
+            self.counts["late_reports"] += record.words.messages
+
+    def _expected(self, window: Window) -> Iterator[EnrolledProducer]:
+        """Who must be in before the window closes by completeness."""
+        for producer in self._roster:
+            if producer.reports_at(window.epoch) and (
+                window.holds(producer.enrolment)
+                or not self._decisions.missed(producer.index, producer.first_epoch, window.epoch)
+            ):
+                yield producer
+
+    def _missing(self, window: Window) -> Iterator[EnrolledProducer]:
+        """Who is expected and not in."""
+        for producer in self._expected(window):
+            if window.complete(producer.enrolment) is None:
+                yield producer
+
+    def _everybody_is_in(self, window: Window) -> bool:
+        if len(self._roster) < self._job.shuffle.producers:
+            return False
+        somebody = False
+        for producer in self._expected(window):
+            if window.complete(producer.enrolment) is None:
+                return False
+            somebody = True
+        return somebody
+
+    def _open_silent_epochs(self, state: _Partition, now: float) -> None:
+        """An epoch of this partition without a record, while a later one is decided, is due too."""
+        decided = self._decisions.decided
+        if self._decisions.first_epoch is None:
+            return
+        for epoch in decided.missing(self._decisions.first_epoch, decided.highest):
+            if self._job.partition_of(epoch) == state.number:
+                self._open(state, epoch, now)
+
+    def _expire(self, state: _Partition, window: Window, now: float) -> Steps[None]:
+        if window.epoch in self._decisions.decided:
+            yield from self._decide(state, window)
+        elif self._everybody_is_in(window):
+            yield from self._decide(state, window, as_complete=True)
+        elif now - window.opened_at >= self._job.shuffle.grace and window.closing_end is None:
+            # Nothing that is in the log now may be called late because this worker was slow.
+            window.closing_end = yield from end_offset(Role.REPORTS, state.number)
+            if state.position >= window.closing_end:
+                yield from self._decide(state, window)
+
+    def _decide(
+        self, state: _Partition, window: Window, *, as_complete: bool = False
+    ) -> Steps[None]:
+        """Settle an epoch for good, and write its window.
+
+        Who is expected is read to its end first: a window that is decided `as_complete` stays open
+        if somebody has registered meanwhile.
+        """
+        own: Manifest | None = None
+        yield from self._catch_up()
+        if window.epoch not in self._decisions.decided:
+            if as_complete and not self._everybody_is_in(window):
+                return
+            own = self._manifest(state, window)
+            yield Append(Role.MANIFESTS, 0, encode_manifest(own), timestamp=own.timestamp)
+            yield Flush()
+            yield from self._manifest_log.catch_up()
+        decision = self._decisions.recent(window.epoch)
+        assert decision is not None, "a manifest that was acknowledged is in the log"
+        if decision.manifest == own and window.epoch in state.owed:
+            yield from self._write(state, decision, window.words)
+        del state.windows[window.epoch]
+        window.close()
+        yield from self._write_owed(state)
+        self.counts[f"windows {decision.manifest.fate.value}"] += 1
+        yield from self._commit_floor(state, delete=True)
+
+    def _manifest(self, state: _Partition, window: Window) -> Manifest:
+        inside: list[bool] = []
+        populations: list[int] = []
+        contributors = population = 0
+        for producer in self._roster:
+            punctuation = window.complete(producer.enrolment)
+            inside.append(punctuation is not None)
+            if punctuation is not None:
+                contributors += punctuation.contributors
+                populations.append(punctuation.population)
+                population += punctuation.population
+            else:
+                population += self._decisions.population(producer.index)
+        if contributors == 0:
+            fate = Fate.EMPTY
+        elif contributors < self._job.shuffle.minimum:
+            fate = Fate.TOO_SMALL
+        else:
+            fate = Fate.RELEASED
+        first_epoch = self._decisions.first_epoch
+        return Manifest(
+            fingerprint=self._job.fingerprint,
+            deployment=self._job.deployment,
+            epoch=window.epoch,
+            fate=fate,
+            first_offset=state.position if window.first_offset is None else window.first_offset,
+            cut_offset=state.position,
+            first_epoch=self._roster.first_epoch if first_epoch is None else first_epoch,
+            producers=tuple(inside),
+            populations=tuple(populations),
+            contributors=contributors,
+            population=population,
+            timestamp=self._wall_clock(),
+        )
+
+    def _write_owed(self, state: _Partition) -> Steps[None]:
+        """Write the windows that others decided, from what the raw topic holds of them."""
+        for epoch in sorted(state.owed):
+            decision = state.owed[epoch]
+            words = yield from self._read_window(decision.manifest)
+            yield from self._write(state, decision, words)
+            words.close()
+
+    def _read_window(self, manifest: Manifest) -> Steps[WordMultiset]:
+        """Collect the window of a manifest from the raw topic."""
+        yield from self._producer_log.catch_up()
+        partition = self._job.partition_of(manifest.epoch)
+        window = Window(manifest.epoch, 0.0, self._multiset)
+        inside = {
+            producer.enrolment
+            for producer, included in zip(self._roster, manifest.producers, strict=False)
+            if included
+        }
+
+        def collect(record: LogRecord) -> None:
+            admitted = self._admission.admit(partition, record.value)
+            if (
+                not isinstance(admitted, Refusal)
+                and admitted.epoch == manifest.epoch
+                and admitted.enrolment in inside
+            ):
+                with suppress(PunctuationError):
+                    window.add(admitted)
+
+        yield from scan(
+            Role.REPORTS, partition, manifest.first_offset, manifest.cut_offset, collect
+        )
+        return window.words
+
+    def _write(self, state: _Partition, decision: Decision, words: WordMultiset) -> Steps[None]:
+        """Write a window's words: a new attempt, in pieces of equal size."""
+        manifest = decision.manifest
+        if self._job.shuffle.order == "random":
+            pieces = split_words(words.permuted(self._generator))
+        else:
+            pieces = split_words(words.sorted())
+        attempt = self._identifiers()
+        for index, piece in enumerate(pieces):
+            chunk = Chunk(
+                fingerprint=self._job.fingerprint,
+                deployment=self._job.deployment,
+                epoch=manifest.epoch,
+                manifest_offset=decision.offset,
+                attempt=attempt,
+                index=index,
+                total=len(pieces),
+                words=piece,
+            )
+            yield Append(
+                Role.SHUFFLED, state.number, encode_chunk(chunk), timestamp=manifest.timestamp
+            )
+        yield Flush()
+        self._unflushed = False
+        state.written.add(manifest.epoch)
+        del state.owed[manifest.epoch]
+
+    def _refuse(
+        self, state: _Partition, offset: int, value: bytes, refusal: Refusal
+    ) -> Steps[None]:
+        letter = DeadLetter(
+            self._job.topic(Role.REPORTS),
+            state.number,
+            offset,
+            refusal.reason,
+            refusal.detail,
+            value,
+        )
+        body, headers = letter.to_record()
+        self._unflushed = True
+        self.counts[f"dead letters {refusal.reason.value}"] += 1
+        yield Append(Role.DEAD_LETTERS, 0, body, headers=tuple(headers))
+
+    def _commit_floor(self, state: _Partition, *, delete: bool = False) -> Steps[None]:
+        """Commit the first offset of the oldest unfinished window, when it has moved."""
+        floor = min(state.unfinished_offsets(), default=state.position)
+        if floor <= state.floor:
+            return
+        if self._unflushed:
+            yield Flush()
+            self._unflushed = False
+        yield Commit(Role.REPORTS, state.number, floor)
+        state.floor = floor
+        if delete:
+            yield DeleteBelow(Role.REPORTS, state.number, floor)

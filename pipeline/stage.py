@@ -1,0 +1,42 @@
+"""What every stage offers to whoever drives it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from pipeline.actions import Steps
+from topics.names import Role
+
+
+class Stage(Protocol):
+    """A stage, sans I/O; see `pipeline.actions` for what its steps are.
+
+    Times are seconds of any origin. Steps are carried out one at a time. A stage may be assigned a
+    partition again at any moment, and then starts over with what the topics hold.
+    """
+
+    @property
+    def role(self) -> Role:
+        """The topic whose records the stage is shown."""
+        ...
+
+    def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
+        """Take a partition over; returns the offset from which its records are to be shown."""
+        ...
+
+    def revoke(self, partition: int) -> None:
+        """Forget a partition."""
+        ...
+
+    def record(self, partition: int, offset: int, value: bytes, now: float) -> Steps[None]:
+        """Take in the next record of a partition."""
+        ...
+
+    def tick(self, now: float) -> Steps[None]:
+        """Let time pass."""
+        ...
+
+    def heartbeat(self) -> Mapping[str, object]:
+        """What ``<job>.status`` is to say about the stage, ready for JSON."""
+        ...

@@ -1,0 +1,117 @@
+"""Open windows: what has arrived of an epoch, producer by producer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pipeline.multisets import WordMultiset
+from topics.batches import Batch, Punctuation
+
+
+class PunctuationError(ValueError):
+    """A producer's punctuation and its batches contradict each other."""
+
+
+@dataclass(slots=True)
+class Contribution:
+    """What one producer sent for one epoch, until it is complete."""
+
+    words: WordMultiset
+    batches: set[bytes] = field(default_factory=set)
+    punctuation: Punctuation | None = None
+    complete: bool = False
+
+
+class Window:
+    """The records of one epoch read so far.
+
+    A producer's words join the window's own only when its punctuation and all its batches are
+    there: a producer is in a window with everything it has or with nothing.
+    """
+
+    def __init__(self, epoch: int, opened_at: float, multiset: Callable[[], WordMultiset]) -> None:
+        self.epoch = epoch
+        self.opened_at = opened_at
+        self.first_offset: int | None = None
+        self.closing_end: int | None = None
+        self.contributions: dict[bytes, Contribution] = {}
+        self.words = multiset()
+        self._multiset = multiset
+
+    def note_record(self, offset: int, now: float) -> None:
+        """A record of the epoch was read; the first one starts the grace period."""
+        if self.first_offset is None:
+            self.first_offset = offset
+            self.opened_at = now
+            self.closing_end = None
+
+    def add(self, record: Batch | Punctuation) -> bool:
+        """Take a record in; False when it is a duplicate.
+
+        Raises:
+            PunctuationError: a producer's punctuation and its batches contradict each other.
+        """
+        return self._add_batch(record) if isinstance(record, Batch) else self._punctuate(record)
+
+    def _add_batch(self, batch: Batch) -> bool:
+        contribution = self._contribution(batch.enrolment)
+        if contribution.complete or batch.batch in contribution.batches:
+            return False
+        announced = contribution.punctuation
+        if announced is not None and len(contribution.batches) >= announced.batches:
+            raise PunctuationError(
+                f"epoch {self.epoch}: the producer announced {announced.batches} batches "
+                "and sends more"
+            )
+        contribution.batches.add(batch.batch)
+        contribution.words.add(batch.words)
+        self._complete(contribution)
+        return True
+
+    def _punctuate(self, punctuation: Punctuation) -> bool:
+        contribution = self._contribution(punctuation.enrolment)
+        if contribution.punctuation is not None:
+            if contribution.punctuation != punctuation:
+                raise PunctuationError(
+                    f"epoch {self.epoch}: a second punctuation differs from the producer's first"
+                )
+            return False
+        if len(contribution.batches) > punctuation.batches:
+            raise PunctuationError(
+                f"epoch {self.epoch}: the producer announces {punctuation.batches} batches "
+                f"and has sent {len(contribution.batches)}"
+            )
+        contribution.punctuation = punctuation
+        self._complete(contribution)
+        return True
+
+    def holds(self, enrolment: bytes) -> bool:
+        """Whether anything of a producer has arrived."""
+        return enrolment in self.contributions
+
+    def complete(self, enrolment: bytes) -> Punctuation | None:
+        """A producer's punctuation if all it announced has arrived."""
+        contribution = self.contributions.get(enrolment)
+        return (
+            contribution.punctuation if contribution is not None and contribution.complete else None
+        )
+
+    def close(self) -> None:
+        """Give back scratch files."""
+        self.words.close()
+        for contribution in self.contributions.values():
+            contribution.words.close()
+
+    def _contribution(self, enrolment: bytes) -> Contribution:
+        contribution = self.contributions.get(enrolment)
+        if contribution is None:
+            contribution = self.contributions[enrolment] = Contribution(self._multiset())
+        return contribution
+
+    def _complete(self, contribution: Contribution) -> None:
+        announced = contribution.punctuation
+        if announced is not None and len(contribution.batches) == announced.batches:
+            contribution.complete = True
+            contribution.batches = set()
+            self.words.merge(contribution.words)

@@ -1,0 +1,423 @@
+"""Nothing lost, nothing twice: the whole path, stopped after every single action."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.actions import Append, Steps
+from pipeline.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs import make_job
+from pipeline.memory import DeletedError, MemoryWorker
+from pipeline.protocols import PROTOCOLS
+from tests.support import cells
+from tests.support.world import Accidents, CrashError, MortalDriver, World
+from topics.batches import decode_batch, encode_batch
+from topics.manifests import Fate
+from topics.names import Role
+from topics.records import DeadLetter
+from topics.words import Words
+
+DEPLOYMENT = bytes(range(16))
+EPOCHS = 4
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder in memory, where there is one: hundreds of producers wait for their disk here."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+        yield Path(name)
+
+
+@pytest.fixture(autouse=True)
+def cells_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
+
+
+def deployed(
+    protocol: str, parameters: dict[str, object], last_epoch: int = EPOCHS, **shuffle: object
+) -> DeployedJob:
+    job = make_job(
+        {
+            "name": "delivery",
+            "protocol": protocol,
+            "parameters": parameters,
+            "epochs": {"count": last_epoch},
+            "shuffle": {"minimum": 10, "grace": "60 s", "producers": 2, **shuffle},
+            "topics": {"partitions": 2},
+        }
+    )
+    return deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
+
+
+def boolean_values() -> dict[str, dict[int, dict[str, int]]]:
+    """Two gateways; the second enrols more devices in epoch 3, and some are away at times."""
+    generator = np.random.default_rng(7)
+    return {
+        name: {
+            epoch: {
+                f"{name}{user}": int(generator.integers(2))
+                for user in range(30 if epoch < 3 else 40)
+                if generator.random() < 0.9
+            }
+            for epoch in range(1, EPOCHS + 1)
+        }
+        for name in ("north", "south")
+    }
+
+
+def cell_values() -> dict[str, dict[int, dict[str, int]]]:
+    """Every user has a cell of its own: the north 0 to 14, the south 15 to 29."""
+    return {
+        name: {
+            epoch: {f"{name}{cell}": cell for cell in range(first, first + 15)}
+            for epoch in range(1, EPOCHS + 1)
+        }
+        for name, first in (("north", 0), ("south", 15))
+    }
+
+
+def run(world: World) -> World:
+    """Two producers that are not in step, several windows open at once."""
+    for name, epoch in [
+        ("north", 1), ("north", 2), ("south", 1), ("north", 3),
+        ("south", 2), ("south", 3), ("south", 4), ("north", 4),
+    ]:  # fmt: skip
+        world.close_epoch(name, epoch)
+        world.settle()
+    world.settle()
+    world.shut()
+    return world
+
+
+FUTURE_RAND: tuple[str, dict[str, object]] = ("future_rand", {"epsilon": 2, "changes": 2})
+CELLS: tuple[str, dict[str, object]] = ("cells", {"cells": 30})
+
+
+def test_every_cell_is_one_without_accidents(folder: Path) -> None:
+    world = run(World(deployed(*CELLS), folder, cell_values()))
+    records = world.published()
+    assert sorted(records) == [1, 2, 3, 4]
+    for record in records.values():
+        assert record.fate is Fate.RELEASED
+        assert record.estimate is not None
+        assert (record.estimate.low, record.estimate.high) == (1.0, 1.0)
+        assert (record.contributors, record.population) == (30, 30)
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
+@pytest.mark.parametrize("order", ["sorted", "random"])
+def test_killed_after_every_single_action(folder: Path, keep: bool, order: str) -> None:
+    job = deployed(*FUTURE_RAND, order=order)
+    undisturbed = run(World(job, folder / "undisturbed", boolean_values()))
+    assert len(undisturbed.published()) == EPOCHS
+    actions = undisturbed.accidents.count
+    assert actions > 150
+    for strike in range(1, actions + 1):
+        world = run(
+            World(
+                job,
+                folder / f"{strike}",
+                boolean_values(),
+                Accidents(frozenset([strike]), keep),
+            )
+        )
+        assert world.published() == undisturbed.published(), f"killed after action {strike}"
+        assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
+
+
+@settings(max_examples=40, deadline=None)
+@given(strikes=st.frozensets(st.integers(1, 250), min_size=2, max_size=12), keep=st.booleans())
+def test_killed_many_times(strikes: frozenset[int], keep: bool) -> None:
+    with TemporaryDirectory() as name:
+        world = run(World(deployed(*CELLS), Path(name), cell_values(), Accidents(strikes, keep)))
+    for record in world.published().values():
+        assert record.estimate is not None
+        assert (record.estimate.low, record.estimate.high) == (1.0, 1.0)
+    assert len(world.published()) == EPOCHS
+
+
+def expected_cells(world: World, epoch: int) -> np.ndarray:
+    """What the first manifest of an epoch says its window holds: one report per cell."""
+    manifest = world.manifests()[epoch]
+    counts = np.zeros(30, np.int64)
+    if manifest.fate is Fate.RELEASED:
+        for producer, inside in zip(world.roster(), manifest.producers, strict=False):
+            if inside:
+                counts[list(world.values[producer.name][epoch].values())] = 1
+    return counts
+
+
+def counted_cells(world: World, epoch: int) -> np.ndarray:
+    aggregator = world.job.aggregator()
+    for payload in world.integers().values():
+        aggregator.merge(world.job.aggregator_from_bytes(payload))
+    counts: np.ndarray = aggregator.counts[epoch]  # type: ignore[attr-defined]
+    return counts
+
+
+def check_cells(world: World) -> None:
+    """Published and counted is exactly what the first manifests decided."""
+    records = world.published()
+    assert sorted(records) == sorted(world.manifests())
+    for epoch, record in records.items():
+        np.testing.assert_array_equal(counted_cells(world, epoch), expected_cells(world, epoch))
+        assert record.fate is world.manifests()[epoch].fate
+        assert record.estimate is not None
+        assert record.estimate.value == expected_cells(world, epoch).sum()
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
+def test_a_late_producer_is_wholly_out_wherever_the_worker_is_killed(
+    folder: Path, keep: bool
+) -> None:
+    """South is late for epoch 1: grace passes, and then its batches arrive."""
+
+    def late_run(place: Path, strike: int) -> World:
+        world = World(deployed(*CELLS), place, cell_values(), Accidents(frozenset([strike]), keep))
+        world.surviving("south", lambda: world.producer("south").enrol(["nobody"]))
+        world.close_epoch("north", 1)
+        world.settle()
+        assert not world.manifests()
+        world.now = 61.0
+        world.settle()
+        world.now = 122.0
+        world.settle()
+        assert world.manifests()[1].producers == (False, True)
+        world.close_epoch("south", 1)
+        world.close_epoch("south", 2)
+        world.close_epoch("north", 2)
+        world.settle()
+        world.shut()
+        return world
+
+    undisturbed = late_run(folder / "undisturbed", 0)
+    assert undisturbed.manifests()[1].contributors == 15
+    for strike in range(1, undisturbed.accidents.count + 1):
+        world = late_run(folder / str(strike), strike)
+        records = world.published()
+        assert [records[1].contributors, records[2].contributors] == [15, 30]
+        check_cells(world)
+
+
+class Owner:
+    """A worker that takes every partition over, and is stepped through its actions one by one."""
+
+    def __init__(self, world: World, stage: str, *nows: float) -> None:
+        driver = MortalDriver(world.log, world.accidents)
+        self.worker = MemoryWorker(world.stage(stage), world.log, driver)
+        self.driver = driver
+        self.done = False
+        self._steps = self._work(len(world.job.start_offsets[self.worker.stage.role]), nows)
+        self._reply: object = None
+
+    def _work(self, partitions: int, nows: tuple[float, ...]) -> Steps[None]:
+        for partition in range(partitions):
+            yield from self.worker.assign(partition, nows[0])
+        for now in nows:
+            yield from self.worker.drain(now)
+
+    def step(self, actions: int = 1_000_000) -> None:
+        """Carry out so many actions, or all that are left."""
+        for _ in range(actions):
+            try:
+                self._reply = self.driver.carry_out(self._steps.send(self._reply))
+            except (StopIteration, CrashError):
+                self.done = True
+                return
+            except DeletedError:
+                # Its successor has finished with what it was about to read.
+                assert self.driver.fenced
+                self.done = True
+                return
+
+
+def one_epoch(folder: Path, stage: str) -> World:
+    """Everything has happened that comes before the stage; the south is late."""
+    world = World(deployed(*CELLS), folder, cell_values())
+    world.close_epoch("north", 1)
+    world.surviving("south", lambda: world.producer("south"))
+    if stage != "shuffle":
+        world.close_epoch("south", 1)
+        world.settle(("shuffle", "aggregate")[: 1 if stage == "aggregate" else 2])
+    return world
+
+
+@pytest.mark.parametrize("stage", ["shuffle", "aggregate", "publish"])
+def test_two_owners_in_every_interleaving(folder: Path, stage: str) -> None:
+    """The owner is paused anywhere, its successor gets anywhere, and the owner wakes up.
+
+    The owner of the shuffle stage closes the epoch without the south; for its successor the south
+    has arrived. What counts is what the first manifest says.
+    """
+    memberships: set[tuple[bool, ...]] = set()
+    pause = interleavings = 0
+    while True:
+        pause += 1
+        progress = 0
+        while True:
+            world = one_epoch(folder / f"{pause}-{progress}", stage)
+            owner = Owner(world, stage, 0.0, 61.0, 122.0)
+            owner.step(pause)
+            if owner.done:
+                world.shut()
+                assert interleavings > pause > 5
+                assert stage != "shuffle" or memberships == {(True, False), (True, True)}
+                return
+            if stage == "shuffle":
+                world.close_epoch("south", 1)
+            successor = Owner(world, stage, 200.0)
+            successor.step(progress)
+            finished = successor.done
+            owner.driver.fenced = True
+            owner.step()
+            successor.step()
+            world.workers[stage] = successor.worker
+            for world.now in (300.0, 400.0):
+                world.settle()
+            check_cells(world)
+            assert sorted(world.published()) == [1]
+            memberships.add(world.manifests()[1].producers)
+            world.shut()
+            interleavings += 1
+            if finished:
+                break
+            progress += 1
+
+
+def test_duplicated_batches_count_once(folder: Path) -> None:
+    world = World(deployed(*CELLS), folder, cell_values())
+    world.close_epoch("north", 1)
+    for value in world.log.values(Role.REPORTS, 1):
+        for _ in range(3):
+            world.log.append(Append(Role.REPORTS, 1, value))
+    world.close_epoch("south", 1)
+    world.settle()
+    world.settle()
+    check_cells(world)
+    assert world.published()[1].contributors == 30
+    world.shut()
+
+
+def test_what_cannot_be_admitted_goes_to_the_dead_letters(folder: Path) -> None:
+    """Every kind of refusal keeps the record and says why, and the stream goes on."""
+    world = World(deployed(*CELLS), folder, cell_values())
+    world.close_epoch("north", 1)
+    batch, _ = world.log.values(Role.REPORTS, 1)
+    good = decode_batch(batch)
+    strangers = {
+        "unreadable": batch[:-1] + bytes([batch[-1] ^ 1]),
+        "version": batch[:4] + b"\x09" + batch[5:],
+        "oversized": batch + bytes(300_000),
+        "fingerprint": encode_batch(replace(good, fingerprint=bytes(16))),
+        "deployment": encode_batch(replace(good, deployment=bytes(16))),
+        "enrolment": encode_batch(replace(good, enrolment=bytes(16))),
+        "epoch": encode_batch(replace(good, epoch=2)),
+        "protocol": encode_batch(replace(good, words=Words(np.full((1, 1), 99, "<u2")))),
+    }
+    for value in strangers.values():
+        world.log.append(Append(Role.REPORTS, 1, value))
+    world.close_epoch("south", 1)
+    world.settle()
+    world.settle()
+    check_cells(world)
+    letters = [
+        DeadLetter.from_record(record.value, record.headers)
+        for record in world.log.read(Role.DEAD_LETTERS, 0, 0, 100).records
+    ]
+    assert [letter.reason.value for letter in letters] == list(strangers)
+    assert [letter.value for letter in letters] == list(strangers.values())
+    assert [letter.offset for letter in letters] == list(range(2, 2 + len(strangers)))
+    assert {letter.topic for letter in letters} == {"delivery.reports"}
+    assert all(letter.detail for letter in letters)
+    world.shut()
+
+
+def test_too_few_contributors_are_never_released(folder: Path) -> None:
+    world = World(deployed(*CELLS, minimum=31), folder, cell_values())
+    world = run(world)
+    for record in world.published().values():
+        assert record.fate is Fate.TOO_SMALL
+    assert not world.log.values(Role.SHUFFLED, 0)
+    assert not world.log.values(Role.SHUFFLED, 1)
+
+
+def test_an_epoch_without_records_becomes_empty_when_a_later_one_is_decided(
+    folder: Path,
+) -> None:
+    world = World(deployed(*CELLS), folder, cell_values())
+    for name in ("north", "south"):
+        world.close_epoch(name, 3)
+    world.settle()
+    assert sorted(world.manifests()) == [3]
+    for world.now in (1.0, 59.0):
+        world.settle()
+        assert sorted(world.manifests()) == [3]
+    for world.now in (60.0, 61.0):
+        world.settle()
+    assert {epoch: manifest.fate for epoch, manifest in world.manifests().items()} == {
+        1: Fate.EMPTY,
+        2: Fate.EMPTY,
+        3: Fate.RELEASED,
+    }
+    assert sorted(world.published()) == [1, 2, 3]
+    check_cells(world)
+    world.shut()
+
+
+def test_a_silent_producer_is_not_waited_for_after_three_epochs_until_it_is_back(
+    folder: Path,
+) -> None:
+    values = {
+        name: dict.fromkeys(range(1, 9), of_name[1]) for name, of_name in cell_values().items()
+    }
+    job = deployed(*CELLS, last_epoch=8)
+    world = World(job, folder, values)
+    world.surviving("south", lambda: world.producer("south"))
+    for epoch in (1, 2, 3):
+        world.close_epoch("north", epoch)
+        world.settle()
+        assert epoch not in world.manifests()
+        world.now += 61
+        world.settle()
+        world.settle()
+        assert epoch in world.manifests()
+    world.close_epoch("north", 4)
+    world.settle()
+    assert world.manifests()[4].contributors == 15
+    world.close_epoch("south", 5)
+    world.settle()
+    assert 5 not in world.manifests(), "the north, which is never away, is waited for"
+    world.close_epoch("north", 5)
+    world.settle()
+    assert world.manifests()[5].contributors == 30
+    world.close_epoch("north", 6)
+    world.settle()
+    assert 6 not in world.manifests(), "the south is back, and is waited for"
+    world.close_epoch("south", 6)
+    world.settle()
+    assert world.manifests()[6].contributors == 30
+    world.shut()
+
+
+def test_population_of_a_producer_that_is_not_in_is_its_last(folder: Path) -> None:
+    world = World(deployed(*CELLS), folder, cell_values())
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+    world.settle()
+    world.close_epoch("north", 2)
+    world.settle()
+    world.now = 61.0
+    world.settle()
+    world.settle()
+    assert world.published()[2].contributors == 15
+    assert world.published()[2].population == 30
+    world.shut()

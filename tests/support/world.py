@@ -1,0 +1,211 @@
+"""The whole path in memory, with accidents: producers, shuffle, aggregate and publish workers.
+
+Every action that any of them carries out is counted; at a chosen count the process that was
+carrying it out dies, with what it had not flushed lost, or kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.actions import Action, Commit
+from pipeline.aggregate_stage import AggregateStage
+from pipeline.deployed_job import DeployedJob
+from pipeline.estimate_records import EstimateRecord, FirstEstimates
+from pipeline.memory import MemoryDriver, MemoryLog, MemoryWorker
+from pipeline.partial_log import PartialLog
+from pipeline.producer import Producer
+from pipeline.publish_stage import PublishStage
+from pipeline.roster import Roster
+from pipeline.shuffle_stage import ShuffleStage
+from pipeline.stage import Stage
+from randomizers.randomness import seeded_generator
+from topics.manifests import Manifest, decode_manifest
+from topics.names import Role
+
+SEED = 20240229
+
+
+class CrashError(Exception):
+    """The process that carried this action out is no more."""
+
+
+@dataclass
+class Accidents:
+    """Counts actions over all processes, and strikes at some of them."""
+
+    at: frozenset[int] = frozenset()
+    keep: bool = False
+    count: int = 0
+
+    def strike(self) -> None:
+        self.count += 1
+        if self.count in self.at:
+            raise CrashError
+
+
+class MortalDriver(MemoryDriver):
+    """A driver that dies when its time has come; a zombie's commits are fenced."""
+
+    def __init__(self, log: MemoryLog, accidents: Accidents) -> None:
+        super().__init__(log)
+        self.accidents = accidents
+        self.fenced = False
+
+    def carry_out(self, action: Action) -> object:
+        if self.fenced and isinstance(action, Commit):
+            raise CrashError
+        reply = super().carry_out(action)
+        try:
+            self.accidents.strike()
+        except CrashError:
+            self.crash(keep=self.accidents.keep)
+            raise
+        return reply
+
+
+def producer_generators(name: str) -> Callable[[str, int], np.random.Generator]:
+    """Randomness as a function of producer and epoch alone."""
+    number = int.from_bytes(name.encode(), "little")
+    return lambda purpose, index: seeded_generator(SEED, number, len(purpose), index)
+
+
+@dataclass
+class World:
+    """A job, its topics, and processes that can be killed.
+
+    `values` maps a producer's name to its users' values by epoch: values[name][epoch][user].
+    """
+
+    job: DeployedJob
+    folder: Path
+    values: Mapping[str, Mapping[int, Mapping[str, int]]]
+    accidents: Accidents = field(default_factory=Accidents)
+    log: MemoryLog = field(default_factory=MemoryLog)
+    now: float = 0.0
+    identifiers: int = 0
+
+    def __post_init__(self) -> None:
+        self.producers: dict[str, Producer] = {}
+        self.workers: dict[str, MemoryWorker] = {}
+        self.restarts = 0
+
+    def identifier(self) -> bytes:
+        """New for every call, as random ids are."""
+        self.identifiers += 1
+        return self.identifiers.to_bytes(16, "big")
+
+    def stage(self, name: str) -> Stage:
+        if name == "aggregate":
+            return AggregateStage(self.job)
+        if name == "publish":
+            return PublishStage(self.job)
+        return ShuffleStage(
+            self.job,
+            identifiers=self.identifier,
+            wall_clock=lambda: 1_700_000_000_000,
+            generator=seeded_generator(SEED, self.identifiers),
+        )
+
+    def producer(self, name: str) -> Producer:
+        """A running producer, started when needed."""
+        if name not in self.producers:
+            self.producers[name] = Producer(
+                self.job,
+                self.folder / name,
+                name=name,
+                transport=MortalDriver(self.log, self.accidents),
+                generators=producer_generators(name),
+                identifiers=self.identifier,
+                first_epoch=min(self.values[name]),
+            )
+        return self.producers[name]
+
+    def worker(self, name: str) -> MemoryWorker:
+        """A running worker that owns every partition, started when needed."""
+        if name not in self.workers:
+            worker = MemoryWorker(
+                self.stage(name), self.log, MortalDriver(self.log, self.accidents)
+            )
+            for partition in range(len(self.job.start_offsets[worker.stage.role])):
+                worker.run(worker.assign(partition, self.now))
+            self.workers[name] = worker
+        return self.workers[name]
+
+    def surviving(self, name: str, work: Callable[[], object]) -> None:
+        """Do work of a process; when it dies, start it again, until the work is done."""
+        while True:
+            try:
+                work()
+                return
+            except CrashError:
+                self.kill(name)
+
+    def kill(self, name: str) -> None:
+        """Forget all that a process held in memory, and free its folder."""
+        self.restarts += 1
+        self.workers.pop(name, None)
+        producer = self.producers.pop(name, None)
+        if producer is not None:
+            producer.shut()
+
+    def close_epoch(self, name: str, epoch: int) -> None:
+        """Have a producer send an epoch, whatever happens."""
+
+        def work() -> None:
+            producer = self.producer(name)
+            values = self.values[name][epoch]
+            producer.enrol(list(values))
+            if producer.closed_epoch < epoch:
+                producer.report(epoch, values)
+                producer.close(epoch)
+
+        self.surviving(name, work)
+
+    def settle(self, names: Iterable[str] = ("shuffle", "aggregate", "publish")) -> None:
+        """Have the workers do all they can, whatever happens."""
+        for name in names:
+            self.surviving(name, lambda name=name: self._drain(name))  # type: ignore[misc]
+
+    def _drain(self, name: str) -> None:
+        worker = self.worker(name)
+        worker.run(worker.drain(self.now))
+
+    def shut(self) -> None:
+        """Stop everything."""
+        for name in [*self.producers, *self.workers]:
+            self.kill(name)
+
+    def manifests(self) -> dict[int, Manifest]:
+        """The first manifest of every epoch."""
+        first: dict[int, Manifest] = {}
+        for value in self.log.values(Role.MANIFESTS):
+            manifest = decode_manifest(value)
+            first.setdefault(manifest.epoch, manifest)
+        return first
+
+    def roster(self) -> Roster:
+        """The producers, in the order of registration."""
+        roster = Roster(self.job.deployment)
+        for value in self.log.values(Role.PRODUCERS):
+            roster.apply(value)
+        return roster
+
+    def published(self) -> dict[int, EstimateRecord]:
+        """The first estimate of every epoch."""
+        reader = FirstEstimates(self.job.deployment)
+        records = (reader.apply(value) for value in self.log.values(Role.ESTIMATES))
+        return {record.epoch: record for record in records if record is not None}
+
+    def integers(self) -> dict[int, bytes]:
+        """The first complete partial of every epoch."""
+        partials: dict[int, bytes] = {}
+        reader = PartialLog(self.job.deployment, self.job.fingerprint, partials.__setitem__)
+        end = self.log.end(Role.PARTIALS, 0)
+        for record in self.log.read(Role.PARTIALS, 0, 0, end).records:
+            reader.apply(record)
+        return partials
