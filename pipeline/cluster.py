@@ -1,0 +1,282 @@
+"""A Kafka cluster as the tools see it: topics, offsets, whole reads and acknowledged writes.
+
+Synchronous, on kafka-python. The workers do not use it: they are asyncio, on Faust's own client.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Self
+
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
+from kafka.errors import KafkaError, TopicAlreadyExistsError
+
+from pipeline.actions import Append, Flush, LogRecord, Steps
+from pipeline.connection import Connection
+from topics.names import BATCH_BYTES_MAX, Role, TopicSettings, topic_name
+
+CLIENT_ID = "dpstream"
+_READ_TIMEOUT_MS = 500
+_BOOTSTRAP_TIMEOUT_MS = 10_000
+_COORDINATOR_SECONDS = 10.0
+# Bytes appended and not yet acknowledged; the client itself has no limit.
+_IN_FLIGHT = 1 << 25
+# Say that the broker is away after this many seconds, give up after that many.
+_NOTICE_AFTER = 5.0
+_GIVE_UP_AFTER = 600.0
+
+
+class ClusterError(Exception):
+    """The cluster cannot be reached or refuses; the message says what to do."""
+
+
+class Cluster:
+    """Admin, consumer and producer of one cluster, each made when it is first needed."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._admin_client: KafkaAdminClient | None = None
+        self._consumer_client: KafkaConsumer | None = None
+        self._producer_client: KafkaProducer | None = None
+
+    @property
+    def servers(self) -> str:
+        """The bootstrap servers, for messages."""
+        return ", ".join(self.connection.bootstrap_servers)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close what was opened."""
+        for client in (self._admin_client, self._consumer_client):
+            if client is not None:
+                client.close()
+        if self._producer_client is not None:
+            self._producer_client.close(timeout=1)
+
+    def topics(self) -> set[str]:
+        """The names of all topics."""
+        return set(self._admin.list_topics())
+
+    def create_topics(self, topics: Iterable[TopicSettings]) -> None:
+        """Create the topics that do not exist.
+
+        Raises:
+            ClusterError: one exists with another number of partitions, or cannot be created.
+        """
+        existing = self.topics()
+        missing = []
+        for topic in topics:
+            if topic.name not in existing:
+                missing.append(topic)
+            elif (found := len(self._partitions(topic.name))) != topic.partitions:
+                raise ClusterError(
+                    f"topic {topic.name} exists with {found} partitions, the job wants "
+                    f"{topic.partitions}: undeploy it with --delete-topics, or change the job file"
+                )
+        if not missing:
+            return
+        try:
+            self._admin.create_topics(
+                [
+                    NewTopic(
+                        topic.name,
+                        topic.partitions,
+                        -1 if topic.replication is None else topic.replication,
+                        topic_configs=dict(topic.configs),
+                    )
+                    for topic in missing
+                ],
+                wait_for_metadata=True,
+            )
+        except TopicAlreadyExistsError:
+            self.create_topics(missing)
+        except KafkaError as error:
+            raise ClusterError(f"cannot create the topics: {error}") from error
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete the topics that exist."""
+        doomed = self.topics() & set(names)
+        if doomed:
+            self._admin.delete_topics(sorted(doomed))
+
+    def end_offsets(self, topic: str) -> list[int]:
+        """The offset of the next record, by partition."""
+        partitions = self._partitions(topic)
+        ends = self._consumer.end_offsets(partitions)
+        return [int(ends[partition]) for partition in partitions]
+
+    def start_offsets(self, topic: str) -> list[int]:
+        """The offset of the first record that is still there, by partition."""
+        partitions = self._partitions(topic)
+        starts = self._consumer.beginning_offsets(partitions)
+        return [int(starts[partition]) for partition in partitions]
+
+    def committed(self, group: str, topic: str) -> list[int | None]:
+        """The offsets a consumer group has committed, by partition."""
+        partitions = self._partitions(topic)
+        deadline = time.monotonic() + _COORDINATOR_SECONDS
+        while True:
+            try:
+                offsets = self._admin.list_group_offsets({group: partitions})[group]
+                break
+            except KafkaError as error:
+                # A cluster that has just started needs a moment to know who keeps the group.
+                if not error.retriable or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+        found = [offsets.get(partition) for partition in partitions]
+        return [None if entry is None or entry.offset < 0 else int(entry.offset) for entry in found]
+
+    def read(
+        self, topic: str, partition: int = 0, start: int = 0, stop: int | None = None
+    ) -> Iterator[LogRecord]:
+        """Read a partition from offset `start` to before `stop` (its present end by default)."""
+        if stop is None:
+            stop = self.end_offsets(topic)[partition]
+        start = max(start, self.start_offsets(topic)[partition])
+        assigned = TopicPartition(topic, partition)
+        self._consumer.assign([assigned])
+        self._consumer.seek(assigned, start)
+        while (position := self._consumer.position(assigned)) is not None and position < stop:
+            for record in self._poll(assigned):
+                if record.offset >= stop:
+                    return
+                yield LogRecord(
+                    record.offset,
+                    record.value if record.value is not None else b"",
+                    record.timestamp,
+                    record.key,
+                    tuple(record.headers),
+                )
+
+    def append(self, topic: str, value: bytes | None, key: bytes | None = None) -> int:
+        """Write one record to partition 0 and wait for its acknowledgement; returns its offset."""
+        try:
+            future = self.producer.send(topic, value, key=key, partition=0)
+            return int(future.get(timeout=60).offset)
+        except KafkaError as error:
+            raise ClusterError(f"cannot write to {topic}: {error}") from error
+
+    @property
+    def producer(self) -> KafkaProducer:
+        """An idempotent producer that waits for all in-sync replicas."""
+        if self._producer_client is None:
+            self._producer_client = self._make(
+                KafkaProducer,
+                acks="all",
+                linger_ms=0,
+                # What the client calls a batch, the broker calls a message.
+                batch_size=BATCH_BYTES_MAX - 4096,
+                max_request_size=1 << 21,
+                delivery_timeout_ms=int(_GIVE_UP_AFTER * 1000),
+                allow_auto_create_topics=False,
+            )
+        return self._producer_client
+
+    def _poll(self, partition: TopicPartition) -> list[Any]:
+        records: list[Any] = self._consumer.poll(_READ_TIMEOUT_MS).get(partition, [])
+        return records
+
+    def _partitions(self, topic: str) -> list[TopicPartition]:
+        numbers = self._consumer.partitions_for_topic(topic)
+        if not numbers:
+            raise ClusterError(f"there is no topic {topic} on {self.servers}")
+        return [TopicPartition(topic, number) for number in sorted(numbers)]
+
+    @property
+    def _admin(self) -> KafkaAdminClient:
+        if self._admin_client is None:
+            self._admin_client = self._make(KafkaAdminClient)
+        return self._admin_client
+
+    @property
+    def _consumer(self) -> KafkaConsumer:
+        if self._consumer_client is None:
+            self._consumer_client = self._make(
+                KafkaConsumer, enable_auto_commit=False, auto_offset_reset="earliest"
+            )
+        return self._consumer_client
+
+    def _make(self, client: Callable[..., Any], **settings: Any) -> Any:
+        try:
+            shared = {"client_id": CLIENT_ID, "bootstrap_timeout_ms": _BOOTSTRAP_TIMEOUT_MS}
+            return client(**shared | self.connection.kafka_python() | settings)
+        except KafkaError as error:
+            raise ClusterError(f"cannot reach Kafka at {self.servers}: {error}") from error
+
+
+class KafkaTransport:
+    """Carries out a producer's actions on the topics of a job.
+
+    While the broker is away it waits, and says so once through `notify`.
+
+    Raises:
+        ClusterError: a record was refused, or the broker stayed away for ten minutes.
+    """
+
+    def __init__(
+        self, cluster: Cluster, job: str, notify: Callable[[str], None] = lambda message: None
+    ) -> None:
+        self._cluster = cluster
+        self._job = job
+        self._notify = notify
+        self._pending: deque[tuple[Any, int]] = deque()
+        self._pending_bytes = 0
+
+    def run(self, steps: Steps[None]) -> None:
+        """Carry out a whole generator."""
+        for action in steps:
+            match action:
+                case Append(role, partition, value):
+                    self._append(role, partition, value)
+                case Flush():
+                    self._settle(0)
+                case _:
+                    raise TypeError(f"a producer does not {action}")
+
+    def _append(self, role: Role, partition: int, value: bytes) -> None:
+        future = self._cluster.producer.send(
+            topic_name(self._job, role), value, partition=partition
+        )
+        self._pending.append((future, len(value)))
+        self._pending_bytes += len(value)
+        self._settle(_IN_FLIGHT)
+
+    def _settle(self, allowed: int) -> None:
+        """Wait until no more than `allowed` bytes are unacknowledged."""
+        started = time.monotonic()
+        told = False
+        while self._pending and self._pending_bytes > allowed:
+            future, size = self._pending[0]
+            try:
+                future.get(timeout=0.2)
+            except KafkaError as error:
+                if not future.is_done:
+                    waited = time.monotonic() - started
+                    if waited > _NOTICE_AFTER and not told:
+                        self._notify("Kafka does not answer; waiting for it, nothing is lost")
+                        told = True
+                    continue
+                self._pending.clear()
+                self._pending_bytes = 0
+                raise ClusterError(
+                    f"Kafka did not take a record: {error}; it is kept, run the producer again"
+                ) from error
+            self._pending.popleft()
+            self._pending_bytes -= size
+        if told:
+            self._notify("Kafka is back")

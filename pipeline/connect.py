@@ -1,0 +1,88 @@
+"""A producer in one line, for programs: a device, or a gateway that stands for many."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pipeline.cluster import Cluster, KafkaTransport
+from pipeline.connection import find_cluster
+from pipeline.deployed_job import DeployedJob
+from pipeline.deployments import find_deployed
+from pipeline.producer import Producer
+from pipeline.registrations import check_registered
+
+
+def _to_stderr(message: str) -> None:
+    print(message, file=sys.stderr)
+
+
+@contextmanager
+def open_producer(
+    cluster: Cluster,
+    job: DeployedJob,
+    state_directory: Path,
+    *,
+    name: str,
+    first_epoch: int = 1,
+    notify: Callable[[str], None] = _to_stderr,
+) -> Iterator[Producer]:
+    """Open a producer on a cluster, and see that its registration is the one that counts.
+
+    Arguments and errors are those of `connect_producer`.
+    """
+    with Producer(
+        job,
+        state_directory,
+        name=name,
+        transport=KafkaTransport(cluster, job.name, notify),
+        first_epoch=first_epoch,
+    ) as producer:
+        check_registered(cluster, producer)
+        yield producer
+
+
+@contextmanager
+def connect_producer(
+    job: str,
+    *,
+    name: str,
+    state_directory: Path,
+    bootstrap_servers: str | None = None,
+    kafka_config: Path | None = None,
+    first_epoch: int = 1,
+    notify: Callable[[str], None] = _to_stderr,
+) -> Iterator[Producer]:
+    """Open a producer of a deployed job.
+
+    Args:
+        job: the name it is deployed under.
+        name: of the producer, unique among the job's.
+        state_directory: for this producer of this deployment alone. What the devices have drawn
+            lives there: keep it, and keep it secret.
+        bootstrap_servers: of the cluster, ``host:port`` separated by commas; by default what
+            DPSTREAM_BOOTSTRAP_SERVERS says, or else the local broker.
+        kafka_config: a client.properties file with TLS and SASL settings.
+        first_epoch: the first epoch to report, when the producer is opened for the first time.
+        notify: is told once when Kafka is away, and once when it is back.
+
+    Raises:
+        ClusterError: the cluster cannot be reached.
+        DeploymentError: no job of this name is deployed.
+        ProducerError: the directory belongs to another producer or deployment, or another one
+            registered first under this name.
+        FolderInUse: another process has it open.
+    """
+    with Cluster(find_cluster(bootstrap_servers, kafka_config)) as cluster:
+        deployed = find_deployed(cluster, job)
+        with open_producer(
+            cluster,
+            deployed,
+            state_directory,
+            name=name,
+            first_epoch=first_epoch,
+            notify=notify,
+        ) as producer:
+            yield producer

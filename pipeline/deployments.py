@@ -1,0 +1,115 @@
+"""Deployed jobs: the compacted topic ``dpstream.jobs``, a record per name."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from pipeline.budgets import Charge, check_budget, is_charge
+from pipeline.cluster import Cluster
+from pipeline.deployed_job import DeployedJob, deploy_job
+from pipeline.job_problems import JobError
+from pipeline.jobs import Job, describe_difference
+from topics.frames import CodecError
+from topics.names import JOBS_TOPIC, Role, jobs_topic, topic_name
+
+
+class DeploymentError(Exception):
+    """A job cannot be deployed or found; the message says what to do."""
+
+
+def deployed_jobs(cluster: Cluster) -> dict[str, DeployedJob]:
+    """Every deployed job, by name."""
+    if JOBS_TOPIC not in cluster.topics():
+        return {}
+    jobs: dict[str, DeployedJob] = {}
+    for record in cluster.read(JOBS_TOPIC):
+        if is_charge(record.key):
+            continue
+        name = (record.key or b"").decode(errors="replace")
+        jobs.pop(name, None)
+        if record.value:
+            try:
+                jobs[name] = DeployedJob.from_bytes(record.value)
+            except JobError:
+                # Written by another version of this software: that one lists it.
+                continue
+    return jobs
+
+
+def find_deployed(cluster: Cluster, name: str) -> DeployedJob:
+    """The deployed job of a name.
+
+    Raises:
+        DeploymentError: there is none.
+    """
+    jobs = deployed_jobs(cluster)
+    if name not in jobs:
+        known = ", ".join(sorted(jobs)) or "none at all"
+        raise DeploymentError(
+            f"job {name} is not deployed (deployed: {known}): dpstream deploy JOBFILE deploys it"
+        )
+    return jobs[name]
+
+
+def deploy(
+    cluster: Cluster,
+    job: Job,
+    *,
+    deployment: bytes,
+    now: int,
+    replace: bool = False,
+) -> DeployedJob:
+    """Create a job's topics, and begin a new deployment where they end now.
+
+    Args:
+        cluster: where.
+        job: the validated job.
+        deployment: 16 random bytes.
+        now: milliseconds since 1970.
+        replace: take the place of a deployment of the same name.
+
+    Raises:
+        DeploymentError: the name is taken.
+        BudgetError: the people it is about would be charged more than the job allows.
+    """
+    running = deployed_jobs(cluster).get(job.name)
+    if running is not None and not replace:
+        changes = describe_difference(running, job)
+        raise DeploymentError(
+            f"job {job.name} is deployed already"
+            + (f", with other settings ({'; '.join(changes)})" if changes else "")
+            + ": use --replace to end that deployment and begin a new one"
+        )
+    topics = job.topic_settings()
+    cluster.create_topics([*topics.values(), jobs_topic(job.topics.replication)])
+    deployed = deploy_job(
+        job,
+        start_offsets={
+            role: tuple(cluster.end_offsets(topic.name)) for role, topic in topics.items()
+        },
+        deployed_at=now,
+        deployment=deployment,
+    )
+    charge = check_budget(deployed, charges(cluster))
+    cluster.append(JOBS_TOPIC, charge.to_bytes(), key=charge.key)
+    cluster.append(JOBS_TOPIC, deployed.to_bytes(), key=job.name.encode())
+    return deployed
+
+
+def charges(cluster: Cluster) -> list[Charge]:
+    """What every deployment so far has charged its population."""
+    found = {}
+    for record in cluster.read(JOBS_TOPIC):
+        if is_charge(record.key):
+            with suppress(CodecError):
+                found[record.key] = Charge.from_bytes(record.value)
+    return list(found.values())
+
+
+def undeploy(cluster: Cluster, name: str, *, delete_topics: bool = False) -> DeployedJob:
+    """End a deployment; its topics stay unless they are to be deleted."""
+    deployed = find_deployed(cluster, name)
+    cluster.append(JOBS_TOPIC, None, key=name.encode())
+    if delete_topics:
+        cluster.delete_topics(topic_name(name, role) for role in Role)
+    return deployed

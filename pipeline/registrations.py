@@ -1,0 +1,125 @@
+"""Who reports to a deployment, as an operator sees it; and how to end a producer for good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pipeline.actions import LogRecord
+from pipeline.cluster import Cluster
+from pipeline.decisions import Decision, Decisions
+from pipeline.deployed_job import DeployedJob
+from pipeline.deployments import DeploymentError
+from pipeline.producer import Producer, ProducerError
+from pipeline.roster import EnrolledProducer, Roster
+from topics.names import Role
+from topics.records import Farewell
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerStatus:
+    """A registered producer.
+
+    Attributes:
+        name: as registered.
+        first_epoch: the first it reports for.
+        last_epoch: the last, if it has left or was retired.
+        last_in: the latest epoch whose window it was in; None for none.
+        devices: how many it stood for then.
+        state: "reporting", "silent" (not waited for until it is back) or "left".
+    """
+
+    name: str
+    first_epoch: int
+    last_epoch: int | None
+    last_in: int | None
+    devices: int
+    state: str
+
+
+class Registrations:
+    """The producers of a deployment and what was decided about them, as read at one moment.
+
+    Attributes:
+        roster: who has registered.
+    """
+
+    def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
+        self._cluster = cluster
+        self._job = job
+        self._last_in: dict[int, int] = {}
+        self.roster = Roster(job.deployment)
+        for record in self._read(Role.PRODUCERS):
+            self.roster.apply(record.value)
+        self._decisions = Decisions(job.deployment, job.fingerprint, self._note)
+        for record in self._read(Role.MANIFESTS):
+            self._decisions.apply(record.offset, record.value)
+
+    def statuses(self) -> list[ProducerStatus]:
+        """All producers, in the order of registration."""
+        return [self._status(producer) for producer in self.roster]
+
+    def retire(self, name: str) -> int:
+        """End a producer for good, with the last epoch decided; returns that epoch.
+
+        No later epoch waits for it, and what it sends for one is refused.
+
+        Raises:
+            DeploymentError: there is no such producer, or it has left already.
+        """
+        producer = self.roster.find_name(name)
+        if producer is None:
+            known = ", ".join(producer.name for producer in self.roster) or "nobody"
+            raise DeploymentError(
+                f"no producer {name} is registered with job {self._job.name}: {known} is"
+            )
+        if producer.last_epoch is not None:
+            raise DeploymentError(
+                f"producer {name} has left already, after epoch {producer.last_epoch}"
+            )
+        last_epoch = self._decisions.decided.highest
+        record = Farewell(self._job.deployment, producer.enrolment, last_epoch)
+        self._cluster.append(self._job.topic(Role.PRODUCERS), record.to_bytes())
+        return last_epoch
+
+    def _read(self, role: Role) -> Iterator[LogRecord]:
+        return self._cluster.read(self._job.topic(role), start=self._job.start_offset(role))
+
+    def _note(self, decision: Decision) -> None:
+        manifest = decision.manifest
+        for index, inside in enumerate(manifest.producers):
+            if inside:
+                self._last_in[index] = max(manifest.epoch, self._last_in.get(index, 0))
+
+    def _status(self, producer: EnrolledProducer) -> ProducerStatus:
+        next_epoch = self._decisions.decided.highest + 1
+        if producer.last_epoch is not None:
+            state = "left"
+        elif self._decisions.missed(producer.index, producer.first_epoch, next_epoch):
+            state = "silent"
+        else:
+            state = "reporting"
+        return ProducerStatus(
+            name=producer.name,
+            first_epoch=producer.first_epoch,
+            last_epoch=producer.last_epoch,
+            last_in=self._last_in.get(producer.index),
+            devices=self._decisions.population(producer.index),
+            state=state,
+        )
+
+
+def check_registered(cluster: Cluster, producer: Producer) -> None:
+    """See that a producer's registration counts, before it draws anything.
+
+    Raises:
+        ProducerError: another one registered first under its name, so that all it would send would
+            be refused: most likely its state directory was lost or is another one.
+    """
+    job = producer.job
+    roster = Registrations(cluster, job).roster
+    if roster.find(producer.enrolment) is None:
+        raise ProducerError(
+            f"producer {producer.name} of job {job.name} has registered before, with another state "
+            "directory: give that one, or another --name"
+        )

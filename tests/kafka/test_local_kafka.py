@@ -1,0 +1,274 @@
+"""The local broker is a real Kafka, survives kills, and never touches a stranger's process."""
+
+import asyncio
+import gc
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import KafkaError
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.admin import KafkaAdminClient, NewTopic
+
+from pipeline.connection import Connection, find_cluster
+from pipeline.local_kafka import KafkaStatus, LocalKafka, LocalKafkaError
+from pipeline.local_kafka.broker import PORTS
+
+
+def connection(status: KafkaStatus) -> Connection:
+    assert status.bootstrap_servers is not None
+    return Connection((status.bootstrap_servers,))
+
+
+def create_topic(where: Connection, topic: str) -> None:
+    admin = KafkaAdminClient(**where.kafka_python())
+    admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
+    admin.close()
+
+
+def append(where: Connection, topic: str, value: bytes) -> None:
+    producer = KafkaProducer(**where.kafka_python())
+    producer.send(topic, value).get(timeout=30)
+    producer.close()
+
+
+def first_value(where: Connection, topic: str) -> bytes:
+    consumer = KafkaConsumer(
+        topic, **where.kafka_python(), auto_offset_reset="earliest", consumer_timeout_ms=30_000
+    )
+    value: bytes = next(consumer).value
+    consumer.close()
+    return value
+
+
+def free_ports(count: int) -> list[int]:
+    ports: set[int] = set()
+    while len(ports) < count:
+        port = random.choice(PORTS)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            ports.add(port)
+    return list(ports)
+
+
+def kill(broker: LocalKafka) -> None:
+    pid = broker.status().pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[LocalKafka]:
+    """A broker of the test's own, not started."""
+    kafka = LocalKafka(tmp_path / "a home, with: odd=characters" / "kafka")
+    yield kafka
+    kafka.stop()
+
+
+def test_kafka_python_and_aiokafka_read_what_the_other_wrote(
+    broker: LocalKafka, job_name: str
+) -> None:
+    where = connection(broker.status())
+    create_topic(where, job_name)
+    append(where, job_name, b"from kafka-python")
+
+    async def read_and_answer() -> bytes:
+        consumer = AIOKafkaConsumer(job_name, **where.aiokafka(), auto_offset_reset="earliest")
+        producer = AIOKafkaProducer(**where.aiokafka(), acks="all")
+        async with consumer, producer:
+            record = await consumer.getone()
+            await producer.send_and_wait(f"{job_name}-answer", b"from aiokafka")
+        value: bytes = record.value
+        return value
+
+    create_topic(where, f"{job_name}-answer")
+    assert asyncio.run(read_and_answer()) == b"from kafka-python"
+    assert first_value(where, f"{job_name}-answer") == b"from aiokafka"
+
+
+def test_one_life_of_a_broker(own: LocalKafka, job_name: str) -> None:
+    assert own.status() == KafkaStatus(False, None, None, own.directory, own.log_path)
+    assert own.logs() == []
+    assert not own.stop()
+    assert not own.directory.parent.exists(), "asking leaves no trace"
+
+    steps: list[str] = []
+    started = own.start(on_progress=steps.append)
+    assert started.running
+    assert started == own.status()
+    assert steps[-1] == "starting Apache Kafka"
+    assert own.directory.stat().st_mode & 0o077 == 0, "it is nobody else's business"
+
+    # A second start, be it by another object or while the first is on, joins the running one.
+    assert LocalKafka(own.directory).start() == started
+
+    create_topic(connection(started), job_name)
+    append(connection(started), job_name, b"kept")
+    kill(own)
+    assert LocalKafka(own.directory).start().pid != started.pid
+    again = own.status()
+    assert again.bootstrap_servers == started.bootstrap_servers
+    assert first_value(connection(again), job_name) == b"kept"
+
+    assert len(own.logs(3)) == 3
+    assert any("Kafka Server started" in line for line in own.logs(10_000))
+    assert own.stop()
+    assert not own.status().running
+    assert own.status().bootstrap_servers == started.bootstrap_servers, "kept for the next start"
+    assert not own.stop()
+
+
+def test_two_who_need_a_broker_at_once_share_one_which_is_nobody_elses(
+    broker: LocalKafka, own: LocalKafka, job_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DPSTREAM_HOME", str(own.directory.parent))
+    monkeypatch.delenv("DPSTREAM_BOOTSTRAP_SERVERS", raising=False)
+    found: list[Connection] = []
+    seekers = [
+        threading.Thread(target=lambda: found.append(find_cluster(start_if_missing=True)))
+        for _ in range(2)
+    ]
+    for seeker in seekers:
+        seeker.start()
+    for seeker in seekers:
+        seeker.join()
+    servers = own.status().bootstrap_servers
+    assert [connection.bootstrap_servers for connection in found] == [(servers,)] * 2
+    assert find_cluster().bootstrap_servers == (servers,), "and now it is there for everybody"
+
+    assert servers != broker.status().bootstrap_servers
+    create_topic(found[0], job_name)
+    admin = KafkaAdminClient(**connection(broker.status()).kafka_python())
+    assert job_name not in admin.list_topics()
+    admin.close()
+    own.stop()
+    assert broker.status().running
+
+
+def test_a_recycled_pid_is_not_ours(own: LocalKafka) -> None:
+    # The pid file of a broker long dead names a process that has nothing to do with it.
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
+        own.directory.mkdir(parents=True)
+        (own.directory / "pid").write_text(f"{stranger.pid}\n")
+        assert not own.status().running
+        assert not own.stop()
+        assert stranger.poll() is None, "it lives"
+        stranger.communicate(b"\n")
+    assert stranger.returncode == 0
+
+
+def test_a_taken_port_is_named(own: LocalKafka) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(LocalKafkaError, match=rf"another process listens on 127.0.0.1:{port}"):
+            own.start(port=port)
+    assert not own.status().running
+
+
+def test_a_broker_that_dies_says_why_and_leaves_no_process(own: LocalKafka) -> None:
+    broken = LocalKafka(own.directory, {"authorizer.class.name": "org.example.Nobody"})
+    with pytest.raises(LocalKafkaError, match=r"(?s)ended while .*org\.example\.Nobody") as caught:
+        broken.start()
+    assert str(broken.log_path) in str(caught.value)
+    assert not broken.status().running
+
+
+def test_an_interrupted_start_leaves_no_process(
+    own: LocalKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched: list[int | None] = []
+
+    def interrupt(port: int) -> str:
+        launched.append(own.status().pid)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipeline.local_kafka.broker._cluster_at", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        own.start()
+    assert launched[0] is not None
+    assert not psutil.pid_exists(launched[0])
+    assert not own.status().running
+
+
+def test_another_java_is_used_when_named(
+    own: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = tmp_path / "java"
+    java.write_text('#!/bin/sh\necho "Exception: the chosen java was asked"\nexit 1\n')
+    java.chmod(0o755)
+    monkeypatch.setenv("DPSTREAM_JAVA", str(java))
+    with pytest.raises(LocalKafkaError, match="the chosen java was asked"):
+        own.start()
+    monkeypatch.setenv("DPSTREAM_JAVA", str(tmp_path / "nothing"))
+    with pytest.raises(LocalKafkaError, match="DPSTREAM_JAVA"):
+        own.start()
+
+
+def test_a_guarded_cluster_lets_in_who_client_properties_describes(
+    tmp_path: Path, job_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DPSTREAM_BOOTSTRAP_SERVERS", raising=False)
+    tls = Path(__file__).parents[1] / "pipeline" / "tls"
+    plain = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    open_port, guarded_port, controller_port = free_ports(3)
+    listeners = f"PLAINTEXT://127.0.0.1:{open_port},SASL_SSL://127.0.0.1:{guarded_port}"
+    guarded = LocalKafka(
+        tmp_path / "kafka",
+        {
+            "listeners": f"{listeners},CONTROLLER://127.0.0.1:{controller_port}",
+            "advertised.listeners": listeners,
+            "listener.security.protocol.map": (
+                "PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT"
+            ),
+            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{plain} user_alice="open sesame";',
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(tls / "server.pem"),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(tls / "ca.pem"),
+            "ssl.client.auth": "required",
+        },
+    )
+    config = tmp_path / "client.properties"
+    config.write_text(
+        f"bootstrap.servers=127.0.0.1:{guarded_port}\n"
+        "security.protocol=SASL_SSL\n"
+        "sasl.mechanism=PLAIN\n"
+        f'sasl.jaas.config={plain} username="alice" password="open sesame";\n'
+        f"ssl.truststore.location={tls / 'ca.pem'}\n"
+        f"ssl.keystore.location={tls / 'client-locked.pem'}\n"
+        "ssl.key.password=opensesame\n"
+    )
+    where = find_cluster(kafka_config=config)
+    try:
+        guarded.start()
+        create_topic(where, job_name)
+
+        async def send() -> None:
+            producer = AIOKafkaProducer(**where.aiokafka())
+            try:
+                await producer.start()
+                await producer.send_and_wait(job_name, b"from aiokafka")
+            finally:
+                await producer.stop()
+
+        asyncio.run(send())
+        assert first_value(where, job_name) == b"from aiokafka"
+
+        config.write_text(config.read_text().replace('"open sesame"', '"guessed"'))
+        where = find_cluster(kafka_config=config)
+        with pytest.raises(KafkaError):
+            asyncio.run(send())
+    finally:
+        guarded.stop()
+        gc.collect()
