@@ -1,0 +1,22 @@
+"""What ends a worker, and what ends only what it was doing."""
+
+from __future__ import annotations
+
+
+class WorkerError(RuntimeError):
+    """The worker cannot go on; the message says why and what to do."""
+
+
+class PositionDeletedError(WorkerError):
+    """Records that a stage still needs are no longer in their topic."""
+
+    def __init__(self, topic: str, partition: int, wanted: int, first: int) -> None:
+        super().__init__(
+            f"{topic}, partition {partition}: offsets {wanted} to {first - 1} are needed and were "
+            f"deleted (the log begins at {first}): the outage was longer than the retention; "
+            "what they held cannot be released, deploy the job anew"
+        )
+
+
+class AbandonedError(Exception):
+    """The assignment under which a stage was working has ended, and its work with it."""

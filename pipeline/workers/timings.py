@@ -1,0 +1,46 @@
+"""How long a worker waits for what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Durations in seconds; tests shorten them.
+
+    Attributes:
+        session: Kafka gives the partitions of a worker that is silent for so long to others.
+        heartbeat: between two words to the group's coordinator.
+        rebalance: what Kafka grants every worker for giving its partitions up.
+        request: what the broker is granted for an answer.
+        tick: between two ticks of the stage.
+        status: between two records in ``<job>.status``.
+        probe: without an answer for so long the broker counts as away.
+        blocked: the watchdog's patience with an event loop that does not tick,
+        unrestored: with a worker whose partitions are not restored,
+        stalled: with records that wait and are not read.
+    """
+
+    session: float = 10.0
+    heartbeat: float = 1.0
+    rebalance: float = 20.0
+    request: float = 30.0
+    tick: float = 0.25
+    status: float = 1.0
+    probe: float = 3.0
+    blocked: float = 30.0
+    unrestored: float = 60.0
+    stalled: float = 120.0
+
+    def __post_init__(self) -> None:
+        if not 2 * self.heartbeat <= self.session <= self.request:
+            raise ValueError(
+                f"session is {self.session} s; allowed is from twice the heartbeat, "
+                f"{2 * self.heartbeat} s, to the request timeout, {self.request} s"
+            )
+
+    @property
+    def pause(self) -> float:
+        """After so many seconds a paused worker asks whether its partitions are still its own."""
+        return self.session / 2

@@ -1,0 +1,341 @@
+"""One stage as one process.
+
+`run_worker` blocks until the process is told to stop (SIGTERM, SIGINT: exit code 0, nothing is lost
+by it) or cannot go on (exit code 1, and a line on standard error that says why).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import faust
+from aiokafka.errors import KafkaConnectionError, KafkaError
+from faust.types import AppT
+
+from pipeline.actions import Append
+from pipeline.connection import Connection
+from pipeline.stage import Stage
+from pipeline.state import FolderInUse, FolderLock
+from pipeline.workers.app import build_app
+from pipeline.workers.errors import WorkerError
+from pipeline.workers.execution import Execution
+from pipeline.workers.kafka_log import KafkaLog
+from pipeline.workers.outage import Outage
+from pipeline.workers.timings import Timings
+from pipeline.workers.watchdog import Pulse, Watchdog, guard
+from topics.names import Role
+
+_LIBRARIES = ("aiokafka", "faust", "mode", "asyncio")
+_STOP_SECONDS = 3.0
+
+
+class Job(Protocol):
+    """What a worker needs to know of a `pipeline.deployed_job.DeployedJob`."""
+
+    @property
+    def name(self) -> str:
+        """The name of the job."""
+
+    @property
+    def deployment(self) -> bytes:
+        """The id of the deployment, 16 bytes."""
+
+    def topic(self, role: Role) -> str:
+        """The name of a topic of the job."""
+
+
+def group_name(job: Job, stage: str) -> str:
+    """The consumer group of a stage of a deployment."""
+    return f"{job.name}.{stage}.{job.deployment.hex()}"
+
+
+def run_worker(
+    stage: Stage,
+    job: Job,
+    connection: Connection,
+    *,
+    stage_name: str,
+    worker: str,
+    directory: Path,
+    timings: Timings | None = None,
+) -> int:
+    """Run a stage until this process is told to stop; returns the exit code.
+
+    It owns the process, which ends seconds after it returns even if a thread of Faust's hangs.
+
+    Args:
+        stage: made for `job`, not used before.
+        job: the deployed job.
+        connection: the cluster.
+        stage_name: as in ``dpstream run STAGE``.
+        worker: the name of this worker, for people.
+        directory: its own, held locked. A worker that is started again in the same directory gets
+            its partitions back without disturbing the others.
+        timings: for tests.
+    """
+
+    def report(line: str) -> None:
+        now = time.strftime("%H:%M:%S")
+        print(f"{now} {stage_name} {worker}: {line}", file=sys.stderr, flush=True)
+
+    for library in _LIBRARIES:
+        # A hundred lines a second during an outage, of which we say one.
+        logging.getLogger(library).setLevel(logging.CRITICAL + 1)
+    process = _Process(
+        stage, job, connection, stage_name, worker, directory, timings or Timings(), report
+    )
+    try:
+        with FolderLock(directory, f"worker {worker} of {job.name}"):
+            return asyncio.run(process.run())
+    except FolderInUse as error:
+        report(str(error))
+        return 1
+
+
+class _FaustWorker(faust.Worker):
+    """Faust's own process, without its signals and its spinner: standard error is ours."""
+
+    def __init__(self, app: AppT) -> None:
+        super().__init__(app, quiet=True, override_logging=False, redirect_stdouts=False)
+        self.spinner = None
+
+    def install_signal_handlers(self) -> None:
+        pass
+
+
+@dataclass(slots=True)
+class _Process:
+    stage: Stage
+    job: Job
+    connection: Connection
+    stage_name: str
+    worker: str
+    directory: Path
+    timings: Timings
+    report: Callable[[str], None]
+    ends: dict[int, int] = field(default_factory=dict)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    faust: _FaustWorker | None = None
+    log: KafkaLog = field(init=False)
+    execution: Execution = field(init=False)
+    outage: Outage = field(init=False)
+    watchdog: Watchdog = field(init=False)
+    ended: asyncio.Future[None] = field(init=False)
+
+    async def run(self) -> int:
+        """Work until a signal comes or something fails; returns the exit code."""
+        loop = asyncio.get_running_loop()
+        self.ended = loop.create_future()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._end, None)
+        self.outage = Outage(",".join(self.connection.bootstrap_servers), self.report)
+        options = {"client_id": self._client, **self.connection.aiokafka()}
+        self.log = KafkaLog(options, self.job.topic)
+        self.execution = Execution(
+            self.stage,
+            self.log,
+            self.job.topic,
+            pause=self.timings.pause,
+            report=self.report,
+            fail=self._end,
+        )
+        self.watchdog = Watchdog(self.timings)
+        guard(self.watchdog, self.report)
+        self._start(self._beat())
+        self._start(self._work())
+        code = 0
+        try:
+            await self.ended
+        except Exception as error:
+            self.report(_describe(error))
+            code = 1
+        _exit_after(_STOP_SECONDS, code)
+        await self._stop()
+        if code == 0:
+            self.report("stopped")
+        return code
+
+    @property
+    def _client(self) -> str:
+        return f"dpstream-{self.stage_name}"
+
+    def _end(self, error: BaseException | None) -> None:
+        """Stop, because of an error or because one was asked to."""
+        if not self.ended.done():
+            if error is None:
+                self.ended.set_result(None)
+            else:
+                self.ended.set_exception(error)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do some work beside the rest; its failure ends the worker."""
+
+        def finished(task: asyncio.Task[None]) -> None:
+            self.tasks.discard(task)
+            if not task.cancelled() and task.exception() is not None:
+                self._end(task.exception())
+
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(finished)
+
+    async def _stop(self) -> None:
+        self.execution.revoked()
+        for task in self.tasks:
+            task.cancel()
+        with suppress(Exception):
+            if self.faust is not None:
+                await self.faust.stop()
+        await self.log.stop()
+
+    async def _work(self) -> None:
+        await self._connect()
+        role = self.stage.role
+        partitions = await self.log.partitions(role)
+        if not partitions:
+            raise WorkerError(f"there is no topic {self.job.topic(role)}: deploy the job first")
+        self._start(self._probe(partitions))
+        self._start(self._tick())
+        self._start(self._tell_status())
+        app = build_app(
+            self.execution,
+            self.connection,
+            topic=self.job.topic(role),
+            group=group_name(self.job, self.stage_name),
+            client=self._client,
+            instance=f"{self.worker}-{_identity(self.directory)}",
+            directory=self.directory,
+            timings=self.timings,
+        )
+        self.faust = _FaustWorker(app)
+        await self.faust.start()
+        raise self.faust.crash_reason or WorkerError("Faust has stopped")
+
+    async def _connect(self) -> None:
+        while True:
+            try:
+                await self.log.start()
+            except KafkaConnectionError:
+                self.outage.asked(answered=False)
+                await asyncio.sleep(1.0)
+            else:
+                self.outage.asked(answered=True)
+                return
+
+    async def _beat(self) -> None:
+        execution = self.execution
+        while True:
+            execution.beat()
+            self.watchdog.beat(
+                Pulse(
+                    restored=execution.restored,
+                    broker_answers=self.outage.over,
+                    work=execution.actions,
+                    positions=dict(execution.positions),
+                    ends=self.ends,
+                )
+            )
+            await asyncio.sleep(self.timings.tick)
+
+    async def _tick(self) -> None:
+        while True:
+            await self.execution.tick()
+            await asyncio.sleep(self.timings.tick)
+
+    async def _probe(self, partitions: int) -> None:
+        """Ask the broker for the ends of the partitions, to know that it answers and who lags."""
+        role = self.stage.role
+        while True:
+            try:
+                async with asyncio.timeout(self.timings.probe):
+                    self.ends = await self.log.end_offsets(role, range(partitions))
+                self.outage.asked(answered=True)
+            except (KafkaError, TimeoutError):
+                await self._miss_topic(role)
+            await asyncio.sleep(1.0)
+
+    async def _miss_topic(self, role: Role) -> None:
+        """Tell a broker that is away from a topic that is gone."""
+        try:
+            async with asyncio.timeout(self.timings.probe):
+                gone = not await self.log.partitions(role)
+        except (KafkaError, TimeoutError):
+            self.outage.asked(answered=False)
+            return
+        if gone:
+            raise WorkerError(f"topic {self.job.topic(role)} is gone: was the job undeployed?")
+
+    async def _tell_status(self) -> None:
+        """Write what this worker is doing to ``<job>.status``, where the latest word counts."""
+        execution = self.execution
+        key = f"{self.stage_name}/{self.worker}".encode()
+        before, records, size = time.monotonic(), 0, 0
+        while True:
+            await asyncio.sleep(self.timings.status)
+            now = time.monotonic()
+            status = {
+                **self.stage.heartbeat(),
+                "deployment": self.job.deployment.hex(),
+                "stage": self.stage_name,
+                "worker": self.worker,
+                "time": int(time.time() * 1000),
+                "partitions": sorted(execution.positions),
+                "lag": sum(
+                    max(0, self.ends.get(partition, 0) - position)
+                    for partition, position in execution.positions.items()
+                ),
+                "records_per_second": round((execution.records - records) / (now - before), 1),
+                "bytes_per_second": round((execution.bytes - size) / (now - before)),
+            }
+            before, records, size = now, execution.records, execution.bytes
+            value = json.dumps(status, allow_nan=False, separators=(",", ":")).encode()
+            await self.log.write(Append(Role.STATUS, 0, value, key=key))
+
+
+def _identity(directory: Path) -> str:
+    """Who a worker is to the group: two live ones of one identity would evict each other for ever.
+
+    It lies in the directory, whose lock only one of them can hold.
+    """
+    path = directory / "identity"
+    if not path.exists():
+        fresh = path.with_suffix(".new")
+        fresh.write_text(secrets.token_hex(8))
+        fresh.replace(path)
+    return path.read_text()
+
+
+def _exit_after(seconds: float, code: int) -> None:
+    """End this process even if something refuses to stop: nothing is lost by it."""
+
+    def exit_now() -> None:
+        time.sleep(seconds)
+        os._exit(code)
+
+    threading.Thread(target=exit_now, name="exit", daemon=True).start()
+
+
+def _describe(error: BaseException) -> str:
+    """One line for people: what we know how to say, or where the unexpected happened."""
+    text = " ".join(str(error).split())
+    if isinstance(error, WorkerError):
+        return text
+    if isinstance(error, KafkaError):
+        return f"Kafka refused: {text}"
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return f"unexpected {type(error).__name__}: {text}{where}"

@@ -1,0 +1,120 @@
+"""A worker whose stage copies records, each exactly once: what its driver must make possible.
+
+Run as a script: job, worker, servers and folder are its arguments.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipeline.actions import Append, Commit, Flush, LogRecord, Steps, end_offset, scan
+from pipeline.connection import Connection
+from pipeline.workers.timings import Timings
+from pipeline.workers.worker import run_worker
+from topics.names import Role, topic_name
+
+TIMINGS = Timings(session=3.0, heartbeat=0.5, rebalance=10.0, request=10.0, probe=1.0, blocked=6.0)
+COMMIT_EVERY = 25
+REREAD = 5
+
+
+@dataclass(frozen=True)
+class EchoJob:
+    name: str
+    deployment: bytes = bytes(16)
+
+    def topic(self, role: Role) -> str:
+        return topic_name(self.name, role)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """What the stage writes for a record: its offset, who copied it, in which assignment, when."""
+
+    offset: int
+    worker: str
+    assignment: int
+    began: float
+
+    def to_bytes(self) -> bytes:
+        return json.dumps([self.offset, self.worker, self.assignment, self.began]).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Copy":
+        return cls(*json.loads(data))
+
+
+@dataclass
+class EchoStage:
+    """Copies partition p of reports to partition p of shuffled.
+
+    Which records have been copied already is read from the copies: without that, whatever was
+    written and not committed would be copied twice. Like a stage that restores open windows it
+    wants to see some records again that lie below the committed offset. Every record takes `work`
+    seconds.
+    """
+
+    worker: str
+    work: float
+    assignment: int = 0
+    copied: dict[int, int] = field(default_factory=dict)
+    committed: dict[int, int] = field(default_factory=dict)
+    role: Role = Role.REPORTS
+
+    def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
+        self.assignment += 1
+        self.copied[partition] = 0
+        self.committed[partition] = committed or 0
+
+        def visit(record: LogRecord) -> None:
+            self.copied[partition] = Copy.from_bytes(record.value).offset + 1
+
+        end = yield from end_offset(Role.SHUFFLED, partition)
+        yield from scan(Role.SHUFFLED, partition, 0, end, visit)
+        return max(0, (committed or 0) - REREAD)
+
+    def revoke(self, partition: int) -> None:
+        self.copied.pop(partition, None)
+        self.committed.pop(partition, None)
+
+    def record(self, partition: int, offset: int, value: bytes, now: float) -> Steps[None]:
+        if offset < self.copied[partition]:
+            return
+        copy = Copy(offset, self.worker, self.assignment, time.time())
+        time.sleep(self.work)
+        yield Append(Role.SHUFFLED, partition, copy.to_bytes())
+        self.copied[partition] = offset + 1
+        if offset + 1 - self.committed[partition] >= COMMIT_EVERY:
+            yield from self._commit(partition)
+
+    def tick(self, now: float) -> Steps[None]:
+        for partition in list(self.copied):
+            yield from self._commit(partition)
+
+    def heartbeat(self) -> Mapping[str, object]:
+        return {"copied": sum(self.copied.values())}
+
+    def _commit(self, partition: int) -> Steps[None]:
+        floor = self.copied[partition]
+        if floor > self.committed[partition]:
+            yield Flush()
+            yield Commit(self.role, partition, floor)
+            self.committed[partition] = floor
+
+
+if __name__ == "__main__":
+    job, worker, servers, folder, work = sys.argv[1:]
+    sys.exit(
+        run_worker(
+            EchoStage(worker, float(work)),
+            EchoJob(job),
+            Connection((servers,)),
+            stage_name="echo",
+            worker=worker,
+            directory=Path(folder),
+            timings=TIMINGS,
+        )
+    )

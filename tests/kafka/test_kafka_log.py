@@ -1,0 +1,115 @@
+"""What a stage asks of its topics is carried out on a real broker, or refused with a reason."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import pytest
+from aiokafka.errors import KafkaError
+from kafka import KafkaAdminClient
+from kafka.admin import NewTopic
+
+from pipeline.actions import Append, LogRecord
+from pipeline.connection import Connection
+from pipeline.workers.errors import PositionDeletedError
+from pipeline.workers.kafka_log import SLICE_BYTES, KafkaLog
+from topics.names import Role, job_topics, topic_name
+
+
+@pytest.fixture
+def connection(bootstrap_servers: str, job_name: str) -> Connection:
+    connection = Connection((bootstrap_servers,))
+    admin = KafkaAdminClient(**connection.kafka_python())
+    admin.create_topics(
+        [
+            NewTopic(topic.name, topic.partitions, 1, topic_configs=dict(topic.configs))
+            for topic in job_topics(job_name, 2, 1, retention_ms=-1).values()
+        ]
+    )
+    admin.close()
+    return connection
+
+
+def run(
+    connection: Connection, job_name: str, story: Callable[[KafkaLog], Awaitable[None]]
+) -> None:
+    async def main() -> None:
+        log = KafkaLog(connection.aiokafka(), partial(topic_name, job_name))
+        await log.start()
+        try:
+            await story(log)
+        finally:
+            await log.stop()
+
+    asyncio.run(main())
+
+
+def test_records_are_read_as_they_were_written(connection: Connection, job_name: str) -> None:
+    async def story(log: KafkaLog) -> None:
+        assert await log.partitions(Role.SHUFFLED) == 2
+        assert await log.end_offset(Role.SHUFFLED, 1) == 0
+        assert (await log.read(Role.SHUFFLED, 1, 0, 0)).records == ()
+        await log.append(
+            Append(Role.SHUFFLED, 1, b"value", key=b"k", headers=(("h", b"1"),), timestamp=1_000)
+        )
+        await log.append(Append(Role.SHUFFLED, 1, b"another"))
+        await log.append(Append(Role.MANIFESTS, 0, b"manifest"))
+        await log.flush()
+        assert await log.end_offset(Role.SHUFFLED, 1) == 2
+        assert await log.end_offsets(Role.SHUFFLED, (0, 1)) == {0: 0, 1: 2}
+        first = await log.read(Role.SHUFFLED, 1, 0, 1)
+        assert first.records == (LogRecord(0, b"value", 1_000, b"k", (("h", b"1"),)),)
+        assert first.end == 1
+        rest = await log.read(Role.SHUFFLED, 1, 1, 2)
+        assert [record.value for record in rest.records] == [b"another"]
+        assert (await log.read(Role.MANIFESTS, 0, 0, 1)).records[0].value == b"manifest"
+
+    run(connection, job_name, story)
+
+
+def test_long_ranges_come_in_slices(connection: Connection, job_name: str) -> None:
+    count = 3 * SLICE_BYTES // (64 << 10)
+
+    async def story(log: KafkaLog) -> None:
+        for number in range(count):
+            await log.append(Append(Role.REPORTS, 0, number.to_bytes(4, "big") * (16 << 10)))
+        await log.flush()
+        position = slices = 0
+        while position < count:
+            piece = await log.read(Role.REPORTS, 0, position, count)
+            for record in piece.records:
+                assert record.offset == position
+                assert record.value[:4] == position.to_bytes(4, "big")
+                position += 1
+            assert piece.end == position
+            slices += 1
+        assert slices >= 3
+
+    run(connection, job_name, story)
+
+
+def test_refused_record_is_raised_by_flush(connection: Connection, job_name: str) -> None:
+    async def story(log: KafkaLog) -> None:
+        await log.append(Append(Role.REPORTS, 0, bytes(600_000)))
+        with pytest.raises(KafkaError, match="MessageSizeTooLarge"):
+            await log.flush()
+        log.forget_appends()
+        await log.append(Append(Role.REPORTS, 0, b"small"))
+        await log.flush()
+
+    run(connection, job_name, story)
+
+
+def test_deleted_records_are_an_error_that_names_them(
+    connection: Connection, job_name: str
+) -> None:
+    async def story(log: KafkaLog) -> None:
+        for _ in range(10):
+            await log.append(Append(Role.REPORTS, 0, b"value"))
+        await log.flush()
+        await log.delete_below(Role.REPORTS, 0, 7)
+        assert [r.offset for r in (await log.read(Role.REPORTS, 0, 7, 10)).records] == [7, 8, 9]
+        with pytest.raises(PositionDeletedError, match=r"partition 0: offsets 4 to 6 are needed"):
+            await log.read(Role.REPORTS, 0, 4, 10)
+
+    run(connection, job_name, story)

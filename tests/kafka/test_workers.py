@@ -1,0 +1,294 @@
+"""A worker loses nothing and repeats nothing, whatever is killed, stopped or paused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
+
+from pipeline.connection import Connection
+from pipeline.local_kafka import LocalKafka
+from topics.names import Role, topic_name
+
+PARTITIONS = 3
+PATIENCE = 60.0
+REPOSITORY = Path(__file__).parents[2]
+
+
+@dataclass
+class Worker:
+    """A worker process of its own session, and what it said so far."""
+
+    process: subprocess.Popen[bytes]
+    output: Path
+    may_end: bool = False
+
+    @property
+    def lines(self) -> list[str]:
+        return self.output.read_text().splitlines()
+
+    def said(self, words: str) -> int:
+        return sum(words in line for line in self.lines)
+
+    def signal(self, number: signal.Signals) -> None:
+        self.may_end = number in (signal.SIGKILL, signal.SIGTERM)
+        os.kill(self.process.pid, number)
+
+    def exit_code(self) -> int:
+        self.may_end = True
+        return self.process.wait(PATIENCE)
+
+
+@dataclass
+class Echo:
+    """A job whose workers copy records."""
+
+    name: str
+    servers: str
+    folder: Path
+    workers: list[Worker] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.connection = Connection((self.servers,))
+        admin = KafkaAdminClient(**self.connection.kafka_python())
+        admin.create_topics(
+            [
+                NewTopic(topic_name(self.name, role), count, 1)
+                for role, count in (
+                    (Role.REPORTS, PARTITIONS),
+                    (Role.SHUFFLED, PARTITIONS),
+                    (Role.STATUS, 1),
+                )
+            ]
+        )
+        admin.close()
+
+    def start(self, worker: str, *, work: float = 0.0) -> Worker:
+        output = self.folder / f"{worker}-{len(self.workers)}.log"
+        arguments = [self.name, worker, self.servers, str(self.folder / worker), str(work)]
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, str(Path(__file__).with_name("echo_worker.py")), *arguments],
+                env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                # Job control of the test's own session would wake stopped processes.
+                start_new_session=True,
+            )
+        started = Worker(process, output)
+        self.workers.append(started)
+        return started
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for something that running workers bring about."""
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, f"{what}: not within {PATIENCE} s"
+            for worker in self.workers:
+                assert worker.may_end or worker.process.poll() is None, f"{what}: a worker ended"
+            time.sleep(0.05)
+
+    def produce(self, count: int, *, size: int = 1024) -> None:
+        """Write `count` records to each partition."""
+        producer = KafkaProducer(**self.connection.kafka_python(), linger_ms=5)
+        for _ in range(count):
+            for partition in range(PARTITIONS):
+                producer.send(self.topic(Role.REPORTS), bytes(size), partition=partition)
+        producer.flush()
+        producer.close()
+
+    def topic(self, role: Role) -> str:
+        return topic_name(self.name, role)
+
+    def read(self, role: Role, partition: int) -> list[bytes]:
+        where = TopicPartition(self.topic(role), partition)
+        consumer = KafkaConsumer(
+            **self.connection.kafka_python(), enable_auto_commit=False, auto_offset_reset="earliest"
+        )
+        try:
+            consumer.assign([where])
+            end = consumer.end_offsets([where])[where]
+            values: list[bytes] = []
+            while consumer.position(where) < end:
+                values += [r.value for r in consumer.poll(500).get(where, ())]
+            return values
+        finally:
+            consumer.close()
+
+    def copies(self, partition: int) -> list[tuple[int, str, int, float]]:
+        """Of every copy: offset, worker, number of its assignment, when it was begun."""
+        return [tuple(json.loads(value)) for value in self.read(Role.SHUFFLED, partition)]
+
+    def copied(self) -> int:
+        return sum(len(self.copies(partition)) for partition in range(PARTITIONS))
+
+    def expect_each_once(self, count: int) -> None:
+        for partition in range(PARTITIONS):
+            offsets = [offset for offset, *_ in self.copies(partition)]
+            assert offsets == list(range(count))
+
+    def close(self) -> None:
+        for worker in self.workers:
+            if worker.process.poll() is None:
+                worker.process.kill()
+                worker.process.wait()
+            print(worker.output.name, worker.output.read_text(), sep="\n")
+
+
+@pytest.fixture
+def echo(bootstrap_servers: str, job_name: str, tmp_path: Path) -> Iterator[Echo]:
+    job = Echo(job_name, bootstrap_servers, tmp_path)
+    yield job
+    job.close()
+
+
+def test_kills_and_rebalances_copy_every_record_once(echo: Echo) -> None:
+    """Partitions move between two workers that are killed in turn while records come in."""
+    count = 600
+    source = threading.Thread(target=echo.produce, args=(count,))
+    first = echo.start("first", work=0.002)
+    echo.wait_until(
+        lambda: first.said("partitions: 0, 1, 2") == 1, "the first worker has everything"
+    )
+    source.start()
+    second = echo.start("second", work=0.002)
+    echo.wait_until(lambda: second.said("partitions:") > 0, "the second worker has its share")
+    first.signal(signal.SIGKILL)
+    echo.wait_until(lambda: second.said("partitions: 0, 1, 2") == 1, "the second takes over")
+    first = echo.start("first", work=0.002)
+    echo.wait_until(lambda: first.said("partitions:") > 0, "the first is back")
+    second.signal(signal.SIGKILL)
+    second = echo.start("second", work=0.002)
+    source.join()
+    echo.wait_until(lambda: echo.copied() >= count * PARTITIONS, "all records are copied")
+    echo.expect_each_once(count)
+    authors = {author for p in range(PARTITIONS) for _, author, *_ in echo.copies(p)}
+    assert authors == {"first", "second"}
+
+
+def test_sigterm_ends_a_busy_worker_at_once_and_its_name_is_its_own(echo: Echo) -> None:
+    echo.produce(300)
+    worker = echo.start("only", work=0.01)
+    echo.wait_until(lambda: echo.copied() > 0, "the worker copies")
+    double = echo.start("only")
+    assert double.exit_code() == 1
+    assert double.said(str(echo.folder / "only")) == 1
+    worker.signal(signal.SIGTERM)
+    asked = time.monotonic()
+    assert worker.exit_code() == 0
+    assert time.monotonic() - asked < 3.0
+    assert worker.lines[-1].endswith("stopped")
+
+    again = echo.start("only")
+    echo.wait_until(lambda: echo.copied() >= 300 * PARTITIONS, "its successor goes on")
+    echo.expect_each_once(300)
+    echo.wait_until(lambda: status(echo)["lag"] == 0, "the successor says so")
+    heartbeat = status(echo)
+    assert heartbeat["stage"] == "echo"
+    assert heartbeat["worker"] == "only"
+    assert heartbeat["partitions"] == [0, 1, 2]
+    assert heartbeat["copied"] == 300 * PARTITIONS
+    assert len(again.lines) == 1
+
+
+def status(echo: Echo) -> dict[str, object]:
+    heartbeat: dict[str, object] = json.loads(echo.read(Role.STATUS, 0)[-1])
+    return heartbeat
+
+
+def test_broker_outage_is_said_once_and_survived(echo: Echo, broker: LocalKafka) -> None:
+    """The broker is killed under a busy worker, and another worker is started meanwhile."""
+    count = 500
+    echo.produce(count)
+    busy = echo.start("busy", work=0.01)
+    echo.wait_until(lambda: echo.copied() > 0, "the worker copies")
+    pid = broker.status().pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    late = echo.start("late")
+    echo.wait_until(lambda: busy.said("not reachable") == 1, "the busy worker notices")
+    echo.wait_until(lambda: late.said("not reachable") == 1, "the late worker notices")
+    broker.start()
+    echo.wait_until(lambda: echo.copied() >= count * PARTITIONS, "all records are copied")
+    echo.expect_each_once(count)
+    echo.wait_until(lambda: busy.said("broker is back") == 1, "the busy worker says so")
+    echo.wait_until(lambda: late.said("broker is back") == 1, "the late worker says so")
+    for worker in (busy, late):
+        assert worker.said("not reachable") == 1
+        worker.signal(signal.SIGTERM)
+        assert worker.exit_code() == 0
+
+
+def test_blocked_worker_gives_up(echo: Echo) -> None:
+    echo.produce(1)
+    worker = echo.start("stuck", work=1000.0)
+    assert worker.exit_code() == 1
+    assert "the event loop has been blocked for 6 s: giving up" in worker.lines[-1]
+
+
+def test_missing_topic_is_an_error_that_says_what_to_do(echo: Echo) -> None:
+    admin = KafkaAdminClient(**echo.connection.kafka_python())
+    admin.delete_topics([echo.topic(Role.REPORTS)])
+    admin.close()
+    worker = echo.start("only")
+    assert worker.exit_code() == 1
+    assert f"there is no topic {echo.topic(Role.REPORTS)}: deploy the job first" in worker.lines[-1]
+
+
+def test_deleted_position_ends_the_worker_with_an_error_that_names_it(echo: Echo) -> None:
+    echo.produce(100)
+    worker = echo.start("only")
+    echo.wait_until(lambda: echo.copied() >= 100 * PARTITIONS, "all records are copied")
+    worker.signal(signal.SIGKILL)
+    worker.exit_code()
+    echo.produce(100)
+    admin = KafkaAdminClient(**echo.connection.kafka_python())
+    admin.delete_records({TopicPartition(echo.topic(Role.REPORTS), 1): 150})
+    admin.close()
+
+    worker = echo.start("only")
+    assert worker.exit_code() == 1
+    error = worker.lines[-1]
+    assert f"{echo.topic(Role.REPORTS)}, partition 1" in error
+    assert "to 149 are needed and were deleted (the log begins at 150)" in error
+
+
+def test_paused_worker_restores_before_it_copies_again(echo: Echo) -> None:
+    """Paused for longer than the session, with records in its buffer that others copy meanwhile."""
+    count = 400
+    echo.produce(count)
+    paused = echo.start("paused", work=0.005)
+    echo.wait_until(lambda: echo.copied() > 30, "the worker copies")
+    paused.signal(signal.SIGSTOP)
+    successor = echo.start("successor", work=0.005)
+    echo.wait_until(lambda: successor.said("partitions: 0, 1, 2") == 1, "the successor takes over")
+    echo.wait_until(
+        lambda: all(any(c[1] == "successor" for c in echo.copies(p)) for p in range(PARTITIONS)),
+        "the successor copies",
+    )
+    woken = time.time()
+    paused.signal(signal.SIGCONT)
+    echo.wait_until(
+        lambda: paused.said("partitions:") == 2, "the paused worker is given partitions anew"
+    )
+    echo.wait_until(lambda: echo.copied() >= count * PARTITIONS, "all records are copied")
+    for partition in range(PARTITIONS):
+        copies = echo.copies(partition)
+        # What it had handed to its Kafka client when it was stopped still leaves the client now, so
+        # a few may be there twice; nothing was begun under the partitions it had lost.
+        assert {offset for offset, *_ in copies} == set(range(count))
+        assert not [
+            offset
+            for offset, worker, assignment, began in copies
+            if worker == "paused" and assignment <= PARTITIONS and began > woken
+        ]
