@@ -1,0 +1,57 @@
+"""The command ``dpstream``: parses, calls what does the work, prints.
+
+Modules that take long to import are imported inside the commands, so that ``--help`` is quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+import typer
+
+from pipeline.cli import jobs, kafka, produce, run, simulate, status, up, watch
+from pipeline.cli.errors import run_command
+
+
+def build_app() -> typer.Typer:
+    """The command line, ready to be run."""
+    app = typer.Typer(
+        name="dpstream",
+        help="Continual, differentially private statistics from Kafka streams.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    def add(panel: str, command: Callable[..., None], name: str, example: str) -> None:
+        app.command(name, rich_help_panel=panel, epilog=f"Example: dpstream {name} {example}")(
+            command
+        )
+
+    add("First steps", up.demo, "demo", "--rate 10")
+    add("First steps", up.up, "up", "students.yaml --input students.csv.gz")
+    add("First steps", jobs.plan, "plan", "students.yaml --users 28785")
+    add(
+        "First steps",
+        simulate.simulate,
+        "simulate",
+        "students.yaml --input students.csv.gz --seed 1",
+    )
+    add("Jobs", jobs.deploy, "deploy", "students.yaml")
+    add("Jobs", run.run, "run", "shuffle students")
+    add("Jobs", produce.produce, "produce", "students --input students.csv.gz --rate 10")
+    add("Jobs", jobs.undeploy, "undeploy", "students --delete-topics")
+    add("Results", watch.estimates, "estimates", "students --follow --format csv")
+    add("Results", jobs.list_jobs, "list", "--json")
+    add("Results", status.status, "status", "students")
+    add("Results", watch.producers, "producers", "students --retire gateway-2")
+    add("Results", watch.dead_letters, "dead-letters", "students --limit 5")
+    app.add_typer(kafka.app, name="kafka", rich_help_panel="Jobs")
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line, that of this process by default; returns the exit code."""
+    return run_command(build_app(), sys.argv[1:] if arguments is None else arguments)

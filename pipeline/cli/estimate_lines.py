@@ -1,0 +1,93 @@
+"""Estimates as lines of text: a table, CSV, or JSON, each line as soon as there is one."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from pipeline.cli.output import iso, number
+from pipeline.estimate_records import EstimateRecord
+from topics.manifests import Fate
+
+CSV_COLUMNS = (
+    "epoch",
+    "estimate",
+    "standard_deviation",
+    "low",
+    "high",
+    "reports",
+    "population",
+    "contributors",
+    "fate",
+    "flags",
+    "closed_at",
+)
+_TABLE = "{:>6} {:>10} {:>8} {:>10} {:>10} {:>9} {:>10} {}"
+
+
+def table_lines(records: Iterable[EstimateRecord]) -> Iterator[str]:
+    """Columns for people; sd is the standard deviation, low and high bound the 95 % interval."""
+    yield _TABLE.format(
+        "epoch", "estimate", "± sd", "95 % low", "high", "reports", "population", ""
+    ).rstrip()
+    for record in records:
+        estimate = record.estimate
+        values = (
+            (None,) * 4
+            if estimate is None
+            else (estimate.value, estimate.standard_deviation, estimate.low, estimate.high)
+        )
+        notes = [] if record.fate is Fate.RELEASED else [record.fate.value]
+        notes += estimate.flags if estimate is not None else ()
+        yield _TABLE.format(
+            record.epoch,
+            *map(number, values),
+            number(estimate.reports if estimate is not None else 0),
+            number(record.population),
+            ", ".join(notes),
+        ).rstrip()
+
+
+def csv_lines(records: Iterable[EstimateRecord]) -> Iterator[str]:
+    """A header, and a row for every epoch; nothing stands where there is no number."""
+    yield ",".join(CSV_COLUMNS)
+    for record in records:
+        estimate = record.estimate
+        row = (
+            record.epoch,
+            *(
+                ("", "", "", "", 0)
+                if estimate is None
+                else (
+                    estimate.value,
+                    estimate.standard_deviation,
+                    estimate.low,
+                    estimate.high,
+                    estimate.reports,
+                )
+            ),
+            record.population,
+            record.contributors,
+            record.fate.value,
+            " ".join(estimate.flags) if estimate is not None else "",
+            iso(record.closed_at),
+        )
+        line = io.StringIO()
+        csv.writer(line, lineterminator="").writerow(row)
+        yield line.getvalue()
+
+
+def json_lines(records: Iterable[EstimateRecord]) -> Iterator[str]:
+    """One object a line, as in the topic."""
+    for record in records:
+        yield json.dumps(record.to_json(), allow_nan=False)
+
+
+LINES: Mapping[str, Callable[[Iterable[EstimateRecord]], Iterator[str]]] = {
+    "table": table_lines,
+    "csv": csv_lines,
+    "json": json_lines,
+}
+"""The formats, by the names that people give."""

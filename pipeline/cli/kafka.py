@@ -1,0 +1,86 @@
+"""``dpstream kafka``: the broker on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipeline.cli.options import AsJson
+from pipeline.cli.output import say, say_json, tell
+
+if TYPE_CHECKING:
+    from pipeline.local_kafka import KafkaStatus, LocalKafka
+
+app = typer.Typer(
+    help="The local broker: a real Apache Kafka on this machine, without Docker or Java.",
+)
+
+
+def _local_kafka() -> LocalKafka:
+    from pipeline.local_kafka import LocalKafka
+    from pipeline.state import kafka_folder
+
+    return LocalKafka(kafka_folder())
+
+
+def _to_json(status: KafkaStatus) -> dict[str, Any]:
+    values = asdict(status)
+    return {**values, "directory": str(status.directory), "log_path": str(status.log_path)}
+
+
+@app.command(epilog="Example: dpstream kafka start --port 9092")
+def start(
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65_535, help="Default: the port of the last start, or a free one."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start the local broker unless it is running."""
+    status = _local_kafka().start(port=port, on_progress=tell)
+    if as_json:
+        say_json(_to_json(status))
+    else:
+        say(f"Kafka runs at {status.bootstrap_servers} (process {status.pid})")
+        say(f"it keeps its data in {status.directory}, 'dpstream kafka stop' stops it")
+
+
+@app.command(epilog="Example: dpstream kafka stop")
+def stop(as_json: AsJson = False) -> None:
+    """Stop the local broker; its data stay."""
+    was_running = _local_kafka().stop()
+    if as_json:
+        say_json({"was_running": was_running})
+    else:
+        say("Kafka is stopped" if was_running else "Kafka was not running")
+
+
+@app.command(epilog="Example: dpstream kafka status")
+def status(as_json: AsJson = False) -> None:
+    """Say whether the local broker runs, and where. Exit code 1 if it does not."""
+    found = _local_kafka().status()
+    if as_json:
+        say_json(_to_json(found))
+    elif found.running:
+        say(f"Kafka runs at {found.bootstrap_servers} (process {found.pid})")
+        say(f"it keeps its data in {found.directory}")
+    else:
+        say("Kafka is not running: 'dpstream kafka start' starts it")
+    if not found.running:
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: dpstream kafka logs --lines 200")
+def logs(
+    lines: Annotated[int, typer.Option(min=1, help="How many lines, from the end.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Print the end of the broker's log."""
+    found = _local_kafka().logs(lines)
+    if as_json:
+        say_json(found)
+    else:
+        for line in found:
+            print(line)

@@ -1,0 +1,137 @@
+"""How results look: tables and sentences for people, JSON for programs.
+
+Tables fit 80 columns, and colours are for terminals only. What is not a result (progress, notices)
+goes to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from randomizers.guarantee import Guarantee
+
+_UNLIMITED = 1 << 16
+
+
+def say(text: str = "", style: str = "") -> None:
+    """Print a line of the result."""
+    _console().print(Text(text, style))
+
+
+def tell(text: str) -> None:
+    """Print a line about what is going on."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def say_json(value: object) -> None:
+    """Print one JSON value."""
+    print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def say_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
+    """Print a table; a column whose name begins with ``>`` is aligned to the right."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        name = column.removeprefix(">")
+        table.add_column(name, justify="left" if name == column else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_printable(str(cell))) for cell in row))
+    _console().print(table)
+
+
+def say_pairs(pairs: Iterable[tuple[str, str]]) -> None:
+    """Print what belongs together, a label and a text a line; long texts are wrapped in place."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, text in pairs:
+        grid.add_row(Text(f"  {label}"), Text(text))
+    _console().print(grid)
+
+
+def guarantee_pairs(guarantee: Guarantee) -> Iterable[tuple[str, str]]:
+    """A guarantee in words, for `say_pairs`."""
+    delta = f", delta {guarantee.delta:.3g}" if guarantee.delta else ""
+    unit = "whole stream" if guarantee.unit == "stream" else "value of one epoch"
+    yield "guarantee", f"epsilon {guarantee.epsilon:.6g}{delta} for a user's {unit}"
+    yield "neighbours", guarantee.neighbours
+    yield "trusted", guarantee.trust
+    yield "basis", guarantee.basis
+
+
+def _printable(text: str) -> str:
+    # Names and details come from topics: they are not to steer anybody's terminal.
+    return "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )
+
+
+def _console() -> Console:
+    # Lines in a file or a pipe are for programs too: they are not broken at an imagined margin.
+    unlimited = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    return Console(highlight=False, width=_UNLIMITED if unlimited else None)
+
+
+def number(value: float | None) -> str:
+    """A number with thousands separated; small ones with a digit more."""
+    if value is None:
+        return "-"
+    if isinstance(value, int) or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:,.1f}"
+
+
+def duration(seconds: float) -> str:
+    """A duration in its two largest units.
+
+    >>> duration(0.42), duration(59), duration(3_725), duration(200_000)
+    ('0.4 s', '59 s', '1 h 2 min', '2 d 7 h')
+    """
+    if seconds < 10:
+        return f"{max(seconds, 0):.1f} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    for unit, size, smaller, part in _UNITS:
+        if seconds >= size:
+            rest = int(seconds % size // part)
+            return f"{int(seconds // size)} {unit}" + (f" {rest} {smaller}" if rest else "")
+    raise AssertionError
+
+
+_UNITS = (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1))
+
+
+def instant(milliseconds: int) -> str:
+    """A moment given in milliseconds since 1970, to the minute."""
+    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def iso(milliseconds: int) -> str:
+    """A moment given in milliseconds since 1970, as ISO 8601."""
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def now() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def plural(count: int, noun: str) -> str:
+    """A count with its noun.
+
+    >>> plural(1, "epoch"), plural(2, "epoch")
+    ('1 epoch', '2 epochs')
+    """
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -1,0 +1,171 @@
+"""``dpstream produce``: from a file, or from standard input by the clock."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline.cli.errors import UsageProblem
+from pipeline.cli.inputs import load_input, progress_bar
+from pipeline.cli.options import (
+    AsJson,
+    JobName,
+    KafkaConfig,
+    Servers,
+    SkipBadRows,
+    check_name,
+    cluster_of,
+    find_job,
+)
+from pipeline.cli.output import plural, say, say_json, tell
+
+if TYPE_CHECKING:
+    from pipeline.deployed_job import DeployedJob
+    from pipeline.producer import Producer
+
+# Seconds: the clock may be set, or the machine sleep, while rows are waited for.
+_LONGEST_WAIT = 1.0
+
+
+def produce(
+    job: JobName,
+    input: Annotated[
+        str,
+        typer.Option(
+            "--input",
+            metavar="FILE|-",
+            help="The change log: CSV, plain or gzip; - reads rows as they come and closes epochs "
+            "by the clock.",
+        ),
+    ],
+    rate: Annotated[
+        float | None,
+        typer.Option(metavar="EPOCHS", help="At most so many epochs per second."),
+    ] = None,
+    name: Annotated[
+        str, typer.Option(help="Of this producer, its own among the job's.")
+    ] = "producer",
+    state_directory: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="What its devices have drawn. Default: in the state folder."
+        ),
+    ] = None,
+    skip_bad_rows: SkipBadRows = False,
+    servers: Servers = None,
+    kafka_config: KafkaConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Randomize the values of a change log and send the reports, epoch by epoch.
+
+    Run again after an interruption, it goes on where it was: an epoch once drawn is never drawn
+    again.
+    """
+    from pipeline.connect import open_producer
+    from pipeline.produce import produce_change_log
+    from pipeline.state import producer_folder
+
+    if rate is not None and not rate > 0:
+        raise UsageProblem(f"--rate is {rate:g}, must be above 0")
+    check_name(name)
+    with cluster_of(servers, kafka_config) as cluster:
+        deployed = find_job(cluster, job)
+        # One folder for each deployment: the devices of another one have drawn for another law.
+        folder = state_directory or producer_folder(deployed.name, name) / deployed.deployment.hex()
+        opened = partial(open_producer, cluster, deployed, folder, name=name, notify=tell)
+        tell(f"producer {name} of {deployed.name} keeps its state in {folder}")
+        if input == "-":
+            _produce_live(opened, deployed, folder, skip_bad_rows, as_json)
+            return
+        change_log = load_input(deployed, Path(input), skip_bad_rows)
+        with opened() as producer, progress_bar() as progress:
+            begun = producer.closed_epoch
+            bar = progress.add_task("epochs", total=deployed.last_epoch, completed=begun)
+            produce_change_log(
+                producer,
+                change_log,
+                rate=rate,
+                on_epoch=lambda epoch: progress.update(bar, completed=epoch),
+            )
+            _say_produced(producer, begun, as_json)
+
+
+def _say_produced(producer: Producer, begun: int, as_json: bool) -> None:
+    if as_json:
+        say_json(
+            {
+                "job": producer.job.name,
+                "producer": producer.name,
+                "users": len(producer.users),
+                "closed_before": begun,
+                "closed_epoch": producer.closed_epoch,
+                "frozen": producer.frozen,
+            }
+        )
+    elif producer.closed_epoch == begun:
+        finished = begun >= producer.job.last_epoch
+        reason = "all of them were closed before" if finished else "the running one is not over"
+        say(f"no epoch was closed: {reason}")
+    else:
+        first, last = begun + 1, producer.closed_epoch
+        epochs = f"epoch {last}" if first == last else f"epochs {first} to {last}"
+        say(f"{plural(len(producer.users), 'user')}, {epochs}: drawn and sent")
+
+
+def _produce_live(
+    opened: Callable[..., AbstractContextManager[Producer]],
+    job: DeployedJob,
+    folder: Path,
+    skip_bad_rows: bool,
+    as_json: bool,
+) -> None:
+    from pipeline.input.live import LiveSource
+    from pipeline.produce import LiveProducer, calendar_of, produce_live
+
+    calendar = calendar_of(job)
+    if calendar is None:
+        raise UsageProblem(
+            f"--input - closes epochs by the clock: the job file of {job.name} needs "
+            "epochs.start and epochs.length"
+        )
+
+    def clock() -> datetime:
+        return datetime.now(UTC)
+
+    running = max(1, calendar.epoch_of(clock()))
+    if running > job.last_epoch:
+        raise UsageProblem(
+            f"the last epoch of job {job.name} is over: deploy a job with a later epochs.start"
+        )
+    # Whoever stops this process wants the rows read so far to be kept, as with Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    with opened(first_epoch=running) as producer:
+        begun = producer.closed_epoch
+        source = LiveSource(
+            calendar, begun + 1, last_epoch=job.last_epoch, skip_bad_rows=skip_bad_rows
+        )
+        tell(f"epoch {source.epoch} closes at {source.deadline:%Y-%m-%d %H:%M:%S} UTC")
+        live = LiveProducer(producer, folder, lambda epoch: tell(f"epoch {epoch} is closed"))
+        produce_live(live, source, partial(_read_until, sys.stdin.fileno(), clock), clock)
+        for notice in source.notices():
+            tell(notice)
+        if source.deadline is not None:
+            tell(f"the input has ended; epoch {source.epoch} stays open for a later run")
+        _say_produced(producer, begun, as_json)
+
+
+def _read_until(descriptor: int, clock: Callable[[], datetime], deadline: datetime) -> bytes | None:
+    """Bytes from a descriptor, b"" at its end, None when the deadline comes first."""
+    seconds = (deadline - clock()).total_seconds()
+    ready, _, _ = select.select([descriptor], [], [], min(max(0.0, seconds), _LONGEST_WAIT))
+    return os.read(descriptor, 1 << 16) if ready else None

@@ -1,0 +1,87 @@
+"""``dpstream run``: one worker of a stage."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import socket
+import tempfile
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline.cli.options import JobName, KafkaConfig, Servers, check_name, cluster_of, find_job
+from pipeline.cli.output import now
+
+if TYPE_CHECKING:
+    from pipeline.deployed_job import DeployedJob
+    from pipeline.stage import Stage
+
+
+class StageName(StrEnum):
+    """The stages, in the order of the data flow."""
+
+    shuffle = "shuffle"
+    aggregate = "aggregate"
+    publish = "publish"
+
+
+def run(
+    stage: Annotated[StageName, typer.Argument(help="Which stage.")],
+    job: JobName,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            help="Of this worker, its own among the stage's on all machines; restart it under the "
+            "same name. Default: the name of this machine."
+        ),
+    ] = None,
+    servers: Servers = None,
+    kafka_config: KafkaConfig = None,
+) -> None:
+    """Run one worker of a stage until it is told to stop (Ctrl-C, SIGTERM)."""
+    from pipeline.state import private_folder, worker_folder
+    from pipeline.workers.worker import run_worker
+
+    worker = check_name(name or _host_name())
+    with cluster_of(servers, kafka_config) as cluster:
+        deployed, connection = find_job(cluster, job), cluster.connection
+    folder = private_folder(worker_folder(deployed.name, stage, worker))
+    code = run_worker(
+        _make_stage(stage, deployed, folder),
+        deployed,
+        connection,
+        stage_name=stage,
+        worker=worker,
+        directory=folder,
+    )
+    raise typer.Exit(code)
+
+
+def _make_stage(stage: StageName, job: DeployedJob, folder: Path) -> Stage:
+    from pipeline.aggregate_stage import AggregateStage
+    from pipeline.publish_stage import PublishStage
+    from pipeline.shuffle_stage import ShuffleStage
+    from randomizers.randomness import cryptographic_generator
+
+    match stage:
+        case StageName.aggregate:
+            return AggregateStage(job)
+        case StageName.publish:
+            return PublishStage(job)
+        case StageName.shuffle:
+            return ShuffleStage(
+                job,
+                identifiers=partial(secrets.token_bytes, 16),
+                wall_clock=now,
+                generator=cryptographic_generator(),
+                scratch=lambda: tempfile.TemporaryFile(dir=folder),
+            )
+
+
+def _host_name() -> str:
+    """The name of this machine, as `check_name` would have it."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).lstrip("._-")[:100] or "worker"

@@ -1,0 +1,187 @@
+"""``dpstream up`` and ``dpstream demo``: a whole job on this machine."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline.cli.errors import UsageProblem
+from pipeline.cli.options import AsJson, JobFile, KafkaConfig, Servers, SkipBadRows
+from pipeline.cli.output import plural, say, say_json, tell
+
+if TYPE_CHECKING:
+    from pipeline.up.outcome import Outcome
+    from pipeline.up.run import Settings
+    from pipeline.up.screen import Screen
+
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        metavar="FOLDER",
+        help="Where estimates.csv and estimates.png are written. Default: a folder in this one.",
+    ),
+]
+Rate = Annotated[
+    float | None, typer.Option(metavar="EPOCHS", help="At most so many epochs per second.")
+]
+KeepBroker = Annotated[
+    bool,
+    typer.Option("--keep-broker", help="Leave the local broker running if this has started it."),
+]
+
+_DEMO_FOLDER = Path("dpstream-demo")
+_DEMO_CREDIT = "OULAD (Kuzilek, Hlosta and Zdrahal, 2017), CC BY 4.0"
+_SIGNALLED = 128
+
+
+def up(
+    job: JobFile,
+    input: Annotated[
+        Path, typer.Option("--input", metavar="FILE", help="The change log: CSV, plain or gzip.")
+    ],
+    output: Output = None,
+    rate: Rate = None,
+    keep_broker: KeepBroker = False,
+    skip_bad_rows: SkipBadRows = False,
+    servers: Servers = None,
+    kafka_config: KafkaConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a job on this machine from its deployment to its last estimate, beside the truth.
+
+    Starts the local broker, a worker for each stage and a producer, and ends them all. A deployed
+    job of the same name is replaced. The truth is taken from the input and sent nowhere.
+    """
+    from pipeline.up.run import Settings
+
+    if str(input) == "-":
+        raise UsageProblem(
+            "up needs the whole input, to know the truth: for a live source, use deploy, "
+            "run shuffle, run aggregate, run publish and produce --input -"
+        )
+    if rate is not None and not rate > 0:
+        raise UsageProblem(f"--rate is {rate:g}, must be above 0")
+    settings = Settings(job, input, servers, kafka_config, keep_broker, rate, skip_bad_rows)
+    _run(settings, output, as_json)
+
+
+def demo(
+    output: Output = _DEMO_FOLDER,
+    rate: Rate = None,
+    keep_broker: KeepBroker = False,
+    servers: Servers = None,
+    kafka_config: KafkaConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count 28,785 real students, week by week, without knowing about any of them."""
+    from pipeline.demo import demo_change_log, demo_job_file
+    from pipeline.up.run import Settings
+
+    settings = Settings(
+        demo_job_file(), demo_change_log(), servers, kafka_config, keep_broker, rate
+    )
+    _run(settings, output, as_json, credit=_DEMO_CREDIT)
+
+
+def _run(settings: Settings, output: Path | None, as_json: bool, credit: str | None = None) -> None:
+    from pipeline.up.processes import ProcessError
+    from pipeline.up.run import run_up
+    from pipeline.up.signals import SignalledError
+
+    # What it has to say comes as exceptions; its log would say it again, many times.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
+    _check_folder(output or Path())
+    try:
+        outcome = run_up(settings, _screen(as_json))
+    except SignalledError as error:
+        tell(f"{error}; the processes have ended, and nothing was written")
+        raise typer.Exit(_SIGNALLED + error.number) from None
+    except ProcessError as error:
+        tell(f"error: {error}")
+        raise typer.Exit(1) from None
+    files = _write(outcome, output)
+    if as_json:
+        say_json({**outcome.to_json(), "files": {name: str(path) for name, path in files.items()}})
+    else:
+        _show(outcome, files, settings.job_file, credit)
+
+
+def _check_folder(folder: Path) -> None:
+    """See that a folder can be written, before the work is done for nothing."""
+    existing = folder.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        raise UsageProblem(f"cannot write into {existing}: give another folder by --output")
+
+
+def _screen(as_json: bool) -> Screen:
+    from rich.console import Console
+
+    from pipeline.up.screen import LineScreen, LiveScreen
+
+    console = Console(stderr=as_json, highlight=False)
+    is_live = console.is_terminal and not console.is_dumb_terminal
+    return LiveScreen(console) if is_live else LineScreen(console)
+
+
+def _write(outcome: Outcome, output: Path | None) -> dict[str, Path]:
+    """Write table and plot; returns their paths by what they are."""
+    from pipeline.up.outcome import write_csv
+    from pipeline.up.plot import PlotError, write_plot
+
+    folder = output or Path(f"{outcome.job.name}-{outcome.job.deployment.hex()[:8]}")
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {"estimates": folder / "estimates.csv"}
+    write_csv(outcome.rows, files["estimates"])
+    plot = folder / "estimates.png"
+    try:
+        write_plot(outcome.job, outcome.rows, plot)
+        files["plot"] = plot
+    except PlotError as error:
+        tell(str(error))
+    return files
+
+
+def _show(outcome: Outcome, files: dict[str, Path], job_file: Path, credit: str | None) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from pipeline.up.outcome import next_steps, summary
+
+    say()
+    say(
+        f"{outcome.job.name}: {plural(len(outcome.rows), 'epoch')} of "
+        f"{plural(outcome.users, 'user')}, {plural(outcome.reports, 'report')} in "
+        f"{outcome.seconds:.1f} s",
+        "bold",
+    )
+    credits = {} if credit is None else {"data": credit}
+    for about, what in {**dict(summary(outcome)), **credits, **files}.items():
+        say(f"  {about:<15} {what}")
+    # Not folded at the edge of the terminal: commands are to be copied.
+    console = Console(highlight=False, soft_wrap=True)
+    for purpose, commands in next_steps(job_file, _program(), example=credit is not None):
+        say()
+        say(f"How to go on: {purpose}", "bold")
+        for command in commands:
+            console.print(Text(f"  {command}", "cyan"))
+
+
+def _program() -> str:
+    """How this command is called from here."""
+    if shutil.which("dpstream"):
+        return "dpstream"
+    script = Path(sys.argv[0]).absolute()
+    if script.name != "dpstream":
+        return f"{shlex.quote(sys.executable)} -m pipeline.cli"
+    here = Path.cwd()
+    return shlex.quote(str(script.relative_to(here) if script.is_relative_to(here) else script))

@@ -1,0 +1,192 @@
+"""A whole job in one process: the real randomizer, codec and stages on topics in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.aggregate_stage import AggregateStage
+from pipeline.deployed_job import DeployedJob
+from pipeline.estimate_records import EstimateRecord
+from pipeline.input.change_log import ChangeLog
+from pipeline.memory import MemoryDriver, MemoryLog, MemoryWorker
+from pipeline.producer import Producer
+from pipeline.publish_stage import PublishStage
+from pipeline.shuffle_stage import ShuffleStage
+from randomizers.randomness import cryptographic_generator, seeded_generator
+from topics.names import Role
+
+_PURPOSES = {"enrol": 1, "report": 2, "identifier": 3, "shuffle": 4}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Simulation:
+    """What a simulated job published, beside the truth.
+
+    Attributes:
+        job: the job as deployed.
+        records: one per epoch, in order.
+        truth: int64, shape (epochs + 1,): devices whose value is 1; index 0 is 0.
+        frozen: devices that had to leave out a change.
+    """
+
+    job: DeployedJob
+    records: tuple[EstimateRecord, ...]
+    truth: NDArray[np.int64]
+    frozen: int
+
+    def errors(self) -> NDArray[np.float64]:
+        """Estimate minus truth, shape (estimates,); epochs without an estimate are left out."""
+        return np.array(
+            [
+                record.estimate.value - self.truth[record.epoch]
+                for record in self.records
+                if record.estimate is not None and record.estimate.value is not None
+            ],
+            np.float64,
+        )
+
+    def covered(self) -> NDArray[np.bool_]:
+        """Whether the interval holds the truth, shape (estimates,)."""
+        return np.array(
+            [
+                estimate.low <= self.truth[record.epoch] <= estimate.high
+                for record in self.records
+                if (estimate := record.estimate) is not None
+                and estimate.low is not None
+                and estimate.high is not None
+            ],
+            np.bool_,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that ``dpstream simulate --json`` prints, for a single trial."""
+        return {
+            "job": self.job.name,
+            "guarantee": self.job.guarantee().to_json(),
+            "rmse": root_mean_square([self]),
+            "epochs": [self._epoch_json(record) for record in self.records],
+        }
+
+    def _epoch_json(self, record: EstimateRecord) -> dict[str, Any]:
+        estimate = record.estimate
+        return {
+            "epoch": record.epoch,
+            "fate": record.fate.value,
+            "estimate": None if estimate is None else estimate.value,
+            "standard_deviation": None if estimate is None else estimate.standard_deviation,
+            "low": None if estimate is None else estimate.low,
+            "high": None if estimate is None else estimate.high,
+            "truth": int(self.truth[record.epoch]),
+            "reports": 0 if estimate is None else estimate.reports,
+            "population": record.population,
+            "flags": [] if estimate is None else list(estimate.flags),
+        }
+
+
+def root_mean_square(simulations: Sequence[Simulation]) -> float | None:
+    """RMSE over all epochs of all trials, freezing bias included; None without any estimate."""
+    errors = np.concatenate([simulation.errors() for simulation in simulations])
+    return float(np.sqrt(np.mean(errors**2))) if len(errors) else None
+
+
+def coverage(simulations: Sequence[Simulation]) -> float | None:
+    """Share of the intervals, over all epochs and trials, that hold the truth."""
+    covered = np.concatenate([simulation.covered() for simulation in simulations])
+    return float(covered.mean()) if len(covered) else None
+
+
+class SimulatedCluster:
+    """The stages of a job on topics in memory, one worker each, owning every partition."""
+
+    def __init__(self, job: DeployedJob, generators: Callable[[str, int], np.random.Generator]):
+        self.job = job
+        self.log = MemoryLog()
+        self._read = 0
+        identifiers = generators("identifier", 0)
+        shuffle = ShuffleStage(
+            job,
+            identifiers=lambda: identifiers.bytes(16),
+            wall_clock=lambda: 0,
+            generator=generators("shuffle", 0),
+        )
+        self._workers = [
+            MemoryWorker(stage, self.log)
+            for stage in (shuffle, AggregateStage(job), PublishStage(job))
+        ]
+        for worker in self._workers:
+            for partition in range(len(job.start_offsets[worker.stage.role])):
+                worker.run(worker.assign(partition))
+
+    def settle(self) -> None:
+        """Let every stage do all it can."""
+        for worker in self._workers:
+            worker.run(worker.drain())
+
+    def new_estimates(self) -> list[EstimateRecord]:
+        """What has been published since the last call."""
+        end = self.log.end(Role.ESTIMATES, 0)
+        records: list[EstimateRecord] = []
+        while self._read < end:
+            found = self.log.read(Role.ESTIMATES, 0, self._read, end)
+            records += (EstimateRecord.from_bytes(record.value) for record in found.records)
+            self._read = found.end
+        return records
+
+
+def simulate(
+    job: DeployedJob,
+    change_log: ChangeLog,
+    seed: int | None = None,
+    on_epoch: Callable[[EstimateRecord], None] = lambda record: None,
+) -> Simulation:
+    """Run a job over a change log with one producer for all users.
+
+    Args:
+        job: deployed with empty topics.
+        change_log: values of every user; all of them are enrolled and present at every epoch.
+        seed: makes the run repeatable; None draws from the operating system.
+        on_epoch: is shown every estimate as it is published.
+    """
+    generators = _generators(seed)
+    cluster = SimulatedCluster(job, generators)
+    producer = Producer(
+        job,
+        None,
+        name="simulation",
+        transport=MemoryDriver(cluster.log),
+        generators=generators,
+    )
+    producer.enrol(change_log.users)
+    records: list[EstimateRecord] = []
+    for epoch, values in enumerate(values_by_epoch(change_log, job.last_epoch), 1):
+        producer.report_all(epoch, values)
+        producer.close(epoch)
+        cluster.settle()
+        for record in cluster.new_estimates():
+            on_epoch(record)
+            records.append(record)
+    frozen = producer.frozen
+    producer.shut()
+    truth = np.concatenate([np.zeros(1, np.int64), change_log.truth()])
+    return Simulation(job, tuple(records), truth, frozen)
+
+
+def values_by_epoch(change_log: ChangeLog, last_epoch: int) -> Iterator[NDArray[np.int64]]:
+    """The values of all users at epochs 1, 2, ...; the array is changed in place."""
+    values = np.full(len(change_log.users), change_log.initial, np.int64)
+    for epoch in range(1, last_epoch + 1):
+        users, changed = change_log.changes_at(epoch)
+        values[users] = changed
+        yield values
+
+
+def _generators(seed: int | None) -> Callable[[str, int], np.random.Generator]:
+    if seed is None:
+        generator = cryptographic_generator()
+        return lambda purpose, number: generator
+    return lambda purpose, number: seeded_generator(seed, _PURPOSES[purpose], number)

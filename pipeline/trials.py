@@ -1,0 +1,80 @@
+"""Repeats a simulation, on all cores."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.deployed_job import DeployedJob
+from pipeline.estimate_records import EstimateRecord
+from pipeline.input.change_log import ChangeLog
+from pipeline.simulate import Simulation, simulate
+
+
+def trial_seed(seed: int | None, trial: int) -> int | None:
+    """The seed of a trial: the first one has `seed` itself, None stays None."""
+    if seed is None or trial == 0:
+        return seed
+    return int.from_bytes(hashlib.sha256(f"{seed}:{trial}".encode()).digest()[:8], "big")
+
+
+def run_trials(
+    job: DeployedJob,
+    change_log: ChangeLog,
+    trials: int,
+    *,
+    seed: int | None = None,
+    on_epoch: Callable[[], None] = lambda: None,
+    on_trial: Callable[[], None] = lambda: None,
+) -> list[Simulation]:
+    """Simulate a job so many times, each with its own randomness.
+
+    Args:
+        job: deployed with empty topics.
+        change_log: the input of every trial.
+        trials: how many, at least 1.
+        seed: makes all of them repeatable.
+        on_epoch: is called after every epoch of a single trial.
+        on_trial: is called after every trial.
+
+    Returns:
+        The trials, in an order that depends on nothing but the seed.
+    """
+    if trials == 1:
+        simulation = simulate(job, change_log, seed, on_epoch=lambda record: on_epoch())
+        on_trial()
+        return [simulation]
+    # Spawned: a child of a process that holds threads is not safe to go on after a fork. Ctrl-C
+    # ends it without a word; the parent says what there is to say.
+    pool = ProcessPoolExecutor(
+        min(trials, os.cpu_count() or 1),
+        mp_context=get_context("spawn"),
+        initializer=signal.signal,
+        initargs=(signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        encoded = job.to_bytes()
+        futures = [
+            pool.submit(_run_trial, encoded, change_log, trial_seed(seed, trial))
+            for trial in range(trials)
+        ]
+        for future in as_completed(futures):
+            future.result()
+            on_trial()
+        return [Simulation(job, *future.result()) for future in futures]
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _run_trial(
+    job: bytes, change_log: ChangeLog, seed: int | None
+) -> tuple[tuple[EstimateRecord, ...], NDArray[np.int64], int]:
+    simulation = simulate(DeployedJob.from_bytes(job), change_log, seed)
+    return simulation.records, simulation.truth, simulation.frozen

@@ -1,0 +1,254 @@
+"""The commands on a real broker: the life of a job from its deployment to its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.cluster import Cluster
+from pipeline.connection import Connection
+from pipeline.state import producer_folder
+from tests.support.commands import Commands, Result
+from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
+from topics.names import Role, topic_name
+
+ROOT = Path(__file__).parents[2]
+# Far longer than anything takes: who needs it has failed.
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "home"
+    monkeypatch.setenv("DPSTREAM_HOME", str(folder))
+    monkeypatch.setenv("COLUMNS", "80")
+    return folder
+
+
+@pytest.fixture
+def dpstream(capsys: pytest.CaptureFixture[str], home: Path, bootstrap_servers: str) -> Commands:
+    return Commands(capsys, ("--bootstrap-servers", bootstrap_servers))
+
+
+@pytest.fixture
+def start(home: Path, bootstrap_servers: str) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts commands as processes, and ends them."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start_process(*arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pipeline.cli", *arguments],
+            cwd=ROOT,
+            env={**os.environ, "DPSTREAM_BOOTSTRAP_SERVERS": bootstrap_servers},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            # Somebody's shell may have had it ignored for us.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        started.append(process)
+        return process
+
+    yield start_process
+    for process in started:
+        process.terminate()
+    for process in started:
+        process.communicate(timeout=PATIENCE)
+
+
+def wait_for(look: Callable[[], Result], enough: Callable[[Result], bool]) -> Result:
+    """Look again and again until it is enough."""
+    deadline = time.monotonic() + PATIENCE
+    while not enough(found := look()):
+        assert time.monotonic() < deadline, found
+    return found
+
+
+def test_the_life_of_a_job(
+    dpstream: Commands,
+    start: Callable[..., subprocess.Popen[str]],
+    bootstrap_servers: str,
+    job_name: str,
+    tmp_path: Path,
+) -> None:
+    job_file = tmp_path / "job.yaml"
+    job_file.write_text(job_text(job_name))
+    changes = write_changes(tmp_path / "changes.csv")
+
+    deployed = dpstream("deploy", job_file, "--json").json
+    assert deployed["bootstrap_servers"] == [bootstrap_servers]
+    (listed,) = (job for job in dpstream("list", "--json").json if job["job"] == job_name)
+    assert listed["deployment"] == deployed["deployment"]
+    assert job_name in dpstream("list").output
+
+    again = dpstream("deploy", job_file)
+    assert (again.code, again.output) == (1, "")
+    assert "--replace" in again.errors
+
+    alone = dpstream("status", job_file)
+    assert alone.code == 1
+    assert alone.output.count("problem: no worker of stage") == 3
+    assert "no epoch of 12 is published yet" in alone.output
+
+    follower = start("estimates", job_name, "--follow", "--format", "json")
+    for stage in ("shuffle", "aggregate", "publish"):
+        start("run", stage, job_name, "--name", "w1")
+    produced = dpstream("produce", job_name, "--input", changes, "--name", "gateway", "--json")
+    assert produced.json["users"] == USERS
+    assert (produced.json["closed_before"], produced.json["closed_epoch"]) == (0, EPOCHS)
+    folder = producer_folder(job_name, "gateway") / deployed["deployment"]
+    assert str(folder) in produced.errors
+    assert folder.is_dir()
+
+    repeated = dpstream("produce", job_name, "--input", changes, "--name", "gateway")
+    assert repeated.code == 0
+    assert "no epoch was closed: all of them were closed before" in repeated.output
+
+    lines, _ = follower.communicate(timeout=PATIENCE)
+    assert follower.returncode == 0
+    followed = [json.loads(line) for line in lines.splitlines()]
+    assert [record["epoch"] for record in followed] == list(range(1, EPOCHS + 1))
+    assert {record["population"] for record in followed} == {USERS}
+
+    check_estimates(dpstream, job_name, followed)
+    # A worker speaks once a second, and may have been started only just now.
+    well = wait_for(lambda: dpstream("status", job_name), lambda said: said.output.count("w1") == 3)
+    assert well.code == 0, well.output
+    assert "epoch 12 of 12" in well.output
+    assert "all is well" in well.output
+    assert max(map(len, well.output.splitlines())) <= 80
+
+    check_dead_letters(dpstream, bootstrap_servers, job_name, tmp_path)
+    check_producers(dpstream, job_name)
+
+    gone = dpstream("undeploy", job_name, "--delete-topics")
+    assert gone.code == 0
+    assert job_name not in dpstream("list").output
+    late = dpstream("estimates", job_name)
+    assert (late.code, late.output) == (1, "")
+    assert f"job {job_name} is not deployed" in late.errors
+    with Cluster(Connection((bootstrap_servers,))) as cluster:
+        assert not {topic_name(job_name, role) for role in Role} & cluster.topics()
+
+
+def check_estimates(dpstream: Commands, job_name: str, followed: list[dict[str, Any]]) -> None:
+    said = dpstream("estimates", job_name, "--json")
+    assert [json.loads(line) for line in said.output.splitlines()] == followed
+    header, *rows = dpstream("estimates", job_name, "--format", "csv").output.splitlines()
+    assert header.startswith("epoch,estimate,standard_deviation,low,high")
+    values = [float(row.split(",")[1]) for row in rows]
+    assert values == [record["estimate"]["value"] for record in followed]
+    assert len(dpstream("estimates", job_name).output.splitlines()) == EPOCHS + 1
+
+
+def check_dead_letters(
+    dpstream: Commands, bootstrap_servers: str, job_name: str, folder: Path
+) -> None:
+    assert dpstream("dead-letters", job_name).output == "there are no dead letters\n"
+    unreadable = [b"nobody can read this", b"nor that"]
+    with Cluster(Connection((bootstrap_servers,))) as cluster:
+        reports = topic_name(job_name, Role.REPORTS)
+        offsets = [cluster.append(reports, value) for value in unreadable]
+
+    wait_for(lambda: dpstream("dead-letters", job_name, "--json"), lambda said: len(said.json) == 2)
+    (last,) = dpstream("dead-letters", job_name, "--json", "--limit", 1).json
+    assert (
+        last.items()
+        >= {
+            "topic": reports,
+            "partition": 0,
+            "offset": offsets[1],
+            "reason": "unreadable",
+            "size": len(unreadable[1]),
+        }.items()
+    )
+    said = dpstream("dead-letters", job_name, "--save", folder / "letters")
+    assert "nobody can read" not in said.output + said.errors
+    assert [
+        (folder / "letters" / f"{reports}-0-{offset}.bin").read_bytes() for offset in offsets
+    ] == unreadable
+
+    status = dpstream("status", job_name, "--json")
+    assert status.code == 1
+    assert json.loads(status.output)["dead_letters"] == {"unreadable": 2}
+    assert "2 dead letters" in json.loads(status.output)["problems"][0]
+
+
+def check_producers(dpstream: Commands, job_name: str) -> None:
+    (gateway,) = dpstream("producers", job_name, "--json").json
+    assert gateway == {
+        "name": "gateway",
+        "state": "reporting",
+        "first_epoch": 1,
+        "last_epoch": None,
+        "last_in": EPOCHS,
+        "devices": USERS,
+    }
+    unknown = dpstream("producers", job_name, "--retire", "gate")
+    assert unknown.code == 1
+    assert "no producer gate" in unknown.errors
+    retired = dpstream("producers", job_name, "--retire", "gateway", "--json").json
+    assert retired == {"producer": "gateway", "last_epoch": EPOCHS}
+    assert "left" in dpstream("producers", job_name).output
+
+
+def test_a_new_deployment_starts_over_and_a_live_source_closes_by_the_clock(
+    dpstream: Commands,
+    start: Callable[..., subprocess.Popen[str]],
+    job_name: str,
+    tmp_path: Path,
+) -> None:
+    job_file = tmp_path / "job.yaml"
+    changes = write_changes(tmp_path / "changes.csv")
+    job_file.write_text(job_text(job_name))
+    first = dpstream("deploy", job_file, "--json").json
+    assert dpstream("produce", job_name, "--input", changes, "--json").json["closed_before"] == 0
+
+    # A second an epoch, and as many as go into a week.
+    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    more = f", start: {midnight:%Y-%m-%d}, length: PT1S"
+    job_file.write_text(job_text(job_name, epochs=604_800, more=more))
+    refused = dpstream("deploy", job_file)
+    assert refused.code == 1
+    assert "epochs.count: 12 -> 604800" in refused.errors
+    second = dpstream("deploy", job_file, "--replace", "--json").json
+    assert second["deployment"] != first["deployment"]
+
+    running = 1 + (datetime.now(UTC) - midnight).total_seconds()
+    source = start("produce", job_name, "--input", "-")
+    assert source.stdin is not None
+    assert source.stderr is not None
+    source.stdin.write("user,value\nann,1\n")
+    source.stdin.flush()
+    values = producer_folder(job_name, "producer") / second["deployment"] / "values.json"
+    for line in source.stderr:
+        if "is closed" in line and values.exists():
+            break
+    source.send_signal(signal.SIGINT)
+    assert source.wait(PATIENCE) == 130
+
+    (producer,) = dpstream("producers", job_name, "--json").json
+    now = 1 + (datetime.now(UTC) - midnight).total_seconds()
+    assert int(running) <= producer["first_epoch"] <= now
+    assert json.loads(values.read_text()) == {"ann": 1}
+
+
+def test_a_live_source_needs_a_calendar(dpstream: Commands, job_name: str, tmp_path: Path) -> None:
+    job_file = tmp_path / "job.yaml"
+    job_file.write_text(job_text(job_name))
+    assert dpstream("deploy", job_file).code == 0
+    said = dpstream("produce", job_file, "--input", "-")
+    assert (said.code, said.output) == (2, "")
+    assert "epochs.start and epochs.length" in said.errors

@@ -1,0 +1,303 @@
+"""The command line: what it says, where it says it, and with which exit code."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+
+import pytest
+import typer
+from kafka.errors import KafkaTimeoutError
+
+from pipeline.cli import build_app, main
+from pipeline.cli.errors import UsageProblem, explain, run_command
+from pipeline.cli.output import duration, instant, iso, number, say_table
+from pipeline.client_properties import ConnectionSettingsError
+from pipeline.cluster import ClusterError
+from pipeline.connection import NoClusterError
+from pipeline.deployments import DeploymentError
+from pipeline.input.rows import InputError
+from pipeline.job_problems import JobError, Problem
+from pipeline.local_kafka import LocalKafkaError
+from pipeline.producer import ProducerError
+from pipeline.state import FolderInUse
+from tests.support.commands import Commands
+from tests.support.small_run import job_text
+
+ROOT = Path(__file__).parents[2]
+SLOW_TO_IMPORT = {"numpy", "scipy", "kafka", "aiokafka", "faust", "pydantic", "randomgen"}
+COMMANDS = [
+    *("demo", "up", "plan", "simulate", "deploy", "undeploy", "list", "run", "produce"),
+    *("estimates", "status", "producers", "dead-letters"),
+    *("kafka|start", "kafka|stop", "kafka|status", "kafka|logs"),
+]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state folder that does not exist yet; no cluster is named."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("DPSTREAM_HOME", str(folder))
+    monkeypatch.delenv("DPSTREAM_BOOTSTRAP_SERVERS", raising=False)
+    return folder
+
+
+@pytest.fixture
+def dpstream(
+    capsys: pytest.CaptureFixture[str], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> Commands:
+    monkeypatch.setenv("COLUMNS", "80")
+    return Commands(capsys)
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(job_text())
+    return path
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_with_an_example(dpstream: Commands, command: str) -> None:
+    words = command.split("|")
+    said = dpstream(*words, "--help")
+    assert said.code == 0
+    assert f"Example: dpstream {' '.join(words)}" in said.output
+    assert max(map(len, said.output.splitlines())) <= 80
+
+
+def test_the_list_of_commands_above_is_complete() -> None:
+    app = build_app()
+    found = {command.name for command in app.registered_commands}
+    (kafka,) = app.registered_groups
+    assert kafka.typer_instance is not None
+    found |= {
+        f"kafka|{command.name or command.callback.__name__}"  # type: ignore[union-attr]
+        for command in kafka.typer_instance.registered_commands
+    }
+    assert found == set(COMMANDS)
+
+
+def test_help_is_quick_because_it_imports_nothing_slow() -> None:
+    program = "import sys; from pipeline.cli import main; main(['--help']); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    modules = done.stdout.splitlines()[-1].split()
+    assert "typer" in modules
+    assert not SLOW_TO_IMPORT & set(modules)
+
+
+def test_without_arguments_it_says_what_there_is(dpstream: Commands) -> None:
+    assert dpstream() == dpstream("--help")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("plann x.yaml", "No such command 'plann'"),
+        ("plan", "Missing argument 'JOBFILE'"),
+        ("plan {job} --users 0", "--users"),
+        ("plan {job} --user 5", "No such option"),
+        ("simulate {job}", "Missing option '--input'"),
+        ("simulate {job} --input x.csv --trials 0", "--trials"),
+        ("run sort small", "'sort' is not one of 'shuffle', 'aggregate', 'publish'"),
+        ("produce small --input x.csv --rate 0", "--rate is 0, must be above 0"),
+        ("produce small --input x.csv --name a/b", "--name is a/b"),
+        ("run publish small --name ..", "--name is .."),
+        ("estimates small --format xml", "--format"),
+        ("list --bootstrap-servers here", "HOST:PORT"),
+        ("list --kafka-config {missing}", "client.properties"),
+        ("kafka", "Missing command"),
+        ("kafka start --port 70000", "--port"),
+    ],
+)
+def test_a_wrong_command_line_exits_with_2_and_a_hint(
+    dpstream: Commands, job_file: Path, tmp_path: Path, arguments: str, told: str
+) -> None:
+    line = arguments.format(job=job_file, missing=tmp_path / "client.properties")
+    said = dpstream(*line.split())
+    assert said.code == 2
+    assert told in said.errors
+    assert said.errors.startswith("error: ")
+    assert len(said.errors.splitlines()) <= 2
+    assert said.output == ""
+
+
+def test_a_wrong_job_file_names_the_lines_and_what_is_allowed(
+    dpstream: Commands, tmp_path: Path
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        "name: students\nprotocol: future_rand\nparameters: {epsilon: -1, changes: 4}\n"
+        "epochs: {count: 8, lenght: P1W}\n"
+    )
+    for command in (["plan"], ["deploy"], ["simulate", "--input", "x.csv"]):
+        said = dpstream(*command, path)
+        assert said.code == 2
+        assert f"{path}:3: parameters" in said.errors
+        assert f"{path}:4: epochs.lenght" in said.errors
+        assert "did you mean length" in said.errors
+        assert len(said.errors.splitlines()) == 2
+
+
+def test_a_missing_job_file(dpstream: Commands, tmp_path: Path) -> None:
+    said = dpstream("plan", tmp_path / "nowhere.yaml")
+    assert (said.code, said.output) == (2, "")
+    assert "nowhere.yaml: cannot read the job file" in said.errors
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "list",
+        "status",
+        "status small",
+        "estimates small",
+        "estimates small --follow",
+        "producers small",
+        "dead-letters small",
+        "undeploy small",
+        "produce small --input x.csv",
+        "run shuffle small",
+    ],
+)
+def test_without_a_broker_it_says_how_to_get_one_and_starts_none(
+    dpstream: Commands, home: Path, arguments: str
+) -> None:
+    said = dpstream(*arguments.split())
+    assert (said.code, said.output) == (1, "")
+    assert "dpstream kafka start" in said.errors
+    assert "--bootstrap-servers" in said.errors
+    assert len(said.errors.splitlines()) == 1
+    assert not home.exists()
+
+
+def test_the_local_broker_when_there_is_none(dpstream: Commands, home: Path) -> None:
+    said = dpstream("kafka", "status")
+    assert (said.code, said.errors) == (1, "")
+    assert "dpstream kafka start" in said.output
+
+    said = dpstream("kafka", "status", "--json")
+    assert said.code == 1
+    assert json.loads(said.output)["running"] is False
+
+    assert dpstream("kafka", "stop").output == "Kafka was not running\n"
+    assert dpstream("kafka", "stop", "--json").json == {"was_running": False}
+    assert dpstream("kafka", "logs").output == ""
+    assert dpstream("kafka", "logs", "--json").json == []
+    assert not home.exists()
+
+
+def test_plan_says_what_is_promised_and_what_to_expect(dpstream: Commands, job_file: Path) -> None:
+    said = dpstream("plan", job_file, "--users", 5000)
+    assert said.code == 0
+    assert max(map(len, said.output.splitlines())) <= 80
+    for words in ("epsilon 2 for a user's whole stream", "5,000 users", "95 % interval", "c_gap"):
+        assert words in said.output
+
+    planned = dpstream("plan", job_file, "--users", 5000, "--json").json
+    assert planned["users"] == 5000
+    assert planned["guarantee"]["epsilon"] == pytest.approx(2)
+    assert planned["interval_half_width"] == pytest.approx(1.96 * planned["rmse"], rel=1e-4)
+    assert [row["order"] for row in planned["constants"]] == [0, 1, 2, 3, 4]
+    assert len(planned["epochs"]) == 12
+
+
+KNOWN: list[tuple[Exception, int]] = [
+    (UsageProblem("x"), 2),
+    (JobError([Problem((), "x")]), 2),
+    (InputError("x"), 2),
+    (ConnectionSettingsError("x"), 2),
+    (NoClusterError("x"), 1),
+    (ClusterError("x"), 1),
+    (DeploymentError("x"), 1),
+    (LocalKafkaError("x"), 1),
+    (ProducerError("x"), 1),
+    (FolderInUse("x"), 1),
+    (KafkaTimeoutError("x"), 1),
+    (sqlite3.OperationalError("x"), 1),
+    (BrokenProcessPool("x"), 1),
+    (OSError(errno.ENOSPC, "No space left on device", "x"), 1),
+]
+
+
+@pytest.mark.parametrize(("error", "code"), KNOWN, ids=[type(error).__name__ for error, _ in KNOWN])
+def test_what_can_be_expected_is_told_in_a_line(
+    capsys: pytest.CaptureFixture[str], error: Exception, code: int
+) -> None:
+    assert run_command(app_that_raises(error), ["--"]) == code
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert errors.startswith("error: ")
+    assert errors.count("\n") == 1
+
+
+def app_that_raises(error: BaseException) -> typer.Typer:
+    app = typer.Typer()
+
+    @app.callback(invoke_without_command=True)
+    def fail() -> None:
+        raise error
+
+    return app
+
+
+def test_what_nobody_expected_keeps_its_traceback() -> None:
+    error = ZeroDivisionError("a mistake of ours")
+    assert explain(error) is None
+    with pytest.raises(ZeroDivisionError):
+        run_command(app_that_raises(error), ["--"])
+
+
+def test_ctrl_c_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(app_that_raises(KeyboardInterrupt()), ["--"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_reader_that_goes_away_is_no_news(job_file: Path, home: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as closed:
+        done = subprocess.run(
+            [sys.executable, "-m", "pipeline.cli", "plan", job_file, "--json"],
+            cwd=ROOT,
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_main_takes_the_arguments_of_its_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["dpstream", "plan"])
+    assert main() == 2
+    assert "dpstream plan --help" in capsys.readouterr().err
+
+
+def test_what_a_topic_says_does_not_steer_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    say_table(["worker"], [["\x1b[31mw1\x07"]])
+    assert capsys.readouterr().out.split() == ["worker", "\ufffd[31mw1\ufffd"]
+
+
+def test_numbers_and_times_for_people() -> None:
+    assert [number(value) for value in (None, 0, 12, 12345, 0.25, -3.14, 1234.5)] == [
+        *("-", "0", "12", "12,345", "0.2", "-3.1"),
+        "1,234",
+    ]
+    assert [duration(seconds) for seconds in (-1, 0.04, 59, 60, 3_600, 90_061)] == [
+        *("0.0 s", "0.0 s", "59 s", "1 min", "1 h"),
+        "1 d 1 h",
+    ]
+    assert instant(1_700_000_000_000) == "2023-11-14 22:13 UTC"
+    assert iso(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"

@@ -1,0 +1,269 @@
+"""``dpstream status``: when it says that something is wrong, and when it does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import pytest
+
+from pipeline.actions import LogRecord
+from pipeline.cluster import Cluster
+from pipeline.dead_letters import read_dead_letters
+from pipeline.deployed_job import DeployedJob, deploy_job
+from pipeline.deployments import DeploymentError
+from pipeline.estimate_records import EstimateRecord
+from pipeline.jobs import parse_job
+from pipeline.registrations import Registrations
+from pipeline.status import (
+    PATIENCE,
+    SILENCE,
+    STAGES,
+    StageStatus,
+    WorkerStatus,
+    find_problems,
+    gather_status,
+)
+from tests.support.small_run import EPOCHS, job_text
+from topics.manifests import Fate, Manifest, encode_manifest
+from topics.names import Role
+from topics.records import DeadLetter, Farewell, Reason, Registration
+
+NOW = 1_700_000_000_000
+JOB = deploy_job(
+    parse_job(job_text() + "shuffle: {grace: PT30S}\n"), deployed_at=NOW, deployment=bytes(16)
+)
+
+
+def worker(stage: str, **values: Any) -> WorkerStatus:
+    alive = WorkerStatus(
+        stage=stage,
+        worker="w1",
+        age=0.5,
+        partitions=(0, 1),
+        records_per_second=0.0,
+        reports_per_second=None,
+        windows=(),
+        open_windows=0,
+    )
+    return replace(alive, **values)
+
+
+def stages(**changed: StageStatus) -> list[StageStatus]:
+    return [
+        changed.get(stage, StageStatus(stage, (worker(stage),), lag=0, waiting=None))
+        for stage in STAGES
+    ]
+
+
+def publication(epoch: int) -> EstimateRecord:
+    return EstimateRecord(bytes(16), epoch, Fate.EMPTY, NOW, 0, 0, None, {})
+
+
+def problems(
+    found: list[StageStatus],
+    dead_letters: Mapping[str, int] | None = None,
+    published: EstimateRecord | None = None,
+) -> list[str]:
+    return list(find_problems(JOB, published, found, dead_letters or {}))
+
+
+def test_nothing_is_wrong_with_a_job_at_work() -> None:
+    assert problems(stages()) == []
+    assert problems(stages(), published=publication(3)) == []
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_needs_a_live_worker(stage: str) -> None:
+    for workers in ((), (worker(stage, age=SILENCE + 0.1),)):
+        (problem,) = problems(stages(**{stage: StageStatus(stage, workers, 0, None)}))
+        assert f"dpstream run {stage} small" in problem
+    one_gone = worker(stage, age=SILENCE + 0.1), worker(stage, worker="w2", age=SILENCE)
+    assert problems(stages(**{stage: StageStatus(stage, one_gone, 0, None)})) == []
+
+
+def test_a_finished_job_needs_no_workers() -> None:
+    gone = [StageStatus(stage, (), 0, None) for stage in STAGES]
+    assert len(problems(gone, published=publication(EPOCHS - 1))) == 3
+    assert problems(gone, published=publication(EPOCHS)) == []
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_lag_is_stuck_when_it_is_old_and_nobody_reads(stage: str) -> None:
+    limit = PATIENCE + (30.0 if stage == "shuffle" else 0.0)
+
+    def lagging(waiting: float, records_per_second: float) -> list[str]:
+        idle = worker(stage, worker="w2")
+        reader = worker(stage, records_per_second=records_per_second)
+        return problems(stages(**{stage: StageStatus(stage, (reader, idle), 12_345, waiting)}))
+
+    assert lagging(limit, 0.0) == []
+    assert lagging(limit + 1, 0.1) == []
+    (problem,) = lagging(limit + 1, 0.0)
+    assert f"stage {stage} is stuck: 12,345 records" in problem
+
+
+def test_dead_letters_of_an_earlier_deployment_are_nobodys_fault() -> None:
+    assert problems(stages(), {"deployment": 5}) == []
+    (problem,) = problems(stages(), {"deployment": 5, "unreadable": 2, "epoch": 1})
+    assert problem.startswith("3 dead letters")
+
+
+@dataclass
+class Topics:
+    """A cluster whose topics are lists of records."""
+
+    records: dict[str, list[LogRecord]] = field(default_factory=dict)
+    floors: dict[str, int] = field(default_factory=dict)
+
+    def add(self, role: Role, value: bytes, *, key: bytes | None = None, **more: Any) -> None:
+        held = self.records.setdefault(JOB.topic(role), [])
+        held.append(LogRecord(len(held), value, key=key, **more))
+
+    def end_offsets(self, topic: str) -> list[int]:
+        partitions = 2 if topic.rpartition(".")[2] in ("reports", "shuffled") else 1
+        return [len(self.records.get(topic, [])), *[0] * (partitions - 1)]
+
+    def start_offsets(self, topic: str) -> list[int]:
+        return [0 for _ in self.end_offsets(topic)]
+
+    def committed(self, group: str, topic: str) -> list[int | None]:
+        return [self.floors.get(group), *[None for _ in self.end_offsets(topic)[1:]]]
+
+    def read(
+        self, topic: str, partition: int = 0, start: int = 0, stop: int | None = None
+    ) -> Iterator[LogRecord]:
+        assert partition == 0
+        yield from self.records.get(topic, [])[start:stop]
+
+    def append(self, topic: str, value: bytes) -> int:
+        self.add(Role(topic.rpartition(".")[2]), value)
+        return 0
+
+    @property
+    def cluster(self) -> Cluster:
+        return cast(Cluster, self)
+
+
+def heartbeat(stage: str, name: str, time: int, **more: Any) -> bytes:
+    body = {
+        "stage": stage,
+        "worker": name,
+        "time": time,
+        "partitions": [0],
+        "records_per_second": 3.0,
+        **more,
+    }
+    return json.dumps(body).encode()
+
+
+def test_the_last_word_of_every_worker_counts() -> None:
+    topics = Topics()
+    windows = [{"epoch": 4, "reports": 17, "waits_for": ["gateway-2"]}]
+    for time, reports in ((NOW - 5000, 0), (NOW - 2000, 1000), (NOW - 1000, 1600)):
+        said = heartbeat(
+            "shuffle", "w1", time, counts={"reports": reports}, windows=windows, open_windows=1
+        )
+        topics.add(Role.STATUS, said, key=b"shuffle/w1")
+    topics.add(
+        Role.STATUS, heartbeat("aggregate", "w9", NOW - 60_000, counts={}), key=b"aggregate/w9"
+    )
+    foreign = heartbeat("publish", "w1", NOW, deployment="ff" * 16)
+    topics.add(Role.STATUS, foreign, key=b"publish/w1")
+    for strange in (b"no JSON", b"[]", b"{}", b'{"stage": "publish", "worker": "w2", "time": "?"}'):
+        topics.add(Role.STATUS, strange, key=b"publish/w2")
+
+    status = gather_status(topics.cluster, JOB, NOW)
+    shuffle, aggregate, publish = status.stages
+    (live,) = shuffle.workers
+    assert (live.alive, live.age, live.reports_per_second) == (True, 1.0, 600.0)
+    assert (live.windows[0].epoch, live.windows[0].waits_for) == (4, ("gateway-2",))
+    (gone,) = aggregate.workers
+    assert (gone.alive, gone.age, gone.reports_per_second) == (False, 60.0, None)
+    assert publish.workers == ()
+    assert json.loads(json.dumps(status.to_json()))["stages"][0]["workers"][0]["worker"] == "w1"
+    assert [problem.split(":")[0] for problem in status.problems] == [
+        "no worker of stage aggregate is alive",
+        "no worker of stage publish is alive",
+    ]
+
+
+def test_lag_counts_what_is_not_finished_and_how_long_it_waits() -> None:
+    topics = Topics()
+    for age in (90_000, 50_000, 20_000):
+        topics.add(Role.REPORTS, b"", timestamp=NOW - age)
+    shuffle = gather_status(topics.cluster, JOB, NOW).stages[0]
+    assert (shuffle.lag, shuffle.waiting) == (3, 90.0)
+
+    topics.floors[f"{JOB.name}.shuffle.{JOB.deployment.hex()}"] = 1
+    shuffle = gather_status(topics.cluster, JOB, NOW).stages[0]
+    assert (shuffle.lag, shuffle.waiting) == (2, 50.0)
+
+    topics.floors[f"{JOB.name}.shuffle.{JOB.deployment.hex()}"] = 3
+    shuffle = gather_status(topics.cluster, JOB, NOW).stages[0]
+    assert (shuffle.lag, shuffle.waiting) == (0, None)
+
+
+def test_a_dead_letter_written_twice_counts_once() -> None:
+    topics = Topics()
+    for offset, reason in ((3, Reason.UNREADABLE), (3, Reason.UNREADABLE), (4, Reason.EPOCH)):
+        letter = DeadLetter(JOB.topic(Role.REPORTS), 0, offset, reason, "why", b"x")
+        value, headers = letter.to_record()
+        topics.add(Role.DEAD_LETTERS, value, headers=tuple(headers))
+    topics.add(Role.DEAD_LETTERS, b"somebody else's")
+    assert [letter.offset for letter in read_dead_letters(topics.cluster, JOB)] == [3, 4]
+    assert gather_status(topics.cluster, JOB, NOW).dead_letters == {"epoch": 1, "unreadable": 1}
+
+
+@pytest.fixture
+def registered() -> Topics:
+    """Three producers and four decided epochs: b has missed the last three of them."""
+    topics = Topics()
+    for name in "abc":
+        enrolment = name.encode() * 16
+        record = Registration(JOB.deployment, name, enrolment, 1)
+        topics.add(Role.PRODUCERS, record.to_bytes())
+    topics.add(Role.PRODUCERS, Farewell(JOB.deployment, b"c" * 16, 2).to_bytes())
+    for epoch in range(1, 5):
+        topics.add(Role.MANIFESTS, encode_manifest(manifest(JOB, epoch, b=epoch < 2, c=epoch < 3)))
+    return topics
+
+
+def manifest(job: DeployedJob, epoch: int, *, b: bool, c: bool) -> Manifest:
+    inside = (True, b, c)
+    populations = tuple(100 + index for index in range(3) if inside[index])
+    return Manifest(
+        fingerprint=job.fingerprint,
+        deployment=job.deployment,
+        epoch=epoch,
+        fate=Fate.RELEASED,
+        first_offset=0,
+        cut_offset=1,
+        first_epoch=1,
+        producers=inside,
+        populations=populations,
+        contributors=sum(populations),
+        population=303,
+        timestamp=NOW,
+    )
+
+
+def test_who_reports_who_is_silent_and_who_has_left(registered: Topics) -> None:
+    found = Registrations(registered.cluster, JOB).statuses()
+    assert [(each.name, each.state, each.last_in, each.devices) for each in found] == [
+        ("a", "reporting", 4, 100),
+        ("b", "silent", 1, 101),
+        ("c", "left", 2, 102),
+    ]
+    assert [each.last_epoch for each in found] == [None, None, 2]
+
+
+def test_a_producer_is_retired_with_the_last_decided_epoch(registered: Topics) -> None:
+    assert Registrations(registered.cluster, JOB).retire("b") == 4
+    statuses = Registrations(registered.cluster, JOB).statuses()
+    assert [(each.state, each.last_epoch) for each in statuses][1] == ("left", 4)
+    for name, message in (("b", "left already, after epoch 4"), ("d", "a, b, c is")):
+        with pytest.raises(DeploymentError, match=message):
+            Registrations(registered.cluster, JOB).retire(name)

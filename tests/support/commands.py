@@ -1,0 +1,39 @@
+"""Runs ``dpstream`` commands in this process."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from pipeline.cli import main
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a command said on standard output and error, and its exit code."""
+
+    code: int
+    output: str
+    errors: str
+
+    @property
+    def json(self) -> Any:
+        assert self.code == 0, self.errors
+        return json.loads(self.output)
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """Calls `main`, as the installed command does."""
+
+    capture: pytest.CaptureFixture[str]
+    options: tuple[str, ...] = ()
+
+    def __call__(self, *arguments: object) -> Result:
+        self.capture.readouterr()
+        code = main([*map(str, arguments), *self.options])
+        output, errors = self.capture.readouterr()
+        return Result(code, output, errors)
