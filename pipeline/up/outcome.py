@@ -1,0 +1,205 @@
+"""What a run leaves behind: how good it was, a table, and how to go on."""
+
+from __future__ import annotations
+
+import csv
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aggregators.estimate import GAP
+from pipeline.deployed_job import DeployedJob
+from pipeline.job_problems import JobError
+from pipeline.jobs import Job
+from pipeline.plan import plan
+from pipeline.up.progress import Row
+
+NOT_PRIVATE = "demo: not private"
+"""How the truth is labelled wherever it is shown."""
+
+CSV_COLUMNS = (
+    "epoch",
+    "estimate",
+    "standard_deviation",
+    "low",
+    "high",
+    f"truth ({NOT_PRIVATE})",
+    "window_reports",
+    "reports",
+    "population",
+    "contributors",
+    "fate",
+    "flags",
+    "closed_at",
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """A finished run.
+
+    Attributes:
+        job: as deployed.
+        rows: one per epoch.
+        users: in the input.
+        seconds: from the deployment until the last estimate was read.
+        reports: in all released windows.
+    """
+
+    job: DeployedJob
+    rows: tuple[Row, ...]
+    users: int
+    seconds: float
+    reports: int
+
+    @property
+    def rmse(self) -> float | None:
+        """Root mean squared error against the truth, in users; None without any estimate."""
+        errors = [
+            row.estimate.value - row.truth for row in self.rows if row.estimate.value is not None
+        ]
+        return float(np.sqrt(np.mean(np.square(errors)))) if errors else None
+
+    @property
+    def predicted_rmse(self) -> float | None:
+        """What ``dpstream plan`` says beforehand; None for a protocol without a forecast."""
+        return predicted_rmse(self.job, self.users)
+
+    @property
+    def covered(self) -> tuple[int, int]:
+        """How many intervals hold the truth, and how many claim to."""
+        claims = [
+            row.estimate.low <= row.truth <= row.estimate.high
+            for row in self.rows
+            if row.estimate.low is not None
+            and row.estimate.high is not None
+            and GAP not in row.estimate.flags
+        ]
+        return sum(claims), len(claims)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values; those that ``dpstream simulate --json`` has too are named as there."""
+        held, claimed = self.covered
+        return {
+            "job": self.job.name,
+            "deployment": self.job.deployment.hex(),
+            "guarantee": self.job.guarantee().to_json(),
+            "users": self.users,
+            "rmse": self.rmse,
+            "predicted_rmse": self.predicted_rmse,
+            "coverage": held / claimed if claimed else None,
+            "seconds": round(self.seconds, 3),
+            "reports": self.reports,
+            "truth": NOT_PRIVATE,
+            "epochs": [_row_json(row) for row in self.rows],
+        }
+
+
+def predicted_rmse(job: Job, users: int) -> float | None:
+    """The root mean squared error to expect, in users; None for a protocol without a forecast."""
+    try:
+        return plan(job, users).rmse
+    except JobError:
+        return None
+
+
+def write_csv(rows: Sequence[Row], path: Path) -> None:
+    """Write a header and a row for every epoch; nothing stands where there is no number."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(CSV_COLUMNS)
+        for row in rows:
+            record, estimate = row.record, row.estimate
+            writer.writerow(
+                (
+                    row.epoch,
+                    *(
+                        "" if number is None else f"{number:.3f}"
+                        for number in (
+                            estimate.value,
+                            estimate.standard_deviation,
+                            estimate.low,
+                            estimate.high,
+                        )
+                    ),
+                    row.truth,
+                    "" if row.reports is None else row.reports,
+                    estimate.reports,
+                    record.population,
+                    record.contributors,
+                    record.fate.value,
+                    " ".join(estimate.flags),
+                    datetime.fromtimestamp(record.closed_at / 1000, UTC).isoformat(
+                        timespec="milliseconds"
+                    ),
+                )
+            )
+
+
+def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
+    """The result: what is said, and about what."""
+    users, rmse, predicted = outcome.users, outcome.rmse, outcome.predicted_rmse
+    held, claimed = outcome.covered
+    if rmse is None:
+        yield "RMSE", "nothing could be estimated"
+    else:
+        yield "RMSE", f"{rmse:,.0f} users ({rmse / users:.1%}), against the truth"
+    if predicted is not None:
+        yield (
+            "predicted RMSE",
+            f"{predicted:,.0f} users ({predicted / users:.1%}), by dpstream plan",
+        )
+    if claimed:
+        yield "95 % intervals", f"{held} of {claimed} hold the truth"
+    yield "guarantee", str(outcome.job.guarantee()).partition(";")[0]
+    yield "truth", f"{NOT_PRIVATE}; taken from the input here, and sent nowhere"
+
+
+def next_steps(job_file: Path, program: str, *, example: bool) -> Iterator[tuple[str, list[str]]]:
+    """What to do next, and the commands that do it.
+
+    Args:
+        job_file: of the job that has run.
+        program: how the command is called here.
+        example: whether the job is only an example: then a copy of its file is the beginning.
+    """
+    own = "job.yaml" if example else shlex.quote(str(job_file))
+    if example:
+        yield (
+            "your own data, a CSV with the columns user, epoch, value",
+            [
+                f"cp {shlex.quote(str(job_file))} {own}",
+                f"{program} plan {own} --users 10000",
+                f"{program} up {own} --input FILE",
+            ],
+        )
+    yield (
+        "your own cluster, each worker and producer on any machine",
+        [
+            "export DPSTREAM_BOOTSTRAP_SERVERS=HOST:9092",
+            f"{program} deploy {own}",
+            *(f"{program} run {stage} {own}" for stage in ("shuffle", "aggregate", "publish")),
+            f"{program} produce {own} --input FILE",
+            f"{program} estimates {own} --follow",
+        ],
+    )
+
+
+def _share(error: float, users: int) -> str:
+    return f"{error:,.0f} users ({error / users:.1%})"
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    return {
+        "epoch": row.epoch,
+        "fate": row.record.fate.value,
+        **row.estimate.to_json(),
+        "estimate": row.estimate.value,
+        "truth": row.truth,
+        "window_reports": row.reports,
+    }

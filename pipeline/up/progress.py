@@ -1,0 +1,155 @@
+"""What is known of a running job, from the records it writes. No I/O."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.estimate import Estimate
+from pipeline.deployed_job import DeployedJob
+from pipeline.estimate_records import EstimateRecord, FirstEstimates
+from topics.chunks import decode_chunk
+from topics.frames import CodecError
+from topics.manifests import Fate
+from topics.names import Role
+
+_RATE_WINDOWS = 10
+"""The reports of so many windows, over the time between them, are the present rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One published epoch, beside the truth.
+
+    Attributes:
+        record: what was published.
+        truth: how many users have the value 1; never published, known from the input alone.
+        reports: in the epoch's window; None if it was not released or has not been seen.
+        rate: reports per second, over the last windows; None at the beginning.
+    """
+
+    record: EstimateRecord
+    truth: int
+    reports: int | None
+    rate: float | None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch."""
+        return self.record.epoch
+
+    @property
+    def estimate(self) -> Estimate:
+        """The estimate; every field that says something is None if there is none."""
+        nothing = Estimate(None, None, None, None, 0, self.record.population)
+        return self.record.estimate or nothing
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader has to know: the fate of a window that was not released, flags."""
+        fate = self.record.fate
+        return [*([] if fate is Fate.RELEASED else [fate.value]), *self.estimate.flags]
+
+
+@dataclass(slots=True)
+class WindowSizes:
+    """How many reports each released window holds: those of its first complete writing."""
+
+    deployment: bytes
+    reports: dict[int, int] = field(default_factory=dict)
+    _parts: dict[tuple[int, bytes], dict[int, int]] = field(default_factory=dict)
+
+    def apply(self, value: bytes) -> None:
+        """Take in a record of the shuffled topic."""
+        try:
+            chunk = decode_chunk(value)
+        except CodecError:
+            return
+        if chunk.deployment != self.deployment or chunk.epoch in self.reports:
+            return
+        parts = self._parts.setdefault((chunk.epoch, chunk.attempt), {})
+        parts[chunk.index] = chunk.words.messages
+        if len(parts) == chunk.total:
+            self.reports[chunk.epoch] = sum(parts.values())
+            for key in [key for key in self._parts if key[0] == chunk.epoch]:
+                del self._parts[key]
+
+
+class Progress:
+    """A deployment, as far as it has come.
+
+    Args:
+        job: the deployed job.
+        truth: int64 (epochs,), the number of users with value 1 at epochs 1, 2, ...
+    """
+
+    def __init__(self, job: DeployedJob, truth: NDArray[np.int64]) -> None:
+        self.job = job
+        self.records: list[EstimateRecord] = []
+        self.heartbeats: dict[str, Mapping[str, Any]] = {}
+        """The last heartbeat of each stage."""
+        self._truth = truth
+        self._first = FirstEstimates(job.deployment)
+        self._sizes = WindowSizes(job.deployment)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the last epoch is published, and every window known that was released."""
+        if not self.records or self.records[-1].epoch < self.job.last_epoch:
+            return False
+        released = {record.epoch for record in self.records if record.fate is Fate.RELEASED}
+        return released <= self._sizes.reports.keys()
+
+    @property
+    def reports(self) -> int:
+        """Reports in all windows released so far."""
+        return sum(self._sizes.reports.values())
+
+    def apply(self, role: Role, value: bytes) -> None:
+        """Take in a record of one of the topics; others than those we know are passed over."""
+        match role:
+            case Role.ESTIMATES:
+                record = self._first.apply(value)
+                if record is not None:
+                    self.records.append(record)
+            case Role.SHUFFLED:
+                self._sizes.apply(value)
+            case Role.STATUS:
+                self._hear(value)
+
+    def rows(self, last: int | None = None) -> tuple[Row, ...]:
+        """The published epochs in order, or the `last` of them."""
+        first = 0 if last is None else max(0, len(self.records) - last)
+        return tuple(
+            Row(
+                record,
+                int(self._truth[record.epoch - 1]),
+                self._sizes.reports.get(record.epoch),
+                self._rate(self.records[max(0, position - _RATE_WINDOWS) : position + 1]),
+            )
+            for position, record in enumerate(self.records[first:], first)
+        )
+
+    def _rate(self, records: Sequence[EstimateRecord]) -> float | None:
+        # Neighbouring epochs lie in different partitions and may be closed in any order.
+        closed = [record.closed_at for record in records]
+        milliseconds = max(closed) - min(closed)
+        if milliseconds == 0:
+            return None
+        reports = sum(self._sizes.reports.get(record.epoch, 0) for record in records[1:])
+        return 1000 * reports / milliseconds
+
+    def _hear(self, value: bytes) -> None:
+        try:
+            heartbeat = json.loads(value)
+            stage, time = str(heartbeat["stage"]), int(heartbeat["time"])
+        except (ValueError, KeyError, TypeError):
+            return
+        # The topic keeps the last words of earlier deployments.
+        if time >= self.job.deployed_at:
+            self.heartbeats[stage] = heartbeat

@@ -1,0 +1,231 @@
+"""`dpstream up` on a real broker: to its end, and stopped at any moment, leaving nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+import psutil
+import pytest
+
+from pipeline.local_kafka import LocalKafka
+from pipeline.state import FolderLock
+from tests.support.ended import still_running
+from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 120.0
+"""Far longer than anything takes: who needs it has failed."""
+
+
+class Home:
+    """A state folder, and all processes that work in it."""
+
+    def __init__(self, folder: Path, job: str) -> None:
+        self.folder = folder
+        self.state = folder / "state"
+        self.job = folder / "job.yaml"
+        self.job.write_text(job_text(job))
+        self.name = job
+        self.input = write_changes(folder / "changes.csv")
+        self.kafka = self.state / "kafka"
+
+    def processes(self) -> list[psutil.Process]:
+        """Whoever has this state folder in its environment, and is no zombie."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get("DPSTREAM_HOME") == str(self.state):
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def processes_of(self, command: str) -> list[psutil.Process]:
+        """Those that run a dpstream command."""
+        return [process for process in self.processes() if command in process.cmdline()]
+
+    @contextmanager
+    def up(self, *options: str) -> Iterator[Up]:
+        """``dpstream up``, which is killed at the end if it is still there."""
+        command = [sys.executable, "-m", "pipeline.cli", "up", str(self.job), "--json"]
+        command += ["--input", str(self.input), "--output", str(self.folder / "out"), *options]
+        with Up(command, self) as up:
+            yield up
+
+    def assert_nothing_is_left(self) -> None:
+        assert not self.processes()
+        for lock in self.state.rglob("lock"):
+            FolderLock(lock.parent, "a test").release()
+        assert not list(self.state.glob("producers/*/*"))
+
+
+class Up:
+    """A running ``dpstream up``."""
+
+    def __init__(self, command: list[str], home: Home) -> None:
+        self.process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "DPSTREAM_HOME": str(home.state)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # Somebody's nohup is not to make us deaf for hang-ups.
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+        )
+        self.said: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def wait_until_it_says(self, text: str) -> None:
+        lines: IO[str] | None = self.process.stderr
+        assert lines is not None
+        for line in lines:
+            self.said.append(line)
+            if text in line:
+                return
+        raise AssertionError(f"it never said {text!r}, but:\n{''.join(self.said)}")
+
+    def end(self, number: int | None = None) -> tuple[int, str]:
+        """Send a signal and wait for the end; returns exit code and standard output."""
+        if number is not None:
+            self.process.send_signal(number)
+        output, said = self.process.communicate(timeout=PATIENCE)
+        self.said.append(said)
+        return self.process.returncode, output
+
+    def result(self) -> dict[str, Any]:
+        code, output = self.end()
+        assert code == 0, "".join(self.said)
+        body: dict[str, Any] = json.loads(output)
+        return body
+
+
+@pytest.fixture
+def home(tmp_path: Path, job_name: str) -> Iterator[Home]:
+    """A state folder without a broker."""
+    home = Home(tmp_path, job_name)
+    yield home
+    still_running(home.processes(), PATIENCE)
+
+
+@pytest.fixture
+def served_home(home: Home, broker: LocalKafka) -> Iterator[Home]:
+    """A state folder whose broker, the one of all tests, runs already, and is left running."""
+    home.state.mkdir()
+    home.kafka.symlink_to(broker.directory)
+    pid = broker.status().pid
+    yield home
+    assert broker.status().pid == pid
+
+
+def test_a_run_that_was_killed_leaves_nothing_and_another_survives_a_broken_broker(
+    home: Home,
+) -> None:
+    with home.up("--rate", "1") as up:
+        up.wait_until_it_says("epoch 1 ")
+        processes = home.processes()
+        # This command, the keeper, Kafka, the producer, three workers.
+        assert len(processes) == 7
+        up.process.kill()
+        assert not still_running(processes, PATIENCE)
+        assert not home.processes()
+
+    with home.up("--rate", "2") as up:
+        up.wait_until_it_says("epoch 1 ")
+        (producer,) = home.processes_of("produce")
+        producer.suspend()
+        psutil.Process(LocalKafka(home.kafka).status().pid).kill()
+        up.wait_until_it_says("the local Kafka has broken down")
+        producer.resume()
+        up.wait_until_it_says("stopping")
+        # The work is done: this comes too late, and must not harm either.
+        up.process.send_signal(signal.SIGINT)
+        result = up.result()
+    home.assert_nothing_is_left()
+    assert not LocalKafka(home.kafka).status().running
+    assert [epoch["epoch"] for epoch in result["epochs"]] == list(range(1, EPOCHS + 1))
+    assert [epoch["truth"] for epoch in result["epochs"]][-1] == USERS
+    assert all(epoch["window_reports"] > 0 for epoch in result["epochs"][-1:])
+    assert result["rmse"] < 5 * result["predicted_rmse"]
+    assert Path(result["files"]["estimates"]).read_text().count("\n") == EPOCHS + 1
+    assert Path(result["files"]["plot"]).read_bytes().startswith(b"\x89PNG")
+
+
+def test_ctrl_c_while_the_broker_starts(home: Home) -> None:
+    with home.up() as up:
+        up.wait_until_it_says("starting Apache Kafka")
+        code, output = up.end(signal.SIGINT)
+    assert (code, output) == (130, "")
+    home.assert_nothing_is_left()
+    assert not LocalKafka(home.kafka).status().running
+
+
+def test_a_broker_that_cannot_be_had_is_explained(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DPSTREAM_JAVA", "no-such-java")
+    with home.up() as up:
+        code, output = up.end()
+    assert (code, output) == (1, "")
+    assert up.said[-1].splitlines()[-1].startswith("error: DPSTREAM_JAVA names no-such-java")
+    home.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize(
+    ("moment", "number"),
+    [
+        ("deploying the job", signal.SIGHUP),
+        ("starting the producer", signal.SIGTERM),
+        ("epoch 2 ", signal.SIGINT),
+    ],
+)
+def test_a_signal_at_any_moment_leaves_nothing(
+    served_home: Home, moment: str, number: signal.Signals
+) -> None:
+    with served_home.up() as up:
+        up.wait_until_it_says(moment)
+        code, _ = up.end(number)
+    assert code == 128 + number, up.said
+    served_home.assert_nothing_is_left()
+
+
+def test_a_worker_that_is_killed_comes_back_and_a_second_run_has_to_wait(
+    served_home: Home,
+) -> None:
+    with served_home.up("--rate", "2") as up:
+        up.wait_until_it_says("epoch 1 ")
+        (producer,) = served_home.processes_of("produce")
+        producer.suspend()
+        with served_home.up() as second:
+            code, _ = second.end()
+        assert code == 1
+        assert f"dpstream up of {served_home.name}" in second.said[-1]
+        assert "DPSTREAM_HOME" in second.said[-1]
+
+        (worker,) = served_home.processes_of("aggregate")
+        worker.kill()
+        up.wait_until_it_says("aggregate has ended by signal 9, starting it again")
+        producer.resume()
+        result = up.result()
+    assert len(result["epochs"]) == EPOCHS
+    served_home.assert_nothing_is_left()

@@ -1,0 +1,75 @@
+"""A small job, run in memory: what its topics hold, and the truth beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.deployed_job import DeployedJob, deploy_job
+from pipeline.input.change_log import load_change_log
+from pipeline.jobs import parse_job
+from pipeline.memory import MemoryDriver
+from pipeline.producer import Producer
+from pipeline.simulate import SimulatedCluster, values_by_epoch
+from randomizers.randomness import seeded_generator
+from topics.names import Role
+
+EPOCHS = 12
+USERS = 200
+
+
+def job_text(name: str = "small", *, epochs: int = EPOCHS, more: str = "") -> str:
+    """A job file."""
+    return (
+        f"name: {name}\nprotocol: future_rand\nparameters: {{epsilon: 2, changes: 2}}\n"
+        f"epochs: {{count: {epochs}{more}}}\ntopics: {{partitions: 2}}\n"
+    )
+
+
+def write_changes(path: Path, *, epochs: int = EPOCHS, users: int = USERS) -> Path:
+    """A change log: user u has value 1 from epoch u mod `epochs` + 1 on."""
+    rows = (f"user{user},{user % epochs + 1},1\n" for user in range(users))
+    path.write_text("user,epoch,value\n" + "".join(rows))
+    return path
+
+
+def generators(purpose: str, number: int) -> np.random.Generator:
+    """Repeatable randomness."""
+    return seeded_generator(len(purpose), number)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SmallRun:
+    """A job that has run; `records` in an order in which a consumer might see them."""
+
+    job: DeployedJob
+    records: tuple[tuple[Role, bytes], ...]
+    truth: NDArray[np.int64]
+
+
+def run_small_job(
+    folder: Path, *, more: str = "", silent: frozenset[int] = frozenset()
+) -> SmallRun:
+    """Run it; `silent` are epochs in which nobody is present, though all producers close them."""
+    job = deploy_job(parse_job(job_text(more=more)), deployed_at=1_000, deployment=bytes(16))
+    change_log = load_change_log(write_changes(folder / "changes.csv"), last_epoch=EPOCHS)
+    cluster = SimulatedCluster(job, generators)
+    producer = Producer(
+        job, None, name="p", transport=MemoryDriver(cluster.log), generators=generators
+    )
+    producer.enrol(change_log.users)
+    for epoch, values in enumerate(values_by_epoch(change_log, EPOCHS), 1):
+        if epoch not in silent:
+            producer.report_all(epoch, values)
+        producer.close(epoch)
+        cluster.settle()
+    producer.shut()
+    records = []
+    for role in (Role.ESTIMATES, Role.SHUFFLED):
+        for partition in range(len(job.start_offsets[role])):
+            found = cluster.log.read(role, partition, 0, cluster.log.end(role, partition))
+            records += [(role, record.value) for record in found.records]
+    return SmallRun(job, tuple(records), change_log.truth())
