@@ -1,0 +1,132 @@
+"""Producers on a real broker: a single device, a lost directory, and a broker that goes away."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline.cluster import Cluster
+from pipeline.connect import connect_producer, open_producer
+from pipeline.connection import Connection
+from pipeline.demo.one_device import report_values
+from pipeline.deployed_job import DeployedJob
+from pipeline.deployments import deploy
+from pipeline.jobs import make_job
+from pipeline.local_kafka import LocalKafka
+from pipeline.producer import ProducerError
+from topics.batches import decode_batch, decode_punctuation
+from topics.frames import Kind, kind_of
+from topics.names import Role
+
+
+@pytest.fixture
+def cluster(bootstrap_servers: str) -> Iterator[Cluster]:
+    with Cluster(Connection((bootstrap_servers,))) as opened:
+        yield opened
+
+
+def deployed(cluster: Cluster, name: str) -> DeployedJob:
+    job = make_job(
+        {
+            "name": name,
+            "protocol": "future_rand",
+            "parameters": {"epsilon": 1.0, "changes": 2},
+            "epochs": {"count": 8},
+            "shuffle": {"minimum": 1},
+            "topics": {"partitions": 1},
+        }
+    )
+    return deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
+
+
+def raw_records(cluster: Cluster, job: DeployedJob) -> list[bytes]:
+    return [record.value for record in cluster.read(job.topic(Role.REPORTS))]
+
+
+def test_the_example_of_one_device(
+    cluster: Cluster,
+    bootstrap_servers: str,
+    job_name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It reports one order only, and goes on where it was."""
+    monkeypatch.setenv("DPSTREAM_BOOTSTRAP_SERVERS", bootstrap_servers)
+    job = deployed(cluster, job_name)
+    assert report_values(job_name, "thermostat", tmp_path / "state", [1, 1, 0]) == 3
+    assert report_values(job_name, "thermostat", tmp_path / "state", [0, 0, 1, 1, 1]) == 8
+    records = raw_records(cluster, job)
+    epochs = [decode_punctuation(r).epoch for r in records if kind_of(r) is Kind.PUNCTUATION]
+    assert epochs == list(range(1, 9))
+    words = [
+        int(word)
+        for record in records
+        if kind_of(record) is Kind.BATCH
+        for word in decode_batch(record).words.values[:, 0]
+    ]
+    (order,) = {word // 2 for word in words}
+    assert len(words) == 8 >> order
+
+
+def test_a_lost_directory_needs_another_name(
+    cluster: Cluster, bootstrap_servers: str, job_name: str, tmp_path: Path
+) -> None:
+    """What it would send under the first registration's name would all be refused."""
+    job = deployed(cluster, job_name)
+    with open_producer(cluster, job, tmp_path / "first", name="gateway"):
+        pass
+    with (
+        pytest.raises(ProducerError, match="registered before, with another state directory"),
+        connect_producer(
+            job_name,
+            name="gateway",
+            state_directory=tmp_path / "second",
+            bootstrap_servers=bootstrap_servers,
+        ),
+    ):
+        pass
+    with open_producer(cluster, job, tmp_path / "first", name="gateway") as producer:
+        assert producer.closed_epoch == 0
+
+
+def test_a_broker_that_goes_away_is_waited_for(tmp_path: Path, job_name: str) -> None:
+    broker = LocalKafka(tmp_path / "kafka")
+    try:
+        broker.start()
+        status = broker.status()
+        assert status.bootstrap_servers is not None
+        assert status.pid is not None
+        told: list[str] = []
+        away = threading.Event()
+
+        def notify(message: str) -> None:
+            told.append(message)
+            away.set()
+
+        with Cluster(Connection((status.bootstrap_servers,))) as cluster:
+            job = deployed(cluster, job_name)
+            with open_producer(
+                cluster, job, tmp_path / "state", name="gateway", notify=notify
+            ) as producer:
+                producer.enrol([f"user {number}" for number in range(100)])
+                producer.close(1)
+                os.kill(status.pid, signal.SIGKILL)
+                restart = threading.Thread(target=lambda: away.wait(60) and broker.start())
+                restart.start()
+                producer.close(2)
+                restart.join()
+                punctuated = [
+                    decode_punctuation(record).epoch
+                    for record in raw_records(cluster, job)
+                    if kind_of(record) is Kind.PUNCTUATION
+                ]
+        assert punctuated == [1, 2]
+        assert [message.startswith("Kafka is back") for message in told] == [False, True]
+    finally:
+        broker.stop()
