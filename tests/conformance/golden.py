@@ -1,0 +1,80 @@
+"""The golden bytes of a protocol, and the command that writes them.
+
+They pin what has to be read again later: constants in job records, the state of devices on disk,
+reports and batches on the wire, aggregators' states in the partials. A change here breaks running
+deployments, so nothing writes these files but::
+
+    python -m tests.conformance.golden [PROTOCOL ...]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pipeline.protocols import PROTOCOLS
+from randomizers.randomness import seeded_generator
+from tests.conformance.cases import CASES, Case, mixed_values
+from topics.batches import Batch, encode_batch
+from topics.words import Words
+
+DEVICES = 24
+
+
+def golden_file(protocol: str) -> Path:
+    """Where a protocol's golden bytes lie."""
+    return Path(__file__).parent / "golden" / f"{protocol}.json"
+
+
+def golden_bytes(case: Case) -> dict[str, Any]:
+    """What the case's code writes now: JSON values, bytes in hexadecimal.
+
+    The generator of the enrolment is ``seeded_generator(0)``, that of an epoch
+    ``seeded_generator(epoch)``; the values are `mixed_values`.
+    """
+    protocol, law = case.protocol, case.law
+    devices, aggregator = protocol.randomizer(law), protocol.aggregator(law)
+    devices.enrol(DEVICES, seeded_generator(0))
+    drawn = {
+        name: [array.dtype.str, list(array.shape), array.tobytes().hex()]
+        for name, array in devices.state_arrays().items()
+    }
+    reports, batches = [], []
+    for epoch, values in enumerate(mixed_values(case.last_epoch, DEVICES), start=1):
+        words = devices.report(epoch, values, None, seeded_generator(epoch))
+        aggregator.add(epoch, words, None)
+        reports.append(words.tobytes().hex())
+        batches.append(encode_batch(batch_of(epoch, Words(words))).hex())
+    return {
+        "parameters": asdict(protocol.examples[case.number].parameters),
+        "last_epoch": case.last_epoch,
+        "law": law.to_json(),
+        "devices": drawn,
+        "reports": reports,
+        "batches": batches,
+        "state": aggregator.to_bytes().hex(),
+    }
+
+
+def batch_of(epoch: int, words: Words) -> Batch:
+    """The words in a batch whose identifiers are simple."""
+    fingerprint, deployment, batch, enrolment = (bytes([number] * 16) for number in range(1, 5))
+    return Batch(fingerprint, deployment, batch, enrolment, epoch, words)
+
+
+def main(names: list[str]) -> None:
+    """Write the golden files of these protocols; of all of them if there are none."""
+    for name in names or PROTOCOLS:
+        cases = [golden_bytes(case) for case in CASES if case.protocol.name == name]
+        if not cases:
+            sys.exit(f"no protocol {name} with examples: the registry has {', '.join(PROTOCOLS)}")
+        golden_file(name).parent.mkdir(exist_ok=True)
+        golden_file(name).write_text(json.dumps(cases, indent=1) + "\n")
+        print(f"{golden_file(name)}: {len(cases)} examples")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,110 @@
+"""Devices keep what they drew, say nothing when absent, and draw from the generator given only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.producer_store import ProducerStore
+from pipeline.protocols import Randomizer
+from tests.conformance.cases import Case, every_case, mixed_values
+
+DEVICES = 300
+
+
+@every_case
+def test_devices_restored_from_disk_go_on_as_if_nothing_had_happened(
+    case: Case, tmp_path: Path
+) -> None:
+    """Drawing again would spend the privacy budget again: devices enrolled anew would differ."""
+    undisturbed, restarted, anew = (enrolled(case, seed) for seed in (1, 1, 2))
+    law = case.protocol.law_from_json(json.loads(json.dumps(case.law.to_json())))
+    differences = 0
+    for epoch in range(1, case.last_epoch + 1):
+        drawn = snapshot(restarted)
+        restarted = case.protocol.restore(
+            law, through_disk(tmp_path / "producer.sqlite3", drawn), epoch - 1
+        )
+        assert same_arrays(snapshot(restarted), drawn)
+        assert restarted.population == undisturbed.population
+        for devices in (undisturbed, restarted, anew):
+            devices.enrol(10, case.generator(4, epoch))
+        values = mixed_values(case.last_epoch, undisturbed.population)[epoch - 1]
+        expected, found, other = (
+            devices.report(epoch, values, None, case.generator(3, epoch))
+            for devices in (undisturbed, restarted, anew)
+        )
+        assert np.array_equal(found, expected)
+        differences += not np.array_equal(other, expected)
+    assert differences
+    assert restarted.frozen == undisturbed.frozen
+
+
+@every_case
+def test_the_same_generator_gives_the_same_reports_and_another_does_not(case: Case) -> None:
+    values = mixed_values(case.last_epoch, DEVICES)
+    first, again, other = (
+        [words.tobytes() for words in case.send(values, case.generator(seed))] for seed in (5, 5, 6)
+    )
+    assert first == again != other
+
+
+@every_case
+def test_absent_devices_send_nothing(case: Case) -> None:
+    devices = enrolled(case, 7)
+    nobody = np.zeros(DEVICES, np.bool_)
+    for epoch, values in enumerate(mixed_values(case.last_epoch, DEVICES), start=1):
+        words = devices.report(epoch, values, nobody, case.generator(8, epoch))
+        assert words.shape == (0, case.protocol.width)
+
+
+@every_case
+def test_what_an_absent_device_would_have_said_is_never_told(case: Case) -> None:
+    """Two populations differ in values at absences only: their reports are the same for good."""
+    one, other = enrolled(case, 9), enrolled(case, 9)
+    everywhere = 0
+    for epoch, values in enumerate(mixed_values(case.last_epoch, DEVICES), start=1):
+        present = case.generator(10, epoch).random(DEVICES) < 0.6
+        otherwise = np.where(present, values, 1 - values)
+        expected = one.report(epoch, values, present, case.generator(11, epoch))
+        found = other.report(epoch, otherwise, present, case.generator(11, epoch))
+        assert np.array_equal(found, expected)
+        everywhere += len(expected)
+    assert everywhere
+
+
+def enrolled(case: Case, seed: int) -> Randomizer:
+    devices = case.protocol.randomizer(case.law)
+    devices.enrol(DEVICES, case.generator(seed))
+    return devices
+
+
+def snapshot(devices: Randomizer) -> dict[str, NDArray[np.generic]]:
+    return {name: array.copy() for name, array in devices.state_arrays().items()}
+
+
+def same_arrays(
+    one: Mapping[str, NDArray[np.generic]], other: Mapping[str, NDArray[np.generic]]
+) -> bool:
+    return one.keys() == other.keys() and all(
+        one[name].dtype == other[name].dtype and np.array_equal(one[name], other[name])
+        for name in one
+    )
+
+
+def through_disk(
+    path: Path, arrays: Mapping[str, NDArray[np.generic]]
+) -> dict[str, NDArray[np.generic]]:
+    """The arrays after one producer has stored them and another has opened the file."""
+    writer = ProducerStore(path)
+    with writer.transaction():
+        writer.save_arrays(arrays)
+    writer.close()
+    reader = ProducerStore(path)
+    stored = reader.arrays()
+    reader.close()
+    return stored

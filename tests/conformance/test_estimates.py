@@ -1,0 +1,89 @@
+"""What is published: right on average, and as far off as it says.
+
+Devices and aggregator run so many times that thresholds with a false alarm of 1e-12 also reject the
+same errors scaled by 0.7 and by 1.3, or shifted by half a standard deviation.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from aggregators.attendance import Attendance
+from tests.conformance.cases import FALSE_ALARM, Case, every_case
+
+RUNS = 1_600
+DEVICES = 600
+# A share of the users change, the others have the value 0: predictions made without knowing the
+# values are not exact, and may be off by so much of the variance.
+CHANGING = 4
+TOLERANCE = 0.05
+
+
+@every_case
+def test_estimates_are_unbiased(case: Case) -> None:
+    standardized, _ = errors(case)
+    assert (likelihood_of_mean(standardized) > FALSE_ALARM).all()
+    assert (likelihood_of_mean(standardized + 0.5) < FALSE_ALARM).all()
+    assert (likelihood_of_mean(standardized - 0.5) < FALSE_ALARM).all()
+
+
+@every_case
+@pytest.mark.parametrize("prediction", ["published", "planned"])
+def test_errors_are_as_large_as_predicted(case: Case, prediction: str) -> None:
+    """By the standard deviation published with each estimate, and by the plan, before any data."""
+    published, planned = errors(case)
+    standardized = published if prediction == "published" else planned
+    for scale in (1.0, 0.7, 1.3):
+        as_predicted = likelihood_of_squares(scale * standardized) > FALSE_ALARM
+        assert (as_predicted == (scale == 1.0)).all(), scale
+
+
+@cache
+def errors(case: Case) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Errors over the standard deviations published and planned, each of shape (runs, epochs)."""
+    values = followed_values(case)
+    attendance = Attendance.constant(case.last_epoch, DEVICES)
+    estimates = np.empty((2, RUNS, case.last_epoch))
+    for run in range(RUNS):
+        aggregator = case.protocol.aggregator(case.law)
+        for epoch, words in enumerate(case.send(values, case.generator(30, run)), start=1):
+            aggregator.add(epoch, words, None)
+            estimate = aggregator.estimate(epoch, attendance)
+            assert estimate is not None
+            estimates[:, run, epoch - 1] = estimate.value, estimate.standard_deviation
+    assert case.protocol.forecast is not None
+    forecast = case.protocol.forecast(case.law, case.last_epoch)
+    deviations = estimates[0] - values.sum(axis=1)
+    return deviations / estimates[1], deviations / forecast.standard_deviations(DEVICES)
+
+
+def followed_values(case: Case) -> NDArray[np.int8]:
+    """Shape (epochs, devices); all streams that estimates are unbiased for."""
+    streams = [stream for stream in case.streams if case.exact.followed(stream)]
+    changing = DEVICES // CHANGING
+    values = np.zeros((case.last_epoch, DEVICES), np.int8)
+    values[:, :changing] = np.resize(streams, (changing, case.last_epoch)).T
+    return values
+
+
+def likelihood_of_mean(standardized: NDArray[np.float64]) -> NDArray[np.float64]:
+    """p-value of the mean of each column, if it is 0."""
+    likelihood: NDArray[np.float64] = 2 * stats.norm.sf(
+        np.abs(standardized.mean(axis=0)) * math.sqrt(len(standardized))
+    )
+    return likelihood
+
+
+def likelihood_of_squares(standardized: NDArray[np.float64]) -> NDArray[np.float64]:
+    """p-value of the variance of each column, if it is 1 within the tolerance."""
+    squares = np.square(standardized).sum(axis=0)
+    below = stats.chi2.cdf(squares / (1 - TOLERANCE), len(standardized))
+    above = stats.chi2.sf(squares / (1 + TOLERANCE), len(standardized))
+    likelihood: NDArray[np.float64] = 2 * np.minimum(below, above)
+    return likelihood

@@ -1,0 +1,88 @@
+"""What was written once stays readable, and is written the same again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from randomizers.randomness import seeded_generator
+from tests.conformance.cases import Case, WordArray, every_case, mixed_values
+from tests.conformance.golden import DEVICES, batch_of, golden_bytes, golden_file
+from topics.batches import decode_batch, encode_batch
+from topics.words import Words
+
+
+@every_case
+def test_the_same_bytes_are_written_again(case: Case) -> None:
+    """Constants, what devices drew and sent, batches and the aggregator's state."""
+    written = json.loads(json.dumps(golden_bytes(case)))
+    expected = golden(case)
+    assert written.keys() == expected.keys()
+    for name in expected:
+        assert written[name] == expected[name], name
+
+
+@every_case
+def test_devices_of_an_earlier_version_go_on(case: Case) -> None:
+    expected = golden(case)
+    law = case.protocol.law_from_json(expected["law"])
+    devices = case.protocol.restore(law, _arrays(expected["devices"]), 0)
+    for epoch, values in enumerate(mixed_values(case.last_epoch, DEVICES), start=1):
+        words = devices.report(epoch, values, None, seeded_generator(epoch))
+        assert words.tobytes().hex() == expected["reports"][epoch - 1]
+
+
+@every_case
+def test_batches_of_an_earlier_version_are_read(case: Case) -> None:
+    expected = golden(case)
+    for epoch, (batch, reports) in enumerate(
+        zip(expected["batches"], expected["reports"], strict=True), start=1
+    ):
+        decoded = decode_batch(bytes.fromhex(batch))
+        assert decoded.epoch == epoch
+        assert decoded.words.values.dtype == case.protocol.word_dtype
+        assert decoded.words.values.tobytes().hex() == reports
+        assert encode_batch(batch_of(epoch, decoded.words)).hex() == batch
+
+
+@every_case
+def test_states_of_an_earlier_version_are_read(case: Case) -> None:
+    expected = golden(case)
+    law = case.protocol.law_from_json(expected["law"])
+    counted = case.protocol.aggregator(law)
+    for epoch, reports in enumerate(expected["reports"], start=1):
+        words = Words(_words(case, reports))
+        counted.add(epoch, words.values, None)
+    state = bytes.fromhex(expected["state"])
+    assert counted.to_bytes() == state
+    assert case.protocol.aggregator_from_bytes(law, state).to_bytes() == state
+
+
+def golden(case: Case) -> Any:
+    name = case.protocol.name
+    command = f"python -m tests.conformance.golden {name}"
+    path = golden_file(name)
+    if not path.exists():
+        pytest.fail(f"protocol {name} has no golden bytes; this writes them: {command}")
+    cases = json.loads(path.read_text())
+    if case.number >= len(cases):
+        pytest.fail(
+            f"example {case.number} of {name} has no golden bytes; to write them: {command}"
+        )
+    return cases[case.number]
+
+
+def _arrays(described: dict[str, Any]) -> dict[str, NDArray[Any]]:
+    return {
+        name: np.frombuffer(bytes.fromhex(data), dtype).reshape(shape)
+        for name, (dtype, shape, data) in described.items()
+    }
+
+
+def _words(case: Case, reports: str) -> WordArray:
+    flat = np.frombuffer(bytes.fromhex(reports), case.protocol.word_dtype)
+    return flat.reshape(-1, case.protocol.width)

@@ -1,0 +1,119 @@
+"""One device alone and many devices at once follow one law, the exact one."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from fractions import Fraction
+from itertools import permutations
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from tests.conformance.cases import FALSE_ALARM, Case, Report, Stream, View, WordArray, every_case
+
+ALONE = 2_500
+TOGETHER = 20_000
+# What is expected less often is counted with the next rarest: the chi-square law would not hold.
+RARE = 20
+
+# (epoch, report) -> mean and variance of how often one observed group of devices sends it.
+Moments: TypeAlias = dict[tuple[int, Report], tuple[float, float]]
+
+
+@every_case
+def test_a_device_on_its_own_sends_what_the_law_says(case: Case) -> None:
+    """All that it sends, over all epochs, and not what it would send for another stream."""
+    stream, other = max(
+        permutations(case.streams, 2),
+        key=lambda pair: variation(case.views[pair[0]], case.views[pair[1]]),
+    )
+    rng = case.generator(20)
+    seen = Counter(view_of(case.send(group(case, stream), rng)) for _ in range(ALONE))
+    assert fit(seen, case.views[stream]) > FALSE_ALARM
+    assert fit(seen, case.views[other]) < FALSE_ALARM
+
+
+@every_case
+def test_devices_run_as_one_send_what_the_law_says(case: Case) -> None:
+    """Every word at every epoch as often as it should, and not as often as for another stream."""
+    moments = {stream: moments_of(views) for stream, views in case.views.items()}
+    stream, other = max(
+        permutations(case.streams, 2), key=lambda pair: distance(moments[pair[0]], moments[pair[1]])
+    )
+    values = np.tile(group(case, stream), TOGETHER)
+    seen = Counter(
+        (epoch, report)
+        for epoch, words in enumerate(case.send(values, case.generator(21)))
+        for report in map(tuple, words.tolist())
+    )
+    assert least_likely(seen, moments[stream]) > FALSE_ALARM
+    assert least_likely(seen, moments[other]) < FALSE_ALARM
+
+
+def group(case: Case, stream: Stream) -> NDArray[np.int8]:
+    """Values of devices that are observed together, shape (epochs, devices)."""
+    values = np.zeros((case.last_epoch, case.exact.devices), np.int8)
+    values[:, 0] = stream
+    return values
+
+
+def view_of(reports: list[WordArray]) -> View:
+    return tuple(tuple(sorted(map(tuple, words.tolist()))) for words in reports)
+
+
+def variation(one: Mapping[View, Fraction], other: Mapping[View, Fraction]) -> float:
+    """Total variation distance."""
+    views = one.keys() | other.keys()
+    return sum(abs(float(one.get(view, 0)) - float(other.get(view, 0))) for view in views) / 2
+
+
+def fit(seen: Counter[View], views: Mapping[View, Fraction]) -> float:
+    """p-value of what was seen; 0 if it cannot be."""
+    if not seen.keys() <= views.keys():
+        return 0.0
+    cells = [(0, 0.0)]
+    for probability, view in sorted((probability, view) for view, probability in views.items()):
+        times, mean = seen[view], float(probability) * seen.total()
+        if cells[-1][1] < RARE:
+            times, mean = times + cells[-1][0], mean + cells[-1][1]
+            cells.pop()
+        cells.append((times, mean))
+    return float(stats.chisquare(*zip(*cells, strict=True), sum_check=False).pvalue)
+
+
+def moments_of(views: Mapping[View, Fraction]) -> Moments:
+    first: defaultdict[tuple[int, Report], Fraction] = defaultdict(Fraction)
+    second: defaultdict[tuple[int, Report], Fraction] = defaultdict(Fraction)
+    for view, probability in views.items():
+        for epoch, reports in enumerate(view):
+            for report, times in Counter(reports).items():
+                first[epoch, report] += times * probability
+                second[epoch, report] += times * times * probability
+    return {word: (float(first[word]), float(second[word] - first[word] ** 2)) for word in first}
+
+
+def distance(one: Moments, other: Moments) -> float:
+    """The largest difference of two means, in standard deviations."""
+    return max(
+        abs(mean - other.get(word, (0.0, 0.0))[0]) / math.sqrt(variance)
+        for word, (mean, variance) in one.items()
+        if variance
+    )
+
+
+def least_likely(seen: Counter[tuple[int, Report]], moments: Moments) -> float:
+    """The smallest p-value over all words and epochs; 0 if something cannot be."""
+    if not seen.keys() <= moments.keys():
+        return 0.0
+    likelihoods = []
+    for word, (mean, variance) in moments.items():
+        error = seen[word] - TOGETHER * mean
+        deviation = math.sqrt(TOGETHER * variance)
+        # Something sent for certain has no variance.
+        likely = 2 * stats.norm.sf(abs(error) / deviation) if deviation else float(abs(error) < 0.5)
+        likelihoods.append(float(likely))
+    return min(likelihoods)

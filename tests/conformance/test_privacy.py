@@ -1,0 +1,89 @@
+"""The guarantee, exactly: from the probabilities of everything that can be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from itertools import permutations
+
+import numpy as np
+
+from randomizers.guarantee import Guarantee
+from tests.conformance.cases import Case, Stream, View, every_case
+
+
+@every_case
+def test_no_two_neighbours_can_be_told_apart_better_than_stated(case: Case) -> None:
+    guarantee = case.protocol.randomizer(case.law).guarantee
+    spent = largest_divergence(case, guarantee, exponential(guarantee.epsilon, rounded_up=False))
+    assert spent <= Fraction(guarantee.delta)
+
+
+@every_case
+def test_an_exact_guarantee_is_no_larger_than_it_has_to_be(case: Case) -> None:
+    """Two streams attain it; so the test above would notice a larger loss."""
+    guarantee = case.protocol.randomizer(case.law).guarantee
+    if guarantee.basis != "exact":
+        return
+    less = exponential(guarantee.epsilon - 1e-9, rounded_up=True)
+    assert largest_divergence(case, guarantee, less) > Fraction(guarantee.delta)
+
+
+@every_case
+def test_words_are_accepted_exactly_at_the_epochs_at_which_they_can_be_sent(case: Case) -> None:
+    possible = [
+        {report for views in case.views.values() for view in views for report in view[epoch]}
+        for epoch in range(case.last_epoch)
+    ]
+    protocol = case.protocol
+    largest = np.iinfo(protocol.word_dtype).max
+    candidates = set[tuple[int, ...]]().union(
+        *possible, [(word,) * protocol.width for word in (*range(256), largest)]
+    )
+    aggregator = protocol.aggregator(case.law)
+    for epoch, expected in enumerate(possible, start=1):
+        accepted = set()
+        for candidate in candidates:
+            words = np.array([candidate], protocol.word_dtype)
+            try:
+                aggregator.check_words(epoch, words)
+            except ValueError:
+                continue
+            accepted.add(candidate)
+        assert accepted == expected
+
+
+def largest_divergence(case: Case, guarantee: Guarantee, factor: Fraction) -> Fraction:
+    """The least delta that, with epsilon = ln factor, holds for all neighbours."""
+    return max(
+        divergence(case.views[one], case.views[other], factor)
+        for one, other in neighbours(case.streams, guarantee)
+    )
+
+
+def divergence(
+    one: Mapping[View, Fraction], other: Mapping[View, Fraction], factor: Fraction
+) -> Fraction:
+    """The largest P(set) - factor * Q(set) over all sets of views."""
+    excess = (
+        probability - factor * other.get(view, Fraction()) for view, probability in one.items()
+    )
+    return sum((more for more in excess if more > 0), Fraction())
+
+
+def neighbours(streams: list[Stream], guarantee: Guarantee) -> Iterator[tuple[Stream, Stream]]:
+    """Any two streams, or any two that differ in a single epoch."""
+    for one, other in permutations(streams, 2):
+        differences = sum(a != b for a, b in zip(one, other, strict=True))
+        if guarantee.unit == "stream" or differences == 1:
+            yield one, other
+
+
+def exponential(exponent: float, *, rounded_up: bool) -> Fraction:
+    """e^exponent, rounded in the 60th digit."""
+    with localcontext() as context:
+        context.prec = 60
+        # Decimal.exp is correctly rounded: the true value lies between its neighbours.
+        nearest = Decimal(exponent).exp()
+        return Fraction(nearest.next_plus() if rounded_up else nearest.next_minus())

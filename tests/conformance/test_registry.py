@@ -1,0 +1,53 @@
+"""Every registered protocol is a whole one, and offers what the suite needs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pipeline.protocols import PROTOCOLS
+from tests.conformance.cases import CASES, Case, every_case, mixed_values
+
+
+def test_protocols_are_discovered() -> None:
+    assert {case.protocol.name for case in CASES} == set(PROTOCOLS) != set()
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_a_protocol_offers_examples(name: str) -> None:
+    examples = PROTOCOLS[name].examples
+    assert examples, f"give protocol {name} examples in pipeline/protocols.py"
+    for example in examples:
+        assert type(example.parameters) is PROTOCOLS[name].parameters
+        assert 1 <= example.last_epoch <= 4, "all streams are enumerated"
+
+
+@every_case
+def test_a_law_survives_json(case: Case) -> None:
+    body = json.loads(json.dumps(case.law.to_json(), allow_nan=False))
+    assert case.protocol.law_from_json(body) == case.law
+
+
+@every_case
+def test_reports_have_the_shape_that_the_registry_states(case: Case) -> None:
+    for words in case.send(mixed_values(case.last_epoch, 200), case.generator(1)):
+        assert words.dtype == case.protocol.word_dtype
+        assert words.ndim == 2
+        assert words.shape[1] == case.protocol.width
+
+
+@every_case
+def test_no_more_is_spent_than_was_asked_for(case: Case) -> None:
+    asked = case.protocol.examples[case.number].parameters
+    guarantee = case.protocol.randomizer(case.law).guarantee
+    assert 0 < guarantee.epsilon <= asked.epsilon
+    assert 0 <= guarantee.delta <= getattr(asked, "delta", 0.0)
+
+
+@every_case
+def test_the_probabilities_of_the_exact_law_add_up(case: Case) -> None:
+    """Checks the suite's own yardstick."""
+    for views in case.views.values():
+        assert sum(views.values()) == 1
+        assert min(views.values()) > 0

@@ -1,0 +1,107 @@
+"""Where randomness comes from: a generator that was passed in, by default a cryptographic one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from randomgen import AESCounter
+
+import pipeline.producer
+import randomizers.randomness
+from pipeline.deployed_job import deploy_job
+from pipeline.jobs import parse_job
+from pipeline.memory import MemoryDriver, MemoryLog
+from pipeline.producer import Producer
+from randomizers.randomness import cryptographic_generator
+from tests.support.small_run import job_text
+
+ROOT = Path(__file__).parents[2]
+MODULES = sorted(
+    path.relative_to(ROOT)
+    for pattern in ("randomizers/**/*.py", "aggregators/**/*.py", "pipeline/producer*.py")
+    for path in ROOT.glob(pattern)
+)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_privacy_rests_on_no_other_randomness(module: Path) -> None:
+    assert list(other_randomness((ROOT / module).read_text())) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import random",
+        "import random as coins",
+        "from random import getrandbits",
+        "import numpy.random",
+        "from numpy import random",
+        "from numpy.random import default_rng",
+        "import numpy as np\nnp.random.seed(1)",
+        "import numpy\nnumpy.random.default_rng()",
+        "import numpy as np\nnp.random.random()",
+        "from randomizers.randomness import seeded_generator",
+        "from randomizers import randomness\nrandomness.seeded_generator(1)",
+    ],
+)
+def test_other_randomness_would_be_found(code: str) -> None:
+    assert list(other_randomness(code))
+
+
+def test_there_are_modules_to_look_through() -> None:
+    assert {Path("randomizers/future_rand.py"), Path("pipeline/producer.py")} <= set(MODULES)
+
+
+def test_the_default_generator_is_cryptographic_and_never_the_same() -> None:
+    one, other = cryptographic_generator(), cryptographic_generator()
+    assert isinstance(one.bit_generator, AESCounter)
+    assert one.bytes(32) != other.bytes(32)
+
+
+def test_a_producer_draws_from_the_default_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def recorded() -> np.random.Generator:
+        made.append(randomizers.randomness.cryptographic_generator())
+        return made[-1]
+
+    monkeypatch.setattr(pipeline.producer, "cryptographic_generator", recorded)
+    job = deploy_job(parse_job(job_text()), deployed_at=0)
+    users = [f"user{number}" for number in range(100)]
+    with Producer(job, None, name="gateway", transport=MemoryDriver(MemoryLog())) as producer:
+        (generator,) = made
+        states = [repr(generator.bit_generator.state)]
+        producer.enrol(users)
+        states.append(repr(generator.bit_generator.state))
+        producer.report(1, dict.fromkeys(users, 1))
+        producer.close(1)
+        states.append(repr(generator.bit_generator.state))
+    assert len(set(states)) == 3
+
+
+def other_randomness(code: str) -> Iterator[str]:
+    """Uses of randomness other than numpy's type of generators, and seeds outside of tests.
+
+    `randomizers/randomness.py`, which makes the generators, may define what others must not use.
+    """
+    for node in ast.walk(ast.parse(code)):
+        match node:
+            case ast.Import(names=names):
+                modules = [name.name for name in names]
+                yield from (name for name in modules if name in ("random", "numpy.random"))
+            case ast.ImportFrom(module="random" | "numpy.random" as module):
+                yield module
+            case ast.ImportFrom(names=names):
+                imported = [name.name for name in names]
+                yield from (name for name in imported if name in ("random", "seeded_generator"))
+            case ast.Attribute(attr="seeded_generator"):
+                yield "seeded_generator"
+            case ast.Attribute(value=ast.Attribute(value=ast.Name(), attr="random"), attr=name):
+                if name != "Generator":
+                    yield f"numpy.random.{name}"
+            case ast.Call(func=ast.Name(id="seeded_generator")):
+                yield "seeded_generator"

@@ -1,0 +1,132 @@
+"""Every interval of a horizon errs as predicted, for the optimal law and for the published one.
+
+`make test` runs 20 seeds, `make verify` 100, to a tolerance of six standard errors either way.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from aggregators.future_rand import FutureRandAggregator, predicted_standard_deviation
+from randomizers.accounting.future_rand import calibrate
+from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from randomizers.randomness import seeded_generator
+from tests.verify.tables import print_table
+
+HORIZON = 256
+DEVICES = 10_000
+CHANGES = 4
+EPSILON = 4.0
+CALIBRATIONS: tuple[Literal["optimal", "published"], ...] = ("optimal", "published")
+FALSE_ALARM = 1e-9
+
+
+@pytest.mark.parametrize(
+    ("seeds", "tolerance"), [(20, 0.09), pytest.param(100, 0.04, marks=pytest.mark.verify)]
+)
+@pytest.mark.parametrize("calibration", CALIBRATIONS)
+def test_intervals_err_as_predicted(
+    calibration: Literal["optimal", "published"], seeds: int, tolerance: float
+) -> None:
+    law = calibrate(FutureRandParameters(EPSILON, CHANGES, calibration), HORIZON)
+    errors: list[list[NDArray[np.float64]]] = [[] for _ in law.composed]
+    predictions: list[list[NDArray[np.float64]]] = [[] for _ in law.composed]
+    for seed in range(seeds):
+        streams = random_streams(np.random.default_rng(seed))
+        aggregator = run(law, streams, (seed, CALIBRATIONS.index(calibration)))
+        for order in range(len(law.composed)):
+            partial_sums = np.diff(streams[:: 1 << order], axis=0)
+            errors[order].append(estimates(aggregator, order) - partial_sums.sum(axis=1))
+            predictions[order].append(predicted(law, order, partial_sums))
+    standardized = [
+        np.concatenate(one) / np.concatenate(other)
+        for one, other in zip(errors, predictions, strict=True)
+    ]
+    ratios = [float(np.square(values).mean()) for values in standardized]
+    likelihoods = [likelihood(values) for values in standardized]
+    pooled = np.concatenate(standardized)
+    ratio = float(np.square(pooled).mean())
+
+    orders = range(len(law.composed))
+    rows = [
+        [
+            str(order),
+            str(HORIZON >> order),
+            f"{root_mean_square(np.concatenate(predictions[order])):.1f}",
+            f"{root_mean_square(np.concatenate(errors[order])):.1f}",
+            f"{ratios[order]:.3f}",
+            f"{likelihoods[order]:.2g}",
+        ]
+        for order in orders
+    ]
+    rows.append(["all", str(2 * HORIZON - 1), "", "", f"{ratio:.3f}", f"{likelihood(pooled):.2g}"])
+    print_table(
+        f"Standard deviation of an interval, {calibration} law: {DEVICES:,} devices, epsilon "
+        f"{EPSILON:g}, {CHANGES} changes, {seeds} seeds",
+        ["order", "intervals", "predicted", "measured", "ratio of variances", "p"],
+        rows,
+    )
+    assert tolerance > 6 * math.sqrt(2 / len(pooled))
+    assert abs(ratio - 1) < tolerance
+    assert min(likelihoods) > FALSE_ALARM
+    for scale in (0.7, 1.3):
+        assert abs(scale**2 * ratio - 1) > tolerance
+        assert min(likelihood(scale * values) for values in standardized) < FALSE_ALARM
+
+
+def random_streams(rng: np.random.Generator) -> NDArray[np.int8]:
+    """Values, shape (horizon + 1, devices): 0 before the first epoch, then up to four changes."""
+    flips = np.zeros((HORIZON + 1, DEVICES), np.int8)
+    for _ in range(CHANGES):
+        flips[rng.integers(1, HORIZON + 1, DEVICES), np.arange(DEVICES)] ^= 1
+    return np.bitwise_xor.accumulate(flips, axis=0)
+
+
+def run(
+    law: FutureRandLaw, streams: NDArray[np.int8], keys: tuple[int, int]
+) -> FutureRandAggregator:
+    devices, aggregator = FutureRand(law), FutureRandAggregator(law)
+    devices.enrol(DEVICES, seeded_generator(*keys))
+    rng = seeded_generator(*keys, 1)
+    for epoch in range(1, HORIZON + 1):
+        aggregator.add(epoch, devices.report(epoch, streams[epoch], None, rng), None)
+    assert devices.frozen == 0
+    return aggregator
+
+
+def estimates(aggregator: FutureRandAggregator, order: int) -> NDArray[np.float64]:
+    """Of the sums over all devices, one for each interval of an order (Algorithm 2)."""
+    negative, positive = aggregator.tree.order_counts(order, HORIZON).T
+    means = (positive - negative) / (positive + negative)
+    scaled: NDArray[np.float64] = DEVICES * means / aggregator.law.c_gaps[order]
+    return scaled
+
+
+def predicted(
+    law: FutureRandLaw, order: int, partial_sums: NDArray[np.int8]
+) -> NDArray[np.float64]:
+    """The standard deviations that go with partial sums (intervals, devices)."""
+    means = partial_sums.mean(axis=1).tolist()
+    squares = np.square(partial_sums).mean(axis=1).tolist()
+    return np.array(
+        [
+            predicted_standard_deviation(law, 1 << order, DEVICES, [moments])
+            for moments in zip(means, squares, strict=True)
+        ]
+    )
+
+
+def root_mean_square(values: NDArray[np.float64]) -> float:
+    return math.sqrt(float(np.square(values).mean()))
+
+
+def likelihood(standardized: NDArray[np.float64]) -> float:
+    """p-value of their squares, if their variance is 1."""
+    squares, count = float(np.square(standardized).sum()), len(standardized)
+    return float(2 * min(stats.chi2.cdf(squares, count), stats.chi2.sf(squares, count)))

@@ -1,0 +1,107 @@
+"""The product's predictions beside the reference's: golden numbers that were derived elsewhere.
+
+Printed digits are the tolerance: a value counts as equal if it prints the same.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from pipeline.forecasts import FutureRandForecast
+from pipeline.jobs import make_job
+from pipeline.plan import plan
+from randomizers.accounting.calibration import optimal, published
+from randomizers.future_rand import FutureRandLaw
+from tests.verify.tables import print_table
+
+pytestmark = pytest.mark.verify
+
+# Epsilon 1. k: c_gap and exact loss of the published law, c_gap of the optimal one.
+C_GAPS = {
+    1: (".099668", ".200000", ".462117"),
+    2: (".048723", ".186376", ".300489"),
+    4: (".036380", ".252435", ".209620"),
+    8: (".0268", ".342", ".1446"),
+    16: (".0195", ".464", ".0998"),
+    64: (".0101", ".470", ".0499"),
+    256: (".0051", ".474", ".0248"),
+    1024: (".0026", ".482", ".0124"),
+}
+
+# Epsilon 1. Epochs and k: RMSE over the square root of the number of users, for the published law
+# and for the optimal law of k signs at every order.
+ERRORS = {
+    (64, 1): ("46.1", "9.9"),
+    (64, 4): ("126", "21.9"),
+    (64, 16): ("236", "46.0"),
+    (256, 1): ("60.2", "13.0"),
+    (256, 4): ("165", "28.6"),
+    (256, 16): ("308", "60.1"),
+    (1024, 1): ("74.4", "16.0"),
+    (1024, 4): ("204", "35.4"),
+    (1024, 16): ("380", "74.3"),
+    (4096, 1): ("88.6", "19.1"),
+    (4096, 4): ("243", "42.1"),
+    (4096, 16): ("453", "88.5"),
+}
+
+
+def test_advantages_and_losses() -> None:
+    rows = []
+    for k, golden in C_GAPS.items():
+        law = published(k, 1.0)
+        ours = [
+            alike(value, printed)
+            for value, printed in zip(
+                (law.c_gap, law.loss, optimal(k, 1.0).c_gap), golden, strict=True
+            )
+        ]
+        rows.append([str(k), *(cell for pair in zip(ours, golden, strict=True) for cell in pair)])
+    columns = ["k", "published c_gap", "reference", "loss", "reference", "optimal c_gap"]
+    print_table("Composed laws, epsilon 1", [*columns, "reference"], rows)
+    assert all(row[1::2] == row[2::2] for row in rows)
+
+
+def test_predicted_errors() -> None:
+    """The plan keeps min(k, d / 2^h) signs at order h, which the reference's column does not."""
+    rows = []
+    for (epochs, k), golden in ERRORS.items():
+        orders = epochs.bit_length()
+        same_everywhere = FutureRandLaw(epochs, 1.0, (1,) * orders, (optimal(k, 1.0),) * orders)
+        deviations = FutureRandForecast(same_everywhere, epochs).standard_deviations(1)
+        rows.append(
+            [
+                *map(str, (epochs, k)),
+                alike(planned_error(epochs, k, "published"), golden[0]),
+                golden[0],
+                alike(float(np.sqrt(np.square(deviations).mean())), golden[1]),
+                golden[1],
+                f"{planned_error(epochs, k, 'optimal'):.1f}",
+            ]
+        )
+    columns = ["epochs", "k", "published", "reference", "optimal, k signs", "reference"]
+    print_table("Predicted RMSE / sqrt(users), epsilon 1", [*columns, "optimal, as planned"], rows)
+    assert all((row[2], row[4]) == (row[3], row[5]) for row in rows)
+
+
+def planned_error(epochs: int, changes: int, calibration: str) -> float:
+    users = 1_000_000
+    job = make_job(
+        {
+            "name": "reference",
+            "protocol": "future_rand",
+            "parameters": {"epsilon": 1, "changes": changes, "calibration": calibration},
+            "epochs": {"count": epochs},
+        }
+    )
+    return plan(job, users).rmse / math.sqrt(users)
+
+
+def alike(value: float, printed: str) -> str:
+    """A value with as many digits as are printed."""
+    decimals = len(printed.partition(".")[2])
+    text = f"{value:.{decimals}f}"
+    return text.removeprefix("0") if printed.startswith(".") else text
