@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from pipeline.actions import Append
 from pipeline.deployed_job import DeployedJob
 from topics.batches import Batch, Punctuation, decode_batch, decode_punctuation
 from topics.frames import CodecError, Kind, OversizedError, VersionError, kind_of
-from topics.records import Reason
+from topics.names import Role
+from topics.records import DeadLetter, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,16 @@ class Refusal:
 
 # A record of a few bytes may stand for 2^40 messages, which `order: random` would write out.
 WRITTEN_OUT_MAX = 1 << 24
+
+
+def dead_letter(
+    job: DeployedJob, role: Role, partition: int, offset: int, value: bytes, refusal: Refusal
+) -> Append:
+    """The record that keeps a refused one, and says why."""
+    letter = DeadLetter(job.topic(role), partition, offset, refusal.reason, refusal.detail, value)
+    body, headers = letter.to_record()
+    return Append(Role.DEAD_LETTERS, 0, body, headers=tuple(headers))
+
 
 Record = TypeVar("Record")
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import count
 
 from pipeline.actions import Append, Commit, Flush, LogCursor, Steps
-from pipeline.admission import Refusal, identity_refusal, readable
+from pipeline.admission import Refusal, dead_letter, identity_refusal, readable
 from pipeline.deployed_job import DeployedJob
 from pipeline.partial_log import PartialLog
 from pipeline.protocols import Aggregator
 from topics.chunks import Chunk, decode_chunk
 from topics.names import Role
 from topics.partials import encode_partial, split_partial
-from topics.records import DeadLetter, Reason
+from topics.records import Reason
 
 
 @dataclass(slots=True)
@@ -94,6 +95,16 @@ class AggregateStage:
         for state in list(self._partitions.values()):
             yield from self._commit_floor(state)
 
+    def unfinished(self, partition: int) -> str:
+        """Epochs without a partial."""
+        complete = self._partials.complete
+        first = next(
+            epoch
+            for epoch in count(complete.lowest or 1)
+            if epoch not in complete and self._job.partition_of(epoch) == partition
+        )
+        return f"epoch {first} and later ones of its partition"
+
     def heartbeat(self) -> dict[str, object]:
         """What has been counted so far, and the windows that are not complete yet."""
         epochs = {epoch for state in self._partitions.values() for epoch, _ in state.attempts}
@@ -134,13 +145,9 @@ class AggregateStage:
     def _refuse(
         self, state: _Partition, offset: int, value: bytes, refusal: Refusal
     ) -> Steps[None]:
-        letter = DeadLetter(
-            self._job.topic(self.role), state.number, offset, refusal.reason, refusal.detail, value
-        )
-        body, headers = letter.to_record()
         self._unflushed = True
         self.counts[f"dead letters {refusal.reason.value}"] += 1
-        yield Append(Role.DEAD_LETTERS, 0, body, headers=tuple(headers))
+        yield dead_letter(self._job, self.role, state.number, offset, value, refusal)
 
     def _commit_floor(self, state: _Partition) -> Steps[None]:
         """Commit the first offset of the oldest attempt that may still become a partial."""

@@ -34,6 +34,11 @@ class EpochSet:
         return bool(self._starts)
 
     @property
+    def lowest(self) -> int:
+        """The first epoch of the set, 0 when it is empty."""
+        return self._starts[0] if self._starts else 0
+
+    @property
     def highest(self) -> int:
         """The latest epoch of the set, 0 when it is empty."""
         return self._ends[-1] if self._ends else 0

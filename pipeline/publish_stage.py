@@ -75,6 +75,10 @@ class PublishStage:
         if self._active:
             yield from self._publish_due()
 
+    def unfinished(self, partition: int) -> str:
+        """Epochs that are not published."""
+        return f"epoch {self._next_epoch or 1} and later ones"
+
     def heartbeat(self) -> dict[str, object]:
         """What has been counted so far, and the epoch that is published next."""
         return {"next_epoch": self._next_epoch, "counts": dict(self.counts)}

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import count, islice
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from pipeline.actions import (
     end_offset,
     scan,
 )
-from pipeline.admission import Admission, Refusal
+from pipeline.admission import Admission, Refusal, dead_letter
 from pipeline.decisions import EPOCHS_AHEAD, Decision, Decisions
 from pipeline.deployed_job import DeployedJob
 from pipeline.epochs import EpochSet
@@ -40,7 +40,7 @@ from topics.batches import Batch, Punctuation
 from topics.chunks import Chunk, encode_chunk
 from topics.manifests import Fate, Manifest, encode_manifest
 from topics.names import Role
-from topics.records import DeadLetter, Reason
+from topics.records import Reason
 from topics.words import split_words
 
 # A heartbeat names this many open windows, and of each this many producers it waits for.
@@ -159,6 +159,15 @@ class ShuffleStage:
                 yield from self._expire(state, window, now)
             yield from self._write_owed(state)
             yield from self._commit_floor(state)
+
+    def unfinished(self, partition: int) -> str:
+        """Epochs that are decided and not written, or not decided."""
+        oldest = self._decisions.oldest_undecided(self._roster.first_epoch)
+        undecided = (epoch for epoch in count(oldest) if epoch not in self._decisions.decided)
+        first = next(e for e in undecided if self._job.partition_of(e) == partition)
+        state = self._partitions.get(partition)
+        owed = () if state is None else state.owed
+        return f"epoch {min([first, *owed])} and later ones of its partition"
 
     def heartbeat(self) -> dict[str, object]:
         """Open windows (oldest first), whom they wait for, and what has been counted so far."""
@@ -440,18 +449,9 @@ class ShuffleStage:
     def _refuse(
         self, state: _Partition, offset: int, value: bytes, refusal: Refusal
     ) -> Steps[None]:
-        letter = DeadLetter(
-            self._job.topic(Role.REPORTS),
-            state.number,
-            offset,
-            refusal.reason,
-            refusal.detail,
-            value,
-        )
-        body, headers = letter.to_record()
         self._unflushed = True
         self.counts[f"dead letters {refusal.reason.value}"] += 1
-        yield Append(Role.DEAD_LETTERS, 0, body, headers=tuple(headers))
+        yield dead_letter(self._job, self.role, state.number, offset, value, refusal)
 
     def _commit_floor(self, state: _Partition, *, delete: bool = False) -> Steps[None]:
         """Commit the first offset of the oldest unfinished window, when it has moved."""

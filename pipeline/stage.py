@@ -37,6 +37,10 @@ class Stage(Protocol):
         """Let time pass."""
         ...
 
+    def unfinished(self, partition: int) -> str:
+        """Which epochs of a partition are not finished, in words for an error."""
+        ...
+
     def heartbeat(self) -> Mapping[str, object]:
         """What ``<job>.status`` is to say about the stage, ready for JSON."""
         ...

@@ -13,9 +13,13 @@ class PositionDeletedError(WorkerError):
     def __init__(self, topic: str, partition: int, wanted: int, first: int) -> None:
         super().__init__(
             f"{topic}, partition {partition}: offsets {wanted} to {first - 1} are needed and were "
-            f"deleted (the log begins at {first}): the outage was longer than the retention; "
-            "what they held cannot be released, deploy the job anew"
+            f"deleted (the log begins at {first}): the outage was longer than the retention"
         )
+        self.partition = partition
+
+    def naming(self, unfinished: str) -> WorkerError:
+        """The same error, with the epochs that are lost by it."""
+        return WorkerError(f"{self}; {unfinished} cannot be released, deploy the job anew")
 
 
 class AbandonedError(Exception):

@@ -207,6 +207,11 @@ class Execution:
             await work
         except AbandonedError:
             return False
+        except PositionDeletedError as error:
+            failure = error.naming(self._stage.unfinished(error.partition))
+            self.revoked()
+            self._fail(failure)
+            return False
         except Exception as error:
             self.revoked()
             self._fail(error)

@@ -94,6 +94,9 @@ class EchoStage:
         for partition in list(self.copied):
             yield from self._commit(partition)
 
+    def unfinished(self, partition: int) -> str:
+        return f"epoch {partition} and later ones"
+
     def heartbeat(self) -> Mapping[str, object]:
         return {"copied": sum(self.copied.values())}
 

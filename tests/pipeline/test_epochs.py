@@ -17,6 +17,7 @@ def test_is_a_set(added: list[int]) -> None:
         reference.add(epoch)
     assert [epoch for epoch in range(50) if epoch in tested] == sorted(reference)
     assert bool(tested) == bool(reference)
+    assert tested.lowest == min(reference, default=0)
     assert tested.highest == max(reference, default=0)
 
 

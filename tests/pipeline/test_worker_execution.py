@@ -49,6 +49,9 @@ class ScriptedStage:
         self.seen.append("tick")
         yield from self._ask(())
 
+    def unfinished(self, partition: int) -> str:
+        return f"epoch {partition} and later ones"
+
     def heartbeat(self) -> Mapping[str, object]:
         return {}
 
@@ -310,6 +313,7 @@ async def test_position_deleted_before_restoration_is_an_error_that_names_it() -
     await world.own(3)
     [error] = world.failures
     assert "job.reports, partition 3: offsets 10 to 19 are needed and were deleted" in str(error)
+    assert "epoch 3 and later ones cannot be released" in str(error)
     assert world.flowing_from is None
     assert not world.execution.restored
 
