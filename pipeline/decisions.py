@@ -53,7 +53,7 @@ class Decisions:
             return
         if (manifest.deployment, manifest.fingerprint) != self._identity:
             return
-        if not self.decided.add(manifest.epoch):
+        if not self.exists(manifest.epoch) or not self.decided.add(manifest.epoch):
             return
         if self.first_epoch is None:
             self.first_epoch = manifest.first_epoch
@@ -74,6 +74,10 @@ class Decisions:
                 population = next(populations)
                 if self._populations.get(index, (0, 0))[0] < manifest.epoch:
                     self._populations[index] = (manifest.epoch, population)
+
+    def exists(self, epoch: int) -> bool:
+        """Whether the deployment has an epoch: the first manifest says with which it begins."""
+        return self.first_epoch is None or epoch >= self.first_epoch
 
     def recent(self, epoch: int) -> Decision | None:
         """The decision on an epoch, if it is among the last `EPOCHS_AHEAD` ones."""

@@ -82,7 +82,7 @@ class EstimateRecord:
                 estimate=None if estimate is None else Estimate.from_json(estimate),
                 guarantee=dict(body["guarantee"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             if isinstance(error, CodecError):
                 raise
             raise CodecError(f"not an estimate record: {error!r}") from error

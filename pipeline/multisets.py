@@ -117,7 +117,9 @@ class WordMultiset:
         else:
             counted = map(_written_out, self._counted)
             values = np.concatenate([self._all_plain(), *counted])
-        return Words(generator.permutation(values, axis=0))
+        # NumPy swaps numbers faster than rows of one number.
+        rows = values[:, 0] if self._width == 1 else values
+        return Words(generator.permutation(rows).reshape(values.shape))
 
     def _tabulate(self) -> NDArray[np.int64]:
         if self._table is None:

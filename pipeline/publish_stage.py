@@ -67,8 +67,9 @@ class PublishStage:
         self._start_over()
 
     def record(self, partition: int, offset: int, value: bytes, now: float) -> Steps[None]:
-        """A part of a partial has arrived."""
-        yield from self._publish_due()
+        """A part of a partial has arrived, and wakes the publisher up if it has not read it yet."""
+        if offset >= self._partial_log.position:
+            yield from self._publish_due()
 
     def tick(self, now: float) -> Steps[None]:
         """Look for manifests that need no partial."""

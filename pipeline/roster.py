@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from topics.frames import CodecError
+from topics.manifests import PRODUCERS_MAX
 from topics.records import Farewell, Registration, decode_producer_record
 
 
@@ -27,8 +28,8 @@ class EnrolledProducer:
 class Roster:
     """The registered producers, built up from the records of ``<job>.producers`` in log order.
 
-    The first registration of a name counts. Records of other deployments, and what nobody can read,
-    are passed over.
+    The first registration of a name counts. Records of other deployments, what nobody can read, and
+    registrations beyond the producers that a manifest has room for are passed over.
     """
 
     def __init__(self, deployment: bytes) -> None:
@@ -36,6 +37,7 @@ class Roster:
         self._producers: list[EnrolledProducer] = []
         self._by_enrolment: dict[bytes, EnrolledProducer] = {}
         self._names: set[str] = set()
+        self._first_epoch: int | None = None
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -57,7 +59,7 @@ class Roster:
     @property
     def first_epoch(self) -> int:
         """The smallest registered first epoch; 1 while nobody has registered."""
-        return min((producer.first_epoch for producer in self._producers), default=1)
+        return self._first_epoch or 1
 
     def apply(self, value: bytes) -> None:
         """Take in the value of one record of the topic."""
@@ -75,9 +77,12 @@ class Roster:
     def _register(self, record: Registration) -> None:
         if record.name in self._names or record.enrolment in self._by_enrolment:
             return
+        if len(self._producers) == PRODUCERS_MAX:
+            return
         producer = EnrolledProducer(
             len(self._producers), record.name, record.enrolment, record.first_epoch
         )
+        self._first_epoch = min(record.first_epoch, self._first_epoch or record.first_epoch)
         self._names.add(record.name)
         self._producers.append(producer)
         self._by_enrolment[record.enrolment] = producer

@@ -178,7 +178,7 @@ class ShuffleStage:
         shown = [
             {
                 "epoch": window.epoch,
-                "reports": window.words.messages,
+                "reports": window.messages,
                 "waits_for": [
                     producer.name for producer in islice(self._missing(window), _NAMES_SHOWN)
                 ],
@@ -227,6 +227,9 @@ class ShuffleStage:
         if producer is None:
             yield from self._producer_log.catch_up()
             producer = self._roster.find(record.enrolment)
+        if self._too_far_ahead(record.epoch):
+            # Only as far as this worker knows: the others may have decided more.
+            yield from self._manifest_log.catch_up()
         if record.epoch in self._decisions.decided:
             self._count_late(record, offset)
             return None
@@ -256,15 +259,22 @@ class ShuffleStage:
                 f"the producer is registered from epoch {producer.first_epoch} to "
                 f"{producer.last_epoch or 'the end'}, this is epoch {epoch}",
             )
-        oldest = self._decisions.oldest_undecided(self._roster.first_epoch)
-        if epoch < oldest:
-            return Refusal(Reason.EPOCH, f"this deployment begins with epoch {oldest}")
-        if epoch > oldest + EPOCHS_AHEAD:
+        if epoch < self._oldest_undecided:
+            return Refusal(Reason.EPOCH, "this deployment begins with a later epoch")
+        if self._too_far_ahead(epoch):
             return Refusal(
                 Reason.EPOCH,
-                f"more than {EPOCHS_AHEAD} epochs ahead of the oldest open one, {oldest}",
+                f"more than {EPOCHS_AHEAD} epochs ahead of the oldest open one, "
+                f"{self._oldest_undecided}",
             )
         return None
+
+    @property
+    def _oldest_undecided(self) -> int:
+        return self._decisions.oldest_undecided(self._roster.first_epoch)
+
+    def _too_far_ahead(self, epoch: int) -> bool:
+        return epoch > self._oldest_undecided + EPOCHS_AHEAD
 
     def _open(self, state: _Partition, epoch: int, now: float) -> Window:
         window = state.windows.get(epoch)
@@ -333,7 +343,7 @@ class ShuffleStage:
         """
         own: Manifest | None = None
         yield from self._catch_up()
-        if window.epoch not in self._decisions.decided:
+        if self._decisions.exists(window.epoch) and window.epoch not in self._decisions.decided:
             if as_complete and not self._everybody_is_in(window):
                 return
             own = self._manifest(state, window)
@@ -341,14 +351,16 @@ class ShuffleStage:
             yield Flush()
             yield from self._manifest_log.catch_up()
         decision = self._decisions.recent(window.epoch)
-        assert decision is not None, "a manifest that was acknowledged is in the log"
-        if decision.manifest == own and window.epoch in state.owed:
-            yield from self._write(state, decision, window.words)
+        if decision is not None:
+            self.counts[f"windows {decision.manifest.fate.value}"] += 1
+            if decision.manifest == own and window.epoch in state.owed:
+                yield from self._write(state, decision, window.words)
+        elif self._decisions.exists(window.epoch):
+            assert window.epoch in self._decisions.decided, "an acknowledged manifest is in the log"
         del state.windows[window.epoch]
         window.close()
         yield from self._write_owed(state)
-        self.counts[f"windows {decision.manifest.fate.value}"] += 1
-        yield from self._commit_floor(state, delete=True)
+        yield from self._commit_floor(state)
 
     def _manifest(self, state: _Partition, window: Window) -> Manifest:
         inside: list[bool] = []
@@ -453,8 +465,8 @@ class ShuffleStage:
         self.counts[f"dead letters {refusal.reason.value}"] += 1
         yield dead_letter(self._job, self.role, state.number, offset, value, refusal)
 
-    def _commit_floor(self, state: _Partition, *, delete: bool = False) -> Steps[None]:
-        """Commit the first offset of the oldest unfinished window, when it has moved."""
+    def _commit_floor(self, state: _Partition) -> Steps[None]:
+        """When the first offset of the oldest unfinished window has moved: commit, and delete."""
         floor = min(state.unfinished_offsets(), default=state.position)
         if floor <= state.floor:
             return
@@ -463,5 +475,4 @@ class ShuffleStage:
             self._unflushed = False
         yield Commit(Role.REPORTS, state.number, floor)
         state.floor = floor
-        if delete:
-            yield DeleteBelow(Role.REPORTS, state.number, floor)
+        yield DeleteBelow(Role.REPORTS, state.number, floor)

@@ -176,9 +176,9 @@ def simulate(
     return Simulation(job, tuple(records), truth, frozen)
 
 
-def values_by_epoch(change_log: ChangeLog, last_epoch: int) -> Iterator[NDArray[np.int64]]:
+def values_by_epoch(change_log: ChangeLog, last_epoch: int) -> Iterator[NDArray[np.integer]]:
     """The values of all users at epochs 1, 2, ...; the array is changed in place."""
-    values = np.full(len(change_log.users), change_log.initial, np.int64)
+    values = np.full(len(change_log.users), change_log.initial, change_log.values.dtype)
     for epoch in range(1, last_epoch + 1):
         users, changed = change_log.changes_at(epoch)
         values[users] = changed

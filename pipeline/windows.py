@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 
 from pipeline.multisets import WordMultiset
 from topics.batches import Batch, Punctuation
+from topics.frames import U4_MAX
+
+# Of one producer for one epoch: the counts of all producers together stay below 2^53.
+REPORTS_MAX = U4_MAX
 
 
 class PunctuationError(ValueError):
-    """A producer's punctuation and its batches contradict each other."""
+    """What a producer sends for an epoch contradicts itself, or is more than can be."""
 
 
 @dataclass(slots=True)
@@ -50,7 +54,7 @@ class Window:
         """Take a record in; False when it is a duplicate.
 
         Raises:
-            PunctuationError: a producer's punctuation and its batches contradict each other.
+            PunctuationError: what the producer sends contradicts itself, or is more than can be.
         """
         return self._add_batch(record) if isinstance(record, Batch) else self._punctuate(record)
 
@@ -64,12 +68,21 @@ class Window:
                 f"epoch {self.epoch}: the producer announced {announced.batches} batches "
                 "and sends more"
             )
+        if contribution.words.messages + batch.words.messages > REPORTS_MAX:
+            raise PunctuationError(
+                f"epoch {self.epoch}: the producer sends more than {REPORTS_MAX} reports"
+            )
         contribution.batches.add(batch.batch)
         contribution.words.add(batch.words)
         self._complete(contribution)
         return True
 
     def _punctuate(self, punctuation: Punctuation) -> bool:
+        if punctuation.population > U4_MAX:
+            raise PunctuationError(
+                f"epoch {self.epoch}: {punctuation.population} devices enrolled with one producer, "
+                f"at most {U4_MAX} can be"
+            )
         contribution = self._contribution(punctuation.enrolment)
         if contribution.punctuation is not None:
             if contribution.punctuation != punctuation:
@@ -96,6 +109,12 @@ class Window:
         return (
             contribution.punctuation if contribution is not None and contribution.complete else None
         )
+
+    @property
+    def messages(self) -> int:
+        """Messages that have arrived, of producers that are complete or not."""
+        held = sum(contribution.words.messages for contribution in self.contributions.values())
+        return self.words.messages + held
 
     def close(self) -> None:
         """Give back scratch files."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,13 +18,21 @@ from pipeline.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs import make_job
 from pipeline.memory import DeletedError, MemoryWorker
 from pipeline.protocols import PROTOCOLS
+from pipeline.roster import Roster
 from tests.support import cells
 from tests.support.world import Accidents, CrashError, MortalDriver, World
-from topics.batches import decode_batch, encode_batch
+from topics.batches import (
+    Batch,
+    Punctuation,
+    decode_batch,
+    encode_batch,
+    encode_punctuation,
+)
+from topics.chunks import decode_chunk
 from topics.manifests import Fate
 from topics.names import Role
-from topics.records import DeadLetter
-from topics.words import Words
+from topics.records import DeadLetter, Registration
+from topics.words import Words, split_words
 
 DEPLOYMENT = bytes(range(16))
 EPOCHS = 4
@@ -143,6 +152,40 @@ def test_killed_many_times(strikes: frozenset[int], keep: bool) -> None:
         assert record.estimate is not None
         assert (record.estimate.low, record.estimate.high) == (1.0, 1.0)
     assert len(world.published()) == EPOCHS
+
+
+@pytest.fixture
+def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several batches per producer, several chunks per window, several parts per partial."""
+    split_small = partial(split_words, payload_bytes=16)
+    monkeypatch.setattr("pipeline.producer.split_words", split_small)
+    monkeypatch.setattr("pipeline.shuffle_stage.split_words", split_small)
+    monkeypatch.setattr("topics.partials._PART_BYTES", 200)
+
+
+@pytest.mark.usefixtures("small_records")
+@pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
+def test_killed_between_any_two_records_of_a_window(folder: Path, keep: bool) -> None:
+    """What was half sent, half written or half added up is neither lost nor counted twice."""
+
+    def short_run(place: Path, strike: int) -> World:
+        world = World(deployed(*CELLS), place, cell_values(), Accidents(frozenset([strike]), keep))
+        for epoch in (1, 2):
+            for name in ("north", "south"):
+                world.close_epoch(name, epoch)
+                world.settle()
+        world.settle()
+        world.shut()
+        return world
+
+    undisturbed = short_run(folder / "undisturbed", 0)
+    assert len(undisturbed.log.values(Role.SHUFFLED, 1)) == 4
+    assert len(undisturbed.log.values(Role.PARTIALS)) > 2 * len(undisturbed.integers()) == 4
+    for strike in range(1, undisturbed.accidents.count + 1):
+        world = short_run(folder / str(strike), strike)
+        assert sorted(world.published()) == [1, 2], f"killed after action {strike}"
+        assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
+        check_cells(world)
 
 
 def expected_cells(world: World, epoch: int) -> np.ndarray:
@@ -420,4 +463,161 @@ def test_population_of_a_producer_that_is_not_in_is_its_last(folder: Path) -> No
     world.settle()
     assert world.published()[2].contributors == 15
     assert world.published()[2].population == 30
+    world.shut()
+
+
+def workers_of_one_partition_each(world: World) -> tuple[MemoryWorker, MemoryWorker]:
+    """Two shuffle workers, of partitions 0 and 1."""
+    workers = [MemoryWorker(world.stage("shuffle"), world.log) for _ in range(2)]
+    for partition, worker in enumerate(workers):
+        worker.run(worker.assign(partition))
+    return workers[0], workers[1]
+
+
+def test_an_epoch_is_too_far_ahead_only_of_what_all_workers_have_decided(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.shuffle_stage.EPOCHS_AHEAD", 2)
+    world = World(deployed(*CELLS), folder, cell_values())
+    even, odd = workers_of_one_partition_each(world)
+    for epoch in (1, 4):
+        for name in ("north", "south"):
+            world.close_epoch(name, epoch)
+    odd.run(odd.drain())
+    assert sorted(world.manifests()) == [1]
+    even.run(even.drain())
+    assert sorted(world.manifests()) == [1, 4]
+    assert not world.log.values(Role.DEAD_LETTERS)
+    world.shut()
+
+
+def run_to_manifest(worker: MemoryWorker, steps: Steps[None]) -> None:
+    """Carry out steps until a manifest has been appended; it is not flushed yet."""
+    action = next(steps)
+    while not (isinstance(action, Append) and action.role is Role.MANIFESTS):
+        action = steps.send(worker.driver.carry_out(action))
+    worker.driver.carry_out(action)
+
+
+@pytest.mark.parametrize("decided", [False, True], ids=["open", "decided"])
+def test_the_first_manifest_says_with_which_epoch_a_deployment_begins(
+    folder: Path, decided: bool
+) -> None:
+    """The south registers for epoch 2 while epoch 3 is decided as the first one there is.
+
+    The window of epoch 2 is then open with another worker, or its manifest comes second.
+    """
+    values = cell_values()
+    values["north"] = {epoch: values["north"][epoch] for epoch in (3, 4)}
+    values["south"] = {epoch: values["south"][epoch] for epoch in (2, 3, 4)}
+    world = World(deployed(*CELLS, producers=1), folder, values)
+    even, odd = workers_of_one_partition_each(world)
+    world.close_epoch("north", 3)
+    odd_steps, even_steps = odd.drain(), even.drain()
+    run_to_manifest(odd, odd_steps)
+    world.close_epoch("south", 2)
+    if decided:
+        run_to_manifest(even, even_steps)
+    else:
+        even.run(even.poll())
+    odd.run(odd_steps)
+    even.run(even_steps)
+    for name in ("south", "north"):
+        world.close_epoch(name, 4)
+    even.run(even.drain())
+    world.settle()
+    assert next(iter(world.manifests())) == 3
+    assert sorted(world.published()) == [3, 4]
+    assert world.log.committed[Role.PARTIALS, 0] == world.log.end(Role.PARTIALS, 0)
+    assert not [
+        chunk for chunk in world.log.values(Role.SHUFFLED, 0) if decode_chunk(chunk).epoch == 2
+    ]
+    world.shut()
+
+
+def test_raw_records_of_finished_windows_are_deleted_whoever_finished_them(folder: Path) -> None:
+    world = World(deployed(*CELLS), folder, cell_values())
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+    owner = Owner(world, "shuffle", 0.0)
+    while not world.manifests():
+        owner.step(1)
+    assert world.log.values(Role.REPORTS, 1)
+    world.settle()
+    world.settle()
+    check_cells(world)
+    assert not world.log.values(Role.REPORTS, 1)
+    world.shut()
+
+
+def hostile_records(job: DeployedJob, enrolment: bytes) -> dict[str, bytes]:
+    """Well-formed records of a registered producer, for epoch 1, that promise too much."""
+    billions = Words(np.array([[0], [1]], "<u2"), np.full(2, 2**32 - 1, "<u4"))
+    return {
+        "more reports than a producer can have devices": encode_batch(
+            Batch(job.fingerprint, job.deployment, bytes(16), enrolment, 1, billions)
+        ),
+        "more devices than a manifest can tell": encode_punctuation(
+            Punctuation(job.fingerprint, job.deployment, enrolment, 1, 0, 2**40, 2**40)
+        ),
+    }
+
+
+@pytest.mark.parametrize("what", hostile_records(deployed(*FUTURE_RAND), bytes(16)))
+def test_a_producer_that_promises_too_much_stops_nobody(folder: Path, what: str) -> None:
+    world = World(deployed(*CELLS), folder, cell_values())
+    enrolment = world.producer("south").enrolment
+    hostile = hostile_records(world.job, enrolment)[what]
+    world.log.append(Append(Role.REPORTS, 1, hostile))
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+    world.settle()
+    world.settle()
+    check_cells(world)
+    assert world.published()[1].contributors == 30
+    (letter,) = world.log.read(Role.DEAD_LETTERS, 0, 0, 9).records
+    assert DeadLetter.from_record(letter.value, letter.headers).reason.value == "punctuation"
+    assert letter.value == hostile
+    world.shut()
+
+
+def test_registrations_end_where_a_manifest_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.roster.PRODUCERS_MAX", 3)
+    roster = Roster(DEPLOYMENT)
+    for number in range(4):
+        enrolment = number.to_bytes(16, "big")
+        roster.apply(Registration(DEPLOYMENT, f"{number}", enrolment, 1).to_bytes())
+    assert [producer.name for producer in roster] == ["0", "1", "2"]
+    assert roster.find(number.to_bytes(16, "big")) is None
+
+
+GARBAGE = (
+    b"",
+    bytes(10),
+    b"dpst\x01",
+    b"\xff" * 300_000,
+    b"[" * 100_000,
+    b"[]",
+    b"7",
+    b'{"version":1,"type":"registration"}',
+    b'{"version":1,"deployment":"00","epoch":Infinity,"fate":"empty","closed_at":0,'
+    b'"contributors":0,"population":0,"estimate":null,"guarantee":{}}',
+)
+
+
+@pytest.mark.parametrize("role", [role for role in Role if role is not Role.STATUS])
+def test_garbage_in_any_topic_stops_nobody(folder: Path, role: Role) -> None:
+    world = World(deployed(*CELLS), folder, cell_values())
+    for epoch in range(1, EPOCHS + 1):
+        for value in GARBAGE:
+            world.log.append(Append(role, 0, value))
+        for name in ("north", "south"):
+            world.close_epoch(name, epoch)
+        world.settle()
+    world.settle()
+    records = world.published()
+    assert sorted(records) == [1, 2, 3, 4]
+    for epoch, record in records.items():
+        assert record.contributors == 30
+        np.testing.assert_array_equal(counted_cells(world, epoch), np.ones(30))
     world.shut()

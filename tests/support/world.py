@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.actions import Action, Commit
+from pipeline.actions import Action, Commit, LogRecord
 from pipeline.aggregate_stage import AggregateStage
 from pipeline.deployed_job import DeployedJob
 from pipeline.estimate_records import EstimateRecord, FirstEstimates
@@ -205,7 +205,6 @@ class World:
         """The first complete partial of every epoch."""
         partials: dict[int, bytes] = {}
         reader = PartialLog(self.job.deployment, self.job.fingerprint, partials.__setitem__)
-        end = self.log.end(Role.PARTIALS, 0)
-        for record in self.log.read(Role.PARTIALS, 0, 0, end).records:
-            reader.apply(record)
+        for offset, value in enumerate(self.log.values(Role.PARTIALS)):
+            reader.apply(LogRecord(offset, value))
         return partials

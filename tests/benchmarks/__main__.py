@@ -1,0 +1,244 @@
+"""Measures speed and memory: ``python -m tests.benchmarks [--json PATH] [--runs N]``.
+
+Prints tables, and writes all figures as JSON. Everything happens in a temporary folder and on a
+local broker of its own, and is gone afterwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NoReturn
+
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+
+from pipeline.cluster import ClusterError
+from pipeline.connection import Connection
+from pipeline.up.processes import ProcessError, python_module
+from tests.benchmarks import one_core
+from tests.benchmarks.end_to_end import (
+    BenchmarkError,
+    Load,
+    Passage,
+    local_broker,
+    pass_through,
+    produce,
+)
+from tests.benchmarks.measuring import Rate, machine, on_cores
+
+CORES = 2
+MEMORY_LIMIT = 300
+"""Megabytes that no worker may exceed."""
+EPOCHS = 20_000
+"""Of the job that is to show that memory does not grow with their number."""
+
+WARM_UP = Load("drawn", epochs=256, producers=1, number=100_000)
+PASSAGES = {
+    "devices report": Load("devices", epochs=256, producers=2, number=500_000),
+    "reports already drawn": Load("drawn", epochs=128, producers=1, number=1_000_000),
+}
+HELD = {
+    "order: sorted": Load("held", epochs=2, producers=1, number=10_000_000),
+    "order: random": Load("held", epochs=2, producers=1, number=10_000_000, order="random"),
+}
+
+console = Console()
+
+
+def main() -> int:
+    """Measure everything."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument("--json", type=Path, default=Path("benchmark.json"), metavar="PATH")
+    parser.add_argument("--runs", type=int, default=5, metavar="N", help="the median counts")
+    arguments = parser.parse_args()
+    if arguments.runs < 1:
+        parser.error("--runs must be at least 1")
+    if not arguments.json.absolute().parent.is_dir():
+        parser.error(f"there is no folder for {arguments.json}")
+    signal.signal(signal.SIGTERM, _leave)
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="dpstream-bench-") as folder,
+            on_cores(CORES) as cores,
+            console.status("") as status,
+        ):
+            # The broker, the workers and their scratch files: all in there.
+            os.environ["DPSTREAM_HOME"] = folder
+            figures = {"machine": {**machine(), "cores_used": cores}}
+            figures |= _measure(arguments.runs, Path(folder), status)
+    except (BenchmarkError, ClusterError, ProcessError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+    console.print(f"All figures: {arguments.json}")
+    return 0
+
+
+def _measure(runs: int, folder: Path, status: Status) -> dict[str, Any]:
+    rates = []
+    with on_cores(1):
+        status.update("one core: randomize")
+        for rate in one_core.measure(runs):
+            rates.append(rate)
+            status.update(f"one core: {rate.name} is done")
+    with local_broker(status.update) as connection:
+        status.update("one core: produce")
+        rates.append(produce(connection, runs))
+        _print_rates(rates)
+        status.update("end to end: warming up")
+        pass_through(connection, folder, WARM_UP)
+        passages = {
+            name: _passages(name, load, runs, connection, folder, status)
+            for name, load in PASSAGES.items()
+        }
+        held = {}
+        for name, load in HELD.items():
+            status.update(f"two open windows, {name}")
+            held[name] = pass_through(connection, folder, load)
+        _print_held(held)
+    points = _many_epochs(folder, status)
+    return {
+        "one_core": [rate.to_json() for rate in rates],
+        "end_to_end": {
+            name: {
+                "reports_per_second": round(median(p.reports_per_second for p in done)),
+                "runs": [passage.to_json() for passage in done],
+            }
+            for name, done in passages.items()
+        },
+        "two_open_windows": {
+            name: {
+                "reports": passage.reports,
+                "peak_megabytes": {n: round(peak, 1) for n, peak in passage.peaks.items()},
+            }
+            for name, passage in held.items()
+        },
+        "many_epochs": points,
+    }
+
+
+def _passages(
+    name: str, load: Load, runs: int, connection: Connection, folder: Path, status: Status
+) -> list[Passage]:
+    passages = []
+    for run in range(runs):
+        status.update(f"end to end: {name}, run {run + 1} of {runs}")
+        passages.append(pass_through(connection, folder, load))
+    speeds = sorted(passage.reports_per_second for passage in passages)
+    middle = sorted(passages, key=lambda passage: passage.reports_per_second)[runs // 2]
+    table = Table(
+        title=f"end to end, {name}: {median(speeds) / 1e6:.1f} million reports/s",
+        caption=f"median of {runs} runs of {middle.reports / 1e6:.0f} million reports, "
+        f"{speeds[0] / 1e6:.1f} to {speeds[-1] / 1e6:.1f}; in the middle one "
+        f"{middle.cores_busy:.2f} cores busy, {middle.cores_of_others:.2f} with something else",
+    )
+    table.add_column("process")
+    for heading in ("processor time", "share", "peak memory"):
+        table.add_column(heading, justify="right")
+    for process, share in middle.shares().items():
+        table.add_row(
+            process,
+            f"{middle.processor[process]:.2f} s",
+            f"{share:.0%}",
+            f"{middle.peaks[process]:.0f} MB",
+        )
+    console.print(table)
+    return passages
+
+
+def _print_rates(rates: Sequence[Rate]) -> None:
+    table = Table(
+        title="one core",
+        caption=f"medians of {len(rates[0].seconds)} runs; by processor time, only produce, which "
+        "waits for the broker's acknowledgements, by the clock on the wall",
+    )
+    table.add_column("stage")
+    for heading in ("million reports/s", "MB/s", "slowest", "fastest"):
+        table.add_column(heading, justify="right")
+    for rate in rates:
+        speeds = [rate.reports / seconds / 1e6 for seconds in rate.seconds]
+        table.add_row(
+            rate.name,
+            f"{rate.reports_per_second / 1e6:,.0f}",
+            f"{rate.megabytes_per_second:,.1f}",
+            f"{min(speeds):,.0f}",
+            f"{max(speeds):,.0f}",
+        )
+    console.print(table)
+
+
+def _print_held(held: dict[str, Passage]) -> None:
+    table = Table(
+        title="two open windows of ten million reports each: peak memory",
+        caption=f"no worker may exceed {MEMORY_LIMIT} MB",
+    )
+    table.add_column("process")
+    for name in held:
+        table.add_column(name, justify="right")
+    for process in next(iter(held.values())).peaks:
+        table.add_row(process, *(f"{passage.peaks[process]:.0f} MB" for passage in held.values()))
+    console.print(table)
+
+
+def _many_epochs(folder: Path, status: Status) -> list[dict[str, Any]]:
+    topics = folder / "topics"
+    topics.mkdir()
+    command = python_module("tests.benchmarks.many_epochs", str(EPOCHS), str(topics))
+    table = Table(title=f"{EPOCHS:,} epochs, all stages in one process")
+    table.add_column("")
+    for heading in ("epochs", "seconds", "peak memory so far"):
+        table.add_column(heading, justify="right")
+    points = []
+    status.update(f"{EPOCHS:,} epochs")
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=_environment(),
+        # Ctrl-C is for us to pass on.
+        start_new_session=True,
+    ) as child:
+        try:
+            for line in child.stdout or ():
+                point = json.loads(line)
+                points.append(point)
+                status.update(f"{EPOCHS:,} epochs: {point['epochs']:,}")
+                table.add_row(
+                    point["what"],
+                    f"{point['epochs']:,}",
+                    f"{point['seconds']:.1f}",
+                    f"{point['peak_megabytes']:.0f} MB",
+                )
+        except BaseException:
+            child.kill()
+            raise
+    if child.returncode != 0:
+        raise BenchmarkError(f"many_epochs has ended with exit code {child.returncode}")
+    console.print(table)
+    return points
+
+
+def _environment() -> dict[str, str]:
+    # `python_module` keeps the working directory out of the search path.
+    places = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
+
+
+def _leave(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

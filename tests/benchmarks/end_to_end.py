@@ -1,0 +1,301 @@
+"""The whole path on a real broker, every part of it a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Literal
+
+from aggregators.future_rand import FutureRandAggregator
+from pipeline.cluster import Cluster, KafkaTransport
+from pipeline.connection import Connection
+from pipeline.deployed_job import DeployedJob
+from pipeline.deployments import deploy, undeploy
+from pipeline.follow import EstimateReader
+from pipeline.jobs import make_job
+from pipeline.local_kafka import LocalKafka
+from pipeline.partial_log import PartialLog
+from pipeline.state import kafka_folder
+from pipeline.up.keeper import KeptBroker, Message
+from pipeline.up.processes import Child, Supervisor, python_module
+from randomizers.dyadic import orders_due
+from tests.benchmarks.measuring import (
+    MEGABYTE,
+    Rate,
+    busy_seconds,
+    on_cores,
+    peak_megabytes,
+    processor_seconds,
+)
+from tests.benchmarks.one_core import DrawnReports, job_values
+from tests.benchmarks.producing import send
+from topics.names import Role
+
+STAGES = ("shuffle", "aggregate", "publish")
+_PATIENCE = 300.0
+_POLL_SECONDS = 0.05
+
+
+class BenchmarkError(Exception):
+    """Something that is to be measured does not work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is sent.
+
+    Attributes:
+        kind: of `tests.benchmarks.producing`.
+        epochs: how many.
+        producers: how many processes.
+        number: of devices, or of reports an epoch, of each producer.
+        order: in which windows are released.
+    """
+
+    kind: Literal["devices", "drawn", "held"]
+    epochs: int
+    producers: int
+    number: int
+    order: Literal["sorted", "random"] = "sorted"
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One run, from the first close of an epoch to the last published estimate.
+
+    Attributes:
+        reports: counted in the published partials.
+        seconds: that it took.
+        processor: processor seconds by process, the broker's included.
+        others: processor seconds of everything else on the machine meanwhile.
+        peaks: most resident memory by process, in megabytes.
+    """
+
+    reports: int
+    seconds: float
+    processor: Mapping[str, float]
+    others: float
+    peaks: Mapping[str, float]
+
+    @property
+    def reports_per_second(self) -> float:
+        """End to end."""
+        return self.reports / self.seconds
+
+    @property
+    def cores_busy(self) -> float:
+        """How many cores the processes kept busy."""
+        return sum(self.processor.values()) / self.seconds
+
+    @property
+    def cores_of_others(self) -> float:
+        """How many cores were busy with something else: the figures are the worse for it."""
+        return self.others / self.seconds
+
+    def shares(self) -> dict[str, float]:
+        """Each process's share of the processor time."""
+        total = sum(self.processor.values())
+        return {name: seconds / total for name, seconds in self.processor.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures."""
+        return {
+            "reports": self.reports,
+            "seconds": round(self.seconds, 3),
+            "reports_per_second": round(self.reports_per_second),
+            "cores_busy": round(self.cores_busy, 2),
+            "cores_of_others": round(self.cores_of_others, 2),
+            "processor_seconds": {name: round(s, 2) for name, s in self.processor.items()},
+            "processor_share": {name: round(share, 3) for name, share in self.shares().items()},
+            "peak_megabytes": {name: round(peak, 1) for name, peak in self.peaks.items()},
+        }
+
+
+@contextmanager
+def local_broker(say: Callable[[str], None]) -> Iterator[Connection]:
+    """The local broker of the state folder, for as long as it is needed."""
+    messages: SimpleQueue[Message] = SimpleQueue()
+    with KeptBroker(messages.put) as broker:
+        while True:
+            broker.check()
+            try:
+                message = messages.get(timeout=_POLL_SECONDS)
+            except Empty:
+                continue
+            if message["kind"] == "ready":
+                break
+            if message["kind"] == "failed":
+                raise BenchmarkError(message["text"])
+            if message["text"]:
+                say(message["text"])
+        yield Connection((message["text"],))
+
+
+def produce(connection: Connection, runs: int) -> Rate:
+    """Send batches of 64 KiB to the broker from one core, and wait for their acknowledgement."""
+    reports = 20_000_000
+    with Cluster(connection) as cluster, _deployed(cluster, 64) as job, on_cores(1):
+        records = DrawnReports(job).epoch(64, reports)
+        transport = KafkaTransport(cluster, job.name)
+        seconds = []
+        for _ in range(1 + runs):
+            before = time.monotonic()
+            transport.run(send(Role.REPORTS, 0, records))
+            seconds.append(time.monotonic() - before)
+    size = sum(map(len, records))
+    return Rate("produce", reports, size / MEGABYTE, tuple(seconds[1:]), clock="wall")
+
+
+def pass_through(connection: Connection, folder: Path, load: Load) -> Passage:
+    """Deploy a job, run it to its last estimate, and delete it.
+
+    Raises:
+        BenchmarkError: a process has ended, or nothing comes out for minutes.
+    """
+    with (
+        Cluster(connection) as cluster,
+        _deployed(cluster, load.epochs, producers=load.producers, order=load.order) as job,
+        Supervisor(_unexpected) as supervisor,
+    ):
+        run = _Run(cluster, job, supervisor, folder / job.name)
+        run.start(connection, load)
+        return run.measure(load)
+
+
+@contextmanager
+def _deployed(cluster: Cluster, epochs: int, **shuffle: Any) -> Iterator[DeployedJob]:
+    """A job for as long as it is needed, its topics included."""
+    name = f"bench-{secrets.token_hex(4)}"
+    job = make_job(job_values(name, epochs, **shuffle))
+    now = time.time_ns() // 1_000_000
+    yield deploy(cluster, job, deployment=secrets.token_bytes(16), now=now)
+    undeploy(cluster, name, delete_topics=True)
+
+
+@dataclass(slots=True)
+class _Run:
+    cluster: Cluster
+    job: DeployedJob
+    supervisor: Supervisor
+    folder: Path
+    lines: SimpleQueue[str] = field(default_factory=SimpleQueue)
+    producers: list[Child] = field(default_factory=list)
+
+    def start(self, connection: Connection, load: Load) -> None:
+        """Start everybody, and wait until they could begin."""
+        lifeline = str(self.supervisor.lifeline)
+        for stage in STAGES:
+            command = ["run", stage, self.job.name, "--name", "bench", *connection.arguments()]
+            self._launch(stage, python_module("pipeline.up.lifeline", lifeline, *command))
+        for number in range(load.producers):
+            name = "producer" if load.producers == 1 else f"producer {number + 1}"
+            arguments = [load.kind, lifeline, self.job.name, name]
+            arguments += [connection.bootstrap_servers[0], str(self.folder / name)]
+            command = python_module("tests.benchmarks.producing", *arguments, str(load.number))
+            self.producers.append(self._launch(name, command))
+        self._hear("ready")
+        self._wait(lambda: {status["stage"] for status in self._statuses()} == set(STAGES))
+
+    def measure(self, load: Load) -> Passage:
+        """Let the producers begin, and wait for the last estimate."""
+        pids = {child.name: child.process.pid for child in self.supervisor.children}
+        broker = LocalKafka(kafka_folder()).status().pid
+        if broker is None:
+            raise BenchmarkError("the local broker has ended")
+        pids = {"broker": broker, **pids}
+        before = {name: processor_seconds(pid) for name, pid in pids.items()}
+        everything = busy_seconds()
+        self._signal_producers()
+        began = min(float(line.split()[1]) for line in self._hear("begun"))
+        if load.kind == "held":
+            self._hear("held")
+            expected = load.epochs * load.producers * load.number
+            self._wait(lambda: self._reports_held() == expected)
+            self._signal_producers()
+        estimates = EstimateReader(self.cluster, self.job)
+
+        def complete() -> bool:
+            for _ in estimates.read():
+                pass
+            return estimates.complete
+
+        self._wait(complete)
+        seconds = time.monotonic() - began
+        processor = {name: processor_seconds(pid) - before[name] for name, pid in pids.items()}
+        others = max(0.0, busy_seconds() - everything - sum(processor.values()))
+        peaks = {name: peak_megabytes(pid) for name, pid in pids.items()}
+        reports = count_reports(self.cluster, self.job)
+        return Passage(reports, seconds, processor, others, peaks)
+
+    def _launch(self, name: str, command: list[str]) -> Child:
+        return self.supervisor.start(
+            name, command, self.folder / f"{name}.log", on_line=self.lines.put
+        )
+
+    def _signal_producers(self) -> None:
+        for child in self.producers:
+            os.kill(child.process.pid, signal.SIGUSR1)
+
+    def _hear(self, word: str) -> list[str]:
+        """Wait for a line that begins with this word from each producer."""
+        heard: list[str] = []
+
+        def heard_from_all() -> bool:
+            while not self.lines.empty():
+                line = self.lines.get()
+                heard.extend([line] if line.startswith(word) else [])
+            return len(heard) == len(self.producers)
+
+        self._wait(heard_from_all)
+        return heard
+
+    def _wait(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _PATIENCE
+        while not condition():
+            for child in self.supervisor.children:
+                if child.state != "running":
+                    raise BenchmarkError(f"{child.name} has ended:{child.log_end()}")
+            if time.monotonic() > deadline:
+                logs = "".join(f"\n{c.name}:{c.log_end()}" for c in self.supervisor.children)
+                raise BenchmarkError(f"nothing happens for {_PATIENCE:g} s{logs}")
+            time.sleep(_POLL_SECONDS)
+
+    def _statuses(self) -> list[dict[str, Any]]:
+        """The heartbeats of workers that have partitions."""
+        heartbeats = self.cluster.read(self.job.topic(Role.STATUS))
+        statuses = [json.loads(heartbeat.value) for heartbeat in heartbeats]
+        return [status for status in statuses if status["partitions"]]
+
+    def _reports_held(self) -> int:
+        """What the shuffle stage has counted, by its latest heartbeat."""
+        shuffle = [status for status in self._statuses() if status["stage"] == "shuffle"]
+        return int(shuffle[-1]["counts"].get("reports", 0))
+
+
+def count_reports(cluster: Cluster, job: DeployedJob) -> int:
+    """Reports in the first complete partial of every epoch."""
+    count = 0
+
+    def add(epoch: int, payload: bytes) -> None:
+        nonlocal count
+        aggregator = job.aggregator_from_bytes(payload)
+        assert isinstance(aggregator, FutureRandAggregator)
+        nodes = (aggregator.tree.node(order, epoch >> order) for order in range(orders_due(epoch)))
+        count += sum(map(sum, nodes))
+
+    log = PartialLog(job.deployment, job.fingerprint, add)
+    for record in cluster.read(job.topic(Role.PARTIALS)):
+        log.apply(record)
+    return count
+
+
+def _unexpected(sentence: str) -> None:
+    raise BenchmarkError(sentence)

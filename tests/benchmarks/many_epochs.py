@@ -1,0 +1,146 @@
+"""A job of many small epochs through all stages in one process, and their memory as it goes on.
+
+``python -m tests.benchmarks.many_epochs EPOCHS FOLDER``
+
+The topics lie in files, so that what grows is the stages. Prints a `Point` a line, in JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from array import array
+from collections import defaultdict
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from pipeline.actions import Append, LogRecord, LogSlice
+from pipeline.aggregate_stage import AggregateStage
+from pipeline.deployed_job import deploy_job
+from pipeline.jobs import make_job
+from pipeline.memory import SLICE_BYTES, MemoryLog, MemoryWorker
+from pipeline.publish_stage import PublishStage
+from pipeline.stage import Stage
+from tests.benchmarks.measuring import peak_megabytes
+from tests.benchmarks.one_core import DrawnReports, job_values, shuffle_stage
+from topics.names import Role
+
+_POINTS = 8
+_REPORTS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What has happened since the point before.
+
+    Attributes:
+        what: in words.
+        epochs: published so far.
+        seconds: since the point before.
+        peak_megabytes: most resident memory of the process so far.
+    """
+
+    what: str
+    epochs: int
+    seconds: float
+    peak_megabytes: float
+
+
+@dataclass(slots=True)
+class _FilePartition:
+    file: BinaryIO
+    starts: array[int] = field(default_factory=lambda: array("Q", [0]))
+    stamps: array[int] = field(default_factory=lambda: array("Q"))
+
+
+class FileLog(MemoryLog):
+    """The topics of a job in files: eight bytes of memory for a record and as many for its time."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._files: defaultdict[tuple[Role, int], _FilePartition] = defaultdict(
+            lambda: _FilePartition((folder / str(len(self._files))).open("w+b", buffering=0))
+        )
+
+    def append(self, action: Append) -> None:
+        """Write a record at the end of its partition; nothing here has a key or headers."""
+        held = self._files[action.role, action.partition]
+        held.file.write(action.value)
+        held.starts.append(held.starts[-1] + len(action.value))
+        held.stamps.append(action.timestamp or 0)
+
+    def end(self, role: Role, partition: int) -> int:
+        """The offset of the next record."""
+        return len(self._files[role, partition].stamps)
+
+    def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
+        """Records from `start` to before `stop`, at most about `SLICE_BYTES` of them."""
+        held = self._files[role, partition]
+        records: list[LogRecord] = []
+        size = 0
+        for offset in range(start, min(stop, len(held.stamps))):
+            begin, length = held.starts[offset], held.starts[offset + 1] - held.starts[offset]
+            value = os.pread(held.file.fileno(), length, begin)
+            records.append(LogRecord(offset, value, held.stamps[offset]))
+            size += length
+            if size >= SLICE_BYTES:
+                break
+        return LogSlice(tuple(records), start + len(records))
+
+    def delete_below(self, role: Role, partition: int, offset: int) -> None:
+        """Leave it to whoever deletes the folder."""
+
+
+def main() -> None:
+    """Run the job, then start each stage anew on what its topics hold."""
+    epochs, folder = int(sys.argv[1]), Path(sys.argv[2])
+    job = deploy_job(make_job(job_values("many", epochs)), deployed_at=0)
+    log = FileLog(folder)
+    stages: dict[str, Stage] = {
+        "shuffle": shuffle_stage(job),
+        "aggregate": AggregateStage(job),
+        "publish": PublishStage(job),
+    }
+    partitions = {name: range(len(job.start_offsets[stages[name].role])) for name in stages}
+
+    def start(name: str, stage: Stage) -> MemoryWorker:
+        worker = MemoryWorker(stage, log)
+        for partition in partitions[name]:
+            worker.run(worker.assign(partition))
+        return worker
+
+    workers = [start(name, stage) for name, stage in stages.items()]
+    source = DrawnReports(job)
+    log.append(Append(Role.PRODUCERS, 0, source.registration()))
+    before = time.monotonic()
+
+    def tell(what: str) -> None:
+        nonlocal before
+        now = time.monotonic()
+        point = Point(what, log.end(Role.ESTIMATES, 0), now - before, peak_megabytes(os.getpid()))
+        print(json.dumps(asdict(point)), flush=True)
+        before = time.monotonic()
+
+    for epoch in range(1, epochs + 1):
+        for value in source.epoch(epoch, _REPORTS):
+            log.append(Append(Role.REPORTS, job.partition_of(epoch), value))
+        for worker in workers:
+            worker.run(worker.drain())
+        if epoch % (epochs // _POINTS) == 0:
+            tell("all stages")
+    workers.clear()
+    restarted: dict[str, Stage] = {
+        "shuffle": shuffle_stage(job),
+        "aggregate": AggregateStage(job),
+        "publish": PublishStage(job),
+    }
+    for name, stage in restarted.items():
+        start(name, stage)
+        tell(f"{name} restarted")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""The stages one by one, in memory and on one core."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.actions import Append
+from pipeline.aggregate_stage import AggregateStage
+from pipeline.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs import make_job
+from pipeline.memory import MemoryDriver, MemoryLog
+from pipeline.shuffle_stage import ShuffleStage
+from pipeline.stage import Stage
+from randomizers.dyadic import orders_due
+from randomizers.randomness import cryptographic_generator
+from tests.benchmarks.measuring import Rate, rate
+from topics.batches import Batch, Punctuation, decode_batch, encode_batch, encode_punctuation
+from topics.names import Role
+from topics.records import Registration
+from topics.words import Words, split_words
+
+DEVICES = 1_000_000
+WINDOW_REPORTS = 10_000_000
+
+
+def job_values(name: str, epochs: int, **shuffle: Any) -> dict[str, Any]:
+    """A job whose windows close only by completeness."""
+    return {
+        "name": name,
+        "protocol": "future_rand",
+        "parameters": {"epsilon": 4, "changes": 4},
+        "epochs": {"count": epochs},
+        "shuffle": {"grace": "1h", **shuffle},
+    }
+
+
+class DrawnReports:
+    """A registered producer whose reports are random words, for measuring what comes after it."""
+
+    def __init__(self, job: DeployedJob) -> None:
+        self._job = job
+        self._enrolment = secrets.token_bytes(16)
+        self._rng = np.random.default_rng()
+
+    def registration(self) -> bytes:
+        """The record that enrols it."""
+        return Registration(self._job.deployment, "drawn", self._enrolment, 1).to_bytes()
+
+    def epoch(self, epoch: int, reports: int) -> list[bytes]:
+        """The records of an epoch with so many reports; the last is the punctuation."""
+        words = self._rng.integers(0, 2 * orders_due(epoch), (reports, 1), np.uint8)
+        pieces = split_words(Words(words))
+        identity = (self._job.fingerprint, self._job.deployment)
+        records = [
+            encode_batch(Batch(*identity, secrets.token_bytes(16), self._enrolment, epoch, piece))
+            for piece in pieces
+        ]
+        punctuation = Punctuation(
+            *identity, self._enrolment, epoch, len(pieces), contributors=reports, population=reports
+        )
+        return [*records, encode_punctuation(punctuation)]
+
+
+def measure(runs: int) -> Iterator[Rate]:
+    """Randomize, encode, decode, shuffle and aggregate."""
+    yield _randomize(runs)
+    yield from _codec(runs)
+    for order in ("sorted", "random"):
+        yield from _stages(order, runs)
+
+
+def _randomize(runs: int) -> Rate:
+    """All epochs of a million devices, two in a hundred of which change between two epochs."""
+    job = deploy_job(make_job(job_values("randomize", 64)), deployed_at=0)
+    generator = cryptographic_generator()
+    enrolled = job.randomizer()
+    enrolled.enrol(DEVICES, generator)
+    arrays = enrolled.state_arrays()
+    values = changing_values(DEVICES, job.last_epoch)
+
+    def work() -> int:
+        devices = job.protocol_entry.restore(job.law(), arrays, 0)
+        epochs = enumerate(values, 1)
+        return sum(len(devices.report(epoch, now, None, generator)) for epoch, now in epochs)
+
+    reports = work()
+    return rate("randomize", reports, reports, work, runs)
+
+
+def changing_values(devices: int, epochs: int) -> NDArray[np.int8]:
+    """Values 0 and 1 of shape (epochs, devices)."""
+    rng = np.random.default_rng()
+    values = np.empty((epochs, devices), np.int8)
+    now = (rng.random(devices) < 0.3).astype(np.int8)
+    for row in values:
+        now[rng.integers(0, devices, devices // 50)] ^= 1
+        row[:] = now
+    return values
+
+
+def _codec(runs: int) -> Iterator[Rate]:
+    job = deploy_job(make_job(job_values("codec", 64)), deployed_at=0)
+    source = DrawnReports(job)
+    records = source.epoch(64, WINDOW_REPORTS)[:-1]
+    batches = [decode_batch(record) for record in records]
+    size = sum(map(len, records))
+
+    def encode() -> None:
+        for batch in batches:
+            encode_batch(batch)
+
+    def decode() -> None:
+        for record in records:
+            decode_batch(record)
+
+    yield rate("encode", WINDOW_REPORTS, size, encode, runs)
+    yield rate("decode", WINDOW_REPORTS, size, decode, runs)
+
+
+def _stages(order: str, runs: int) -> Iterator[Rate]:
+    """A window of ten million reports through the shuffle stage and the aggregate stage."""
+    job = deploy_job(make_job(job_values(order, 64, order=order)), deployed_at=0)
+    source = DrawnReports(job)
+    records = source.epoch(64, WINDOW_REPORTS)
+    registration = source.registration()
+    log = MemoryLog()
+
+    def shuffle() -> None:
+        nonlocal log
+        log = MemoryLog()
+        log.append(Append(Role.PRODUCERS, 0, registration))
+        _show(shuffle_stage(job), job, log, job.partition_of(64), records)
+
+    yield rate(f"shuffle, {order}", WINDOW_REPORTS, sum(map(len, records)), shuffle, runs)
+    chunks = log.values(Role.SHUFFLED, job.partition_of(64))
+    # A window of one-byte words that is sorted is a record of a few hundred bytes: take many.
+    windows = 1 if order == "random" else 1000
+    size = sum(map(len, chunks))
+
+    def aggregate() -> None:
+        for _ in range(windows):
+            _show(AggregateStage(job), job, MemoryLog(), job.partition_of(64), chunks)
+
+    yield rate(
+        f"aggregate, {'chunks of words' if order == 'random' else 'counted pairs'}",
+        windows * WINDOW_REPORTS,
+        windows * size,
+        aggregate,
+        runs,
+    )
+
+
+def shuffle_stage(job: DeployedJob) -> ShuffleStage:
+    """A new shuffle stage of a job."""
+    return ShuffleStage(
+        job,
+        identifiers=lambda: secrets.token_bytes(16),
+        wall_clock=lambda: 0,
+        generator=cryptographic_generator(),
+    )
+
+
+def _show(
+    stage: Stage, job: DeployedJob, log: MemoryLog, partition: int, values: Sequence[bytes]
+) -> None:
+    """Have a stage take in records of one partition."""
+    driver = MemoryDriver(log)
+    driver.run(stage.assign(partition, None, 0.0))
+    for offset, value in enumerate(values):
+        driver.run(stage.record(partition, offset, value, 0.0))

@@ -1,0 +1,105 @@
+"""A producer as a process of its own, which waits for SIGUSR1 before it sends anything.
+
+``python -m tests.benchmarks.producing KIND LIFELINE JOB NAME SERVERS FOLDER NUMBER``
+
+KIND is one of
+
+* ``devices``: a real `Producer` with NUMBER devices closes every epoch of the job,
+* ``drawn``: NUMBER reports an epoch, encoded beforehand, are sent as they are,
+* ``held``: the same, but all punctuation is held back until a second SIGUSR1.
+
+It prints ``ready`` when it could begin, ``begun SECONDS``, of the monotonic clock, when it does,
+and ``held`` when nothing but the punctuation is missing.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pipeline.actions import Append, Flush, Steps
+from pipeline.cluster import Cluster, KafkaTransport
+from pipeline.connection import Connection
+from pipeline.deployed_job import DeployedJob
+from pipeline.deployments import find_deployed
+from pipeline.producer import Producer
+from pipeline.up.lifeline import follow
+from tests.benchmarks.one_core import DrawnReports, changing_values
+from topics.names import Role
+
+# Values of so many epochs are made beforehand, and come round again.
+_EPOCHS_OF_VALUES = 16
+
+
+def main() -> None:
+    """Be a producer until told to end."""
+    # Before any thread is started, so that none of them takes the signal.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    kind, lifeline, name_of_job, name, servers, folder, number = sys.argv[1:]
+    follow(int(lifeline))
+    with Cluster(Connection((servers,))) as cluster:
+        job = find_deployed(cluster, name_of_job)
+        transport = KafkaTransport(cluster, job.name, print)
+        if kind == "devices":
+            _close_epochs(job, transport, name, Path(folder), int(number))
+        else:
+            _send_drawn(job, transport, int(number), hold=kind == "held")
+        # The parent asks for our memory and processor time before it ends us.
+        threading.Event().wait()
+
+
+def _await_signal() -> None:
+    signal.sigwait({signal.SIGUSR1})
+
+
+def _begin() -> None:
+    print("ready", flush=True)
+    _await_signal()
+    print(f"begun {time.monotonic()}", flush=True)
+
+
+def _close_epochs(
+    job: DeployedJob, transport: KafkaTransport, name: str, folder: Path, devices: int
+) -> None:
+    values = changing_values(devices, _EPOCHS_OF_VALUES)
+    with Producer(job, folder, name=name, transport=transport) as producer:
+        producer.enrol([f"{name}-{device}" for device in range(devices)])
+        _begin()
+        for epoch in range(1, job.last_epoch + 1):
+            producer.report_all(epoch, values[epoch % _EPOCHS_OF_VALUES])
+            producer.close(epoch)
+
+
+def _send_drawn(job: DeployedJob, transport: KafkaTransport, reports: int, *, hold: bool) -> None:
+    source = DrawnReports(job)
+    transport.run(send(Role.PRODUCERS, 0, [source.registration()]))
+    epochs = {epoch: source.epoch(epoch, reports) for epoch in range(1, job.last_epoch + 1)}
+    _begin()
+    if hold:
+        _send(job, transport, ((epoch, records[:-1]) for epoch, records in epochs.items()))
+        print("held", flush=True)
+        _await_signal()
+        epochs = {epoch: records[-1:] for epoch, records in epochs.items()}
+    _send(job, transport, epochs.items())
+
+
+def _send(
+    job: DeployedJob, transport: KafkaTransport, epochs: Iterable[tuple[int, Sequence[bytes]]]
+) -> None:
+    for epoch, records in epochs:
+        transport.run(send(Role.REPORTS, job.partition_of(epoch), records))
+
+
+def send(role: Role, partition: int, records: Sequence[bytes]) -> Steps[None]:
+    """Write records and wait for their acknowledgement."""
+    for record in records:
+        yield Append(role, partition, record)
+    yield Flush()
+
+
+if __name__ == "__main__":
+    main()
