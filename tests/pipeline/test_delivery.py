@@ -163,15 +163,27 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("topics.partials._PART_BYTES", 200)
 
 
+def refused_places(world: World) -> set[tuple[str, int, int]]:
+    """Where the dead letters were read."""
+    records = world.log.read(Role.DEAD_LETTERS, 0, 0, world.log.end(Role.DEAD_LETTERS, 0)).records
+    letters = (DeadLetter.from_record(record.value, record.headers) for record in records)
+    return {(letter.topic, letter.partition, letter.offset) for letter in letters}
+
+
 @pytest.mark.usefixtures("small_records")
 @pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
 def test_killed_between_any_two_records_of_a_window(folder: Path, keep: bool) -> None:
-    """What was half sent, half written or half added up is neither lost nor counted twice."""
+    """What was half sent, half written or half added up is neither lost nor counted twice.
+
+    Nor is what nobody can read: every such record is among the dead letters.
+    """
 
     def short_run(place: Path, strike: int) -> World:
         world = World(deployed(*CELLS), place, cell_values(), Accidents(frozenset([strike]), keep))
         for epoch in (1, 2):
             for name in ("north", "south"):
+                world.log.append(Append(Role.REPORTS, epoch % 2, b"garbage"))
+                world.log.append(Append(Role.SHUFFLED, epoch % 2, b"garbage"))
                 world.close_epoch(name, epoch)
                 world.settle()
         world.settle()
@@ -179,12 +191,14 @@ def test_killed_between_any_two_records_of_a_window(folder: Path, keep: bool) ->
         return world
 
     undisturbed = short_run(folder / "undisturbed", 0)
-    assert len(undisturbed.log.values(Role.SHUFFLED, 1)) == 4
+    assert len(refused_places(undisturbed)) == len(undisturbed.log.values(Role.DEAD_LETTERS)) == 8
+    assert len(undisturbed.log.values(Role.SHUFFLED, 1)) == 4 + 2
     assert len(undisturbed.log.values(Role.PARTIALS)) > 2 * len(undisturbed.integers()) == 4
     for strike in range(1, undisturbed.accidents.count + 1):
         world = short_run(folder / str(strike), strike)
         assert sorted(world.published()) == [1, 2], f"killed after action {strike}"
         assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
+        assert len(refused_places(world)) == 8, f"killed after action {strike}"
         check_cells(world)
 
 
