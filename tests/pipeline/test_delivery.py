@@ -34,6 +34,8 @@ from topics.names import Role
 from topics.records import DeadLetter, Registration
 from topics.words import Words, split_words
 
+pytestmark = pytest.mark.slow
+
 DEPLOYMENT = bytes(range(16))
 EPOCHS = 4
 
@@ -141,6 +143,7 @@ def test_killed_after_every_single_action(folder: Path, keep: bool, order: str) 
         )
         assert world.published() == undisturbed.published(), f"killed after action {strike}"
         assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
+        assert len(world.log.values(Role.ESTIMATES)) == EPOCHS, f"killed after action {strike}"
 
 
 @settings(max_examples=40, deadline=None)
@@ -199,7 +202,30 @@ def test_killed_between_any_two_records_of_a_window(folder: Path, keep: bool) ->
         assert sorted(world.published()) == [1, 2], f"killed after action {strike}"
         assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
         assert len(refused_places(world)) == 8, f"killed after action {strike}"
+        for place in ((Role.REPORTS, 0), (Role.REPORTS, 1), (Role.SHUFFLED, 0), (Role.SHUFFLED, 1)):
+            assert world.log.committed[place] == world.log.end(*place), "leftovers hold the floor"
         check_cells(world)
+
+
+@pytest.mark.usefixtures("small_records")
+def test_half_a_window_is_read_again_by_the_next_aggregator(folder: Path) -> None:
+    """An aggregator commits and dies while the shuffle worker is between two chunks."""
+    world = World(deployed(*CELLS), folder, cell_values())
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+    owner = Owner(world, "shuffle", 0.0)
+    while len(owner.driver.pending) < 4:
+        owner.step(1)
+    arrived, owner.driver.pending = owner.driver.pending[:2], owner.driver.pending[2:]
+    for chunk in arrived:
+        world.log.append(chunk)
+    world.settle(["aggregate"])
+    world.kill("aggregate")
+    owner.step()
+    world.settle(["aggregate", "publish"])
+    check_cells(world)
+    assert sorted(world.published()) == [1]
+    world.shut()
 
 
 def expected_cells(world: World, epoch: int) -> np.ndarray:
@@ -398,6 +424,11 @@ def test_what_cannot_be_admitted_goes_to_the_dead_letters(folder: Path) -> None:
     world.shut()
 
 
+def test_as_many_contributors_as_are_needed_are_released(folder: Path) -> None:
+    world = run(World(deployed(*CELLS, minimum=30), folder, cell_values()))
+    assert [record.fate for record in world.published().values()] == [Fate.RELEASED] * EPOCHS
+
+
 def test_too_few_contributors_are_never_released(folder: Path) -> None:
     world = World(deployed(*CELLS, minimum=31), folder, cell_values())
     world = run(world)
@@ -427,6 +458,62 @@ def test_an_epoch_without_records_becomes_empty_when_a_later_one_is_decided(
     }
     assert sorted(world.published()) == [1, 2, 3]
     check_cells(world)
+    world.shut()
+
+
+def test_nothing_in_the_log_is_late_because_the_worker_was_slow(folder: Path) -> None:
+    """When grace is over the worker reads on to the end the log has then, and decides there."""
+    values = {**cell_values(), "east": {1: {"east0": 0}}}
+    world = World(deployed(*CELLS), folder, values)
+    world.surviving("east", lambda: world.producer("east"))
+    world.close_epoch("north", 1)
+    worker = MemoryWorker(world.stage("shuffle"), world.log)
+    worker.run(worker.assign(1))
+    worker.run(worker.poll())
+    world.close_epoch("south", 1)
+    worker.run(worker.stage.tick(61.0))
+    assert not world.manifests()
+    world.close_epoch("east", 1)
+    while worker.run(worker.poll(62.0)):
+        pass
+    assert [producer.name for producer in world.roster()] == ["east", "north", "south"]
+    assert world.manifests()[1].producers == (False, True, True)
+    world.shut()
+
+
+def test_who_registered_before_the_decision_is_waited_for(folder: Path) -> None:
+    """Who is expected is read anew before a window closes by completeness."""
+    world = World(deployed(*CELLS, producers=1), folder, cell_values())
+    world.producer("north")
+    worker = MemoryWorker(world.stage("shuffle"), world.log)
+    worker.run(worker.assign(1))
+    world.producer("south")
+    world.close_epoch("north", 1)
+    worker.run(worker.drain())
+    assert not world.manifests()
+    world.close_epoch("south", 1)
+    worker.run(worker.drain())
+    assert world.manifests()[1].contributors == 30
+    world.shut()
+
+
+def test_grace_begins_with_the_first_record_of_an_epoch(folder: Path) -> None:
+    """Also when a later epoch was decided first, and this one looked silent for a while."""
+    values = {**cell_values(), "east": {1: {"east0": 0}}}
+    world = World(deployed(*CELLS, minimum=1), folder, values)
+    world.producer("east").leave(1)
+    for name in ("north", "south"):
+        world.close_epoch(name, 3)
+    for world.now in (0.0, 59.0):
+        world.settle()
+    assert sorted(world.manifests()) == [3], "who has left is not waited for"
+    world.close_epoch("east", 1)
+    for world.now in (59.0, 61.0, 118.0):
+        world.settle()
+        assert 1 not in world.manifests()
+    world.now = 119.0
+    world.settle()
+    assert world.manifests()[1].contributors == 1
     world.shut()
 
 
