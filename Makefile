@@ -23,8 +23,8 @@ test: $(TOOLS) ## every test, broker included
 	@$(BIN)/pytest -m "not kafka and not verify" -n auto
 	@$(BIN)/pytest -m kafka
 
-test-fast: $(TOOLS) ## the tests that need no broker
-	@$(BIN)/pytest -m "not kafka and not verify" -n auto
+test-fast: $(TOOLS) ## the tests that need no broker and are no exhaustive search
+	@$(BIN)/pytest -m "not kafka and not verify and not slow" -n auto
 
 check: $(TOOLS) ## ruff (lint and format) and mypy --strict
 	@$(BIN)/ruff check

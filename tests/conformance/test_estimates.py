@@ -17,6 +17,8 @@ from scipy import stats
 from aggregators.attendance import Attendance
 from tests.conformance.cases import FALSE_ALARM, Case, every_case
 
+pytestmark = pytest.mark.slow
+
 RUNS = 1_600
 DEVICES = 600
 # A share of the users change, the others have the value 0: predictions made without knowing the

@@ -10,10 +10,13 @@ from itertools import permutations
 from typing import TypeAlias
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
 from tests.conformance.cases import FALSE_ALARM, Case, Report, Stream, View, WordArray, every_case
+
+pytestmark = pytest.mark.slow
 
 ALONE = 2_500
 TOGETHER = 20_000

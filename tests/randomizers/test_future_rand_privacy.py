@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from randomizers.accounting.future_rand import calibrate
 from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
 
+pytestmark = pytest.mark.slow
+
 Stream: TypeAlias = tuple[int, ...]
 Output: TypeAlias = tuple[int, ...]
 # Output -> probability times the integer 2^(horizon) * (sum of the law's weights).
