@@ -537,18 +537,25 @@ def test_a_silent_producer_is_not_waited_for_after_three_epochs_until_it_is_back
     world.close_epoch("north", 4)
     world.settle()
     assert world.manifests()[4].contributors == 15
-    world.close_epoch("south", 5)
-    world.settle()
-    assert 5 not in world.manifests(), "the north, which is never away, is waited for"
+    south = world.producer("south")
+    south.enrol(list(values["south"][5]))
+    south.report(5, values["south"][5])
+    batch, *rest = (action for action in south.close_steps(5) if isinstance(action, Append))
+    world.log.append(batch)
     world.close_epoch("north", 5)
     world.settle()
+    assert 5 not in world.manifests(), "the south is back, and is waited for at once"
+    for action in rest:
+        world.log.append(action)
+    world.settle()
     assert world.manifests()[5].contributors == 30
-    world.close_epoch("north", 6)
-    world.settle()
-    assert 6 not in world.manifests(), "the south is back, and is waited for"
-    world.close_epoch("south", 6)
-    world.settle()
-    assert world.manifests()[6].contributors == 30
+    for epoch, first, second in ((6, "north", "south"), (7, "south", "north")):
+        world.close_epoch(first, epoch)
+        world.settle()
+        assert epoch not in world.manifests(), f"the {second} is waited for"
+        world.close_epoch(second, epoch)
+        world.settle()
+        assert world.manifests()[epoch].contributors == 30
     world.shut()
 
 
@@ -598,6 +605,25 @@ def run_to_manifest(worker: MemoryWorker, steps: Steps[None]) -> None:
     while not (isinstance(action, Append) and action.role is Role.MANIFESTS):
         action = steps.send(worker.driver.carry_out(action))
     worker.driver.carry_out(action)
+
+
+def test_epochs_that_are_too_far_ahead_are_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.shuffle_stage.EPOCHS_AHEAD", 2)
+    world = World(deployed(*CELLS), folder, cell_values())
+    for epoch in (3, 4):
+        world.close_epoch("north", epoch)
+    world.close_epoch("south", 3)
+    world.settle(["shuffle"])
+    assert sorted(world.manifests()) == [3]
+    letters = [
+        DeadLetter.from_record(record.value, record.headers)
+        for record in world.log.read(Role.DEAD_LETTERS, 0, 0, 9).records
+    ]
+    assert [letter.reason.value for letter in letters] == ["epoch", "epoch"]
+    assert decode_batch(letters[0].value).epoch == 4
+    world.shut()
 
 
 @pytest.mark.parametrize("decided", [False, True], ids=["open", "decided"])
@@ -680,6 +706,15 @@ def test_a_producer_that_promises_too_much_stops_nobody(folder: Path, what: str)
     assert DeadLetter.from_record(letter.value, letter.headers).reason.value == "punctuation"
     assert letter.value == hostile
     world.shut()
+
+
+def test_the_first_registration_of_a_name_counts() -> None:
+    roster = Roster(DEPLOYMENT)
+    first, second = bytes([1] * 16), bytes([2] * 16)
+    for name, enrolment in (("north", first), ("north", second), ("south", first)):
+        roster.apply(Registration(DEPLOYMENT, name, enrolment, 1).to_bytes())
+    assert [(producer.name, producer.enrolment) for producer in roster] == [("north", first)]
+    assert roster.find(second) is None
 
 
 def test_registrations_end_where_a_manifest_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
