@@ -25,6 +25,7 @@ from pipeline.producer_store import ProducerStore
 from pipeline.state import FolderLock
 from randomizers.randomness import cryptographic_generator
 from topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
+from topics.frames import CodecError
 from topics.names import Role
 from topics.records import Farewell, Registration
 from topics.words import Words, split_words
@@ -250,10 +251,16 @@ class Producer:
         """Make the directory this producer's, or see that it already is."""
         owner = self._store.fact("deployment"), self._store.fact("producer")
         if owner == (None, None):
+            enrolment = self._identifiers()
+            try:
+                # What cannot be registered must not be kept either.
+                Registration(self.job.deployment, self.name, enrolment, first_epoch)
+            except CodecError as error:
+                raise ProducerError(str(error)) from None
             with self._store.transaction():
                 self._store.set_fact("deployment", self.job.deployment)
                 self._store.set_fact("producer", self.name)
-                self._store.set_fact("enrolment", self._identifiers())
+                self._store.set_fact("enrolment", enrolment)
                 self._store.set_fact("first_epoch", first_epoch)
         elif owner != (self.job.deployment, self.name):
             raise ProducerError(
@@ -286,8 +293,10 @@ class Producer:
         """A draw that could not be stored did not happen: go back to the stored state."""
         try:
             yield
-        except sqlite3.Error as error:
+        except BaseException as error:
             self._restore()
+            if not isinstance(error, sqlite3.Error):
+                raise
             raise ProducerError(
                 f"cannot write the state of producer {self.name}: {error}; "
                 "nothing was sent, free some space and try again"

@@ -147,7 +147,10 @@ def _settings(
         raise ValueError(f"replication {replication} for {name}, must be at least 1")
     # With three copies one broker may be lost; an acknowledged record is then still on another.
     durable = {"min.insync.replicas": "2"} if replication is not None and replication >= 3 else {}
-    return TopicSettings(name, partitions, replication, {**configs, **durable})
+    # Stored as they are: a cluster's default codec may be one that no client here can read, and a
+    # small compressed batch may hold more than any reader has room for.
+    plain = {"compression.type": "uncompressed"}
+    return TopicSettings(name, partitions, replication, {**configs, **durable, **plain})
 
 
 def _deleted(retention_ms: int, batch_bytes: int) -> dict[str, str]:

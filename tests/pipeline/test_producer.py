@@ -207,6 +207,35 @@ def test_mistakes_are_named(job: DeployedJob, log: MemoryLog, tmp_path: Path) ->
         open_producer(deployed(), tmp_path / "state", log)
 
 
+def test_a_draw_that_was_interrupted_did_not_happen(
+    job: DeployedJob, log: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C between drawing and storing: the epoch can be closed afterwards."""
+    with open_producer(job, tmp_path / "state", log) as producer:
+        producer.enrol(["a"])
+        with monkeypatch.context() as patch:
+            patch.setattr(producer._store, "save_arrays", _interrupt)
+            producer.report(1, {"a": 1})
+            with pytest.raises(KeyboardInterrupt):
+                producer.close(1)
+        assert producer.closed_epoch == 0
+        producer.report(1, {"a": 1})
+        producer.close(1)
+        assert producer.closed_epoch == 1
+
+
+def _interrupt(arrays: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_what_cannot_be_registered_is_not_kept(
+    job: DeployedJob, log: MemoryLog, tmp_path: Path
+) -> None:
+    with pytest.raises(ProducerError, match="first_epoch is 0, must be 1"):
+        Producer(job, tmp_path / "s", name="gateway", transport=MemoryDriver(log), first_epoch=0)
+    open_producer(job, tmp_path / "s", log).shut()
+
+
 def test_state_is_for_its_owner_alone(job: DeployedJob, log: MemoryLog, tmp_path: Path) -> None:
     open_producer(job, tmp_path / "state", log).shut()
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700

@@ -74,6 +74,7 @@ def test_what_passes_through_is_kept_for_a_while_and_what_was_decided_for_ever()
         if role is Role.STATUS:
             continue
         assert topic.configs["cleanup.policy"] == "delete"
+        assert topic.configs["compression.type"] == "uncompressed"
         assert topic.configs["retention.bytes"] == "-1"
         expected = {Role.REPORTS: _WEEK, Role.SHUFFLED: _WEEK, Role.DEAD_LETTERS: 4 * _WEEK}
         assert topic.configs["retention.ms"] == str(expected.get(role, -1))
@@ -93,6 +94,7 @@ def test_status_and_jobs_are_compacted_and_stay_small() -> None:
     for topic in (job_topics("job", 4, 1, _WEEK)[Role.STATUS], jobs_topic(1)):
         assert topic.partitions == 1
         assert topic.configs["cleanup.policy"] == "compact"
+        assert topic.configs["compression.type"] == "uncompressed"
         assert int(topic.configs["segment.ms"]) <= 600_000
         assert float(topic.configs["min.cleanable.dirty.ratio"]) <= 0.1
     assert jobs_topic(None).name == "dpstream.jobs"
