@@ -56,6 +56,7 @@ class WorkerStatus:
         reports_per_second: None where a stage sees none, or from a single heartbeat.
         windows: the oldest open windows.
         open_windows: how many there are.
+        late_reports: that came after their epoch was decided, since the worker started.
     """
 
     stage: str
@@ -66,6 +67,7 @@ class WorkerStatus:
     reports_per_second: float | None
     windows: tuple[OpenWindow, ...]
     open_windows: int
+    late_reports: int = 0
 
     @property
     def alive(self) -> bool:
@@ -173,6 +175,12 @@ def find_problems(
                     f"stage {stage.stage} is stuck: {stage.lag:,} records wait, the oldest for "
                     f"{stage.waiting:,.0f} s: look at what its workers say, or restart them"
                 )
+    late = sum(worker.late_reports for stage in stages for worker in stage.workers)
+    if late:
+        yield (
+            f"{late:,} reports came after their epoch was decided, and do not count: "
+            f"dpstream producers {job.name} shows who is behind"
+        )
     refused = sum(
         count for reason, count in dead_letters.items() if reason != Reason.DEPLOYMENT.value
     )
@@ -196,7 +204,7 @@ def _workers(cluster: Cluster, job: DeployedJob, now: int) -> Iterator[WorkerSta
     for record in cluster.read(topic, start=start, stop=end):
         try:
             body = json.loads(record.value)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         own = isinstance(body, dict) and body.get("deployment") in (None, job.deployment.hex())
         if own and record.key:
@@ -205,7 +213,7 @@ def _workers(cluster: Cluster, job: DeployedJob, now: int) -> Iterator[WorkerSta
         # Another version's heartbeats may say other things.
         try:
             worker = _worker(beats, now)
-        except (KeyError, TypeError):
+        except (AttributeError, KeyError, TypeError):
             continue
         yield worker
 
@@ -224,6 +232,7 @@ def _worker(beats: Sequence[Mapping[str, Any]], now: int) -> WorkerStatus:
             for window in beat.get("windows", ())
         ),
         open_windows=beat.get("open_windows", 0),
+        late_reports=beat.get("counts", {}).get("late_reports", 0),
     )
 
 

@@ -97,6 +97,7 @@ def produce(
                 rate=rate,
                 on_epoch=lambda epoch: progress.update(bar, completed=epoch),
             )
+            progress.stop()
             _say_produced(producer, begun, as_json)
 
 

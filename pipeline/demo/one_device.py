@@ -30,6 +30,8 @@ def report_values(job: str, device: str, folder: Path, values: Sequence[int]) ->
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 5:
+        sys.exit("usage: python -m pipeline.demo.one_device JOB DEVICE FOLDER VALUE...")
     job_name, device_name, state, *texts = sys.argv[1:]
     last = report_values(job_name, device_name, Path(state), [int(text) for text in texts])
     print(f"{device_name} has reported up to epoch {last}")

@@ -105,6 +105,13 @@ def test_lag_is_stuck_when_it_is_old_and_nobody_reads(stage: str) -> None:
     assert f"stage {stage} is stuck: 12,345 records" in problem
 
 
+def test_late_reports_are_said() -> None:
+    shuffle = StageStatus("shuffle", (worker("shuffle", late_reports=1_500),), 0, None)
+    (problem,) = problems(stages(shuffle=shuffle))
+    assert problem.startswith("1,500 reports came after their epoch was decided")
+    assert "dpstream producers small" in problem
+
+
 def test_dead_letters_of_an_earlier_deployment_are_nobodys_fault() -> None:
     assert problems(stages(), {"deployment": 5}) == []
     (problem,) = problems(stages(), {"deployment": 5, "unreadable": 2, "epoch": 1})
