@@ -178,14 +178,13 @@ class Producer:
         self._values = values.copy()
         self._present[:] = True
 
-    def close(self, epoch: int, cursor: str | None = None) -> None:
+    def close(self, epoch: int) -> None:
         """Draw the epoch's reports, once and for all, and send them.
 
         Args:
             epoch: later than every closed one; epochs may be left out, their reports are missing.
-            cursor: the position in the input that the epoch ends at, stored with it.
         """
-        self._transport.run(self.close_steps(epoch, cursor))
+        self._transport.run(self.close_steps(epoch))
 
     def leave(self, last_epoch: int) -> None:
         """Say that no epoch after `last_epoch` is to be waited for."""
@@ -214,7 +213,7 @@ class Producer:
             self._store.set_fact("registered", 1)
         yield from self._send()
 
-    def close_steps(self, epoch: int, cursor: str | None = None) -> Steps[None]:
+    def close_steps(self, epoch: int) -> Steps[None]:
         """The actions of `close`; the draw is durable before the first of them."""
         self._check_open(epoch)
         with self._storing(), self._store.transaction():
@@ -229,16 +228,8 @@ class Producer:
             )
             self._store.save_arrays(self._randomizer.state_arrays())
             self._store.set_fact("closed_epoch", epoch)
-            if cursor is not None:
-                self._store.set_fact("cursor", cursor)
         self._present[:] = False
         yield from self._send()
-
-    @property
-    def cursor(self) -> str | None:
-        """The position in the input stored with the last closed epoch."""
-        cursor = self._store.fact("cursor")
-        return cursor if isinstance(cursor, str) else None
 
     @property
     def enrolment(self) -> bytes:

@@ -1,8 +1,9 @@
 """What a producer must never forget, in one SQLite file.
 
-One durable transaction per epoch holds the devices' new state, the finished records and the input
-cursor. Only what has been committed is ever sent, and it is kept until it has been acknowledged: an
-epoch that was drawn is never drawn again, which would spend the privacy budget twice.
+One durable transaction per epoch holds the devices' new state, the finished records and the last
+epoch closed, which is where the input goes on. Only what has been committed is ever sent, and it is
+kept until it has been acknowledged: an epoch that was drawn is never drawn again, which would spend
+the privacy budget twice.
 """
 
 from __future__ import annotations

@@ -45,9 +45,6 @@ class Roster:
     def __iter__(self) -> Iterator[EnrolledProducer]:
         return iter(self._producers)
 
-    def __getitem__(self, index: int) -> EnrolledProducer:
-        return self._producers[index]
-
     def find(self, enrolment: bytes) -> EnrolledProducer | None:
         """The producer of an enrolment id, or None when nobody registered it (first)."""
         return self._by_enrolment.get(enrolment)

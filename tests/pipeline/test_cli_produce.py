@@ -26,13 +26,13 @@ MINUTE = timedelta(minutes=1)
 class NotedProducer(Producer):
     """A producer that notes what each epoch was closed with: the values of those present."""
 
-    def close(self, epoch: int, cursor: str | None = None) -> None:
+    def close(self, epoch: int) -> None:
         self.noted[epoch] = {
             user: int(value)
             for user, value, present in zip(self.users, self._values, self._present, strict=True)
             if present
         }
-        super().close(epoch, cursor)
+        super().close(epoch)
 
     noted: dict[int, dict[str, int]]
 
