@@ -1,14 +1,12 @@
-"""The dyadic tree of a horizon: counts of positive and negative signs for every interval.
+"""The dyadic tree of a horizon: counts of what was received for every interval.
 
 Node (h, j) is the interval of order h and index j (`randomizers.dyadic`), complete at the epoch
-j 2^h. Nodes are numbered by the epoch of their completion, then by order::
+j 2^h. A node has one or more cells, whose meaning is the protocol's business. In bytes, nodes are
+numbered by the epoch of their completion, then by order::
 
     epoch        1   2     3   4        5 ...
     orders       0   0 1   0   0 1 2    0 ...
     node number  0   1 2   3   4 5 6    7 ...
-
-so the nodes of one epoch lie together, and the tree needs room for the epochs so far only, whatever
-the horizon: 2t - 1 nodes at most for t epochs.
 """
 
 from __future__ import annotations
@@ -18,10 +16,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from randomizers.dyadic import orders_due
+
 COUNT_CAP = 2**53
 """Largest count read from bytes: sums of hundreds of them still fit 64 bits."""
 
-_ROW = np.dtype([("node", "<u8"), ("negative", "<i8"), ("positive", "<i8")])
+_ENTRY = np.dtype([("cell", "<u8"), ("count", "<i8")])
 
 
 def first_node(epoch: int) -> int:
@@ -34,87 +34,122 @@ def first_node(epoch: int) -> int:
 
 
 class DyadicTree:
-    """Counts of signs, int64, of every node of a horizon.
+    """Counts, int64, of the cells of every node of a horizon; only what was received takes room.
+
+    >>> tree = DyadicTree(horizon=4, cells=2)
+    >>> tree.add(2, np.array([[3, 1], [0, 5]]))
+    >>> tree.node(order=1, index=1).tolist(), tree.node(order=0, index=1).tolist()
+    ([0, 5], [0, 0])
 
     Args:
         horizon: number of epochs, a power of two.
+        cells: counts of a node.
     """
 
-    def __init__(self, horizon: int) -> None:
+    def __init__(self, horizon: int, cells: int) -> None:
         self.horizon = horizon
-        self._counts = np.zeros((1, 2), np.int64)
+        self.cells = cells
+        self._nodes_due: dict[int, NDArray[np.int64]] = {}
+
+    @property
+    def epochs(self) -> tuple[int, ...]:
+        """The epochs for which something was added, ascending."""
+        return tuple(sorted(self._nodes_due))
+
+    @property
+    def first_epoch(self) -> int:
+        """The first epoch for which something was added; past the horizon if there is none."""
+        return min(self._nodes_due, default=self.horizon + 1)
 
     def add(self, epoch: int, counts: NDArray[np.int64]) -> None:
-        """Add the counts of the nodes that are complete at an epoch.
+        """Add to the nodes that are complete at an epoch.
 
         Args:
             epoch: 1 to the horizon.
-            counts: shape (orders due, 2), by order: negative signs, positive signs.
+            counts: shape (orders due, cells), by order.
         """
-        start = first_node(epoch)
-        self._reach(start + len(counts))
-        self._counts[start : start + len(counts)] += counts
+        held = self._nodes_due.get(epoch)
+        if held is not None:
+            held += counts
+        elif counts.any():
+            self._nodes_due[epoch] = counts.astype(np.int64)
 
-    def node(self, order: int, index: int) -> tuple[int, int]:
-        """How many (negative, positive) signs a node has received."""
-        number = first_node(index << order) + order
-        if number >= len(self._counts):
-            return 0, 0
-        negative, positive = self._counts[number].tolist()
-        return negative, positive
+    def nodes_due(self, epoch: int) -> NDArray[np.int64]:
+        """All nodes that are complete at an epoch, shape (orders due, cells), by order."""
+        held = self._nodes_due.get(epoch)
+        return np.zeros((orders_due(epoch), self.cells), np.int64) if held is None else held
+
+    def node(self, order: int, index: int) -> NDArray[np.int64]:
+        """The counts of one node, shape (cells,)."""
+        counts: NDArray[np.int64] = self.nodes_due(index << order)[order]
+        return counts
 
     def order_counts(self, order: int, last_epoch: int) -> NDArray[np.int64]:
-        """All nodes of an order that are complete by an epoch, shape (last_epoch >> order, 2)."""
-        boundaries = np.arange(1, (last_epoch >> order) + 1) << order
-        numbers = 2 * (boundaries - 1) - np.bitwise_count(boundaries - 1) + order
-        counts = np.zeros((len(numbers), 2), np.int64)
-        held = int(np.searchsorted(numbers, len(self._counts)))
-        counts[:held] = self._counts[numbers[:held]]
+        """All nodes of an order complete by an epoch, shape (last_epoch >> order, cells)."""
+        counts = np.zeros((last_epoch >> order, self.cells), np.int64)
+        for index in range(1, len(counts) + 1):
+            held = self._nodes_due.get(index << order)
+            if held is not None:
+                counts[index - 1] = held[order]
         return counts
 
     def merge(self, other: Self) -> None:
-        """Add another tree of the same horizon."""
-        self._reach(len(other._counts))
-        self._counts[: len(other._counts)] += other._counts
+        """Add another tree of the same horizon and cells."""
+        for epoch, counts in other._nodes_due.items():
+            self.add(epoch, counts)
 
     def to_bytes(self) -> bytes:
-        """The nodes that have counts: node number (u8), negative and positive signs (i8 each)."""
-        nodes = np.flatnonzero(self._counts.any(axis=1))
-        rows = np.empty(len(nodes), _ROW)
-        rows["node"] = nodes
-        rows["negative"], rows["positive"] = self._counts[nodes].T
-        return rows.tobytes()
+        """Every count that is not 0: node number * cells + cell (u8), and the count (i8)."""
+        parts = [np.zeros(0, _ENTRY)]
+        for epoch in self.epochs:
+            flat = self._nodes_due[epoch].ravel()
+            cells = np.flatnonzero(flat)
+            entries = np.empty(len(cells), _ENTRY)
+            entries["cell"] = cells + first_node(epoch) * self.cells
+            entries["count"] = flat[cells]
+            parts.append(entries)
+        return np.concatenate(parts).tobytes()
 
     @classmethod
-    def from_bytes(cls, horizon: int, data: bytes) -> Self:
-        """Read `to_bytes`.
+    def from_bytes(cls, horizon: int, cells: int, data: bytes, *, signed: bool) -> Self:
+        """Read `to_bytes`; counts may be negative only if they are said to be signed.
 
         Raises:
-            ValueError: the bytes are no tree of this horizon.
+            ValueError: the bytes are no tree of this horizon and these cells.
         """
-        if len(data) % _ROW.itemsize:
-            raise ValueError(f"a tree of {len(data)} bytes, nodes take {_ROW.itemsize} bytes each")
-        rows = np.frombuffer(data, _ROW)
-        nodes, signs = rows["node"], np.stack([rows["negative"], rows["positive"]], axis=1)
-        tree = cls(horizon)
-        if not len(rows):
+        if len(data) % _ENTRY.itemsize:
+            raise ValueError(f"a tree of {len(data)} bytes, counts take {_ENTRY.itemsize} each")
+        entries = np.frombuffer(data, _ENTRY)
+        positions, counts = entries["cell"], entries["count"]
+        tree = cls(horizon, cells)
+        if not len(entries):
             return tree
-        if (nodes[1:] <= nodes[:-1]).any():
-            raise ValueError("the nodes of a tree do not strictly increase")
-        if int(nodes[-1]) > 2 * horizon - 2:
+        if (positions[1:] <= positions[:-1]).any():
+            raise ValueError("the cells of a tree do not strictly increase")
+        if int(positions[-1]) >= (2 * horizon - 1) * cells:
             raise ValueError(
-                f"node {nodes[-1]}, a horizon of {horizon} epochs has {2 * horizon - 1} nodes"
+                f"cell {positions[-1]}, a horizon of {horizon} epochs has "
+                f"{2 * horizon - 1} nodes of {cells} cells"
             )
-        if (signs < 0).any() or (signs > COUNT_CAP).any() or not signs.any(axis=1).all():
-            raise ValueError("counts of a tree must be from 0 to 2^53, and not both 0")
-        tree._reach(int(nodes[-1]) + 1)
-        tree._counts[nodes.astype(np.int64)] = signs
+        least = -COUNT_CAP if signed else 1
+        if (counts == 0).any() or (counts > COUNT_CAP).any() or (counts < least).any():
+            raise ValueError("a count of a tree is 0, negative or beyond 2^53")
+        positions = positions.astype(np.int64)
+        start = 0
+        while start < len(positions):
+            epoch = _epoch_of(int(positions[start]) // cells)
+            first, due = first_node(epoch) * cells, orders_due(epoch)
+            end = int(np.searchsorted(positions, first + due * cells))
+            held = np.zeros(due * cells, np.int64)
+            held[positions[start:end] - first] = counts[start:end]
+            tree._nodes_due[epoch] = held.reshape(due, cells)
+            start = end
         return tree
 
-    def _reach(self, nodes: int) -> None:
-        """Make room for this many nodes; doubling keeps the copying linear."""
-        if nodes > len(self._counts):
-            room = min(max(nodes, 2 * len(self._counts)), 2 * self.horizon - 1)
-            grown = np.zeros((room, 2), np.int64)
-            grown[: len(self._counts)] = self._counts
-            self._counts = grown
+
+def _epoch_of(node: int) -> int:
+    """The epoch at which a node is complete: the last one whose first node it does not precede."""
+    epoch = node // 2 + 1
+    while first_node(epoch + 1) <= node:
+        epoch += 1
+    return epoch

@@ -2,24 +2,32 @@
 
 Algorithm 2 of "Randomize the Future", with each interval scaled by the devices enrolled over the
 reports received for it, so that missing reports do not bias (as long as silence does not depend on
-values) and devices may be enrolled at any epoch.
+values) and devices may be enrolled at any epoch; and, by default, with each interval combined from
+its own reports and those of all the intervals in it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cached_property
-from typing import Self
+from typing import Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
 from aggregators.dyadic_tree import DyadicTree
-from aggregators.estimate import GAP, NORMAL_95, Estimate
-from randomizers.dyadic import dyadic_pieces, orders_due
+from aggregators.estimate import GAP, Estimate
+from aggregators.increments import Increment
+from aggregators.prefix_combiner import Prefixes
+from aggregators.smoothed_estimates import SmoothedEstimates, smoothed_estimates
+from aggregators.tree_smoothing import TreeEstimates
+from randomizers.dyadic import orders_due
 from randomizers.future_rand import FutureRandLaw
+from randomizers.tree_variances import combined_variances, smoothed_variances
+
+Estimator: TypeAlias = Literal["tree", "prefix"]
+"""How intervals are put together: all complete ones combined, or the fewest added up."""
 
 FEW_REPORTS = 30
 """Below this many reports the variance is bounded instead of estimated."""
@@ -37,15 +45,18 @@ class FutureRandAggregator:
     >>> aggregator = FutureRandAggregator(law)
     >>> aggregator.add(1, np.array([[1], [0], [1]], np.uint8), None)
     >>> aggregator.tree.node(order=0, index=1)
-    (1, 2)
+    array([1, 2])
 
     Args:
         law: the constants of the job.
+        estimator: "tree" combines all complete intervals, "prefix" adds up the fewest.
     """
 
-    def __init__(self, law: FutureRandLaw) -> None:
+    def __init__(self, law: FutureRandLaw, estimator: Estimator = "tree") -> None:
         self.law = law
-        self.tree = DyadicTree(law.horizon)
+        self.tree = DyadicTree(law.horizon, cells=2)
+        self._combine = estimator == "tree"
+        self._prefixes = Prefixes(self.own_increments, 1, combine=self._combine)
 
     def check_words(self, epoch: int, words: NDArray[np.uint8]) -> None:
         """See that words can be reports of an epoch.
@@ -89,6 +100,7 @@ class FutureRandAggregator:
         else:
             np.add.at(table, words[:, 0], counts.astype(np.int64))
         self.tree.add(epoch, table.reshape(-1, 2))
+        self._prefixes.changed(epoch)
 
     def merge(self, other: Self) -> None:
         """Count what another aggregator of the same law has counted.
@@ -99,131 +111,167 @@ class FutureRandAggregator:
         if other.law != self.law:
             raise ValueError("aggregators of two different laws cannot be merged")
         self.tree.merge(other.tree)
+        self._prefixes.changed(other.tree.first_epoch)
 
     def to_bytes(self) -> bytes:
         """The counts; equal counts have equal bytes."""
         return self.tree.to_bytes()
 
     @classmethod
-    def from_bytes(cls, law: FutureRandLaw, data: bytes) -> Self:
+    def from_bytes(cls, law: FutureRandLaw, data: bytes, estimator: Estimator = "tree") -> Self:
         """Read `to_bytes`.
 
         Raises:
             ValueError: the bytes are no counts of this horizon.
         """
-        aggregator = cls(law)
-        aggregator.tree = DyadicTree.from_bytes(law.horizon, data)
+        aggregator = cls(law, estimator)
+        aggregator.tree = DyadicTree.from_bytes(law.horizon, 2, data, signed=False)
         return aggregator
 
     def estimate(self, epoch: int, attendance: Attendance) -> Estimate:
-        """How many devices have the value 1 at an epoch, from the reports up to it (Algorithm 2).
+        """How many devices have the value 1 at an epoch, from the reports up to it.
 
         The epochs 1 to `epoch` are made up of dyadic intervals, whose estimated partial sums are
-        added. An interval without reports is made up of its two halves. What no report covers even
-        so is taken as 0 and flagged `GAP`; each such interval widens the 95 % interval on both
-        sides by 1.96 times the root mean square of the estimates for the other intervals of its
-        length or, where there are none, by 1.96 times the population.
+        added (Algorithm 2); each is combined from its own reports and those of the intervals in it
+        (`PrefixCombiner`). What no report covers is taken as 0, widens the interval and is flagged
+        `GAP`.
 
         Args:
             epoch: 1 to the horizon.
             attendance: head counts of the epochs up to this one.
         """
-        value = variance = widening = 0.0
-        reports = 0
-        gaps = False
-        for order, index in self._cover(dyadic_pieces(epoch)):
-            negative, positive = self.tree.node(order, index)
-            received = negative + positive
-            population = float(attendance.population[index << order])
-            if received:
-                scale = population / self._c_gaps[order]
-                mean = (positive - negative) / received
-                value += scale * mean
-                variance += scale**2 * self._variance_of_mean(order, mean, received)
-                reports += received
-            else:
-                gaps = True
-                widening += NORMAL_95 * self._typical_increment(order, epoch, attendance)
-        deviation = math.sqrt(variance)
-        half_width = NORMAL_95 * deviation + widening
+        prefix = self._prefixes.at(epoch, attendance)
+        total = prefix.total()
+        value, population = float(total.value[0]), int(attendance.population[epoch])
+        half_width = prefix.half_width(population)
         return Estimate(
             value=value,
-            standard_deviation=deviation,
+            standard_deviation=math.sqrt(total.variance),
             low=value - half_width,
             high=value + half_width,
-            reports=reports,
-            population=int(attendance.population[epoch]),
-            flags=(GAP,) if gaps else (),
+            reports=total.reports,
+            population=population,
+            flags=(GAP,) if total.gaps else (),
+        )
+
+    def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
+        """How many devices had the value 1 at every epoch, from all reports up to the last one.
+
+        Args:
+            last_epoch: 1 to the horizon.
+            attendance: head counts of the epochs up to this one.
+        """
+        return smoothed_estimates(
+            [
+                self._own_order(order, last_epoch, attendance)
+                for order in range(last_epoch.bit_length())
+            ],
+            attendance.population[1 : last_epoch + 1],
+            combine=self._combine,
+        )
+
+    def _own_order(self, order: int, last_epoch: int, attendance: Attendance) -> TreeEstimates:
+        """As `own_increments`, of all intervals of an order."""
+        negative, positive = self.tree.order_counts(order, last_epoch).T
+        received = negative + positive
+        reported, at_least_one = received > 0, np.maximum(received, 1)
+        ends = np.arange(1, len(received) + 1) << order
+        c_gap = self._c_gaps[order]
+        scale, mean = attendance.population[ends] / c_gap, (positive - negative) / at_least_one
+        return TreeEstimates(
+            values=(scale * mean)[:, None],
+            variances=np.where(reported, scale**2 / at_least_one, np.inf),
+            estimated=scale**2 * variances_of_means(mean, c_gap, at_least_one),
+        )
+
+    def own_increments(self, epoch: int, attendance: Attendance) -> list[Increment | None]:
+        """What the reports of every interval complete at an epoch say of it, by order.
+
+        The mean of the signs is c_gap times the mean partial sum. Devices enrolled later have the
+        partial sum 0, so it is scaled by those enrolled at the interval's own end.
+        """
+        population = float(attendance.population[epoch])
+        return [
+            self._own_increment(c_gap, population, negative, positive)
+            for c_gap, (negative, positive) in zip(
+                self._c_gaps, self.tree.nodes_due(epoch).tolist(), strict=False
+            )
+        ]
+
+    def _own_increment(
+        self, c_gap: float, population: float, negative: int, positive: int
+    ) -> Increment | None:
+        received = negative + positive
+        if not received:
+            return None
+        scale, mean = population / c_gap, (positive - negative) / received
+        return Increment(
+            value=np.array([scale * mean]),
+            prior_variance=scale**2 / received,
+            variance=scale**2 * variance_of_mean(mean, c_gap, received),
+            reports=received,
         )
 
     @cached_property
     def _c_gaps(self) -> tuple[float, ...]:
         return self.law.c_gaps
 
-    def _cover(self, nodes: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Nodes that make up the same epochs, received where possible and as long as possible."""
-        cover = []
-        for order, index in nodes:
-            halves = []
-            if order and not any(self.tree.node(order, index)):
-                halves = self._cover([(order - 1, 2 * index - 1), (order - 1, 2 * index)])
-            if any(any(self.tree.node(*node)) for node in halves):
-                cover += halves
-            else:
-                cover.append((order, index))
-        return cover
 
-    def _variance_of_mean(self, order: int, mean: float, received: int) -> float:
-        """Variance of a mean of signs: estimated, or bounded where the reports are few.
+def variance_of_mean(mean: float, c_gap: float, received: int) -> float:
+    """Variance of a mean of signs: estimated, or bounded where the reports are few.
 
-        The expectation of a sign is at most c_gap, so a mean beyond it is no reason to believe in a
-        smaller variance.
-        """
-        if received < FEW_REPORTS:
-            return 1 / received
-        return (1 - min(abs(mean), self._c_gaps[order]) ** 2) / (received - 1)
-
-    def _typical_increment(self, order: int, epoch: int, attendance: Attendance) -> float:
-        counts = self.tree.order_counts(order, epoch)
-        received = counts.sum(axis=1)
-        known = np.flatnonzero(received)
-        if not len(known):
-            return float(attendance.population[epoch])
-        populations = attendance.population[(known + 1) << order]
-        means = (counts[known, 1] - counts[known, 0]) / received[known]
-        increments = populations * means / self._c_gaps[order]
-        return math.sqrt(float(np.square(increments).mean()))
+    The expectation of a sign is at most c_gap, so a mean beyond it is no reason to believe in a
+    smaller variance.
+    """
+    if received < FEW_REPORTS:
+        return 1 / received
+    return (1 - min(abs(mean), c_gap) ** 2) / (received - 1)
 
 
-def predicted_standard_deviation(
-    law: FutureRandLaw,
-    epoch: int,
-    users: int,
-    moments: Sequence[tuple[float, float]] | None = None,
-) -> float:
-    """The standard deviation to expect of an estimate when everybody reports; before any data.
+def variances_of_means(
+    means: NDArray[np.float64], c_gap: float, received: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """`variance_of_mean` of many means."""
+    estimated = (1 - np.minimum(np.abs(means), c_gap) ** 2) / np.maximum(received - 1, 1)
+    return np.where(received < FEW_REPORTS, 1 / received, estimated)
 
-    With p the probability of its order, m the mean of the users' partial sums and q their mean
-    square, an interval of the prefix adds users * ((1 / c_gap^2 - m^2) / p - (q - m^2)) to the
-    variance. Where nothing is known of the values m and q are taken as 0, which is conservative.
+
+def interval_variances(law: FutureRandLaw) -> list[float]:
+    """Variance of an interval's own estimate, by order, for one user: 1 / (c_gap^2 p).
+
+    p is the probability of the order. It is infinite for orders that are never drawn, and an upper
+    bound otherwise: what the values themselves take from it is left out.
+    """
+    return [
+        1 / (c_gap**2 * probability) if probability else math.inf
+        for c_gap, probability in zip(law.c_gaps, law.order_probabilities, strict=True)
+    ]
+
+
+def predicted_variances(
+    law: FutureRandLaw, last_epoch: int, estimator: Estimator = "tree"
+) -> NDArray[np.float64]:
+    """The variances to expect of the estimates when everybody reports; before any data.
 
     Args:
         law: the constants of the job.
-        epoch: 1 to the horizon.
-        users: how many are enrolled and report.
-        moments: (m, q) of each of `dyadic_pieces(epoch)`; None if unknown.
+        last_epoch: at most the law's horizon.
+        estimator: of `FutureRandAggregator`.
 
     Returns:
-        in users; infinite if an order that the prefix needs is never drawn.
+        for one user, shape (last_epoch,): multiply by the number of users.
     """
-    pieces = dyadic_pieces(epoch)
-    c_gaps, probabilities = law.c_gaps, law.order_probabilities
-    variance = 0.0
-    for (order, _), (mean, square) in zip(
-        pieces, moments or [(0.0, 0.0)] * len(pieces), strict=True
-    ):
-        if not probabilities[order]:
-            return math.inf
-        signs = (1 / c_gaps[order] ** 2 - mean**2) / probabilities[order]
-        variance += users * (signs - (square - mean**2))
-    return math.sqrt(variance)
+    variances = interval_variances(law)
+    if estimator == "tree":
+        variances = combined_variances(variances)
+    epochs = np.arange(1, last_epoch + 1)
+    predicted = np.zeros(last_epoch)
+    for order, variance in enumerate(variances[: last_epoch.bit_length()]):
+        predicted[epochs >> order & 1 == 1] += variance
+    return predicted
+
+
+def predicted_smoothed_variances(law: FutureRandLaw, last_epoch: int) -> NDArray[np.float64]:
+    """As `predicted_variances`, of the estimates smoothed over the epochs 1 to the last."""
+    variances = interval_variances(law)[: last_epoch.bit_length()]
+    return smoothed_variances(variances, last_epoch, np.arange(1, last_epoch + 1))

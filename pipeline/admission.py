@@ -106,7 +106,7 @@ class Admission:
 
     def _misplaced(self, partition: int, record: Batch | Punctuation) -> Refusal | None:
         job = self._job
-        if record.epoch > job.last_epoch:
+        if job.last_epoch is not None and record.epoch > job.last_epoch:
             return Refusal(
                 Reason.EPOCH, f"epoch {record.epoch} lies after the last, {job.last_epoch}"
             )
@@ -132,7 +132,7 @@ class Admission:
                 f"them, and takes at most {WRITTEN_OUT_MAX} from a record",
             )
         try:
-            self._aggregator.check_words(batch.epoch, values)
+            self._aggregator.check_words(self._job.local_epoch(batch.epoch), values)
         except ValueError as error:
             return Refusal(Reason.PROTOCOL, str(error))
         return None

@@ -15,7 +15,7 @@ from pipeline.actions import Append, Commit, Flush, LogCursor, Steps
 from pipeline.admission import Refusal, dead_letter, identity_refusal, readable
 from pipeline.deployed_job import DeployedJob
 from pipeline.partial_log import PartialLog
-from pipeline.protocols import Aggregator
+from pipeline.protocol import Aggregator
 from topics.chunks import Chunk, decode_chunk
 from topics.names import Role
 from topics.partials import encode_partial, split_partial
@@ -117,7 +117,8 @@ class AggregateStage:
         if chunk.index in attempt.indices:
             return None
         try:
-            attempt.aggregator.add(chunk.epoch, chunk.words.values, chunk.words.counts)
+            epoch = self._job.local_epoch(chunk.epoch)
+            attempt.aggregator.add(epoch, chunk.words.values, chunk.words.counts)
         except ValueError as error:
             return Refusal(Reason.PROTOCOL, str(error))
         attempt.indices.add(chunk.index)

@@ -3,17 +3,22 @@
 Every deployment of a job charges the people it is about with its guarantee, once and for good: a
 deployment that is replaced has still seen them. Charges add up (basic composition), whatever the
 jobs and protocols. Each is a record of its own in ``dpstream.jobs``, which nothing ever deletes.
+
+A job that renews is charged for all of its horizons when it is deployed: with a budget it gets as
+many as the budget has room for, and ends after them. Without one it goes on without end, and nobody
+can say what it will have cost in all: its people cannot be kept within a budget any more.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 
 from pipeline.deployed_job import DeployedJob
-from topics.frames import CodecError
+from pipeline.jobs import Budget
+from topics.frames import INTEGER_MAX, CodecError
 
 _KEY = b"charge/"
 
@@ -30,9 +35,10 @@ class Charge:
         population: their name.
         job: the job's name.
         deployment: 32 hexadecimal digits.
-        epsilon: for everything the deployment will ever see of one of them.
+        epsilon: for everything the deployment will see of one of them in a horizon.
         delta: the same.
         at: when it was deployed, milliseconds since 1970.
+        horizons: how many there will be; None for horizons without end.
     """
 
     population: str
@@ -41,19 +47,21 @@ class Charge:
     epsilon: float
     delta: float
     at: int
+    horizons: int | None = 1
 
     @classmethod
     def of(cls, job: DeployedJob) -> Charge:
         """The charge of a deployment: a guarantee for a single epoch is paid at every one."""
         guarantee = job.guarantee()
-        times = job.last_epoch if guarantee.unit == "epoch" else 1
+        times = job.epochs.count if guarantee.unit == "epoch" else 1
         return cls(
             population=job.population_name,
             job=job.name,
             deployment=job.deployment.hex(),
-            epsilon=guarantee.epsilon * times,
+            epsilon=(guarantee.stream_epsilon or guarantee.epsilon) * times,
             delta=guarantee.delta * times,
             at=job.deployed_at,
+            horizons=job.horizons if job.epochs.renew else 1,
         )
 
     @property
@@ -83,6 +91,24 @@ def is_charge(key: bytes | None) -> bool:
     return key is not None and key.startswith(_KEY)
 
 
+def horizons_within_budget(job: DeployedJob, charges: Iterable[Charge]) -> int | None:
+    """How many horizons a job that renews may have; None without a budget, 1 for other jobs.
+
+    At least one, also if there is no room for it: `check_budget` says so.
+    """
+    if not job.epochs.renew:
+        return 1
+    if job.budget is None:
+        return None
+    charge = Charge.of(job)
+    earlier = _of_the_same_people(charge, charges)
+    room = INTEGER_MAX // job.epochs.count
+    for _, allowed, asked, charged in _accounts(charge, job.budget, earlier):
+        if asked:
+            room = min(room, (allowed - charged) // asked)
+    return max(1, room)
+
+
 def check_budget(job: DeployedJob, charges: Iterable[Charge]) -> Charge:
     """The charge of a deployment, if its job's budget has room for it beside the earlier ones.
 
@@ -92,15 +118,44 @@ def check_budget(job: DeployedJob, charges: Iterable[Charge]) -> Charge:
     charge = Charge.of(job)
     if job.budget is None:
         return charge
-    earlier = [other for other in charges if other.population == charge.population]
-    for name, allowed, asked, charged in (
-        ("epsilon", job.budget.epsilon, charge.epsilon, [other.epsilon for other in earlier]),
-        ("delta", job.budget.delta, charge.delta, [other.delta for other in earlier]),
-    ):
-        if math.fsum([*charged, asked]) > allowed:
+    earlier = _of_the_same_people(charge, charges)
+    endless = next((other.job for other in earlier if other.horizons is None), None)
+    if endless is not None:
+        raise BudgetError(
+            f"population {charge.population} is charged without end by job {endless}, which renews "
+            "and was deployed without a budget: no budget can be kept; name another population, or "
+            "leave budget out if these people agree"
+        )
+    for name, allowed, asked, charged in _accounts(charge, job.budget, earlier):
+        asked *= charge.horizons or 1
+        if charged + asked > allowed:
             raise BudgetError(
-                f"population {charge.population} may be charged {name} {allowed:g}; "
-                f"{len(earlier)} earlier deployments took {math.fsum(charged):g} and this one "
-                f"would take {asked:g}: lower it, or raise budget.{name} if these people agree"
+                f"population {charge.population} may be charged {name} {float(allowed):g}; "
+                f"{len(earlier)} earlier deployments took {float(charged):g} and this one "
+                f"would take {float(asked):g}: lower it, or raise budget.{name} if these people "
+                "agree"
             )
     return charge
+
+
+def _of_the_same_people(charge: Charge, charges: Iterable[Charge]) -> list[Charge]:
+    return [other for other in charges if other.population == charge.population]
+
+
+def _accounts(
+    charge: Charge, budget: Budget, earlier: Sequence[Charge]
+) -> Iterator[tuple[str, Fraction, Fraction, Fraction]]:
+    """Epsilon and delta: what is allowed, asked for by a horizon, and charged already."""
+    for name in ("epsilon", "delta"):
+        charged = (_decimal(getattr(other, name)) * (other.horizons or 1) for other in earlier)
+        yield (
+            name,
+            _decimal(getattr(budget, name)),
+            _decimal(getattr(charge, name)),
+            sum(charged, Fraction()),
+        )
+
+
+def _decimal(number: float) -> Fraction:
+    """A number as people write it: ten times 0.1 is 1."""
+    return Fraction(repr(number))

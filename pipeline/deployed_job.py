@@ -19,7 +19,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
 from pipeline.job_problems import JobError, Problem
 from pipeline.jobs import Job, validate
-from pipeline.protocols import Aggregator, Law, Randomizer
+from pipeline.protocol import Aggregator, Law, Randomizer
 from randomizers.guarantee import Guarantee
 from topics.names import Role
 
@@ -50,6 +50,8 @@ class DeployedJob(Job):
         constants: the calibrated `Law`, as JSON.
         start_offsets: where the deployment begins in each partition of each topic.
         deployed_at: milliseconds since 1970.
+        horizons: after how many a job that renews ends, since its budget has no room for more;
+            None for one that goes on without end.
     """
 
     version: Literal[1] = Field(default=1, description="1, a later version needs later software")
@@ -58,6 +60,7 @@ class DeployedJob(Job):
     constants: dict[str, Any]
     start_offsets: dict[Role, Offsets]
     deployed_at: int = Field(ge=0)
+    horizons: int | None = Field(default=None, ge=1, description="a whole number from 1 on")
 
     @model_validator(mode="after")
     def _every_partition_begins_somewhere(self) -> Self:
@@ -70,6 +73,13 @@ class DeployedJob(Job):
                 )
         return self
 
+    @property
+    def last_epoch(self) -> int | None:
+        """Epochs are 1 to this one; None for a job that goes on without end."""
+        if self.epochs.renew and self.horizons is not None:
+            return self.horizons * self.epochs.count
+        return super().last_epoch
+
     def start_offset(self, role: Role, partition: int = 0) -> int:
         """The first offset of a partition that may belong to this deployment."""
         return self.start_offsets[role][partition]
@@ -77,6 +87,10 @@ class DeployedJob(Job):
     @cached_property
     def _law(self) -> Law:
         return self.protocol_entry.law_from_json(self.constants)
+
+    @cached_property
+    def _guarantee(self) -> Guarantee:
+        return self.guarantee_of(self._law)
 
     def law(self) -> Law:
         """The calibrated constants."""
@@ -87,16 +101,21 @@ class DeployedJob(Job):
         return self.protocol_entry.randomizer(self._law)
 
     def guarantee(self) -> Guarantee:
-        """What the job promises every device."""
-        return self.randomizer().guarantee
+        """What the job promises every device; for a job that renews, in each horizon."""
+        return self._guarantee
+
+    def guarantee_at(self, epoch: int) -> Guarantee:
+        """What the job promises every device that reports up to an epoch, from the first one on."""
+        horizons = self.horizon_of(epoch) + 1
+        return self._guarantee.over(horizons) if self.epochs.renew else self._guarantee
 
     def aggregator(self) -> Aggregator:
         """An empty state."""
-        return self.protocol_entry.aggregator(self._law)
+        return self.protocol_entry.aggregator(self._law, self.parameters)
 
     def aggregator_from_bytes(self, data: bytes) -> Aggregator:
         """The state that `Aggregator.to_bytes` wrote; `ValueError` if it cannot have."""
-        return self.protocol_entry.aggregator_from_bytes(self._law, data)
+        return self.protocol_entry.aggregator_from_bytes(self._law, self.parameters, data)
 
     def to_bytes(self) -> bytes:
         """The record: canonical JSON, so that equal jobs have equal bytes."""
@@ -176,7 +195,10 @@ def fingerprint_of(values: Mapping[str, Any]) -> bytes:
             key: value for key, value in parameters.items() if key not in _OUTSIDE_FINGERPRINT
         },
         "constants": values["constants"],
-        "epochs": {key: values["epochs"].get(key) for key in ("count", "start", "length")},
+        "epochs": {
+            **{key: values["epochs"].get(key) for key in ("count", "start", "length")},
+            **({"renew": True} if values["epochs"].get("renew") else {}),
+        },
         "minimum": values.get("shuffle", {}).get("minimum"),
     }
     return hashlib.sha256(_canonical(meaning)).digest()[:IDENTIFIER_BYTES]

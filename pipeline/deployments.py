@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from pipeline.budgets import Charge, check_budget, is_charge
+from pipeline.budgets import Charge, check_budget, horizons_within_budget, is_charge
 from pipeline.cluster import Cluster
 from pipeline.deployed_job import DeployedJob, deploy_job
 from pipeline.job_problems import JobError
@@ -61,6 +61,8 @@ def deploy(
 ) -> DeployedJob:
     """Create a job's topics, and begin a new deployment where they end now.
 
+    A job that renews is given as many horizons as its budget has room for, and charged for them.
+
     Args:
         cluster: where.
         job: the validated job.
@@ -74,12 +76,7 @@ def deploy(
     """
     running = deployed_jobs(cluster).get(job.name)
     if running is not None and not replace:
-        changes = describe_difference(running, job)
-        raise DeploymentError(
-            f"job {job.name} is deployed already"
-            + (f", with other settings ({'; '.join(changes)})" if changes else "")
-            + ": use --replace to end that deployment and begin a new one"
-        )
+        raise DeploymentError(_deployed_already(running, job))
     topics = job.topic_settings()
     cluster.create_topics([*topics.values(), jobs_topic(job.topics.replication)])
     deployed = deploy_job(
@@ -90,10 +87,52 @@ def deploy(
         deployed_at=now,
         deployment=deployment,
     )
-    charge = check_budget(deployed, charges(cluster))
+    earlier = charges(cluster)
+    if job.epochs.renew:
+        horizons = horizons_within_budget(deployed, earlier)
+        deployed = deployed.model_copy(update={"horizons": horizons})
+    charge = check_budget(deployed, earlier)
     cluster.append(JOBS_TOPIC, charge.to_bytes(), key=charge.key)
     cluster.append(JOBS_TOPIC, deployed.to_bytes(), key=job.name.encode())
     return deployed
+
+
+def check_unchanged(running: DeployedJob, job: Job) -> None:
+    """See that a job file says of reports what the job deployed under its name says of them.
+
+    Raises:
+        DeploymentError: it does not; the message names the difference.
+    """
+    changes = describe_difference(running, job)
+    if changes and _fingerprint(job) != running.fingerprint:
+        raise DeploymentError(
+            f"the job file says something else than the deployed job {job.name}, so its "
+            f"fingerprint is another one ({'; '.join(changes)}): give the name {job.name} instead "
+            "of the file to go on with what is deployed, or deploy the file under another name"
+        )
+
+
+def _deployed_already(running: DeployedJob, job: Job) -> str:
+    """Why a job is not deployed over another one, with the differences, and what to do."""
+    changes = "; ".join(describe_difference(running, job))
+    deployed = f"job {job.name} is deployed already"
+    begin = "--replace ends that deployment and begins a new one, charged again"
+    if _fingerprint(job) != running.fingerprint:
+        return (
+            f"{deployed} under another fingerprint "
+            f"({changes or 'the same settings, other constants'}), and their reports cannot be "
+            f"added up: give this job another name; {begin}"
+        )
+    if changes:
+        return (
+            f"{deployed}, with other settings ({changes}) that leave the meaning of its reports as "
+            f"it is: it goes on with its own, and there is no need to do anything; {begin}"
+        )
+    return f"{deployed}, with these settings: there is no need to do anything; {begin}"
+
+
+def _fingerprint(job: Job) -> bytes:
+    return deploy_job(job, deployed_at=0).fingerprint
 
 
 def charges(cluster: Cluster) -> list[Charge]:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aggregators.estimate import Estimate
+from aggregators.estimate import Estimate, ItemEstimates
+from aggregators.range_estimates import RangeEstimates
 from pipeline.epochs import EpochSet
 from topics.frames import CodecError
 from topics.manifests import Fate
@@ -36,8 +37,20 @@ class EstimateRecord:
     closed_at: int
     contributors: int
     population: int
-    estimate: Estimate | None
+    estimate: Estimate | ItemEstimates | None
     guarantee: Mapping[str, Any]
+
+    @property
+    def largest_item(self) -> int | None:
+        """Index of the item with the largest estimate; None where there are no items."""
+        return self.estimate.largest if isinstance(self.estimate, ItemEstimates) else None
+
+    @property
+    def headline(self) -> Estimate | None:
+        """The estimate, or that of the item with the largest one."""
+        if isinstance(self.estimate, ItemEstimates):
+            return self.estimate.item(self.estimate.largest)
+        return self.estimate
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -71,7 +84,6 @@ class EstimateRecord:
                 raise CodecError(
                     f"estimate record of version {body['version']!r}, this software reads {VERSION}"
                 )
-            estimate = body["estimate"]
             return cls(
                 deployment=bytes.fromhex(body["deployment"]),
                 epoch=int(body["epoch"]),
@@ -79,13 +91,21 @@ class EstimateRecord:
                 closed_at=int(body["closed_at"]),
                 contributors=int(body["contributors"]),
                 population=int(body["population"]),
-                estimate=None if estimate is None else Estimate.from_json(estimate),
+                estimate=_estimate(body["estimate"]),
                 guarantee=dict(body["guarantee"]),
             )
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             if isinstance(error, CodecError):
                 raise
             raise CodecError(f"not an estimate record: {error!r}") from error
+
+
+def _estimate(body: Mapping[str, Any] | None) -> Estimate | ItemEstimates | None:
+    if body is None:
+        return None
+    if "level_variances" in body:
+        return RangeEstimates.from_json(body)
+    return ItemEstimates.from_json(body) if "items" in body else Estimate.from_json(body)
 
 
 class FirstEstimates:

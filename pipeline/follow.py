@@ -27,7 +27,8 @@ class EstimateReader:
     @property
     def complete(self) -> bool:
         """Whether the last epoch of the job has been read."""
-        return self._job.last_epoch in self._first.epochs
+        last = self._job.last_epoch
+        return last is not None and last in self._first.epochs
 
     def read(self) -> Iterator[EstimateRecord]:
         """What has been published and was not read before, in the order of publication.
@@ -48,7 +49,7 @@ class EstimateReader:
         notify: Callable[[str], None] = lambda message: None,
         wait: Callable[[float], None] = time.sleep,
     ) -> Iterator[EstimateRecord]:
-        """What has been published and what will be, until the last epoch of the job.
+        """What has been published and what will be, until the last epoch of a job that has one.
 
         A broker that is away is waited for; `notify` is told once, and once when it is back.
         """

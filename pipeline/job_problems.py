@@ -1,17 +1,21 @@
-"""What is wrong with a job, in words: where it stands, which key, and what is allowed there."""
+"""What is wrong with a file of settings, in words: where, which key, and what is allowed there."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any
+from types import NoneType
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from pipeline.marked_yaml import Path, dotted
+from pipeline.marked_yaml import Path, YamlError, dotted, read_marked_yaml
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,45 @@ class JobError(ValueError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
         self.problems = tuple(problems)
+
+
+def read_settings(path: pathlib.Path, what: str) -> str:
+    """The text of a file, of which `what` says in messages what it is.
+
+    Raises:
+        JobError: it cannot be read.
+    """
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError:
+        raise JobError([Problem((), "not a text file in UTF-8", str(path))]) from None
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise JobError([Problem((), f"cannot read the {what}: {reason}", str(path))]) from None
+
+
+def make_from_yaml(text: str, source: str, make: Callable[[dict[str, Any]], Made]) -> Made:
+    """What `make` makes of the values in a YAML text; its problems are given their lines.
+
+    Raises:
+        JobError: the text is not YAML, or `make` raised one.
+    """
+    try:
+        document = read_marked_yaml(text)
+    except YamlError as error:
+        raise JobError(
+            [Problem((), message, f"{source}:{line}") for line, message in error.problems]
+        ) from None
+    try:
+        return make(document.values)
+    except JobError as error:
+        problems = sorted(error.problems, key=lambda problem: document.line_of(problem.path))
+        raise JobError(
+            [
+                replace(problem, place=f"{source}:{document.line_of(problem.path)}")
+                for problem in problems
+            ]
+        ) from None
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
@@ -88,6 +131,8 @@ def _allowed(model: type[BaseModel], path: Path, prefix: str = "") -> str:
     """What may stand at a path, or nothing where only pydantic knows."""
     if keys := _keys(model, path):
         return f"{prefix}keys out of {', '.join(keys)}"
+    while path and isinstance(path[-1], int):  # what is said of a list is said of its items
+        path = path[:-1]
     description = _keys(model, path[:-1]).get(str(path[-1])) if path else None
     return f"{prefix}{description}" if description else ""
 
@@ -96,12 +141,22 @@ def _keys(model: type[BaseModel], path: Sequence[str | int]) -> dict[str, str | 
     """The keys of the section at a path with their descriptions; none if it is not a section."""
     section: Any = model
     for part in path:
+        if isinstance(part, int):
+            section = _inside(section)
+            continue
         if not (isinstance(section, type) and issubclass(section, BaseModel)):
             return {}
-        field = section.model_fields.get(str(part))
+        field = section.model_fields.get(part)
         section = field.annotation if field is not None else None
+        if NoneType in get_args(section):
+            section = _inside(section)
     if isinstance(section, type) and issubclass(section, BaseModel):
         return {name: field.description for name, field in section.model_fields.items()}
     if dataclasses.is_dataclass(section):
         return {field.name: None for field in dataclasses.fields(section)}
     return {}
+
+
+def _inside(annotation: Any) -> Any:
+    """The type of what stands in a list, or in an option."""
+    return next((one for one in get_args(annotation) if one not in (NoneType, ...)), None)

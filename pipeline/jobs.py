@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -32,10 +31,20 @@ from pydantic import (
     model_validator,
 )
 
+from pipeline.domains import with_labels
 from pipeline.durations import FORMS, Duration, parse_duration
-from pipeline.job_problems import JobError, Problem, explain, shown
-from pipeline.marked_yaml import YamlError, read_marked_yaml
-from pipeline.protocols import PROTOCOLS, Law, Protocol
+from pipeline.input.values import ValueDomain
+from pipeline.job_problems import (
+    JobError,
+    Problem,
+    explain,
+    make_from_yaml,
+    read_settings,
+    shown,
+)
+from pipeline.protocol import Law, Protocol
+from pipeline.protocols import PROTOCOLS
+from randomizers.guarantee import Guarantee
 from topics.names import (
     JOB_NAME_MAX,
     Role,
@@ -46,7 +55,7 @@ from topics.names import (
 )
 
 LONGEST_HORIZON = 2**20
-"""The most epochs of a job."""
+"""The most epochs of a horizon."""
 
 _DURATION = f"a duration above 0, at most 1000 years: {FORMS}"
 _FIXED_DURATION = f"{_DURATION}, but no months or years"
@@ -95,7 +104,7 @@ class Section(BaseModel):
 
 
 class Epochs(Section):
-    """The horizon, and, for input that carries times, when its epochs begin."""
+    """A horizon, whether others follow, and, for input that carries times, when epochs begin."""
 
     count: int = Field(
         ge=1, le=LONGEST_HORIZON, description=f"a whole number from 1 to {LONGEST_HORIZON}"
@@ -104,8 +113,10 @@ class Epochs(Section):
         default=None, description="a date or time in UTC, such as 2013-10-01 or 2013-10-01T06:00Z"
     )
     length: CalendarDuration | None = Field(default=None, description=_DURATION)
-    renew: Literal[False] = Field(
-        False, description="false: a job ends with its last epoch, deploy a new one to go on"
+    renew: bool = Field(
+        default=False,
+        description="true or false: whether another horizon of count epochs follows every one that "
+        "is over, for the same privacy loss again",
     )
 
     @model_validator(mode="after")
@@ -205,14 +216,45 @@ class Job(Section):
         return PROTOCOLS[self.protocol]
 
     @property
+    def domain(self) -> ValueDomain:
+        """What a user's value may be."""
+        return self.protocol_entry.values(self.parameters)
+
+    @property
     def population_name(self) -> str:
         """The people the job is about; a job that does not name them has people of its own."""
         return self.population if self.population is not None else self.name
 
     @property
-    def last_epoch(self) -> int:
-        """Epochs are 1 to this one."""
-        return self.epochs.count
+    def last_epoch(self) -> int | None:
+        """Epochs are 1 to this one; None for a job that goes on without end."""
+        return None if self.epochs.renew else self.epochs.count
+
+    def horizon_of(self, epoch: int) -> int:
+        """The horizon an epoch lies in, from 0 on."""
+        return (epoch - 1) // self.epochs.count
+
+    def local_epoch(self, epoch: int) -> int:
+        """An epoch as protocols know it: its number within its horizon, from 1 on."""
+        return (epoch - 1) % self.epochs.count + 1
+
+    def position_of(self, epoch: int, last_epoch: int | None = None) -> str:
+        """Where an epoch stands, in words; `last_epoch` is that of the job unless one is given.
+
+        >>> weekly = {"epsilon": 1, "changes": 2}
+        >>> make_job({"name": "a", "protocol": "future_rand", "parameters": weekly,
+        ...           "epochs": {"count": 170, "renew": True}}).position_of(300)
+        'epoch 300 (horizon 2)'
+        """
+        last_epoch = last_epoch or self.last_epoch
+        last = "" if last_epoch is None else f" of {last_epoch:,}"
+        horizon = f" (horizon {self.horizon_of(epoch) + 1:,})" if self.epochs.renew else ""
+        return f"epoch {epoch:,}{last}{horizon}"
+
+    def guarantee_of(self, law: Law) -> Guarantee:
+        """What a calibrated law promises every user; for a job that renews, in each horizon."""
+        guarantee = self.protocol_entry.randomizer(law).guarantee
+        return guarantee.over(1) if self.epochs.renew else guarantee
 
     @property
     def partitions(self) -> int:
@@ -239,7 +281,7 @@ class Job(Section):
             JobError: there are none for these parameters and this horizon.
         """
         try:
-            return self.protocol_entry.calibrate(self.parameters, self.last_epoch)
+            return self.protocol_entry.calibrate(self.parameters, self.epochs.count)
         except ValueError as error:
             raise JobError([Problem(("parameters",), str(error))]) from error
 
@@ -254,18 +296,11 @@ def load_job(path: Path) -> Job:
     Raises:
         JobError: it cannot be read, or says what a job cannot be.
     """
-    try:
-        text = path.read_text("utf-8")
-    except UnicodeDecodeError:
-        raise JobError([Problem((), "not a text file in UTF-8", str(path))]) from None
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise JobError([Problem((), f"cannot read the job file: {reason}", str(path))]) from None
-    return parse_job(text, source=str(path))
+    return parse_job(read_settings(path, "job file"), source=str(path), folder=path.parent)
 
 
-def parse_job(text: str, source: str = "job") -> Job:
-    """Read the text of a job file; `source` names it in messages.
+def parse_job(text: str, source: str = "job", folder: Path = Path()) -> Job:
+    """Read the text of a job file; `source` names it in messages, files are named from `folder`.
 
     >>> job = parse_job('''
     ... name: students
@@ -279,31 +314,16 @@ def parse_job(text: str, source: str = "job") -> Job:
     Raises:
         JobError: a line for everything that is wrong, with file, line, key and what is allowed.
     """
-    try:
-        document = read_marked_yaml(text)
-    except YamlError as error:
-        raise JobError(
-            [Problem((), message, f"{source}:{line}") for line, message in error.problems]
-        ) from None
-    try:
-        return make_job(document.values)
-    except JobError as error:
-        problems = sorted(error.problems, key=lambda problem: document.line_of(problem.path))
-        raise JobError(
-            [
-                replace(problem, place=f"{source}:{document.line_of(problem.path)}")
-                for problem in problems
-            ]
-        ) from None
+    return make_from_yaml(text, source, lambda values: make_job(values, folder))
 
 
-def make_job(values: Mapping[str, Any]) -> Job:
-    """A job from the values of a job file, as JSON has them.
+def make_job(values: Mapping[str, Any], folder: Path = Path()) -> Job:
+    """A job from the values of a job file, as JSON has them; files are named from `folder`.
 
     Raises:
         JobError: a line for everything that is wrong, with key and what is allowed.
     """
-    return validate(Job, values)
+    return validate(Job, with_labels(values, folder))
 
 
 JobType = TypeVar("JobType", bound=Job)
@@ -342,10 +362,22 @@ def describe_difference(old: Job, new: Job) -> list[str]:
     """What a job file would have to change to turn `old` into `new`: ``key: old -> new``."""
     before, after = dict(_flat(old.to_json())), dict(_flat(new.to_json()))
     return [
-        f"{key}: {_shown_or_left_out(before.get(key))} -> {_shown_or_left_out(after.get(key))}"
+        f"{key}: {_difference(before.get(key), after.get(key))}"
         for key in dict.fromkeys([*before, *after])
         if before.get(key) != after.get(key)
     ]
+
+
+def _difference(old: object, new: object) -> str:
+    before, after = _shown_or_left_out(old), _shown_or_left_out(new)
+    if not isinstance(old, list) or not isinstance(new, list) or before != after:
+        return f"{before} -> {after}"
+    # Long lists that begin alike: what is only in one of them says more.
+    earlier, later = set(old), set(new)
+    gone = [item for item in old if item not in later]
+    come = [item for item in new if item not in earlier]
+    parts = [f"without {shown(gone)}"] * bool(gone) + [f"with {shown(come)}"] * bool(come)
+    return " and ".join(parts) or "in another order"
 
 
 def _shown_or_left_out(value: object) -> str:

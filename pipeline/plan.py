@@ -3,35 +3,51 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pipeline.forecasts import Forecast
+from pipeline.budgets import BudgetError, check_budget
+from pipeline.changes import ChangesChoice, weigh_changes
+from pipeline.deployed_job import deploy_job
+from pipeline.forecasts import DyadicForecast, Forecast, SmoothedForecast
 from pipeline.job_problems import JobError, Problem
 from pipeline.jobs import Job
+from pipeline.protocol import Law
 from randomizers.guarantee import Guarantee
 
 DEFAULT_USERS = 10_000
 
-# Root mean squared errors, as shares of the users, that `Plan.users_needed` is given for.
+# As shares of the users; what `Plan.users_needed` is given for, unless another one is wanted.
 WANTED_ERRORS = (0.1, 0.05, 0.02, 0.01)
 _MOST_USERS = 2**50
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedEpoch:
-    """One epoch: standard deviation of its estimate, in users, and reports in its window."""
+    """One epoch.
+
+    Attributes:
+        epoch: its number.
+        standard_deviation: of its estimate, in users.
+        reports: in its window.
+        smoothed: standard deviation of its estimate once the horizon is over and all estimates are
+            smoothed, in users; None where the protocol has no such estimates.
+    """
 
     epoch: int
     standard_deviation: float
     reports: float
+    smoothed: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class UsersNeeded:
-    """How many users bring the root mean squared error down to a share of them; None: no number."""
+    """How many users bring the root mean squared error to what is wanted; None: no number."""
 
     error: float
     users: int | None
@@ -47,12 +63,18 @@ class Plan:
         guarantee: what it promises every user.
         users: the number of users that the expectations are for, all of them reporting always.
         rmse: expected root mean squared error over all epochs, in users.
+        smoothed_rmse: the same, of the smoothed estimates; None where there are none.
+        horizon: the epochs rounded up to a power of two; None where that is not needed.
         epochs: expectations for every epoch.
         reports_per_user: expected number of reports a device sends over all epochs.
         bytes_per_user: expected size of these reports, without what frames and batches add.
         users_needed: for a wanted error.
+        most_users: up to how many users the error stays within a wanted one, which grows with them.
+        changes: what to expect with other budgets of changes, for a given share of users by number
+            of changes; empty without.
         constants: the protocol's calibrated constants, as rows of a table.
         caveats: what the figures leave out.
+        warnings: what will keep the job from running, or from publishing.
     """
 
     job: str
@@ -60,29 +82,43 @@ class Plan:
     guarantee: Guarantee
     users: int
     rmse: float
+    smoothed_rmse: float | None
+    horizon: int | None
     epochs: tuple[ExpectedEpoch, ...]
     reports_per_user: float
     bytes_per_user: float
     users_needed: tuple[UsersNeeded, ...]
+    most_users: UsersNeeded | None
+    changes: tuple[ChangesChoice, ...]
     constants: tuple[dict[str, int | float], ...]
     caveats: tuple[str, ...]
+    warnings: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
         """The fields, as JSON values."""
         return asdict(self)
 
 
-def plan(job: Job, users: int = DEFAULT_USERS) -> Plan:
+def plan(
+    job: Job,
+    users: int = DEFAULT_USERS,
+    *,
+    error: float | None = None,
+    changes: NDArray[np.float64] | None = None,
+) -> Plan:
     """Calibrate a job and say what to expect.
 
     Args:
         job: any job.
         users: how many users, all of them reporting at every epoch.
+        error: a wanted root mean squared error: below 1 a share of the users, otherwise a number
+            of them.
+        changes: the share of users with 0, 1, ... changes in a horizon.
 
     Raises:
         JobError: no constants exist for the job's parameters and horizon, or its protocol
-            has no forecast.
-        ValueError: there is not one user.
+            has no forecast; or none for other budgets of changes.
+        ValueError: there is not one user, or the wanted error is not above 0.
 
     >>> from pipeline.jobs import parse_job
     >>> expected = plan(parse_job('''
@@ -92,33 +128,70 @@ def plan(job: Job, users: int = DEFAULT_USERS) -> Plan:
     ... epochs: {count: 256}
     ... '''))
     >>> round(expected.rmse / 100, 1), expected.guarantee.unit
-    (27.7, 'stream')
+    (20.1, 'stream')
     """
     if users < 1:
         raise ValueError(f"{users} users: give a number from 1 on")
+    if error is not None and not 0 < error < math.inf:
+        raise ValueError(f"a wanted error of {error:g}: give a share or number of users above 0")
     protocol = job.protocol_entry
-    if protocol.forecast is None:
-        raise JobError([Problem(("protocol",), f"{protocol.name} has no forecast to plan with")])
     law = job.calibrate()
-    forecast = protocol.forecast(law, job.last_epoch)
+    forecast = _forecast(job, law)
     deviations = forecast.standard_deviations(users).tolist()
     reports = (forecast.reports_per_user * users).tolist()
     reports_per_user = float(forecast.reports_per_user.sum())
+    smoothed = _smoothed(forecast, users)
+    wanted = WANTED_ERRORS if error is None or error >= 1 else (error,)
     return Plan(
         job=job.name,
         protocol=protocol.name,
-        guarantee=protocol.randomizer(law).guarantee,
+        guarantee=job.guarantee_of(law),
         users=users,
         rmse=_rmse(forecast, users),
-        epochs=tuple(map(ExpectedEpoch, range(1, job.last_epoch + 1), deviations, reports)),
+        smoothed_rmse=None if smoothed is None else _root_mean_square(smoothed),
+        horizon=forecast.horizon if isinstance(forecast, DyadicForecast) else None,
+        epochs=tuple(
+            map(
+                ExpectedEpoch,
+                range(1, job.epochs.count + 1),
+                deviations,
+                reports,
+                repeat(None) if smoothed is None else smoothed.tolist(),
+            )
+        ),
         reports_per_user=reports_per_user,
         bytes_per_user=reports_per_user * protocol.width * protocol.word_dtype.itemsize,
-        users_needed=tuple(
-            UsersNeeded(error, users_needed(forecast, error)) for error in WANTED_ERRORS
-        ),
+        users_needed=tuple(UsersNeeded(share, users_needed(forecast, share)) for share in wanted),
+        most_users=None
+        if error is None or error < 1
+        else UsersNeeded(error, most_users(forecast, error)),
+        changes=() if changes is None else weigh_changes(job, users, changes),
         constants=tuple(dict(row) for row in forecast.constants),
         caveats=forecast.caveats,
+        warnings=tuple(_warnings(job, users)),
     )
+
+
+def rounding_note(epochs: int, horizon: int | None) -> str | None:
+    """What to say of a horizon that is longer than its epochs; None if it is not.
+
+    >>> print(rounding_note(6, 8))
+    a horizon of 6 epochs is rounded up to 8, the next power of two; it ends after 6 all the same
+    """
+    if horizon is None or horizon == epochs:
+        return None
+    return (
+        f"a horizon of {epochs:,} epochs is rounded up to {horizon:,}, the next power of two; it "
+        f"ends after {epochs:,} all the same"
+    )
+
+
+def horizon_of(job: Job, law: Law) -> int | None:
+    """The epochs of a horizon rounded up to a power of two, where the protocol needs that."""
+    if job.protocol_entry.forecast is None:
+        return None
+    forecast = _forecast(job, law)
+    return forecast.horizon if isinstance(forecast, DyadicForecast) else None
 
 
 def users_needed(forecast: Forecast, error: float) -> int | None:
@@ -135,14 +208,64 @@ def users_needed(forecast: Forecast, error: float) -> int | None:
     def suffice(users: int) -> bool:
         return _rmse(forecast, users) <= error * users
 
-    if not suffice(_MOST_USERS):
+    return _fewest(suffice)
+
+
+def most_users(forecast: Forecast, error: float) -> int | None:
+    """The most users whose estimates have a root mean squared error of at most so many of them.
+
+    Args:
+        forecast: of the job's law.
+        error: the wanted error, in users.
+
+    Returns:
+        None if not even one user's estimates have.
+    """
+    too_many = _fewest(lambda users: _rmse(forecast, users) > error)
+    return _MOST_USERS if too_many is None else (too_many - 1 or None)
+
+
+def _fewest(reached: Callable[[int], bool]) -> int | None:
+    """The fewest users with something that all larger numbers of users have too."""
+    if not reached(_MOST_USERS):
         return None
     too_few, enough = 0, _MOST_USERS
     while enough - too_few > 1:
         middle = (too_few + enough) // 2
-        too_few, enough = (too_few, middle) if suffice(middle) else (middle, enough)
+        too_few, enough = (too_few, middle) if reached(middle) else (middle, enough)
     return enough
 
 
+def _forecast(job: Job, law: Law) -> Forecast:
+    protocol = job.protocol_entry
+    if protocol.forecast is None:
+        raise JobError([Problem(("protocol",), f"{protocol.name} has no forecast to plan with")])
+    return protocol.forecast(law, job.parameters, job.epochs.count)
+
+
+def _warnings(job: Job, users: int) -> Iterator[str]:
+    minimum = job.shuffle.minimum
+    if users < minimum:
+        yield (
+            f"{users:,} users are fewer than shuffle.minimum, {minimum:,}: every epoch would be "
+            "withheld; find more users, or lower shuffle.minimum"
+        )
+    if job.budget is not None:
+        try:
+            check_budget(deploy_job(job, deployed_at=0), ())
+        except BudgetError as error:
+            yield f"deploy will refuse this job: {error}"
+
+
+def _smoothed(forecast: Forecast, users: int) -> NDArray[np.float64] | None:
+    if not isinstance(forecast, SmoothedForecast):
+        return None
+    return forecast.smoothed_standard_deviations(users)
+
+
 def _rmse(forecast: Forecast, users: int) -> float:
-    return math.sqrt(float(np.square(forecast.standard_deviations(users)).mean()))
+    return _root_mean_square(forecast.standard_deviations(users))
+
+
+def _root_mean_square(deviations: NDArray[np.float64]) -> float:
+    return math.sqrt(float(np.square(deviations).mean()))

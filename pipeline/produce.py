@@ -17,11 +17,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from pipeline.deployed_job import DeployedJob
 from pipeline.input.change_log import ChangeLog
 from pipeline.input.live import Change, CloseEpoch, Event, LiveSource
 from pipeline.input.rows import InputError
 from pipeline.input.times import EpochCalendar
+from pipeline.jobs import Job
 from pipeline.producer import Producer
 from pipeline.simulate import values_by_epoch
 
@@ -30,7 +30,7 @@ from pipeline.simulate import values_by_epoch
 ReadUntil: TypeAlias = Callable[[datetime], bytes | None]
 
 
-def calendar_of(job: DeployedJob) -> EpochCalendar | None:
+def calendar_of(job: Job) -> EpochCalendar | None:
     """When the epochs of a job begin and end; None if its job file does not say."""
     epochs = job.epochs
     if epochs.start is None or epochs.length is None:
@@ -47,11 +47,11 @@ def produce_change_log(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Close every epoch of the job that is still open; all users are present at each.
+    """Close every epoch of the log that is still open; all users are present at each.
 
     Args:
         producer: all users of the log are enrolled with it, unless they are already.
-        change_log: with the horizon of the job.
+        change_log: up to the last epoch of the job, or of its own.
         rate: at most so many epochs per second.
         on_epoch: is told of every epoch closed.
         clock: seconds, of any origin.
@@ -65,7 +65,7 @@ def produce_change_log(
     producer.enrol(change_log.users)
     order = np.array([positions[user] for user in producer.users], np.intp)
     started = clock()
-    values = values_by_epoch(change_log, producer.job.last_epoch)
+    values = values_by_epoch(change_log, change_log.last_epoch)
     for done, (epoch, now) in enumerate(islice(enumerate(values, 1), producer.closed_epoch, None)):
         if rate is not None:
             sleep(max(0.0, started + done / rate - clock()))

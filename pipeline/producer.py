@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from pipeline.actions import Append, Flush, Steps
 from pipeline.deployed_job import DeployedJob
 from pipeline.producer_store import ProducerStore
+from pipeline.protocol import Randomizer
 from pipeline.state import FolderLock
 from randomizers.randomness import cryptographic_generator
 from topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
@@ -30,8 +31,8 @@ from topics.names import Role
 from topics.records import Farewell, Registration
 from topics.words import Words, split_words
 
-# Makes the generator of a draw from what is drawn ("enrol" or "report") and the number of devices
-# enrolled before, or the epoch.
+# Makes the generator of a draw from what is drawn: "enrol" and the number of devices there were,
+# "horizon" and its number from 1 on, or "report" and the epoch.
 Generators: TypeAlias = Callable[[str, int], np.random.Generator]
 
 
@@ -53,6 +54,14 @@ class Producer:
     Enrolled devices keep what they have drawn in `state_directory`, which belongs to one producer
     of one deployment and is locked while it is open.
 
+    Devices may be enrolled at any time: before, they count as 0. One that leaves is withdrawn: the
+    value 0 is reported for it until its horizon ends, and the next one does not know it. One that
+    merely falls silent stays counted, with the value it had and as if it changed as those do who
+    report; a single 0 sent before is not enough, since longer intervals miss it.
+
+    The first epoch closed of a horizon of a job that renews draws anew for every device, from value
+    0: one whose value is 1 then spends a change of its budget.
+
     Args:
         job: the deployed job.
         state_directory: where the state lives (folder mode 0700); None forgets it at the end.
@@ -66,6 +75,12 @@ class Producer:
         ProducerError: the directory belongs to another deployment or producer.
     """
 
+    _horizon: int
+    _initial: int
+    _leaving: NDArray[np.bool_]
+    _positions: dict[str, int]
+    _present: NDArray[np.bool_]
+    _randomizer: Randomizer
     _values: NDArray[np.integer]
 
     def __init__(
@@ -131,13 +146,13 @@ class Producer:
 
     @property
     def frozen(self) -> int:
-        """Devices that had to leave out a change because their budget of changes was used up."""
+        """Devices that had to leave out a change in this horizon: their budget was used up."""
         return self._randomizer.frozen
 
     def enrol(self, users: Sequence[str]) -> None:
-        """Enrol devices: each draws, once and for all, what its privacy rests on.
+        """Enrol devices: each draws, once in a horizon, what its privacy rests on.
 
-        Users that are enrolled already are passed over.
+        Users that are enrolled already are passed over, also those who leave with the horizon.
         """
         new = [user for user in dict.fromkeys(users) if user not in self._positions]
         if not new:
@@ -150,6 +165,20 @@ class Producer:
         self._positions.update(zip(new, range(count, count + len(new)), strict=True))
         self._grow()
 
+    def withdraw(self, users: Iterable[str]) -> None:
+        """Have devices leave: they have value 0 from the next epoch closed on.
+
+        It is reported for them until their horizon ends, whatever else is said of them: falling
+        silent they would stay counted. After that they are not enrolled any more.
+
+        Raises:
+            ProducerError: a user is not enrolled.
+        """
+        positions = self._positions_of(users)
+        with self._storing(), self._store.transaction():
+            self._store.add_leaving(positions)
+        self._leaving[positions] = True
+
     def report(self, epoch: int, values: Mapping[str, int]) -> None:
         """Take in values of the epoch that will be closed next; who is named is present.
 
@@ -157,12 +186,7 @@ class Producer:
             ProducerError: a user is not enrolled, or the epoch is closed.
         """
         self._check_open(epoch)
-        try:
-            positions = [self._positions[user] for user in values]
-        except KeyError as error:
-            raise ProducerError(
-                f"user {error.args[0]!r} is not enrolled with producer {self.name}: enrol it first"
-            ) from None
+        positions = self._positions_of(values)
         self._values = self._values.astype(np.int64, copy=False)
         self._values[positions] = list(values.values())
         self._present[positions] = True
@@ -187,7 +211,11 @@ class Producer:
         self._transport.run(self.close_steps(epoch))
 
     def leave(self, last_epoch: int) -> None:
-        """Say that no epoch after `last_epoch` is to be waited for."""
+        """Say that no epoch after `last_epoch` is to be waited for.
+
+        The devices are silent from then on; later horizons do not know them. Those that are to
+        count as 0 in this one are withdrawn before, and reported until it ends.
+        """
         record = Farewell(self.job.deployment, self.enrolment, last_epoch)
 
         def steps() -> Steps[None]:
@@ -217,8 +245,12 @@ class Producer:
         """The actions of `close`; the draw is durable before the first of them."""
         self._check_open(epoch)
         with self._storing(), self._store.transaction():
+            self._renew(epoch)
+            if self._leaving.any():
+                self._values[self._leaving] = self._initial
+                self._present |= self._leaving
             reports = self._randomizer.report(
-                epoch,
+                self.job.local_epoch(epoch),
                 self._values,
                 None if self._present.all() else self._present,
                 self._generators("report", epoch),
@@ -228,6 +260,7 @@ class Producer:
             )
             self._store.save_arrays(self._randomizer.state_arrays())
             self._store.set_fact("closed_epoch", epoch)
+            self._store.set_fact("closed_users", len(self._positions))
         self._present[:] = False
         yield from self._send()
 
@@ -237,6 +270,42 @@ class Producer:
         enrolment = self._store.fact("enrolment")
         assert isinstance(enrolment, bytes)
         return enrolment
+
+    def _renew(self, epoch: int) -> None:
+        """At the first epoch closed of a horizon, have everybody who stays draw anew.
+
+        Who was enrolled when the horizon began was silent at its epochs that were left out; who
+        came later had the value 0.
+        """
+        horizon, local_epoch = self.job.horizon_of(epoch), self.job.local_epoch(epoch)
+        if horizon == self._horizon:
+            return
+        closed_users = self._store.fact("closed_users") or 0
+        assert isinstance(closed_users, int)
+        staying = ~self._leaving
+        earlier = int(np.count_nonzero(staying[:closed_users]))
+        generator = self._generators("horizon", horizon)
+        self._randomizer = self.job.randomizer()
+        self._randomizer.enrol(earlier, generator)
+        if local_epoch > 1:
+            silent = np.zeros(earlier, np.bool_)
+            self._randomizer.report(1, np.full(earlier, self._initial), silent, generator)
+        self._randomizer.enrol(int(np.count_nonzero(staying)) - earlier, generator)
+        self._horizon = horizon
+        if not staying.all():
+            users = [user for user, stays in zip(self._positions, staying, strict=True) if stays]
+            self._store.replace_users(users)
+            self._positions = {user: position for position, user in enumerate(users)}
+            self._values, self._present = self._values[staying], self._present[staying]
+            self._leaving = self._leaving[staying]
+
+    def _positions_of(self, users: Iterable[str]) -> list[int]:
+        try:
+            return [self._positions[user] for user in users]
+        except KeyError as error:
+            raise ProducerError(
+                f"user {error.args[0]!r} is not enrolled with producer {self.name}: enrol it first"
+            ) from None
 
     def _claim_directory(self, first_epoch: int, directory: Path | None) -> None:
         """Make the directory this producer's, or see that it already is."""
@@ -264,20 +333,27 @@ class Producer:
         protocol = self.job.protocol_entry
         arrays = self._store.arrays()
         law = self.job.law()
+        # Of the last epoch closed, or of the one to come where devices are only enrolled so far.
+        self._horizon = self.job.horizon_of(max(self.closed_epoch, self.first_epoch))
         if arrays:
-            self._randomizer = protocol.restore(law, arrays, self.closed_epoch)
+            begin = self._horizon * self.job.epochs.count
+            self._randomizer = protocol.restore(law, arrays, max(0, self.closed_epoch - begin))
         else:
             self._randomizer = protocol.randomizer(law)
+        self._initial = self.job.domain.initial
         self._positions = {user: position for position, user in enumerate(self._store.users())}
         self._values = np.zeros(0, np.int64)
         self._present = np.zeros(0, np.bool_)
+        self._leaving = np.zeros(0, np.bool_)
         self._grow()
+        self._leaving[self._store.leaving()] = True
 
     def _grow(self) -> None:
         """Make room for the values of newly enrolled devices."""
         more = len(self._positions) - len(self._values)
         self._values = np.concatenate([self._values, np.zeros(more, np.int64)])
         self._present = np.concatenate([self._present, np.zeros(more, np.bool_)])
+        self._leaving = np.concatenate([self._leaving, np.zeros(more, np.bool_)])
 
     @contextmanager
     def _storing(self) -> Iterator[None]:
@@ -298,7 +374,7 @@ class Producer:
             raise ProducerError(
                 f"epoch {epoch} is closed: its reports are drawn and are never drawn again"
             )
-        if epoch > self.job.last_epoch:
+        if self.job.last_epoch is not None and epoch > self.job.last_epoch:
             raise ProducerError(
                 f"epoch {epoch} lies after the last epoch of job {self.job.name}, "
                 f"{self.job.last_epoch}: deploy a new job to go on"

@@ -29,6 +29,7 @@ PRAGMA synchronous = FULL;
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS users (position INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS leaving (position INTEGER PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS arrays (
     name TEXT PRIMARY KEY, dtype TEXT NOT NULL, shape TEXT NOT NULL, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS outbox (
@@ -90,6 +91,23 @@ class ProducerStore:
         self._connection.executemany(
             "INSERT INTO users VALUES (?, ?)", enumerate(names, first_position)
         )
+
+    def leaving(self) -> list[int]:
+        """The positions of users who leave when the horizon ends."""
+        rows = self._connection.execute("SELECT position FROM leaving ORDER BY position")
+        return [position for (position,) in rows]
+
+    def add_leaving(self, positions: Iterable[int]) -> None:
+        """Note who leaves when the horizon ends."""
+        self._connection.executemany(
+            "INSERT OR IGNORE INTO leaving VALUES (?)", ((position,) for position in positions)
+        )
+
+    def replace_users(self, names: Iterable[str]) -> None:
+        """Begin anew with these users; nobody leaves."""
+        self._connection.execute("DELETE FROM users")
+        self._connection.execute("DELETE FROM leaving")
+        self.add_users(0, names)
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
         """The randomizer's state, writable copies."""

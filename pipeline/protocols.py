@@ -1,161 +1,120 @@
 """The protocols a job can name: what a device runs, paired with what the server runs.
 
 A protocol is a module of ``randomizers``, a module of the same name of ``aggregators``, and one
-entry of `PROTOCOLS`. Everything else here handles its laws, states and reports as opaque values,
-through the interfaces below.
+entry of `PROTOCOLS`.
 """
 
 from __future__ import annotations
 
-import typing
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Self
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from aggregators.attendance import Attendance
-from aggregators.estimate import Estimate
+from aggregators.epoch_responses import EpochResponsesAggregator
 from aggregators.future_rand import FutureRandAggregator
-from pipeline.forecasts import Forecast, FutureRandForecast
+from aggregators.hadamard_stream import HadamardStreamAggregator
+from aggregators.range_stream import RangeStreamAggregator
+from pipeline.forecasts import (
+    Forecast,
+    FutureRandForecast,
+    HadamardStreamForecast,
+    MemoizedResponseForecast,
+    SplitBudgetForecast,
+)
+from pipeline.input.numbers import NumericDomain
+from pipeline.input.values import CategoryDomain
+from pipeline.protocol import Example, Protocol
+from pipeline.range_forecast import RangeStreamForecast
+from randomizers.comparisons import (
+    BunParameters,
+    ErlingssonParameters,
+    IndependentResponseParameters,
+)
 from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
-from randomizers.guarantee import Guarantee
+from randomizers.hadamard_stream import (
+    HadamardStream,
+    HadamardStreamLaw,
+    HadamardStreamParameters,
+)
+from randomizers.memoized_response import (
+    MemoizedResponse,
+    MemoizedResponseLaw,
+    MemoizedResponseParameters,
+)
+from randomizers.range_stream import RangeStream, RangeStreamLaw, RangeStreamParameters
+from randomizers.split_budget import SplitBudget, SplitBudgetLaw, SplitBudgetParameters
 
 
-class Law(typing.Protocol):
-    """The calibrated constants of a protocol: all that devices and aggregators need to agree on."""
+def _calibration(module: str, function: str = "calibrate") -> Callable[[Any, int], Any]:
+    """A function of ``randomizers.accounting``, imported when it is called.
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON values, from which `Protocol.law_from_json` makes an equal law."""
-        ...
-
-
-class Randomizer(typing.Protocol):
-    """A population of enrolled devices, run as one."""
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What the law promises every device."""
-        ...
-
-    @property
-    def population(self) -> int:
-        """Devices enrolled."""
-        ...
-
-    @property
-    def frozen(self) -> int:
-        """Devices that had to leave out a change because their budget of changes was used up."""
-        ...
-
-    def enrol(self, count: int, rng: np.random.Generator) -> None:
-        """Add devices, each with its own draws."""
-        ...
-
-    def report(
-        self,
-        epoch: int,
-        values: NDArray[np.integer],
-        present: NDArray[np.bool_] | None,
-        rng: np.random.Generator,
-    ) -> NDArray[np.unsignedinteger]:
-        """The reports due at an epoch, shape (messages, `Protocol.width`), in no stated order.
-
-        `values` and `present` have shape (population,), in the order of enrolment; None: all are
-        present. Epochs increase strictly.
-        """
-        ...
-
-    def state_arrays(self) -> Mapping[str, NDArray[Any]]:
-        """All that has been drawn or spent, for `Protocol.restore`."""
-        ...
-
-
-class Aggregator(typing.Protocol):
-    """Mergeable integer state, and the estimates made from it."""
-
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """Raise `ValueError` if words of shape (n, width) cannot be reports of the epoch."""
-        ...
-
-    def add(
-        self,
-        epoch: int,
-        words: NDArray[np.unsignedinteger],
-        counts: NDArray[np.uint32] | None,
-    ) -> None:
-        """Count words of shape (n, width), each once or as often as `counts` (n,) says."""
-        ...
-
-    def merge(self, other: Self) -> None:
-        """Equals adding everything that was added to `other`."""
-        ...
-
-    def to_bytes(self) -> bytes:
-        """The state; equal states give equal bytes."""
-        ...
-
-    def estimate(self, epoch: int, attendance: Attendance) -> Estimate | None:
-        """The estimate of an epoch from everything added so far; None where there is none."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A job so small that all its devices can draw, see and send can be enumerated.
-
-    Attributes:
-        parameters: of the protocol's type; with enough epsilon for the values to show in a few
-            thousand reports.
-        last_epoch: a handful.
+    Devices read this module, and nothing they run needs accounting.
     """
 
-    parameters: Any
-    last_epoch: int
+    def calibrate(parameters: Any, last_epoch: int) -> Any:
+        accounting = import_module(f"randomizers.accounting.{module}")
+        return getattr(accounting, function)(parameters, last_epoch)
+
+    return calibrate
 
 
-@dataclass(frozen=True, slots=True)
-class Protocol:
-    """One protocol.
-
-    Attributes:
-        name: as in job files.
-        parameters: a frozen dataclass whose ``__post_init__`` raises `ValueError`.
-        calibrate: makes the law from parameters and the last epoch of a horizon. Runs where a job
-            is planned and deployed, never on a device.
-        law_from_json: the inverse of `Law.to_json`.
-        randomizer: makes an empty population.
-        restore: makes a population from a law, `Randomizer.state_arrays` and the last epoch closed.
-        aggregator: makes an empty state.
-        aggregator_from_bytes: makes a state from a law and `Aggregator.to_bytes`.
-        word_dtype: unsigned little-endian dtype of reports.
-        width: words per report.
-        needs_shuffle: whether the guarantee rests on the shuffle stage, and on its minimum.
-        forecast: from a law and the last epoch, what `plan` says to expect; None: nothing.
-        examples: what the conformance suite holds the protocol to its promises with.
-    """
-
-    name: str
-    parameters: type[Any]
-    calibrate: Callable[[Any, int], Law]
-    law_from_json: Callable[[Mapping[str, Any]], Law]
-    randomizer: Callable[[Any], Randomizer]
-    restore: Callable[[Any, Mapping[str, NDArray[Any]], int], Randomizer]
-    aggregator: Callable[[Any], Aggregator]
-    aggregator_from_bytes: Callable[[Any, bytes], Aggregator]
-    word_dtype: np.dtype[Any]
-    width: int
-    needs_shuffle: bool
-    forecast: Callable[[Any, int], Forecast] | None = None
-    examples: tuple[Example, ...] = ()
+def _dyadic_comparison(
+    name: str, parameters: type[IndependentResponseParameters], examples: tuple[Example, ...]
+) -> Protocol:
+    """FutureRand's devices and estimators, with another law of signs."""
+    return Protocol(
+        name=name,
+        parameters=parameters,
+        calibrate=_calibration("comparisons", f"calibrate_{name}"),
+        law_from_json=FutureRandLaw.from_json,
+        randomizer=FutureRand,
+        restore=FutureRand.restore,
+        aggregator=lambda law, asked: FutureRandAggregator(law, asked.estimator),
+        aggregator_from_bytes=lambda law, asked, data: FutureRandAggregator.from_bytes(
+            law, data, asked.estimator
+        ),
+        word_dtype=FutureRand.word_dtype,
+        width=FutureRand.width,
+        needs_shuffle=False,
+        forecast=lambda law, asked, last_epoch: FutureRandForecast(
+            law, last_epoch, asked.estimator
+        ),
+        examples=examples,
+    )
 
 
-def _calibrate_future_rand(parameters: FutureRandParameters, last_epoch: int) -> FutureRandLaw:
-    # Imported where it is used: devices read this module, and nothing they run needs accounting.
-    from randomizers.accounting.future_rand import calibrate
+def _epoch_responses(
+    name: str,
+    parameters: type[Any],
+    law: type[SplitBudgetLaw] | type[MemoizedResponseLaw],
+    devices: type[SplitBudget] | type[MemoizedResponse],
+    forecast: Callable[[Any, int], Forecast],
+    examples: tuple[Example, ...],
+) -> Protocol:
+    """Devices that answer with one bit at every epoch."""
+    return Protocol(
+        name=name,
+        parameters=parameters,
+        calibrate=_calibration("epoch_responses", f"calibrate_{name}"),
+        law_from_json=law.from_json,
+        randomizer=devices,
+        restore=devices.restore,
+        aggregator=lambda law, asked: EpochResponsesAggregator(law),
+        aggregator_from_bytes=lambda law, asked, data: EpochResponsesAggregator.from_bytes(
+            law, data
+        ),
+        word_dtype=devices.word_dtype,
+        width=devices.width,
+        needs_shuffle=False,
+        forecast=lambda law, asked, last_epoch: forecast(law, last_epoch),
+        examples=examples,
+    )
 
-    return calibrate(parameters, last_epoch)
+
+def _numeric_domain(parameters: RangeStreamParameters) -> NumericDomain:
+    return NumericDomain(
+        parameters.low, parameters.high, 1 << parameters.levels, parameters.initial
+    )
 
 
 PROTOCOLS: dict[str, Protocol] = {
@@ -164,22 +123,118 @@ PROTOCOLS: dict[str, Protocol] = {
         Protocol(
             name="future_rand",
             parameters=FutureRandParameters,
-            calibrate=_calibrate_future_rand,
+            calibrate=_calibration("future_rand"),
             law_from_json=FutureRandLaw.from_json,
             randomizer=FutureRand,
             restore=FutureRand.restore,
-            aggregator=FutureRandAggregator,
-            aggregator_from_bytes=FutureRandAggregator.from_bytes,
-            word_dtype=np.dtype("u1"),
-            width=1,
+            aggregator=lambda law, asked: FutureRandAggregator(law, asked.estimator),
+            aggregator_from_bytes=lambda law, asked, data: FutureRandAggregator.from_bytes(
+                law, data, asked.estimator
+            ),
+            word_dtype=FutureRand.word_dtype,
+            width=FutureRand.width,
             needs_shuffle=False,
-            forecast=FutureRandForecast,
+            forecast=lambda law, asked, last_epoch: FutureRandForecast(
+                law, last_epoch, asked.estimator
+            ),
             examples=(
                 Example(FutureRandParameters(1.0, 1), 2),
                 Example(FutureRandParameters(2.0, 2), 4),
                 Example(FutureRandParameters(1.5, 2), 3),
                 Example(FutureRandParameters(4.0, 1, "published"), 2),
                 Example(FutureRandParameters(8.0, 2, "published"), 4),
+            ),
+        ),
+        Protocol(
+            name="hadamard_stream",
+            parameters=HadamardStreamParameters,
+            calibrate=_calibration("hadamard_stream"),
+            law_from_json=HadamardStreamLaw.from_json,
+            randomizer=HadamardStream,
+            restore=HadamardStream.restore,
+            aggregator=lambda law, asked: HadamardStreamAggregator(law, asked.estimator),
+            aggregator_from_bytes=lambda law, asked, data: HadamardStreamAggregator.from_bytes(
+                law, data, asked.estimator
+            ),
+            word_dtype=HadamardStream.word_dtype,
+            width=HadamardStream.width,
+            needs_shuffle=False,
+            values=lambda asked: CategoryDomain(asked.domain),
+            forecast=lambda law, asked, last_epoch: HadamardStreamForecast(
+                law, last_epoch, asked.estimator
+            ),
+            examples=(
+                Example(HadamardStreamParameters(1.0, 0, ("a", "b")), 2),
+                Example(HadamardStreamParameters(4.0, 1, ("a", "b")), 3),
+                Example(HadamardStreamParameters(2.0, 1, ("a", "b", "c"), signs=1), 2),
+            ),
+        ),
+        Protocol(
+            name="range_stream",
+            parameters=RangeStreamParameters,
+            calibrate=_calibration("range_stream"),
+            law_from_json=RangeStreamLaw.from_json,
+            randomizer=RangeStream,
+            restore=RangeStream.restore,
+            aggregator=lambda law, asked: RangeStreamAggregator(law, asked.estimator),
+            aggregator_from_bytes=lambda law, asked, data: RangeStreamAggregator.from_bytes(
+                law, data, asked.estimator
+            ),
+            word_dtype=RangeStream.word_dtype,
+            width=RangeStream.width,
+            needs_shuffle=False,
+            values=_numeric_domain,
+            forecast=RangeStreamForecast,
+            examples=(
+                Example(RangeStreamParameters(1.0, 0, 0, 1, 2), 2),
+                Example(RangeStreamParameters(3.0, 1, 0, 80, 4), 2),
+                Example(RangeStreamParameters(2.0, 0, -5, 5, 8), 2),
+            ),
+        ),
+        _dyadic_comparison(
+            "independent_response",
+            IndependentResponseParameters,
+            (
+                Example(IndependentResponseParameters(1.0, 1), 2),
+                Example(IndependentResponseParameters(3.0, 2, "tree"), 4),
+            ),
+        ),
+        _dyadic_comparison(
+            "erlingsson",
+            ErlingssonParameters,
+            (
+                Example(ErlingssonParameters(4.0, 2), 4),
+                Example(ErlingssonParameters(2.0, 2, calibration="full"), 4),
+            ),
+        ),
+        _dyadic_comparison(
+            "bun",
+            BunParameters,
+            (
+                Example(BunParameters(8.0, 1), 2),
+                Example(BunParameters(12.0, 2), 4),
+            ),
+        ),
+        _epoch_responses(
+            "split_budget",
+            SplitBudgetParameters,
+            SplitBudgetLaw,
+            SplitBudget,
+            SplitBudgetForecast,
+            (
+                Example(SplitBudgetParameters(1.0), 1),
+                Example(SplitBudgetParameters(4.0), 4),
+            ),
+        ),
+        _epoch_responses(
+            "memoized_response",
+            MemoizedResponseParameters,
+            MemoizedResponseLaw,
+            MemoizedResponse,
+            MemoizedResponseForecast,
+            (
+                Example(MemoizedResponseParameters(2.0), 4),
+                Example(MemoizedResponseParameters(2.0, 0.3, "full"), 3),
             ),
         ),
     ]

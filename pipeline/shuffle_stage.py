@@ -373,7 +373,7 @@ class ShuffleStage:
                 contributors += punctuation.contributors
                 populations.append(punctuation.population)
                 population += punctuation.population
-            else:
+            elif not self._left_before_horizon(producer, window.epoch):
                 population += self._decisions.population(producer.index)
         if contributors == 0:
             fate = Fate.EMPTY
@@ -396,6 +396,11 @@ class ShuffleStage:
             population=population,
             timestamp=self._wall_clock(),
         )
+
+    def _left_before_horizon(self, producer: EnrolledProducer, epoch: int) -> bool:
+        """Whether a producer's devices are no part of the horizon of an epoch any more."""
+        job, last = self._job, producer.last_epoch
+        return last is not None and job.horizon_of(last) < job.horizon_of(epoch)
 
     def _write_owed(self, state: _Partition) -> Steps[None]:
         """Write the windows that others decided, from what the raw topic holds of them."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregators.estimate import ItemEstimates
 from pipeline.aggregate_stage import AggregateStage
 from pipeline.deployed_job import DeployedJob
 from pipeline.estimate_records import EstimateRecord
@@ -17,10 +18,11 @@ from pipeline.memory import MemoryDriver, MemoryLog, MemoryWorker
 from pipeline.producer import Producer
 from pipeline.publish_stage import PublishStage
 from pipeline.shuffle_stage import ShuffleStage
+from pipeline.smoothing import SmoothedHorizon, columns, epoch_json, smoothed_horizons
 from randomizers.randomness import cryptographic_generator, seeded_generator
 from topics.names import Role
 
-_PURPOSES = {"enrol": 1, "report": 2, "identifier": 3, "shuffle": 4}
+_PURPOSES = {"enrol": 1, "report": 2, "identifier": 3, "shuffle": 4, "horizon": 5}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,38 +32,44 @@ class Simulation:
     Attributes:
         job: the job as deployed.
         records: one per epoch, in order.
-        truth: int64, shape (epochs + 1,): devices whose value is 1; index 0 is 0.
-        frozen: devices that had to leave out a change.
+        truth: int64, shape (epochs + 1,): devices whose value is 1; in a domain of items, shape
+            (epochs + 1, items): devices with each of them. All is 0 at index 0.
+        frozen: devices that had to leave out a change, in the horizon with most of them.
+        smoothed: one for each horizon, if they were asked for and the protocol has any.
     """
 
     job: DeployedJob
     records: tuple[EstimateRecord, ...]
     truth: NDArray[np.int64]
     frozen: int
+    smoothed: tuple[SmoothedHorizon, ...] = ()
+
+    def columns(self) -> Iterator[tuple[EstimateRecord, dict[str, NDArray[np.float64]]]]:
+        """Every epoch's record, and all its estimates as `pipeline.smoothing.columns` has them."""
+        for record in self.records:
+            yield record, columns(record, self._horizon(record.epoch))
+
+    def _horizon(self, epoch: int) -> SmoothedHorizon | None:
+        return self.smoothed[self.job.horizon_of(epoch)] if self.smoothed else None
 
     def errors(self) -> NDArray[np.float64]:
-        """Estimate minus truth, shape (estimates,); epochs without an estimate are left out."""
-        return np.array(
-            [
-                record.estimate.value - self.truth[record.epoch]
-                for record in self.records
-                if record.estimate is not None and record.estimate.value is not None
-            ],
-            np.float64,
-        )
+        """Estimate minus truth, shape (estimates,); epochs without an estimate are left out.
+
+        Items have an estimate each, and those of an epoch stand together.
+        """
+        errors = [published[0] - truth for published, truth in self._compared()]
+        return np.concatenate([np.zeros(0), *errors])
 
     def covered(self) -> NDArray[np.bool_]:
         """Whether the interval holds the truth, shape (estimates,)."""
-        return np.array(
-            [
-                estimate.low <= self.truth[record.epoch] <= estimate.high
-                for record in self.records
-                if (estimate := record.estimate) is not None
-                and estimate.low is not None
-                and estimate.high is not None
-            ],
-            np.bool_,
-        )
+        held = [(low <= truth) & (truth <= high) for (_, low, high), truth in self._compared()]
+        return np.concatenate([np.zeros(0, np.bool_), *held])
+
+    def _compared(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
+        """Of every epoch with an estimate: values, lows and highs, shape (3, n); truth (n,)."""
+        for record in self.records:
+            if record.estimate is not None and record.estimate.intervals.size:
+                yield record.estimate.intervals, np.atleast_1d(self.truth[record.epoch])
 
     def to_json(self) -> dict[str, Any]:
         """The object that ``dpstream simulate --json`` prints, for a single trial."""
@@ -69,11 +77,25 @@ class Simulation:
             "job": self.job.name,
             "guarantee": self.job.guarantee().to_json(),
             "rmse": root_mean_square([self]),
-            "epochs": [self._epoch_json(record) for record in self.records],
+            **({"rmse_by_column": column_errors([self])} if self.smoothed else {}),
+            "epochs": [
+                self._epoch_json(record)
+                | (epoch_json(record, self._horizon(record.epoch)) if self.smoothed else {})
+                for record in self.records
+            ],
         }
 
     def _epoch_json(self, record: EstimateRecord) -> dict[str, Any]:
         estimate = record.estimate
+        if self.truth.ndim > 1:
+            return {
+                "epoch": record.epoch,
+                "fate": record.fate.value,
+                **({} if estimate is None else estimate.to_json()),
+                "truth": self.truth[record.epoch].tolist(),
+                "population": record.population,
+            }
+        assert not isinstance(estimate, ItemEstimates)
         return {
             "epoch": record.epoch,
             "fate": record.fate.value,
@@ -92,6 +114,17 @@ def root_mean_square(simulations: Sequence[Simulation]) -> float | None:
     """RMSE over all epochs of all trials, freezing bias included; None without any estimate."""
     errors = np.concatenate([simulation.errors() for simulation in simulations])
     return float(np.sqrt(np.mean(errors**2))) if len(errors) else None
+
+
+def column_errors(simulations: Sequence[Simulation]) -> dict[str, float]:
+    """RMSE of every kind of estimate over all epochs of all trials, by its name."""
+    squares: dict[str, list[NDArray[np.float64]]] = {}
+    for simulation in simulations:
+        for record, found in simulation.columns():
+            for name, intervals in found.items():
+                errors = intervals[0] - simulation.truth[record.epoch]
+                squares.setdefault(name, []).append(np.square(errors))
+    return {name: float(np.sqrt(np.mean(found))) for name, found in squares.items()}
 
 
 def coverage(simulations: Sequence[Simulation]) -> float | None:
@@ -143,14 +176,17 @@ def simulate(
     change_log: ChangeLog,
     seed: int | None = None,
     on_epoch: Callable[[EstimateRecord], None] = lambda record: None,
+    *,
+    smooth: bool = False,
 ) -> Simulation:
     """Run a job over a change log with one producer for all users.
 
     Args:
         job: deployed with empty topics.
-        change_log: values of every user; all of them are enrolled and present at every epoch.
+        change_log: values of every user; all of them are enrolled and present at every epoch of it.
         seed: makes the run repeatable; None draws from the operating system.
         on_epoch: is shown every estimate as it is published.
+        smooth: whether to look back at the end, where the protocol can.
     """
     generators = _generators(seed)
     cluster = SimulatedCluster(job, generators)
@@ -163,17 +199,23 @@ def simulate(
     )
     producer.enrol(change_log.users)
     records: list[EstimateRecord] = []
-    for epoch, values in enumerate(values_by_epoch(change_log, job.last_epoch), 1):
+    frozen = 0
+    for epoch, values in enumerate(values_by_epoch(change_log, change_log.last_epoch), 1):
         producer.report_all(epoch, values)
         producer.close(epoch)
+        if epoch % job.epochs.count == 0 or epoch == change_log.last_epoch:
+            frozen = max(frozen, producer.frozen)
         cluster.settle()
         for record in cluster.new_estimates():
             on_epoch(record)
             records.append(record)
-    frozen = producer.frozen
     producer.shut()
-    truth = np.concatenate([np.zeros(1, np.int64), change_log.truth()])
-    return Simulation(job, tuple(records), truth, frozen)
+    truth = np.insert(change_log.truth(job.domain), 0, 0, axis=0)
+    smoothed: tuple[SmoothedHorizon, ...] = ()
+    if smooth and records:
+        steps = smoothed_horizons(job, records[-1].epoch)
+        smoothed = MemoryDriver(cluster.log).run(steps)
+    return Simulation(job, tuple(records), truth, frozen, smoothed)
 
 
 def values_by_epoch(change_log: ChangeLog, last_epoch: int) -> Iterator[NDArray[np.integer]]:

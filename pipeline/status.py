@@ -100,21 +100,23 @@ class JobStatus:
         job: the job's name.
         deployment: as hexadecimal digits.
         deployed_at: milliseconds since 1970.
-        last_epoch: of the job.
+        last_epoch: of the job; None for one that goes on without end.
         published: the latest estimate; None before the first.
         stages: in the order of the data flow.
         dead_letters: how many records were refused, by reason.
         problems: sentences on what is wrong; none if all is well.
+        position: in words, which epoch the latest estimate is of.
     """
 
     job: str
     deployment: str
     deployed_at: int
-    last_epoch: int
+    last_epoch: int | None
     published: EstimateRecord | None
     stages: tuple[StageStatus, ...]
     dead_letters: Mapping[str, int]
     problems: tuple[str, ...]
+    position: str
 
     def to_json(self) -> dict[str, Any]:
         """The fields, as JSON values."""
@@ -147,6 +149,7 @@ def gather_status(cluster: Cluster, job: DeployedJob, now: int) -> JobStatus:
         stages=tuple(stages),
         dead_letters=dict(sorted(dead_letters.items())),
         problems=tuple(find_problems(job, published, stages, dead_letters)),
+        position="" if published is None else job.position_of(published.epoch),
     )
 
 
@@ -161,7 +164,7 @@ def find_problems(
     A job whose last epoch is published needs no workers. Records of an earlier deployment that
     arrive late are refused, and nobody's fault.
     """
-    if published is None or published.epoch < job.last_epoch:
+    if published is None or job.last_epoch is None or published.epoch < job.last_epoch:
         for stage in stages:
             alive = [worker for worker in stage.workers if worker.alive]
             if not alive:

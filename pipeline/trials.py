@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from pipeline.deployed_job import DeployedJob
 from pipeline.estimate_records import EstimateRecord
 from pipeline.input.change_log import ChangeLog
 from pipeline.simulate import Simulation, simulate
+from pipeline.smoothing import SmoothedHorizon
 
 
 def trial_seed(seed: int | None, trial: int) -> int | None:
@@ -33,6 +35,7 @@ def run_trials(
     seed: int | None = None,
     on_epoch: Callable[[], None] = lambda: None,
     on_trial: Callable[[], None] = lambda: None,
+    smooth: bool = False,
 ) -> list[Simulation]:
     """Simulate a job so many times, each with its own randomness.
 
@@ -43,26 +46,22 @@ def run_trials(
         seed: makes all of them repeatable.
         on_epoch: is called after every epoch of a single trial.
         on_trial: is called after every trial.
+        smooth: as for `simulate`.
 
     Returns:
         The trials, in an order that depends on nothing but the seed.
     """
     if trials == 1:
-        simulation = simulate(job, change_log, seed, on_epoch=lambda record: on_epoch())
+        simulation = simulate(
+            job, change_log, seed, on_epoch=lambda record: on_epoch(), smooth=smooth
+        )
         on_trial()
         return [simulation]
-    # Spawned: a child of a process that holds threads is not safe to go on after a fork. Ctrl-C
-    # ends it without a word; the parent says what there is to say.
-    pool = ProcessPoolExecutor(
-        min(trials, os.cpu_count() or 1),
-        mp_context=get_context("spawn"),
-        initializer=signal.signal,
-        initargs=(signal.SIGINT, signal.SIG_DFL),
-    )
+    pool = trial_processes(min(trials, os.cpu_count() or 1))
     try:
         encoded = job.to_bytes()
         futures = [
-            pool.submit(_run_trial, encoded, change_log, trial_seed(seed, trial))
+            pool.submit(_run_trial, encoded, change_log, trial_seed(seed, trial), smooth)
             for trial in range(trials)
         ]
         for future in as_completed(futures):
@@ -73,8 +72,29 @@ def run_trials(
         pool.shutdown(wait=False, cancel_futures=True)
 
 
+def trial_processes(count: int) -> ProcessPoolExecutor:
+    """Processes that run trials, and end with this one however it ends."""
+    # Spawned: a child of a process that holds threads is not safe to go on after a fork.
+    return ProcessPoolExecutor(
+        count, mp_context=get_context("spawn"), initializer=_end_with_the_parent
+    )
+
+
+def _end_with_the_parent() -> None:
+    # Ctrl-C ends it without a word: the parent says what there is to say.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    parent = parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
 def _run_trial(
-    job: bytes, change_log: ChangeLog, seed: int | None
-) -> tuple[tuple[EstimateRecord, ...], NDArray[np.int64], int]:
-    simulation = simulate(DeployedJob.from_bytes(job), change_log, seed)
-    return simulation.records, simulation.truth, simulation.frozen
+    job: bytes, change_log: ChangeLog, seed: int | None, smooth: bool
+) -> tuple[tuple[EstimateRecord, ...], NDArray[np.int64], int, tuple[SmoothedHorizon, ...]]:
+    done = simulate(DeployedJob.from_bytes(job), change_log, seed, smooth=smooth)
+    return done.records, done.truth, done.frozen, done.smoothed

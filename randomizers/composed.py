@@ -126,13 +126,13 @@ MAX_SIGNS = 1024
 """The most signs composed into one law: beyond it calibration takes minutes."""
 
 
-def log_rounded_up(ratio: Fraction) -> float:
-    """The least float that is known not to lie below ln(ratio), for a ratio of at least 1."""
+def log_rounded_up(ratio: Fraction, times: int = 1) -> float:
+    """The least float known not to lie below times * ln(ratio), for a ratio of at least 1."""
     with localcontext() as context:
-        context.prec = 60
-        # Decimal.ln is correctly rounded; stepping up twice covers that and the division.
+        context.prec = 80
+        # Decimal.ln is correctly rounded; stepping up covers that, the division and the product.
         quotient = (Decimal(ratio.numerator) / Decimal(ratio.denominator)).next_plus()
-        exact = quotient.ln().next_plus() if ratio > 1 else Decimal(0)
+        exact = (times * quotient.ln().next_plus()).next_plus() if ratio > 1 else Decimal(0)
         nearest = float(exact)
         return nearest if Decimal(nearest) >= exact else math.nextafter(nearest, math.inf)
 

@@ -18,6 +18,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from randomizers.boolean_values import check_epoch, checked_booleans
 from randomizers.composed import MAX_SIGNS, ComposedLaw
 from randomizers.dyadic import orders_due
 from randomizers.guarantee import Guarantee
@@ -42,6 +43,8 @@ class FutureRandParameters:
         changes: how many changes of a user's value are followed.
         calibration: "optimal", the most accurate law for this epsilon, or "published", the paper's,
             which spends a fifth to a half of it.
+        estimator: "tree", which combines all the intervals there are, or "prefix", the paper's,
+            which uses the fewest; a device knows nothing of it.
 
     Raises:
         ValueError: a value is not allowed; the message says what is.
@@ -50,14 +53,10 @@ class FutureRandParameters:
     epsilon: float
     changes: int
     calibration: Literal["optimal", "published"] = "optimal"
+    estimator: Literal["tree", "prefix"] = "tree"
 
     def __post_init__(self) -> None:
-        if isinstance(self.epsilon, bool) or not isinstance(self.epsilon, int | float):
-            raise ValueError(f"epsilon is {self.epsilon!r}, must be a number")
-        if not MIN_EPSILON <= self.epsilon <= MAX_EPSILON:
-            raise ValueError(
-                f"epsilon is {self.epsilon}, must be from {MIN_EPSILON:g} to {MAX_EPSILON:g}"
-            )
+        check_epsilon(self.epsilon)
         if type(self.changes) is not int or not 1 <= self.changes <= MAX_SIGNS:
             raise ValueError(
                 f"changes is {self.changes!r}, must be a whole number from 1 to {MAX_SIGNS}"
@@ -66,7 +65,17 @@ class FutureRandParameters:
             raise ValueError(
                 f"calibration is {self.calibration!r}, must be 'optimal' or 'published'"
             )
+        if self.estimator not in ("tree", "prefix"):
+            raise ValueError(f"estimator is {self.estimator!r}, must be 'tree' or 'prefix'")
         object.__setattr__(self, "epsilon", float(self.epsilon))
+
+
+def check_epsilon(epsilon: float) -> None:
+    """Raise `ValueError` unless it is a number in the range that is calibrated for."""
+    if isinstance(epsilon, bool) or not isinstance(epsilon, int | float):
+        raise ValueError(f"epsilon is {epsilon!r}, must be a number")
+    if not MIN_EPSILON <= epsilon <= MAX_EPSILON:
+        raise ValueError(f"epsilon is {epsilon}, must be from {MIN_EPSILON:g} to {MAX_EPSILON:g}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,13 +283,23 @@ class FutureRand:
             ValueError: the epoch is not a later one, an array has another shape or dtype, or a
                 value is neither 0 nor 1. Nothing has changed then.
         """
-        values = self._checked(epoch, values, present)
-        self._pass_over(epoch)
-        due = [
-            self._report_order(order, values, present, rng) for order in range(orders_due(epoch))
-        ]
-        self.epoch = epoch
-        return np.concatenate(due)[:, None]
+        due = self._report(epoch, values, present, rng)
+        return np.concatenate([words for _, words in due])[:, None]
+
+    def report_with_devices(
+        self,
+        epoch: int,
+        values: NDArray[np.integer] | NDArray[np.bool_],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> tuple[NDArray[np.intp], NDArray[np.uint8]]:
+        """`report`, for protocols in which devices add what they drew in public.
+
+        Returns:
+            shape (reports,) each: who reports, and the words.
+        """
+        devices, words = zip(*self._report(epoch, values, present, rng), strict=True)
+        return np.concatenate(devices), np.concatenate(words)
 
     def state_arrays(self) -> dict[str, NDArray[np.generic]]:
         """All that must be kept, with `epoch`, and must be kept secret: read-only views.
@@ -347,38 +366,6 @@ class FutureRand:
         self._members = np.split(by_order, ends[:-1])
         self._seen = self.population - int(np.count_nonzero(self._boundary == _NEW))
 
-    def _checked(
-        self,
-        epoch: int,
-        values: NDArray[np.integer] | NDArray[np.bool_],
-        present: NDArray[np.bool_] | None,
-    ) -> NDArray[np.int8]:
-        if not self.epoch < epoch <= self.law.horizon:
-            raise ValueError(
-                f"epoch {epoch}, must be after the last one reported, {self.epoch}, "
-                f"and at most the horizon, {self.law.horizon}"
-            )
-        if values.shape != (self.population,):
-            raise ValueError(
-                f"values of shape {values.shape}, must be ({self.population},): one a device"
-            )
-        if values.dtype.kind not in "biu":
-            raise ValueError(f"values of dtype {values.dtype}, must be integers or bool")
-        wrong = (values >> 1).astype(np.bool_)
-        if present is not None:
-            if present.shape != values.shape or present.dtype != np.bool_:
-                raise ValueError(
-                    f"present is {present.dtype} of shape {present.shape}, "
-                    f"must be bool of shape {values.shape}"
-                )
-            wrong &= present
-        if wrong.any():
-            device = int(wrong.argmax())
-            raise ValueError(
-                f"value {values[device]} of device {device} at epoch {epoch}, must be 0 or 1"
-            )
-        return values.astype(np.int8, copy=False)
-
     def _pass_over(self, epoch: int) -> None:
         """Forget values at boundaries that were left out; begin with the devices enrolled since."""
         for order, members in enumerate(self._members):
@@ -387,13 +374,30 @@ class FutureRand:
         self._boundary[self._seen :] = 0
         self._seen = self.population
 
+    def _report(
+        self,
+        epoch: int,
+        values: NDArray[np.integer] | NDArray[np.bool_],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> list[tuple[NDArray[np.intp], NDArray[np.uint8]]]:
+        """Who reports, and the words, for every order due."""
+        check_epoch(epoch, after=self.epoch, last_epoch=self.law.horizon)
+        values = checked_booleans(epoch, values, present, self.population)
+        self._pass_over(epoch)
+        due = [
+            self._report_order(order, values, present, rng) for order in range(orders_due(epoch))
+        ]
+        self.epoch = epoch
+        return due
+
     def _report_order(
         self,
         order: int,
         values: NDArray[np.int8],
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
-    ) -> NDArray[np.uint8]:
+    ) -> tuple[NDArray[np.intp], NDArray[np.uint8]]:
         members = self._members[order]
         if present is not None:
             here = present[members]
@@ -412,4 +416,4 @@ class FutureRand:
         sign_bits = self._signs[members[changed], used >> 3] >> (used & 7) & 1
         # The partial sum is +1 where the value is 1 now; equal bits make a product of +1.
         bits[changed] = sign_bits == now[changed]
-        return (bits + 2 * order).astype(np.uint8, copy=False)
+        return members, (bits + 2 * order).astype(np.uint8, copy=False)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import math
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from typing import Any, Literal
 
 
@@ -16,30 +18,78 @@ class Guarantee:
     Attributes:
         epsilon: the privacy loss, rounded up.
         delta: rounded up; 0 for a pure guarantee.
-        unit: what the epsilon is spent on: a user's whole "stream" or a single "epoch" of it.
+        unit: what the epsilon is spent on: a user's whole "stream", a single "epoch" of it, or a
+            single "value", for users whose value never changes.
         neighbours: which two inputs cannot be told apart.
         trust: who has to be trusted, and who need not be.
         basis: "exact" computed from the whole probability law, "bound" proven to be no larger,
             "conditional" resting on an assumption that `neighbours` or `trust` names.
+        horizons: how many horizons of a job that renews it is about, with the draws of each made
+            anew; None for a job that does not.
+        stream_epsilon: with the unit "value", the loss of a whole stream that may change, rounded
+            up and exact, whatever `basis` says; otherwise None.
     """
 
     epsilon: float
     delta: float
-    unit: Literal["stream", "epoch"]
+    unit: Literal["stream", "epoch", "value"]
     neighbours: str
     trust: str
     basis: Literal["exact", "bound", "conditional"]
+    horizons: int | None = None
+    stream_epsilon: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, as JSON values."""
-        return asdict(self)
+        """The fields, as JSON values; without those that are None."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def over(self, horizons: int) -> Guarantee:
+        """What so many horizons, each with this guarantee, promise together.
+
+        Losses add up (basic composition). An epoch lies in one horizon only.
+
+        >>> nobody = Guarantee(0.1, 0.0, "stream", "any two streams", "nobody", "exact")
+        >>> nobody.over(3).epsilon
+        0.30000000000000004
+        """
+        if self.unit == "epoch":
+            return replace(self, horizons=horizons)
+        return replace(
+            self,
+            epsilon=_times(horizons, self.epsilon),
+            delta=_times(horizons, self.delta),
+            horizons=horizons,
+            stream_epsilon=self.stream_epsilon and _times(horizons, self.stream_epsilon),
+        )
+
+    @property
+    def spent_on(self) -> str:
+        """What of a user the epsilon is spent on, in words."""
+        unit = _UNITS[self.unit]
+        if self.stream_epsilon is not None:
+            unit += f", {self.stream_epsilon:.6g} for the whole stream"
+        if self.horizons is None or self.unit == "epoch":
+            return unit
+        if self.horizons == 1:
+            return f"{unit} of one horizon, n times that for n horizons"
+        return f"{unit} of {self.horizons:,} horizons"
 
     def __str__(self) -> str:
         delta = f", delta {self.delta:g}" if self.delta else ""
         return (
-            f"epsilon {self.epsilon:.6g}{delta} for a user's {_UNITS[self.unit]} ({self.basis}); "
+            f"epsilon {self.epsilon:.6g}{delta} for a user's {self.spent_on} ({self.basis}); "
             f"cannot be told apart: {self.neighbours}; trusted: {self.trust}"
         )
 
 
-_UNITS = {"stream": "whole stream", "epoch": "value of one epoch"}
+def _times(count: int, loss: float) -> float:
+    """The product, rounded up."""
+    product = count * loss
+    return product if product >= count * Fraction(loss) else math.nextafter(product, math.inf)
+
+
+_UNITS = {
+    "stream": "whole stream",
+    "epoch": "value of one epoch",
+    "value": "single value (claimed)",
+}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import typer
 
-from pipeline.cli import jobs, kafka, produce, run, simulate, status, up, watch
+from pipeline.cli import evaluate, jobs, kafka, produce, run, simulate, status, up, watch
 from pipeline.cli.errors import run_command
 
 
@@ -39,6 +39,7 @@ def build_app() -> typer.Typer:
         "simulate",
         "students.yaml --input students.csv.gz --seed 1",
     )
+    add("First steps", evaluate.evaluate, "evaluate", "theory-epsilon --seeds 5")
     add("Jobs", jobs.deploy, "deploy", "students.yaml")
     add("Jobs", run.run, "run", "shuffle students")
     add("Jobs", produce.produce, "produce", "students --input students.csv.gz --rate 10")

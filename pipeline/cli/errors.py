@@ -62,6 +62,7 @@ def explain(error: Exception) -> tuple[str, int] | None:
     from pipeline.job_problems import JobError
     from pipeline.local_kafka import LocalKafkaError
     from pipeline.producer import ProducerError
+    from pipeline.smoothing import SmoothingError
     from pipeline.state import FolderInUse
 
     if isinstance(error, UsageProblem | JobError | InputError | ConnectionSettingsError):
@@ -74,6 +75,7 @@ def explain(error: Exception) -> tuple[str, int] | None:
         | DeploymentError
         | LocalKafkaError
         | ProducerError
+        | SmoothingError
         | FolderInUse,
     ):
         return str(error), FAILED

@@ -33,13 +33,15 @@ def table_lines(records: Iterable[EstimateRecord]) -> Iterator[str]:
         "epoch", "estimate", "± sd", "95 % low", "high", "reports", "population", ""
     ).rstrip()
     for record in records:
-        estimate = record.estimate
+        estimate = record.headline
         values = (
             (None,) * 4
             if estimate is None
             else (estimate.value, estimate.standard_deviation, estimate.low, estimate.high)
         )
         notes = [] if record.fate is Fate.RELEASED else [record.fate.value]
+        if record.largest_item is not None:
+            notes.append(f"item {record.largest_item + 1}, the largest")
         notes += estimate.flags if estimate is not None else ()
         yield _TABLE.format(
             record.epoch,
@@ -54,7 +56,7 @@ def csv_lines(records: Iterable[EstimateRecord]) -> Iterator[str]:
     """A header, and a row for every epoch; nothing stands where there is no number."""
     yield ",".join(CSV_COLUMNS)
     for record in records:
-        estimate = record.estimate
+        estimate = record.headline
         row = (
             record.epoch,
             *(

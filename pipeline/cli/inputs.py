@@ -13,19 +13,21 @@ from pipeline.cli.output import tell
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from pipeline.deployed_job import DeployedJob
     from pipeline.input.change_log import ChangeLog
+    from pipeline.jobs import Job
 
 
-def load_input(job: DeployedJob, path: Path, skip_bad_rows: bool) -> ChangeLog:
+def load_input(job: Job, path: Path, skip_bad_rows: bool) -> ChangeLog:
     """The change log of a job; what an operator may not expect is said."""
     from pipeline.input.change_log import load_change_log
     from pipeline.produce import calendar_of
 
     change_log = load_change_log(
         path,
+        domain=job.domain,
         calendar=calendar_of(job),
         last_epoch=job.last_epoch,
+        to_last_row=job.epochs.renew,
         skip_bad_rows=skip_bad_rows,
     )
     if change_log.bad_rows.total:

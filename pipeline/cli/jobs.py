@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import secrets
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipeline.cli.errors import UsageProblem
+from pipeline.cli.inputs import load_input
 from pipeline.cli.options import (
     AsJson,
     JobFile,
@@ -27,11 +32,16 @@ from pipeline.cli.output import (
     say_json,
     say_pairs,
     say_table,
+    tell,
 )
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from pipeline.deployed_job import DeployedJob
-    from pipeline.plan import Plan
+    from pipeline.jobs import Job
+    from pipeline.plan import Plan, UsersNeeded
 
 
 def plan(
@@ -39,43 +49,120 @@ def plan(
     users: Annotated[
         int, typer.Option(min=1, help="How many people are expected to take part.")
     ] = 10_000,
+    error: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARE|USERS",
+            help="A wanted root mean squared error, such as 2% or 500: for how many users.",
+        ),
+    ] = None,
+    changes_histogram: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="CSV changes,share or changes,users: weighs noise against frozen users for "
+            "parameters.changes.",
+        ),
+    ] = None,
+    changes_from: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The same, counted in a change log. What is printed is not private then.",
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the error of every epoch into a PNG file."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what a job promises and how accurate it will be, before there are any data."""
     from pipeline.jobs import load_job
     from pipeline.plan import plan as make_plan
 
-    made = make_plan(load_job(job), users)
+    loaded = load_job(job)
+    changes = _changes(loaded, changes_histogram, changes_from)
+    made = make_plan(
+        loaded, users, error=None if error is None else _wanted_error(error), changes=changes
+    )
     if as_json:
         say_json({**made.to_json(), "interval_half_width": _half_width(made.rmse)})
     else:
         _show_plan(made)
+    if plot is not None:
+        _plot(made, plot)
+    if changes_from is not None:
+        tell(
+            f"not private: the shares of users by changes are counted in {changes_from} without "
+            "any noise; do not publish them, nor what is said with other changes"
+        )
+
+
+def _plot(made: Plan, path: Path) -> None:
+    from pipeline.plan_plot import write_plan_plot
+    from pipeline.up.plot import PlotError
+
+    try:
+        write_plan_plot(made, path)
+    except PlotError as error:
+        raise UsageProblem(str(error)) from None
+
+
+def _wanted_error(text: str) -> float:
+    """A share of the users below 1, or a number of them from 1 on."""
+    try:
+        error = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        error = 0.0
+    if not 0 < error < math.inf or (error >= 1 and text.endswith("%")):
+        raise UsageProblem(
+            f"--error is {text}: give a share of the users, such as 2%, or a number of them, such "
+            "as 500"
+        )
+    return error
+
+
+def _changes(job: Job, histogram: Path | None, log: Path | None) -> NDArray[np.float64] | None:
+    """The share of users by number of changes, where one of the options gives it."""
+    if histogram is not None and log is not None:
+        raise UsageProblem("--changes-histogram and --changes-from are both there: give one")
+    from pipeline.changes import count_changes, read_changes_histogram
+
+    if histogram is not None:
+        return read_changes_histogram(histogram, job.epochs.count)
+    if log is None:
+        return None
+    return count_changes(load_input(job, log, skip_bad_rows=False), job.epochs.count)
 
 
 def _show_plan(made: Plan) -> None:
-    worst = max(made.epochs, key=lambda epoch: epoch.standard_deviation)
-    say(f"{made.job}: {made.protocol}, {plural(len(made.epochs), 'epoch')}", "bold")
+    from pipeline.plan import rounding_note
+
+    each = "" if made.guarantee.horizons is None else " in each horizon"
+    say(f"{made.job}: {made.protocol}, {plural(len(made.epochs), 'epoch')}{each}", "bold")
+    rounding = rounding_note(len(made.epochs), made.horizon)
+    for warning in made.warnings:
+        say(f"warning: {warning}")
     say("\nprivacy", "bold")
     say_pairs(guarantee_pairs(made.guarantee))
     say(f"\naccuracy with {plural(made.users, 'user')}, all of them reporting", "bold")
-    say_pairs(
-        [
-            ("root mean squared error", _share(made.rmse, made.users)),
-            ("95 % interval", f"± {_share(_half_width(made.rmse), made.users)}"),
-            (
-                f"at worst, epoch {worst.epoch}",
-                f"± {_share(_half_width(worst.standard_deviation), made.users)}",
-            ),
-        ]
-    )
-    say("\nusers needed for a root mean squared error", "bold")
-    say_pairs(
-        (
-            f"of {needed.error:.0%}",
-            "no number suffices" if needed.users is None else number(needed.users),
+    say_pairs(_accuracy(made))
+    if made.most_users is not None:
+        say("\nusers for whom the root mean squared error", "bold")
+        most = made.most_users.users
+        say_pairs(
+            [
+                (
+                    f"is at most {number(made.most_users.error)} users",
+                    "not even one" if most is None else number(most),
+                )
+            ]
         )
-        for needed in made.users_needed
-    )
+    say("\nusers needed for a root mean squared error", "bold")
+    say_pairs((f"of {100 * needed.error:.3g}%", _users(needed)) for needed in made.users_needed)
+    if made.changes:
+        _show_changes(made)
     say("\ntraffic of a user over all epochs", "bold")
     say_pairs(
         [
@@ -90,8 +177,42 @@ def _show_plan(made: Plan) -> None:
             [f">{name}" for name in names],
             ([_constant(row[name]) for name in names] for row in made.constants),
         )
-    for caveat in made.caveats:
-        say(f"\nnote: {caveat}")
+    for note in (*([] if rounding is None else [rounding]), *made.caveats):
+        say(f"\nnote: {note}")
+
+
+def _accuracy(made: Plan) -> Iterator[tuple[str, str]]:
+    worst = max(made.epochs, key=lambda epoch: epoch.standard_deviation)
+    yield "root mean squared error", _share(made.rmse, made.users)
+    yield "95 % interval", f"± {_share(_half_width(made.rmse), made.users)}"
+    yield (
+        f"at worst, epoch {worst.epoch}",
+        f"± {_share(_half_width(worst.standard_deviation), made.users)}",
+    )
+    if made.smoothed_rmse is not None:
+        yield "smoothed, at the end", f"{_share(made.smoothed_rmse, made.users)}"
+
+
+def _show_changes(made: Plan) -> None:
+    say("\nerror by parameters.changes, frozen users included", "bold")
+    say_table(
+        [">changes", ">noise", ">freezing bias", ">together", ">users frozen", ""],
+        (
+            [
+                f"{choice.changes:,}",
+                number(choice.noise),
+                number(choice.bias),
+                _share(choice.rmse, made.users),
+                f"{choice.frozen:.2%}",
+                "best" if choice.best else "",
+            ]
+            for choice in made.changes
+        ),
+    )
+
+
+def _users(needed: UsersNeeded) -> str:
+    return "no number suffices" if needed.users is None else number(needed.users)
 
 
 def _half_width(standard_deviation: float) -> float:
@@ -121,6 +242,7 @@ def deploy(
     """Create a job's topics and begin a new deployment. Starts the local broker if need be."""
     from pipeline import deployments
     from pipeline.jobs import load_job
+    from pipeline.plan import horizon_of, rounding_note
 
     loaded = load_job(job)
     with cluster_of(servers, kafka_config, start_if_missing=True) as cluster:
@@ -128,14 +250,20 @@ def deploy(
             cluster, loaded, deployment=secrets.token_bytes(16), now=now(), replace=replace
         )
         where = cluster.connection.bootstrap_servers
+    rounding = rounding_note(deployed.epochs.count, horizon_of(deployed, deployed.law()))
+    if rounding is not None:
+        tell(f"note: {rounding}")
     if as_json:
         say_json({**_to_json(deployed), "bootstrap_servers": list(where)})
         return
     name = deployed.name
     say(
-        f"deployed {name} on {','.join(where)}: {plural(deployed.last_epoch, 'epoch')}, "
+        f"deployed {name} on {','.join(where)}: {_length(deployed)}, "
         f"deployment {deployed.deployment.hex()[:8]}"
     )
+    if deployed.epochs.renew:
+        guarantee = deployed.guarantee().over(deployed.horizons or 1)
+        say(f"it costs epsilon {guarantee.epsilon:.6g} for a user's {guarantee.spent_on}")
     say("to go on, each in a terminal of its own:")
     for stage in ("shuffle", "aggregate", "publish"):
         say(f"  dpstream run {stage} {name}")
@@ -187,7 +315,7 @@ def list_jobs(
                 (
                     job.name,
                     job.protocol,
-                    number(job.last_epoch),
+                    _length_in_short(job),
                     f"{job.guarantee().epsilon:.3g}",
                     instant(job.deployed_at),
                     job.deployment.hex()[:8],
@@ -197,11 +325,28 @@ def list_jobs(
         )
 
 
+def _length(job: DeployedJob) -> str:
+    epochs = plural(job.epochs.count, "epoch")
+    if not job.epochs.renew:
+        return epochs
+    if job.horizons is None:
+        return f"horizons of {epochs} without end"
+    return f"{plural(job.horizons, 'horizon')} of {epochs}"
+
+
+def _length_in_short(job: DeployedJob) -> str:
+    if not job.epochs.renew:
+        return number(job.epochs.count)
+    horizons = "n" if job.horizons is None else number(job.horizons)
+    return f"{horizons} x {number(job.epochs.count)}"
+
+
 def _to_json(job: DeployedJob) -> dict[str, Any]:
     return {
         "job": job.name,
         "protocol": job.protocol,
         "epochs": job.last_epoch,
+        "horizon": job.epochs.count if job.epochs.renew else None,
         "partitions": job.partitions,
         "deployment": job.deployment.hex(),
         "fingerprint": job.fingerprint.hex(),

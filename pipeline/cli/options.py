@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pipeline.cluster import Cluster
     from pipeline.connection import Connection
     from pipeline.deployed_job import DeployedJob
+    from pipeline.jobs import Job
 
 Servers = Annotated[
     str | None,
@@ -87,16 +88,27 @@ def check_name(name: str) -> str:
 
 def name_of(job: str) -> str:
     """The name that an argument means: it is one, or the path of a job file."""
-    path = Path(job)
-    if path.suffix.lower() not in (".yaml", ".yml") and not path.is_file():
-        return job
-    from pipeline.jobs import load_job
-
-    return load_job(path).name
+    loaded = _job_file(job)
+    return job if loaded is None else loaded.name
 
 
 def find_job(cluster: Cluster, job: str) -> DeployedJob:
-    """The deployed job that an argument means."""
-    from pipeline.deployments import find_deployed
+    """The deployed job that an argument means; a job file must not say something else."""
+    from pipeline.deployments import check_unchanged, find_deployed
 
-    return find_deployed(cluster, name_of(job))
+    loaded = _job_file(job)
+    if loaded is None:
+        return find_deployed(cluster, job)
+    deployed = find_deployed(cluster, loaded.name)
+    check_unchanged(deployed, loaded)
+    return deployed
+
+
+def _job_file(job: str) -> Job | None:
+    """The job of an argument that is the path of a job file."""
+    path = Path(job)
+    if path.suffix.lower() not in (".yaml", ".yml") and not path.is_file():
+        return None
+    from pipeline.jobs import load_job
+
+    return load_job(path)

@@ -63,8 +63,7 @@ def say_pairs(pairs: Iterable[tuple[str, str]]) -> None:
 def guarantee_pairs(guarantee: Guarantee) -> Iterable[tuple[str, str]]:
     """A guarantee in words, for `say_pairs`."""
     delta = f", delta {guarantee.delta:.3g}" if guarantee.delta else ""
-    unit = "whole stream" if guarantee.unit == "stream" else "value of one epoch"
-    yield "guarantee", f"epsilon {guarantee.epsilon:.6g}{delta} for a user's {unit}"
+    yield "guarantee", f"epsilon {guarantee.epsilon:.6g}{delta} for a user's {guarantee.spent_on}"
     yield "neighbours", guarantee.neighbours
     yield "trusted", guarantee.trust
     yield "basis", guarantee.basis

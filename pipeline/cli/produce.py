@@ -90,7 +90,7 @@ def produce(
         change_log = load_input(deployed, Path(input), skip_bad_rows)
         with opened() as producer, progress_bar() as progress:
             begun = producer.closed_epoch
-            bar = progress.add_task("epochs", total=deployed.last_epoch, completed=begun)
+            bar = progress.add_task("epochs", total=change_log.last_epoch, completed=begun)
             produce_change_log(
                 producer,
                 change_log,
@@ -98,10 +98,10 @@ def produce(
                 on_epoch=lambda epoch: progress.update(bar, completed=epoch),
             )
             progress.stop()
-            _say_produced(producer, begun, as_json)
+            _say_produced(producer, begun, change_log.last_epoch, as_json)
 
 
-def _say_produced(producer: Producer, begun: int, as_json: bool) -> None:
+def _say_produced(producer: Producer, begun: int, last_epoch: int | None, as_json: bool) -> None:
     if as_json:
         say_json(
             {
@@ -114,13 +114,18 @@ def _say_produced(producer: Producer, begun: int, as_json: bool) -> None:
             }
         )
     elif producer.closed_epoch == begun:
-        finished = begun >= producer.job.last_epoch
+        finished = last_epoch is not None and begun >= last_epoch
         reason = "all of them were closed before" if finished else "the running one is not over"
         say(f"no epoch was closed: {reason}")
     else:
         first, last = begun + 1, producer.closed_epoch
         epochs = f"epoch {last}" if first == last else f"epochs {first} to {last}"
         say(f"{plural(len(producer.users), 'user')}, {epochs}: drawn and sent")
+    if producer.frozen and not as_json:
+        say(
+            f"{plural(producer.frozen, 'device')} frozen, having changed more often than the job "
+            "follows; nobody else is told: a job with more parameters.changes would follow them"
+        )
 
 
 def _produce_live(
@@ -144,7 +149,7 @@ def _produce_live(
         return datetime.now(UTC)
 
     running = max(1, calendar.epoch_of(clock()))
-    if running > job.last_epoch:
+    if job.last_epoch is not None and running > job.last_epoch:
         raise UsageProblem(
             f"the last epoch of job {job.name} is over: deploy a job with a later epochs.start"
         )
@@ -153,7 +158,11 @@ def _produce_live(
     with opened(first_epoch=running) as producer:
         begun = producer.closed_epoch
         source = LiveSource(
-            calendar, begun + 1, last_epoch=job.last_epoch, skip_bad_rows=skip_bad_rows
+            calendar,
+            begun + 1,
+            last_epoch=job.last_epoch,
+            domain=job.domain,
+            skip_bad_rows=skip_bad_rows,
         )
         tell(f"epoch {source.epoch} closes at {source.deadline:%Y-%m-%d %H:%M:%S} UTC")
         live = LiveProducer(producer, folder, lambda epoch: tell(f"epoch {epoch} is closed"))
@@ -162,7 +171,7 @@ def _produce_live(
             tell(notice)
         if source.deadline is not None:
             tell(f"the input has ended; epoch {source.epoch} stays open for a later run")
-        _say_produced(producer, begun, as_json)
+        _say_produced(producer, begun, job.last_epoch, as_json)
 
 
 def _read_until(descriptor: int, clock: Callable[[], datetime], deadline: datetime) -> bytes | None:

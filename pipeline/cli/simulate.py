@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +19,18 @@ from pipeline.cli.output import (
     say_json,
     say_pairs,
     say_table,
+    tell,
+)
+from pipeline.cli.queries import (
+    Items,
+    NormSub,
+    Plot,
+    Quantiles,
+    Ranges,
+    Top,
+    plot_answers,
+    query_of,
+    show_simulations,
 )
 
 if TYPE_CHECKING:
@@ -37,6 +49,16 @@ def simulate(
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="Repeat it, on all cores.")] = 1,
     skip_bad_rows: SkipBadRows = False,
+    items: Items = None,
+    top: Top = None,
+    ranges: Ranges = None,
+    quantiles: Quantiles = None,
+    norm_sub: NormSub = False,
+    plot: Plot = None,
+    smoothed: Annotated[
+        bool,
+        typer.Option("--smoothed", help="Also look back at the end, and compare all estimates."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a whole job in this process, without Kafka, and compare its estimates with the truth."""
@@ -45,10 +67,11 @@ def simulate(
     from pipeline.trials import run_trials
 
     deployed = deploy_job(load_job(job), deployed_at=now())
+    query = query_of(deployed.domain, items, top, ranges, quantiles, norm_sub)
     change_log = load_input(deployed, input, skip_bad_rows)
     with progress_bar() as progress:
         single = trials == 1
-        bar = progress.add_task("simulating", total=deployed.last_epoch if single else trials)
+        bar = progress.add_task("simulating", total=change_log.last_epoch if single else trials)
 
         def advance() -> None:
             progress.advance(bar)
@@ -60,15 +83,28 @@ def simulate(
             seed=seed,
             on_epoch=advance,
             on_trial=(lambda: None) if single else advance,
+            smooth=smoothed,
         )
-    if as_json:
+    if plot is not None:
+        first = simulations[0]
+        plot_answers(plot, deployed, query, first.records, first.truth)
+        tell(f"{plot} is written")
+    if query is not None and as_json:
+        from pipeline.query_trials import simulations_json
+
+        say_json(simulations_json(query, simulations))
+    elif as_json:
         say_json(_to_json(simulations))
     else:
+        if query is not None:
+            show_simulations(query, simulations)
+        else:
+            _show_epochs(simulations[0])
         _show(simulations, len(change_log.users))
 
 
 def _to_json(simulations: list[Simulation]) -> dict[str, Any]:
-    from pipeline.simulate import coverage, root_mean_square
+    from pipeline.simulate import column_errors, coverage, root_mean_square
 
     first = simulations[0].to_json()
     if len(simulations) == 1:
@@ -76,29 +112,52 @@ def _to_json(simulations: list[Simulation]) -> dict[str, Any]:
     return {
         **first,
         "rmse": root_mean_square(simulations),
+        **({"rmse_by_column": column_errors(simulations)} if "rmse_by_column" in first else {}),
         "coverage": coverage(simulations),
         "trials": len(simulations),
     }
 
 
-def _show(simulations: list[Simulation], users: int) -> None:
-    first = simulations[0]
-    epochs = first.to_json()["epochs"]
+def _show_epochs(first: Simulation) -> None:
+    items = first.job.domain.items
+    epochs = [_headline(epoch, items) for epoch in first.to_json()["epochs"]]
     step = -(-len(epochs) // _ROWS_SHOWN)
     say_table(
         [">epoch", ">estimate", ">± sd", ">95 % low", ">high", ">truth", ">reports", ""],
         map(_row, epochs[::-step][::-1]),
     )
+    if items is not None:
+        say(f"of {len(items):,} items the largest is shown, --json prints all of them")
     if step > 1:
         say(f"one epoch in {step} is shown, --json prints all {len(epochs):,}")
+
+
+def _show(simulations: list[Simulation], users: int) -> None:
+    first = simulations[0]
     trials = f", {len(simulations):,} trials, the first one above" if len(simulations) > 1 else ""
-    say(
-        f"\n{first.job.name}: {plural(users, 'user')}, {plural(len(epochs), 'epoch')}{trials}",
-        "bold",
-    )
+    epochs = plural(len(first.records), "epoch")
+    say(f"\n{first.job.name}: {plural(users, 'user')}, {epochs}{trials}", "bold")
     say_pairs(_summary(simulations, users))
     say("\nprivacy", "bold")
     say_pairs(guarantee_pairs(first.job.guarantee()))
+
+
+def _headline(epoch: Mapping[str, Any], items: Sequence[str] | None) -> dict[str, Any]:
+    """An epoch as it is shown; of items, the one that most users have."""
+    if items is None:
+        return dict(epoch)
+    most = max(range(len(items)), key=epoch["truth"].__getitem__)
+    value, width = epoch.get("items", {most: None})[most], epoch.get("half_width")
+    return {
+        "standard_deviation": None,
+        "reports": 0,
+        **epoch,
+        "estimate": value,
+        "low": None if value is None else value - width,
+        "high": None if value is None else value + width,
+        "truth": epoch["truth"][most],
+        "flags": [items[most], *epoch.get("flags", [])],
+    }
 
 
 def _row(epoch: Mapping[str, Any]) -> list[str]:
@@ -108,13 +167,19 @@ def _row(epoch: Mapping[str, Any]) -> list[str]:
 
 
 def _summary(simulations: list[Simulation], users: int) -> Iterator[tuple[str, str]]:
-    from pipeline.simulate import coverage, root_mean_square
+    from pipeline.simulate import column_errors, coverage, root_mean_square
+    from pipeline.smoothing import BIASED
     from topics.manifests import Fate
 
     first = simulations[0]
     error, covered = root_mean_square(simulations), coverage(simulations)
     if error is not None and covered is not None:
         yield "root mean squared error", f"{number(error)} users ({error / users:.1%})"
+        if first.smoothed:
+            for name, other in column_errors(simulations).items():
+                if name != "online":
+                    label = " (biased)" if name in BIASED else ""
+                    yield f"  {name}{label}", f"{number(other)} users ({other / users:.1%})"
         yield "intervals that hold the truth", f"{covered:.1%}, expected are 95 %"
     if first.frozen:
         yield "devices that left out changes", f"{first.frozen:,} ({first.frozen / users:.1%})"

@@ -88,10 +88,11 @@ def _show_status(status: JobStatus) -> None:
 def _publication(status: JobStatus, moment: int) -> str:
     record = status.published
     if record is None:
-        return f"no epoch of {status.last_epoch:,} is published yet"
+        last = "" if status.last_epoch is None else f" of {status.last_epoch:,}"
+        return f"no epoch{last} is published yet"
     age = duration(max(0, moment - record.closed_at) / 1000)
-    said = f"epoch {record.epoch:,} of {status.last_epoch:,}, closed {age} ago: "
-    estimate = record.estimate
+    said = f"{status.position}, closed {age} ago: "
+    estimate = record.headline
     if estimate is None or estimate.value is None:
         return said + f"{record.fate}, no estimate"
     if estimate.low is None or estimate.high is None:

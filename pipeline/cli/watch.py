@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import (
     AsJson,
     JobName,
@@ -27,9 +28,23 @@ from pipeline.cli.output import (
     say_table,
     tell,
 )
+from pipeline.cli.queries import (
+    Items,
+    NormSub,
+    Plot,
+    Quantiles,
+    Ranges,
+    Top,
+    answer_lines,
+    plot_answers,
+    query_of,
+)
 
 if TYPE_CHECKING:
+    from pipeline.cluster import Cluster
+    from pipeline.deployed_job import DeployedJob
     from pipeline.estimate_records import EstimateRecord
+    from pipeline.follow import EstimateReader
     from topics.records import DeadLetter
 
 
@@ -155,6 +170,22 @@ def estimates(
     format: Annotated[
         Format, typer.Option(help="json is one object a line, csv has a header.")
     ] = Format.table,
+    smoothed: Annotated[
+        bool,
+        typer.Option(
+            "--smoothed", help="Look back: every epoch from the reports of all epochs so far."
+        ),
+    ] = False,
+    horizon: Annotated[
+        int | None,
+        typer.Option(min=1, help="Which one to smooth, from 1 on. Default: the latest."),
+    ] = None,
+    items: Items = None,
+    top: Top = None,
+    ranges: Ranges = None,
+    quantiles: Quantiles = None,
+    norm_sub: NormSub = False,
+    plot: Plot = None,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
@@ -163,8 +194,44 @@ def estimates(
     from pipeline.cli.estimate_lines import LINES
     from pipeline.follow import EstimateReader
 
+    if smoothed and follow:
+        raise UsageProblem("--smoothed looks back at all there is: leave --follow out")
+    if plot is not None and follow:
+        raise UsageProblem("--plot draws all there is: leave --follow out")
+    if horizon is not None and not smoothed:
+        raise UsageProblem("--horizon says which horizon to smooth: give --smoothed too")
     with cluster_of(servers, kafka_config) as cluster:
-        reader = EstimateReader(cluster, find_job(cluster, job))
+        deployed = find_job(cluster, job)
+        query = query_of(deployed.domain, items, top, ranges, quantiles, norm_sub)
+        reader = EstimateReader(cluster, deployed)
+        if smoothed:
+            if query is not None or plot is not None:
+                raise UsageProblem(
+                    "--smoothed has no such answers: give --json for all items, and nothing else"
+                )
+            _print_smoothed(cluster, deployed, reader, horizon, "json" if as_json else format)
+            return
         records: Iterator[EstimateRecord] = reader.follow(tell) if follow else reader.read()
-        for line in LINES["json" if as_json else format](records):
+        if plot is not None:
+            known = list(records)
+            plot_answers(plot, deployed, query, known)
+            tell(f"{plot} is written")
+            records = iter(known)
+        form = "json" if as_json else format
+        for line in (LINES[form] if query is None else answer_lines(query, form))(records):
             print(line, flush=follow)
+
+
+def _print_smoothed(
+    cluster: Cluster, job: DeployedJob, reader: EstimateReader, horizon: int | None, format: str
+) -> None:
+    from pipeline.cli.smoothed_lines import LINES
+    from pipeline.smoothing import read_from, smoothed_horizon
+
+    # Published before the logs are read: so all of it can be smoothed.
+    published = list(reader.read())
+    wanted = None if horizon is None else horizon - 1
+    found = read_from(cluster, job, smoothed_horizon(job, wanted))
+    records = (record for record in published if found.index(record.epoch) is not None)
+    for line in LINES[format](records, found):
+        print(line)

@@ -68,7 +68,7 @@ def weekly_changes(intervals: Mapping[int, Sequence[tuple[int, int]]]) -> list[R
     return [(user, week, value) for week, user, value in sorted(rows)]
 
 
-def write_change_log(rows: Sequence[Row], path: Path) -> None:
+def write_change_log(rows: Sequence[tuple[int, int, int | str]], path: Path) -> None:
     """Write ``user,epoch,value`` as gzip, without the name and time it otherwise holds."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

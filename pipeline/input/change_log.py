@@ -51,7 +51,7 @@ class ChangeLog:
         epochs: int32 (changes,), from 1 to `last_epoch`, ascending.
         user_indices: int32 (changes,).
         values: (changes,) in the domain's dtype, int8 for 0 and 1.
-        last_epoch: the horizon; the last epoch of a row where none was given.
+        last_epoch: the last epoch the log is about.
         initial: the value of every user before its first change.
         bad_rows: the rows that were skipped.
         notices: sentences about rows and columns that were not used as they stand.
@@ -80,13 +80,25 @@ class ChangeLog:
         values[users] = self.values[:stop][::-1][last]
         return values
 
-    def truth(self) -> NDArray[np.int64]:
-        """In a log of 0 and 1, how many users have value 1: int64 (last_epoch,), epoch 1 first."""
-        up, down = (
-            np.bincount(self.epochs[self.values == value] - 1, minlength=self.last_epoch)
-            for value in (1, 0)
-        )
-        return np.cumsum(up - down, dtype=np.int64)
+    def truth(self, domain: ValueDomain = BOOLEAN) -> NDArray[np.int64]:
+        """How many users have value 1, or each of the items, epoch 1 first.
+
+        Args:
+            domain: the one the log was read with.
+
+        Returns:
+            int64, shape (last_epoch,), or (last_epoch, items) for a domain of items.
+        """
+        order = np.lexsort((self.epochs, self.user_indices))
+        users, values = self.user_indices[order], self.values[order].astype(np.intp)
+        before = np.roll(values, 1)
+        before[_starts(users)] = self.initial
+        counts = np.zeros((self.last_epoch, domain.size), np.int64)
+        np.add.at(counts, (self.epochs[order] - 1, values), 1)
+        np.subtract.at(counts, (self.epochs[order] - 1, before), 1)
+        counts[0, self.initial] += len(self.users)
+        counts = np.cumsum(counts, axis=0)
+        return counts[:, 1] if domain.items is None else counts[:, 1:]
 
     def changes_per_user(self) -> NDArray[np.int64]:
         """How many users change how often: int64, entry c counts the users with c changes."""
@@ -100,6 +112,7 @@ def load_change_log(
     domain: ValueDomain = BOOLEAN,
     calendar: EpochCalendar | None = None,
     last_epoch: int | None = None,
+    to_last_row: bool = False,
     skip_bad_rows: bool = False,
 ) -> ChangeLog:
     """Read a CSV change log, plain or gzip whatever its name.
@@ -116,6 +129,7 @@ def load_change_log(
         domain: what a value may be.
         calendar: places times; a log with times needs one.
         last_epoch: the horizon; without one, the last epoch of a row.
+        to_last_row: the log ends with the epoch of its last row, if that is before `last_epoch`.
         skip_bad_rows: go on without bad rows instead of raising.
 
     Raises:
@@ -145,8 +159,9 @@ def load_change_log(
         notices.append(f"not used: column {', '.join(map(shown, columns.unused))}")
     if before := int(np.count_nonzero(table.epochs < 1)):
         notices.append(f"{counted(before)} before epoch 1: the value to begin with")
-    if last_epoch is None:
-        last_epoch = max(1, int(table.epochs.max(initial=1)))
+    if last_epoch is None or to_last_row:
+        last_row = max(1, int(table.epochs.max(initial=1)))
+        last_epoch = last_row if last_epoch is None else min(last_row, last_epoch)
     within = table.epochs <= last_epoch
     if after := len(within) - int(np.count_nonzero(within)):
         notices.append(f"{counted(after)} after epoch {last_epoch}: not used")

@@ -13,6 +13,7 @@ from pipeline.connection import Connection
 from pipeline.deployed_job import DeployedJob
 from pipeline.deployments import deploy
 from pipeline.jobs import Job
+from pipeline.smoothing import SmoothedHorizon, read_from, smoothed_horizons
 from topics.names import Role
 
 _OBSERVED = (Role.ESTIMATES, Role.SHUFFLED, Role.STATUS)
@@ -39,6 +40,14 @@ def begin(connection: Connection, job: Job, deployment: bytes) -> DeployedJob:
         return deploy(
             cluster, job, deployment=deployment, now=time.time_ns() // 1_000_000, replace=True
         )
+
+
+def look_back(
+    connection: Connection, job: DeployedJob, last_epoch: int
+) -> tuple[SmoothedHorizon, ...]:
+    """The smoothed estimates of all epochs to a published one; none if its protocol has none."""
+    with Cluster(connection) as cluster:
+        return read_from(cluster, job, smoothed_horizons(job, last_epoch))
 
 
 def observe(connection: Connection, job: DeployedJob) -> Generator[list[Seen], None, None]:

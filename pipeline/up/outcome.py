@@ -17,6 +17,7 @@ from pipeline.deployed_job import DeployedJob
 from pipeline.job_problems import JobError
 from pipeline.jobs import Job
 from pipeline.plan import plan
+from pipeline.smoothing import SmoothedHorizon, columns
 from pipeline.up.progress import Row
 
 NOT_PRIVATE = "demo: not private"
@@ -49,6 +50,7 @@ class Outcome:
         users: in the input.
         seconds: from the deployment until the last estimate was read.
         reports: in all released windows.
+        smoothed: one for each horizon, if the protocol has any.
     """
 
     job: DeployedJob
@@ -56,12 +58,25 @@ class Outcome:
     users: int
     seconds: float
     reports: int
+    smoothed: tuple[SmoothedHorizon, ...] = ()
 
     @property
     def rmse(self) -> float | None:
         """Root mean squared error against the truth, in users; None without any estimate."""
+        errors = np.concatenate(
+            [row.intervals[0] - row.truths for row in self.rows if row.intervals.size]
+            or [np.zeros(0)]
+        )
+        return float(np.sqrt(np.mean(np.square(errors)))) if errors.size else None
+
+    @property
+    def smoothed_rmse(self) -> float | None:
+        """The same of the smoothed estimates."""
         errors = [
-            row.estimate.value - row.truth for row in self.rows if row.estimate.value is not None
+            columns(row.record, self.smoothed[self.job.horizon_of(row.epoch)])["smoothed"][0]
+            - row.truths
+            for row in self.rows
+            if self.smoothed
         ]
         return float(np.sqrt(np.mean(np.square(errors)))) if errors else None
 
@@ -73,14 +88,13 @@ class Outcome:
     @property
     def covered(self) -> tuple[int, int]:
         """How many intervals hold the truth, and how many claim to."""
-        claims = [
-            row.estimate.low <= row.truth <= row.estimate.high
-            for row in self.rows
-            if row.estimate.low is not None
-            and row.estimate.high is not None
-            and GAP not in row.estimate.flags
-        ]
-        return sum(claims), len(claims)
+        held = claimed = 0
+        for row in self.rows:
+            if row.intervals.size and GAP not in row.estimate.flags:
+                _, low, high = row.intervals
+                held += int(np.count_nonzero((low <= row.truths) & (row.truths <= high)))
+                claimed += len(low)
+        return held, claimed
 
     def to_json(self) -> dict[str, Any]:
         """JSON values; those that ``dpstream simulate --json`` has too are named as there."""
@@ -91,6 +105,7 @@ class Outcome:
             "guarantee": self.job.guarantee().to_json(),
             "users": self.users,
             "rmse": self.rmse,
+            "smoothed_rmse": self.smoothed_rmse,
             "predicted_rmse": self.predicted_rmse,
             "coverage": held / claimed if claimed else None,
             "seconds": round(self.seconds, 3),
@@ -149,6 +164,9 @@ def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
         yield "RMSE", "nothing could be estimated"
     else:
         yield "RMSE", f"{rmse:,.0f} users ({rmse / users:.1%}), against the truth"
+    smoothed = outcome.smoothed_rmse
+    if smoothed is not None:
+        yield "smoothed RMSE", f"{_share(smoothed, users)}, by looking back at the end"
     if predicted is not None:
         yield (
             "predicted RMSE",

@@ -28,13 +28,14 @@ class Row:
 
     Attributes:
         record: what was published.
-        truth: how many users have the value 1; never published, known from the input alone.
+        truths: int64, how many users have the value 1, shape (1,), or each of the items, shape
+            (items,); never published, known from the input alone.
         reports: in the epoch's window; None if it was not released or has not been seen.
         rate: reports per second, over the last windows; None at the beginning.
     """
 
     record: EstimateRecord
-    truth: int
+    truths: NDArray[np.int64]
     reports: int | None
     rate: float | None
 
@@ -45,15 +46,32 @@ class Row:
 
     @property
     def estimate(self) -> Estimate:
-        """The estimate; every field that says something is None if there is none."""
+        """The estimate, or that of the item with the largest one; None in every field if none."""
         nothing = Estimate(None, None, None, None, 0, self.record.population)
-        return self.record.estimate or nothing
+        return self.record.headline or nothing
+
+    @property
+    def truth(self) -> int:
+        """What `estimate` is about."""
+        item = self.record.largest_item
+        return int(self.truths.max() if item is None else self.truths[item])
+
+    @property
+    def intervals(self) -> NDArray[np.float64]:
+        """Values, lows and highs of all estimates, shape (3, counts); counts may be 0."""
+        estimate = self.record.estimate
+        return np.zeros((3, 0)) if estimate is None else estimate.intervals
 
     @property
     def notes(self) -> list[str]:
         """What a reader has to know: the fate of a window that was not released, flags."""
         fate = self.record.fate
-        return [*([] if fate is Fate.RELEASED else [fate.value]), *self.estimate.flags]
+        item = self.record.largest_item
+        return [
+            *([] if fate is Fate.RELEASED else [fate.value]),
+            *([] if item is None else [f"item {item + 1}, the largest"]),
+            *self.estimate.flags,
+        ]
 
 
 @dataclass(slots=True)
@@ -85,7 +103,8 @@ class Progress:
 
     Args:
         job: the deployed job.
-        truth: int64 (epochs,), the number of users with value 1 at epochs 1, 2, ...
+        truth: int64 (epochs,), the number of users with value 1 at epochs 1, 2, ..., or (epochs,
+            items).
     """
 
     def __init__(self, job: DeployedJob, truth: NDArray[np.int64]) -> None:
@@ -93,6 +112,8 @@ class Progress:
         self.records: list[EstimateRecord] = []
         self.heartbeats: dict[str, Mapping[str, Any]] = {}
         """The last heartbeat of each stage."""
+        self.last_epoch = min(len(truth), job.last_epoch or len(truth))
+        """Of the run: a job that renews goes on, its input does not."""
         self._truth = truth
         self._first = FirstEstimates(job.deployment)
         self._sizes = WindowSizes(job.deployment)
@@ -100,7 +121,7 @@ class Progress:
     @property
     def complete(self) -> bool:
         """Whether the last epoch is published, and every window known that was released."""
-        if not self.records or self.records[-1].epoch < self.job.last_epoch:
+        if not self.records or self.records[-1].epoch < self.last_epoch:
             return False
         released = {record.epoch for record in self.records if record.fate is Fate.RELEASED}
         return released <= self._sizes.reports.keys()
@@ -128,7 +149,7 @@ class Progress:
         return tuple(
             Row(
                 record,
-                int(self._truth[record.epoch - 1]),
+                np.atleast_1d(self._truth[record.epoch - 1]),
                 self._sizes.reports.get(record.epoch),
                 self._rate(self.records[max(0, position - _RATE_WINDOWS) : position + 1]),
             )

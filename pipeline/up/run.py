@@ -6,22 +6,25 @@ import secrets
 import shutil
 import threading
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
 import numpy as np
+from kafka.errors import KafkaError
 from numpy.typing import NDArray
 
+from pipeline.cluster import ClusterError
 from pipeline.connection import Connection, find_cluster
 from pipeline.deployed_job import IDENTIFIER_BYTES, DeployedJob
 from pipeline.input.change_log import load_change_log
 from pipeline.jobs import Job, load_job
 from pipeline.local_kafka import LocalKafkaError
+from pipeline.smoothing import SmoothedHorizon
 from pipeline.state import FolderInUse, FolderLock, producer_folder, state_home, worker_folder
 from pipeline.up.keeper import KeptBroker, Message
-from pipeline.up.observation import Seen, begin, observe
+from pipeline.up.observation import Seen, begin, look_back, observe
 from pipeline.up.outcome import Outcome
 from pipeline.up.plot import calendar_of
 from pipeline.up.processes import Child, Supervisor, python_module
@@ -36,6 +39,7 @@ PRODUCER = "produce"
 STAGES = ("shuffle", "aggregate", "publish")
 _WAIT_SECONDS = 0.1
 _SILENCE_SECONDS = 30.0
+_LOOK_BACK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +80,16 @@ def run_up(settings: Settings, screen: Screen) -> Outcome:
     job = load_job(settings.job_file)
     change_log = load_change_log(
         settings.input,
+        domain=job.domain,
         calendar=calendar_of(job),
         last_epoch=job.last_epoch,
+        to_last_row=job.epochs.renew,
         skip_bad_rows=settings.skip_bad_rows,
     )
     bad_rows = [str(change_log.bad_rows)] if change_log.bad_rows.total else []
     for notice in (*bad_rows, *change_log.notices):
         screen.say(notice)
-    users, truth = len(change_log.users), change_log.truth()
+    users, truth = len(change_log.users), change_log.truth(job.domain)
     del change_log
     with _only_run(job), Signals() as signals, screen:
         return _Run(settings, job, users, truth, screen, signals).run()
@@ -148,18 +154,34 @@ class _Run:
                     self._take_events(workers)
                     self._notice_silence()
                     self._screen.show(self._view())
+                job, rows = self._progress.job, self._progress.rows()
                 outcome = Outcome(
-                    job=self._progress.job,
-                    rows=self._progress.rows(),
+                    job=job,
+                    rows=rows,
                     users=self._users,
                     seconds=time.monotonic() - self._deployed_at,
                     reports=self._progress.reports,
+                    smoothed=self._look_back(job, rows[-1].epoch),
                 )
                 self._activity = "stopping"
                 self._screen.show(self._view())
         finally:
             self._forget_producer()
         return outcome
+
+    def _look_back(self, job: DeployedJob, last_epoch: int) -> tuple[SmoothedHorizon, ...]:
+        """Nothing, if it takes too long: all is published, and no broker may spoil that now."""
+        connection, found = self._connection, list[SmoothedHorizon]()
+        assert connection is not None
+
+        def read() -> None:
+            with suppress(ClusterError, KafkaError):
+                found.extend(look_back(connection, job, last_epoch))
+
+        thread = threading.Thread(target=read, daemon=True)
+        thread.start()
+        thread.join(timeout=_LOOK_BACK_SECONDS)
+        return tuple(found)
 
     def _begin(self, stack: ExitStack) -> KeptBroker | None:
         """Begin to connect to the cluster; returns the broker if it is the local one."""

@@ -156,12 +156,12 @@ class LineScreen:
             self._activity = activity
             self.say(view.activity)
         if view.progress is not None:
-            every = max(1, round(view.progress.job.last_epoch / _LINES_PER_RUN))
+            every = max(1, round(view.progress.last_epoch / _LINES_PER_RUN))
             published = len(view.progress.records)
             new = view.progress.rows(last=published - self._shown)
             self._shown = published
             for row in new:
-                if row.epoch % every == 0 or row.epoch == view.progress.job.last_epoch:
+                if row.epoch % every == 0 or row.epoch == view.progress.last_epoch:
                     self.say(line_of(row))
 
 
@@ -194,10 +194,10 @@ def render(view: View, width: int, height: int) -> RenderableType:
         lines.append(Text(view.activity, "yellow"))
         return Group(*lines)
     rows = progress.rows(last=max(3, min(_ROWS_AT_MOST, height - _LINES_AROUND)))
-    done, total = progress.records[-1].epoch, progress.job.last_epoch
+    done, total = progress.records[-1].epoch, progress.last_epoch
     bar = Table.grid(padding=(0, 1))
     bar.add_row(
-        Text(f"epoch {done:,} of {total:,}"),
+        Text(progress.job.position_of(done, total)),
         ProgressBar(total=total, completed=done, width=min(40, width - 40)),
         Text(view.activity, "yellow"),
     )

@@ -7,16 +7,19 @@ epsilon; those of the paper's carry about 100 bits, and its loss is what they ma
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal, localcontext
 from fractions import Fraction
 
 from randomizers.composed import ComposedLaw
 
 _PRECISION = 80
-_WEIGHT_BITS = 100
+WEIGHT_BITS = 100
+"""Weights are known to about so many bits."""
 
 
-def optimal(k: int, epsilon: float) -> ComposedLaw:
+def optimal(k: int, epsilon: float | Decimal) -> ComposedLaw:
     """The law with the largest c_gap of all whose loss is at most epsilon.
 
     Sign vectors within a distance t of the input weigh e^epsilon times as much as the others; t
@@ -30,7 +33,7 @@ def optimal(k: int, epsilon: float) -> ComposedLaw:
     >>> round(optimal(4, 1.0).c_gap, 6)
     0.20962
     """
-    outside = 1 << _WEIGHT_BITS
+    outside = 1 << WEIGHT_BITS
     with localcontext() as context:
         context.prec = _PRECISION
         # Decimal.exp is correctly rounded: its neighbour below cannot exceed the true value.
@@ -63,14 +66,29 @@ def published(k: int, epsilon: float) -> ComposedLaw:
     >>> round(law.c_gap, 6), round(law.loss, 6)
     (0.03638, 0.252435)
     """
-    with localcontext() as context:
-        context.prec, context.rounding = _PRECISION, ROUND_HALF_EVEN
+    with high_precision():
         root = Decimal(k).sqrt()
         single = Decimal(epsilon) / (5 * root)
         odds = single.exp()
-        flip = 1 / (odds + 1)
-        low = k * flip - 2 * root
+        low = k / (odds + 1) - 2 * root
         high = (k / single) * (2 * odds / (odds + 1)).ln()
+        return annulus(k, single, low, high)
+
+
+def annulus(k: int, single: Decimal, low: Decimal, high: Decimal) -> ComposedLaw:
+    """Randomized response of every sign, released if its distance lies in an annulus.
+
+    Any other result is replaced by a uniform draw from outside of the annulus, so that the
+    probability of being outside stays what it is (Algorithm 3 of "Randomize the Future").
+
+    Args:
+        k: number of signs.
+        single: the loss of the randomized response of one sign.
+        low: the smallest distance released.
+        high: the largest distance released.
+    """
+    with high_precision():
+        flip = 1 / (single.exp() + 1)
         densities = [flip**distance * (1 - flip) ** (k - distance) for distance in range(k + 1)]
         outside = [distance for distance in range(k + 1) if not low <= distance <= high]
         vectors = sum(math.comb(k, distance) for distance in outside)
@@ -80,7 +98,15 @@ def published(k: int, epsilon: float) -> ComposedLaw:
         for distance in outside:
             densities[distance] = mass / vectors
         # 2^k times a density is of the order of 1.
-        scale = 1 << (k + _WEIGHT_BITS)
+        scale = 1 << (k + WEIGHT_BITS)
         return ComposedLaw(
             tuple(int((density * scale).to_integral_value()) for density in densities)
         )
+
+
+@contextmanager
+def high_precision() -> Iterator[None]:
+    """80 decimal digits, rounded to the nearest."""
+    with localcontext() as context:
+        context.prec, context.rounding = _PRECISION, ROUND_HALF_EVEN
+        yield

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from randomizers.accounting.calibration import optimal, published
+from randomizers.accounting.order_weights import optimal_order_weights
 from randomizers.future_rand import MAX_HORIZON, FutureRandLaw, FutureRandParameters
 
 
 def calibrate(parameters: FutureRandParameters, last_epoch: int) -> FutureRandLaw:
-    """The law of a job, with orders drawn uniformly.
+    """The law of a job.
 
-    An order with fewer intervals than `changes` needs no more signs than intervals, and is more
-    accurate for it; the published rule keeps `changes` signs at every order.
+    An order with fewer complete intervals than `changes` needs no more signs than intervals, and is
+    more accurate for it; orders are drawn with the shares that make all estimates best on average.
+    The published rule keeps `changes` signs at every order and draws orders uniformly.
 
     Args:
         parameters: of the job.
@@ -21,7 +23,7 @@ def calibrate(parameters: FutureRandParameters, last_epoch: int) -> FutureRandLa
 
     >>> law = calibrate(FutureRandParameters(epsilon=1.0, changes=4), last_epoch=170)
     >>> law.horizon, [composed.k for composed in law.composed]
-    (256, [4, 4, 4, 4, 4, 4, 4, 2, 1])
+    (256, [4, 4, 4, 4, 4, 4, 2, 1, 1])
     """
     if not 1 <= last_epoch <= MAX_HORIZON:
         raise ValueError(f"{last_epoch} epochs, must be from 1 to 2^63")
@@ -29,8 +31,8 @@ def calibrate(parameters: FutureRandParameters, last_epoch: int) -> FutureRandLa
     horizon, changes, epsilon = 1 << (orders - 1), parameters.changes, parameters.epsilon
     if parameters.calibration == "published":
         composed = (published(changes, epsilon),) * orders
-    else:
-        budgets = [min(changes, horizon >> order) for order in range(orders)]
-        laws = {budget: optimal(budget, epsilon) for budget in set(budgets)}
-        composed = tuple(laws[budget] for budget in budgets)
-    return FutureRandLaw(horizon, epsilon, (1,) * orders, composed)
+        return FutureRandLaw(horizon, epsilon, (1,) * orders, composed)
+    budgets = [max(1, min(changes, last_epoch >> order)) for order in range(orders)]
+    laws = {budget: optimal(budget, epsilon) for budget in set(budgets)}
+    weights = optimal_order_weights([laws[budget].c_gap ** -2 for budget in budgets], last_epoch)
+    return FutureRandLaw(horizon, epsilon, weights, tuple(laws[budget] for budget in budgets))

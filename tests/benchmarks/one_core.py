@@ -81,7 +81,7 @@ def _randomize(runs: int) -> Rate:
     enrolled = job.randomizer()
     enrolled.enrol(DEVICES, generator)
     arrays = enrolled.state_arrays()
-    values = changing_values(DEVICES, job.last_epoch)
+    values = changing_values(DEVICES, job.epochs.count)
 
     def work() -> int:
         devices = job.protocol_entry.restore(job.law(), arrays, 0)

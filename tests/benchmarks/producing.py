@@ -69,7 +69,7 @@ def _close_epochs(
     with Producer(job, folder, name=name, transport=transport) as producer:
         producer.enrol([f"{name}-{device}" for device in range(devices)])
         _begin()
-        for epoch in range(1, job.last_epoch + 1):
+        for epoch in range(1, job.epochs.count + 1):
             producer.report_all(epoch, values[epoch % _EPOCHS_OF_VALUES])
             producer.close(epoch)
 
@@ -77,7 +77,7 @@ def _close_epochs(
 def _send_drawn(job: DeployedJob, transport: KafkaTransport, reports: int, *, hold: bool) -> None:
     source = DrawnReports(job)
     transport.run(send(Role.PRODUCERS, 0, [source.registration()]))
-    epochs = {epoch: source.epoch(epoch, reports) for epoch in range(1, job.last_epoch + 1)}
+    epochs = {epoch: source.epoch(epoch, reports) for epoch in range(1, job.epochs.count + 1)}
     _begin()
     if hold:
         _send(job, transport, ((epoch, records[:-1]) for epoch, records in epochs.items()))

@@ -14,13 +14,15 @@ from fractions import Fraction
 from functools import cached_property
 from importlib import import_module
 from itertools import product
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.protocols import PROTOCOLS, Law, Protocol
+from pipeline.input.values import ValueDomain
+from pipeline.protocol import Aggregator, Law, Protocol
+from pipeline.protocols import PROTOCOLS
 from randomizers.randomness import seeded_generator
 
 FALSE_ALARM = 1e-12
@@ -77,9 +79,19 @@ class Case:
 
     @cached_property
     def law(self) -> Law:
-        return self.protocol.calibrate(
-            self.protocol.examples[self.number].parameters, self.last_epoch
-        )
+        return self.protocol.calibrate(self.parameters, self.last_epoch)
+
+    @property
+    def parameters(self) -> Any:
+        return self.protocol.examples[self.number].parameters
+
+    def aggregator(self) -> Aggregator:
+        """An empty one."""
+        return self.protocol.aggregator(self.law, self.parameters)
+
+    def restored(self, state: bytes) -> Aggregator:
+        """One with a stored state."""
+        return self.protocol.aggregator_from_bytes(self.law, self.parameters, state)
 
     @cached_property
     def exact(self) -> ExactLaw:
@@ -104,7 +116,24 @@ class Case:
     @property
     def streams(self) -> list[Stream]:
         """Every stream that there is."""
-        return list(product((0, 1), repeat=self.last_epoch))
+        return list(product(range(self.domain.size), repeat=self.last_epoch))
+
+    @property
+    def domain(self) -> ValueDomain:
+        """What a user's value may be."""
+        return self.protocol.values(self.parameters)
+
+    def mixed_values(self, devices: int) -> NDArray[np.int8]:
+        """Values, shape (epochs, devices): all streams in turn."""
+        size = self.domain.size
+        return np.stack(
+            [np.arange(devices) // size**epoch % size for epoch in range(self.last_epoch)]
+        ).astype(np.int8)
+
+    def truth(self, values: NDArray[np.int8]) -> NDArray[np.int64]:
+        """What is estimated, shape (epochs, counts): devices with value 1, or with each item."""
+        counted = range(1, 2 if self.domain.items is None else self.domain.size)
+        return np.stack([(values == value).sum(axis=1) for value in counted], axis=1)
 
     def generator(self, *keys: int) -> np.random.Generator:
         """Repeatable randomness, other for every case."""
@@ -124,9 +153,3 @@ CASES = [
 ]
 
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
-
-
-def mixed_values(last_epoch: int, devices: int) -> NDArray[np.int8]:
-    """Values 0 and 1, shape (epochs, devices): all streams in turn."""
-    epochs = np.arange(last_epoch)[:, None]
-    return (np.arange(devices) >> epochs & 1).astype(np.int8)

@@ -17,7 +17,7 @@ from typing import Any
 
 from pipeline.protocols import PROTOCOLS
 from randomizers.randomness import seeded_generator
-from tests.conformance.cases import CASES, Case, mixed_values
+from tests.conformance.cases import CASES, Case
 from topics.batches import Batch, encode_batch
 from topics.words import Words
 
@@ -33,17 +33,17 @@ def golden_bytes(case: Case) -> dict[str, Any]:
     """What the case's code writes now: JSON values, bytes in hexadecimal.
 
     The generator of the enrolment is ``seeded_generator(0)``, that of an epoch
-    ``seeded_generator(epoch)``; the values are `mixed_values`.
+    ``seeded_generator(epoch)``; the values are `Case.mixed_values`.
     """
     protocol, law = case.protocol, case.law
-    devices, aggregator = protocol.randomizer(law), protocol.aggregator(law)
+    devices, aggregator = protocol.randomizer(law), case.aggregator()
     devices.enrol(DEVICES, seeded_generator(0))
     drawn = {
         name: [array.dtype.str, list(array.shape), array.tobytes().hex()]
         for name, array in devices.state_arrays().items()
     }
     reports, batches = [], []
-    for epoch, values in enumerate(mixed_values(case.last_epoch, DEVICES), start=1):
+    for epoch, values in enumerate(case.mixed_values(DEVICES), start=1):
         words = devices.report(epoch, values, None, seeded_generator(epoch))
         aggregator.add(epoch, words, None)
         reports.append(words.tobytes().hex())

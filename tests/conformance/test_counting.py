@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
-from pipeline.protocols import Aggregator
-from tests.conformance.cases import Case, WordArray, every_case, mixed_values
+from pipeline.protocol import Aggregator
+from tests.conformance.cases import Case, WordArray, every_case
 
 DEVICES = 12
 PARTS = 3
@@ -27,7 +27,7 @@ def test_however_reports_are_split_and_merged_the_result_is_the_same(
     case: Case, data: st.DataObject
 ) -> None:
     reports = sent(case)
-    whole = case.protocol.aggregator(case.law)
+    whole = case.aggregator()
     for epoch, words in enumerate(reports, start=1):
         whole.add(epoch, words, None)
     pieces: list[tuple[int, Piece]] = []
@@ -38,13 +38,13 @@ def test_however_reports_are_split_and_merged_the_result_is_the_same(
         for part in set(parts.tolist()):
             chosen = words[[row for row in shuffled if parts[row] == part]]
             pieces.append((part, (epoch, *plain_or_counted(chosen, data.draw(st.booleans())))))
-    aggregators = [case.protocol.aggregator(case.law) for _ in range(PARTS)]
+    aggregators = [case.aggregator() for _ in range(PARTS)]
     for part, piece in data.draw(st.permutations(pieces)):
         aggregators[part].add(*piece)
-    merged = case.protocol.aggregator(case.law)
+    merged = case.aggregator()
     for part in data.draw(st.permutations(range(PARTS))):
         stored = aggregators[part].to_bytes()
-        merged.merge(case.protocol.aggregator_from_bytes(case.law, stored))
+        merged.merge(case.restored(stored))
     assert merged.to_bytes() == whole.to_bytes()
     assert estimates(case, merged) == estimates(case, whole)
 
@@ -55,7 +55,7 @@ def test_every_report_counts(case: Case) -> None:
     for epoch, words in enumerate(sent(case), start=1):
         states = set[bytes]()
         for used in range(len(words) + 1):
-            aggregator = case.protocol.aggregator(case.law)
+            aggregator = case.aggregator()
             aggregator.add(epoch, words[:used], None)
             states.add(aggregator.to_bytes())
         assert len(states) == len(words) + 1
@@ -63,10 +63,10 @@ def test_every_report_counts(case: Case) -> None:
 
 @every_case
 def test_a_state_survives_its_bytes(case: Case) -> None:
-    aggregator = case.protocol.aggregator(case.law)
+    aggregator = case.aggregator()
     for epoch, words in enumerate(sent(case), start=1):
         stored = aggregator.to_bytes()
-        restored = case.protocol.aggregator_from_bytes(case.law, stored)
+        restored = case.restored(stored)
         assert restored.to_bytes() == stored
         assert estimates(case, restored) == estimates(case, aggregator)
         aggregator.add(epoch, words, None)
@@ -77,7 +77,7 @@ def test_a_state_survives_its_bytes(case: Case) -> None:
 
 @every_case
 def test_merging_changes_nothing_but_the_one_merged_into(case: Case) -> None:
-    one, other = case.protocol.aggregator(case.law), case.protocol.aggregator(case.law)
+    one, other = case.aggregator(), case.aggregator()
     words = sent(case)[-1]
     other.add(case.last_epoch, words, None)
     before = other.to_bytes()
@@ -88,7 +88,7 @@ def test_merging_changes_nothing_but_the_one_merged_into(case: Case) -> None:
 
 
 def sent(case: Case) -> list[WordArray]:
-    return case.send(mixed_values(case.last_epoch, DEVICES), case.generator(2))
+    return case.send(case.mixed_values(DEVICES), case.generator(2))
 
 
 def plain_or_counted(

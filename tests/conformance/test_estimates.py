@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from aggregators.attendance import Attendance
+from aggregators.estimate import ItemEstimates
 from tests.conformance.cases import FALSE_ALARM, Case, every_case
 
 pytestmark = pytest.mark.slow
 
 RUNS = 1_600
 DEVICES = 600
-# A share of the users change, the others have the value 0: predictions made without knowing the
-# values are not exact, and may be off by so much of the variance.
+# A share of the users change, the others keep the initial value: predictions made without knowing
+# the values are not exact, and may be off by so much of the variance.
 CHANGING = 4
 TOLERANCE = 0.05
 
@@ -48,28 +49,36 @@ def test_errors_are_as_large_as_predicted(case: Case, prediction: str) -> None:
 
 @cache
 def errors(case: Case) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Errors over the standard deviations published and planned, each of shape (runs, epochs)."""
+    """Errors over the standard deviations published and planned.
+
+    Shape (runs, counts) each; a count is an epoch's number, or the one of an item at an epoch.
+    """
     values = followed_values(case)
     attendance = Attendance.constant(case.last_epoch, DEVICES)
-    estimates = np.empty((2, RUNS, case.last_epoch))
+    truth = case.truth(values)
+    deviations = np.empty((RUNS, *truth.shape))
+    published = np.empty((RUNS, case.last_epoch, 1))
     for run in range(RUNS):
-        aggregator = case.protocol.aggregator(case.law)
+        aggregator = case.aggregator()
         for epoch, words in enumerate(case.send(values, case.generator(30, run)), start=1):
             aggregator.add(epoch, words, None)
             estimate = aggregator.estimate(epoch, attendance)
             assert estimate is not None
-            estimates[:, run, epoch - 1] = estimate.value, estimate.standard_deviation
+            found = estimate.values if isinstance(estimate, ItemEstimates) else estimate.value
+            deviations[run, epoch - 1] = found - truth[epoch - 1]
+            published[run, epoch - 1] = estimate.standard_deviation
     assert case.protocol.forecast is not None
-    forecast = case.protocol.forecast(case.law, case.last_epoch)
-    deviations = estimates[0] - values.sum(axis=1)
-    return deviations / estimates[1], deviations / forecast.standard_deviations(DEVICES)
+    forecast = case.protocol.forecast(case.law, case.parameters, case.last_epoch)
+    planned = forecast.standard_deviations(DEVICES)[:, None]
+    standardized = deviations / published, deviations / planned
+    return standardized[0].reshape(RUNS, -1), standardized[1].reshape(RUNS, -1)
 
 
 def followed_values(case: Case) -> NDArray[np.int8]:
     """Shape (epochs, devices); all streams that estimates are unbiased for."""
     streams = [stream for stream in case.streams if case.exact.followed(stream)]
     changing = DEVICES // CHANGING
-    values = np.zeros((case.last_epoch, DEVICES), np.int8)
+    values = np.full((case.last_epoch, DEVICES), case.domain.initial, np.int8)
     values[:, :changing] = np.resize(streams, (changing, case.last_epoch)).T
     return values
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from randomizers.randomness import seeded_generator
-from tests.conformance.cases import Case, WordArray, every_case, mixed_values
+from tests.conformance.cases import Case, WordArray, every_case
 from tests.conformance.golden import DEVICES, batch_of, golden_bytes, golden_file
 from topics.batches import decode_batch, encode_batch
 from topics.words import Words
@@ -31,7 +31,7 @@ def test_devices_of_an_earlier_version_go_on(case: Case) -> None:
     expected = golden(case)
     law = case.protocol.law_from_json(expected["law"])
     devices = case.protocol.restore(law, _arrays(expected["devices"]), 0)
-    for epoch, values in enumerate(mixed_values(case.last_epoch, DEVICES), start=1):
+    for epoch, values in enumerate(case.mixed_values(DEVICES), start=1):
         words = devices.report(epoch, values, None, seeded_generator(epoch))
         assert words.tobytes().hex() == expected["reports"][epoch - 1]
 
@@ -53,13 +53,13 @@ def test_batches_of_an_earlier_version_are_read(case: Case) -> None:
 def test_states_of_an_earlier_version_are_read(case: Case) -> None:
     expected = golden(case)
     law = case.protocol.law_from_json(expected["law"])
-    counted = case.protocol.aggregator(law)
+    counted = case.protocol.aggregator(law, case.parameters)
     for epoch, reports in enumerate(expected["reports"], start=1):
         words = Words(_words(case, reports))
         counted.add(epoch, words.values, None)
     state = bytes.fromhex(expected["state"])
     assert counted.to_bytes() == state
-    assert case.protocol.aggregator_from_bytes(law, state).to_bytes() == state
+    assert case.protocol.aggregator_from_bytes(law, case.parameters, state).to_bytes() == state
 
 
 def golden(case: Case) -> Any:

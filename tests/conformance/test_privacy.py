@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import permutations
@@ -31,6 +32,20 @@ def test_an_exact_guarantee_is_no_larger_than_it_has_to_be(case: Case) -> None:
 
 
 @every_case
+def test_what_a_stream_loses_beyond_its_value_is_stated_exactly(case: Case) -> None:
+    """Where the unit is a value that never changes, streams that do change lose more."""
+    guarantee = case.protocol.randomizer(case.law).guarantee
+    assert (guarantee.stream_epsilon is not None) == (guarantee.unit == "value")
+    if guarantee.stream_epsilon is None:
+        return
+    whole = replace(guarantee, unit="stream")
+    spent = exponential(guarantee.stream_epsilon, rounded_up=False)
+    assert largest_divergence(case, whole, spent) == 0
+    less = exponential(guarantee.stream_epsilon - 1e-9, rounded_up=True)
+    assert largest_divergence(case, whole, less) > 0
+
+
+@every_case
 def test_words_are_accepted_exactly_at_the_epochs_at_which_they_can_be_sent(case: Case) -> None:
     possible = [
         {report for views in case.views.values() for view in views for report in view[epoch]}
@@ -41,7 +56,7 @@ def test_words_are_accepted_exactly_at_the_epochs_at_which_they_can_be_sent(case
     candidates = set[tuple[int, ...]]().union(
         *possible, [(word,) * protocol.width for word in (*range(256), largest)]
     )
-    aggregator = protocol.aggregator(case.law)
+    aggregator = case.aggregator()
     for epoch, expected in enumerate(possible, start=1):
         accepted = set()
         for candidate in candidates:
@@ -73,10 +88,14 @@ def divergence(
 
 
 def neighbours(streams: list[Stream], guarantee: Guarantee) -> Iterator[tuple[Stream, Stream]]:
-    """Any two streams, or any two that differ in a single epoch."""
+    """Any two streams, any two that differ in a single epoch, or any two that never change."""
     for one, other in permutations(streams, 2):
         differences = sum(a != b for a, b in zip(one, other, strict=True))
-        if guarantee.unit == "stream" or differences == 1:
+        if (
+            guarantee.unit == "stream"
+            or (guarantee.unit == "epoch" and differences == 1)
+            or (guarantee.unit == "value" and len({*one}) == len({*other}) == 1)
+        ):
             yield one, other
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pipeline.protocols import PROTOCOLS
-from tests.conformance.cases import CASES, Case, every_case, mixed_values
+from tests.conformance.cases import CASES, Case, every_case
 
 
 def test_protocols_are_discovered() -> None:
@@ -31,7 +31,7 @@ def test_a_law_survives_json(case: Case) -> None:
 
 @every_case
 def test_reports_have_the_shape_that_the_registry_states(case: Case) -> None:
-    for words in case.send(mixed_values(case.last_epoch, 200), case.generator(1)):
+    for words in case.send(case.mixed_values(200), case.generator(1)):
         assert words.dtype == case.protocol.word_dtype
         assert words.ndim == 2
         assert words.shape[1] == case.protocol.width

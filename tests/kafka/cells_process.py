@@ -57,7 +57,7 @@ def produce(
         producer.enrol([f"{name}{cell}" for cell in range(count)])
         values = np.arange(first, first + count)
         followed = estimates.follow()
-        while producer.closed_epoch < job.last_epoch:
+        while producer.closed_epoch < job.epochs.count:
             while producer.closed_epoch >= published + EPOCHS_AHEAD:
                 published = max(published, next(followed).epoch)
             epoch = producer.closed_epoch + 1

@@ -149,8 +149,30 @@ def check_estimates(dpstream: Commands, job_name: str, followed: list[dict[str, 
     header, *rows = dpstream("estimates", job_name, "--format", "csv").output.splitlines()
     assert header.startswith("epoch,estimate,standard_deviation,low,high")
     values = [float(row.split(",")[1]) for row in rows]
-    assert values == [record["estimate"]["value"] for record in followed]
+    assert values == values_of(followed)
     assert len(dpstream("estimates", job_name).output.splitlines()) == EPOCHS + 1
+    check_smoothed(dpstream, job_name, followed)
+
+
+def check_smoothed(dpstream: Commands, job_name: str, followed: list[dict[str, Any]]) -> None:
+    said = dpstream("estimates", job_name, "--smoothed", "--json")
+    records = [json.loads(line) for line in said.output.splitlines()]
+    for record, other in zip(records, followed, strict=True):
+        assert {key: record[key] for key in other} == other
+        assert set(record) - set(other) == {"smoothed", "biased"}
+    # At the last epoch nothing is known that was not known online.
+    assert records[-1]["smoothed"]["estimate"] == pytest.approx(values_of(followed)[-1])
+    deviations = [record["smoothed"]["standard_deviation"] for record in records]
+    assert max(deviations) <= max(record["estimate"]["standard_deviation"] for record in followed)
+    said = dpstream("estimates", job_name, "--smoothed")
+    assert "shrunk*" in said.output.splitlines()[0]
+    missing = dpstream("estimates", job_name, "--smoothed", "--horizon", 2)
+    assert (missing.code, missing.output) == (1, "")
+    assert "no finished epoch in horizon 2" in missing.errors
+
+
+def values_of(records: list[dict[str, Any]]) -> list[float]:
+    return [record["estimate"]["value"] for record in records]
 
 
 def check_dead_letters(
@@ -222,7 +244,7 @@ def test_a_new_deployment_starts_over_and_a_live_source_closes_by_the_clock(
     job_file.write_text(job_text(job_name, epochs=604_800, more=more))
     refused = dpstream("deploy", job_file)
     assert refused.code == 1
-    assert "epochs.count: 12 -> 604800" in refused.errors
+    assert "under another fingerprint (epochs.count: 12 -> 604800; " in refused.errors
     second = dpstream("deploy", job_file, "--replace", "--json").json
     assert second["deployment"] != first["deployment"]
 

@@ -171,9 +171,9 @@ def test_every_cell_is_exactly_one(
     wrong = np.argwhere(counts[1:] != 1)
     assert not len(wrong), f"(epoch - 1, cell) not exactly 1: {wrong[:10]}, {len(wrong)} in all"
     for record in published.records.values():
-        assert record.estimate is not None
-        assert (record.estimate.low, record.estimate.high) == (1.0, 1.0)
-        assert (record.estimate.value, record.contributors) == (CELLS, CELLS)
+        assert record.headline is not None
+        assert (record.headline.low, record.headline.high) == (1.0, 1.0)
+        assert (record.headline.value, record.contributors) == (CELLS, CELLS)
 
 
 def survive_accidents(broker: LocalKafka, processes: Processes, published: Published) -> int:

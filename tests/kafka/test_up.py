@@ -167,6 +167,7 @@ def test_a_run_that_was_killed_leaves_nothing_and_another_survives_a_broken_brok
     assert [epoch["truth"] for epoch in result["epochs"]][-1] == USERS
     assert all(epoch["window_reports"] > 0 for epoch in result["epochs"][-1:])
     assert result["rmse"] < 5 * result["predicted_rmse"]
+    assert 0 < result["smoothed_rmse"] < 5 * result["predicted_rmse"]
     assert Path(result["files"]["estimates"]).read_text().count("\n") == EPOCHS + 1
     assert Path(result["files"]["plot"]).read_bytes().startswith(b"\x89PNG")
 
@@ -228,4 +229,20 @@ def test_a_worker_that_is_killed_comes_back_and_a_second_run_has_to_wait(
         producer.resume()
         result = up.result()
     assert len(result["epochs"]) == EPOCHS
+    served_home.assert_nothing_is_left()
+
+
+def test_a_job_over_items_renews(served_home: Home) -> None:
+    """Two horizons of six epochs: everybody moves from one item to the other in the second."""
+    served_home.job.write_text(
+        f"name: {served_home.name}\nprotocol: hadamard_stream\n"
+        "parameters: {epsilon: 8, changes: 1, domain: [walk, bus]}\n"
+        "epochs: {count: 6, renew: true}\n"
+    )
+    rows = (f"user{user},1,walk\nuser{user},9,bus\n" for user in range(600))
+    served_home.input.write_text("user,epoch,value\n" + "".join(rows) + "user0,12,bus\n")
+    with served_home.up() as up:
+        result = up.result()
+    assert [epoch["epoch"] for epoch in result["epochs"]] == list(range(1, 13))
+    assert result["rmse"] < 3 * result["predicted_rmse"]
     served_home.assert_nothing_is_left()

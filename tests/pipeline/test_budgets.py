@@ -1,11 +1,26 @@
 """People are charged for every deployment, and never beyond their budget."""
 
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import cast
+
 import pytest
 
-from pipeline.budgets import BudgetError, Charge, check_budget, is_charge
+from pipeline.budgets import (
+    BudgetError,
+    Charge,
+    check_budget,
+    horizons_within_budget,
+    is_charge,
+)
+from pipeline.cluster import Cluster
 from pipeline.deployed_job import DeployedJob, deploy_job
+from pipeline.deployments import charges, deploy, deployed_jobs
 from pipeline.jobs import make_job
 from topics.frames import CodecError
+from topics.names import JOBS_TOPIC
 
 
 def deployed(name: str = "job", epsilon: float = 4.0, **keys: object) -> DeployedJob:
@@ -53,3 +68,112 @@ def test_records() -> None:
     for data in (b"", b"[]", b"{}", b'{"population": "a"}'):
         with pytest.raises(CodecError):
             Charge.from_bytes(data)
+
+
+def renewing(
+    name: str = "job", epsilon: float = 4.0, budget: dict[str, float] | None = None
+) -> DeployedJob:
+    keys = {} if budget is None else {"budget": budget}
+    epochs = {"count": 8, "renew": True}
+    return deployed(name, epsilon, epochs=epochs, population="students", **keys)
+
+
+def test_horizons_are_as_many_as_the_budget_has_room_for() -> None:
+    """And all of them are charged when the job is deployed."""
+    job = renewing(budget={"epsilon": 14})
+    assert horizons_within_budget(job, []) == 3
+    earlier = [Charge.of(deployed(population="students"))]
+    assert horizons_within_budget(job, earlier) == 2
+    fitted = job.model_copy(update={"horizons": 2})
+    charge = check_budget(fitted, earlier)
+    assert (charge.epsilon, charge.horizons) == (4.0, 2)
+    assert fitted.last_epoch == 16
+    with pytest.raises(BudgetError, match="2 earlier deployments took 12 and this one would take"):
+        check_budget(job.model_copy(update={"horizons": 1}), [*earlier, charge])
+    check_budget(renewing(budget={"epsilon": 16}), [*earlier, charge])
+
+
+def test_a_job_without_room_for_one_horizon_is_refused() -> None:
+    job = renewing(budget={"epsilon": 3.9})
+    assert horizons_within_budget(job, []) == 1
+    with pytest.raises(BudgetError, match="0 earlier deployments took 0 and this one"):
+        check_budget(job.model_copy(update={"horizons": 1}), [])
+
+
+def test_budgets_are_counted_as_they_are_written() -> None:
+    """Ten times 0.1 is 1, and three times 0.1 is 0.3."""
+    for budget, horizons in ((0.3, 3), (1.0, 10), (0.99, 9), (1e300, 2**60 - 1)):
+        job = renewing(epsilon=0.1, budget={"epsilon": budget})
+        assert horizons_within_budget(job, []) == horizons
+        check_budget(job.model_copy(update={"horizons": min(horizons, 10)}), [])
+
+
+def test_horizons_without_end_leave_no_budget_to_be_kept() -> None:
+    endless = renewing(name="endless")
+    assert horizons_within_budget(endless, []) is None
+    charge = check_budget(endless, [])
+    assert charge.horizons is None
+    assert Charge.from_bytes(charge.to_bytes()) == charge
+    for job in (
+        deployed(population="students", budget={"epsilon": 99}),
+        renewing(budget={"epsilon": 99}),
+    ):
+        with pytest.raises(BudgetError, match="charged without end by job endless, which renews"):
+            check_budget(job, [charge])
+    check_budget(deployed(population="teachers", budget={"epsilon": 4}), [charge])
+    check_budget(deployed(population="students"), [charge])
+
+
+def test_charges_of_earlier_software_are_for_one_horizon() -> None:
+    record = json.loads(Charge.of(deployed()).to_bytes())
+    del record["horizons"]
+    assert Charge.from_bytes(json.dumps(record).encode()).horizons == 1
+
+
+class Topics:
+    """A cluster whose topics hold what was appended."""
+
+    def __init__(self) -> None:
+        self.records: list[ClusterRecord] = []
+
+    def topics(self) -> set[str]:
+        return {JOBS_TOPIC}
+
+    def create_topics(self, topics: object) -> None:
+        """They are there already."""
+
+    def end_offsets(self, name: str) -> list[int]:
+        return [0] * (4 if name.endswith(("reports", "shuffled")) else 1)
+
+    def read(self, topic: str) -> list[ClusterRecord]:
+        return list(self.records)
+
+    def append(self, topic: str, value: bytes | None, key: bytes) -> None:
+        self.records.append(ClusterRecord(key, value))
+
+
+@dataclass
+class ClusterRecord:
+    key: bytes
+    value: bytes | None
+
+
+def test_deploying_fixes_the_horizons_and_charges_for_all_of_them() -> None:
+    cluster = cast(Cluster, Topics())
+
+    def begin(name: str, budget: float | None) -> DeployedJob:
+        job = renewing(name=name, budget=None if budget is None else {"epsilon": budget})
+        values = {key: value for key, value in job.to_json().items() if value is not None}
+        return deploy(cluster, make_job(values), deployment=name.encode() * 16, now=5)
+
+    assert begin("a", 8).horizons == 2
+    assert begin("b", 21).horizons == 3
+    assert [charge.horizons for charge in charges(cluster)] == [2, 3]
+    assert deployed_jobs(cluster)["b"].last_epoch == 24
+    with pytest.raises(
+        BudgetError, match="2 earlier deployments took 20 and this one would take 4"
+    ):
+        begin("c", 21)
+    assert begin("d", None).last_epoch is None
+    with pytest.raises(BudgetError, match="charged without end by job d"):
+        begin("e", 99)

@@ -11,6 +11,7 @@ import sys
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 from kafka.errors import KafkaTimeoutError
@@ -24,7 +25,10 @@ from pipeline.connection import NoClusterError
 from pipeline.deployments import DeploymentError
 from pipeline.input.rows import InputError
 from pipeline.job_problems import JobError, Problem
+from pipeline.jobs import load_job
 from pipeline.local_kafka import LocalKafkaError
+from pipeline.plan import plan as make_plan
+from pipeline.plan_plot import draw_plan
 from pipeline.producer import ProducerError
 from pipeline.state import FolderInUse
 from tests.support.commands import Commands
@@ -33,7 +37,8 @@ from tests.support.small_run import job_text
 ROOT = Path(__file__).parents[2]
 SLOW_TO_IMPORT = {"numpy", "scipy", "kafka", "aiokafka", "faust", "pydantic", "randomgen"}
 COMMANDS = [
-    *("demo", "up", "plan", "simulate", "deploy", "undeploy", "list", "run", "produce"),
+    *("demo", "up", "plan", "simulate", "evaluate"),
+    *("deploy", "undeploy", "list", "run", "produce"),
     *("estimates", "status", "producers", "dead-letters"),
     *("kafka|start", "kafka|stop", "kafka|status", "kafka|logs"),
 ]
@@ -105,6 +110,14 @@ def test_without_arguments_it_says_what_there_is(dpstream: Commands) -> None:
         ("plan", "Missing argument 'JOBFILE'"),
         ("plan {job} --users 0", "--users"),
         ("plan {job} --user 5", "No such option"),
+        ("plan {job} --error 0", "--error is 0: give a share of the users, such as 2%"),
+        ("plan {job} --error 200%", "--error is 200%: give a share of the users, such as 2%"),
+        ("plan {job} --error small", "--error is small: give a share of the users, such as 2%"),
+        ("plan {job} --changes-histogram {missing}", "cannot read the histogram of changes"),
+        (
+            "plan {job} --changes-histogram a.csv --changes-from b.csv",
+            "--changes-histogram and --changes-from are both there: give one",
+        ),
         ("simulate {job}", "Missing option '--input'"),
         ("simulate {job} --input x.csv --trials 0", "--trials"),
         ("run sort small", "'sort' is not one of 'shuffle', 'aggregate', 'publish'"),
@@ -208,6 +221,65 @@ def test_plan_says_what_is_promised_and_what_to_expect(dpstream: Commands, job_f
     assert planned["interval_half_width"] == pytest.approx(1.96 * planned["rmse"], rel=1e-4)
     assert [row["order"] for row in planned["constants"]] == [0, 1, 2, 3, 4]
     assert len(planned["epochs"]) == 12
+
+
+def test_plan_weighs_noise_against_freezing_and_says_what_is_not_private(
+    dpstream: Commands, job_file: Path, tmp_path: Path
+) -> None:
+    histogram, changes = tmp_path / "histogram.csv", tmp_path / "changes.csv"
+    histogram.write_text("changes,users\n1,90\n3,10\n")
+    said = dpstream("plan", job_file, "--changes-histogram", histogram)
+    assert (said.code, said.errors) == (0, "")
+    assert max(map(len, said.output.splitlines())) <= 80
+    (best,) = (line.split() for line in said.output.splitlines() if line.endswith("best"))
+    rows = dpstream("plan", job_file, "--changes-histogram", histogram, "--json").json["changes"]
+    assert [row["changes"] for row in rows if row["best"]] == [int(best[0])]
+
+    changes.write_text(
+        "user,epoch,value\n"
+        + "".join(f"user{user},{1 + user % 5},1\n" for user in range(90))
+        + "".join(f"other{user},{epoch},{epoch % 2}\n" for user in range(10) for epoch in (3, 6, 9))
+    )
+    counted = dpstream("plan", job_file, "--changes-from", changes, "--json")
+    assert counted.json["changes"] == rows
+    assert counted.errors.startswith("not private: the shares of users by changes are counted in")
+
+
+def test_plan_says_for_how_many_users_an_error_holds(dpstream: Commands, job_file: Path) -> None:
+    for share in ("5%", "0.05"):
+        said = dpstream("plan", job_file, "--error", share).output
+        assert "of 5%" in said
+        assert "of 10%" not in said
+    said = dpstream("plan", job_file, "--error", 500).output
+    assert "is at most 500 users" in said
+
+
+def test_plan_draws_the_error_of_every_epoch(
+    dpstream: Commands, job_file: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "plan.png"
+    assert dpstream("plan", job_file, "--plot", path).code == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+    said = dpstream("plan", job_file, "--plot", tmp_path / "nowhere" / "plan.png")
+    assert said.code == 1
+    assert "No such file or directory" in said.errors
+
+    figure = draw_plan(make_plan(load_job(job_file), 5000))
+    online, smoothed = figure.axes[0].get_lines()
+    drawn, drawn_smoothed = (np.asarray(line.get_ydata(), float) for line in (online, smoothed))
+    assert len(drawn) == 12
+    assert (drawn_smoothed <= drawn + 1e-9).all()
+    assert drawn_smoothed.min() > 0
+
+
+def test_plan_warns_of_what_will_not_work(dpstream: Commands, job_file: Path) -> None:
+    with job_file.open("a") as file:
+        file.write("budget: {epsilon: 1}\n")
+    said = dpstream("plan", job_file, "--users", 50)
+    warnings = " ".join(said.output.split()).split("warning: ")[1:]
+    assert warnings[0].startswith("50 users are fewer than shuffle.minimum, 100")
+    assert warnings[1].startswith("deploy will refuse this job: population small may be charged")
+    assert len(dpstream("plan", job_file, "--users", 50, "--json").json["warnings"]) == 2
 
 
 KNOWN: list[tuple[Exception, int]] = [

@@ -119,8 +119,8 @@ def test_every_cell_is_one_without_accidents(folder: Path) -> None:
     assert sorted(records) == [1, 2, 3, 4]
     for record in records.values():
         assert record.fate is Fate.RELEASED
-        assert record.estimate is not None
-        assert (record.estimate.low, record.estimate.high) == (1.0, 1.0)
+        assert record.headline is not None
+        assert (record.headline.low, record.headline.high) == (1.0, 1.0)
         assert (record.contributors, record.population) == (30, 30)
 
 
@@ -152,8 +152,8 @@ def test_killed_many_times(strikes: frozenset[int], keep: bool) -> None:
     with TemporaryDirectory() as name:
         world = run(World(deployed(*CELLS), Path(name), cell_values(), Accidents(strikes, keep)))
     for record in world.published().values():
-        assert record.estimate is not None
-        assert (record.estimate.low, record.estimate.high) == (1.0, 1.0)
+        assert record.headline is not None
+        assert (record.headline.low, record.headline.high) == (1.0, 1.0)
     assert len(world.published()) == EPOCHS
 
 
@@ -254,8 +254,8 @@ def check_cells(world: World) -> None:
     for epoch, record in records.items():
         np.testing.assert_array_equal(counted_cells(world, epoch), expected_cells(world, epoch))
         assert record.fate is world.manifests()[epoch].fate
-        assert record.estimate is not None
-        assert record.estimate.value == expected_cells(world, epoch).sum()
+        assert record.headline is not None
+        assert record.headline.value == expected_cells(world, epoch).sum()
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])

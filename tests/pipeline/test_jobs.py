@@ -15,7 +15,8 @@ from pipeline.durations import parse_duration
 from pipeline.job_problems import JobError
 from pipeline.jobs import Job, describe_difference, load_job, make_job, parse_job
 from pipeline.marked_yaml import YamlError, read_marked_yaml
-from pipeline.protocols import PROTOCOLS, Law
+from pipeline.protocol import Law
+from pipeline.protocols import PROTOCOLS
 from randomizers.future_rand import FutureRandParameters
 from tests.support.cells import CELLS
 from topics.names import Role
@@ -131,7 +132,7 @@ topics:
         'job.yaml:1: name: "Students" is not allowed: give 1 to 236 lower-case letters, digits, '
         "- and _, the first of them a letter or digit; in quotes if there are only digits",
         "job.yaml:4: parameters.epsilom: unknown key; did you mean epsilon? "
-        "allowed: epsilon, changes, calibration",
+        "allowed: epsilon, changes, calibration, estimator",
         'job.yaml:5: parameters.changes: "four" is not allowed: give a valid integer',
         "job.yaml:7: epochs.count: 0 is not allowed: give a whole number from 1 to 1048576",
         "job.yaml:8: shufle: unknown key; did you mean shuffle? "
@@ -167,7 +168,7 @@ topics:
         ("epochs: {count: 8, start: 0001-01-01T00:00+05:00, length: P1W}", "give a date or time"),
         ("epochs: {count: 8, start: 2013-10-01, length: week}", 'epochs.length: "week" is not'),
         ("epochs: {count: 99, start: 2013-10-01, length: P900Y}", "epochs.length: is too long"),
-        ("epochs: {count: 8, renew: true}", "give false: a job ends with its last epoch"),
+        ("epochs: {count: 8, renew: 2}", "epochs.renew: 2 is not allowed: give true or false: "),
         ("shuffle: {order: shuffled}", 'shuffle.order: "shuffled" is not allowed: give sorted or'),
         ("shuffle: {minimum: 0}", "shuffle.minimum: 0 is not allowed: give the fewest devices"),
         ("shuffle: {producers: -1}", "shuffle.producers: -1 is not allowed"),
@@ -198,7 +199,7 @@ def test_a_missing_key_is_asked_for_at_its_section() -> None:
     )
     assert said == "job.yaml:4: parameters.changes: is required"
     assert problems("")[1:] == [
-        "job.yaml:1: protocol: is required: give one of future_rand",
+        f"job.yaml:1: protocol: is required: give one of {', '.join(PROTOCOLS)}",
         "job.yaml:1: parameters: is required",
         "job.yaml:1: epochs: is required: give keys out of count, start, length, renew",
     ]

@@ -9,7 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from pipeline.protocols import PROTOCOLS, Protocol
+from pipeline.protocol import Protocol
+from pipeline.protocols import PROTOCOLS
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)

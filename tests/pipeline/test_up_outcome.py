@@ -34,7 +34,7 @@ def without_estimate(row: Row) -> Row:
 
 def test_the_error_is_that_of_the_estimates_against_the_truth(outcome: Outcome) -> None:
     moved = [
-        replace(row, truth=round((row.estimate.value or 0) - 10 * (-1) ** row.epoch))
+        replace(row, truths=np.round(row.intervals[0] - 10 * (-1) ** row.epoch).astype(np.int64))
         for row in outcome.rows
     ]
     missing = without_estimate(moved[0])
@@ -51,7 +51,7 @@ def test_intervals_that_claim_nothing_are_not_counted(outcome: Outcome) -> None:
     first = outcome.rows[0]
     low = first.estimate.low
     assert low is not None
-    outside = replace(first, truth=int(low) - 10)
+    outside = replace(first, truths=np.array([int(low) - 10]))
     flagged = replace(
         outside,
         record=replace(outside.record, estimate=replace(outside.estimate, flags=("gap",))),

@@ -23,3 +23,17 @@ def test_a_guarantee_reads_as_a_sentence_and_as_json() -> None:
 
 def test_a_pure_guarantee_does_not_speak_of_delta() -> None:
     assert "delta" not in str(Guarantee(0.5, 0.0, "epoch", "values", "the shuffler", "bound"))
+
+
+def test_what_is_claimed_for_a_value_stands_beside_what_a_whole_stream_loses() -> None:
+    guarantee = Guarantee(
+        1.0, 0.0, "value", "two values", "nobody", "bound", stream_epsilon=4.653032
+    )
+    assert str(guarantee) == (
+        "epsilon 1 for a user's single value (claimed), 4.65303 for the whole stream (bound); "
+        "cannot be told apart: two values; trusted: nobody"
+    )
+    assert guarantee.to_json()["stream_epsilon"] == 4.653032
+    twice = guarantee.over(2)
+    assert (twice.epsilon, twice.stream_epsilon) == (2.0, 9.306064)
+    assert "9.30606 for the whole stream of 2 horizons" in str(twice)

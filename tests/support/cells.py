@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
 from aggregators.estimate import Estimate
-from pipeline.protocols import PROTOCOLS, Protocol
+from pipeline.protocol import Protocol
+from pipeline.protocols import PROTOCOLS
 from randomizers.guarantee import Guarantee
 
 NAME = "cells"
@@ -135,8 +136,8 @@ CELLS = Protocol(
     law_from_json=CellsLaw.from_json,
     randomizer=Cells,
     restore=Cells.restore,
-    aggregator=CellsAggregator,
-    aggregator_from_bytes=CellsAggregator.from_bytes,
+    aggregator=lambda law, parameters: CellsAggregator(law),
+    aggregator_from_bytes=lambda law, parameters, data: CellsAggregator.from_bytes(law, data),
     word_dtype=np.dtype("<u2"),
     width=1,
     needs_shuffle=False,

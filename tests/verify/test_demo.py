@@ -21,7 +21,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from aggregators.future_rand import predicted_standard_deviation
+from aggregators.future_rand import interval_variances
+from aggregators.increments import Increment
+from aggregators.prefix_combiner import PrefixCombiner
 from pipeline.demo import demo_change_log, demo_job_file
 from pipeline.deployed_job import deploy_job
 from pipeline.input.change_log import ChangeLog, load_change_log
@@ -29,7 +31,7 @@ from pipeline.jobs import Job, load_job, make_job
 from pipeline.plan import Plan, plan
 from pipeline.simulate import coverage, root_mean_square, values_by_epoch
 from pipeline.trials import run_trials
-from randomizers.dyadic import dyadic_pieces
+from randomizers.dyadic import orders_due
 from randomizers.future_rand import FutureRandLaw
 from tests.verify.tables import print_table
 
@@ -53,7 +55,6 @@ class Outcome:
 
     Attributes:
         planned: made before any data, for as many users.
-        informed: standard deviations predicted from the values, shape (epochs,).
         bias: of the estimates, by freezing, shape (epochs,).
         errors: of the estimates, shape (trials, epochs).
         published: their own standard deviations, shape (trials, epochs).
@@ -62,7 +63,6 @@ class Outcome:
     """
 
     planned: Plan
-    informed: Array
     bias: Array
     errors: Array
     published: Array
@@ -92,7 +92,8 @@ def test_errors_on_the_students_are_as_planned() -> None:
 
 def demo_job(calibration: Calibration) -> Job:
     values = load_job(demo_job_file()).to_json()
-    values["parameters"]["calibration"] = calibration
+    estimator = "tree" if calibration == "optimal" else "prefix"
+    values["parameters"] |= {"calibration": calibration, "estimator": estimator}
     return make_job(values)
 
 
@@ -101,10 +102,10 @@ def measure(calibration: Calibration, change_log: ChangeLog) -> Outcome:
     planned = plan(job, users)
     law = job.calibrate()
     assert isinstance(law, FutureRandLaw)
-    values = np.zeros((job.last_epoch + 1, users), np.int8)
-    for epoch, now in enumerate(values_by_epoch(change_log, job.last_epoch), start=1):
+    values = np.zeros((job.epochs.count + 1, users), np.int8)
+    for epoch, now in enumerate(values_by_epoch(change_log, job.epochs.count), start=1):
         values[epoch] = now
-    informed, bias = from_values(law, values)
+    bias = freezing_bias(law, values, combine=calibration == "optimal")
     trials = run_trials(
         deploy_job(job, deployed_at=0, deployment=bytes(16)),
         change_log,
@@ -121,7 +122,6 @@ def measure(calibration: Calibration, change_log: ChangeLog) -> Outcome:
     assert covered is not None
     return Outcome(
         planned,
-        informed,
         bias,
         np.array([trial.errors() for trial in trials]),
         np.array(published, np.float64),
@@ -130,26 +130,27 @@ def measure(calibration: Calibration, change_log: ChangeLog) -> Outcome:
     )
 
 
-def from_values(law: FutureRandLaw, values: NDArray[np.int8]) -> tuple[Array, Array]:
-    """Standard deviations and freezing bias for values (epochs + 1, users), of epoch 1 and on."""
-    users = values.shape[1]
-    moments: dict[tuple[int, int], tuple[float, float]] = {}
-    followed: dict[tuple[int, int], int] = {}
+def freezing_bias(law: FutureRandLaw, values: NDArray[np.int8], combine: bool) -> Array:
+    """What changes beyond the budget take from the estimates of values (epochs + 1, users)."""
+    followed = []
     for order, composed in enumerate(law.composed):
         partial_sums = np.diff(values[:: 1 << order], axis=0)
         changes = np.cumsum(np.abs(partial_sums), axis=0, dtype=np.int16)
-        kept = np.where(changes <= composed.k, partial_sums, 0)
-        for index, row in enumerate(kept, start=1):
-            moments[order, index] = float(row.mean()), float(np.square(row).mean())
-            followed[order, index] = int(row.sum())
-    deviations, bias = np.empty(len(values) - 1), np.empty(len(values) - 1)
+        followed.append(np.where(changes <= composed.k, partial_sums, 0).sum(axis=1))
+    variances = interval_variances(law)
+    combiner = PrefixCombiner(1, combine=combine)
+    bias = np.empty(len(values) - 1)
     for epoch in range(1, len(values)):
-        pieces = dyadic_pieces(epoch)
-        deviations[epoch - 1] = predicted_standard_deviation(
-            law, epoch, users, [moments[piece] for piece in pieces]
+        combiner.add_epoch(
+            [
+                Increment(followed[order][[(epoch >> order) - 1]], variances[order], 0.0, 1)
+                if law.order_weights[order]
+                else None
+                for order in range(orders_due(epoch))
+            ]
         )
-        bias[epoch - 1] = sum(followed[piece] for piece in pieces) - int(values[epoch].sum())
-    return deviations, bias
+        bias[epoch - 1] = combiner.total().value[0] - int(values[epoch].sum())
+    return bias
 
 
 def progress(calibration: Calibration) -> Callable[[], None]:
@@ -199,13 +200,12 @@ def show(optimal: Outcome, published: Outcome, change_log: ChangeLog) -> None:
         planned = [epoch.standard_deviation for epoch in outcome.planned.epochs]
         print_table(
             f"Standard deviations by epoch, {name} law",
-            ["epoch", "enrolled", "planned", "with values known", "measured", "freezing bias"],
+            ["epoch", "enrolled", "planned", "measured", "freezing bias"],
             [
                 [
                     str(epoch),
                     f"{truth[epoch - 1]:,}",
                     f"{planned[epoch - 1]:,.0f}",
-                    f"{outcome.informed[epoch - 1]:,.0f}",
                     f"{root_mean(outcome.noise[:, epoch - 1]):,.0f}",
                     f"{outcome.bias[epoch - 1]:+,.0f}",
                 ]
@@ -221,7 +221,8 @@ def root_mean(errors: Array) -> float:
 
 def likelihood_of_means(outcome: Outcome) -> Array:
     """p-value of the mean error of each epoch, if it is the freezing bias."""
-    standard_errors = outcome.informed / math.sqrt(len(outcome.errors))
+    planned = np.array([epoch.standard_deviation for epoch in outcome.planned.epochs])
+    standard_errors = planned / math.sqrt(len(outcome.errors))
     likelihood: Array = 2 * stats.norm.sf(np.abs(outcome.noise.mean(axis=0)) / standard_errors)
     return likelihood
 

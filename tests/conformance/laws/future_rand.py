@@ -35,6 +35,8 @@ class ExactLaw:
         probabilities: defaultdict[View, Fraction] = defaultdict(Fraction)
         orders = sum(self.law.order_weights)
         for order, order_weight in enumerate(self.law.order_weights):
+            if not order_weight:
+                continue
             coins_and_signs = sum(self.law.composed[order].masses) << self.last_epoch
             for view, weight in self._views_of_order(order, stream).items():
                 probabilities[view] += Fraction(order_weight * weight, orders * coins_and_signs)

@@ -1,0 +1,170 @@
+"""Answers of one randomized bit at every epoch, server side: how many devices have the value 1."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.attendance import Attendance
+from aggregators.estimate import NORMAL_95, Estimate
+
+FEW_REPORTS = 30
+"""Below this many reports the share of ones is not estimated for the variance, but taken as 1/2."""
+
+_COUNT_CAP = 2**53
+_ENTRY = np.dtype([("epoch", "<u8"), ("zeros", "<i8"), ("ones", "<i8")])
+
+
+class ResponseLaw(Protocol):
+    """What the aggregator has to know of a protocol."""
+
+    @property
+    def last_epoch(self) -> int:
+        """Number of epochs."""
+        ...
+
+    @property
+    def c_gap(self) -> float:
+        """P(a report is the value of its device) - P(it is not)."""
+        ...
+
+
+class EpochResponsesAggregator:
+    """Counts of zeros and ones for every epoch; each epoch is estimated from its own reports.
+
+    Args:
+        law: the constants of the job.
+    """
+
+    def __init__(self, law: ResponseLaw) -> None:
+        self.law = law
+        self._counts: dict[int, NDArray[np.int64]] = {}
+
+    def check_words(self, epoch: int, words: NDArray[np.uint8]) -> None:
+        """See that words can be reports of an epoch.
+
+        Raises:
+            ValueError: the epoch lies outside the horizon, the array is not uint8 of shape
+                (reports, 1), or a word is neither 0 nor 1.
+        """
+        if not 1 <= epoch <= self.law.last_epoch:
+            raise ValueError(f"epoch {epoch}, the horizon has {self.law.last_epoch} epochs")
+        if words.dtype != np.uint8 or words.ndim != 2 or words.shape[1] != 1:
+            raise ValueError(
+                f"words of epoch {epoch} are {words.dtype} of shape {words.shape}, "
+                "must be uint8 of shape (reports, 1)"
+            )
+        if words.size and int(words.max()) > 1:
+            raise ValueError(f"word {words.max()} at epoch {epoch}, must be 0 or 1")
+
+    def add(
+        self, epoch: int, words: NDArray[np.uint8], counts: NDArray[np.unsignedinteger] | None
+    ) -> None:
+        """Count reports.
+
+        Args:
+            epoch: 1 to the last one.
+            words: uint8, shape (rows, 1), as `EpochResponses.report` returns.
+            counts: unsigned, shape (rows,), how often each word was received; None for once each.
+
+        Raises:
+            ValueError: from `check_words`; nothing is counted then.
+        """
+        self.check_words(epoch, words)
+        ones = words[:, 0].astype(np.bool_)
+        if counts is None:
+            positive, received = int(np.count_nonzero(ones)), len(words)
+        else:
+            positive = int(counts[ones].sum(dtype=np.int64))
+            received = int(counts.sum(dtype=np.int64))
+        if received:
+            self._add(epoch, np.array([received - positive, positive], np.int64))
+
+    def merge(self, other: Self) -> None:
+        """Count what another aggregator of the same law has counted.
+
+        Raises:
+            ValueError: it has another law.
+        """
+        if other.law != self.law:
+            raise ValueError("aggregators of two different laws cannot be merged")
+        for epoch, counts in other._counts.items():
+            self._add(epoch, counts)
+
+    def to_bytes(self) -> bytes:
+        """For every epoch with reports: epoch (u8), zeros and ones (i8 each); ascending."""
+        entries = np.empty(len(self._counts), _ENTRY)
+        for entry, epoch in zip(entries, sorted(self._counts), strict=True):
+            entry["epoch"] = epoch
+            entry["zeros"], entry["ones"] = self._counts[epoch]
+        return entries.tobytes()
+
+    @classmethod
+    def from_bytes(cls, law: ResponseLaw, data: bytes) -> Self:
+        """Read `to_bytes`.
+
+        Raises:
+            ValueError: the bytes are no counts of this horizon.
+        """
+        if len(data) % _ENTRY.itemsize:
+            raise ValueError(f"counts of {len(data)} bytes, an epoch takes {_ENTRY.itemsize}")
+        entries = np.frombuffer(data, _ENTRY)
+        epochs = entries["epoch"]
+        counts = np.stack([entries["zeros"], entries["ones"]], axis=1)
+        if (epochs[1:] <= epochs[:-1]).any():
+            raise ValueError("the epochs of counts do not strictly increase")
+        if len(epochs) and not 1 <= int(epochs[0]) <= int(epochs[-1]) <= law.last_epoch:
+            raise ValueError(
+                f"counts of epochs {epochs[0]} to {epochs[-1]}, the horizon has {law.last_epoch}"
+            )
+        if (counts < 0).any() or (counts > _COUNT_CAP).any() or not counts.any(axis=1).all():
+            raise ValueError("counts of an epoch must be from 0 to 2^53, and not both 0")
+        aggregator = cls(law)
+        for epoch, row in zip(epochs.tolist(), counts, strict=True):
+            aggregator._counts[epoch] = row.astype(np.int64)
+        return aggregator
+
+    def estimate(self, epoch: int, attendance: Attendance) -> Estimate | None:
+        """How many devices have the value 1 at an epoch, from its reports; None without any.
+
+        Those who report speak for the silent. With N devices, a share p of them with value 1, and m
+        reports of a random m of them, the variance is that of the responses and that of the choice,
+
+            N^2 ((1 / c_gap^2 - 1) / 4m + p (1 - p) (N - m) / m (N - 1)).
+
+        The second term vanishes when everybody reports; p is estimated.
+
+        Args:
+            epoch: 1 to the last one.
+            attendance: head counts of the epochs up to this one.
+        """
+        counts = self._counts.get(epoch)
+        if counts is None:
+            return None
+        zeros, ones = counts.tolist()
+        received, population = zeros + ones, int(attendance.population[epoch])
+        share = ((ones - zeros) / received / self.law.c_gap + 1) / 2
+        known = min(max(share, 0.0), 1.0) if received >= FEW_REPORTS else 0.5
+        silent = max(0, population - received) / max(1, population - 1)
+        variance = response_variance(self.law, 1) + known * (1 - known) * silent
+        deviation = population * math.sqrt(variance / received)
+        value = population * share
+        return Estimate(
+            value=value,
+            standard_deviation=deviation,
+            low=value - NORMAL_95 * deviation,
+            high=value + NORMAL_95 * deviation,
+            reports=received,
+            population=population,
+        )
+
+    def _add(self, epoch: int, counts: NDArray[np.int64]) -> None:
+        self._counts[epoch] = self._counts.get(epoch, np.zeros(2, np.int64)) + counts
+
+
+def response_variance(law: ResponseLaw, users: int) -> float:
+    """Variance of an estimate when everybody reports; exact, and the same whatever the values."""
+    return users * (law.c_gap**-2 - 1) / 4

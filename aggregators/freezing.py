@@ -1,0 +1,186 @@
+"""What frozen devices take from the estimates, before there are any data.
+
+A device follows as many changes of its partial sums as its order has signs, and 0 after that. What
+the estimates then miss depends on who changes when. The model: of each user the number of changes
+in the horizon is known, and its changes fall on epochs chosen at random, all of them distinct.
+
+At order 0 a device follows every change: with k signs and N changes until t, hypergeometric, the
+value followed is the parity of min(N, k). At longer intervals two changes in one interval cancel,
+so fewer signs are used: N is the number of intervals with an odd number of changes. The bias of
+every interval then goes into the estimates with the weights that the interval has in them.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.future_rand import Estimator, interval_variances
+from aggregators.increments import own_share
+from randomizers.future_rand import FutureRandLaw
+from randomizers.tree_variances import combined_variances
+
+LONGEST = 1 << 14
+"""The most epochs that are weighed."""
+
+# Bounds time and memory; users with more changes than it allows count as if they had as many.
+_WORK = 10**8
+
+
+class FreezingModel:
+    """Users by their number of changes, and what is missed of them.
+
+    Args:
+        changes: float64, shape (most + 1,): the share of the users with 0, 1, ... changes.
+        last_epoch: 1 to `LONGEST`; changes fall on the epochs 1 to this one.
+
+    Raises:
+        ValueError: the horizon is too long, or somebody has more changes than there are epochs.
+
+    >>> model = FreezingModel(np.array([0, 0, 0, 1.0]), last_epoch=4)  # three changes, two followed
+    >>> model.missed(order=0, signs=2).round(6).tolist()  # at epochs 0 to 4
+    [0.0, 0.0, 0.0, 0.25, 1.0]
+    """
+
+    def __init__(self, changes: NDArray[np.float64], last_epoch: int) -> None:
+        if not 1 <= last_epoch <= LONGEST:
+            raise ValueError(
+                f"{last_epoch:,} epochs, freezing can be weighed for horizons of 1 to {LONGEST:,}"
+            )
+        if len(changes) > last_epoch + 1 and changes[last_epoch + 1 :].any():
+            raise ValueError(
+                f"{np.flatnonzero(changes)[-1]:,} changes, a horizon of {last_epoch:,} epochs has "
+                "room for no more than that"
+            )
+        self.last_epoch = last_epoch
+        self._until = _changes_until(_capped(changes[: last_epoch + 1], last_epoch), last_epoch)
+        # The tables are shared by all budgets that are weighed.
+        self._excess = cache(self._make_excess)
+
+    def missed(self, order: int, signs: int) -> NDArray[np.float64]:
+        """True minus followed share of users with value 1, by devices of an order.
+
+        Args:
+            order: of intervals of 2^order epochs.
+            signs: how many partial sums other than 0 are followed.
+
+        Returns:
+            shape (intervals + 1,): at the ends of the intervals, 0 first.
+        """
+        excess = self._excess(order)
+        missed = np.zeros(1 + (self.last_epoch >> order))
+        if signs + 1 < excess.shape[1]:
+            missed[1:] = excess[:, signs + 1] * (1 if signs % 2 == 0 else -1)
+        return missed
+
+    def bias(self, law: FutureRandLaw, estimator: Estimator = "tree") -> NDArray[np.float64]:
+        """Expected estimate minus truth, at every epoch.
+
+        Args:
+            law: of this horizon.
+            estimator: of `FutureRandAggregator`.
+
+        Returns:
+            for one user, shape (last_epoch,): multiply by the number of users.
+        """
+        epochs = np.arange(1, self.last_epoch + 1)
+        own_variances = interval_variances(law)
+        variances = combined_variances(own_variances)
+        bias = np.zeros(self.last_epoch)
+        piece = np.zeros(0)
+        for order in range(self.last_epoch.bit_length()):
+            own = -np.diff(self.missed(order, law.composed[order].k))
+            if order == 0 or estimator == "prefix":
+                piece = own
+            else:
+                share = own_share(own_variances[order], 2 * variances[order - 1])
+                halves = piece[: 2 * len(own)].reshape(-1, 2).sum(axis=1)
+                piece = share * own + (1 - share) * halves
+            part = epochs >> order & 1 == 1
+            bias[part] += piece[(epochs[part] >> order) - 1]
+        return bias
+
+    def _make_excess(self, order: int) -> NDArray[np.float64]:
+        """Share of users with n, n + 2, n + 4, ... odd intervals, by interval and n from 0."""
+        odd = self._odd_intervals(order)
+        for count in range(odd.shape[1] - 3, -1, -1):
+            odd[:, count] += odd[:, count + 2]
+        return odd
+
+    def _odd_intervals(self, order: int) -> NDArray[np.float64]:
+        """Share of users with so many intervals with an odd number of changes, by interval.
+
+        The changes up to an interval's end are placed one after the other, on free epochs. It is
+        exact for intervals of one and two epochs and very close for others, where the changes that
+        odd intervals hold are taken to be their mean.
+        """
+        if order == 0:
+            return self._until.copy()
+        length = 1 << order
+        until = self._until[length - 1 :: length]
+        intervals = np.arange(1, len(until) + 1)[:, None]
+        odd = np.arange(min(len(until), until.shape[1] - 1) + 1)
+        law = np.zeros((len(until), len(odd)))
+        law[:, 0] = 1.0
+        result = np.zeros_like(law)
+        for placed in range(until.shape[1]):
+            result += until[:, placed, None] * law
+            free = np.maximum(intervals * length - placed, 1)
+            held = _held_by_odd(intervals, odd, length, placed)
+            falling = law * np.clip((odd * length - held) / free, 0.0, 1.0)
+            law -= falling
+            law[:, 1:], law[:, 0] = law[:, :-1].copy(), 0.0
+            law[:, :-1] += falling[:, 1:]
+        return result
+
+
+def _held_by_odd(
+    intervals: NDArray[np.int64], odd: NDArray[np.int64], length: int, placed: int
+) -> NDArray[np.float64]:
+    """Mean number of changes in odd intervals, for intervals (n, 1) of which odd (m,) are odd.
+
+    One in each for certain; the others are shared out in proportion to what binomial numbers of
+    changes with the same mean have beyond 1 if they are odd, and beyond 0 if they are even.
+    """
+    rate = np.clip(placed / (intervals * length), 1e-6, 1.0)
+    tilt, power = 1 - 2 * rate, (1 - 2 * rate) ** (length - 1)
+    odds, evens = (np.maximum(1 + sign * power * tilt, 1e-12) for sign in (-1, 1))
+    beyond_odd = np.maximum(length * rate * (1 + power) / odds - 1, 0.0)
+    beyond_even = length * rate * (1 - power) / evens
+    shares = odd * beyond_odd
+    total = shares + np.maximum(intervals - odd, 0) * beyond_even
+    others = np.maximum(placed - odd, 0)
+    held: NDArray[np.float64] = odd + others * np.divide(
+        shares, total, out=np.zeros_like(shares), where=total > 0
+    )
+    return held
+
+
+def _capped(changes: NDArray[np.float64], last_epoch: int) -> NDArray[np.float64]:
+    """With users of more changes than can be weighed at the last two numbers, odd and even."""
+    most = max(2, int((_WORK / last_epoch) ** 0.5))
+    capped = changes[: most + 1].copy()
+    for count, share in enumerate(changes[most + 1 :].tolist(), most + 1):
+        capped[most - (count - most) % 2] += share
+    return capped
+
+
+def _changes_until(changes: NDArray[np.float64], last_epoch: int) -> NDArray[np.float64]:
+    """Share of the users with n changes in the epochs 1 to t: shape (last_epoch, numbers of n)."""
+    logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, last_epoch + 1)))])
+
+    def choose(total: NDArray[np.int64], part: NDArray[np.int64]) -> NDArray[np.float64]:
+        possible = (part >= 0) & (part <= total)
+        part = np.where(possible, part, 0)
+        return np.where(possible, logs[total] - logs[part] - logs[total - part], -np.inf)
+
+    epochs = np.arange(1, last_epoch + 1)[:, None]
+    until = np.zeros((last_epoch, len(changes)))
+    for count in np.flatnonzero(changes).tolist():
+        early = np.arange(count + 1)[None, :]
+        log_law = choose(epochs, early) + choose(last_epoch - epochs, count - early)
+        whole = logs[last_epoch] - logs[count] - logs[last_epoch - count]
+        until[:, : count + 1] += changes[count] * np.exp(log_law - whole)
+    return until

@@ -1,0 +1,86 @@
+"""Increments: what is known of how counts changed over one dyadic interval.
+
+Reports give an estimate of the interval itself and, through its two halves, another one. They are
+independent, so the best that can be made of both is their mean weighted by inverse variance. The
+weights are taken from the numbers of reports, never from their contents: weights that followed the
+noise would bias the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Increment:
+    """An estimate of the change over an interval, of one or several counts at once.
+
+    Attributes:
+        value: float64, shape (counts,), in users.
+        prior_variance: of each value, known from the number of reports alone; what weights are
+            made of.
+        variance: of each value, as estimated from the reports.
+        reports: how many reports it rests on.
+        gaps: orders of the intervals in it that no report covers, and that are taken as 0.
+    """
+
+    value: NDArray[np.float64]
+    prior_variance: float
+    variance: float
+    reports: int
+    gaps: tuple[int, ...] = ()
+
+
+def joined(parts: Sequence[Increment], counts: int) -> Increment:
+    """The increment over neighbouring intervals; of no interval it is 0.
+
+    Args:
+        parts: one for each interval.
+        counts: the length of their values.
+    """
+    return Increment(
+        value=sum((part.value for part in parts), np.zeros(counts)),
+        prior_variance=math.fsum(part.prior_variance for part in parts),
+        variance=math.fsum(part.variance for part in parts),
+        reports=sum(part.reports for part in parts),
+        gaps=tuple(gap for part in parts for gap in part.gaps),
+    )
+
+
+def own_share(own_variance: float, halves_variance: float) -> float:
+    """The weight of an interval's own estimate beside that of its halves, by inverse variance.
+
+    >>> own_share(1.0, 3.0), own_share(1.0, 0.0), own_share(0.0, 0.0), own_share(math.inf, 1.0)
+    (0.75, 0.0, 0.5, 0.0)
+    """
+    if math.isinf(own_variance):
+        return 0.0
+    if math.isinf(halves_variance):
+        return 1.0
+    total = own_variance + halves_variance
+    return halves_variance / total if total else 0.5
+
+
+def combined(own: Increment | None, halves: Increment) -> Increment:
+    """The best estimate of an interval from its own reports and from those of its two halves.
+
+    An interval without reports of its own is what its halves are, gaps included; halves of which
+    some part is not covered say nothing about an interval that has reports.
+    """
+    if own is None:
+        return halves
+    if halves.gaps:
+        return own
+    share = own_share(own.prior_variance, halves.prior_variance)
+    rest = 1.0 - share
+    return Increment(
+        value=share * own.value + rest * halves.value,
+        prior_variance=share**2 * own.prior_variance + rest**2 * halves.prior_variance,
+        variance=share**2 * own.variance + rest**2 * halves.variance,
+        reports=own.reports + halves.reports,
+    )

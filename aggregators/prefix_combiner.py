@@ -1,0 +1,130 @@
+"""Prefixes of a horizon from all of its complete intervals, epoch by epoch.
+
+The epochs 1 to t are made up of dyadic intervals, one for each bit of t. Going on to t + 1 is
+adding 1 to a binary counter: where a bit is carried, two neighbouring intervals become the halves
+of the next larger one, and are combined with its own reports. So the best linear unbiased estimate
+of every prefix (for the given weights) costs the orders due at an epoch, and nothing is kept but
+the intervals of the present prefix.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from aggregators.attendance import Attendance
+from aggregators.estimate import NORMAL_95
+from aggregators.increments import Increment, combined, joined
+
+OwnIncrements: TypeAlias = Callable[[int, Attendance], Sequence[Increment | None]]
+"""From an epoch and the head counts: the own estimate of every interval complete at the epoch, by
+order; None where there are no reports."""
+
+
+class PrefixCombiner:
+    """The intervals that make up the epochs so far, each combined from all reports within it.
+
+    Args:
+        counts: how many counts are estimated at once.
+        combine: whether intervals are combined with their halves where they have reports
+            themselves; False leaves the estimate of Algorithm 2 of "Randomize the Future".
+    """
+
+    def __init__(self, counts: int, *, combine: bool = True) -> None:
+        self._counts = counts
+        self._combine = combine
+        self.epoch = 0
+        self._pieces: dict[int, Increment] = {}
+        self._known: dict[int, int] = {}
+        self._squares: dict[int, float] = {}
+
+    @property
+    def pieces(self) -> tuple[Increment, ...]:
+        """The intervals that make up the epochs so far, the longest first."""
+        return tuple(self._pieces[order] for order in sorted(self._pieces, reverse=True))
+
+    def add_epoch(self, own: Sequence[Increment | None]) -> None:
+        """Go on by one epoch.
+
+        Args:
+            own: for every order due, from 0 up, the interval's own estimate; None where no report
+                was received.
+        """
+        self.epoch += 1
+        for order, increment in enumerate(own):
+            if increment is not None:
+                self._known[order] = self._known.get(order, 0) + 1
+                square = float(np.square(increment.value).mean())
+                self._squares[order] = self._squares.get(order, 0.0) + square
+        piece = own[0] if own[0] is not None else self._gap(0)
+        for order in range(1, len(own)):
+            halves = joined([self._pieces.pop(order - 1), piece], self._counts)
+            # Two halves that are unknown altogether are one larger unknown interval.
+            if halves.gaps == (order - 1, order - 1):
+                halves = self._gap(order)
+            mine = own[order]
+            piece = mine if mine is not None and not self._combine else combined(mine, halves)
+        self._pieces[len(own) - 1] = piece
+
+    def total(self) -> Increment:
+        """The increment from the beginning of the horizon to the present epoch."""
+        return joined(self.pieces, self._counts)
+
+    def half_width(self, population: int) -> float:
+        """Half the width of the 95 % interval around `total`.
+
+        Each interval that no report covers widens it by 1.96 times the root mean square of the
+        estimates for the other intervals of its length or, where there are none, by 1.96 times the
+        population.
+        """
+        total = self.total()
+        unknown = (self._typical_increment(order, population) for order in total.gaps)
+        return NORMAL_95 * (math.sqrt(total.variance) + math.fsum(unknown))
+
+    def _typical_increment(self, order: int, population: int) -> float:
+        known = self._known.get(order)
+        return math.sqrt(self._squares[order] / known) if known else float(population)
+
+    def _gap(self, order: int) -> Increment:
+        return Increment(np.zeros(self._counts), 0.0, 0.0, 0, gaps=(order,))
+
+
+class Prefixes:
+    """Prefixes on demand; going on to the next epoch costs what `PrefixCombiner.add_epoch` does.
+
+    Args:
+        own: the estimates to combine.
+        counts: as for `PrefixCombiner`.
+        combine: the same.
+    """
+
+    def __init__(self, own: OwnIncrements, counts: int, *, combine: bool = True) -> None:
+        self._own = own
+        self._counts = counts
+        self._combine = combine
+        self._combiner = PrefixCombiner(counts, combine=combine)
+        self._attendance: Attendance | None = None
+
+    def changed(self, first_epoch: int) -> None:
+        """Own estimates have changed, from this epoch on."""
+        if first_epoch <= self._combiner.epoch:
+            self._combiner = PrefixCombiner(self._counts, combine=self._combine)
+
+    def at(self, epoch: int, attendance: Attendance) -> PrefixCombiner:
+        """The prefix up to an epoch.
+
+        Args:
+            epoch: 1 to the horizon.
+            attendance: head counts; those of one and the same object must not change afterwards.
+        """
+        if self._attendance is not attendance:
+            self.changed(first_epoch=0)
+            self._attendance = attendance
+        if self._combiner.epoch > epoch:
+            self.changed(first_epoch=0)
+        while self._combiner.epoch < epoch:
+            self._combiner.add_epoch(self._own(self._combiner.epoch + 1, attendance))
+        return self._combiner

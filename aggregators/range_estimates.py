@@ -1,0 +1,144 @@
+"""How many users' values lie in any range, and between which values any share of them lies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.estimate import NORMAL_95, Estimate, ItemEstimates
+from randomizers.value_tree import range_variances
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RangeEstimates(ItemEstimates):
+    """How many users' values lie in each of 2^L buckets; they add up to the population.
+
+    Buckets are not independent: what one has too much its neighbours have too little. So the
+    deviation of a range is less than its buckets' own would make it, and comes from the variances
+    of the levels (`randomizers.value_tree`).
+
+    Attributes:
+        level_variances: of a node's own estimate, for the levels 1 to L; infinite for levels that
+            took no part.
+    """
+
+    level_variances: tuple[float, ...] = field(kw_only=True)
+
+    def range(self, start: int, end: int) -> Estimate:
+        """How many values lie in the buckets from `start`, counted from 0, up to before `end`.
+
+        Raises:
+            ValueError: there are no such buckets.
+        """
+        if not 0 <= start < end <= len(self.values):
+            raise ValueError(f"buckets {start} to {end}, must be from 0 to {len(self.values)}")
+        variances = np.array(self.level_variances)
+        deviation = math.sqrt(float(range_variances(variances, start, end)))
+        value, half_width = float(self.values[start:end].sum()), NORMAL_95 * deviation
+        return Estimate(
+            value=value,
+            standard_deviation=deviation,
+            low=value - half_width,
+            high=value + half_width,
+            reports=self.reports,
+            population=self.population,
+            flags=self.flags,
+        )
+
+    def cumulative(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The values below the end of every bucket, and their standard deviations.
+
+        Returns:
+            float64, shape (2^L + 1,) each: number t is about the buckets before t. The first counts
+            are 0 and the last ones the population, both without any deviation.
+        """
+        ends = np.arange(len(self.values) + 1)
+        counts = np.insert(np.cumsum(self.values), 0, 0.0)
+        counts[-1] = self.population
+        return counts, np.sqrt(range_variances(np.array(self.level_variances), 0, ends))
+
+    def quantile(self, share: float) -> Quantile:
+        """Where so large a share of the values lies below, in buckets from 0 on.
+
+        The value is read off the cumulative counts, made to increase by least squares (isotonic
+        regression) and taken to be spread evenly within a bucket. The interval inverts the 95 %
+        band around them: it holds every bucket by whose end the share may have been reached and at
+        whose beginning it may not have been passed. It is wider than it has to be.
+
+        Args:
+            share: above 0 and below 1; 0.5 is the median.
+
+        Raises:
+            ValueError: it is not, or there is nobody.
+        """
+        if not 0 < share < 1:
+            raise ValueError(f"quantile {share}, must lie between 0 and 1")
+        if not self.population:
+            raise ValueError("there is nobody to have a quantile")
+        # Imported where it is used: devices import this module, and have no use for scipy.
+        from scipy.optimize import isotonic_regression
+
+        counts, deviations = self.cumulative()
+        wanted = share * self.population
+        increasing = np.clip(isotonic_regression(counts).x, 0, self.population)
+        reached = increasing[1:] + NORMAL_95 * deviations[1:] >= wanted
+        not_passed = increasing[:-1] - NORMAL_95 * deviations[:-1] <= wanted
+        possible = np.flatnonzero(reached & not_passed)
+        after = int(np.searchsorted(increasing, wanted))
+        before = increasing[after - 1]
+        value = after - 1 + (wanted - before) / (increasing[after] - before)
+        low, high = int(possible[0]), int(possible[-1]) + 1
+        return Quantile(min(max(float(value), low), high), low, high)
+
+    def to_json(self) -> dict[str, Any]:
+        """As `ItemEstimates.to_json`, with the levels' variances; null for those without."""
+        return {
+            **ItemEstimates.to_json(self),
+            "level_variances": [
+                variance if math.isfinite(variance) else None for variance in self.level_variances
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        """Read `to_json`.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
+        items = ItemEstimates.from_json(body)
+        variances = tuple(
+            math.inf if variance is None else float(variance)
+            for variance in body["level_variances"]
+        )
+        if len(items.values) != 1 << len(variances):
+            raise ValueError(f"{len(items.values)} buckets and {len(variances)} levels")
+        return cls(
+            items.values,
+            items.standard_deviation,
+            items.half_width,
+            items.reports,
+            items.population,
+            items.flags,
+            level_variances=variances,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Quantile:
+    """A quantile, in buckets from 0 on: 2.5 is the middle of the third bucket.
+
+    Attributes:
+        value: its estimate.
+        low: lower end of the 95 % interval, where a bucket begins.
+        high: upper end, where a bucket ends.
+    """
+
+    value: float
+    low: int
+    high: int

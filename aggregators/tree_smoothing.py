@@ -1,0 +1,238 @@
+"""Smoothing: every epoch estimated from the whole horizon, later reports included.
+
+Full weighted least squares over the dyadic tree. On the way up every interval is combined with its
+halves, by inverse variance; on the way down what an interval knows better than the sum of its
+halves is shared out between them, in proportion to their variances. The result is consistent: the
+halves of an interval add up to it. It is the best linear unbiased estimate for the given variances,
+and costs time proportional to the number of epochs.
+
+Where the last epoch is not a power of two the intervals that make up all epochs are separate trees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Stands for the variance of an epoch that no report covers, as a multiple of the largest variance:
+# so large that it takes no part, so small that nothing is lost to rounding.
+_DIFFUSE = 1e6
+# Variances of the order of the diffuse one are told apart from rounding by this share of it.
+_COVERED = 1e-4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeEstimates:
+    """Own estimates of all complete intervals of one order.
+
+    Attributes:
+        values: float64, shape (intervals, counts); anything where there are no reports.
+        variances: float64, shape (intervals,), as known from the number of reports alone: what
+            weights are made of; infinite where there are no reports.
+        estimated: float64, shape (intervals,), as estimated from the reports; None: not better
+            known than `variances`.
+    """
+
+    values: NDArray[np.float64]
+    variances: NDArray[np.float64]
+    estimated: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SmoothedPrefixes:
+    """The sums over the epochs 1 to t, for every t.
+
+    Attributes:
+        values: float64, shape (epochs, counts).
+        variances: float64, shape (epochs,), from the estimated variances of the intervals.
+        unknown: float64, shape (epochs,): the sum of squared weights with which increments of
+            single epochs that no report tells apart are in it; 0 nearly always.
+    """
+
+    values: NDArray[np.float64]
+    variances: NDArray[np.float64]
+    unknown: NDArray[np.float64]
+
+
+def smoothed(orders: Sequence[TreeEstimates]) -> SmoothedPrefixes:
+    """Weighted least squares for every prefix of the epochs.
+
+    Args:
+        orders: from 0 up; with T epochs, T >> order intervals of each order, to the last order that
+            has one.
+    """
+    increments = smoothed_increments(orders)
+    variances, unknown = smoothed_variances(
+        [order.variances for order in orders],
+        [order.variances if order.estimated is None else order.estimated for order in orders],
+    )
+    return SmoothedPrefixes(np.cumsum(increments, axis=0), variances, unknown)
+
+
+def smoothed_increments(orders: Sequence[TreeEstimates]) -> NDArray[np.float64]:
+    """The change at every single epoch, shape (epochs, counts), by weighted least squares."""
+    *shorter, longest = combined_orders(orders)
+    totals = longest.values
+    for order in reversed(shorter):
+        totals = shared_out(totals, order)
+    return totals
+
+
+def combined_orders(orders: Sequence[TreeEstimates]) -> list[TreeEstimates]:
+    """The way up: every interval from all the reports within it.
+
+    Returns:
+        by order; variances are finite, very large ones where something is not covered.
+    """
+    diffuse = _diffuse([order.variances for order in orders])
+    combined: list[TreeEstimates] = []
+    for own in orders:
+        known = np.isfinite(own.variances)
+        values = np.where(known[:, None], own.values, 0.0)
+        if not combined:
+            combined.append(TreeEstimates(values, np.where(known, own.variances, diffuse)))
+            continue
+        halves = pairs(combined[-1].values, len(values)).sum(axis=1)
+        spread = pairs(combined[-1].variances, len(values)).sum(axis=1)
+        share = _own_share(own.variances, spread)
+        values = share[:, None] * values + (1 - share)[:, None] * halves
+        combined.append(TreeEstimates(values, (1 - share) * spread))
+    return combined
+
+
+def shared_out(totals: NDArray[np.float64], halves: TreeEstimates) -> NDArray[np.float64]:
+    """One step of the way down: values of all intervals of an order, given those of the next.
+
+    Args:
+        totals: shape (intervals // 2, counts), what neighbouring halves are to add up to.
+        halves: of the order below, combined; an interval without a neighbour stays as it is.
+    """
+    values = halves.values.copy()
+    two = pairs(values, len(totals))
+    spread = pairs(halves.variances, len(totals))
+    both = spread.sum(axis=1, keepdims=True)
+    shares = np.divide(spread, both, out=np.full_like(spread, 0.5), where=both > 0)
+    two += shares[:, :, None] * (totals - two.sum(axis=1))[:, None, :]
+    return values
+
+
+def smoothed_variances(
+    variances: Sequence[NDArray[np.float64]],
+    estimated: Sequence[NDArray[np.float64]] | None = None,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Variance of every prefix under the weights of `smoothed`, before and without any data.
+
+    Args:
+        variances: of the own estimates of all intervals, by order, as in `TreeEstimates`.
+        estimated: what they are thought to be in truth, if that is not what the weights are made
+            of; anything where there are no reports.
+
+    Returns:
+        As `SmoothedPrefixes.variances` and `unknown`, each of shape (epochs,).
+    """
+    diffuse = _diffuse(variances)
+    one, four = (
+        _prefix_variances(variances, variances if estimated is None else estimated, scale * diffuse)
+        for scale in (1, 4)
+    )
+    # Linear in the diffuse variance, in the limit: known + unknown * diffuse.
+    unknown = (four - one) / (3 * diffuse)
+    unknown[unknown < _COVERED] = 0.0
+    return np.maximum(one - unknown * diffuse, 0.0), unknown
+
+
+def _prefix_variances(
+    variances: Sequence[NDArray[np.float64]],
+    estimated: Sequence[NDArray[np.float64]],
+    diffuse: float,
+) -> NDArray[np.float64]:
+    """Of every prefix, with a finite variance for epochs without reports.
+
+    The covariance of what lies before and after the end of a prefix, within an interval around it,
+    is carried up from order to order, for all prefixes at once. Two of them: the first axis is for
+    the one that makes the weights, and the one that is asked for.
+    """
+    epochs = np.arange(1, len(variances[0]) + 1)
+    combined: list[NDArray[np.float64]] = []
+    for prior, real in zip(variances, estimated, strict=True):
+        known = np.isfinite(prior)
+        own = np.where(known, [prior, real], 0.0)
+        if not combined:
+            combined.append(np.where(known, own, diffuse))
+            continue
+        spread = pairs(combined[-1].T, len(prior)).sum(axis=1).T
+        share = _own_share(prior, spread[0])
+        combined.append(share**2 * own + (1 - share) ** 2 * spread)
+    # Covariance [[before, both], [both, after]], once the interval holds the end in its inside.
+    before, both, after = np.zeros((3, 2, len(epochs)))
+    for order in range(1, len(variances)):
+        intervals = len(variances[order])
+        index = (epochs - 1) >> order
+        inside = (epochs & ((1 << order) - 1) != 0) & (index < intervals)
+        at = np.flatnonzero(inside)
+        half = 1 << (order - 1)
+        in_left = (epochs[at] - 1) >> (order - 1) & 1 == 0
+        fresh = epochs[at] & (half - 1) == 0
+        left = combined[order - 1][:, 2 * index[at]]
+        right = combined[order - 1][:, 2 * index[at] + 1]
+        # The end is inside of one half, or between the two.
+        b = np.where(fresh, left, before[:, at] + np.where(in_left, 0.0, left))
+        a = np.where(fresh, right, after[:, at] + np.where(in_left, right, 0.0))
+        c = np.where(fresh, 0.0, both[:, at])
+        prior, real = variances[order][index[at]], estimated[order][index[at]]
+        known = np.isfinite(prior)
+        to_before, to_after = b[0] + c[0], a[0] + c[0]
+        scale = prior + to_before + to_after
+        known &= scale > 0
+        gain_b = np.divide(to_before, scale, out=np.zeros(len(at)), where=known)
+        gain_a = np.divide(to_after, scale, out=np.zeros(len(at)), where=known)
+        # 1 - gain, without taking nearly equal numbers from each other.
+        rest_b = np.divide(prior + to_after, scale, out=np.ones(len(at)), where=known)
+        rest_a = np.divide(prior + to_before, scale, out=np.ones(len(at)), where=known)
+        own = np.where(known, [prior, real], 0.0)
+        before[:, at] = rest_b**2 * b - 2 * rest_b * gain_b * c + gain_b**2 * (a + own)
+        after[:, at] = rest_a**2 * a - 2 * rest_a * gain_a * c + gain_a**2 * (b + own)
+        both[:, at] = (
+            (rest_b * rest_a + gain_b * gain_a) * c
+            - rest_b * gain_a * b
+            - rest_a * gain_b * a
+            + gain_b * gain_a * own
+        )
+    # Whole intervals of the prefix that lie in other trees, or end where it ends.
+    result: NDArray[np.float64] = before[1]
+    for order, piece, ends in _whole_pieces(len(epochs), epochs):
+        result[ends] += combined[order][1, piece]
+    return result
+
+
+def _whole_pieces(
+    last_epoch: int, epochs: NDArray[np.int64]
+) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
+    """Roots of the separate trees: order, index from 0, and the prefixes that hold all of it."""
+    start = 0
+    for order in reversed(range(last_epoch.bit_length())):
+        if last_epoch >> order & 1:
+            end = start + (1 << order)
+            yield order, start >> order, np.flatnonzero(epochs >= end)
+            start = end
+
+
+def pairs(values: NDArray[np.float64], intervals: int) -> NDArray[np.float64]:
+    """The halves of the intervals of the next order, shape (intervals, 2, ...); a view."""
+    return values[: 2 * intervals].reshape(intervals, 2, *values.shape[1:])
+
+
+def _own_share(own: NDArray[np.float64], halves: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The weight of own estimates, by inverse variance; none of those without reports."""
+    known = np.isfinite(own)
+    total = np.where(known, own, 0.0) + halves
+    share = np.divide(halves, total, out=np.full_like(total, 0.5), where=total > 0)
+    return np.where(known, share, 0.0)
+
+
+def _diffuse(variances: Sequence[NDArray[np.float64]]) -> float:
+    finite = [own[np.isfinite(own)] for own in variances]
+    return _DIFFUSE * (max((float(own.max()) for own in finite if len(own)), default=1.0) or 1.0)

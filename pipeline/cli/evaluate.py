@@ -1,0 +1,207 @@
+"""``dpstream evaluate``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipeline.cli.errors import UsageProblem
+from pipeline.cli.inputs import progress_bar
+from pipeline.cli.options import AsJson
+from pipeline.cli.output import number, plural, say, say_json, say_pairs, say_table, tell
+
+if TYPE_CHECKING:
+    from pipeline.evaluation.experiment import Case
+    from pipeline.evaluation.journal import Journal
+    from pipeline.evaluation.results import Finished, Line
+    from pipeline.evaluation.run import Planned
+
+JOURNAL = "trials.jsonl"
+TABLE = "results.csv"
+
+
+def evaluate(
+    experiment: Annotated[
+        str,
+        typer.Argument(
+            metavar="EXPERIMENT",
+            help="An experiment file (YAML), or the name of one that comes with dpstream.",
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="For all results. Default: NAME-results."),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Instead of the number in the file.")
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Default: one for each core.")
+    ] = None,
+    curves: Annotated[
+        bool,
+        typer.Option(
+            "--curves", help="Draw the estimates of seed 1 too, with bands, case by case."
+        ),
+    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget the trials in FOLDER.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure protocols on data: every parameter and seed of an experiment, on all cores.
+
+    Trials that FOLDER holds already are not run again, so an experiment goes on where it stopped.
+    """
+    from dataclasses import replace
+
+    from pipeline.evaluation.experiment import load_experiment
+    from pipeline.evaluation.journal import Journal
+    from pipeline.evaluation.results import Finished, summarize, write_csv
+    from pipeline.evaluation.run import check_inputs, planned_trials, unfinished
+    from pipeline.state import FolderLock
+
+    loaded = load_experiment(_file_of(experiment))
+    if seeds is not None:
+        loaded = replace(loaded, seeds=seeds)
+    folder = Path(f"{loaded.name}-results") if output is None else output
+    folder.mkdir(parents=True, exist_ok=True)
+    with FolderLock(folder, f"dpstream evaluate {loaded.name}"):
+        if fresh:
+            (folder / JOURNAL).unlink(missing_ok=True)
+        planned = planned_trials(loaded)
+        total = len({one.key for one in planned})
+        with Journal(folder / JOURNAL) as journal:
+            pending = unfinished(planned, journal)
+            if len(pending) < total:
+                done = total - len(pending)
+                tell(f"{done:,} of {plural(total, 'trial')} are in {folder} already")
+            for notice in check_inputs(pending):
+                tell(notice)
+            try:
+                _run(pending, journal, processes, total)
+            except KeyboardInterrupt:
+                done = total - len(unfinished(planned, journal))
+                tell(
+                    f"stopped: {done:,} of {plural(total, 'trial')} are kept in {folder}; "
+                    "the same command goes on from there"
+                )
+                raise
+            finished = [
+                Finished(one.case, one.seed, trial)
+                for one in planned
+                if (trial := journal.get(one.key)) is not None
+            ]
+        write_csv(loaded.name, finished, folder / TABLE)
+        lines = summarize(finished)
+        drawn = loaded.cases if curves else ()
+        files = [folder / TABLE, *_plots(loaded.name, lines, drawn, folder)]
+    if as_json:
+        say_json(
+            {
+                "experiment": loaded.name,
+                "seeds": loaded.seeds,
+                "results": [line.to_json() for line in lines],
+                "files": list(map(str, files)),
+            }
+        )
+    else:
+        _show(loaded.name, loaded.seeds, finished, lines, files)
+
+
+def _run(pending: list[Planned], journal: Journal, processes: int | None, total: int) -> None:
+    from pipeline.evaluation.run import run_pending
+
+    with progress_bar() as progress:
+        bar = progress.add_task("evaluating", total=total, completed=total - len(pending))
+        run_pending(pending, journal, processes=processes, on_trial=lambda: progress.advance(bar))
+
+
+def _file_of(experiment: str) -> Path:
+    from pipeline.experiments import shipped_experiments
+
+    path, shipped = Path(experiment), shipped_experiments()
+    if not path.exists() and "/" not in experiment and experiment.removesuffix(".yaml") in shipped:
+        return shipped[experiment.removesuffix(".yaml")]
+    if not path.exists():
+        raise UsageProblem(
+            f"there is no file {experiment}; experiments that come with dpstream: "
+            f"{', '.join(shipped)}"
+        )
+    return path
+
+
+def _plots(name: str, lines: Sequence[Line], curves: Sequence[Case], folder: Path) -> list[Path]:
+    from pipeline.evaluation.curves import write_curves
+    from pipeline.evaluation.plots import write_plots
+    from pipeline.up.plot import PlotError
+
+    try:
+        return [*write_plots(name, lines, folder), *write_curves(curves, folder)]
+    except PlotError as error:
+        tell(str(error))
+        return []
+
+
+def _show(
+    name: str,
+    seeds: int,
+    finished: Sequence[Finished],
+    lines: Sequence[Line],
+    files: Sequence[Path],
+) -> None:
+    from pipeline.evaluation.results import spends_otherwise, variables
+    from pipeline.smoothing import BIASED
+
+    varying = variables(lines)
+    with_loss = any(map(spends_otherwise, lines))
+    names = list(dict.fromkeys(key for variable in varying for key in variable))
+    say_table(
+        [
+            *(key if key in ("data", "label", "estimate") else f">{key}" for key in names),
+            *([">loss"] if with_loss else []),
+            *(">rmse", ">predicted", ">mean", ">covered"),
+        ],
+        [
+            [
+                *(_cell(variable.get(key)) for key in names),
+                *([_loss(line)] if with_loss else []),
+                *_measured(line),
+            ]
+            for line, variable in zip(lines, varying, strict=True)
+        ],
+    )
+    say(f"\n{name}: {plural(len(finished), 'trial')}, {plural(seeds, 'seed')} each", "bold")
+    pairs = [
+        ("rmse", "root mean squared error over all epochs and seeds, in users"),
+        ("mean", "mean over the seeds of the root mean squared error of each"),
+        ("covered", "intervals that hold the truth, expected are 95 %"),
+    ]
+    if with_loss:
+        pairs.insert(0, ("loss", "exact epsilon of a user's whole stream"))
+    if any(line.estimate in BIASED for line in lines):
+        pairs.append(("biased", "what is clipped or shrunk: nearer the truth, but not around it"))
+    withheld = sum(one.trial.withheld for one in finished)
+    if withheld:
+        pairs.append(("windows withheld", f"{withheld:,}: fewer devices than shuffle.minimum"))
+    most_frozen = max((line.frozen for line in lines), default=0.0)
+    if most_frozen:
+        pairs.append(("users that left out changes", f"at most {most_frozen:.1%}"))
+    pairs += [("written" if place == 0 else "", str(path)) for place, path in enumerate(files)]
+    say_pairs(pairs)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, int | float):
+        return f"{value:,.0f}" if value == int(value) else f"{value:,g}"
+    return "" if value is None else str(value)
+
+
+def _loss(line: Line) -> str:
+    return "none" if line.epsilon_stream is None else f"{line.epsilon_stream:.3g}"
+
+
+def _measured(line: Line) -> list[str]:
+    covered = "-" if line.coverage is None else f"{line.coverage:.1%}"
+    return [*map(number, (line.rmse, line.predicted_rmse, line.mean_rmse)), covered]

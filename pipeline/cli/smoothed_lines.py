@@ -1,0 +1,129 @@
+"""Smoothed estimates as lines of text, the biased ones beside them and labelled."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from aggregators.estimate import GAP
+from pipeline.cli.output import number
+from pipeline.smoothing import BIASED, columns, epoch_json
+from topics.manifests import Fate
+
+if TYPE_CHECKING:
+    from pipeline.estimate_records import EstimateRecord
+    from pipeline.smoothing import SmoothedHorizon
+
+_SHRUNK = tuple(name for name in BIASED if name.endswith("shrunk"))
+_CLIPPED = tuple(name for name in BIASED if name.endswith("clipped"))
+CSV_COLUMNS = (
+    "epoch",
+    "estimate",
+    "smoothed",
+    "smoothed_standard_deviation",
+    "smoothed_low",
+    "smoothed_high",
+    "population",
+    "fate",
+    "flags",
+    *(
+        f"biased_{name.replace(' ', '_')}{end}"
+        for name in _CLIPPED
+        for end in ("", "_low", "_high")
+    ),
+    *(f"biased_{name.replace(' ', '_')}" for name in _SHRUNK),
+)
+FOOTNOTE = (
+    "smoothed: from the reports of all epochs so far; ± sd, low and high are its own",
+    "* biased: the estimate, shrunk by what was known then; good where little changes",
+    "** biased: smoothed, moved into 0 to the population, and shrunk",
+)
+_TABLE = "{:>6} {:>8} {:>8} {:>8} {:>7} {:>8} {:>8} {:>9} {:>8} {}"
+
+
+def table_lines(records: Iterable[EstimateRecord], horizon: SmoothedHorizon) -> Iterator[str]:
+    """Columns for people, and what the asterisks mean; of items the largest one."""
+    yield _TABLE.format(
+        *("epoch", "estimate", "shrunk*", "smoothed", "± sd", "95 % low", "high"),
+        *("clipped**", "shrunk**", ""),
+    ).rstrip()
+    for record in records:
+        found, item = _numbers(record, horizon), record.largest_item
+        notes = [] if record.fate is Fate.RELEASED else [record.fate.value]
+        notes += [] if item is None else [f"item {item + 1}, the largest"]
+        values = (
+            *(found.get(name) for name in ("online", "online shrunk", "smoothed")),
+            _deviation(record, horizon),
+            *(
+                found.get(name)
+                for name in ("smoothed low", "smoothed high", "smoothed clipped", "smoothed shrunk")
+            ),
+        )
+        yield _TABLE.format(
+            record.epoch, *map(number, values), ", ".join([*notes, *_flags(record, horizon)])
+        ).rstrip()
+    yield ""
+    yield from FOOTNOTE
+
+
+def csv_lines(records: Iterable[EstimateRecord], horizon: SmoothedHorizon) -> Iterator[str]:
+    """A header, and a row for every epoch; nothing stands where there is no number."""
+    yield ",".join(CSV_COLUMNS)
+    for record in records:
+        found = _numbers(record, horizon)
+        row = (
+            record.epoch,
+            found.get("online"),
+            found.get("smoothed"),
+            _deviation(record, horizon),
+            found.get("smoothed low"),
+            found.get("smoothed high"),
+            record.population,
+            record.fate.value,
+            " ".join(_flags(record, horizon)),
+            *(found.get(f"{name}{end}") for name in _CLIPPED for end in ("", " low", " high")),
+            *(found.get(name) for name in _SHRUNK),
+        )
+        line = io.StringIO()
+        csv.writer(line, lineterminator="").writerow(row)
+        yield line.getvalue()
+
+
+def json_lines(records: Iterable[EstimateRecord], horizon: SmoothedHorizon) -> Iterator[str]:
+    """One object a line: as in the topic, with two keys more."""
+    for record in records:
+        yield json.dumps({**record.to_json(), **epoch_json(record, horizon)}, allow_nan=False)
+
+
+LINES: Mapping[str, Callable[[Iterable[EstimateRecord], SmoothedHorizon], Iterator[str]]] = {
+    "table": table_lines,
+    "csv": csv_lines,
+    "json": json_lines,
+}
+"""The formats, by the names that people give."""
+
+
+def _numbers(record: EstimateRecord, horizon: SmoothedHorizon) -> dict[str, float]:
+    """Every column's value, low and high, by name; of items those of the largest one online."""
+    at = record.largest_item or 0
+    return {
+        f"{name}{end}": float(bound[at])
+        for name, intervals in columns(record, horizon).items()
+        for end, bound in zip(("", " low", " high"), intervals, strict=True)
+        if not np.isnan(bound[at])
+    }
+
+
+def _deviation(record: EstimateRecord, horizon: SmoothedHorizon) -> float | None:
+    index = horizon.index(record.epoch)
+    return None if index is None else float(horizon.estimates.standard_deviations[index])
+
+
+def _flags(record: EstimateRecord, horizon: SmoothedHorizon) -> list[str]:
+    index = horizon.index(record.epoch)
+    return [GAP] if index is not None and horizon.estimates.gaps[index] else []

@@ -1,0 +1,85 @@
+"""The decided epochs of a deployment in order, each with the counts of its released window.
+
+Manifests and partials are kept for ever and have one partition each, so what can be estimated is a
+function of two logs, whoever reads them: the publisher as they grow, or anybody who looks back.
+"""
+
+from __future__ import annotations
+
+from pipeline.actions import LogCursor, Steps, end_offset
+from pipeline.decisions import Decisions
+from pipeline.deployed_job import DeployedJob
+from pipeline.partial_log import PartialLog
+from topics.manifests import Fate, Manifest
+from topics.names import Role
+
+
+class EpochLog:
+    """Reads manifests and partials in step, a few MiB at a time.
+
+    What is held does not grow with the number of epochs.
+
+    Attributes:
+        next_epoch: the epoch that comes next; None before it is known with which one it begins.
+    """
+
+    def __init__(self, job: DeployedJob) -> None:
+        self.next_epoch: int | None = None
+        self._manifests: dict[int, Manifest] = {}
+        self._payloads: dict[int, bytes] = {}
+        self._decisions = Decisions(
+            job.deployment,
+            job.fingerprint,
+            lambda decision: self._manifests.update({decision.manifest.epoch: decision.manifest}),
+        )
+        self._partials = PartialLog(
+            job.deployment,
+            job.fingerprint,
+            lambda epoch, payload: self._payloads.update({epoch: payload}),
+        )
+        self._manifest_log = LogCursor(
+            Role.MANIFESTS,
+            job.start_offset(Role.MANIFESTS),
+            lambda record: self._decisions.apply(record.offset, record.value),
+        )
+        self._partial_log = LogCursor(
+            Role.PARTIALS, job.start_offset(Role.PARTIALS), self._partials.apply
+        )
+        self._ends = (0, 0)
+
+    @property
+    def partials_position(self) -> int:
+        """The offset at which partials are read on."""
+        return self._partial_log.position
+
+    @property
+    def partials_wait(self) -> bool:
+        """Whether partials have been read whose epoch has not come yet."""
+        return bool(self._payloads)
+
+    def look(self) -> Steps[None]:
+        """See how far the logs go by now: `next` reads up to there."""
+        manifests_end = yield from end_offset(Role.MANIFESTS, 0)
+        partials_end = yield from end_offset(Role.PARTIALS, 0)
+        self._ends = (manifests_end, partials_end)
+
+    def next(self) -> Steps[tuple[Manifest, bytes | None] | None]:
+        """The next epoch, with its payload if it was released; None if it is not there yet."""
+        manifests_end, partials_end = self._ends
+        while True:
+            manifest = self._next_manifest()
+            if manifest is None:
+                more = yield from self._manifest_log.read_some(manifests_end)
+            elif manifest.fate is Fate.RELEASED and manifest.epoch not in self._payloads:
+                more = yield from self._partial_log.read_some(partials_end)
+            else:
+                del self._manifests[manifest.epoch]
+                self.next_epoch = manifest.epoch + 1
+                return manifest, self._payloads.pop(manifest.epoch, None)
+            if not more:
+                return None
+
+    def _next_manifest(self) -> Manifest | None:
+        if self.next_epoch is None:
+            self.next_epoch = self._decisions.first_epoch
+        return None if self.next_epoch is None else self._manifests.get(self.next_epoch)

@@ -1,0 +1,93 @@
+"""The estimates that are compared with the truth of a run: one function for each of them.
+
+A column that does not exist for a protocol is nan there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.future_rand import predicted_smoothed_variances
+from pipeline.deployed_job import DeployedJob
+from pipeline.simulate import Simulation
+from pipeline.smoothing import NAMES
+from randomizers.future_rand import FutureRandLaw
+from randomizers.hadamard_stream import HadamardStreamLaw
+
+Array: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """Estimates for all epochs, shape (epochs,) or (epochs, items); nan where there is none.
+
+    Attributes:
+        values: in users.
+        low: lower ends of the 95 % intervals, in the shape of `values`.
+        high: upper ends.
+    """
+
+    values: Array
+    low: Array
+    high: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One kind of estimate.
+
+    Attributes:
+        series: of a run.
+        predicted: the root mean squared error over all epochs to expect with so many users.
+    """
+
+    series: Callable[[Simulation], Series]
+    predicted: Callable[[DeployedJob, int], float | None] = lambda job, users: None
+
+
+def series_of(simulation: Simulation, name: str) -> Series:
+    """What a run estimated, by the name of the estimates in `pipeline.smoothing`."""
+    shape = simulation.truth[1:].shape
+    values, low, high = (np.full(shape, np.nan) for _ in range(3))
+    for record, found in simulation.columns():
+        if name in found:
+            at = record.epoch - 1
+            # Without items there is a single number, which is spread over no axis.
+            values[at], low[at], high[at] = found[name].reshape(3, *shape[1:])
+    return Series(values, low, high)
+
+
+def predicted_online(job: DeployedJob, users: int) -> float | None:
+    """As `plan` says it; None for a protocol without a forecast."""
+    forecast = job.protocol_entry.forecast
+    if forecast is None:
+        return None
+    expected = forecast(job.law(), job.parameters, job.epochs.count)
+    deviations = expected.standard_deviations(users)
+    return float(np.sqrt(np.square(deviations).mean()))
+
+
+def predicted_smoothed(job: DeployedJob, users: int) -> float | None:
+    """Of the unbiased ones, from the constants of the job; None where they are not of this kind."""
+    law = job.law()
+    if isinstance(law, FutureRandLaw):
+        variances = predicted_smoothed_variances(law, job.epochs.count)
+    elif isinstance(law, HadamardStreamLaw):
+        variances = 4 * predicted_smoothed_variances(law.future_rand, job.epochs.count)
+    else:
+        return None
+    return float(np.sqrt(users * variances.mean()))
+
+
+_PREDICTED = {"online": predicted_online, "smoothed": predicted_smoothed}
+
+COLUMNS: Mapping[str, Column] = {
+    name: Column(partial(series_of, name=name), _PREDICTED.get(name, lambda job, users: None))
+    for name in NAMES
+}

@@ -1,0 +1,75 @@
+"""Numbers as values: which bucket of a range each of them lies in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.input.times import shown
+
+
+class NumericDomain:
+    """Numbers from low to below high, in buckets of one width, numbered from 1. int16.
+
+    >>> NumericDomain(low=0, high=80, buckets=8).parse(["25", "80", "ten"])
+    ... # doctest: +NORMALIZE_WHITESPACE
+    (array([3, 1, 1], dtype=int16),
+     {1: "value '80' is not from 0 to below 80", 2: "value 'ten' is not a number"})
+
+    Args:
+        low: the smallest value.
+        high: all values are below it.
+        buckets: how many.
+        initial: the value of a user before its first row; None for `low`.
+    """
+
+    def __init__(self, low: float, high: float, buckets: int, initial: float | None = None) -> None:
+        self.low, self.high, self.buckets = low, high, buckets
+        self.size = 1 + buckets
+        self.initial = 1 if initial is None else int(self._buckets(np.array([initial]))[0])
+
+    @property
+    def width(self) -> float:
+        """Of a bucket."""
+        return (self.high - self.low) / self.buckets
+
+    def edge(self, index: float) -> float:
+        """The value at so many buckets from `low`; whole numbers are edges, the last one `high`."""
+        return self.low + (self.high - self.low) * index / self.buckets
+
+    @property
+    def items(self) -> tuple[str, ...]:
+        """A label for each bucket: where it begins and ends."""
+        edges = [f"{self.edge(index):.6g}" for index in range(self.buckets + 1)]
+        return tuple(f"{low}:{high}" for low, high in pairwise(edges))
+
+    def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
+        """See `pipeline.input.values.ValueDomain.parse`."""
+        numbers = np.fromiter(map(_number, texts), np.float64, len(texts))
+        within = (numbers >= self.low) & (numbers < self.high)
+        buckets = self._buckets(np.where(within, numbers, self.low))
+        problems = {index: self._reason(texts[index]) for index in np.flatnonzero(~within).tolist()}
+        return buckets, problems
+
+    def _buckets(self, numbers: NDArray[np.float64]) -> NDArray[np.int16]:
+        share = (numbers - self.low) / (self.high - self.low)
+        return (1 + np.minimum(np.floor(share * self.buckets), self.buckets - 1)).astype(np.int16)
+
+    def _reason(self, text: str) -> str:
+        if math.isnan(_number(text)):
+            return f"value {shown(text)} is not a number"
+        return f"value {shown(text)} is not from {self.low:.15g} to below {self.high:.15g}"
+
+
+def _number(text: str) -> float:
+    """What a text says; not a number if it says none."""
+    try:
+        # Python's own floats allow underscores; a file of measurements does not mean them.
+        return math.nan if "_" in text else float(text)
+    except ValueError:
+        return math.nan

@@ -1,0 +1,151 @@
+"""What the pipeline asks of a protocol.
+
+Everything here handles a protocol's laws, states and reports as opaque values, through these
+interfaces; only the two modules of a protocol know what they mean.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.attendance import Attendance
+from aggregators.estimate import Estimate, ItemEstimates
+from pipeline.forecasts import Forecast
+from pipeline.input.values import BOOLEAN, ValueDomain
+from randomizers.guarantee import Guarantee
+
+
+class Law(typing.Protocol):
+    """The calibrated constants of a protocol: all that devices and aggregators need to agree on."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values, from which `Protocol.law_from_json` makes an equal law."""
+        ...
+
+
+class Randomizer(typing.Protocol):
+    """A population of enrolled devices, run as one."""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the law promises every device."""
+        ...
+
+    @property
+    def population(self) -> int:
+        """Devices enrolled."""
+        ...
+
+    @property
+    def frozen(self) -> int:
+        """Devices that had to leave out a change because their budget of changes was used up."""
+        ...
+
+    def enrol(self, count: int, rng: np.random.Generator) -> None:
+        """Add devices, each with its own draws."""
+        ...
+
+    def report(
+        self,
+        epoch: int,
+        values: NDArray[np.integer],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.unsignedinteger]:
+        """The reports due at an epoch, shape (messages, `Protocol.width`), in no stated order.
+
+        `values` and `present` have shape (population,), in the order of enrolment; None: all are
+        present. Epochs increase strictly.
+        """
+        ...
+
+    def state_arrays(self) -> Mapping[str, NDArray[Any]]:
+        """All that has been drawn or spent, for `Protocol.restore`."""
+        ...
+
+
+class Aggregator(typing.Protocol):
+    """Mergeable integer state, and the estimates made from it."""
+
+    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        """Raise `ValueError` if words of shape (n, width) cannot be reports of the epoch."""
+        ...
+
+    def add(
+        self,
+        epoch: int,
+        words: NDArray[np.unsignedinteger],
+        counts: NDArray[np.uint32] | None,
+    ) -> None:
+        """Count words of shape (n, width), each once or as often as `counts` (n,) says."""
+        ...
+
+    def merge(self, other: Self) -> None:
+        """Equals adding everything that was added to `other`."""
+        ...
+
+    def to_bytes(self) -> bytes:
+        """The state; equal states give equal bytes."""
+        ...
+
+    def estimate(self, epoch: int, attendance: Attendance) -> Estimate | ItemEstimates | None:
+        """The estimate of an epoch from everything added so far; None where there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A job so small that all its devices can draw, see and send can be enumerated.
+
+    Attributes:
+        parameters: of the protocol's type; with enough epsilon for the values to show in a few
+            thousand reports.
+        last_epoch: a handful.
+    """
+
+    parameters: Any
+    last_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """One protocol.
+
+    Attributes:
+        name: as in job files.
+        parameters: a frozen dataclass whose ``__post_init__`` raises `ValueError`.
+        calibrate: makes the law from parameters and the last epoch of a horizon. Runs where a job
+            is planned and deployed, never on a device.
+        law_from_json: the inverse of `Law.to_json`.
+        randomizer: makes an empty population.
+        restore: makes a population from a law, `Randomizer.state_arrays` and the last epoch closed.
+        aggregator: makes an empty state from a law and parameters: estimators may be chosen.
+        aggregator_from_bytes: the same with what `Aggregator.to_bytes` wrote.
+        word_dtype: unsigned little-endian dtype of reports.
+        width: words per report.
+        needs_shuffle: whether the guarantee rests on the shuffle stage, and on its minimum.
+        values: from parameters, what a user's value may be.
+        forecast: from law, parameters and last epoch, what `plan` says to expect; None: nothing.
+        examples: what the conformance suite holds the protocol to its promises with.
+    """
+
+    name: str
+    parameters: type[Any]
+    calibrate: Callable[[Any, int], Law]
+    law_from_json: Callable[[Mapping[str, Any]], Law]
+    randomizer: Callable[[Any], Randomizer]
+    restore: Callable[[Any, Mapping[str, NDArray[Any]], int], Randomizer]
+    aggregator: Callable[[Any, Any], Aggregator]
+    aggregator_from_bytes: Callable[[Any, Any, bytes], Aggregator]
+    word_dtype: np.dtype[Any]
+    width: int
+    needs_shuffle: bool
+    values: Callable[[Any], ValueDomain] = lambda parameters: BOOLEAN
+    forecast: Callable[[Any, Any, int], Forecast] | None = None
+    examples: tuple[Example, ...] = ()

@@ -1,0 +1,197 @@
+"""Looking back at a horizon: every epoch estimated from the reports of all epochs so far.
+
+Manifests and partials are kept for ever, so this can be done at any time, for a job that is running
+as for one that is over. Horizons stand alone.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Generator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.attendance import Attendance
+from aggregators.estimate import GAP
+from aggregators.smoothed_estimates import SmoothedEstimates
+from pipeline.actions import Action, EndOffset, LogSlice, ReadRange, Steps
+from pipeline.deployed_job import DeployedJob
+from pipeline.epoch_log import EpochLog
+from pipeline.estimate_records import EstimateRecord
+from pipeline.estimation import Estimation
+
+if TYPE_CHECKING:
+    from pipeline.cluster import Cluster
+
+Array: TypeAlias = NDArray[np.float64]
+
+UNBIASED = ("online", "smoothed")
+BIASED = ("online clipped", "online shrunk", "smoothed clipped", "smoothed shrunk")
+"""Often nearer the truth, but not around it: never to be shown without saying so."""
+NAMES = tuple(sorted(UNBIASED + BIASED))
+"""Of all estimates, each unbiased one before its biased ones."""
+
+# Of manifests or parts of partials, a few hundred KiB each at most.
+_RECORDS_AT_ONCE = 64
+
+Result = TypeVar("Result")
+
+
+class SmoothingError(Exception):
+    """There is nothing to look back at; the message says why."""
+
+
+@typing.runtime_checkable
+class Smoother(typing.Protocol):
+    """An `Aggregator` that can look back."""
+
+    def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
+        """Estimates for the epochs 1 to the last from everything added so far."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SmoothedHorizon:
+    """The estimates of one horizon.
+
+    Attributes:
+        first_epoch: the job's number of its epoch 1.
+        estimates: of its epochs, up to the last one that is decided and aggregated.
+    """
+
+    first_epoch: int
+    estimates: SmoothedEstimates
+
+    def index(self, epoch: int) -> int | None:
+        """Where an epoch of the job stands in the arrays; None if it is not among them."""
+        index = epoch - self.first_epoch
+        return index if 0 <= index < len(self.estimates.values) else None
+
+
+def smoothed_horizon(job: DeployedJob, horizon: int | None = None) -> Steps[SmoothedHorizon]:
+    """Read the manifests and partials of a deployment, and look back at one horizon.
+
+    Args:
+        job: as deployed.
+        horizon: from 0 on; by default the one of the latest epoch.
+
+    Raises:
+        SmoothingError: its protocol cannot, or none of its epochs is decided and aggregated.
+    """
+    if not isinstance(job.aggregator(), Smoother):
+        raise SmoothingError(f"estimates of protocol {job.protocol} cannot be smoothed")
+    epochs, estimation = EpochLog(job), Estimation(job)
+    yield from epochs.look()
+    while (found := (yield from epochs.next())) is not None:
+        manifest, payload = found
+        of = job.horizon_of(manifest.epoch)
+        if horizon is not None and of > horizon:
+            break
+        if horizon is None or of == horizon:
+            estimation.take_in(manifest, payload)
+    if not estimation.last_epoch:
+        which = "" if horizon is None else f" in horizon {horizon + 1}"
+        raise SmoothingError(f"job {job.name} has no finished epoch{which} yet")
+    return look_back(job, estimation)
+
+
+def smoothed_horizons(job: DeployedJob, last_epoch: int) -> Steps[tuple[SmoothedHorizon, ...]]:
+    """All horizons up to an epoch, as `smoothed_horizon`; none if the protocol cannot look back."""
+    found = []
+    if isinstance(job.aggregator(), Smoother):
+        for horizon in range(1 + job.horizon_of(last_epoch)):
+            found += [(yield from smoothed_horizon(job, horizon))]
+    return tuple(found)
+
+
+def look_back(job: DeployedJob, estimation: Estimation) -> SmoothedHorizon:
+    """The smoothed estimates of the epochs that an `Estimation` has taken in."""
+    assert isinstance(estimation.aggregator, Smoother)
+    return SmoothedHorizon(
+        first_epoch=estimation.horizon * job.epochs.count + 1,
+        estimates=estimation.aggregator.smoothed(estimation.last_epoch, estimation.attendance),
+    )
+
+
+def read_from(
+    cluster: Cluster, job: DeployedJob, steps: Generator[Action, object, Result]
+) -> Result:
+    """Carry out a generator that only reads, on the topics of a cluster.
+
+    Raises:
+        ClusterError: a topic is gone.
+    """
+    reply: object = None
+    while True:
+        try:
+            action = steps.send(reply)
+        except StopIteration as finished:
+            result: Result = finished.value
+            return result
+        match action:
+            case EndOffset(role, partition):
+                reply = cluster.end_offsets(job.topic(role))[partition]
+            case ReadRange(role, partition, start, stop):
+                records = cluster.read(job.topic(role), partition, start, stop)
+                some = tuple(islice(records, _RECORDS_AT_ONCE))
+                reply = LogSlice(some, some[-1].offset + 1 if some else stop)
+            case _:
+                raise TypeError(f"a reader does not {action}")
+
+
+def columns(record: EstimateRecord, horizon: SmoothedHorizon | None) -> dict[str, Array]:
+    """All estimates of an epoch, by the names of `UNBIASED` and `BIASED`, as far as there are any.
+
+    Args:
+        record: what was published of the epoch.
+        horizon: that the epoch lies in, or another one; None for online estimates only.
+
+    Returns:
+        for each: values, lows and highs, shape (3, counts); nan where no interval is claimed.
+    """
+    found: dict[str, Array] = {}
+
+    def put(name: str, intervals: Array, shrunk: Array | None = None) -> None:
+        found[name] = intervals
+        found[f"{name} clipped"] = np.clip(intervals, 0.0, record.population)
+        if shrunk is not None:
+            found[f"{name} shrunk"] = np.stack([shrunk, *np.full((2, len(shrunk)), np.nan)])
+
+    index = None if horizon is None else horizon.index(record.epoch)
+    smoothed = None if horizon is None or index is None else horizon.estimates
+    if record.estimate is not None and record.estimate.intervals.size:
+        shrunk = None if smoothed is None else smoothed.online_shrunk[index]
+        put("online", record.estimate.intervals, shrunk)
+    if smoothed is not None:
+        width = smoothed.half_widths[index] * np.array([[0.0], [-1.0], [1.0]])
+        put("smoothed", smoothed.values[index] + width, smoothed.shrunk[index])
+    return found
+
+
+def epoch_json(record: EstimateRecord, horizon: SmoothedHorizon | None) -> dict[str, Any]:
+    """What is added to the JSON of an epoch: ``smoothed``, and ``biased`` ones by their names."""
+    found = columns(record, horizon)
+    index = None if horizon is None else horizon.index(record.epoch)
+    smoothed = None
+    if horizon is not None and index is not None:
+        smoothed = {
+            **_values_json(found["smoothed"]),
+            "standard_deviation": float(horizon.estimates.standard_deviations[index]),
+            "flags": [GAP] if horizon.estimates.gaps[index] else [],
+        }
+    return {
+        "smoothed": smoothed,
+        "biased": {name: _values_json(found[name]) for name in BIASED if name in found},
+    }
+
+
+def _values_json(intervals: Array) -> dict[str, Any]:
+    """Of items the values only, rounded as in `ItemEstimates`."""
+    if intervals.shape[1] > 1:
+        return {"items": np.round(intervals[0], 1).tolist()}
+    value, low, high = intervals[:, 0].tolist()
+    return {"estimate": value} | ({} if np.isnan(low) else {"low": low, "high": high})

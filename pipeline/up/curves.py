@@ -1,0 +1,171 @@
+"""The plot of several answers over the epochs: a curve with its 95 % band for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.estimate_records import EstimateRecord
+from pipeline.input.values import ValueDomain
+from pipeline.jobs import Job
+from pipeline.queries import Query, overview
+from pipeline.up.plot import INSTALL, PlotError, calendar_of
+from randomizers.guarantee import Guarantee
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_CURVES = 10
+
+# Paul Tol's muted colours, which the colour-blind can tell apart, and black.
+_COLOURS = (
+    *("#332288", "#CC6677", "#117733", "#88CCEE", "#882255"),
+    *("#999933", "#AA4499", "#44AA99", "#DDCC77", "#000000"),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curve:
+    """One answer over the epochs; not a number where there is none.
+
+    Attributes:
+        name: of the item, range or quantile.
+        values: float64, shape (epochs,).
+        lows: the same, of the 95 % intervals.
+        highs: the same.
+        truth: the same, where it is known.
+    """
+
+    name: str
+    values: NDArray[np.float64]
+    lows: NDArray[np.float64]
+    highs: NDArray[np.float64]
+    truth: NDArray[np.float64] | None = None
+
+
+def plotted_query(
+    domain: ValueDomain, query: Query | None, records: Sequence[EstimateRecord]
+) -> Query | None:
+    """What is drawn of a query, at most `MOST_CURVES`; without one, what shows best.
+
+    The largest items differ from epoch to epoch: drawn are those with the largest mean.
+
+    Returns:
+        None for a job that counts a single value.
+    """
+    if query is None:
+        return overview(domain, records, MOST_CURVES)
+    if query.top is not None:
+        return overview(domain, records, min(query.top, MOST_CURVES))
+    return replace(
+        query,
+        items=query.items[:MOST_CURVES],
+        ranges=query.ranges[:MOST_CURVES],
+        quantiles=query.quantiles[:MOST_CURVES],
+    )
+
+
+def curves_of(
+    query: Query, records: Sequence[EstimateRecord], truth: NDArray[np.int64] | None = None
+) -> list[Curve]:
+    """The curves of a query.
+
+    Args:
+        query: from `plotted_query`.
+        records: of all epochs to be drawn.
+        truth: shape (epochs + 1, items), by epoch, where it is known.
+    """
+    found = [
+        query.answers(record.estimate, None if truth is None else truth[record.epoch])
+        for record in records
+    ]
+    names = next(([answer.name for answer in answers] for answers in found if answers), [])
+    # (curve, column, epoch)
+    columns = np.full((len(names), 4, len(records)), np.nan)
+    for at, answers in enumerate(found):
+        for curve, answer in enumerate(answers):
+            columns[curve, :3, at] = answer.value, answer.low, answer.high
+            if answer.truth is not None:
+                columns[curve, 3, at] = answer.truth
+    return [
+        Curve(name, column[0], column[1], column[2], None if truth is None else column[3])
+        for name, column in zip(names, columns, strict=True)
+    ]
+
+
+def write_curves(
+    path: Path,
+    job: Job,
+    guarantee: Guarantee,
+    kind: str,
+    epochs: Sequence[int],
+    curves: Sequence[Curve],
+) -> None:
+    """Draw curves into a PNG file; see `draw_curves`."""
+    draw_curves(job, guarantee, kind, epochs, curves).savefig(path, dpi=150)
+
+
+def draw_curves(
+    job: Job,
+    guarantee: Guarantee,
+    kind: str,
+    epochs: Sequence[int],
+    curves: Sequence[Curve],
+) -> Figure:
+    """Draw curves with their bands; the truth, where it is known, is dashed.
+
+    Args:
+        job: named in the title, and places the epochs in time.
+        guarantee: of the job.
+        kind: of `Query`: quantiles are values, the others numbers of users.
+        epochs: shape (epochs,), of the curves.
+        curves: at most `MOST_CURVES`.
+
+    Raises:
+        PlotError: matplotlib is missing.
+    """
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import StrMethodFormatter
+    except ImportError:
+        raise PlotError(f"no plot without matplotlib: {INSTALL}") from None
+    figure = Figure(figsize=(10, 5.6), layout="constrained")
+    axes = figure.add_subplot()
+    at = _positions(job, epochs)
+    for curve, colour in zip(curves, _COLOURS, strict=False):
+        axes.fill_between(at, curve.lows, curve.highs, color=colour, alpha=0.2, linewidth=0)
+        axes.plot(at, curve.values, color=colour, linewidth=1.6, label=curve.name)
+        if curve.truth is not None:
+            axes.plot(at, curve.truth, color=colour, linewidth=1.2, linestyle=(0, (5, 2)))
+    bands = "bands: 95 % intervals, each on its own"
+    if any(curve.truth is not None for curve in curves):
+        bands += "; dashed: the truth, which is not private"
+    axes.set_title(
+        f"{job.name}\n{str(guarantee).partition(';')[0]}\n{bands}", loc="left", fontsize=11
+    )
+    axes.set_xlabel("epoch" if calendar_of(job) is None else "time (UTC)")
+    axes.set_ylabel("value" if kind == "quantile" else "users")
+    axes.yaxis.set_major_formatter(
+        StrMethodFormatter("{x:g}" if kind == "quantile" else "{x:,.0f}")
+    )
+    axes.margins(x=0.01)
+    axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    if curves:
+        axes.legend(title=kind, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    return figure
+
+
+def _positions(job: Job, epochs: Sequence[int]) -> NDArray[np.generic]:
+    """Where epochs stand on the axis: at their number, or at the time at which they begin."""
+    calendar = calendar_of(job)
+    if calendar is None:
+        return np.array(epochs)
+    starts = [calendar.start_of(epoch).replace(tzinfo=None) for epoch in epochs]
+    return np.array(starts, dtype="datetime64[us]")

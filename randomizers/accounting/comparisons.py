@@ -1,0 +1,150 @@
+"""Composed randomizers that came before FutureRand's, for comparison, and jobs that use them.
+
+A device is FutureRand's in every case: it draws its order uniformly and has as many signs as
+changes at every order, as all of them were published. Only the law of the signs differs.
+"""
+
+from __future__ import annotations
+
+from decimal import ROUND_FLOOR, Decimal, localcontext
+
+from randomizers.accounting.calibration import (
+    WEIGHT_BITS,
+    annulus,
+    high_precision,
+    optimal,
+)
+from randomizers.comparisons import (
+    BunParameters,
+    ErlingssonParameters,
+    IndependentResponseParameters,
+)
+from randomizers.composed import ComposedLaw
+from randomizers.future_rand import MAX_HORIZON, FutureRandLaw
+
+# Halvings of an interval until its ends agree in all the digits that are kept.
+_HALVINGS = 270
+
+
+def independent(k: int, epsilon: float) -> ComposedLaw:
+    """Randomized response with epsilon / k for every sign (Example 4.2 of "Randomize the Future").
+
+    Args:
+        k: number of signs.
+        epsilon: the loss of all signs together; the weights are rounded so as never to exceed it.
+
+    >>> round(independent(4, 1.0).c_gap, 4)  # tanh(1 / 8)
+    0.1244
+    """
+    last = 1 << WEIGHT_BITS
+    with localcontext() as context:
+        context.prec, context.rounding = 80, ROUND_FLOOR
+        loss = Decimal(epsilon)
+        # Decimal.exp is rounded to the nearest whatever is asked: its neighbour below is too small.
+        weights = [
+            int((loss * (k - distance) / k).exp().next_minus() * last) for distance in range(k)
+        ]
+    return ComposedLaw((*weights, last))
+
+
+def erlingsson(k: int, epsilon: float) -> ComposedLaw:
+    """Randomized response of one sign, which is drawn at random; the others are fair coins.
+
+    Erlingsson et al., "Amplification by Shuffling" (2019), the protocol for changing values. They
+    call it with half of the epsilon that is spent: see `calibrate_erlingsson`.
+
+    Args:
+        k: number of signs.
+        epsilon: the loss, of the randomized response and of the k signs alike.
+
+    >>> round(erlingsson(4, 0.5).c_gap, 4)  # tanh(1 / 4) / 4
+    0.0612
+    """
+    kept, flipped = optimal(1, epsilon).weights
+    return ComposedLaw(
+        tuple((k - distance) * kept + distance * flipped for distance in range(k + 1))
+    )
+
+
+def bun(k: int, epsilon: float) -> ComposedLaw:
+    """The composed randomizer of Bun, Nelson and Stemmer (2019), as in appendix A.2 of the paper.
+
+    Each sign is kept by randomized response with a loss e where epsilon = 6 e sqrt(k ln(1/beta))
+    and beta = (e sqrt(k) / (2 (k + 1)))^(2/3); results outside of kp +- sqrt(k ln(2/beta) / 2),
+    p = 1 / (exp(e) + 1), are replaced by a uniform draw from there.
+
+    Args:
+        k: number of signs.
+        epsilon: what the rule is asked for; it spends less.
+
+    Raises:
+        ValueError: epsilon is too large: no e belongs to it.
+
+    >>> law = bun(4, 1.0)
+    >>> round(law.c_gap, 4), law.loss < 1
+    (0.0236, True)
+    """
+    with high_precision():
+        root, asked = Decimal(k).sqrt(), Decimal(epsilon)
+        # Epsilon increases with e up to here, where beta^(3/2) = e^(-1/2); no further e is needed.
+        largest = 2 * (k + 1) / root * (Decimal(-1) / 2).exp()
+
+        def log_inverse_beta(single: Decimal) -> Decimal:
+            return -(single * root / (2 * (k + 1))).ln() * 2 / 3
+
+        def asked_for(single: Decimal) -> Decimal:
+            return 6 * single * (k * log_inverse_beta(single)).sqrt()
+
+        if asked_for(largest) < asked:
+            raise ValueError(
+                f"epsilon is {epsilon:g}, the randomizer of Bun et al. for k = {k} knows none "
+                f"above {asked_for(largest):.3g}: lower epsilon, or take future_rand"
+            )
+        low, high = Decimal(0), largest
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if asked_for(middle) < asked else (low, middle)
+        centre = k / (low.exp() + 1)
+        radius = (k * (Decimal(2).ln() + log_inverse_beta(low)) / 2).sqrt()
+        return annulus(k, low, centre - radius, centre + radius)
+
+
+def calibrate_independent_response(
+    parameters: IndependentResponseParameters, last_epoch: int
+) -> FutureRandLaw:
+    """The law of a job, with a loss of epsilon.
+
+    Raises:
+        ValueError: there is no epoch, or there are more than 2^63.
+    """
+    composed = independent(parameters.changes, parameters.epsilon)
+    return _dyadic_law(composed, parameters.epsilon, last_epoch)
+
+
+def calibrate_erlingsson(parameters: ErlingssonParameters, last_epoch: int) -> FutureRandLaw:
+    """The law of a job, with a loss of epsilon or, as published, half of it.
+
+    Raises:
+        ValueError: there is no epoch, or there are more than 2^63.
+    """
+    spent = parameters.epsilon / (2 if parameters.calibration == "published" else 1)
+    composed = erlingsson(parameters.changes, spent)
+    return _dyadic_law(composed, parameters.epsilon, last_epoch)
+
+
+def calibrate_bun(parameters: BunParameters, last_epoch: int) -> FutureRandLaw:
+    """The law of a job, with a loss below epsilon.
+
+    Raises:
+        ValueError: there is no epoch or there are more than 2^63, or epsilon is too large.
+    """
+    composed = bun(parameters.changes, parameters.epsilon)
+    return _dyadic_law(composed, parameters.epsilon, last_epoch)
+
+
+def _dyadic_law(composed: ComposedLaw, epsilon: float, last_epoch: int) -> FutureRandLaw:
+    """Orders drawn uniformly, and one law of signs for all of them."""
+    if not 1 <= last_epoch <= MAX_HORIZON:
+        raise ValueError(f"{last_epoch} epochs, must be from 1 to 2^63")
+    orders = (last_epoch - 1).bit_length() + 1
+    return FutureRandLaw(1 << (orders - 1), epsilon, (1,) * orders, (composed,) * orders)

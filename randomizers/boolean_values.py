@@ -1,0 +1,52 @@
+"""What devices that follow Booleans are given at an epoch, and what of it is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def check_epoch(epoch: int, *, after: int, last_epoch: int) -> None:
+    """Raise `ValueError` unless an epoch comes after the last one reported, within the horizon."""
+    if not after < epoch <= last_epoch:
+        raise ValueError(
+            f"epoch {epoch}, must be after the last one reported, {after}, "
+            f"and at most the horizon, {last_epoch}"
+        )
+
+
+def checked_booleans(
+    epoch: int,
+    values: NDArray[np.integer] | NDArray[np.bool_],
+    present: NDArray[np.bool_] | None,
+    population: int,
+) -> NDArray[np.int8]:
+    """The values as int8, those of silent devices unchecked.
+
+    Args:
+        epoch: named in errors.
+        values: integers or bool, shape (population,).
+        present: shape (population,), which devices are not silent; None for all of them.
+        population: how many devices there are.
+
+    Raises:
+        ValueError: an array has another shape or dtype, or a value is neither 0 nor 1.
+    """
+    if values.shape != (population,):
+        raise ValueError(f"values of shape {values.shape}, must be ({population},): one a device")
+    if values.dtype.kind not in "biu":
+        raise ValueError(f"values of dtype {values.dtype}, must be integers or bool")
+    wrong = (values >> 1).astype(np.bool_)
+    if present is not None:
+        if present.shape != values.shape or present.dtype != np.bool_:
+            raise ValueError(
+                f"present is {present.dtype} of shape {present.shape}, "
+                f"must be bool of shape {values.shape}"
+            )
+        wrong &= present
+    if wrong.any():
+        device = int(wrong.argmax())
+        raise ValueError(
+            f"value {values[device]} of device {device} at epoch {epoch}, must be 0 or 1"
+        )
+    return values.astype(np.int8, copy=False)

@@ -1,0 +1,90 @@
+"""Devices that answer at every epoch, with one bit: their value, or what stands for it, randomized.
+
+A report is the bit itself. Nothing is spread over epochs, so a value may change at any time and as
+often as it likes; what that costs is the business of the protocols that build on this.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randomizers.boolean_values import check_epoch, checked_booleans
+from randomizers.composed import ComposedLaw
+from randomizers.randomness import draw_categories
+
+MAX_EPOCHS = 1 << 20
+"""The most epochs with a report at each."""
+
+
+class EpochResponses(ABC):
+    """A population of such devices.
+
+    Args:
+        last_epoch: number of epochs.
+        response: the law of one sign, by which every answer is randomized.
+    """
+
+    word_dtype: ClassVar[np.dtype[np.uint8]] = np.dtype(np.uint8)
+    width: ClassVar[int] = 1
+
+    def __init__(self, last_epoch: int, response: ComposedLaw) -> None:
+        self.epoch = 0
+        self._last_epoch = last_epoch
+        self._response = response
+
+    @property
+    def frozen(self) -> int:
+        """0: no change is ever left out."""
+        return 0
+
+    @property
+    @abstractmethod
+    def population(self) -> int:
+        """Number of devices."""
+
+    @abstractmethod
+    def _answers(self, devices: NDArray[np.intp], values: NDArray[np.int8]) -> NDArray[np.uint8]:
+        """What these devices would answer without randomizing it, 0 or 1."""
+
+    def report(
+        self,
+        epoch: int,
+        values: NDArray[np.integer] | NDArray[np.bool_],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.uint8]:
+        """The randomized answers of everybody present.
+
+        Args:
+            epoch: later than the last one, at most the last of the horizon.
+            values: integers or bool, shape (population,): 0 or 1; those of silent devices are
+                ignored.
+            present: shape (population,), which devices are not silent; None for all of them.
+            rng: cryptographic randomness; seeded in tests only.
+
+        Returns:
+            uint8, shape (devices present, 1), 0 or 1, in the order of the devices: sort them before
+            others see them.
+
+        Raises:
+            ValueError: the epoch is not a later one, an array has another shape or dtype, or a
+                value is neither 0 nor 1. Nothing has changed then.
+        """
+        check_epoch(epoch, after=self.epoch, last_epoch=self._last_epoch)
+        values = checked_booleans(epoch, values, present, self.population)
+        here = np.arange(self.population) if present is None else np.flatnonzero(present)
+        reversed_ = draw_categories(self._response.weights, len(here), rng).astype(np.uint8)
+        self.epoch = epoch
+        return (self._answers(here, values[here]) ^ reversed_)[:, None]
+
+
+def check_response(name: str, response: ComposedLaw, last_epoch: int) -> None:
+    """Raise `ValueError` unless a law is of one sign, and there are 1 to 2^20 epochs."""
+    if response.k != 1:
+        raise ValueError(f"{name} is a law of {response.k} signs, must be of one")
+    if type(last_epoch) is not int or not 1 <= last_epoch <= MAX_EPOCHS:
+        raise ValueError(f"{last_epoch} epochs, must be from 1 to {MAX_EPOCHS}")

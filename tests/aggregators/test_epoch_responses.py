@@ -1,0 +1,129 @@
+"""Counts of bits, epoch by epoch, and what they say of the devices."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from aggregators.attendance import Attendance
+from aggregators.epoch_responses import EpochResponsesAggregator, response_variance
+from randomizers.accounting.epoch_responses import calibrate_split_budget
+from randomizers.randomness import seeded_generator
+from randomizers.split_budget import SplitBudget, SplitBudgetParameters
+
+LAW = calibrate_split_budget(SplitBudgetParameters(3 * math.log(3)), last_epoch=3)
+EVERYBODY = Attendance.constant(3, 100)
+
+
+def counted(epoch: int, zeros: int, ones: int) -> EpochResponsesAggregator:
+    aggregator = EpochResponsesAggregator(LAW)
+    counts = np.array([zeros, ones], np.uint32)
+    aggregator.add(epoch, np.array([[0], [1]], np.uint8), counts)
+    return aggregator
+
+
+def test_an_epoch_is_estimated_from_its_own_reports() -> None:
+    """The gap is 1/2: a share of ones from 1/4 to 3/4 means that 0 to 100 % have the value 1."""
+    assert LAW.c_gap == pytest.approx(0.5, rel=1e-15)
+    for ones, value in ((25, 0), (50, 50), (75, 100), (90, 130)):
+        estimate = counted(2, 100 - ones, ones).estimate(2, EVERYBODY)
+        assert estimate is not None
+        assert estimate.value == pytest.approx(value)
+        assert estimate.standard_deviation == pytest.approx(math.sqrt(100 * 3 / 4))
+        assert (estimate.reports, estimate.population, estimate.flags) == (100, 100, ())
+
+
+def test_an_epoch_without_reports_has_no_estimate() -> None:
+    aggregator = counted(2, 40, 60)
+    assert aggregator.estimate(1, EVERYBODY) is None
+    assert aggregator.estimate(3, EVERYBODY) is None
+
+
+def test_the_variance_is_exact_by_enumeration() -> None:
+    """Three of five devices report, two of the five have the value 1."""
+    chance = {True: 0.75, False: 0.25}
+    first = second = 0.0
+    for choice, reports in product(combinations(range(5), 3), product((0, 1), repeat=3)):
+        values = [int(device < 2) for device in choice]
+        probability = math.prod(
+            chance[value == report] for value, report in zip(values, reports, strict=True)
+        ) / math.comb(5, 3)
+        value = 5 * (2 * sum(reports) / 3 - 0.5)
+        first, second = first + probability * value, second + probability * value**2
+    assert first == pytest.approx(2)
+    expected = 25 * ((LAW.c_gap**-2 - 1) / 12 + 0.4 * 0.6 * 2 / (3 * 4))
+    assert second - first**2 == pytest.approx(expected)
+    # With few reports the share is taken as 1/2, which is no smaller.
+    estimate = counted(1, 2, 1).estimate(1, Attendance.constant(3, 5))
+    assert estimate is not None
+    assert estimate.standard_deviation == pytest.approx(
+        math.sqrt(expected + 25 * (0.25 - 0.24) * 2 / 12)
+    )
+
+
+def test_silence_widens_the_interval_and_does_not_bias() -> None:
+    """30 % are silent, at random; 400 runs of an epoch."""
+    rng = seeded_generator(6)
+    attendance = Attendance.constant(1, 1000)
+    law = calibrate_split_budget(SplitBudgetParameters(6.0), 1)
+    values = (np.arange(1000) < 300).astype(np.int8)
+    errors = []
+    for _ in range(400):
+        devices, aggregator = SplitBudget(law), EpochResponsesAggregator(law)
+        devices.enrol(1000, rng)
+        silent = rng.permutation(1000) < 300
+        aggregator.add(1, devices.report(1, values, ~silent, rng), None)
+        estimate = aggregator.estimate(1, attendance)
+        assert estimate is not None
+        assert estimate.value is not None
+        assert estimate.standard_deviation is not None
+        errors.append((estimate.value - 300) / estimate.standard_deviation)
+    squares = float(np.square(errors).sum())
+    assert abs(np.mean(errors)) * math.sqrt(400) < 7
+    assert 1e-12 < stats.chi2.cdf(squares, 400) < 1 - 1e-12
+    # Had silence been left out of the variance, it would have been found too small.
+    without = response_variance(law, 1) / (response_variance(law, 1) + 0.21 * 0.3)
+    assert stats.chi2.sf(squares / without, 400) < 1e-12
+
+
+def test_states_of_other_jobs_and_damaged_ones_are_refused() -> None:
+    aggregator = counted(2, 40, 60)
+    data = aggregator.to_bytes()
+    assert EpochResponsesAggregator.from_bytes(LAW, data).to_bytes() == data
+    assert EpochResponsesAggregator.from_bytes(LAW, b"").to_bytes() == b""
+    other = calibrate_split_budget(SplitBudgetParameters(1), 3)
+    with pytest.raises(ValueError, match="aggregators of two different laws cannot be merged"):
+        aggregator.merge(EpochResponsesAggregator(other))
+    for broken, problem in (
+        (data[:-1], "counts of 23 bytes, an epoch takes 24"),
+        (data + data, "do not strictly increase"),
+        (counted_bytes(0, 1, 1), "counts of epochs 0 to 0, the horizon has 3"),
+        (counted_bytes(4, 1, 1), "counts of epochs 4 to 4, the horizon has 3"),
+        (counted_bytes(1, 0, 0), "must be from 0 to 2.53, and not both 0"),
+        (counted_bytes(1, -1, 3), "must be from 0 to 2.53, and not both 0"),
+        (counted_bytes(1, 2**53 + 1, 3), "must be from 0 to 2.53, and not both 0"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            EpochResponsesAggregator.from_bytes(LAW, broken)
+
+
+def test_words_that_no_device_sends_are_refused() -> None:
+    aggregator = EpochResponsesAggregator(LAW)
+    for epoch, words, problem in (
+        (4, np.zeros((1, 1), np.uint8), "epoch 4, the horizon has 3 epochs"),
+        (1, np.full((1, 1), 2, np.uint8), "word 2 at epoch 1, must be 0 or 1"),
+        (1, np.zeros((1, 2), np.uint8), "must be uint8 of shape"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            aggregator.add(epoch, words, None)
+    with pytest.raises(ValueError, match="must be uint8 of shape"):
+        aggregator.add(1, np.zeros((1, 1), np.uint16), None)
+    assert aggregator.to_bytes() == b""
+
+
+def counted_bytes(epoch: int, zeros: int, ones: int) -> bytes:
+    return np.array([epoch, zeros, ones], "<i8").tobytes()

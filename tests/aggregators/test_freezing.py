@@ -1,0 +1,135 @@
+"""Freezing: the bias foretold is the one that frozen devices cause."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from aggregators.attendance import Attendance
+from aggregators.freezing import LONGEST, FreezingModel
+from aggregators.future_rand import Estimator, FutureRandAggregator, predicted_variances
+from randomizers.accounting.future_rand import calibrate
+from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from randomizers.randomness import seeded_generator
+
+CASES = [(64, 2, 4), (64, 4, 8), (64, 3, 6), (64, 2, 20), (48, 3, 40), (100, 4, 12)]
+every_case = pytest.mark.parametrize(("epochs", "signs", "changes"), CASES)
+
+
+def everybody_with(changes: int) -> NDArray[np.float64]:
+    shares = np.zeros(changes + 1)
+    shares[changes] = 1.0
+    return shares
+
+
+def random_streams(users: int, epochs: int, changes: int) -> NDArray[np.int8]:
+    """Values (users, epochs) that change at random distinct epochs."""
+    rng = seeded_generator(users, epochs, changes)
+    chosen = np.argpartition(rng.random((users, epochs), np.float32), changes - 1)[:, :changes]
+    steps = np.zeros((users, epochs), np.int8)
+    np.put_along_axis(steps, chosen, 1, axis=1)
+    return (np.cumsum(steps, axis=1, dtype=np.int16) & 1).astype(np.int8)
+
+
+def root_mean_square(values: NDArray[np.float64]) -> float:
+    return math.sqrt(float(np.square(values).mean()))
+
+
+@every_case
+def test_at_single_epochs_it_is_the_hypergeometric_law(
+    epochs: int, signs: int, changes: int
+) -> None:
+    until = stats.hypergeom(epochs, changes, np.arange(epochs + 1))
+    numbers = np.arange(changes + 1)
+    law = np.array([until.pmf(number) for number in numbers])
+    frozen = np.minimum(numbers, signs) % 2
+    missed = FreezingModel(everybody_with(changes), epochs).missed(0, signs)
+    np.testing.assert_allclose(missed, (numbers % 2 - frozen) @ law, atol=1e-9)
+
+
+@every_case
+@pytest.mark.parametrize("order", [1, 2, 3, 4])
+def test_at_longer_intervals_it_is_what_devices_miss(
+    epochs: int, signs: int, changes: int, order: int
+) -> None:
+    users = 50_000
+    values = random_streams(users, epochs, changes)[:, (1 << order) - 1 :: 1 << order]
+    used = np.cumsum(np.diff(values, axis=1, prepend=0) != 0, axis=1)
+    missed = (values - (np.minimum(used, signs) & 1)).mean(axis=0)
+    foretold = FreezingModel(everybody_with(changes), epochs).missed(order, signs)
+    # 7 standard deviations of a mean of values from -1 to 1; and what the model leaves out.
+    np.testing.assert_allclose(foretold[1:], missed, atol=7 / math.sqrt(users) + 0.01)
+
+
+@every_case
+def test_single_epochs_miss_the_most(epochs: int, signs: int, changes: int) -> None:
+    model = FreezingModel(everybody_with(changes), epochs)
+    for order in range(1, epochs.bit_length()):
+        shorter = np.abs(model.missed(order - 1, signs)[::2])
+        longer = np.abs(model.missed(order, signs))
+        assert (longer <= shorter[: len(longer)] + 0.01).all()
+
+
+@pytest.mark.parametrize("estimator", ["tree", "prefix"])
+@pytest.mark.parametrize(("epochs", "signs", "changes"), [(64, 3, 6), (50, 4, 12)])
+def test_the_estimates_of_the_real_randomizer_are_biased_as_foretold(
+    epochs: int, signs: int, changes: int, estimator: Estimator
+) -> None:
+    """At epsilon 64 signs are kept, and what is left is freezing and the coins of the others."""
+    users = 160_000
+    calibrated = calibrate(FutureRandParameters(64.0, signs), epochs)
+    law = replace(calibrated, order_weights=(1,) * len(calibrated.composed))
+    values = random_streams(users, epochs, changes)
+    measured = errors(law, values, estimator) / users
+    foretold = FreezingModel(everybody_with(changes), epochs).bias(law, estimator)
+    noise = np.sqrt(predicted_variances(law, epochs, estimator) / users)
+    assert (np.abs(measured - foretold) <= 7 * noise + 0.005).all()
+    # It would be noticed if no bias, or that of single epochs, were foretold.
+    assert root_mean_square(foretold) > 4 * root_mean_square(noise)
+    single = FreezingModel(everybody_with(changes), epochs).missed(0, signs)
+    assert root_mean_square(measured) < 0.7 * root_mean_square(single)
+
+
+def errors(
+    law: FutureRandLaw, values: NDArray[np.int8], estimator: Estimator
+) -> NDArray[np.float64]:
+    """Estimate minus truth at every epoch."""
+    users, epochs = values.shape
+    rng = seeded_generator(9)
+    devices = FutureRand(law)
+    devices.enrol(users, rng)
+    aggregator = FutureRandAggregator(law, estimator)
+    for epoch in range(1, epochs + 1):
+        aggregator.add(epoch, devices.report(epoch, values[:, epoch - 1], None, rng), None)
+    attendance = Attendance.constant(epochs, users)
+    estimates = [aggregator.estimate(epoch, attendance).value for epoch in range(1, epochs + 1)]
+    difference: NDArray[np.float64] = np.array(estimates, np.float64) - values.sum(axis=0)
+    return difference
+
+
+def test_nobody_freezes_within_the_budget() -> None:
+    law = calibrate(FutureRandParameters(1.0, 5), 40)
+    assert not FreezingModel(np.full(6, 1 / 6), 40).bias(law).any()
+
+
+def test_shares_of_users_add_up() -> None:
+    law = calibrate(FutureRandParameters(1.0, 2), 40)
+    shares = np.array([0.5, 0, 0, 0.3, 0, 0.2])
+    apart = [FreezingModel(everybody_with(changes), 40).bias(law) for changes in (3, 5)]
+    np.testing.assert_allclose(
+        FreezingModel(shares, 40).bias(law), 0.3 * apart[0] + 0.2 * apart[1], atol=1e-12
+    )
+
+
+def test_a_long_tail_is_cut_and_what_cannot_be_is_refused() -> None:
+    model = FreezingModel(everybody_with(3_000), 4096)
+    assert model.missed(0, 2)[2048] == pytest.approx(0.5, abs=0.01)
+    with pytest.raises(ValueError, match=r"freezing can be weighed for horizons of 1 to 16,384"):
+        FreezingModel(np.ones(1), LONGEST + 1)
+    with pytest.raises(ValueError, match=r"9 changes, a horizon of 8 epochs has room for no more"):
+        FreezingModel(everybody_with(9), 8)

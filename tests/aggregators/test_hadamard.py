@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.linalg import hadamard
+
+from aggregators.hadamard import walsh_hadamard
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 64, 1024])
+def test_it_is_the_product_with_the_matrix(size: int) -> None:
+    values = np.random.default_rng(size).normal(size=(3, 2, size))
+    before = values.copy()
+    assert walsh_hadamard(values) == pytest.approx(values @ hadamard(size))
+    assert (values == before).all()
+
+
+def test_twice_is_the_beginning_again() -> None:
+    values = np.arange(8192.0)
+    assert walsh_hadamard(walsh_hadamard(values)) == pytest.approx(8192 * values)

@@ -1,0 +1,40 @@
+"""Norm-Sub: the nearest counts that are not negative and add up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aggregators.norm_sub import norm_sub
+
+VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30).map(np.array)
+
+
+@given(VALUES, st.floats(0, 1e6))
+def test_no_count_is_negative_and_they_add_up(values: np.ndarray, population: float) -> None:
+    fitted = norm_sub(values, population)
+    assert (fitted >= 0).all()
+    assert fitted.sum() == pytest.approx(population, abs=1e-6)
+
+
+@given(VALUES, st.floats(1, 1e6))
+def test_all_that_is_left_is_shifted_by_the_same_number(
+    values: np.ndarray, population: float
+) -> None:
+    """With the other counts below the shift: the conditions of the nearest point."""
+    fitted = norm_sub(values, population)
+    kept = fitted > 0
+    shift = (values - fitted)[kept]
+    assert np.ptp(shift) <= 1e-6
+    assert (values[~kept] <= shift.max() + 1e-6).all()
+
+
+def test_counts_that_fit_stay_as_they_are() -> None:
+    values = np.array([3.0, 0.0, 7.0])
+    assert norm_sub(values, 10).tolist() == values.tolist()
+
+
+def test_nobody_has_nothing() -> None:
+    assert norm_sub(np.array([5.0, -5.0]), 0).tolist() == [0.0, 0.0]

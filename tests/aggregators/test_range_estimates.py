@@ -1,0 +1,124 @@
+"""Ranges and quantiles from the estimates of buckets, and their way through JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from aggregators.estimate import GAP, NORMAL_95
+from aggregators.range_estimates import RangeEstimates
+from aggregators.value_tree import consistent_buckets
+from randomizers.randomness import seeded_generator
+from randomizers.value_tree import range_variances
+
+POPULATION = 20_000
+
+
+def estimates(
+    values: NDArray[np.float64], variances: tuple[float, ...], flags: tuple[str, ...] = ()
+) -> RangeEstimates:
+    deviation = math.sqrt(float(range_variances(np.array(variances), 0, 1)))
+    population = round(float(values.sum()))
+    width = NORMAL_95 * deviation
+    return RangeEstimates(
+        values, deviation, width, 500, population, flags, level_variances=variances
+    )
+
+
+SMALL = estimates(np.array([10.0, 50.0, -20.0, 60.0]), (math.inf, 25.0), (GAP,))
+
+
+def test_ranges_add_up_and_the_whole_is_known() -> None:
+    for start, end in combinations(range(5), 2):
+        found = SMALL.range(start, end)
+        assert found.value == SMALL.values[start:end].sum()
+        assert found.standard_deviation == pytest.approx(
+            math.sqrt(float(range_variances(np.array([math.inf, 25.0]), start, end)))
+        )
+        assert (found.reports, found.population, found.flags) == (500, 100, (GAP,))
+    assert SMALL.range(0, 4).standard_deviation == 0
+    assert SMALL.range(2, 3) == SMALL.item(2)
+
+
+@pytest.mark.parametrize("ends", [(-1, 2), (2, 2), (3, 2), (0, 5)])
+def test_ranges_that_there_are_not_are_refused(ends: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="must be from 0 to 4"):
+        SMALL.range(*ends)
+
+
+def test_json_keeps_everything() -> None:
+    again = RangeEstimates.from_json(json.loads(json.dumps(SMALL.to_json(), allow_nan=False)))
+    assert again.to_json() == SMALL.to_json()
+    assert again.level_variances == (math.inf, 25.0)
+    assert again.range(1, 3) == SMALL.range(1, 3)
+
+
+@pytest.mark.parametrize("variances", [None, [1.0], [1.0, 1.0, 1.0], ["x", 1.0]])
+def test_other_json_is_refused(variances: object) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        RangeEstimates.from_json({**SMALL.to_json(), "level_variances": variances})
+
+
+def test_quantiles_of_exact_counts_are_those_of_values_spread_evenly() -> None:
+    exact = estimates(np.array([0.0, 40.0, 0.0, 60.0]), (0.0, 0.0))
+    found = [exact.quantile(share) for share in (0.1, 0.2, 0.4, 0.7)]
+    assert [each.value for each in found] == pytest.approx([1.25, 1.5, 2.0, 3.5])
+    # At a share of 0.4 every value from the end of one bucket to the beginning of the other does.
+    assert [(each.low, each.high) for each in found] == [(1, 2), (1, 2), (1, 4), (3, 4)]
+
+
+def test_quantiles_increase_whatever_the_noise() -> None:
+    rng = seeded_generator(2)
+    noisy = estimates(rng.normal(0, 1_000, 64), (0.0,) * 5 + (1e6,))
+    noisy = estimates(noisy.values + (POPULATION - noisy.values.sum()) / 64, noisy.level_variances)
+    found = [noisy.quantile(share) for share in np.linspace(0.02, 0.98, 49)]
+    values = [each.value for each in found]
+    assert values == sorted(values)
+    assert all(each.low <= each.value <= each.high for each in found)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.5, math.nan])
+def test_a_share_lies_between_0_and_1(share: float) -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        SMALL.quantile(share)
+
+
+def test_nobody_has_no_quantile() -> None:
+    with pytest.raises(ValueError, match="nobody"):
+        estimates(np.zeros(4), (0.0, 0.0)).quantile(0.5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("deviation", [100.0, 1_000.0])
+@pytest.mark.parametrize("shape", ["bell", "uniform", "spikes"])
+def test_intervals_of_quantiles_hold_them(shape: str, deviation: float) -> None:
+    """In 95 % of the runs at least, less 6 standard deviations; and they are no whole domain."""
+    buckets, levels, runs = np.arange(64), 6, 1_000
+    shares = {
+        "bell": np.exp(-((buckets - 20.0) ** 2) / 200),
+        "uniform": np.ones(64),
+        "spikes": np.isin(buckets, (10, 11, 40)).astype(float),
+    }[shape]
+    truth = POPULATION * shares / shares.sum()
+    variances = (math.inf, *[deviation**2] * (levels - 1))
+    exact = estimates(truth, (0.0,) * levels)
+    rng = seeded_generator(3)
+    wanted = (0.1, 0.25, 0.5, 0.9)
+    held, widths = np.zeros(len(wanted)), np.zeros(len(wanted))
+    for _ in range(runs):
+        nodes = [
+            truth.reshape(2 << level, -1).sum(axis=1) + rng.normal(0, deviation, 2 << level)
+            for level in range(levels)
+        ]
+        found = estimates(consistent_buckets(nodes, variances, POPULATION), variances)
+        for index, share in enumerate(wanted):
+            quantile = found.quantile(share)
+            held[index] += quantile.low <= exact.quantile(share).value <= quantile.high
+            widths[index] += quantile.high - quantile.low
+    assert (held >= 0.95 * runs - 6 * math.sqrt(0.95 * 0.05 * runs)).all()
+    assert (widths < 50 * runs).all()

@@ -1,0 +1,241 @@
+"""Values over time, server side: levels made one, missing reports, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from aggregators.attendance import Attendance
+from aggregators.estimate import GAP
+from aggregators.range_estimates import RangeEstimates
+from aggregators.range_stream import RangeStreamAggregator
+from pipeline.range_forecast import RangeStreamForecast
+from randomizers.accounting.range_stream import calibrate
+from randomizers.randomness import seeded_generator
+from randomizers.range_stream import (
+    LEVEL_SHIFT,
+    RangeStream,
+    RangeStreamLaw,
+    RangeStreamParameters,
+)
+
+PARAMETERS = RangeStreamParameters(2.0, 2, low=0, high=16, buckets=16)
+EPOCHS = 4
+LAW = calibrate(PARAMETERS, EPOCHS)
+FALSE_ALARM = 1e-12
+
+Values = NDArray[np.int64]
+
+
+def moving_values(users: int) -> Values:
+    """Shape (epochs, users): everybody moves on twice, by less than half of the buckets."""
+    start = 1 + np.arange(users) % 11
+    return np.array([start, start, start + 2, start + 5])
+
+
+def run(
+    values: Values, seed: int, present: Callable[[int], NDArray[np.bool_]] | None = None
+) -> list[RangeEstimates]:
+    """Devices and aggregator; `present` says who is, from the epoch."""
+    rng = seeded_generator(seed)
+    devices, aggregator = RangeStream(LAW), RangeStreamAggregator(LAW)
+    devices.enrol(values.shape[1], rng)
+    attendance = Attendance.constant(EPOCHS, values.shape[1])
+    found = []
+    for epoch, now in enumerate(values, start=1):
+        here = None if present is None else present(epoch)
+        aggregator.add(epoch, devices.report(epoch, now, here, rng), None)
+        found.append(aggregator.estimate(epoch, attendance))
+    return found
+
+
+def test_buckets_add_up_to_the_population_at_every_epoch() -> None:
+    for estimate in run(moving_values(3_000), seed=1):
+        assert estimate.values.shape == (16,)
+        assert estimate.values.sum() == pytest.approx(3_000)
+        assert estimate.population == 3_000
+        assert estimate.flags == ()
+        assert estimate.range(0, 1).standard_deviation == pytest.approx(estimate.standard_deviation)
+
+
+def test_a_level_that_is_never_drawn_takes_no_part() -> None:
+    assert LAW.level_weights[0] == 0
+    estimate = run(moving_values(3_000), seed=1)[-1]
+    assert math.isinf(estimate.level_variances[0])
+    assert np.isfinite(estimate.level_variances[1:]).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("silent", [0.0, 0.3])
+def test_ranges_are_right_on_average_and_as_far_off_as_they_say(silent: float) -> None:
+    """Of every width; a share of the devices is silent at random and widens the intervals."""
+    values, runs = moving_values(1_000), 1_500
+    truth = np.array([np.bincount(now, minlength=17)[1:] for now in values])
+    ranges = [(0, 1), (3, 8), (0, 8), (5, 6), (2, 14), (8, 16)]
+    standardized = np.empty((runs, EPOCHS, len(ranges)))
+    deviations = np.empty_like(standardized)
+    for number in range(runs):
+        rng = seeded_generator(number, 5)
+        found = run(
+            values,
+            number,
+            (lambda epoch: rng.random(1_000) >= silent) if silent else None,  # noqa: B023
+        )
+        for epoch, estimate in enumerate(found):
+            for index, (start, end) in enumerate(ranges):
+                part = estimate.range(start, end)
+                assert part.value is not None
+                assert part.standard_deviation is not None
+                error = part.value - truth[epoch, start:end].sum()
+                standardized[number, epoch, index] = error / part.standard_deviation
+                deviations[number, epoch, index] = part.standard_deviation
+    means = standardized.mean(axis=0) * math.sqrt(runs)
+    assert (2 * stats.norm.sf(np.abs(means)) > FALSE_ALARM).all()
+    squares = np.square(standardized).sum(axis=0)
+    for scale in (1.0, 0.7, 1.3):
+        # What the values themselves take from the variance is left out of it: up to a tenth.
+        below = stats.chi2.cdf(squares * scale**2 / 0.9, runs)
+        above = stats.chi2.sf(squares * scale**2 / 1.02, runs)
+        as_said = 2 * np.minimum(below, above) > FALSE_ALARM
+        assert (as_said == (scale == 1.0)).all(), scale
+    if not silent:
+        forecast = RangeStreamForecast(LAW, PARAMETERS, EPOCHS)
+        planned = np.array([forecast.range_deviations(1_000, *ends) for ends in ranges]).T
+        said = np.sqrt(np.square(deviations).mean(axis=0))
+        assert said == pytest.approx(planned, rel=0.05)
+
+
+@pytest.mark.slow
+def test_smoothed_buckets_are_right_on_average_and_as_far_off_as_planned() -> None:
+    values, runs = moving_values(1_000), 1_000
+    truth = np.array([np.bincount(now, minlength=17)[1:] for now in values])
+    attendance = Attendance.constant(EPOCHS, 1_000)
+    planned = RangeStreamForecast(LAW, PARAMETERS, EPOCHS).smoothed_standard_deviations(1_000)
+    standardized = np.empty((runs, EPOCHS, 16))
+    for number in range(runs):
+        rng = seeded_generator(number, 6)
+        devices, aggregator = RangeStream(LAW), RangeStreamAggregator(LAW)
+        devices.enrol(1_000, rng)
+        for epoch, now in enumerate(values, start=1):
+            aggregator.add(epoch, devices.report(epoch, now, None, rng), None)
+        found = aggregator.smoothed(EPOCHS, attendance)
+        assert found.values.sum(axis=1) == pytest.approx([1_000] * EPOCHS)
+        assert found.standard_deviations == pytest.approx(planned, rel=0.25)
+        standardized[number] = (found.values - truth) / planned[:, None]
+    means = standardized.mean(axis=0) * math.sqrt(runs)
+    assert (2 * stats.norm.sf(np.abs(means)) > FALSE_ALARM).all()
+    squares = np.square(standardized).sum(axis=0)
+    for scale in (1.0, 0.7, 1.3):
+        below = stats.chi2.cdf(squares * scale**2 / 0.9, runs)
+        above = stats.chi2.sf(squares * scale**2 / 1.05, runs)
+        assert ((2 * np.minimum(below, above) > FALSE_ALARM) == (scale == 1.0)).all(), scale
+
+
+def test_looking_back_after_the_first_epoch_changes_nothing() -> None:
+    values, rng = moving_values(3_000), seeded_generator(4)
+    devices, aggregator = RangeStream(LAW), RangeStreamAggregator(LAW)
+    devices.enrol(3_000, rng)
+    aggregator.add(1, devices.report(1, values[0], None, rng), None)
+    attendance = Attendance.constant(EPOCHS, 3_000)
+    now, back = aggregator.estimate(1, attendance), aggregator.smoothed(1, attendance)
+    assert back.values[0] == pytest.approx(now.values)
+    assert back.half_widths[0] == pytest.approx(now.half_width)
+    assert not back.gaps[0]
+
+
+def test_devices_may_enrol_at_any_epoch() -> None:
+    """Nobody but the first half is counted before the other half has come."""
+    rng = seeded_generator(8)
+    devices, aggregator = RangeStream(LAW), RangeStreamAggregator(LAW)
+    attendance = Attendance.empty(EPOCHS)
+    for epoch in range(1, EPOCHS + 1):
+        if epoch % 2:
+            devices.enrol(4_000, rng)
+        attendance.set(epoch, devices.population, devices.population)
+        values = np.where(np.arange(devices.population) < 4_000, 2, 15)
+        aggregator.add(epoch, devices.report(epoch, values, None, rng), None)
+        estimate = aggregator.estimate(epoch, attendance)
+        assert estimate.values.sum() == pytest.approx(devices.population)
+        late = estimate.range(8, 16)
+        assert late.value is not None
+        assert late.standard_deviation is not None
+        expected = devices.population - 4_000
+        assert abs(late.value - expected) < 7 * late.standard_deviation
+
+
+def without(level: int, law: RangeStreamLaw = LAW) -> list[RangeEstimates]:
+    """Estimates for which no report of a level was received at epoch 1."""
+    values, rng = moving_values(3_000), seeded_generator(9)
+    devices, aggregator = RangeStream(law), RangeStreamAggregator(law)
+    devices.enrol(3_000, rng)
+    attendance = Attendance.constant(EPOCHS, 3_000)
+    found = []
+    for epoch, now in enumerate(values, start=1):
+        words = devices.report(epoch, now, None, rng)
+        if epoch == 1:
+            words = words[words[:, 0] >> LEVEL_SHIFT != level]
+        aggregator.add(epoch, words, None)
+        found.append(aggregator.estimate(epoch, attendance))
+    return found
+
+
+def test_a_coarse_level_with_a_gap_is_left_out_and_nothing_is_flagged() -> None:
+    whole, *_ = run(moving_values(3_000), seed=9)
+    partly, *_ = without(level=2)
+    assert partly.flags == ()
+    assert math.isinf(partly.level_variances[1])
+    wide = whole.range(0, 8).standard_deviation
+    assert wide is not None
+    without_it = partly.range(0, 8).standard_deviation
+    assert without_it is not None
+    assert without_it > wide
+
+
+def test_a_gap_on_the_level_of_the_buckets_is_flagged_and_widens() -> None:
+    first, *later = without(level=4)
+    assert first.flags == (GAP,)
+    assert first.half_width > 2 * later[-1].half_width
+    # Epoch 2 is an interval of its own, and covers the gap.
+    assert later[-1].flags == ()
+
+
+@pytest.mark.parametrize(
+    ("epoch", "words", "message"),
+    [
+        (1, np.zeros((1, 1), np.uint16), "must be uint32 of shape"),
+        (1, np.zeros((1, 2), np.uint32), "must be uint32 of shape"),
+        (1, np.array([[0]], np.uint32), "level 0, the levels drawn are 2, 3, 4"),
+        (1, np.array([[1 << LEVEL_SHIFT]], np.uint32), "level 1, the levels drawn are"),
+        (1, np.array([[5 << LEVEL_SHIFT]], np.uint32), "level 5, the levels drawn are"),
+        (1, np.array([[(2 << LEVEL_SHIFT) + (8 << 6)]], np.uint32), "row 8"),
+        (1, np.array([[(2 << LEVEL_SHIFT) + 2]], np.uint32), "order 1"),
+        (5, np.array([[2 << LEVEL_SHIFT]], np.uint32), "the horizon has 4 epochs"),
+    ],
+)
+def test_words_that_cannot_be_are_refused_and_nothing_is_counted(
+    epoch: int, words: NDArray[np.uint32], message: str
+) -> None:
+    aggregator = RangeStreamAggregator(LAW)
+    with pytest.raises(ValueError, match=message):
+        aggregator.add(epoch, words, None)
+    assert aggregator.to_bytes() == RangeStreamAggregator(LAW).to_bytes()
+
+
+def test_bytes_that_are_no_counts_are_refused() -> None:
+    aggregator = RangeStreamAggregator(LAW)
+    aggregator.add(1, np.array([[3 << LEVEL_SHIFT]], np.uint32), None)
+    data = aggregator.to_bytes()
+    for broken in (data[:-1], data + b"x", b"", data[:3], b"\xff" * 8 + data):
+        with pytest.raises(ValueError, match="bytes"):
+            RangeStreamAggregator.from_bytes(LAW, broken)
+
+
+def test_other_laws_are_not_merged() -> None:
+    other = RangeStreamAggregator(calibrate(PARAMETERS, 8))
+    with pytest.raises(ValueError, match="two different laws"):
+        RangeStreamAggregator(LAW).merge(other)

@@ -1,0 +1,141 @@
+"""Shrinkage: what it leaves alone, what it takes away, and that it pays where little changes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from aggregators.increments import Increment
+from aggregators.prefix_combiner import PrefixCombiner
+from aggregators.shrinkage import offline_shrunk, online_shrunk
+from aggregators.tree_smoothing import TreeEstimates, smoothed
+from randomizers.dyadic import orders_due
+
+Array = NDArray[np.float64]
+EPOCHS = (1, 2, 3, 5, 8, 11, 16, 23)
+
+
+@pytest.mark.parametrize("epochs", EPOCHS)
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+@pytest.mark.parametrize("combine", [True, False])
+def test_what_is_known_well_stays_as_it_is(epochs: int, missing: float, combine: bool) -> None:
+    for seed in range(5):
+        tree = random_tree(seed, epochs, noise=1e-12, missing=missing)
+        found = online_shrunk(tree, combine=combine)
+        assert found == pytest.approx(prefixes(tree, combine=combine), abs=1e-4)
+        assert offline_shrunk(tree) == pytest.approx(smoothed(tree).values, abs=1e-4)
+
+
+def test_online_factors_by_hand() -> None:
+    """Two epochs: single ones of value 3 and 1, their sum measured as 6, all with variance 2."""
+    tree = [
+        TreeEstimates(np.array([[3.0], [1.0]]), np.array([2.0, 2.0])),
+        TreeEstimates(np.array([[6.0]]), np.array([2.0])),
+    ]
+    piece = 2 / 3 * 6 + 1 / 3 * 4
+    variance = (2 / 3) ** 2 * 2 + (1 / 3) ** 2 * 4
+    expected = [3 * (1 - 2 / 9), piece * (1 - variance / piece**2)]
+    assert online_shrunk(tree)[:, 0] == pytest.approx(expected)
+
+
+def test_offline_factors_by_hand() -> None:
+    """The sum is shrunk by itself, the departure from one half each by itself."""
+    tree = [
+        TreeEstimates(np.array([[9.0], [1.0]]), np.array([2.0, 2.0])),
+        TreeEstimates(np.array([[6.0]]), np.array([2.0])),
+    ]
+    total = 2 / 3 * 6 + 1 / 3 * 10
+    total *= 1 - (4 / 3) / total**2
+    departure = 4 * (1 - 1 / 16)
+    assert offline_shrunk(tree)[:, 0] == pytest.approx([total / 2 + departure, total])
+
+
+def test_online_uses_only_what_was_received_by_then() -> None:
+    tree = random_tree(7, 23, noise=1.0, missing=0.2)
+    whole = online_shrunk(tree)
+    for epochs in range(1, 23):
+        part = [
+            TreeEstimates(order.values[: epochs >> h], order.variances[: epochs >> h])
+            for h, order in enumerate(tree)
+            if epochs >> h
+        ]
+        assert online_shrunk(part)[-1] == pytest.approx(whole[epochs - 1])
+
+
+def test_of_noise_little_is_left() -> None:
+    squares = np.zeros(4)
+    for seed in range(40):
+        tree = random_tree(seed, 128, noise=1.0, signal=0.0)
+        offline = smoothed(tree).values, offline_shrunk(tree)
+        online = prefixes(tree, combine=True), online_shrunk(tree)
+        squares += [np.square(values).mean() for values in (*offline, *online)]
+    assert squares[1] < 0.4 * squares[0]
+    assert squares[3] < 0.6 * squares[2]
+
+
+def test_an_epoch_that_nobody_knows_does_no_harm() -> None:
+    tree = random_tree(9, 16, noise=1.0)
+    for order in tree:
+        order.variances[-1] = np.inf
+        order.values[-1] = np.nan
+    for found in (online_shrunk(tree), offline_shrunk(tree)):
+        assert np.isfinite(found).all()
+        assert np.abs(found).max() < 100
+
+
+@pytest.mark.parametrize("steps", ["none", "smooth", "sudden"])
+def test_it_pays_where_little_changes(steps: str) -> None:
+    """Errors over random noise: a third less, or more; a sudden change takes the gain away."""
+    epochs = 128
+    increments = np.zeros(epochs)
+    if steps == "smooth":
+        increments[:] = 0.5 * np.sin(np.arange(epochs) / 20)
+    if steps == "sudden":
+        increments[40] = 60.0
+    errors: dict[str, list[float]] = {"smoothed": [], "shrunk": []}
+    for seed in range(40):
+        tree = random_tree(seed, epochs, noise=9.0, signal=0.0)
+        for h, order in enumerate(tree):
+            order.values[:] += increments.reshape(-1, 1 << h).sum(axis=1)[:, None]
+        truth = np.cumsum(increments)[:, None]
+        errors["smoothed"].append(float(np.square(smoothed(tree).values - truth).mean()))
+        errors["shrunk"].append(float(np.square(offline_shrunk(tree) - truth).mean()))
+    ratio = math.sqrt(np.mean(errors["shrunk"]) / np.mean(errors["smoothed"]))
+    assert ratio < {"none": 0.6, "smooth": 0.8, "sudden": 1.1}[steps]
+
+
+def random_tree(
+    seed: int, epochs: int, noise: float, signal: float = 3.0, missing: float = 0.0
+) -> list[TreeEstimates]:
+    """Sums of the same random increments, each with noise of its own."""
+    rng = np.random.default_rng(seed)
+    prefixes = np.vstack([np.zeros(2), np.cumsum(signal * rng.normal(size=(epochs, 2)), axis=0)])
+    tree = []
+    for order in range(epochs.bit_length()):
+        values = np.diff(prefixes[:: 1 << order], axis=0)[: epochs >> order]
+        variances = noise * rng.uniform(0.5, 2, len(values))
+        values = values + np.sqrt(variances)[:, None] * rng.normal(size=values.shape)
+        variances[rng.random(len(values)) < missing] = np.inf
+        tree.append(TreeEstimates(values, variances))
+    return tree
+
+
+def prefixes(tree: list[TreeEstimates], *, combine: bool) -> Array:
+    """Unbiased, epoch by epoch."""
+    combiner, found = PrefixCombiner(2, combine=combine), []
+    for epoch in range(1, len(tree[0].values) + 1):
+        combiner.add_epoch(own(tree, epoch))
+        found.append(combiner.total().value)
+    return np.array(found)
+
+
+def own(tree: list[TreeEstimates], epoch: int) -> list[Increment | None]:
+    found: list[Increment | None] = []
+    for order in range(orders_due(epoch)):
+        variance = float(tree[order].variances[(epoch >> order) - 1])
+        value = tree[order].values[(epoch >> order) - 1]
+        found.append(Increment(value, variance, variance, 1) if np.isfinite(variance) else None)
+    return found

@@ -1,0 +1,224 @@
+"""Looking back at a horizon: what real devices sent, against matrices and against the truth."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from aggregators.attendance import Attendance
+from aggregators.estimate import GAP, NORMAL_95
+from aggregators.future_rand import Estimator, FutureRandAggregator, variance_of_mean
+from aggregators.hadamard_stream import HadamardStreamAggregator
+from aggregators.smoothed_estimates import clipped
+from randomizers.accounting.future_rand import calibrate
+from randomizers.accounting.hadamard_stream import calibrate as calibrate_hadamard
+from randomizers.dyadic import orders_due
+from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from randomizers.hadamard_stream import HadamardStreamParameters
+from randomizers.randomness import seeded_generator
+
+Array = NDArray[np.float64]
+FALSE_ALARM = 1e-10
+LAW = calibrate(FutureRandParameters(2.0, 2), 16)
+
+
+@pytest.mark.parametrize("last_epoch", [1, 2, 7, 12, 16])
+def test_it_is_weighted_least_squares_of_all_reports(last_epoch: int) -> None:
+    """Devices enrol late and are silent at random; intervals of one report are among them."""
+    for seed in range(5):
+        aggregator, attendance = run_with_newcomers(seed)
+        found = aggregator.smoothed(last_epoch, attendance)
+        design, values, prior, estimated = system(aggregator, attendance, last_epoch)
+        weights = design.T / prior
+        solution = np.tril(np.ones((last_epoch, last_epoch))) @ np.linalg.solve(
+            weights @ design, weights
+        )
+        assert found.values[:, 0] == pytest.approx(solution @ values, rel=1e-4, abs=1e-3)
+        deviations = np.sqrt(np.square(solution) @ estimated)
+        assert found.standard_deviations == pytest.approx(deviations, rel=1e-4)
+        assert found.half_widths == pytest.approx(NORMAL_95 * deviations, rel=1e-4)
+        assert found.population.tolist() == attendance.population[1 : last_epoch + 1].tolist()
+        assert not found.gaps.any()
+
+
+@pytest.mark.parametrize("last_epoch", range(1, 17))
+def test_at_the_last_epoch_nothing_is_known_later(last_epoch: int) -> None:
+    aggregator, attendance = run_with_newcomers(1)
+    found = aggregator.smoothed(last_epoch, attendance)
+    online = aggregator.estimate(last_epoch, attendance)
+    assert online.value == pytest.approx(float(found.values[-1, 0]))
+    assert online.standard_deviation == pytest.approx(float(found.standard_deviations[-1]))
+    assert online.high == pytest.approx(float(found.intervals[2, -1, 0]))
+
+
+def test_a_withheld_epoch_is_told_from_what_surrounds_it() -> None:
+    """Nothing due at epoch 3 is received: longer intervals say what happened, and no gap is left.
+
+    At epoch 3 itself: halves of a known sum, of which one is known.
+    """
+    counts, attendance = constant_reports(8, missing=(3,)), Attendance.constant(16, 1000)
+    found = counts.smoothed(8, attendance)
+    assert not found.gaps.any()
+    assert counts.estimate(3, attendance).flags == (GAP,)
+    whole = constant_reports(8).smoothed(8, attendance)
+    assert found.standard_deviations[2] > 1.2 * whole.standard_deviations[2]
+
+
+def test_what_no_report_tells_apart_is_flagged_and_widens() -> None:
+    """Epochs 3 and 4 are known by longer intervals only; epoch 7, the last, not at all."""
+    attendance = Attendance.constant(16, 1000)
+    aggregator = constant_reports(7, missing=(3, 7), orders={4: (1, 2)})
+    found = aggregator.smoothed(7, attendance)
+    assert found.gaps.tolist() == [False, False, True, False, False, False, True]
+    scale = 1000 / LAW.c_gaps[0]
+    typical = scale * 0.2  # of every known single epoch, from 40 and 60 reports
+    widening = found.half_widths - NORMAL_95 * found.standard_deviations
+    share = math.sqrt(0.5)
+    assert widening == pytest.approx(
+        [0, 0, NORMAL_95 * typical * share, 0, 0, 0, NORMAL_95 * typical], rel=1e-3
+    )
+    increments = np.diff(found.values[:, 0], prepend=0)
+    assert increments[2] == pytest.approx(increments[3])
+    assert increments[6] == pytest.approx(0)
+
+
+def test_without_any_report_the_population_is_the_width() -> None:
+    found = FutureRandAggregator(LAW).smoothed(3, Attendance.constant(16, 100))
+    assert found.values.tolist() == [[0], [0], [0]]
+    assert found.half_widths == pytest.approx(NORMAL_95 * 100 * np.sqrt([1, 2, 3]))
+    assert found.gaps.all()
+    assert found.shrunk.tolist() == found.online_shrunk.tolist() == [[0], [0], [0]]
+
+
+@pytest.mark.parametrize("estimator", ["tree", "prefix"])
+def test_intervals_hold_the_truth_as_often_as_they_say(estimator: Estimator) -> None:
+    """Errors in units of the standard deviations; a wrong scale of either would be seen."""
+    runs, devices, horizon = 400, 1500, LAW.horizon
+    attendance = Attendance.constant(horizon, devices)
+    standardized = np.empty((runs, horizon))
+    for seed in range(runs):
+        streams = random_streams(np.random.default_rng(seed), devices, horizon)
+        aggregator = run(LAW, streams, seed, estimator)
+        found = aggregator.smoothed(horizon, attendance)
+        truth = streams[1:].sum(axis=1)
+        standardized[seed] = (found.values[:, 0] - truth) / found.standard_deviations
+        low, high = found.intervals[1:, :, 0]
+        inside = (low <= truth) & (truth <= high)
+        assert inside.tolist() == (np.abs(standardized[seed]) <= NORMAL_95).tolist()
+    for epoch in (0, 4, 8, 12, 15):
+        errors = standardized[:, epoch]
+        assert abs(float(errors.mean())) < 6.5 / math.sqrt(runs)
+        for scale, right in ((1.0, True), (0.7, False), (1.35, False)):
+            squares = float(np.square(scale * errors).sum())
+            tail = min(stats.chi2.cdf(squares, runs), stats.chi2.sf(squares, runs))
+            assert (2 * tail > FALSE_ALARM) == right
+
+
+def test_items_are_smoothed_like_booleans() -> None:
+    """Item by item weighted least squares of the intervals' own estimates."""
+    law = calibrate_hadamard(HadamardStreamParameters(2.0, 2, ("a", "b", "c")), 8)
+    aggregator, rng = HadamardStreamAggregator(law), np.random.default_rng(3)
+    for epoch in range(1, 9):
+        received = rng.integers(40, 60, (orders_due(epoch), 1))
+        signs = rng.integers(-10, 10, (orders_due(epoch), law.rows))
+        aggregator.tree.add(epoch, np.hstack([received, signs]))
+    attendance = Attendance.constant(8, 1000)
+    found = aggregator.smoothed(7, attendance)
+    online = aggregator.estimate(7, attendance)
+    assert found.values.shape == found.shrunk.shape == found.online_shrunk.shape == (7, 3)
+    assert found.values[-1] == pytest.approx(online.values)
+    assert found.standard_deviations[-1] == pytest.approx(online.standard_deviation)
+    assert found.half_widths[-1] == pytest.approx(online.half_width)
+    rows, values, variances = [], [], []
+    for epoch in range(1, 8):
+        for order, increment in enumerate(aggregator.own_increments(epoch, attendance)):
+            assert increment is not None
+            rows.append([float(epoch - (1 << order) < other <= epoch) for other in range(1, 8)])
+            variances.append(increment.prior_variance)
+            values.append(aggregator_items(increment.value)[1:4])
+    design, prior = np.array(rows), np.array(variances)
+    solution = np.linalg.solve(design.T / prior @ design, design.T / prior @ np.array(values))
+    assert found.values == pytest.approx(np.cumsum(solution, axis=0), rel=1e-6)
+
+
+def test_clipped_is_moved_into_the_population() -> None:
+    values = np.array([[[-5.0, 3.0], [50.0, 200.0]]])
+    assert clipped(values, np.array([10, 100])).tolist() == [[[0.0, 3.0], [50.0, 100.0]]]
+
+
+def aggregator_items(rows: Array) -> Array:
+    """Items of rows, before an orthonormal transform."""
+    indices = np.arange(len(rows))
+    signs = np.array([[(-1) ** int(r & z).bit_count() for r in indices] for z in indices])
+    items: Array = signs @ rows / math.sqrt(len(rows))
+    return items
+
+
+def constant_reports(
+    last_epoch: int, missing: tuple[int, ...] = (), orders: dict[int, tuple[int, ...]] | None = None
+) -> FutureRandAggregator:
+    """40 negative and 60 positive signs for every interval that is not missing."""
+    aggregator = FutureRandAggregator(LAW)
+    for epoch in range(1, last_epoch + 1):
+        for order in (orders or {}).get(epoch, range(orders_due(epoch))):
+            if epoch not in missing:
+                words = np.repeat(np.array([2 * order, 2 * order + 1], np.uint8), [40, 60])
+                aggregator.add(epoch, words[:, None], None)
+    return aggregator
+
+
+def run_with_newcomers(seed: int) -> tuple[FutureRandAggregator, Attendance]:
+    devices, aggregator = FutureRand(LAW), FutureRandAggregator(LAW)
+    attendance, rng = Attendance.empty(LAW.horizon), np.random.default_rng(seed)
+    for epoch in range(1, LAW.horizon + 1):
+        if epoch in (1, 6, 11):
+            devices.enrol(300, seeded_generator(seed, epoch))
+        values = rng.integers(0, 2, devices.population).astype(np.int8)
+        present = rng.random(devices.population) < 0.7
+        words = devices.report(epoch, values, present, seeded_generator(seed, 99, epoch))
+        aggregator.add(epoch, words, None)
+        attendance.set(epoch, int(present.sum()), devices.population)
+    return aggregator, attendance
+
+
+def system(
+    aggregator: FutureRandAggregator, attendance: Attendance, last_epoch: int
+) -> tuple[Array, Array, Array, Array]:
+    """Design, values, variances for weights and estimated ones, interval by interval."""
+    rows, values, prior, estimated = [], [], [], []
+    for epoch in range(1, last_epoch + 1):
+        nodes = aggregator.tree.nodes_due(epoch).tolist()
+        for order, (negative, positive) in enumerate(nodes):
+            received = negative + positive
+            if received:
+                c_gap, mean = LAW.c_gaps[order], (positive - negative) / received
+                scale = int(attendance.population[epoch]) / c_gap
+                ends = range(1, last_epoch + 1)
+                rows.append([float(epoch - (1 << order) < other <= epoch) for other in ends])
+                values.append(scale * mean)
+                prior.append(scale**2 / received)
+                estimated.append(scale**2 * variance_of_mean(mean, c_gap, received))
+    return np.array(rows), np.array(values), np.array(prior), np.array(estimated)
+
+
+def random_streams(rng: np.random.Generator, devices: int, horizon: int) -> NDArray[np.int8]:
+    """Values (epochs + 1, devices) that change at most twice."""
+    changes = np.sort(rng.integers(1, 2 * horizon, (2, devices)), axis=0)
+    epochs = np.arange(horizon + 1)[:, None]
+    values: NDArray[np.int8] = ((epochs >= changes[0]) & (epochs < changes[1])).astype(np.int8)
+    return values
+
+
+def run(
+    law: FutureRandLaw, streams: NDArray[np.int8], seed: int, estimator: Estimator = "tree"
+) -> FutureRandAggregator:
+    devices, aggregator = FutureRand(law), FutureRandAggregator(law, estimator)
+    devices.enrol(streams.shape[1], seeded_generator(seed, 1))
+    rng = seeded_generator(seed, 2)
+    for epoch in range(1, len(streams)):
+        aggregator.add(epoch, devices.report(epoch, streams[epoch], None, rng), None)
+    return aggregator

@@ -1,0 +1,119 @@
+"""A whole horizon in memory, and the time of an estimate: a process of its own, for its memory.
+
+Prints one JSON object a line: ``{"what", "seconds" or "milliseconds", ...}``, processor time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+
+from aggregators.attendance import Attendance
+from aggregators.future_rand import FutureRandAggregator
+from aggregators.hadamard_stream import HadamardStreamAggregator
+from randomizers.accounting.future_rand import calibrate
+from randomizers.accounting.hadamard_stream import calibrate as calibrate_hadamard
+from randomizers.dyadic import orders_due
+from randomizers.future_rand import FutureRand, FutureRandParameters
+from randomizers.hadamard_stream import ORDER_BITS, HadamardStreamParameters
+from randomizers.randomness import cryptographic_generator
+from tests.benchmarks.measuring import peak_megabytes
+
+USERS, EPOCHS = 1_000_000, 1_024
+CHANGES = 4
+LONG_HORIZON = 4_096
+ITEMS = 4_096
+REPORTS = 10_000
+
+
+def whole_horizon() -> None:
+    """Enrol, randomize and aggregate a million users whose values change now and then."""
+    generator, rng = cryptographic_generator(), np.random.default_rng(1)
+    before = time.process_time()
+    law = calibrate(FutureRandParameters(1.0, CHANGES), EPOCHS)
+    devices, aggregator = FutureRand(law), FutureRandAggregator(law)
+    devices.enrol(USERS, generator)
+    enrolment = time.process_time() - before
+    values = np.zeros(USERS, np.int8)
+    reports, spent = 0, 0.0
+    for epoch in range(1, EPOCHS + 1):
+        # Every user changes about four times.
+        values[rng.integers(0, USERS, USERS * CHANGES // EPOCHS)] ^= 1
+        before = time.process_time()
+        words = devices.report(epoch, values, None, generator)
+        aggregator.add(epoch, words, None)
+        spent += time.process_time() - before
+        reports += len(words)
+    say(
+        what=f"{USERS:,} users, {EPOCHS:,} epochs",
+        seconds=round(enrolment + spent, 2),
+        enrolment_seconds=round(enrolment, 2),
+        million_reports=round(reports / 1e6, 1),
+        peak_megabytes=round(peak_megabytes(os.getpid())),
+    )
+
+
+def online_estimates() -> None:
+    """An estimate with its interval at every epoch of a long horizon."""
+    rng = np.random.default_rng(2)
+    law = calibrate(FutureRandParameters(1.0, CHANGES), LONG_HORIZON)
+    aggregator = FutureRandAggregator(law)
+    attendance = Attendance.constant(LONG_HORIZON, USERS)
+    milliseconds = []
+    for epoch in range(1, LONG_HORIZON + 1):
+        words = rng.integers(0, 2 * orders_due(epoch), (REPORTS, 1), np.uint8)
+        aggregator.add(epoch, words, None)
+        milliseconds.append(timed(lambda: aggregator.estimate(epoch, attendance)))  # noqa: B023
+    say_milliseconds(f"estimate with interval, {LONG_HORIZON:,} epochs", milliseconds)
+
+
+def item_estimates() -> None:
+    """Estimates of all items at every epoch."""
+    rng = np.random.default_rng(3)
+    domain = tuple(f"item {number}" for number in range(ITEMS))
+    law = calibrate_hadamard(HadamardStreamParameters(1.0, CHANGES, domain), EPOCHS)
+    aggregator = HadamardStreamAggregator(law)
+    attendance = Attendance.constant(EPOCHS, USERS)
+    drawn = np.flatnonzero(law.future_rand.order_weights)
+    milliseconds = []
+    for epoch in range(1, EPOCHS + 1):
+        due = drawn[drawn < orders_due(epoch)].astype(np.uint32)
+        rows, signs = rng.integers(0, law.rows, REPORTS), rng.integers(0, 2, REPORTS)
+        words = rows.astype(np.uint32) << ORDER_BITS | rng.choice(due, REPORTS)
+        aggregator.add(epoch, (words << 1 | signs.astype(np.uint32))[:, None], None)
+        milliseconds.append(timed(lambda: aggregator.estimate(epoch, attendance)))  # noqa: B023
+    say_milliseconds(f"estimates of {ITEMS:,} items, {EPOCHS:,} epochs", milliseconds)
+    say(what="the same, memory", peak_megabytes=round(peak_megabytes(os.getpid())))
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Milliseconds of processor time."""
+    before = time.process_time_ns()
+    work()
+    return (time.process_time_ns() - before) / 1e6
+
+
+def say_milliseconds(what: str, milliseconds: list[float]) -> None:
+    """Median, 99 in a hundred, and the last epoch, which combines every order."""
+    say(
+        what=what,
+        median_milliseconds=round(median(milliseconds), 3),
+        percentile_99_milliseconds=round(float(np.quantile(milliseconds, 0.99)), 3),
+        last_milliseconds=round(milliseconds[-1], 3),
+    )
+
+
+def say(**figures: object) -> None:
+    """A line."""
+    print(json.dumps(figures), flush=True)
+
+
+if __name__ == "__main__":
+    whole_horizon()
+    online_estimates()
+    item_estimates()

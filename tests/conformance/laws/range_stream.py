@@ -1,0 +1,50 @@
+"""What a device on a level of the value tree can send: what a device over the level's nodes can."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from fractions import Fraction
+
+from randomizers.range_stream import RangeStreamLaw
+from tests.conformance.cases import Stream, View
+from tests.conformance.laws import hadamard_stream
+
+
+class ExactLaw:
+    """By enumeration of levels, and of what `HadamardStream` can draw."""
+
+    devices = 1
+
+    def __init__(self, law: RangeStreamLaw, last_epoch: int) -> None:
+        self.law = law
+        self.nodes = [hadamard_stream.ExactLaw(level, last_epoch) for level in law.levels]
+
+    def followed(self, stream: Stream) -> bool:
+        """Always a value, and at most as many flips as can be followed, whatever the level."""
+        return 0 not in stream and all(
+            exact.followed(nodes)
+            for exact, nodes, weight in zip(
+                self.nodes, self._nodes(stream), self.law.level_weights, strict=True
+            )
+            if weight
+        )
+
+    def views(self, stream: Stream) -> dict[View, Fraction]:
+        probabilities: defaultdict[View, Fraction] = defaultdict(Fraction)
+        for level, (exact, nodes) in enumerate(
+            zip(self.nodes, self._nodes(stream), strict=True), start=1
+        ):
+            weight = Fraction(self.law.level_weights[level - 1], sum(self.law.level_weights))
+            if not weight:
+                continue
+            for view, probability in exact.views(nodes).items():
+                seen = tuple(tuple((level << 20 | word,) for (word,) in sent) for sent in view)
+                probabilities[seen] += weight * probability
+        return dict(probabilities)
+
+    def _nodes(self, stream: Stream) -> list[Stream]:
+        """For every level the node that holds the bucket: halves, counted up to the ceiling."""
+        above = [stream]
+        while len(above) < len(self.law.levels):
+            above.append(tuple(-(-node // 2) for node in above[-1]))
+        return above[::-1]

@@ -1,0 +1,36 @@
+"""What a device with a split budget can send: every bit is the value or not, on its own."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+from math import prod
+
+from randomizers.split_budget import SplitBudgetLaw
+from tests.conformance.cases import Stream, View
+
+
+class ExactLaw:
+    """By enumeration of all bits."""
+
+    devices = 1
+
+    def __init__(self, law: SplitBudgetLaw, last_epoch: int) -> None:
+        kept, reversed_ = law.response.weights
+        self.kept = Fraction(kept, kept + reversed_)
+
+    def followed(self, stream: Stream) -> bool:
+        """Any stream is."""
+        return True
+
+    def views(self, stream: Stream) -> dict[View, Fraction]:
+        return {
+            tuple(((bit,),) for bit in sent): prod(
+                (
+                    self.kept if bit == value else 1 - self.kept
+                    for bit, value in zip(sent, stream, strict=True)
+                ),
+                start=Fraction(1),
+            )
+            for sent in product((0, 1), repeat=len(stream))
+        }

@@ -1,0 +1,175 @@
+"""The laws of signs that FutureRand is compared with: as published, and what they truly spend."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import product
+
+import pytest
+
+from randomizers.accounting.calibration import optimal
+from randomizers.accounting.comparisons import (
+    bun,
+    calibrate_bun,
+    calibrate_erlingsson,
+    calibrate_independent_response,
+    erlingsson,
+    independent,
+)
+from randomizers.comparisons import (
+    BunParameters,
+    ErlingssonParameters,
+    IndependentResponseParameters,
+)
+from randomizers.composed import ComposedLaw
+
+# epsilon 1: k, and of each rule the c_gap as printed and the exact loss. Independent, Erlingsson
+# et al. as published and with all of epsilon, Bun et al.
+GOLDEN = [
+    (1, (".4621", 1.0), (".2449", 0.5), (".4621", 1.0), (".0536", 0.107310)),
+    (2, (".2449", 1.0), (".1225", 0.5), (".2311", 1.0), (".0357", 0.142839)),
+    (4, (".1244", 1.0), (".0612", 0.5), (".1155", 1.0), (".0236", 0.189092)),
+    (8, (".0624", 1.0), (".0306", 0.5), (".0578", 1.0), (".0157", 0.250440)),
+    (16, (".0312", 1.0), (".0153", 0.5), (".0289", 1.0), (".0103", 0.249744)),
+    (64, (".0078", 1.0), (".0038", 0.5), (".0072", 1.0), (".0046", 0.242866)),
+    (256, (".0020", 1.0), (".0010", 0.5), (".0018", 1.0), (".0021", 0.243404)),
+    (1024, (".0005", 1.0), (".0002", 0.5), (".0005", 1.0), (".0010", 0.243473)),
+]
+
+
+@pytest.mark.parametrize(("k", "one_each", "half", "full", "annulus"), GOLDEN)
+def test_golden_table(
+    k: int,
+    one_each: tuple[str, float],
+    half: tuple[str, float],
+    full: tuple[str, float],
+    annulus: tuple[str, float],
+) -> None:
+    laws = independent(k, 1.0), erlingsson(k, 0.5), erlingsson(k, 1.0), bun(k, 1.0)
+    for law, (c_gap, loss) in zip(laws, (one_each, half, full, annulus), strict=True):
+        assert f"{law.c_gap:.4f}" == f"0{c_gap}"
+        assert law.k == k
+        assert round(law.loss, 6) == loss
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 0.5, 1.0, 8.0, 64.0])
+@pytest.mark.parametrize("k", [1, 2, 3, 32, 1024])
+def test_c_gaps_have_closed_forms_and_epsilon_is_spent_but_never_exceeded(
+    k: int, epsilon: float, exponential_below: Callable[[float], Fraction]
+) -> None:
+    one_each, one_drawn = independent(k, epsilon), erlingsson(k, epsilon)
+    assert one_each.c_gap == pytest.approx(math.tanh(epsilon / (2 * k)), rel=1e-12)
+    assert one_drawn.c_gap == pytest.approx(math.tanh(epsilon / 2) / k, rel=1e-12)
+    for law in (one_each, one_drawn):
+        ratio = Fraction(max(law.weights), min(law.weights))
+        assert 0 <= exponential_below(epsilon) - ratio < Fraction(1, 2**98)
+        assert law.loss == epsilon
+        assert law.c_gap <= optimal(k, epsilon).c_gap
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_independent_is_randomized_response_of_every_sign(k: int) -> None:
+    kept = 1 / (1 + math.exp(-2.0 / k))
+    assert_law(independent(k, 2.0), lambda signs: math.prod(chance(sign, kept) for sign in signs))
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_erlingsson_is_randomized_response_of_one_sign_among_fair_coins(k: int) -> None:
+    kept = 1 / (1 + math.exp(-2.0))
+
+    def probability(signs: tuple[int, ...]) -> float:
+        return sum(chance(sign, kept) / k * 0.5 ** (k - 1) for sign in signs)
+
+    assert_law(erlingsson(k, 2.0), probability)
+
+
+@pytest.mark.parametrize(("k", "epsilon"), [(1, 1.0), (4, 1.0), (4, 20.0), (9, 4.0), (12, 40.0)])
+def test_bun_is_randomized_response_within_the_annulus_of_its_parameters(
+    k: int, epsilon: float
+) -> None:
+    """The parameter is found anew here, on a grid, and its equation is checked."""
+    root = math.sqrt(k)
+
+    def log_inverse_beta(single: float) -> float:
+        return -2 / 3 * math.log(single * root / (2 * (k + 1)))
+
+    def asked_for(single: float) -> float:
+        return 6 * single * math.sqrt(k * log_inverse_beta(single))
+
+    low, high = 0.0, 2 * (k + 1) / root * math.exp(-0.5)
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if asked_for(middle) < epsilon else (low, middle)
+    assert asked_for(low) == pytest.approx(epsilon)
+    flip = 1 / (math.exp(low) + 1)
+    radius = math.sqrt(k * (math.log(2) + log_inverse_beta(low)) / 2)
+
+    def distance(signs: tuple[int, ...]) -> int:
+        return signs.count(-1)
+
+    def inside(signs: tuple[int, ...]) -> bool:
+        return abs(distance(signs) - k * flip) <= radius
+
+    def independently(signs: tuple[int, ...]) -> float:
+        return math.prod(chance(sign, 1 - flip) for sign in signs)
+
+    outside = [signs for signs in product((1, -1), repeat=k) if not inside(signs)]
+    elsewhere = sum(map(independently, outside)) / max(1, len(outside))
+    assert_law(bun(k, epsilon), lambda signs: independently(signs) if inside(signs) else elsewhere)
+
+
+def test_bun_spends_less_than_it_is_given_and_says_where_it_ends() -> None:
+    for k in (1, 3, 50, 1024):
+        for epsilon in (1e-6, 0.3, 1.0, 8.0):
+            assert bun(k, epsilon).loss < epsilon
+    with pytest.raises(ValueError, match=r"epsilon is 9, .* for k = 1 .* above 8\.40: lower"):
+        bun(1, 9.0)
+
+
+def test_all_were_published_with_uniform_orders_and_all_signs_at_every_order() -> None:
+    laws = {
+        calibrate_independent_response(IndependentResponseParameters(1, 4), 5): independent(4, 1.0),
+        calibrate_erlingsson(ErlingssonParameters(1, 4), 5): erlingsson(4, 0.5),
+        calibrate_erlingsson(ErlingssonParameters(1, 4, calibration="full"), 5): erlingsson(4, 1.0),
+        calibrate_bun(BunParameters(1, 4), 5): bun(4, 1.0),
+    }
+    for law, composed in laws.items():
+        assert (law.horizon, law.epsilon, law.order_weights) == (8, 1.0, (1,) * 4)
+        assert law.composed == (composed,) * 4
+    with pytest.raises(ValueError, match="0 epochs, must be from 1"):
+        calibrate_bun(BunParameters(1, 4), 0)
+
+
+def test_the_estimators_are_the_published_ones_unless_asked_otherwise() -> None:
+    for kind in (IndependentResponseParameters, ErlingssonParameters, BunParameters):
+        assert kind(1, 1).estimator == "prefix"
+        assert kind(1, 1, "tree").estimator == "tree"
+
+
+@pytest.mark.parametrize(
+    "kind", [IndependentResponseParameters, ErlingssonParameters, BunParameters]
+)
+def test_bad_parameters_are_refused(kind: type[IndependentResponseParameters]) -> None:
+    with pytest.raises(ValueError, match="epsilon is 0, must be from"):
+        kind(0, 1)
+    with pytest.raises(ValueError, match="changes is 0, must be a whole number from 1 to 1024"):
+        kind(1, 0)
+    with pytest.raises(ValueError, match="estimator is 'best', must be 'tree' or 'prefix'"):
+        kind(1, 1, "best")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="calibration is 'half', must be 'published' or 'full'"):
+        ErlingssonParameters(1, 1, calibration="half")  # type: ignore[arg-type]
+
+
+def chance(sign: int, kept: float) -> float:
+    """Probability of one sign of the output where the input is +1."""
+    return kept if sign > 0 else 1 - kept
+
+
+def assert_law(law: ComposedLaw, probability: Callable[[tuple[int, ...]], float]) -> None:
+    """Every output of the input +1, ..., +1 is as probable as it should be."""
+    vectors = list(product((1, -1), repeat=law.k))
+    for signs in vectors:
+        assert float(law.probability(signs.count(-1))) == pytest.approx(probability(signs))
+    assert sum(map(probability, vectors)) == pytest.approx(1)

@@ -1,0 +1,80 @@
+"""The split budget: an equal share for every epoch, and all of it for the stream."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from randomizers.accounting.epoch_responses import calibrate_split_budget
+from randomizers.composed import ComposedLaw
+from randomizers.randomness import seeded_generator
+from randomizers.split_budget import SplitBudget, SplitBudgetLaw, SplitBudgetParameters
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 0.3, 1.0, 64.0])
+@pytest.mark.parametrize("last_epoch", [1, 3, 7, 256, 1000])
+def test_the_losses_of_all_epochs_add_up_to_epsilon_and_never_to_more(
+    epsilon: float, last_epoch: int, exponential_below: Callable[[float], Fraction]
+) -> None:
+    law = calibrate_split_budget(SplitBudgetParameters(epsilon), last_epoch)
+    kept, reversed_ = law.response.weights
+    # exponential_below lies within 2^-400 of the true value.
+    assert Fraction(kept, reversed_) ** last_epoch <= exponential_below(epsilon)
+    assert law.loss == SplitBudget(law).guarantee.epsilon == epsilon
+    assert law.c_gap == pytest.approx(math.tanh(epsilon / last_epoch / 2), rel=1e-12)
+
+
+def test_every_epoch_is_randomized_anew() -> None:
+    law = calibrate_split_budget(SplitBudgetParameters(2 * math.log(3)), 2)
+    devices, rng = SplitBudget(law), seeded_generator(4)
+    devices.enrol(10_000, rng)
+    values = np.arange(10_000) % 2
+    kept = np.stack([devices.report(epoch, values, None, rng)[:, 0] == values for epoch in (1, 2)])
+    # Three out of four at each epoch, independently of the other epoch and of the value.
+    for group in (values == 0, values == 1):
+        for both in ((True, True), (True, False), (False, True), (False, False)):
+            expected = math.prod(0.75 if one else 0.25 for one in both)
+            share = np.equal(kept[:, group].T, both).all(axis=1).mean()
+            assert abs(share - expected) < 7 * math.sqrt(expected * (1 - expected) / 5000)
+
+
+def test_bad_input_is_refused_and_changes_nothing() -> None:
+    devices = SplitBudget(calibrate_split_budget(SplitBudgetParameters(1), 2))
+    rng = seeded_generator(5)
+    devices.enrol(2, rng)
+    before = str(rng.bit_generator.state)
+    for epoch, values, present, problem in (
+        (0, [0, 1], None, "epoch 0, must be after the last one reported, 0"),
+        (3, [0, 1], None, "epoch 3, must be after .* at most the horizon, 2"),
+        (1, [0], None, r"values of shape \(1,\), must be \(2,\)"),
+        (1, [0, 2], None, "value 2 of device 1 at epoch 1, must be 0 or 1"),
+        (1, [0, 2], [False, True], "value 2 of device 1 at epoch 1, must be 0 or 1"),
+        (1, [0, 1], [True], r"present is bool of shape \(1,\)"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            devices.report(
+                epoch, np.array(values), None if present is None else np.array(present), rng
+            )
+    assert (devices.epoch, str(rng.bit_generator.state)) == (0, before)
+    assert len(devices.report(1, np.array([0, 2]), np.array([True, False]), rng)) == 1
+
+
+def test_bad_parameters_laws_and_states_are_refused() -> None:
+    with pytest.raises(ValueError, match="epsilon is 0, must be from"):
+        SplitBudgetParameters(0)
+    for last_epoch in (0, (1 << 20) + 1):
+        with pytest.raises(ValueError, match=f"{last_epoch} epochs, must be from 1 to 1048576"):
+            calibrate_split_budget(SplitBudgetParameters(1), last_epoch)
+    with pytest.raises(ValueError, match="response is a law of 2 signs, must be of one"):
+        SplitBudgetLaw(1, 1.0, ComposedLaw((3, 2, 1)))
+    law = calibrate_split_budget(SplitBudgetParameters(1), 2)
+    with pytest.raises(ValueError, match="not a law of a split budget"):
+        SplitBudgetLaw.from_json({"last_epoch": 2})
+    with pytest.raises(ValueError, match=r"state arrays \['memo'\], a split budget keeps"):
+        SplitBudget.restore(law, {"memo": np.zeros((2, 2), np.uint8)}, 0)
+    assert SplitBudgetLaw.from_json(json.loads(json.dumps(law.to_json()))) == law

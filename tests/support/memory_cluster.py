@@ -1,0 +1,80 @@
+"""A cluster in memory, for commands that are to run without a broker."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import pytest
+
+from pipeline.actions import LogRecord
+from pipeline.connection import Connection
+from topics.names import TopicSettings
+
+
+class Acknowledged:
+    """What sending a record promises, kept at once."""
+
+    is_done = True
+
+    def get(self, timeout: float | None = None) -> None:
+        """It has arrived."""
+
+
+@dataclass
+class MemoryCluster:
+    """Stands in for `pipeline.cluster.Cluster`; `records` are by topic and partition."""
+
+    records: dict[tuple[str, int], list[LogRecord]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    partitions: dict[str, int] = field(default_factory=dict)
+    connection: Connection = field(default_factory=lambda: Connection(("memory:9092",)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    @property
+    def producer(self) -> Self:
+        return self
+
+    def topics(self) -> set[str]:
+        return set(self.partitions)
+
+    def create_topics(self, topics: Iterable[TopicSettings]) -> None:
+        self.partitions |= {topic.name: topic.partitions for topic in topics}
+
+    def end_offsets(self, topic: str) -> list[int]:
+        return [len(self.records[topic, each]) for each in range(self.partitions[topic])]
+
+    def read(
+        self, topic: str, partition: int = 0, start: int = 0, stop: int | None = None
+    ) -> Iterator[LogRecord]:
+        yield from self.records[topic, partition][start:stop]
+
+    def append(self, topic: str, value: bytes | None, key: bytes | None = None) -> int:
+        held = self.records[topic, 0]
+        held.append(LogRecord(len(held), value or b"", 0, key, ()))
+        return len(held) - 1
+
+    def send(self, topic: str, value: bytes, partition: int) -> Acknowledged:
+        held = self.records[topic, partition]
+        held.append(LogRecord(len(held), value, 0, None, ()))
+        return Acknowledged()
+
+
+def use_memory_cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
+    """Have commands in this process find a cluster in memory."""
+    cluster = MemoryCluster()
+
+    def connection_of(*arguments: Any, **options: Any) -> Connection:
+        return cluster.connection
+
+    monkeypatch.setattr("pipeline.cli.options.connection_of", connection_of)
+    monkeypatch.setattr("pipeline.cluster.Cluster", lambda connection: cluster)
+    return cluster
