@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,11 @@ class EstimateRecord:
     def largest_item(self) -> int | None:
         """Index of the item with the largest estimate; None where there are no items."""
         return self.estimate.largest if isinstance(self.estimate, ItemEstimates) else None
+
+    def item_note(self, labels: Sequence[str] | None) -> tuple[str, ...]:
+        """Which item `headline` is about: one note, or none where there are no items."""
+        largest = self.largest_item
+        return () if largest is None or labels is None else (f"{labels[largest]}, the largest",)
 
     @property
     def headline(self) -> Estimate | None:

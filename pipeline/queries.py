@@ -193,6 +193,25 @@ def make_query(
     return Query(labels, domain, ranges=chosen_ranges, norm_sub=norm_sub)
 
 
+def usual_query(domain: ValueDomain, *, everything: bool) -> Query | None:
+    """What is shown of items and numbers when nothing is asked; None for a single count.
+
+    Args:
+        domain: of the job.
+        everything: all items or buckets, instead of the largest items or the quartiles.
+    """
+    if domain.items is None:
+        return None
+    if isinstance(domain, NumericDomain):
+        if not everything:
+            return make_query(domain, quantiles="0.25,0.5,0.75")
+        buckets = ((label, index, index + 1) for index, label in enumerate(domain.items))
+        return Query(domain.items, domain, ranges=tuple(buckets))
+    if not everything:
+        return make_query(domain, top=3)
+    return Query(domain.items, items=tuple(range(len(domain.items))))
+
+
 def overview(domain: ValueDomain, records: Sequence[EstimateRecord], count: int) -> Query | None:
     """What shows best how a job's values move: its largest items, or the quartiles of its numbers.
 

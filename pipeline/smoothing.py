@@ -61,10 +61,12 @@ class SmoothedHorizon:
     Attributes:
         first_epoch: the job's number of its epoch 1.
         estimates: of its epochs, up to the last one that is decided and aggregated.
+        labels: of the items they are about; None where there are none.
     """
 
     first_epoch: int
     estimates: SmoothedEstimates
+    labels: tuple[str, ...] | None = None
 
     def index(self, epoch: int) -> int | None:
         """Where an epoch of the job stands in the arrays; None if it is not among them."""
@@ -114,6 +116,7 @@ def look_back(job: DeployedJob, estimation: Estimation) -> SmoothedHorizon:
     return SmoothedHorizon(
         first_epoch=estimation.horizon * job.epochs.count + 1,
         estimates=estimation.aggregator.smoothed(estimation.last_epoch, estimation.attendance),
+        labels=job.domain.items,
     )
 
 
@@ -159,7 +162,8 @@ def columns(record: EstimateRecord, horizon: SmoothedHorizon | None) -> dict[str
         found[name] = intervals
         found[f"{name} clipped"] = np.clip(intervals, 0.0, record.population)
         if shrunk is not None:
-            found[f"{name} shrunk"] = np.stack([shrunk, *np.full((2, len(shrunk)), np.nan)])
+            within = np.clip(shrunk, 0.0, record.population)
+            found[f"{name} shrunk"] = np.stack([within, *np.full((2, len(within)), np.nan)])
 
     index = None if horizon is None else horizon.index(record.epoch)
     smoothed = None if horizon is None or index is None else horizon.estimates

@@ -40,8 +40,6 @@ def table_lines(records: Iterable[EstimateRecord]) -> Iterator[str]:
             else (estimate.value, estimate.standard_deviation, estimate.low, estimate.high)
         )
         notes = [] if record.fate is Fate.RELEASED else [record.fate.value]
-        if record.largest_item is not None:
-            notes.append(f"item {record.largest_item + 1}, the largest")
         notes += estimate.flags if estimate is not None else ()
         yield _TABLE.format(
             record.epoch,

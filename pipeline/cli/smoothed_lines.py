@@ -40,8 +40,8 @@ CSV_COLUMNS = (
 )
 FOOTNOTE = (
     "smoothed: from the reports of all epochs so far; ± sd, low and high are its own",
-    "* biased: the estimate, shrunk by what was known then; good where little changes",
-    "** biased: smoothed, moved into 0 to the population, and shrunk",
+    "* biased: the estimate, shrunk by what was known then, within 0 to the population",
+    "** biased: smoothed, within 0 to the population; and shrunk besides",
 )
 _TABLE = "{:>6} {:>8} {:>8} {:>8} {:>7} {:>8} {:>8} {:>9} {:>8} {}"
 
@@ -53,9 +53,9 @@ def table_lines(records: Iterable[EstimateRecord], horizon: SmoothedHorizon) -> 
         *("clipped**", "shrunk**", ""),
     ).rstrip()
     for record in records:
-        found, item = _numbers(record, horizon), record.largest_item
+        found = _numbers(record, horizon)
         notes = [] if record.fate is Fate.RELEASED else [record.fate.value]
-        notes += [] if item is None else [f"item {item + 1}, the largest"]
+        notes += record.item_note(horizon.labels)
         values = (
             *(found.get(name) for name in ("online", "online shrunk", "smoothed")),
             _deviation(record, horizon),

@@ -190,9 +190,13 @@ def estimates(
     kafka_config: KafkaConfig = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
-    """Print the published estimates."""
+    """Print the published estimates; of items the largest ones, of numbers the quartiles.
+
+    As CSV all items or numbers, as JSON the records themselves.
+    """
     from pipeline.cli.estimate_lines import LINES
     from pipeline.follow import EstimateReader
+    from pipeline.queries import usual_query
 
     if smoothed and follow:
         raise UsageProblem("--smoothed looks back at all there is: leave --follow out")
@@ -218,6 +222,8 @@ def estimates(
             tell(f"{plot} is written")
             records = iter(known)
         form = "json" if as_json else format
+        if query is None and form != "json":
+            query = usual_query(deployed.domain, everything=form == "csv")
         for line in (LINES[form] if query is None else answer_lines(query, form))(records):
             print(line, flush=follow)
 

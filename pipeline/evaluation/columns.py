@@ -13,12 +13,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.future_rand import predicted_smoothed_variances
 from pipeline.deployed_job import DeployedJob
+from pipeline.forecasts import Forecast, SmoothedForecast
 from pipeline.simulate import Simulation
 from pipeline.smoothing import NAMES
-from randomizers.future_rand import FutureRandLaw
-from randomizers.hadamard_stream import HadamardStreamLaw
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -65,24 +63,25 @@ def series_of(simulation: Simulation, name: str) -> Series:
 
 def predicted_online(job: DeployedJob, users: int) -> float | None:
     """As `plan` says it; None for a protocol without a forecast."""
-    forecast = job.protocol_entry.forecast
-    if forecast is None:
-        return None
-    expected = forecast(job.law(), job.parameters, job.epochs.count)
-    deviations = expected.standard_deviations(users)
-    return float(np.sqrt(np.square(deviations).mean()))
+    forecast = _forecast(job)
+    return None if forecast is None else _root_mean_square(forecast.standard_deviations(users))
 
 
 def predicted_smoothed(job: DeployedJob, users: int) -> float | None:
-    """Of the unbiased ones, from the constants of the job; None where they are not of this kind."""
-    law = job.law()
-    if isinstance(law, FutureRandLaw):
-        variances = predicted_smoothed_variances(law, job.epochs.count)
-    elif isinstance(law, HadamardStreamLaw):
-        variances = 4 * predicted_smoothed_variances(law.future_rand, job.epochs.count)
-    else:
+    """The same of smoothed estimates; None for a protocol that foretells nothing of them."""
+    forecast = _forecast(job)
+    if not isinstance(forecast, SmoothedForecast):
         return None
-    return float(np.sqrt(users * variances.mean()))
+    return _root_mean_square(forecast.smoothed_standard_deviations(users))
+
+
+def _forecast(job: DeployedJob) -> Forecast | None:
+    make = job.protocol_entry.forecast
+    return None if make is None else make(job.law(), job.parameters, job.epochs.count)
+
+
+def _root_mean_square(deviations: Array) -> float:
+    return float(np.sqrt(np.square(deviations).mean()))
 
 
 _PREDICTED = {"online": predicted_online, "smoothed": predicted_smoothed}

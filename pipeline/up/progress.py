@@ -32,12 +32,14 @@ class Row:
             (items,); never published, known from the input alone.
         reports: in the epoch's window; None if it was not released or has not been seen.
         rate: reports per second, over the last windows; None at the beginning.
+        labels: of the items; None where there are none.
     """
 
     record: EstimateRecord
     truths: NDArray[np.int64]
     reports: int | None
     rate: float | None
+    labels: tuple[str, ...] | None = None
 
     @property
     def epoch(self) -> int:
@@ -66,10 +68,9 @@ class Row:
     def notes(self) -> list[str]:
         """What a reader has to know: the fate of a window that was not released, flags."""
         fate = self.record.fate
-        item = self.record.largest_item
         return [
             *([] if fate is Fate.RELEASED else [fate.value]),
-            *([] if item is None else [f"item {item + 1}, the largest"]),
+            *self.record.item_note(self.labels),
             *self.estimate.flags,
         ]
 
@@ -152,6 +153,7 @@ class Progress:
                 np.atleast_1d(self._truth[record.epoch - 1]),
                 self._sizes.reports.get(record.epoch),
                 self._rate(self.records[max(0, position - _RATE_WINDOWS) : position + 1]),
+                self.job.domain.items,
             )
             for position, record in enumerate(self.records[first:], first)
         )

@@ -259,10 +259,10 @@ def test_what_up_shows_and_leaves_behind(job_file: Path, changes: Path, tmp_path
         progress.apply(Role.ESTIMATES, record)
     rows = progress.rows()
     assert [row.truth for row in rows] == [truth[0] for truth in TRUTH]
-    assert "item 1, the largest" in line_of(rows[0])
+    assert "walk, the largest" in line_of(rows[0])
     console = Console(record=True, width=120, height=40, file=io.StringIO())
     console.print(render(View("modes", "", (), USERS, progress), 120, 40))
-    assert console.export_text().count("item 1, the largest") == EPOCHS
+    assert console.export_text().count("walk, the largest") == EPOCHS
     outcome = Outcome(job, rows, USERS, seconds=1.0, reports=1)
     errors = [np.subtract(row.intervals[0], truth) for row, truth in zip(rows, TRUTH, strict=True)]
     assert outcome.rmse == pytest.approx(math.sqrt(np.square(errors).mean()))

@@ -203,7 +203,8 @@ def test_items_have_them_too(tmp_path: Path) -> None:
     *rows_shown, _, _, _, _ = table_lines(simulation.records, horizon)
     for record, row in zip(simulation.records, rows_shown[1:], strict=True):
         assert record.largest_item is not None
-        assert row.endswith(f"item {record.largest_item + 1}, the largest")
+        assert horizon.labels is not None
+        assert row.endswith(f"{horizon.labels[record.largest_item]}, the largest")
         smoothed = horizon.estimates.values[record.epoch - 1, record.largest_item]
         assert row.split()[3] == number(float(smoothed))
 
@@ -270,7 +271,7 @@ def test_the_table_says_which_columns_are_biased() -> None:
         *("clipped**", "shrunk**"),
     ]
     assert rows[0].split() == [
-        *("5", "-20.0", "-11.0", "-5.0", "4.0", "-13.0", "3.0", "0.0", "-3.0"),
+        *("5", "-20.0", "0.0", "-5.0", "4.0", "-13.0", "3.0", "0.0", "0.0"),
     ]
     assert rows[1].split() == [
         *("6", "-", "-", "1,234", "5.0", "1,226", "1,244", "200", "4.0", "empty,", "gap"),
@@ -299,8 +300,8 @@ def test_csv_labels_what_is_biased_and_leaves_out_what_is_not_known() -> None:
         "biased_smoothed_clipped": "0.0",
         "biased_smoothed_clipped_low": "0.0",
         "biased_smoothed_clipped_high": "3.0",
-        "biased_online_shrunk": "-11.0",
-        "biased_smoothed_shrunk": "-3.0",
+        "biased_online_shrunk": "0.0",
+        "biased_smoothed_shrunk": "0.0",
     }
     assert (rows[1]["estimate"], rows[1]["flags"], rows[1]["fate"]) == ("", GAP, "empty")
     assert (rows[2]["smoothed"], rows[2]["estimate"]) == ("", "-20.0")
@@ -319,9 +320,9 @@ def test_json_adds_two_keys_to_a_record() -> None:
         },
         "biased": {
             "online clipped": {"estimate": 0.0, "low": 0.0, "high": 0.0},
-            "online shrunk": {"estimate": -11.0},
+            "online shrunk": {"estimate": 0.0},
             "smoothed clipped": {"estimate": 0.0, "low": 0.0, "high": 3.0},
-            "smoothed shrunk": {"estimate": -3.0},
+            "smoothed shrunk": {"estimate": 0.0},
         },
     }
     assert lines[1]["smoothed"]["flags"] == [GAP]
