@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.evaluation.results import Line, spends_otherwise, variables
+from pipeline.smoothing import UNBIASED
 from pipeline.up.plot import INSTALL, PlotError
 
 if TYPE_CHECKING:
@@ -91,10 +92,10 @@ class _Curve:
 
 
 def _curves(axis: str, lines: Sequence[Line], varying: Sequence[Mapping[str, Any]]) -> list[_Curve]:
-    """The curves of two points and more."""
+    """The curves of two points and more; biased estimates are left to the table."""
     groups: dict[tuple[str, str], list[tuple[float, Line]]] = {}
     for line, variable in zip(lines, varying, strict=True):
-        if axis in variable:
+        if axis in variable and line.estimate in UNBIASED:
             others = {key: variable[key] for key in variable if key not in (axis, "estimate")}
             key = _said(others), line.estimate
             groups.setdefault(key, []).append((float(variable[axis]), line))
