@@ -171,11 +171,14 @@ def changing_items(items: int, epochs: int, devices: int, changes: int) -> NDArr
 @pytest.mark.slow
 @pytest.mark.parametrize(("items", "seeds"), [(8, 45), (256, 2), (4096, 1)])
 def test_every_item_errs_as_predicted_whatever_the_domain(items: int, seeds: int) -> None:
-    """100,000 users, epsilon 1, 64 epochs, two changes: an RMSE of at most 8,633."""
+    """100,000 users, epsilon 1, 64 epochs, two changes: the reference has about 8,633.
+
+    Up to 3 % of it is given for what is smoothed at the end.
+    """
     devices, epochs = 100_000, 64
     law = law_for(items, 2, epochs)
     predicted = HadamardStreamForecast(law, epochs).standard_deviations(devices)
-    assert math.sqrt(np.square(predicted).mean()) < 8_640
+    assert math.sqrt(np.square(predicted).mean()) < 1.03 * 8_633
     assert law.frozen_share == 0
     values = changing_items(items, epochs, devices, 2)
     errors, published = [], []
