@@ -20,10 +20,11 @@ from aggregators.dyadic_tree import DyadicTree
 from aggregators.estimate import GAP, Estimate
 from aggregators.increments import Increment
 from aggregators.prefix_combiner import Prefixes
+from aggregators.reporters import reporters
 from aggregators.smoothed_estimates import SmoothedEstimates, smoothed_estimates
 from aggregators.tree_smoothing import TreeEstimates
 from randomizers.dyadic import orders_due
-from randomizers.future_rand import FutureRandLaw
+from randomizers.future_rand import NEWCOMER, FutureRandLaw
 from randomizers.tree_variances import combined_variances, smoothed_variances
 
 Estimator: TypeAlias = Literal["tree", "prefix"]
@@ -39,13 +40,15 @@ _COUNTED_AT_ONCE = 1 << 16
 class FutureRandAggregator:
     """Counts of reports; equal whatever the order, and however they were split and merged.
 
+    The cells of a node are its negative and positive signs, then those of newcomers.
+
     >>> from randomizers.accounting.future_rand import calibrate
     >>> from randomizers.future_rand import FutureRandParameters
     >>> law = calibrate(FutureRandParameters(epsilon=1.0, changes=1), last_epoch=2)
     >>> aggregator = FutureRandAggregator(law)
     >>> aggregator.add(1, np.array([[1], [0], [1]], np.uint8), None)
     >>> aggregator.tree.node(order=0, index=1)
-    array([1, 2])
+    array([1, 2, 0, 0])
 
     Args:
         law: the constants of the job.
@@ -54,7 +57,7 @@ class FutureRandAggregator:
 
     def __init__(self, law: FutureRandLaw, estimator: Estimator = "tree") -> None:
         self.law = law
-        self.tree = DyadicTree(law.horizon, cells=2)
+        self.tree = DyadicTree(law.horizon, cells=4)
         self._combine = estimator == "tree"
         self._prefixes = Prefixes(self.own_increments, 1, combine=self._combine)
 
@@ -73,9 +76,15 @@ class FutureRandAggregator:
                 "must be uint8 of shape (reports, 1)"
             )
         due = orders_due(epoch)
-        if words.size and int(words.max()) >= 2 * due:
+        orders = (words & (NEWCOMER - 1)) >> 1
+        # Before the first interval of an order nobody was enrolled.
+        later = np.array([epoch >> order > 1 for order in range(due)])
+        wrong = orders >= due
+        wrong |= (words >= NEWCOMER) & ~later[np.minimum(orders, due - 1)]
+        if wrong.any():
             raise ValueError(
-                f"word {words.max()} at epoch {epoch}, where the words due are 0 to {2 * due - 1}"
+                f"word {words[wrong][0]} at epoch {epoch}, where the words due are 0 to "
+                f"{2 * due - 1}, and {NEWCOMER} more for newcomers after the first interval"
             )
 
     def add(
@@ -92,14 +101,15 @@ class FutureRandAggregator:
             ValueError: from `check_words`; nothing is counted then.
         """
         self.check_words(epoch, words)
-        table = np.zeros(2 * orders_due(epoch), np.int64)
+        table = np.zeros(2 * NEWCOMER, np.int64)
         if counts is None:
             for start in range(0, len(words), _COUNTED_AT_ONCE):
                 chunk = words[start : start + _COUNTED_AT_ONCE, 0]
                 table += np.bincount(chunk, minlength=table.size)
         else:
             np.add.at(table, words[:, 0], counts.astype(np.int64))
-        self.tree.add(epoch, table.reshape(-1, 2))
+        signs = table.reshape(2, -1, 2)[:, : orders_due(epoch)]
+        self.tree.add(epoch, np.concatenate(signs, axis=1))
         self._prefixes.changed(epoch)
 
     def merge(self, other: Self) -> None:
@@ -125,7 +135,7 @@ class FutureRandAggregator:
             ValueError: the bytes are no counts of this horizon.
         """
         aggregator = cls(law, estimator)
-        aggregator.tree = DyadicTree.from_bytes(law.horizon, 2, data, signed=False)
+        aggregator.tree = DyadicTree.from_bytes(law.horizon, 4, data, signed=False)
         return aggregator
 
     def estimate(self, epoch: int, attendance: Attendance) -> Estimate:
@@ -170,68 +180,62 @@ class FutureRandAggregator:
             combine=self._combine,
         )
 
-    def _own_order(self, order: int, last_epoch: int, attendance: Attendance) -> TreeEstimates:
-        """As `own_increments`, of all intervals of an order."""
-        negative, positive = self.tree.order_counts(order, last_epoch).T
-        received = negative + positive
-        reported, at_least_one = received > 0, np.maximum(received, 1)
-        ends = np.arange(1, len(received) + 1) << order
-        c_gap = self._c_gaps[order]
-        scale, mean = attendance.population[ends] / c_gap, (positive - negative) / at_least_one
-        return TreeEstimates(
-            values=(scale * mean)[:, None],
-            variances=np.where(reported, scale**2 / at_least_one, np.inf),
-            estimated=scale**2 * variances_of_means(mean, c_gap, at_least_one),
-        )
-
     def own_increments(self, epoch: int, attendance: Attendance) -> list[Increment | None]:
-        """What the reports of every interval complete at an epoch say of it, by order.
-
-        The mean of the signs is c_gap times the mean partial sum. Devices enrolled later have the
-        partial sum 0, so it is scaled by those enrolled at the interval's own end.
-        """
-        population = float(attendance.population[epoch])
+        """What the reports of every interval complete at an epoch say of it, by order."""
+        ends = np.array([epoch])
+        nodes = self.tree.nodes_due(epoch)
         return [
-            self._own_increment(c_gap, population, negative, positive)
-            for c_gap, (negative, positive) in zip(
-                self._c_gaps, self.tree.nodes_due(epoch).tolist(), strict=False
-            )
+            self._own(order, ends, node[None], attendance).increment(0, reports=int(node.sum()))
+            for order, node in enumerate(nodes)
         ]
 
-    def _own_increment(
-        self, c_gap: float, population: float, negative: int, positive: int
-    ) -> Increment | None:
-        received = negative + positive
-        if not received:
-            return None
-        scale, mean = population / c_gap, (positive - negative) / received
-        return Increment(
-            value=np.array([scale * mean]),
-            prior_variance=scale**2 / received,
-            variance=scale**2 * variance_of_mean(mean, c_gap, received),
-            reports=received,
+    def _own_order(self, order: int, last_epoch: int, attendance: Attendance) -> TreeEstimates:
+        """As `own_increments`, of all intervals of an order."""
+        counts = self.tree.order_counts(order, last_epoch)
+        return self._own(order, np.arange(1, len(counts) + 1) << order, counts, attendance)
+
+    def _own(
+        self,
+        order: int,
+        ends: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        attendance: Attendance,
+    ) -> TreeEstimates:
+        """The mean of the signs is c_gap times the mean partial sum."""
+        c_gap, probability = self._c_gaps[order], self._order_probabilities[order]
+        signs, received = counts[:, 1::2] - counts[:, ::2], counts[:, 1::2] + counts[:, ::2]
+        who = reporters(order, ends, c_gap, probability, attendance, received)
+        values = who.scale * signs[:, 0] + who.newcomer_scale * signs[:, 1]
+        of_group = np.divide(
+            np.where(who.all_newcomers, signs[:, 1], signs[:, 0]),
+            who.received,
+            out=np.zeros(len(ends)),
+            where=who.received > 0,
+        )
+        means = variances_of_means(of_group, c_gap, np.maximum(who.received, 1))
+        return TreeEstimates(
+            values=values[:, None],
+            variances=who.variances,
+            estimated=np.square(who.group / c_gap) * means + who.newcomer_variance,
         )
 
     @cached_property
     def _c_gaps(self) -> tuple[float, ...]:
         return self.law.c_gaps
 
-
-def variance_of_mean(mean: float, c_gap: float, received: int) -> float:
-    """Variance of a mean of signs: estimated, or bounded where the reports are few.
-
-    The expectation of a sign is at most c_gap, so a mean beyond it is no reason to believe in a
-    smaller variance.
-    """
-    if received < FEW_REPORTS:
-        return 1 / received
-    return (1 - min(abs(mean), c_gap) ** 2) / (received - 1)
+    @cached_property
+    def _order_probabilities(self) -> tuple[float, ...]:
+        return self.law.order_probabilities
 
 
 def variances_of_means(
     means: NDArray[np.float64], c_gap: float, received: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """`variance_of_mean` of many means."""
+    """Variances of means of signs: estimated, or bounded where the reports are few.
+
+    The expectation of a sign is at most c_gap, so a mean beyond it is no reason to believe in a
+    smaller variance.
+    """
     estimated = (1 - np.minimum(np.abs(means), c_gap) ** 2) / np.maximum(received - 1, 1)
     return np.where(received < FEW_REPORTS, 1 / received, estimated)
 

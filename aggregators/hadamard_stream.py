@@ -22,11 +22,13 @@ from aggregators.estimate import GAP, ItemEstimates
 from aggregators.hadamard import walsh_hadamard
 from aggregators.increments import Increment
 from aggregators.prefix_combiner import Prefixes
+from aggregators.reporters import reporters
 from aggregators.smoothed_estimates import SmoothedEstimates, smoothed_estimates
 from aggregators.tree_smoothing import TreeEstimates
 from randomizers.dyadic import orders_due
-from randomizers.hadamard_stream import ORDER_BITS, HadamardStreamLaw
+from randomizers.hadamard_stream import NEWCOMER_SHIFT, ORDER_BITS, HadamardStreamLaw
 
+_LENGTH_BYTES = 8
 # Words counted at a time: np.bincount makes 8-byte integers of its whole input.
 _COUNTED_AT_ONCE = 1 << 16
 
@@ -55,6 +57,7 @@ class HadamardStreamAggregator:
     ) -> None:
         self.law = law
         self.tree = DyadicTree(law.future_rand.horizon, cells=1 + law.rows)
+        self.newcomers = DyadicTree(law.future_rand.horizon, cells=1 + law.rows)
         self._combine = estimator == "tree"
         self._prefixes = Prefixes(self.own_increments, law.rows, combine=self._combine)
 
@@ -78,11 +81,16 @@ class HadamardStreamAggregator:
         drawn = np.zeros(1 << ORDER_BITS, np.bool_)
         due = orders_due(epoch)
         drawn[:due] = [weight > 0 for weight in self.law.future_rand.order_weights[:due]]
-        wrong = (words[:, 0] >> ORDER_BITS + 1 >= self.law.rows) | ~drawn[order]
+        # Before the first interval of an order nobody was enrolled.
+        later = np.array([epoch >> each > 1 for each in range(1 << ORDER_BITS)])
+        newcomer = words[:, 0] >> NEWCOMER_SHIFT
+        row = (words[:, 0] & ((1 << NEWCOMER_SHIFT) - 1)) >> ORDER_BITS + 1
+        wrong = (row >= self.law.rows) | ~drawn[order]
+        wrong |= (newcomer > 1) | (newcomer == 1) & ~later[order]
         if wrong.any():
             word = int(words[wrong.argmax(), 0])
             raise ValueError(
-                f"word {word} at epoch {epoch}: row {word >> ORDER_BITS + 1} and order "
+                f"word {word} at epoch {epoch}: row {row[wrong.argmax()]} and order "
                 f"{order[wrong.argmax()]}, the {self.law.rows} rows begin at 0, and the orders due "
                 f"are {', '.join(map(str, np.flatnonzero(drawn)))}"
             )
@@ -101,10 +109,24 @@ class HadamardStreamAggregator:
             ValueError: from `check_words`; nothing is counted then.
         """
         self.check_words(epoch, words)
+        newcomers = words[:, 0] >> NEWCOMER_SHIFT > 0
+        others = np.full(len(words), True) if not newcomers.any() else ~newcomers
+        for tree, which in ((self.tree, others), (self.newcomers, newcomers)):
+            if which.any():
+                self._count(tree, epoch, words[which, 0], None if counts is None else counts[which])
+        self._prefixes.changed(epoch)
+
+    def _count(
+        self,
+        tree: DyadicTree,
+        epoch: int,
+        words: NDArray[np.uint32],
+        counts: NDArray[np.unsignedinteger] | None,
+    ) -> None:
         due, rows = orders_due(epoch), self.law.rows
         table = np.zeros(due * rows * 2, np.int64)
         for start in range(0, len(words), _COUNTED_AT_ONCE):
-            chunk = words[start : start + _COUNTED_AT_ONCE, 0]
+            chunk = words[start : start + _COUNTED_AT_ONCE] & ((1 << NEWCOMER_SHIFT) - 1)
             order, row = chunk >> 1 & ((1 << ORDER_BITS) - 1), chunk >> ORDER_BITS + 1
             cell = (order * rows + row) * 2 + (chunk & 1)
             if counts is None:
@@ -114,8 +136,7 @@ class HadamardStreamAggregator:
                 np.add.at(table, cell, each)
         negative, positive = table.reshape(due, rows, 2).transpose(2, 0, 1)
         received = (negative + positive).sum(axis=1, keepdims=True)
-        self.tree.add(epoch, np.hstack([received, positive - negative]))
-        self._prefixes.changed(epoch)
+        tree.add(epoch, np.hstack([received, positive - negative]))
 
     def merge(self, other: Self) -> None:
         """Count what another aggregator of the same law has counted.
@@ -126,11 +147,13 @@ class HadamardStreamAggregator:
         if other.law != self.law:
             raise ValueError("aggregators of two different laws cannot be merged")
         self.tree.merge(other.tree)
-        self._prefixes.changed(other.tree.first_epoch)
+        self.newcomers.merge(other.newcomers)
+        self._prefixes.changed(min(other.tree.first_epoch, other.newcomers.first_epoch))
 
     def to_bytes(self) -> bytes:
-        """The counts; equal counts have equal bytes."""
-        return self.tree.to_bytes()
+        """The length of the counts (u8), the counts, and those of newcomers; equal ones: equal."""
+        counts = self.tree.to_bytes()
+        return len(counts).to_bytes(_LENGTH_BYTES, "little") + counts + self.newcomers.to_bytes()
 
     @classmethod
     def from_bytes(
@@ -143,11 +166,19 @@ class HadamardStreamAggregator:
         """
         aggregator = cls(law, estimator)
         horizon, cells = law.future_rand.horizon, 1 + law.rows
-        aggregator.tree = tree = DyadicTree.from_bytes(horizon, cells, data, signed=True)
-        for epoch in tree.epochs:
-            received, *_ = (nodes := tree.nodes_due(epoch)).T
-            if (np.abs(nodes[:, 1:]).sum(axis=1) > received).any():
-                raise ValueError(f"a node complete at epoch {epoch} has more signs than reports")
+        end = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
+        if end > len(data):
+            raise ValueError(f"counts of {len(data)} bytes end before byte {end}")
+        parts = data[_LENGTH_BYTES:end], data[end:]
+        trees = [DyadicTree.from_bytes(horizon, cells, part, signed=True) for part in parts]
+        for tree in trees:
+            for epoch in tree.epochs:
+                received, *_ = (nodes := tree.nodes_due(epoch)).T
+                if (np.abs(nodes[:, 1:]).sum(axis=1) > received).any():
+                    raise ValueError(
+                        f"a node complete at epoch {epoch} has more signs than reports"
+                    )
+        aggregator.tree, aggregator.newcomers = trees
         return aggregator
 
     def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates:
@@ -189,47 +220,57 @@ class HadamardStreamAggregator:
             combine=self._combine,
         )
 
-    def _own_order(self, order: int, last_epoch: int, attendance: Attendance) -> TreeEstimates:
-        """As `own_increments`, of all intervals of an order, and of items instead of rows."""
-        counts = self.tree.order_counts(order, last_epoch)
-        received, signs = counts[:, 0], counts[:, 1:]
-        at_least_one = np.maximum(received, 1)
-        ends = np.arange(1, len(received) + 1) << order
-        scale = 2 * attendance.population[ends] / self._c_gaps[order]
-        # One factor for each interval, so the transform of integers may come first.
-        items = walsh_hadamard(signs.astype(np.float64))[:, 1 : 1 + self.law.items]
-        return TreeEstimates(
-            values=items * (scale / at_least_one)[:, None],
-            variances=np.where(received > 0, scale**2 / at_least_one, np.inf),
-        )
-
     def own_increments(self, epoch: int, attendance: Attendance) -> list[Increment | None]:
         """What the reports of every interval complete at an epoch say of it, by order.
 
         The values are the items' before an orthonormal Walsh-Hadamard transform: it keeps variances
         and mean squares as they are.
         """
-        population = float(attendance.population[epoch])
+        ends, root = np.array([epoch]), math.sqrt(self.law.rows)
+        others, newcomers = self.tree.nodes_due(epoch), self.newcomers.nodes_due(epoch)
         return [
-            self._own_increment(2 * population / c_gap, int(node[0]), node[1:])
-            for c_gap, node in zip(self._c_gaps, self.tree.nodes_due(epoch), strict=False)
+            self._own(order, ends, others[[order]], newcomers[[order]], attendance, root).increment(
+                0, reports=int(others[order, 0] + newcomers[order, 0])
+            )
+            for order in range(len(others))
         ]
 
-    def _own_increment(
-        self, scale: float, received: int, signs: NDArray[np.int64]
-    ) -> Increment | None:
-        if not received:
-            return None
-        # Of a single item the square of its mean is to be taken off; it is small, and all items
-        # have one error bar.
-        variance = scale**2 / received
-        return Increment(
-            value=np.multiply(signs, scale * math.sqrt(self.law.rows) / received, dtype=np.float64),
-            prior_variance=variance,
-            variance=variance,
-            reports=received,
-        )
+    def _own_order(self, order: int, last_epoch: int, attendance: Attendance) -> TreeEstimates:
+        """As `own_increments`, of all intervals of an order, and of items instead of rows."""
+        others = self.tree.order_counts(order, last_epoch)
+        newcomers = self.newcomers.order_counts(order, last_epoch)
+        ends = np.arange(1, len(others) + 1) << order
+        rows = self._own(order, ends, others, newcomers, attendance, 1.0)
+        items = walsh_hadamard(rows.values)[:, 1 : 1 + self.law.items]
+        return TreeEstimates(items, rows.variances)
+
+    def _own(
+        self,
+        order: int,
+        ends: NDArray[np.int64],
+        others: NDArray[np.int64],
+        newcomers: NDArray[np.int64],
+        attendance: Attendance,
+        factor: float,
+    ) -> TreeEstimates:
+        """Estimates by row, times a factor.
+
+        The variances are those of an item. Of a single one the square of its mean is to be taken
+        off; it is small, and all items have one error bar.
+        """
+        received = np.stack([others[:, 0], newcomers[:, 0]], axis=1)
+        # b counts twice.
+        c_gap, probability = self._c_gaps[order] / 2, self._order_probabilities[order]
+        who = reporters(order, ends, c_gap, probability, attendance, received)
+        values = who.scale[:, None] * others[:, 1:]
+        if received[:, 1].any():
+            values += who.newcomer_scale[:, None] * newcomers[:, 1:]
+        return TreeEstimates(factor * values, who.variances)
 
     @cached_property
     def _c_gaps(self) -> tuple[float, ...]:
         return self.law.future_rand.c_gaps
+
+    @cached_property
+    def _order_probabilities(self) -> tuple[float, ...]:
+        return self.law.future_rand.order_probabilities

@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 
 from aggregators.tree_smoothing import TreeEstimates, combined_orders, pairs, shared_out
 
+# Variances beyond so many times the largest one are those of intervals that are not known.
+_KNOWN = 1e3
+
 
 def online_shrunk(orders: Sequence[TreeEstimates], *, combine: bool = True) -> NDArray[np.float64]:
     """Every prefix from the intervals that make it up, each shrunk by what was known at its end.
 
-    The factor of an interval is 1 - v / s, or 0 if that is negative, where v is its variance and s
-    the mean square of the estimates for the intervals of its order up to it.
+    The factor of an interval is 1 - 1 / s, or 0 if that is negative, where s is the mean square of
+    the estimates for the intervals of its order up to it, each as a multiple of its variance.
 
     Args:
         orders: own estimates, from order 0 up, as `aggregators.tree_smoothing.smoothed` takes them.
@@ -34,10 +37,11 @@ def online_shrunk(orders: Sequence[TreeEstimates], *, combine: bool = True) -> N
     prefixes = np.zeros_like(orders[0].values)
     for order, piece in enumerate(_pieces(orders, combine)):
         known = piece.variances > 0
-        squares = np.cumsum(np.square(piece.values), axis=0)
+        variances = np.where(known, piece.variances, np.inf)[:, None]
+        squares = np.cumsum(np.square(piece.values) / variances, axis=0)
         mean = squares / np.maximum(np.cumsum(known), 1)[:, None]
         # 0 has no sign: adding 0 takes it away, here and below.
-        shrunk = piece.values * _kept(mean - piece.variances[:, None], mean)
+        shrunk = piece.values * _kept(mean - 1, mean)
         ends = epochs >> order & 1 == 1
         prefixes[ends] += shrunk[(epochs[ends] >> order) - 1]
     return prefixes + 0.0
@@ -58,18 +62,20 @@ def offline_shrunk(orders: Sequence[TreeEstimates]) -> NDArray[np.float64]:
         shape (epochs, counts).
     """
     *shorter, longest = combined_orders(orders)
-    totals = longest.values * _factors(longest.values, longest.variances)
+    finite = [own.variances[np.isfinite(own.variances)] for own in orders]
+    known = _KNOWN * max((float(own.max()) for own in finite if own.size), default=0.0)
+    totals = longest.values * _factors(longest.values, longest.variances, known)
     for halves in reversed(shorter):
         values, count = shared_out(totals, halves), len(totals)
         left, right = pairs(halves.variances, count).T
         even = totals / 2
         departures = values[: 2 * count : 2] - even
         noise = np.divide(left * right, left + right, out=np.zeros(count), where=left + right > 0)
-        departures *= _factors(departures, noise)
+        departures *= _factors(departures, noise, known)
         values[: 2 * count : 2] = even + departures
         values[1 : 2 * count : 2] = even - departures
         # The last interval, if it has no neighbour.
-        values[2 * count :] *= _factors(halves.values, halves.variances)[2 * count :]
+        values[2 * count :] *= _factors(halves.values, halves.variances, known)[2 * count :]
         totals = values
     prefixes: NDArray[np.float64] = np.cumsum(totals, axis=0) + 0.0
     return prefixes
@@ -102,14 +108,21 @@ def _pieces(orders: Sequence[TreeEstimates], combine: bool) -> list[TreeEstimate
     return pieces
 
 
-def _factors(values: NDArray[np.float64], variances: NDArray[np.float64]) -> NDArray[np.float64]:
+def _factors(
+    values: NDArray[np.float64], variances: NDArray[np.float64], known: float
+) -> NDArray[np.float64]:
     """How much of each value is kept: s / (s + its variance), s by weighted moments for each count.
 
-    Values with a large variance hardly weigh, so those that are not known at all do no harm.
+    Values with a large variance weigh less. The three quarters with the smaller ones weigh alike:
+    they may be so small because few were enrolled then, and say nothing about the others.
     """
     noise = np.maximum(variances, np.finfo(np.float64).tiny)[:, None]
-    weights = np.square(noise.min() / noise)
-    signal = (weights * (np.square(values) - noise)).sum(axis=0) / weights.sum()
+    used = (variances > 0) & (variances <= known)
+    if not used.any():
+        used = np.full(len(variances), True)
+    reference = float(np.quantile(noise[used], 0.75))
+    weights = np.where(used[:, None], np.square(reference / np.maximum(noise, reference)), 0.0)
+    signal = (weights * (np.square(values) - noise)).sum(axis=0) / max(float(weights.sum()), 1e-300)
     return _kept(signal, np.maximum(signal, 0.0) + noise)
 
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregators.increments import Increment
+
 # Stands for the variance of an epoch that no report covers, as a multiple of the largest variance:
 # so large that it takes no part, so small that nothing is lost to rounding.
 _DIFFUSE = 1e6
@@ -39,6 +41,18 @@ class TreeEstimates:
     values: NDArray[np.float64]
     variances: NDArray[np.float64]
     estimated: NDArray[np.float64] | None = None
+
+    def increment(self, index: int, reports: int) -> Increment | None:
+        """One of the intervals, from 0 on, which rests on so many reports; None if not known."""
+        if not np.isfinite(self.variances[index]):
+            return None
+        estimated = self.variances if self.estimated is None else self.estimated
+        return Increment(
+            value=self.values[index],
+            prior_variance=float(self.variances[index]),
+            variance=float(estimated[index]),
+            reports=reports,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

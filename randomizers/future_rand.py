@@ -24,12 +24,16 @@ from randomizers.dyadic import orders_due
 from randomizers.guarantee import Guarantee
 from randomizers.randomness import draw_categories, random_bits
 
+NEWCOMER = 1 << 7
+"""Added to the word of a device that was enrolled within the interval it reports on."""
+
 MIN_EPSILON, MAX_EPSILON = 1e-6, 64.0
 MAX_HORIZON = 2**63
 
 # A device's value at its last boundary, where it is not 0 or 1. A device that was silent there
 # cannot know its next partial sum; one that has seen no epoch had the value 0 at every boundary.
-_UNKNOWN, _NEW = -1, 2
+# One that was enrolled after that boundary had the value 0 there, and says that it is a newcomer.
+_UNKNOWN, _NEW, _NEWCOMER = -1, 2, 3
 # Signs drawn at a time: bounds the memory of enrolment.
 _CHUNK_SIGNS = 1 << 22
 
@@ -89,7 +93,7 @@ class FutureRandLaw:
         composed: one law of signs for each order.
 
     Raises:
-        ValueError: the fields contradict each other.
+        ValueError: the fields contradict each other, or more than epsilon is spent.
     """
 
     horizon: int
@@ -112,6 +116,8 @@ class FutureRandLaw:
             raise ValueError("order weights must be integers, none negative")
         if not any(self.order_weights):
             raise ValueError("one order weight at least must be positive")
+        if self.loss > self.epsilon:
+            raise ValueError(f"a loss of {self.loss}, must be at most epsilon, {self.epsilon}")
 
     @property
     def order_probabilities(self) -> tuple[float, ...]:
@@ -167,13 +173,16 @@ class FutureRand:
     Whether a device is silent must not depend on its value. A device reports a partial sum only
     when it was there at both ends of the interval: had it guessed the value at a missed end,
     changes that the others reported in time would be reported again, late. So those who report
-    speak for the silent, without bias.
+    speak for the silent, without bias. Who was enrolled within the interval need not have been
+    there at its beginning: newcomers say so, and are counted apart. When somebody was enrolled is
+    public.
 
     >>> from randomizers.accounting.future_rand import calibrate
     >>> from randomizers.randomness import seeded_generator
     >>> rng = seeded_generator(1)
     >>> devices = FutureRand(calibrate(FutureRandParameters(epsilon=4, changes=2), last_epoch=4))
     >>> devices.enrol(1000, rng)
+    >>> first = devices.report(1, np.zeros(1000, np.int8), None, rng)
     >>> reports = devices.report(2, np.ones(1000, np.int8), None, rng)
     >>> np.unique(reports // 2)  # the orders that are due
     array([0, 1], dtype=uint8)
@@ -276,8 +285,9 @@ class FutureRand:
             rng: cryptographic randomness; seeded in tests only.
 
         Returns:
-            uint8, shape (reports, 1): 2 * order + 1 for the sign +1, 2 * order for -1. They stand
-            in a fixed order of the devices: sort them before others see them.
+            uint8, shape (reports, 1): 2 * order + 1 for the sign +1, 2 * order for -1, and
+            `NEWCOMER` more if the device was enrolled within the interval. They stand in a fixed
+            order of the devices: sort them before others see them.
 
         Raises:
             ValueError: the epoch is not a later one, an array has another shape or dtype, or a
@@ -310,7 +320,8 @@ class FutureRand:
                 is 1 where sign i is +1.
             used: uint8 or uint16, shape (population,): signs used; one more once frozen.
             boundary: int8, shape (population,): value at the last epoch divisible by 2^order;
-                -1 unknown, 2 for a device that has seen no epoch.
+                -1 unknown, 2 for a device that has seen no epoch, 3 for one that was enrolled
+                after that epoch.
         """
         arrays = {
             "order": self._order,
@@ -371,7 +382,9 @@ class FutureRand:
         for order, members in enumerate(self._members):
             if (epoch - 1) >> order > self.epoch >> order:
                 self._boundary[members] = _UNKNOWN
-        self._boundary[self._seen :] = 0
+        orders = self._order[self._seen :].astype(np.uint64)
+        began = np.uint64(epoch - 1) >> orders > 0
+        self._boundary[self._seen :] = np.where(began, _NEWCOMER, 0)
         self._seen = self.population
 
     def _report(
@@ -408,6 +421,8 @@ class FutureRand:
         known = before != _UNKNOWN
         if not known.all():
             members, before, now = members[known], before[known], now[known]
+        newcomers = np.flatnonzero(before == _NEWCOMER)
+        before[newcomers] = 0
         bits = random_bits(rng, len(members))
         changed = np.flatnonzero(before != now)
         used, signs = self._used[members[changed]], self._signs_of_order[order]
@@ -416,4 +431,6 @@ class FutureRand:
         sign_bits = self._signs[members[changed], used >> 3] >> (used & 7) & 1
         # The partial sum is +1 where the value is 1 now; equal bits make a product of +1.
         bits[changed] = sign_bits == now[changed]
-        return members, (bits + 2 * order).astype(np.uint8, copy=False)
+        words = (bits + 2 * order).astype(np.uint8, copy=False)
+        words[newcomers] += NEWCOMER
+        return members, words

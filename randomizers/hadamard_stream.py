@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from randomizers.composed import MAX_SIGNS
-from randomizers.future_rand import FutureRand, FutureRandLaw, check_epsilon
+from randomizers.future_rand import NEWCOMER, FutureRand, FutureRandLaw, check_epsilon
 from randomizers.guarantee import Guarantee
 
 MIN_ITEMS, MAX_ITEMS = 2, 4096
@@ -29,7 +29,8 @@ MAX_LABEL = 100
 """Characters of a label."""
 
 ORDER_BITS = 5
-"""A word is (row * 2^5 + order) * 2 + sign."""
+NEWCOMER_SHIFT = 19
+"""A word is (row * 2^5 + order) * 2 + sign, and 2^19 more for newcomers: see `FutureRand`."""
 
 _MAX_HORIZON = 1 << ((1 << ORDER_BITS) - 1)
 
@@ -178,6 +179,7 @@ class HadamardStream:
     >>> parameters = HadamardStreamParameters(4.0, 2, ("walk", "bus", "car"))
     >>> devices = HadamardStream(calibrate(parameters, last_epoch=4))
     >>> devices.enrol(1000, rng)
+    >>> first = devices.report(1, np.full(1000, 1), None, rng)
     >>> reports = devices.report(2, np.full(1000, 3), None, rng)  # everybody has come by car
     >>> np.unique(reports >> 6), np.unique(reports >> 1 & 31)  # rows, and the orders due
     (array([0, 1, 2, 3], dtype=uint32), array([0, 1], dtype=uint32))
@@ -245,8 +247,9 @@ class HadamardStream:
             rng: cryptographic randomness; seeded in tests only.
 
         Returns:
-            uint32, shape (reports, 1): (row * 32 + order) * 2, and 1 more for the sign +1. They
-            stand in a fixed order of the devices: sort them before others see them.
+            uint32, shape (reports, 1): (row * 32 + order) * 2, and 1 more for the sign +1, 2^19
+            more for newcomers. They stand in a fixed order of the devices: sort them before others
+            see them.
 
         Raises:
             ValueError: the epoch is not a later one, an array has another shape or dtype, or a
@@ -258,8 +261,10 @@ class HadamardStream:
         devices, words = self._booleans.report_with_devices(
             epoch, has_plus & (items != 0), present, rng
         )
-        rows = self._row[devices].astype(np.uint32)
-        return ((rows << np.uint32(ORDER_BITS + 1)) | words)[:, None]
+        rows = self._row[devices].astype(np.uint32) << np.uint32(ORDER_BITS + 1)
+        newcomers = (words & NEWCOMER).astype(np.uint32) << np.uint32(NEWCOMER_SHIFT - 7)
+        reports: NDArray[np.uint32] = rows | newcomers | (words & np.uint8(NEWCOMER - 1))
+        return reports[:, None]
 
     def state_arrays(self) -> dict[str, NDArray[np.generic]]:
         """All that must be kept, with `epoch`: what `FutureRand.state_arrays` has, and the rows.

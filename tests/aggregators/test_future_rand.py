@@ -17,7 +17,7 @@ from aggregators.future_rand import (
 )
 from randomizers.accounting.future_rand import calibrate
 from randomizers.dyadic import orders_due
-from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from randomizers.future_rand import NEWCOMER, FutureRand, FutureRandLaw, FutureRandParameters
 from randomizers.randomness import seeded_generator
 
 FALSE_ALARM = 1e-10
@@ -30,9 +30,9 @@ class TestCounting:
         aggregator = FutureRandAggregator(self.LAW)
         aggregator.add(4, _words(0, 1, 1, 2, 5, 5, 5), None)
         aggregator.add(4, _words(4, 5), np.array([7, 2**32 - 1], np.uint32))
-        assert aggregator.tree.node(0, 4).tolist() == [1, 2]
-        assert aggregator.tree.node(1, 2).tolist() == [1, 0]
-        assert aggregator.tree.node(2, 1).tolist() == [7, 2**32 + 2]
+        assert aggregator.tree.node(0, 4).tolist() == [1, 2, 0, 0]
+        assert aggregator.tree.node(1, 2).tolist() == [1, 0, 0, 0]
+        assert aggregator.tree.node(2, 1).tolist() == [7, 2**32 + 2, 0, 0]
 
     def test_neither_order_nor_splitting_nor_pairs_matter(self) -> None:
         rng = np.random.default_rng(1)
@@ -59,7 +59,7 @@ class TestCounting:
     @pytest.mark.parametrize(
         ("epoch", "words", "complaint"),
         [
-            (3, [[0], [2]], "word 2 at epoch 3, where the words due are 0 to 1"),
+            (3, [[0], [2]], "word 2 at epoch 3, where the words due are 0 to 1,"),
             (8, [[8]], "word 8 at epoch 8, where the words due are 0 to 7"),
             (6, [[255]], "word 255 at epoch 6"),
             (0, [[0]], "epoch 0, the horizon has 8 epochs"),
@@ -120,16 +120,21 @@ class TestEstimate:
             variance = (1 if received < 30 else 1 - gap**2) / divisor
             assert estimate.standard_deviation == pytest.approx(10 / gap * math.sqrt(variance))
 
-    def test_each_interval_counts_for_those_enrolled_at_its_end(self) -> None:
+    def test_newcomers_count_apart(self) -> None:
+        """30 are enrolled for epoch 5, of whom 25 are there."""
         aggregator = FutureRandAggregator(self.LAW)
         _add(aggregator, 2, 1, 0, 100)
         _add(aggregator, 0, 5, 0, 100)
+        aggregator.add(5, _words(*[NEWCOMER] * 2, *[NEWCOMER + 1] * 8), None)
         attendance = Attendance.constant(8, 50)
         for epoch in range(5, 9):
-            attendance.set(epoch, contributors=70, population=80)
+            attendance.set(epoch, contributors=60, population=80)
         estimate = aggregator.estimate(5, attendance)
-        assert estimate.value == pytest.approx(50 / self.GAPS[2] + 80 / self.GAPS[0])
+        reporting = self.GAPS[0] * self.LAW.order_probabilities[0] * 60 / 80
+        expected = 50 / self.GAPS[2] + 50 / self.GAPS[0] + (8 - 2) / reporting
+        assert estimate.value == pytest.approx(expected)
         assert estimate.population == 80
+        assert estimate.reports == 210
 
     def test_a_missing_interval_is_made_up_of_its_halves(self) -> None:
         aggregator = FutureRandAggregator(self.LAW)
@@ -264,6 +269,57 @@ class TestAccuracy:
             _accept_and_reject_scaled(np.array(standardized[epoch]))
             _accept_and_reject_scaled(np.array(planned[epoch]))
 
+    @pytest.mark.parametrize("enrolled_at", [2, 5, 6])
+    def test_neither_does_it_where_devices_are_enrolled_on_the_way(self, enrolled_at: int) -> None:
+        """Half of the devices have the value 0; the others come later, with the value 1.
+
+        Newcomers report when they are there at the end of an interval, the others only if they were
+        at its beginning too: counted together, the newcomers would make up more than their share.
+        """
+        law = calibrate(FutureRandParameters(8.0, 2), 8)
+        half, rng = 100_000, np.random.default_rng(enrolled_at)
+        devices, aggregator = FutureRand(law), FutureRandAggregator(law)
+        devices.enrol(half, seeded_generator(1))
+        attendance = Attendance.empty(8)
+        for epoch in range(1, 9):
+            if epoch == enrolled_at:
+                devices.enrol(half, seeded_generator(2))
+            values = np.zeros(devices.population, np.int8)
+            values[half:] = 1
+            present = rng.random(devices.population) < 0.7
+            words = devices.report(epoch, values, present, seeded_generator(3, epoch))
+            aggregator.add(epoch, words, None)
+            attendance.set(epoch, int(present.sum()), devices.population)
+            estimate = aggregator.estimate(epoch, attendance)
+            assert estimate.value is not None
+            assert estimate.standard_deviation is not None
+            assert estimate.standard_deviation < half / 50
+            assert abs(estimate.value - int(values.sum())) < 6.5 * estimate.standard_deviation
+        smoothed = aggregator.smoothed(8, attendance)
+        truth = np.where(np.arange(1, 9) >= enrolled_at, half, 0)
+        errors = np.abs(smoothed.values[:, 0] - truth)
+        assert (errors < 6.5 * smoothed.standard_deviations).all()
+
+    def test_before_anybody_was_enrolled_nothing_is_missing(self) -> None:
+        """A job whose first producer begins at epoch 6: no gaps, whatever the intervals."""
+        law = calibrate(FutureRandParameters(8.0, 2), 8)
+        devices, aggregator = FutureRand(law), FutureRandAggregator(law)
+        attendance = Attendance.empty(8)
+        devices.enrol(10_000, seeded_generator(1))
+        for epoch in (6, 7, 8):
+            values = np.ones(10_000, np.int8)
+            aggregator.add(
+                epoch, devices.report(epoch, values, None, seeded_generator(2, epoch)), None
+            )
+            attendance.set(epoch, 10_000, 10_000)
+            estimate = aggregator.estimate(epoch, attendance)
+            assert estimate.flags == ()
+            assert estimate.value is not None
+            assert estimate.standard_deviation is not None
+            assert estimate.standard_deviation < 500
+            assert abs(estimate.value - 10_000) < 6.5 * estimate.standard_deviation
+        assert not aggregator.smoothed(8, attendance).gaps.any()
+
     def test_silence_at_random_does_not_bias(self) -> None:
         """All values go to 1 while three in ten devices are silent at every epoch.
 
@@ -368,7 +424,7 @@ def _standard_error(
 
     The reporters are a sample without replacement; each sign has a variance of its own.
     """
-    negative, positive = aggregator.tree.node(order, index).tolist()
+    negative, positive, *_ = aggregator.tree.node(order, index).tolist()
     received = negative + positive
     sums = _partial_sums(streams, order, index).astype(float)
     signs_variance = 1 - c_gap**2 * np.square(sums).mean()

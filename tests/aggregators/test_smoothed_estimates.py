@@ -11,7 +11,7 @@ from scipy import stats
 
 from aggregators.attendance import Attendance
 from aggregators.estimate import GAP, NORMAL_95
-from aggregators.future_rand import Estimator, FutureRandAggregator, variance_of_mean
+from aggregators.future_rand import Estimator, FutureRandAggregator
 from aggregators.hadamard_stream import HadamardStreamAggregator
 from aggregators.smoothed_estimates import clipped
 from randomizers.accounting.future_rand import calibrate
@@ -191,17 +191,13 @@ def system(
     """Design, values, variances for weights and estimated ones, interval by interval."""
     rows, values, prior, estimated = [], [], [], []
     for epoch in range(1, last_epoch + 1):
-        nodes = aggregator.tree.nodes_due(epoch).tolist()
-        for order, (negative, positive) in enumerate(nodes):
-            received = negative + positive
-            if received:
-                c_gap, mean = LAW.c_gaps[order], (positive - negative) / received
-                scale = int(attendance.population[epoch]) / c_gap
+        for order, increment in enumerate(aggregator.own_increments(epoch, attendance)):
+            if increment is not None:
                 ends = range(1, last_epoch + 1)
                 rows.append([float(epoch - (1 << order) < other <= epoch) for other in ends])
-                values.append(scale * mean)
-                prior.append(scale**2 / received)
-                estimated.append(scale**2 * variance_of_mean(mean, c_gap, received))
+                values.append(float(increment.value[0]))
+                prior.append(increment.prior_variance)
+                estimated.append(increment.variance)
     return np.array(rows), np.array(values), np.array(prior), np.array(estimated)
 
 

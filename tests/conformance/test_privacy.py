@@ -11,7 +11,9 @@ from itertools import permutations
 import numpy as np
 
 from randomizers.guarantee import Guarantee
-from tests.conformance.cases import Case, Stream, View, every_case
+from tests.conformance.cases import Case, Report, Stream, View, every_case
+
+NEWCOMERS = 20_000
 
 
 @every_case
@@ -51,6 +53,9 @@ def test_words_are_accepted_exactly_at_the_epochs_at_which_they_can_be_sent(case
         {report for views in case.views.values() for view in views for report in view[epoch]}
         for epoch in range(case.last_epoch)
     ]
+    for enrolled_at in range(2, case.last_epoch + 1):
+        for epoch, sent in enumerate(sent_by_newcomers(case, enrolled_at), start=enrolled_at - 1):
+            possible[epoch] |= sent
     protocol = case.protocol
     largest = np.iinfo(protocol.word_dtype).max
     candidates = set[tuple[int, ...]]().union(
@@ -67,6 +72,16 @@ def test_words_are_accepted_exactly_at_the_epochs_at_which_they_can_be_sent(case
                 continue
             accepted.add(candidate)
         assert accepted == expected
+
+
+def sent_by_newcomers(case: Case, enrolled_at: int) -> Iterator[set[Report]]:
+    """What devices that are enrolled on the way send: so many that nothing is left out."""
+    devices, rng = case.protocol.randomizer(case.law), case.generator(40, enrolled_at)
+    devices.enrol(NEWCOMERS, rng)
+    values = case.mixed_values(NEWCOMERS)
+    for epoch in range(enrolled_at, case.last_epoch + 1):
+        words = devices.report(epoch, values[epoch - 1], None, rng)
+        yield set(map(tuple, words.tolist()))
 
 
 def largest_divergence(case: Case, guarantee: Guarantee, factor: Fraction) -> Fraction:

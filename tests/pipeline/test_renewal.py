@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ from tests.support import cells
 from tests.support.commands import Commands
 from tests.support.small_run import job_text, write_changes
 from tests.support.world import Accidents, World
-from topics.batches import Punctuation, decode_batch, encode_punctuation
+from topics.batches import Punctuation, decode_batch, decode_punctuation, encode_punctuation
 from topics.frames import Kind, kind_of
 from topics.manifests import Fate
 from topics.names import Role
@@ -100,6 +100,17 @@ def batches(log: MemoryLog) -> dict[int, list[int]]:
                 batch = decode_batch(value)
                 found.setdefault(batch.epoch, []).extend(batch.words.values[:, 0].tolist())
     return found
+
+
+def punctuations(log: MemoryLog) -> list[Punctuation]:
+    """What was said of each epoch, in order."""
+    found = [
+        decode_punctuation(value)
+        for partition in range(2)
+        for value in log.values(Role.REPORTS, partition)
+        if kind_of(value) is Kind.PUNCTUATION
+    ]
+    return sorted(found, key=lambda punctuation: punctuation.epoch)
 
 
 # The whole path.
@@ -390,7 +401,7 @@ def test_horizons_can_be_left_out_whole(tmp_path: Path, restarts: bool) -> None:
     assert sent[0] == sent[1]
     # Who was silent at an end of an interval says nothing of it: so is everybody at the third epoch
     # of the horizon, and at the last one of another all but those who report it as a whole.
-    orders = {epoch: {word // 2 for word in words} for epoch, words in sent[0].items()}
+    orders = {epoch: {word % 128 // 2 for word in words} for epoch, words in sent[0].items()}
     assert orders == {2: {0, 1}, 3 * HORIZON + 1: {0}, 9 * HORIZON: {2}}
 
 
@@ -403,15 +414,15 @@ def test_epochs_left_out_at_the_beginning_of_a_horizon_are_silence() -> None:
         producer.close(HORIZON)
         producer.report_all(HORIZON + 2, np.ones(200, np.int8))
         producer.close(HORIZON + 2)
-        assert {word // 2 for word in batches(log)[HORIZON + 2]} == {1}
+        assert {word % 128 // 2 for word in batches(log)[HORIZON + 2]} == {1}
         before = len(producer.users)
         producer.enrol([f"new {number}" for number in range(200)])
         producer.report_all(2 * HORIZON + 2, np.ones(400, np.int8))
         producer.close(2 * HORIZON + 2)
         words = np.array(batches(log)[2 * HORIZON + 2])
         orders = drawn(producer)["order"]
-    assert np.count_nonzero(words // 2 == 0) == np.count_nonzero(orders[before:] == 0) > 0
-    assert np.count_nonzero(words // 2 == 1) == np.count_nonzero(orders == 1)
+    assert np.count_nonzero(words % 128 // 2 == 0) == np.count_nonzero(orders[before:] == 0) > 0
+    assert np.count_nonzero(words % 128 // 2 == 1) == np.count_nonzero(orders == 1)
 
 
 # Estimates.
@@ -423,6 +434,7 @@ def estimates(
     *,
     epsilon: float = 12.0,
     silent: Mapping[str, range] | None = None,
+    silence: float = 0.0,
     withdrawn: Mapping[str, int] | None = None,
     enrolled: Mapping[str, int] | None = None,
     seed: int = 5,
@@ -431,6 +443,7 @@ def estimates(
 
     Args:
         silent: at which epochs a group is silent.
+        silence: each device is silent at each epoch with this probability.
         withdrawn: before which epoch a group leaves.
         enrolled: before which epoch a group is enrolled, 1 unless said.
     """
@@ -443,6 +456,7 @@ def estimates(
         renewing, None, name="gateway", transport=MemoryDriver(cluster.log), generators=seeded(seed)
     )
     users = {group: [f"{group} {number}" for number in range(USERS)] for group in values_of}
+    attendance = np.random.default_rng(seed)
     for epoch in range(1, last_epoch + 1):
         present: dict[str, int] = {}
         for group, by_epoch in values_of.items():
@@ -452,7 +466,11 @@ def estimates(
                 producer.withdraw(users[group])
             gone = epoch >= withdrawn.get(group, last_epoch + 1)
             if epoch >= enrolled.get(group, 1) and epoch not in silent.get(group, ()) and not gone:
-                present.update(dict.fromkeys(users[group], int(by_epoch[epoch])))
+                here = users[group]
+                if silence:
+                    drawn = attendance.random(USERS) >= silence
+                    here = [user for user, is_here in zip(here, drawn, strict=True) if is_here]
+                present.update(dict.fromkeys(here, int(by_epoch[epoch])))
         producer.report(epoch, present)
         producer.close(epoch)
     cluster.settle()
@@ -502,6 +520,75 @@ def test_who_is_withdrawn_no_longer_counts(epoch: int) -> None:
     assert_near(records, [USERS * (1 + (at < epoch)) for at in range(1, 2 * HORIZON + 1)])
     populations = [record.population for record in records]
     assert populations == [2 * USERS] * HORIZON + [USERS] * HORIZON
+
+
+def test_the_withdrawn_are_as_silent_as_others() -> None:
+    """Three in ten are, at each epoch. 12,000 users with value 1 leave, the others have value 0.
+
+    Were those who leave always present, the estimate of epoch 3 would be 1600 users too low.
+    """
+    zeros, ones = np.zeros(HORIZON + 1, np.int8), np.ones(HORIZON + 1, np.int8)
+    groups = {"a": zeros, "b": zeros, "x": ones, "y": ones, "z": ones}
+    withdrawn, trials = {"x": 3, "y": 3, "z": 3}, 16
+    runs = [
+        estimates(groups, HORIZON, silence=0.3, withdrawn=withdrawn, seed=seed)
+        for seed in range(trials)
+    ]
+    for epoch, of_epoch in enumerate(zip(*runs, strict=True), 1):
+        found = [cast(Estimate, record.estimate).to_json() for record in of_epoch]
+        errors = [each["value"] - 3 * USERS * (epoch < 3) for each in found]
+        deviations = [each["standard_deviation"] for each in found]
+        tolerance = FAR * np.sqrt(np.square(deviations).sum()) / trials
+        assert 2 * tolerance < 1600, "the test could not fail"
+        assert abs(np.mean(errors)) < tolerance, f"epoch {epoch}"
+
+
+@pytest.mark.parametrize("present", [0, 1, 50, 100])
+def test_the_withdrawn_are_present_in_the_share_of_those_who_stay(
+    tmp_path: Path, present: int
+) -> None:
+    """Drawn once: a restart after the draw changes nothing."""
+    log = MemoryLog()
+    users = [f"user {number}" for number in range(10_100)]
+    with open_producer(deployed(), tmp_path / "state", log) as producer:
+        producer.enrol(users)
+        producer.withdraw(users[100:])
+        # What is said of those who leave does not count.
+        producer.report(1, dict.fromkeys(users[100 - present : 5000], 0))
+        producer.close(1)
+    with open_producer(deployed(), tmp_path / "state", log) as producer:
+        assert producer.closed_epoch == 1
+    (punctuation,) = punctuations(log)
+    leaving = punctuation.contributors - present
+    assert punctuation.population == 10_100
+    if present in (0, 100):
+        assert leaving == 100 * present
+    else:
+        share = present / 100
+        assert abs(leaving - 10_000 * share) < FAR * np.sqrt(10_000 * share * (1 - share))
+
+
+def test_where_nobody_stays_the_withdrawn_are_present() -> None:
+    log = MemoryLog()
+    with open_producer(deployed(), None, log) as producer:
+        producer.enrol(["thermostat"])
+        producer.report(1, {"thermostat": 1})
+        producer.close(1)
+        producer.withdraw(["thermostat"])
+        producer.close(2)
+    assert [record.contributors for record in punctuations(log)] == [1, 1]
+
+
+def test_an_initial_value_need_not_fit_into_the_values_given() -> None:
+    wide = {"epsilon": 4, "changes": 1, "low": 0, "high": 1000, "buckets": 1000, "initial": 900}
+    log = MemoryLog()
+    with open_producer(deployed(protocol="range_stream", parameters=wide), None, log) as producer:
+        assert producer.job.domain.initial > np.iinfo(np.int8).max
+        producer.enrol(["a", "b"])
+        producer.withdraw(["a"])
+        producer.report_all(1, np.ones(2, np.int8))
+        producer.close(1)
+    assert [record.contributors for record in punctuations(log)] == [2]
 
 
 def test_who_falls_silent_at_1_stays_counted() -> None:

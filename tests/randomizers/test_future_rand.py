@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from randomizers.accounting.future_rand import calibrate
 from randomizers.dyadic import dyadic_pieces, orders_due
-from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from randomizers.future_rand import NEWCOMER, FutureRand, FutureRandLaw, FutureRandParameters
 from randomizers.randomness import random_bits, seeded_generator
 
 HORIZON = 16
@@ -43,19 +43,22 @@ class Device:
         if not self.known:
             # Before the first epoch it was there for, its value counts as 0.
             self.known = dict.fromkeys(range(epoch), 0)
+            self.first_epoch = epoch
         if value is None:
             return None
         self.known[epoch] = value
         length = 1 << self.order
         if epoch % length or epoch - length not in self.known:
             return None
-        partial_sum = value - self.known[epoch - length]
+        begin = epoch - length
+        word = 2 * self.order + (NEWCOMER if 0 < begin < self.first_epoch else 0)
+        partial_sum = value - self.known[begin]
         if not partial_sum:
-            return 2 * self.order
+            return word
         if not self.signs:
             self.frozen = True
-            return 2 * self.order
-        return 2 * self.order + (partial_sum * self.signs.pop(0) > 0)
+            return word
+        return word + (partial_sum * self.signs.pop(0) > 0)
 
 
 @settings(max_examples=60, deadline=None)

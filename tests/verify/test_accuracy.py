@@ -113,7 +113,7 @@ def run(
 
 def estimates(aggregator: FutureRandAggregator, order: int) -> NDArray[np.float64]:
     """Of the sums over all devices, one for each interval of an order (Algorithm 2)."""
-    negative, positive = aggregator.tree.order_counts(order, HORIZON).T
+    negative, positive, *_ = aggregator.tree.order_counts(order, HORIZON).T
     means = (positive - negative) / (positive + negative)
     scaled: NDArray[np.float64] = DEVICES * means / aggregator.law.c_gaps[order]
     return scaled

@@ -153,7 +153,7 @@ def mean_square(errors: Array) -> float:
 def tree_of(law: FutureRandLaw, aggregator: FutureRandAggregator) -> list[TreeEstimates]:
     estimates = []
     for order, c_gap in enumerate(law.c_gaps):
-        negative, positive = aggregator.tree.order_counts(order, law.horizon).T
+        negative, positive, *_ = aggregator.tree.order_counts(order, law.horizon).T
         received = positive + negative
         known = np.maximum(received, 1)
         values = DEVICES * (positive - negative) / known / c_gap
@@ -173,7 +173,7 @@ def standardized_nodes(
     ):
         if users * law.order_probabilities[order] < 100:
             continue
-        negative, positive = aggregator.tree.order_counts(order, law.horizon).T
+        negative, positive, *_ = aggregator.tree.order_counts(order, law.horizon).T
         values = users * (positive - negative) / (positive + negative) / c_gap
         truth = np.diff(streams[:: 1 << order].sum(axis=1, dtype=np.int64))
         found.append((values - truth) / math.sqrt(users * variance))
