@@ -188,6 +188,7 @@ class RangeStreamAggregator:
             population=population,
             online_shrunk=over_the_tree([level.online_shrunk for level in nodes]),
             shrunk=over_the_tree([level.shrunk for level in nodes]),
+            level_variances=variances,
         )
 
     def _level_variances(

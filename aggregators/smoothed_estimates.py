@@ -27,6 +27,7 @@ class SmoothedEstimates:
         population: int64, shape (epochs,): how many users an epoch is about.
         online_shrunk: shape (epochs, counts): biased, from the reports up to each epoch.
         shrunk: shape (epochs, counts): biased, from all reports.
+        level_variances: shape (levels, epochs), of buckets only: as of `RangeEstimates`.
     """
 
     values: NDArray[np.float64]
@@ -36,6 +37,7 @@ class SmoothedEstimates:
     population: NDArray[np.int64]
     online_shrunk: NDArray[np.float64]
     shrunk: NDArray[np.float64]
+    level_variances: NDArray[np.float64] | None = None
 
     @property
     def intervals(self) -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 
 from pipeline.deployed_job import DeployedJob
-from pipeline.jobs import Budget
+from pipeline.jobs import Budget, Job
 from topics.frames import INTEGER_MAX, CodecError
 
 _KEY = b"charge/"
@@ -136,6 +136,17 @@ def check_budget(job: DeployedJob, charges: Iterable[Charge]) -> Charge:
                 "agree"
             )
     return charge
+
+
+def endless_warning(job: Job) -> str | None:
+    """What to say of a job that leaves no budget to be kept of people it shares with others."""
+    if not job.epochs.renew or job.budget is not None or job.population is None:
+        return None
+    return (
+        f"job {job.name} renews without a budget, so population {job.population} is charged "
+        "without end: no budget of these people can be kept after it, by any job; give it a budget "
+        "to have it end"
+    )
 
 
 def _of_the_same_people(charge: Charge, charges: Iterable[Charge]) -> list[Charge]:

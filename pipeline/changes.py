@@ -29,6 +29,7 @@ from randomizers.composed import MAX_SIGNS
 # Every budget up to this one is tried; further ones in steps of a tenth.
 _EVERY = 32
 _SHARES_TOLERANCE = 0.001
+_MOST_USERS = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,16 @@ def _choice(
 
 def _forecast(job: Job, changes: int) -> FreezingForecast:
     protocol = job.protocol_entry
+    if job.domain.items is not None:
+        raise JobError(
+            [
+                Problem(
+                    ("protocol",),
+                    "a histogram of changes is for protocols over values 0 and 1, which "
+                    f"{protocol.name} is not: leave it out",
+                )
+            ]
+        )
     made: Forecast | None = None
     if protocol.forecast is not None and hasattr(job.parameters, "changes"):
         parameters: Any = replace(job.parameters, changes=changes)
@@ -215,9 +226,9 @@ def _rows(path: Path, lines: list[str]) -> Iterator[tuple[str, int, float]]:
             changes, amount = int(fields[0]), float(fields[1])
         except (ValueError, IndexError):
             changes, amount = -1, -1.0
-        if len(fields) != 2 or changes < 0 or not 0 <= amount < math.inf:
+        if len(fields) != 2 or changes < 0 or not 0 <= amount <= _MOST_USERS:
             raise InputError(
                 f"{place}: {line[:60]!r} is not a number of changes and a share or number of "
-                "users: give two numbers from 0 on, such as 3,0.25"
+                "users: give two numbers from 0 to 2^53, such as 3,0.25"
             )
         yield place, changes, amount

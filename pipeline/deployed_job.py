@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import secrets
 from collections.abc import Mapping
 from functools import cached_property
@@ -126,8 +127,8 @@ class DeployedJob(Job):
         """Read a record back.
 
         Raises:
-            JobError: it is no deployed job of this version, its protocol is not known here, or its
-                fingerprint is not that of its values.
+            JobError: it is no deployed job of this version, its protocol is not known here, its
+                fingerprint is not that of its values, or its constants spend more than it says.
         """
         try:
             values = json.loads(data)
@@ -147,7 +148,27 @@ class DeployedJob(Job):
                     )
                 ]
             )
+        job._check_constants()
         return job
+
+    def _check_constants(self) -> None:
+        """Raise `JobError` unless they are a law, and promise what the parameters say."""
+        try:
+            guarantee = self.guarantee()
+        except ValueError as error:
+            raise JobError([Problem(("constants",), f"{error}: deploy the job again")]) from None
+        for name in ("epsilon", "delta"):
+            spent, said = getattr(guarantee, name), getattr(self.parameters, name, math.inf)
+            if spent > said:
+                raise JobError(
+                    [
+                        Problem(
+                            ("constants",),
+                            f"spend {name} {spent}, parameters.{name} is {said}: "
+                            "deploy the job again",
+                        )
+                    ]
+                )
 
 
 def deploy_job(

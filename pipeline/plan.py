@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.budgets import BudgetError, check_budget
+from pipeline.budgets import (
+    BudgetError,
+    Charge,
+    check_budget,
+    endless_warning,
+    horizons_within_budget,
+)
 from pipeline.changes import ChangesChoice, weigh_changes
 from pipeline.deployed_job import deploy_job
 from pipeline.forecasts import DyadicForecast, Forecast, SmoothedForecast
@@ -54,6 +60,21 @@ class UsersNeeded:
 
 
 @dataclass(frozen=True, slots=True)
+class FreshBudget:
+    """What of a budget a job that renews takes if its people were charged nothing before.
+
+    Attributes:
+        epsilon: of the budget.
+        horizons: how many it has room for.
+        charged: epsilon, for all of them.
+    """
+
+    epsilon: float
+    horizons: int
+    charged: float
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What to expect of a job.
 
@@ -61,6 +82,7 @@ class Plan:
         job: the job's name.
         protocol: its protocol.
         guarantee: what it promises every user.
+        budget: of a job that renews; None without one that has room for a horizon.
         users: the number of users that the expectations are for, all of them reporting always.
         rmse: expected root mean squared error over all epochs, in users.
         smoothed_rmse: the same, of the smoothed estimates; None where there are none.
@@ -74,12 +96,14 @@ class Plan:
             of changes; empty without.
         constants: the protocol's calibrated constants, as rows of a table.
         caveats: what the figures leave out.
-        warnings: what will keep the job from running, or from publishing.
+        warnings: what will keep the job, or others about the same people, from running, or this one
+            from publishing.
     """
 
     job: str
     protocol: str
     guarantee: Guarantee
+    budget: FreshBudget | None
     users: int
     rmse: float
     smoothed_rmse: float | None
@@ -146,6 +170,7 @@ def plan(
         job=job.name,
         protocol=protocol.name,
         guarantee=job.guarantee_of(law),
+        budget=_fresh_budget(job),
         users=users,
         rmse=_rmse(forecast, users),
         smoothed_rmse=None if smoothed is None else _root_mean_square(smoothed),
@@ -255,6 +280,21 @@ def _warnings(job: Job, users: int) -> Iterator[str]:
             check_budget(deploy_job(job, deployed_at=0), ())
         except BudgetError as error:
             yield f"deploy will refuse this job: {error}"
+    endless = endless_warning(job)
+    if endless is not None:
+        yield endless
+
+
+def _fresh_budget(job: Job) -> FreshBudget | None:
+    if job.budget is None or not job.epochs.renew:
+        return None
+    deployed = deploy_job(job, deployed_at=0)
+    horizons = horizons_within_budget(deployed, ()) or 1
+    try:
+        check_budget(deployed.model_copy(update={"horizons": horizons}), ())
+    except BudgetError:
+        return None  # a warning says so
+    return FreshBudget(job.budget.epsilon, horizons, horizons * Charge.of(deployed).epsilon)
 
 
 def _smoothed(forecast: Forecast, users: int) -> NDArray[np.float64] | None:

@@ -169,7 +169,13 @@ class Producer:
         """Have devices leave: they have value 0 from the next epoch closed on.
 
         It is reported for them until their horizon ends, whatever else is said of them: falling
-        silent they would stay counted. After that they are not enrolled any more.
+        silent they would stay counted. After that they are not enrolled any more. At each epoch as
+        large a share of them is present, drawn at random, as of those who stay, so that silence
+        does not depend on the value; that is right for silence that is independent over epochs.
+
+        For a device whose value is not 0 this is a change. A guarantee for values that never
+        change, such as that of memoized_response, does not hold for it any more; the loss of its
+        whole stream does.
 
         Raises:
             ProducerError: a user is not enrolled.
@@ -179,16 +185,22 @@ class Producer:
             self._store.add_leaving(positions)
         self._leaving[positions] = True
 
-    def report(self, epoch: int, values: Mapping[str, int]) -> None:
+    def report(self, epoch: int, values: Mapping[str, int | str]) -> None:
         """Take in values of the epoch that will be closed next; who is named is present.
 
+        Args:
+            epoch: not closed yet.
+            values: by user: text as it stands in a change log ("1", a label, a number); or the
+                integers that the job's domain makes of it, which is quicker for many.
+
         Raises:
-            ProducerError: a user is not enrolled, or the epoch is closed.
+            ProducerError: a user is not enrolled, the epoch is closed, or a text is no value.
         """
         self._check_open(epoch)
         positions = self._positions_of(values)
+        numbers = self._numbers_of(values)
         self._values = self._values.astype(np.int64, copy=False)
-        self._values[positions] = list(values.values())
+        self._values[positions] = numbers
         self._present[positions] = True
 
     def report_all(self, epoch: int, values: NDArray[np.integer]) -> None:
@@ -246,14 +258,14 @@ class Producer:
         self._check_open(epoch)
         with self._storing(), self._store.transaction():
             self._renew(epoch)
+            generator = self._generators("report", epoch)
             if self._leaving.any():
-                self._values[self._leaving] = self._initial
-                self._present |= self._leaving
+                self._speak_for_leaving(generator)
             reports = self._randomizer.report(
                 self.job.local_epoch(epoch),
                 self._values,
                 None if self._present.all() else self._present,
-                self._generators("report", epoch),
+                generator,
             )
             self._store.put(
                 Role.REPORTS, self.job.partition_of(epoch), self._records(epoch, reports)
@@ -299,13 +311,34 @@ class Producer:
             self._values, self._present = self._values[staying], self._present[staying]
             self._leaving = self._leaving[staying]
 
+    def _speak_for_leaving(self, generator: np.random.Generator) -> None:
+        """Who leaves has the initial value, and is as likely to be silent as those who stay."""
+        staying = ~self._leaving
+        stayers = int(np.count_nonzero(staying))
+        present = np.count_nonzero(self._present & staying)
+        draws = generator.integers(0, max(stayers, 1), len(staying) - stayers)
+        self._present[self._leaving] = draws < (present if stayers else 1)
+        # Values are taken in as they come, and one byte need not hold the initial one.
+        self._values = self._values.astype(np.int64, copy=False)
+        self._values[self._leaving] = self._initial
+
     def _positions_of(self, users: Iterable[str]) -> list[int]:
+        if isinstance(users, str):
+            raise ProducerError(f"{users!r} is one text: give a list of users")
         try:
             return [self._positions[user] for user in users]
         except KeyError as error:
             raise ProducerError(
                 f"user {error.args[0]!r} is not enrolled with producer {self.name}: enrol it first"
             ) from None
+
+    def _numbers_of(self, values: Mapping[str, int | str]) -> list[int]:
+        texts = {user: value for user, value in values.items() if isinstance(value, str)}
+        numbers, problems = self.job.domain.parse(list(texts.values()))
+        for index, problem in problems.items():
+            raise ProducerError(f"user {list(texts)[index]!r}: {problem}")
+        parsed = dict(zip(texts, numbers.tolist(), strict=True))
+        return [parsed[user] if user in parsed else int(value) for user, value in values.items()]
 
     def _claim_directory(self, first_epoch: int, directory: Path | None) -> None:
         """Make the directory this producer's, or see that it already is."""
@@ -357,11 +390,18 @@ class Producer:
 
     @contextmanager
     def _storing(self) -> Iterator[None]:
-        """A draw that could not be stored did not happen: go back to the stored state."""
+        """A draw that could not be stored did not happen: go back to the stored state.
+
+        The values taken in for the open epoch, which are not stored, stay.
+        """
+        closed, positions = self.closed_epoch, self._positions
+        values, present = self._values, self._present
         try:
             yield
         except BaseException as error:
             self._restore()
+            if (self.closed_epoch, self._positions) == (closed, positions):
+                self._values, self._present = values, present
             if not isinstance(error, sqlite3.Error):
                 raise
             raise ProducerError(

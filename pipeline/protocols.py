@@ -112,9 +112,7 @@ def _epoch_responses(
 
 
 def _numeric_domain(parameters: RangeStreamParameters) -> NumericDomain:
-    return NumericDomain(
-        parameters.low, parameters.high, 1 << parameters.levels, parameters.initial
-    )
+    return NumericDomain(parameters.low, parameters.high, parameters.buckets, parameters.initial)
 
 
 PROTOCOLS: dict[str, Protocol] = {

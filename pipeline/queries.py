@@ -24,6 +24,8 @@ from pipeline.input.values import ValueDomain
 # Ends of ranges are edges of buckets up to rounding, as a share of a bucket's width.
 _ROUNDING = 1e-6
 
+_ALL = slice(None)
+
 
 class QueryError(ValueError):
     """A question that cannot be asked of a job; the message says what can."""
@@ -69,7 +71,7 @@ class Query:
     """What is asked of every epoch; one of `items`, `top`, `ranges` and `quantiles`.
 
     Attributes:
-        labels: of all items or buckets of the job.
+        labels: of all items or buckets of the job; none for a job that counts one value.
         domain: of a job over numbers; None for a job over items.
         items: positions of items.
         top: how many of the largest items.
@@ -88,7 +90,9 @@ class Query:
 
     @property
     def kind(self) -> str:
-        """What an answer is about: "item", "range" or "quantile"."""
+        """What an answer is about: "item", "range", "quantile", or the one "value" counted."""
+        if not self.labels:
+            return "value"
         return "range" if self.ranges else "quantile" if self.quantiles else "item"
 
     def answers(
@@ -98,8 +102,12 @@ class Query:
 
         Args:
             estimate: of an epoch of the job.
-            truth: users with each item or in each bucket, shape (items,), where it is known.
+            truth: users with each item or in each bucket, shape (items,), where it is known; of
+                one value a single number.
         """
+        if isinstance(estimate, Estimate):
+            whole = None if truth is None else np.atleast_1d(truth)
+            return () if estimate.value is None else (_answer("1", estimate, _ALL, None, whole),)
         if not isinstance(estimate, ItemEstimates) or not estimate.population:
             return ()
         return tuple(self._answers(estimate, truth))

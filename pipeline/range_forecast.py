@@ -27,9 +27,8 @@ class RangeStreamForecast:
         self, law: RangeStreamLaw, parameters: RangeStreamParameters, last_epoch: int
     ) -> None:
         estimator: Estimator = parameters.estimator
-        self.horizon = law.horizon
         forecasts = [HadamardStreamForecast(level, last_epoch, estimator) for level in law.levels]
-        self.horizon = forecasts[0].horizon
+        self.horizon = law.horizon
         probabilities = np.array(law.level_probabilities)
         self.reports_per_user = probabilities @ [each.reports_per_user for each in forecasts]
         online = np.array([each.standard_deviations(1) for each in forecasts])
@@ -51,7 +50,7 @@ class RangeStreamForecast:
             )
         )
         self.caveats = (
-            _buckets(law, parameters),
+            _buckets(parameters),
             f"the errors are those of a single bucket; a wide range has at most "
             f"{self._widest():.1f} times as large ones",
             _freezing(law),
@@ -82,10 +81,9 @@ class RangeStreamForecast:
         return worst / math.sqrt(float(range_variances(last, 0, 1)))
 
 
-def _buckets(law: RangeStreamLaw, parameters: RangeStreamParameters) -> str:
-    width = (parameters.high - parameters.low) / law.buckets
-    rounded = "" if law.buckets == parameters.buckets else f", rounded up from {parameters.buckets}"
-    return f"values lie in {law.buckets:,} buckets{rounded}, each {width:.6g} wide"
+def _buckets(parameters: RangeStreamParameters) -> str:
+    width = (parameters.high - parameters.low) / parameters.buckets
+    return f"values lie in {parameters.buckets:,} buckets, each {width:.6g} wide"
 
 
 def _freezing(law: RangeStreamLaw) -> str:

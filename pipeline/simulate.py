@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,13 @@ from pipeline.memory import MemoryDriver, MemoryLog, MemoryWorker
 from pipeline.producer import Producer
 from pipeline.publish_stage import PublishStage
 from pipeline.shuffle_stage import ShuffleStage
-from pipeline.smoothing import SmoothedHorizon, columns, epoch_json, smoothed_horizons
+from pipeline.smoothing import (
+    SmoothedHorizon,
+    columns,
+    epoch_json,
+    smoothed_horizons,
+    smoothed_records,
+)
 from randomizers.randomness import cryptographic_generator, seeded_generator
 from topics.names import Role
 
@@ -35,22 +41,30 @@ class Simulation:
         truth: int64, shape (epochs + 1,): devices whose value is 1; in a domain of items, shape
             (epochs + 1, items): devices with each of them. All is 0 at index 0.
         frozen: devices that had to leave out a change, in the horizon with most of them.
-        smoothed: one for each horizon, if they were asked for and the protocol has any.
+        smoothed: horizons by their number from 0 on, if they were asked for and the protocol has
+            any.
     """
 
     job: DeployedJob
     records: tuple[EstimateRecord, ...]
     truth: NDArray[np.int64]
     frozen: int
-    smoothed: tuple[SmoothedHorizon, ...] = ()
+    smoothed: Mapping[int, SmoothedHorizon] = field(default_factory=dict)
 
     def columns(self) -> Iterator[tuple[EstimateRecord, dict[str, NDArray[np.float64]]]]:
         """Every epoch's record, and all its estimates as `pipeline.smoothing.columns` has them."""
         for record in self.records:
             yield record, columns(record, self._horizon(record.epoch))
 
+    def looked_back(self) -> Simulation:
+        """The same with smoothed estimates in place of those published, if there are any."""
+        if not self.smoothed:
+            return self
+        found = (smoothed_records(self.records, each) for each in self.smoothed.values())
+        return replace(self, records=tuple(record for records in found for record in records))
+
     def _horizon(self, epoch: int) -> SmoothedHorizon | None:
-        return self.smoothed[self.job.horizon_of(epoch)] if self.smoothed else None
+        return self.smoothed.get(self.job.horizon_of(epoch))
 
     def errors(self) -> NDArray[np.float64]:
         """Estimate minus truth, shape (estimates,); epochs without an estimate are left out.
@@ -211,7 +225,7 @@ def simulate(
             records.append(record)
     producer.shut()
     truth = np.insert(change_log.truth(job.domain), 0, 0, axis=0)
-    smoothed: tuple[SmoothedHorizon, ...] = ()
+    smoothed: Mapping[int, SmoothedHorizon] = {}
     if smooth and records:
         steps = smoothed_horizons(job, records[-1].epoch)
         smoothed = MemoryDriver(cluster.log).run(steps)

@@ -7,8 +7,8 @@ as for one that is over. Horizons stand alone.
 from __future__ import annotations
 
 import typing
-from collections.abc import Generator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -16,13 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
-from aggregators.estimate import GAP
+from aggregators.estimate import GAP, Estimate, ItemEstimates
+from aggregators.range_estimates import RangeEstimates
 from aggregators.smoothed_estimates import SmoothedEstimates
 from pipeline.actions import Action, EndOffset, LogSlice, ReadRange, Steps
 from pipeline.deployed_job import DeployedJob
 from pipeline.epoch_log import EpochLog
 from pipeline.estimate_records import EstimateRecord
 from pipeline.estimation import Estimation
+from topics.manifests import Fate
 
 if TYPE_CHECKING:
     from pipeline.cluster import Cluster
@@ -73,6 +75,24 @@ class SmoothedHorizon:
         index = epoch - self.first_epoch
         return index if 0 <= index < len(self.estimates.values) else None
 
+    def estimate(self, index: int, reports: int) -> Estimate | ItemEstimates:
+        """The estimate of an epoch as it is published of one online.
+
+        Args:
+            index: of the epoch in the arrays.
+            reports: how many were received, of all epochs.
+        """
+        of = self.estimates
+        deviation, width = float(of.standard_deviations[index]), float(of.half_widths[index])
+        about = (reports, int(of.population[index]), (GAP,) if of.gaps[index] else ())
+        if self.labels is None:
+            value = float(of.values[index, 0])
+            return Estimate(value, deviation, value - width, value + width, *about)
+        if of.level_variances is None:
+            return ItemEstimates(of.values[index], deviation, width, *about)
+        variances = tuple(of.level_variances[:, index].tolist())
+        return RangeEstimates(of.values[index], deviation, width, *about, level_variances=variances)
+
 
 def smoothed_horizon(job: DeployedJob, horizon: int | None = None) -> Steps[SmoothedHorizon]:
     """Read the manifests and partials of a deployment, and look back at one horizon.
@@ -101,13 +121,29 @@ def smoothed_horizon(job: DeployedJob, horizon: int | None = None) -> Steps[Smoo
     return look_back(job, estimation)
 
 
-def smoothed_horizons(job: DeployedJob, last_epoch: int) -> Steps[tuple[SmoothedHorizon, ...]]:
-    """All horizons up to an epoch, as `smoothed_horizon`; none if the protocol cannot look back."""
-    found = []
-    if isinstance(job.aggregator(), Smoother):
-        for horizon in range(1 + job.horizon_of(last_epoch)):
-            found += [(yield from smoothed_horizon(job, horizon))]
-    return tuple(found)
+def smoothed_horizons(job: DeployedJob, last_epoch: int) -> Steps[dict[int, SmoothedHorizon]]:
+    """Read a deployment once, and look back at every horizon up to that of an epoch.
+
+    Returns:
+        by their number from 0 on, those with an epoch that is decided and aggregated; none if the
+        protocol cannot look back.
+    """
+    horizons: dict[int, SmoothedHorizon] = {}
+    if not isinstance(job.aggregator(), Smoother):
+        return horizons
+    epochs, estimation = EpochLog(job), Estimation(job)
+    yield from epochs.look()
+    while (found := (yield from epochs.next())) is not None:
+        manifest, payload = found
+        of = job.horizon_of(manifest.epoch)
+        if of > job.horizon_of(last_epoch):
+            break
+        if of != estimation.horizon and estimation.last_epoch:
+            horizons[estimation.horizon] = look_back(job, estimation)
+        estimation.take_in(manifest, payload)
+    if estimation.last_epoch:
+        horizons[estimation.horizon] = look_back(job, estimation)
+    return horizons
 
 
 def look_back(job: DeployedJob, estimation: Estimation) -> SmoothedHorizon:
@@ -118,6 +154,17 @@ def look_back(job: DeployedJob, estimation: Estimation) -> SmoothedHorizon:
         estimates=estimation.aggregator.smoothed(estimation.last_epoch, estimation.attendance),
         labels=job.domain.items,
     )
+
+
+def smoothed_records(
+    records: Iterable[EstimateRecord], horizon: SmoothedHorizon
+) -> list[EstimateRecord]:
+    """The records of the epochs of a horizon, its estimates in place of those published."""
+    found = [
+        (record, index) for record in records if (index := horizon.index(record.epoch)) is not None
+    ]
+    reports = sum(each.contributors for each, _ in found if each.fate is Fate.RELEASED)
+    return [replace(each, estimate=horizon.estimate(index, reports)) for each, index in found]
 
 
 def read_from(

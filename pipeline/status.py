@@ -16,6 +16,7 @@ from pipeline.dead_letters import read_dead_letters
 from pipeline.deployed_job import DeployedJob
 from pipeline.estimate_records import EstimateRecord
 from pipeline.follow import EstimateReader
+from pipeline.headlines import headline_of
 from topics.names import Role
 from topics.records import Reason
 
@@ -106,6 +107,7 @@ class JobStatus:
         dead_letters: how many records were refused, by reason.
         problems: sentences on what is wrong; none if all is well.
         position: in words, which epoch the latest estimate is of.
+        headline: in words, the latest estimate: of items the largest one, of numbers the median.
     """
 
     job: str
@@ -117,6 +119,7 @@ class JobStatus:
     dead_letters: Mapping[str, int]
     problems: tuple[str, ...]
     position: str
+    headline: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The fields, as JSON values."""
@@ -150,6 +153,7 @@ def gather_status(cluster: Cluster, job: DeployedJob, now: int) -> JobStatus:
         dead_letters=dict(sorted(dead_letters.items())),
         problems=tuple(find_problems(job, published, stages, dead_letters)),
         position="" if published is None else job.position_of(published.epoch),
+        headline="" if published is None else str(headline_of(job.domain, published)),
     )
 
 

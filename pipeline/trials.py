@@ -6,7 +6,7 @@ import hashlib
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context, parent_process
 
@@ -95,6 +95,6 @@ def _end_with_the_parent() -> None:
 
 def _run_trial(
     job: bytes, change_log: ChangeLog, seed: int | None, smooth: bool
-) -> tuple[tuple[EstimateRecord, ...], NDArray[np.int64], int, tuple[SmoothedHorizon, ...]]:
+) -> tuple[tuple[EstimateRecord, ...], NDArray[np.int64], int, Mapping[int, SmoothedHorizon]]:
     done = simulate(DeployedJob.from_bytes(job), change_log, seed, smooth=smooth)
     return done.records, done.truth, done.frozen, done.smoothed

@@ -196,7 +196,10 @@ class MemoizedResponse(EpochResponses):
             epsilon=self.law.epsilon,
             delta=0.0,
             unit="value",
-            neighbours="two values of a user who has one of them at every epoch",
+            neighbours=(
+                "two values of a user who has one of them at every epoch (not one who is withdrawn "
+                "with the value 1, which changes it to 0)"
+            ),
             trust=(
                 "nobody: it holds against everyone who sees the reports; which devices exist and "
                 "when they report is public"

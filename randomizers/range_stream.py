@@ -40,8 +40,8 @@ class RangeStreamParameters:
         changes: how many times the bucket of a user's value may change after the first one.
         low: the smallest value.
         high: values are below it.
-        buckets: into how many buckets of one width the values from low to high are cut up, at most;
-            rounded up to a power of two (`levels`).
+        buckets: into how many buckets of one width the values from low to high are cut up, a power
+            of two.
         initial: the value of a user before its first row and after it has left; None for `low`.
         signs: how many flips of the Boolean that a device tracks are followed, on every level; None
             for the numbers with the least error (`randomizers.accounting.range_stream`).
@@ -81,6 +81,11 @@ class RangeStreamParameters:
             raise ValueError(
                 f"buckets is {self.buckets!r}, must be a whole number from 2 to {MAX_BUCKETS:,}"
             )
+        if self.buckets != 1 << self.levels:
+            raise ValueError(
+                f"buckets is {self.buckets}, must be a power of two: give {1 << self.levels - 1} "
+                f"or {1 << self.levels}"
+            )
         most = self.changes + 1
         if self.signs is not None and (type(self.signs) is not int or not 1 <= self.signs <= most):
             raise ValueError(
@@ -96,7 +101,7 @@ class RangeStreamParameters:
 
     @property
     def levels(self) -> int:
-        """L: there are 2^L buckets, the least power of two that is not below `buckets`."""
+        """L: there are 2^L buckets."""
         return (self.buckets - 1).bit_length()
 
 

@@ -49,7 +49,7 @@ class SplitBudgetLaw:
         response: the law of one sign: the randomized response of an epoch.
 
     Raises:
-        ValueError: the fields are not of this kind.
+        ValueError: the fields are not of this kind, or the responses spend more than epsilon.
     """
 
     last_epoch: int
@@ -58,6 +58,8 @@ class SplitBudgetLaw:
 
     def __post_init__(self) -> None:
         check_response("response", self.response, self.last_epoch)
+        if self.loss > self.epsilon:
+            raise ValueError(f"a loss of {self.loss}, must be at most epsilon, {self.epsilon}")
 
     @property
     def c_gap(self) -> float:

@@ -93,7 +93,9 @@ def explain(error: Exception) -> tuple[str, int] | None:
 def _usage(error: Any) -> str:
     context = getattr(error, "ctx", None)
     command = "dpstream" if context is None else context.command_path
-    return f"{error.format_message()}\nsee {command} --help"
+    # Typer puts it before what is wrong with a choice.
+    message = error.format_message().replace("Value error, ", "")
+    return f"{message}\nsee {command} --help"
 
 
 def _complain(message: str) -> None:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pipeline.deployed_job import DeployedJob
     from pipeline.jobs import Job
     from pipeline.plan import Plan, UsersNeeded
+    from randomizers.guarantee import Guarantee
 
 
 def plan(
@@ -105,8 +106,11 @@ def _plot(made: Plan, path: Path) -> None:
 
     try:
         write_plan_plot(made, path)
+        tell(f"{path} is written")
     except PlotError as error:
         raise UsageProblem(str(error)) from None
+    except ValueError as error:  # a file name that no kind of picture has
+        raise UsageProblem(f"--plot {path}: {error}") from None
 
 
 def _wanted_error(text: str) -> float:
@@ -128,12 +132,16 @@ def _changes(job: Job, histogram: Path | None, log: Path | None) -> NDArray[np.f
     if histogram is not None and log is not None:
         raise UsageProblem("--changes-histogram and --changes-from are both there: give one")
     from pipeline.changes import count_changes, read_changes_histogram
+    from pipeline.input.rows import BadRowsError
 
     if histogram is not None:
         return read_changes_histogram(histogram, job.epochs.count)
     if log is None:
         return None
-    return count_changes(load_input(job, log, skip_bad_rows=False), job.epochs.count)
+    try:
+        return count_changes(load_input(job, log, skip_bad_rows=False), job.epochs.count)
+    except BadRowsError as error:
+        raise BadRowsError(error.bad_rows, skippable=False) from None
 
 
 def _show_plan(made: Plan) -> None:
@@ -145,17 +153,19 @@ def _show_plan(made: Plan) -> None:
     for warning in made.warnings:
         say(f"warning: {warning}")
     say("\nprivacy", "bold")
-    say_pairs(guarantee_pairs(made.guarantee))
+    say_pairs([*guarantee_pairs(made.guarantee), *_budget(made)])
     say(f"\naccuracy with {plural(made.users, 'user')}, all of them reporting", "bold")
     say_pairs(_accuracy(made))
     if made.most_users is not None:
-        say("\nusers for whom the root mean squared error", "bold")
-        most = made.most_users.users
+        most, error = made.most_users.users, number(made.most_users.error)
+        say("\nusers for a root mean squared error", "bold")
         say_pairs(
             [
                 (
-                    f"is at most {number(made.most_users.error)} users",
-                    "not even one" if most is None else number(most),
+                    f"of at most {error} users",
+                    "not even one user's error stays within that"
+                    if most is None
+                    else f"up to {plural(most, 'user')}: the error grows with them",
                 )
             ]
         )
@@ -179,6 +189,15 @@ def _show_plan(made: Plan) -> None:
         )
     for note in (*([] if rounding is None else [rounding]), *made.caveats):
         say(f"\nnote: {note}")
+
+
+def _budget(made: Plan) -> Iterator[tuple[str, str]]:
+    if made.budget is not None:
+        yield (
+            "budget",
+            f"epsilon {made.budget.epsilon:.6g}: {plural(made.budget.horizons, 'horizon')}, "
+            f"{made.budget.charged:.6g} in all; what was charged before is known at deploy",
+        )
 
 
 def _accuracy(made: Plan) -> Iterator[tuple[str, str]]:
@@ -241,10 +260,14 @@ def deploy(
 ) -> None:
     """Create a job's topics and begin a new deployment. Starts the local broker if need be."""
     from pipeline import deployments
+    from pipeline.budgets import endless_warning
     from pipeline.jobs import load_job
     from pipeline.plan import horizon_of, rounding_note
 
     loaded = load_job(job)
+    endless = endless_warning(loaded)
+    if endless is not None:
+        tell(f"WARNING: {endless}")
     with cluster_of(servers, kafka_config, start_if_missing=True) as cluster:
         deployed = deployments.deploy(
             cluster, loaded, deployment=secrets.token_bytes(16), now=now(), replace=replace
@@ -262,7 +285,7 @@ def deploy(
         f"deployment {deployed.deployment.hex()[:8]}"
     )
     if deployed.epochs.renew:
-        guarantee = deployed.guarantee().over(deployed.horizons or 1)
+        guarantee = _promised(deployed)
         say(f"it costs epsilon {guarantee.epsilon:.6g} for a user's {guarantee.spent_on}")
     say("to go on, each in a terminal of its own:")
     for stage in ("shuffle", "aggregate", "publish"):
@@ -316,7 +339,7 @@ def list_jobs(
                     job.name,
                     job.protocol,
                     _length_in_short(job),
-                    f"{job.guarantee().epsilon:.3g}",
+                    _epsilon_in_short(job),
                     instant(job.deployed_at),
                     job.deployment.hex()[:8],
                 )
@@ -341,6 +364,17 @@ def _length_in_short(job: DeployedJob) -> str:
     return f"{horizons} x {number(job.epochs.count)}"
 
 
+def _epsilon_in_short(job: DeployedJob) -> str:
+    endless = job.epochs.renew and job.horizons is None
+    return f"{'n x ' if endless else ''}{_promised(job).epsilon:.3g}"
+
+
+def _promised(job: DeployedJob) -> Guarantee:
+    """What a job promises in all its horizons; without end, in one of them."""
+    guarantee = job.guarantee()
+    return guarantee.over(job.horizons or 1) if job.epochs.renew else guarantee
+
+
 def _to_json(job: DeployedJob) -> dict[str, Any]:
     return {
         "job": job.name,
@@ -351,5 +385,5 @@ def _to_json(job: DeployedJob) -> dict[str, Any]:
         "deployment": job.deployment.hex(),
         "fingerprint": job.fingerprint.hex(),
         "deployed_at": iso(job.deployed_at),
-        "guarantee": job.guarantee().to_json(),
+        "guarantee": _promised(job).to_json(),
     }

@@ -6,13 +6,14 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipeline.cli.errors import UsageProblem
-from pipeline.cli.output import number, plural, say, say_pairs, say_table
+from pipeline.cli.output import number, plural, say, say_pairs, say_table, tell
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,8 +70,8 @@ Plot = Annotated[
         "--plot",
         metavar="FILE.png",
         dir_okay=False,
-        help="Draw the answers over the epochs with their bands, at most ten; without another "
-        "option the largest items, or the quartiles of numbers.",
+        help="Draw the estimates over the epochs with their bands, at most ten; of items the "
+        "largest and of numbers the quartiles, if no other option says which.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -121,17 +122,26 @@ def _table_lines(query: Query, records: Iterable[EstimateRecord]) -> Iterator[st
     name, *columns = answer_columns(query)
     width = max(len(name), *map(len, _names(query)))
     line = "{:>6} {:<" + str(width) + "}" + " {:>10}" * len(columns) + " {}"
-    notes = "± all" if query.top is not None else ""
-    yield line.format("epoch", name, *(each[1:] for each in columns), notes).rstrip()
+    header = [each[1:] for each in columns]
+    yield line.format("epoch", name, *header, _notes_column(query)).rstrip()
     for record in records:
-        answers = query.answers(record.estimate)
-        notes = ", ".join(_notes(query, record))
-        if not answers:
-            yield line.format(record.epoch, "-", *("-" for _ in columns), notes).rstrip()
-        for index, answer in enumerate(answers):
-            epoch = "" if index else str(record.epoch)
-            cells = answer_cells(query, answer)
-            yield line.format(epoch, *cells, "" if index else notes).rstrip()
+        cells = [answer_cells(query, answer) for answer in query.answers(record.estimate)]
+        for row in _rows(query, record, cells, len(header) + 1):
+            yield line.format(*row).rstrip()
+
+
+def _rows(
+    query: Query, record: EstimateRecord, answers: Sequence[list[str]], width: int
+) -> Iterator[list[str]]:
+    """The rows of an epoch in a table: its number, the cells of an answer each, and its notes."""
+    epoch, notes = str(record.epoch), ", ".join(_notes(query, record))
+    for cells in answers or [["-"] * width]:
+        yield [epoch, *cells, notes]
+        epoch = notes = ""
+
+
+def _notes_column(query: Query) -> str:
+    return "± all" if query.top is not None else ""
 
 
 def _notes(query: Query, record: EstimateRecord) -> Iterator[str]:
@@ -184,22 +194,26 @@ def plot_answers(
     query: Query | None,
     records: Sequence[EstimateRecord],
     truth: NDArray[np.int64] | None = None,
+    *,
+    smoothed: bool = False,
 ) -> None:
-    """Draw what a query asks, or what shows best, into a file."""
+    """Draw what a query asks, or what shows best, into a file; whether `smoothed` is said there."""
+    from pipeline.queries import Query
     from pipeline.up.curves import curves_of, plotted_query, write_curves
     from pipeline.up.plot import PlotError
 
-    drawn = plotted_query(job.domain, query, records)
-    if drawn is None:
-        raise UsageProblem("--plot is for jobs over items or numbers; this one counts one value")
+    drawn = plotted_query(job.domain, query, records) or Query(labels=())
     epochs = [record.epoch for record in records]
     curves = curves_of(drawn, records, truth)
+    if smoothed:
+        curves = [replace(curve, name=f"{curve.name}, smoothed") for curve in curves]
     try:
         write_curves(path, job, job.guarantee(), drawn.kind, epochs, curves)
     except PlotError as error:
         raise UsageProblem(str(error)) from None
     except ValueError as error:  # a file name that no kind of picture has
         raise UsageProblem(f"--plot {path}: {error}") from None
+    tell(f"{path} is written")
 
 
 def show_simulations(query: Query, simulations: Sequence[Simulation]) -> None:
@@ -207,18 +221,21 @@ def show_simulations(query: Query, simulations: Sequence[Simulation]) -> None:
     from pipeline.query_trials import accuracy
 
     first = simulations[0]
+    columns = [*answer_columns(query), ">truth"]
     answered = [
-        (record.epoch, query.answers(record.estimate, first.truth[record.epoch]))
+        (record, query.answers(record.estimate, first.truth[record.epoch]))
         for record in first.records
     ]
     most = max((len(answers) for _, answers in answered), default=0)
     step = -(-len(answered) * max(most, 1) // _ROWS_SHOWN)
     say_table(
-        [">epoch", *answer_columns(query), ">truth"],
+        [">epoch", *columns, _notes_column(query)],
         (
-            ["" if index else str(epoch), *answer_cells(query, answer), _truth(query, answer)]
-            for epoch, answers in answered[::-step][::-1]
-            for index, answer in enumerate(answers)
+            row
+            for record, answers in answered[::-step][::-1]
+            for row in _rows(
+                query, record, [_with_truth(query, each) for each in answers], len(columns)
+            )
         ),
     )
     if step > 1:
@@ -228,17 +245,21 @@ def show_simulations(query: Query, simulations: Sequence[Simulation]) -> None:
         return
     unit = "" if query.kind == "quantile" else " users"
     trials = f" of {plural(len(simulations), 'trial')}" if len(simulations) > 1 else ""
-    said = "" if found.predicted is None else f", {number(found.predicted)} was said"
-    say(f"\nanswers at all epochs{trials}", "bold")
+    said = "" if found.predicted is None else f", predicted {number(found.predicted)}"
+    smoothed = ", smoothed" if first.smoothed else ""
+    say(f"\nanswers at all epochs{trials}{smoothed}", "bold")
     say_pairs(
         [
             ("root mean squared error", f"{number(found.rmse)}{unit}{said}"),
             ("intervals that hold the truth", f"{found.coverage:.1%}, expected are 95 %"),
         ]
     )
+    if query.top is not None:
+        say("selecting the largest biases them upwards: fewer intervals may hold the truth")
 
 
-def _truth(query: Query, answer: Answer) -> str:
-    if answer.truth is None:
-        return number(None)
-    return f"{answer.truth:.6g}" if query.kind == "quantile" else number(round(answer.truth))
+def _with_truth(query: Query, answer: Answer) -> list[str]:
+    truth = answer.truth
+    if truth is not None and query.kind != "quantile":
+        return [*answer_cells(query, answer), number(round(truth))]
+    return [*answer_cells(query, answer), "-" if truth is None else f"{truth:.6g}"]

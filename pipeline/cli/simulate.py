@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +19,6 @@ from pipeline.cli.output import (
     say_json,
     say_pairs,
     say_table,
-    tell,
 )
 from pipeline.cli.queries import (
     Items,
@@ -64,6 +63,7 @@ def simulate(
     """Run a whole job in this process, without Kafka, and compare its estimates with the truth."""
     from pipeline.deployed_job import deploy_job
     from pipeline.jobs import load_job
+    from pipeline.queries import usual_query
     from pipeline.trials import run_trials
 
     deployed = deploy_job(load_job(job), deployed_at=now())
@@ -85,19 +85,22 @@ def simulate(
             on_trial=(lambda: None) if single else advance,
             smooth=smoothed,
         )
+    answering = [each.looked_back() for each in simulations]
     if plot is not None:
-        first = simulations[0]
-        plot_answers(plot, deployed, query, first.records, first.truth)
-        tell(f"{plot} is written")
+        first = answering[0]
+        looked_back = bool(first.smoothed)
+        plot_answers(plot, deployed, query, first.records, first.truth, smoothed=looked_back)
     if query is not None and as_json:
         from pipeline.query_trials import simulations_json
 
-        say_json(simulations_json(query, simulations))
+        say_json(simulations_json(query, answering))
     elif as_json:
         say_json(_to_json(simulations))
     else:
+        if query is None:
+            query = usual_query(deployed.domain, everything=False)
         if query is not None:
-            show_simulations(query, simulations)
+            show_simulations(query, answering)
         else:
             _show_epochs(simulations[0])
         _show(simulations, len(change_log.users))
@@ -119,15 +122,12 @@ def _to_json(simulations: list[Simulation]) -> dict[str, Any]:
 
 
 def _show_epochs(first: Simulation) -> None:
-    items = first.job.domain.items
-    epochs = [_headline(epoch, items) for epoch in first.to_json()["epochs"]]
+    epochs = first.to_json()["epochs"]
     step = -(-len(epochs) // _ROWS_SHOWN)
     say_table(
         [">epoch", ">estimate", ">± sd", ">95 % low", ">high", ">truth", ">reports", ""],
         map(_row, epochs[::-step][::-1]),
     )
-    if items is not None:
-        say(f"of {len(items):,} items the largest is shown, --json prints all of them")
     if step > 1:
         say(f"one epoch in {step} is shown, --json prints all {len(epochs):,}")
 
@@ -140,24 +140,6 @@ def _show(simulations: list[Simulation], users: int) -> None:
     say_pairs(_summary(simulations, users))
     say("\nprivacy", "bold")
     say_pairs(guarantee_pairs(first.job.guarantee()))
-
-
-def _headline(epoch: Mapping[str, Any], items: Sequence[str] | None) -> dict[str, Any]:
-    """An epoch as it is shown; of items, the one that most users have."""
-    if items is None:
-        return dict(epoch)
-    most = max(range(len(items)), key=epoch["truth"].__getitem__)
-    value, width = epoch.get("items", {most: None})[most], epoch.get("half_width")
-    return {
-        "standard_deviation": None,
-        "reports": 0,
-        **epoch,
-        "estimate": value,
-        "low": None if value is None else value - width,
-        "high": None if value is None else value + width,
-        "truth": epoch["truth"][most],
-        "flags": [items[most], *epoch.get("flags", [])],
-    }
 
 
 def _row(epoch: Mapping[str, Any]) -> list[str]:

@@ -38,8 +38,9 @@ CSV_COLUMNS = (
     ),
     *(f"biased_{name.replace(' ', '_')}" for name in _SHRUNK),
 )
+SMOOTHED = "smoothed: from the reports of all epochs so far; ± sd, low and high are its own"
 FOOTNOTE = (
-    "smoothed: from the reports of all epochs so far; ± sd, low and high are its own",
+    SMOOTHED,
     "* biased: the estimate, shrunk by what was known then, within 0 to the population",
     "** biased: smoothed, within 0 to the population; and shrunk besides",
 )
@@ -47,15 +48,14 @@ _TABLE = "{:>6} {:>8} {:>8} {:>8} {:>7} {:>8} {:>8} {:>9} {:>8} {}"
 
 
 def table_lines(records: Iterable[EstimateRecord], horizon: SmoothedHorizon) -> Iterator[str]:
-    """Columns for people, and what the asterisks mean; of items the largest one."""
+    """Columns for people, and what the asterisks mean, of a job that counts one value."""
     yield _TABLE.format(
         *("epoch", "estimate", "shrunk*", "smoothed", "± sd", "95 % low", "high"),
         *("clipped**", "shrunk**", ""),
     ).rstrip()
     for record in records:
-        found = _numbers(record, horizon)
+        (found,) = _numbers(record, horizon)
         notes = [] if record.fate is Fate.RELEASED else [record.fate.value]
-        notes += record.item_note(horizon.labels)
         values = (
             *(found.get(name) for name in ("online", "online shrunk", "smoothed")),
             _deviation(record, horizon),
@@ -72,26 +72,32 @@ def table_lines(records: Iterable[EstimateRecord], horizon: SmoothedHorizon) -> 
 
 
 def csv_lines(records: Iterable[EstimateRecord], horizon: SmoothedHorizon) -> Iterator[str]:
-    """A header, and a row for every epoch; nothing stands where there is no number."""
-    yield ",".join(CSV_COLUMNS)
+    """A header, and a row for every epoch, or for every epoch and item, or range of numbers.
+
+    Nothing stands where there is no number.
+    """
+    kind = "item" if horizon.estimates.level_variances is None else "range"
+    yield ",".join([CSV_COLUMNS[0], *([] if horizon.labels is None else [kind]), *CSV_COLUMNS[1:]])
+    labels = [[]] if horizon.labels is None else [[label] for label in horizon.labels]
     for record in records:
-        found = _numbers(record, horizon)
-        row = (
-            record.epoch,
-            found.get("online"),
-            found.get("smoothed"),
-            _deviation(record, horizon),
-            found.get("smoothed low"),
-            found.get("smoothed high"),
-            record.population,
-            record.fate.value,
-            " ".join(_flags(record, horizon)),
-            *(found.get(f"{name}{end}") for name in _CLIPPED for end in ("", " low", " high")),
-            *(found.get(name) for name in _SHRUNK),
-        )
-        line = io.StringIO()
-        csv.writer(line, lineterminator="").writerow(row)
-        yield line.getvalue()
+        for label, found in zip(labels, _numbers(record, horizon), strict=True):
+            row = (
+                record.epoch,
+                *label,
+                found.get("online"),
+                found.get("smoothed"),
+                _deviation(record, horizon),
+                found.get("smoothed low"),
+                found.get("smoothed high"),
+                record.population,
+                record.fate.value,
+                " ".join(_flags(record, horizon)),
+                *(found.get(f"{name}{end}") for name in _CLIPPED for end in ("", " low", " high")),
+                *(found.get(name) for name in _SHRUNK),
+            )
+            line = io.StringIO()
+            csv.writer(line, lineterminator="").writerow(row)
+            yield line.getvalue()
 
 
 def json_lines(records: Iterable[EstimateRecord], horizon: SmoothedHorizon) -> Iterator[str]:
@@ -108,15 +114,16 @@ LINES: Mapping[str, Callable[[Iterable[EstimateRecord], SmoothedHorizon], Iterat
 """The formats, by the names that people give."""
 
 
-def _numbers(record: EstimateRecord, horizon: SmoothedHorizon) -> dict[str, float]:
-    """Every column's value, low and high, by name; of items those of the largest one online."""
-    at = record.largest_item or 0
-    return {
-        f"{name}{end}": float(bound[at])
-        for name, intervals in columns(record, horizon).items()
-        for end, bound in zip(("", " low", " high"), intervals, strict=True)
-        if not np.isnan(bound[at])
-    }
+def _numbers(record: EstimateRecord, horizon: SmoothedHorizon) -> Iterator[dict[str, float]]:
+    """Every column's value, low and high, by name: of the one value, or of each item."""
+    found = columns(record, horizon)
+    for at in range(horizon.estimates.values.shape[1]):
+        yield {
+            f"{name}{end}": float(bound[at])
+            for name, intervals in found.items()
+            for end, bound in zip(("", " low", " high"), intervals, strict=True)
+            if not np.isnan(bound[at])
+        }
 
 
 def _deviation(record: EstimateRecord, horizon: SmoothedHorizon) -> float | None:

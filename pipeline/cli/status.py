@@ -91,15 +91,9 @@ def _publication(status: JobStatus, moment: int) -> str:
         last = "" if status.last_epoch is None else f" of {status.last_epoch:,}"
         return f"no epoch{last} is published yet"
     age = duration(max(0, moment - record.closed_at) / 1000)
-    said = f"{status.position}, closed {age} ago: "
-    estimate = record.headline
-    if estimate is None or estimate.value is None:
-        return said + f"{record.fate}, no estimate"
-    if estimate.low is None or estimate.high is None:
-        return said + number(estimate.value)
-    return said + (
-        f"{number(estimate.value)} (95 %: {number(estimate.low)} to {number(estimate.high)})"
-    )
+    silent = record.headline is None or record.headline.value is None
+    fate = f"{record.fate}, " if silent else ""
+    return f"{status.position}, closed {age} ago: {fate}{status.headline}"
 
 
 def _stage_rows(stage: StageStatus) -> Iterator[tuple[str, ...]]:

@@ -135,16 +135,17 @@ def _screen(as_json: bool) -> Screen:
 
 def _write(outcome: Outcome, output: Path | None) -> dict[str, Path]:
     """Write table and plot; returns their paths by what they are."""
+    from pipeline.up.curves import write_rows
     from pipeline.up.outcome import write_csv
-    from pipeline.up.plot import PlotError, write_plot
+    from pipeline.up.plot import PlotError
 
     folder = output or Path(f"{outcome.job.name}-{outcome.job.deployment.hex()[:8]}")
     folder.mkdir(parents=True, exist_ok=True)
     files = {"estimates": folder / "estimates.csv"}
-    write_csv(outcome.rows, files["estimates"])
+    write_csv(outcome.job, outcome.rows, files["estimates"])
     plot = folder / "estimates.png"
     try:
-        write_plot(outcome.job, outcome.rows, plot)
+        write_rows(outcome.job, outcome.rows, plot)
         files["plot"] = plot
     except PlotError as error:
         tell(str(error))

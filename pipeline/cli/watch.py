@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pipeline.deployed_job import DeployedJob
     from pipeline.estimate_records import EstimateRecord
     from pipeline.follow import EstimateReader
+    from pipeline.queries import Query
     from topics.records import DeadLetter
 
 
@@ -208,20 +209,15 @@ def estimates(
         deployed = find_job(cluster, job)
         query = query_of(deployed.domain, items, top, ranges, quantiles, norm_sub)
         reader = EstimateReader(cluster, deployed)
+        form = "json" if as_json else format
         if smoothed:
-            if query is not None or plot is not None:
-                raise UsageProblem(
-                    "--smoothed has no such answers: give --json for all items, and nothing else"
-                )
-            _print_smoothed(cluster, deployed, reader, horizon, "json" if as_json else format)
+            _print_smoothed(cluster, deployed, reader, horizon, query, plot, form)
             return
         records: Iterator[EstimateRecord] = reader.follow(tell) if follow else reader.read()
         if plot is not None:
             known = list(records)
             plot_answers(plot, deployed, query, known)
-            tell(f"{plot} is written")
             records = iter(known)
-        form = "json" if as_json else format
         if query is None and form != "json":
             query = usual_query(deployed.domain, everything=form == "csv")
         for line in (LINES[form] if query is None else answer_lines(query, form))(records):
@@ -229,15 +225,33 @@ def estimates(
 
 
 def _print_smoothed(
-    cluster: Cluster, job: DeployedJob, reader: EstimateReader, horizon: int | None, format: str
+    cluster: Cluster,
+    job: DeployedJob,
+    reader: EstimateReader,
+    horizon: int | None,
+    query: Query | None,
+    plot: Path | None,
+    format: str,
 ) -> None:
-    from pipeline.cli.smoothed_lines import LINES
-    from pipeline.smoothing import read_from, smoothed_horizon
+    from pipeline.cli.smoothed_lines import LINES, SMOOTHED
+    from pipeline.queries import usual_query
+    from pipeline.smoothing import read_from, smoothed_horizon, smoothed_records
 
     # Published before the logs are read: so all of it can be smoothed.
     published = list(reader.read())
     wanted = None if horizon is None else horizon - 1
     found = read_from(cluster, job, smoothed_horizon(job, wanted))
-    records = (record for record in published if found.index(record.epoch) is not None)
-    for line in LINES[format](records, found):
+    records = smoothed_records(published, found)
+    if plot is not None:
+        plot_answers(plot, job, query, records, smoothed=True)
+    if query is None and format == "table":
+        query = usual_query(job.domain, everything=False)
+    if query is None:
+        online = (record for record in published if found.index(record.epoch) is not None)
+        lines = LINES[format](online, found)
+    else:
+        lines = answer_lines(query, format)(records)
+    for line in lines:
         print(line)
+    if query is not None and format == "table":
+        print(f"\n{SMOOTHED}")

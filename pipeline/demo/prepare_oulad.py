@@ -93,8 +93,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m pipeline.demo.prepare_oulad",
         description="Make the demonstration's change log from the OULAD files.",
+        epilog="Get the files, as CSV, from https://analyse.kmi.open.ac.uk/open_dataset",
     )
-    parser.add_argument("folder", type=Path, help="with courses and studentRegistration")
+    parser.add_argument(
+        "folder", metavar="FOLDER", type=Path, help="with courses and studentRegistration"
+    )
     parser.add_argument("--output", type=Path, default=demo_change_log(), help="(%(default)s)")
     options = parser.parse_args(arguments)
     try:

@@ -11,8 +11,11 @@ import numpy as np
 
 from pipeline.deployed_job import DeployedJob
 from pipeline.input.change_log import ChangeLog, load_change_log
-from pipeline.input.rows import BadRows, InputError
+from pipeline.input.rows import BadRows, BadRowsError, InputError
 from pipeline.produce import calendar_of
+
+MOST_CHANGES = 1 << 28
+"""The most changes of all synthetic users together: several GiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +30,16 @@ class ChangeLogFile:
         Raises:
             InputError: the file cannot be read, or has bad rows.
         """
-        return load_change_log(
-            self.path,
-            domain=job.domain,
-            calendar=calendar_of(job),
-            last_epoch=job.epochs.count,
-        )
+        try:
+            return load_change_log(
+                self.path,
+                domain=job.domain,
+                calendar=calendar_of(job),
+                last_epoch=job.epochs.count,
+            )
+        except BadRowsError as error:
+            # A measurement is of all rows or none.
+            raise BadRowsError(error.bad_rows, skippable=False) from None
 
     def check(self, job: DeployedJob) -> tuple[str, ...]:
         """What there is to say about the input; raises as `load` does."""
@@ -91,12 +98,17 @@ class SyntheticChanges:
         """Nothing.
 
         Raises:
-            InputError: the job's values are not 0 and 1.
+            InputError: the job's values are not 0 and 1, or there are too many changes.
         """
         if job.domain.items is not None:
             raise InputError(
                 f"synthetic data are 0 and 1, which are no values of {job.protocol}: "
                 "give the experiment a change_log"
+            )
+        if self.users * max(self.changes, 1) > MOST_CHANGES:
+            raise InputError(
+                f"synthetic data of {self.users:,} users with up to {self.changes:,} changes do "
+                f"not fit in memory: users times changes must be at most {MOST_CHANGES:,}"
             )
         return ()
 

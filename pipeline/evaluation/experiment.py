@@ -294,7 +294,12 @@ def _missing(data: Data, folder: Path) -> str | None:
     path = folder / str(data.change_log)
     if path.is_file():
         return None
-    hint = f": make it by {data.prepare} {path}" if data.prepare else ""
+    hint = (
+        f": make it by {data.prepare} {path} (see --help of that command for where to get what it "
+        "reads)"
+        if data.prepare
+        else ""
+    )
     return f"{path} is not there{hint}"
 
 

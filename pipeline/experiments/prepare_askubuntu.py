@@ -75,11 +75,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m pipeline.experiments.prepare_askubuntu",
         description="Make a change log of who is active on Ask Ubuntu, week by week.",
+        epilog="Get SOURCE, sx-askubuntu-a2q.txt.gz, from\n"
+        "https://snap.stanford.edu/data/sx-askubuntu.html",
+        # Addresses and commands are to be copied: they are not broken at a margin.
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "source", type=Path, help="sx-askubuntu-a2q.txt.gz of snap.stanford.edu/data"
-    )
-    parser.add_argument("out", type=Path, help="the change log to write, .csv.gz")
+    parser.add_argument("source", metavar="SOURCE", type=Path, help="sx-askubuntu-a2q.txt.gz")
+    parser.add_argument("out", metavar="OUT", type=Path, help="the change log to write, .csv.gz")
     options = parser.parse_args(arguments)
     try:
         rows = weekly_changes(read_events(options.source))

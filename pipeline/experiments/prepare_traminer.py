@@ -120,9 +120,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m pipeline.experiments.prepare_traminer",
         description="Make a change log of mvad, biofam or actcal of the R package TraMineR.",
+        epilog="Get SOURCE from R, with TraMineR from CRAN; for biofam and actcal likewise:\n"
+        '  install.packages("TraMineR")\n'
+        '  data(mvad, package = "TraMineR"); write.csv(mvad, "mvad.csv")',
+        # Addresses and commands are to be copied: they are not broken at a margin.
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("source", type=Path, help="the table, CSV, plain or gzip")
-    parser.add_argument("out", type=Path, help="the change log to write, .csv.gz")
+    parser.add_argument("source", metavar="SOURCE", type=Path, help="the table, CSV, plain or gzip")
+    parser.add_argument("out", metavar="OUT", type=Path, help="the change log to write, .csv.gz")
     parser.add_argument("--users", type=int, help="draw so many people, with replacement")
     parser.add_argument("--seed", type=int, default=1, help="of that draw (%(default)s)")
     options = parser.parse_args(arguments)

@@ -66,12 +66,16 @@ class BadRows:
 
 
 class BadRowsError(InputError):
-    """Bad rows where none were allowed; ``bad_rows`` holds the account."""
+    """Bad rows where none were allowed; ``bad_rows`` holds the account.
 
-    def __init__(self, bad_rows: BadRows) -> None:
+    The message does not say how to skip them where that cannot be.
+    """
+
+    def __init__(self, bad_rows: BadRows, *, skippable: bool = True) -> None:
+        otherwise = ", or go on without them by --skip-bad-rows" if skippable else ""
         super().__init__(
             f"{bad_rows.name}: {counted(bad_rows.total, 'bad row')}; "
-            f"correct them, or go on without them by --skip-bad-rows\n{bad_rows}"
+            f"correct them{otherwise}\n{bad_rows}"
         )
         self.bad_rows = bad_rows
 

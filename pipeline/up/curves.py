@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregators.estimate import GAP
+from pipeline.deployed_job import DeployedJob
 from pipeline.estimate_records import EstimateRecord
 from pipeline.input.values import ValueDomain
 from pipeline.jobs import Job
+from pipeline.produce import calendar_of
 from pipeline.queries import Query, overview
-from pipeline.up.plot import INSTALL, PlotError, calendar_of
+from pipeline.up.plot import GAPS, INSTALL, PlotError, draw_plot, mark_gaps
+from pipeline.up.progress import Row
 from randomizers.guarantee import Guarantee
 
 if TYPE_CHECKING:
@@ -98,6 +102,30 @@ def curves_of(
     ]
 
 
+def write_rows(job: DeployedJob, rows: Sequence[Row], path: Path) -> None:
+    """Draw a run into a PNG file; see `draw_rows`."""
+    draw_rows(job, rows).savefig(path, dpi=150)
+
+
+def draw_rows(job: DeployedJob, rows: Sequence[Row]) -> Figure:
+    """Draw the epochs of a run: its count, its largest items, or the quartiles of its numbers.
+
+    Raises:
+        PlotError: matplotlib is missing.
+    """
+    records = [row.record for row in rows]
+    query = overview(job.domain, records, MOST_CURVES)
+    if query is None:
+        return draw_plot(job, rows)
+    epochs = [row.epoch for row in rows]
+    truth = np.zeros((max(epochs, default=0) + 1, len(query.labels)), np.int64)
+    for row in rows:
+        truth[row.epoch] = row.truths
+    curves = curves_of(query, records, truth)
+    gaps = [row.epoch for row in rows if GAP in row.estimate.flags]
+    return draw_curves(job, job.guarantee(), query.kind, epochs, curves, gaps)
+
+
 def write_curves(
     path: Path,
     job: Job,
@@ -116,6 +144,7 @@ def draw_curves(
     kind: str,
     epochs: Sequence[int],
     curves: Sequence[Curve],
+    gaps: Sequence[int] = (),
 ) -> Figure:
     """Draw curves with their bands; the truth, where it is known, is dashed.
 
@@ -125,6 +154,7 @@ def draw_curves(
         kind: of `Query`: quantiles are values, the others numbers of users.
         epochs: shape (epochs,), of the curves.
         curves: at most `MOST_CURVES`.
+        gaps: epochs to be marked as gaps.
 
     Raises:
         PlotError: matplotlib is missing.
@@ -145,6 +175,8 @@ def draw_curves(
     bands = "bands: 95 % intervals, each on its own"
     if any(curve.truth is not None for curve in curves):
         bands += "; dashed: the truth, which is not private"
+    if gaps:
+        bands += f"\nmarks at the foot: {GAPS}"
     axes.set_title(
         f"{job.name}\n{str(guarantee).partition(';')[0]}\n{bands}", loc="left", fontsize=11
     )
@@ -159,6 +191,7 @@ def draw_curves(
     axes.spines[["top", "right"]].set_visible(False)
     if curves:
         axes.legend(title=kind, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    mark_gaps(axes, _positions(job, gaps))
     return figure
 
 

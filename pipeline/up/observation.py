@@ -44,8 +44,8 @@ def begin(connection: Connection, job: Job, deployment: bytes) -> DeployedJob:
 
 def look_back(
     connection: Connection, job: DeployedJob, last_epoch: int
-) -> tuple[SmoothedHorizon, ...]:
-    """The smoothed estimates of all epochs to a published one; none if its protocol has none."""
+) -> dict[int, SmoothedHorizon]:
+    """The smoothed estimates of all epochs to a published one, as `smoothed_horizons`."""
     with Cluster(connection) as cluster:
         return read_from(cluster, job, smoothed_horizons(job, last_epoch))
 

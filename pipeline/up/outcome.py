@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+import math
 import shlex
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from pipeline.deployed_job import DeployedJob
 from pipeline.job_problems import JobError
 from pipeline.jobs import Job
 from pipeline.plan import plan
+from pipeline.queries import usual_query
 from pipeline.smoothing import SmoothedHorizon, columns
 from pipeline.up.progress import Row
 
@@ -50,7 +52,7 @@ class Outcome:
         users: in the input.
         seconds: from the deployment until the last estimate was read.
         reports: in all released windows.
-        smoothed: one for each horizon, if the protocol has any.
+        smoothed: horizons by their number from 0 on, if the protocol has any.
     """
 
     job: DeployedJob
@@ -58,7 +60,7 @@ class Outcome:
     users: int
     seconds: float
     reports: int
-    smoothed: tuple[SmoothedHorizon, ...] = ()
+    smoothed: Mapping[int, SmoothedHorizon] = field(default_factory=dict)
 
     @property
     def rmse(self) -> float | None:
@@ -73,10 +75,10 @@ class Outcome:
     def smoothed_rmse(self) -> float | None:
         """The same of the smoothed estimates."""
         errors = [
-            columns(row.record, self.smoothed[self.job.horizon_of(row.epoch)])["smoothed"][0]
-            - row.truths
+            found["smoothed"][0] - row.truths
             for row in self.rows
-            if self.smoothed
+            for found in [columns(row.record, self.smoothed.get(self.job.horizon_of(row.epoch)))]
+            if "smoothed" in found
         ]
         return float(np.sqrt(np.mean(np.square(errors)))) if errors else None
 
@@ -111,6 +113,7 @@ class Outcome:
             "seconds": round(self.seconds, 3),
             "reports": self.reports,
             "truth": NOT_PRIVATE,
+            **({} if (labels := self.job.domain.items) is None else {"labels": list(labels)}),
             "epochs": [_row_json(row) for row in self.rows],
         }
 
@@ -123,37 +126,39 @@ def predicted_rmse(job: Job, users: int) -> float | None:
         return None
 
 
-def write_csv(rows: Sequence[Row], path: Path) -> None:
-    """Write a header and a row for every epoch; nothing stands where there is no number."""
+def write_csv(job: DeployedJob, rows: Sequence[Row], path: Path) -> None:
+    """Write a header and a row for every epoch; nothing stands where there is no number.
+
+    Of items and numbers there is a row for every item or bucket of every epoch, and its name after
+    the epoch.
+    """
+    query = usual_query(job.domain, everything=True)
+    epoch, *columns = CSV_COLUMNS
+    names = [[]] if query is None else [[label] for label in query.labels]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(CSV_COLUMNS)
+        writer.writerow([epoch, *([] if query is None else [query.kind]), *columns])
         for row in rows:
-            record, estimate = row.record, row.estimate
-            writer.writerow(
-                (
-                    row.epoch,
-                    *(
-                        "" if number is None else f"{number:.3f}"
-                        for number in (
-                            estimate.value,
-                            estimate.standard_deviation,
-                            estimate.low,
-                            estimate.high,
-                        )
-                    ),
-                    row.truth,
-                    "" if row.reports is None else row.reports,
-                    estimate.reports,
-                    record.population,
-                    record.contributors,
-                    record.fate.value,
-                    " ".join(estimate.flags),
-                    datetime.fromtimestamp(record.closed_at / 1000, UTC).isoformat(
-                        timespec="milliseconds"
-                    ),
-                )
+            record, deviation = row.record, row.estimate.standard_deviation
+            about = (
+                "" if row.reports is None else row.reports,
+                row.estimate.reports,
+                record.population,
+                record.contributors,
+                record.fate.value,
+                " ".join(row.estimate.flags),
+                datetime.fromtimestamp(record.closed_at / 1000, UTC).isoformat(
+                    timespec="milliseconds"
+                ),
             )
+            found = row.intervals if row.intervals.size else np.full((3, len(names)), np.nan)
+            for name, truth, (value, low, high) in zip(names, row.truths, found.T, strict=True):
+                numbers = map(_cell, (value, deviation, low, high))
+                writer.writerow([row.epoch, *name, *numbers, truth, *about])
+
+
+def _cell(number: float | None) -> str:
+    return "" if number is None or math.isnan(number) else f"{number:.3f}"
 
 
 def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
@@ -213,11 +218,13 @@ def _share(error: float, users: int) -> str:
 
 
 def _row_json(row: Row) -> dict[str, Any]:
-    return {
-        "epoch": row.epoch,
-        "fate": row.record.fate.value,
-        **row.estimate.to_json(),
-        "estimate": row.estimate.value,
-        "truth": row.truth,
-        "window_reports": row.reports,
-    }
+    said: dict[str, Any] = {"epoch": row.epoch, "fate": row.record.fate.value}
+    if row.domain.items is None:
+        said |= {**row.estimate.to_json(), "estimate": row.estimate.value}
+        truth: Any = int(row.truths[0])
+    else:
+        found = row.record.estimate
+        said |= {"items": None} if found is None else found.to_json()
+        said |= {"population": row.record.population}
+        truth = row.truths.tolist()
+    return {**said, "truth": truth, "window_reports": row.reports}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,15 +10,17 @@ from numpy.typing import NDArray
 
 from aggregators.estimate import GAP
 from pipeline.deployed_job import DeployedJob
-from pipeline.input.times import EpochCalendar
 from pipeline.jobs import Job
+from pipeline.produce import calendar_of
 from pipeline.up.outcome import NOT_PRIVATE
 from pipeline.up.progress import Row
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 INSTALL = "pip install 'dpstream[plot]'"
+GAPS = "reports missing, no coverage claimed"
 
 # Okabe and Ito's colours, which the colour-blind can tell apart.
 _BLUE, _SKY_BLUE, _VERMILION, _BLACK = "#0072B2", "#56B4E9", "#D55E00", "#000000"
@@ -29,13 +30,8 @@ class PlotError(RuntimeError):
     """Matplotlib is not installed; the message says how to install it."""
 
 
-def write_plot(job: DeployedJob, rows: Sequence[Row], path: Path) -> None:
-    """Draw the rows into a PNG file; see `draw_plot`."""
-    draw_plot(job, rows).savefig(path, dpi=150)
-
-
 def draw_plot(job: DeployedJob, rows: Sequence[Row]) -> Figure:
-    """Draw the rows.
+    """Draw the rows of a job that counts a single value.
 
     An epoch without an estimate interrupts line and band. One that is flagged as a gap, for which
     no coverage is claimed, has a mark at the foot of the plot.
@@ -76,16 +72,7 @@ def draw_plot(job: DeployedJob, rows: Sequence[Row]) -> Figure:
         linestyle=(0, (5, 2)),
         label=f"truth ({NOT_PRIVATE})",
     )
-    flagged = np.array([GAP in estimate.flags for estimate in estimates])
-    if flagged.any():
-        axes.plot(
-            at[flagged],
-            np.zeros(flagged.sum()),
-            "|",
-            color=_VERMILION,
-            transform=axes.get_xaxis_transform(),
-            label="reports missing, no coverage claimed",
-        )
+    mark_gaps(axes, at[[GAP in estimate.flags for estimate in estimates]])
     axes.set_title(f"{job.name}\n{str(job.guarantee()).partition(';')[0]}", loc="left", fontsize=11)
     axes.set_xlabel("epoch" if job.epochs.start is None else "time (UTC)")
     axes.set_ylabel("users with value 1")
@@ -98,12 +85,17 @@ def draw_plot(job: DeployedJob, rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def calendar_of(job: Job) -> EpochCalendar | None:
-    """When the epochs of a job begin; None if its job file does not say."""
-    epochs = job.epochs
-    if epochs.start is None or epochs.length is None:
-        return None
-    return EpochCalendar(epochs.start, epochs.length)
+def mark_gaps(axes: Axes, at: NDArray[np.generic]) -> None:
+    """Mark epochs that are flagged as gaps at the foot of a plot; their positions are given."""
+    if len(at):
+        axes.plot(
+            at,
+            np.zeros(len(at)),
+            "|",
+            color=_VERMILION,
+            transform=axes.get_xaxis_transform(),
+            label=GAPS,
+        )
 
 
 def _positions(job: Job, rows: Sequence[Row]) -> NDArray[np.generic]:

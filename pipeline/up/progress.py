@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from aggregators.estimate import Estimate
 from pipeline.deployed_job import DeployedJob
 from pipeline.estimate_records import EstimateRecord, FirstEstimates
+from pipeline.headlines import Headline, headline_of
+from pipeline.input.numbers import NumericDomain
+from pipeline.input.values import BOOLEAN, ValueDomain
 from topics.chunks import decode_chunk
 from topics.frames import CodecError
 from topics.manifests import Fate
@@ -32,14 +35,14 @@ class Row:
             (items,); never published, known from the input alone.
         reports: in the epoch's window; None if it was not released or has not been seen.
         rate: reports per second, over the last windows; None at the beginning.
-        labels: of the items; None where there are none.
+        domain: of the job.
     """
 
     record: EstimateRecord
     truths: NDArray[np.int64]
     reports: int | None
     rate: float | None
-    labels: tuple[str, ...] | None = None
+    domain: ValueDomain = BOOLEAN
 
     @property
     def epoch(self) -> int:
@@ -53,10 +56,14 @@ class Row:
         return self.record.headline or nothing
 
     @property
-    def truth(self) -> int:
-        """What `estimate` is about."""
-        item = self.record.largest_item
-        return int(self.truths.max() if item is None else self.truths[item])
+    def headline(self) -> Headline:
+        """The epoch in one number, beside the truth: computed at every use."""
+        return headline_of(self.domain, self.record, self.truths)
+
+    @property
+    def truth(self) -> float | None:
+        """What `headline` is about."""
+        return self.headline.truth
 
     @property
     def intervals(self) -> NDArray[np.float64]:
@@ -68,9 +75,10 @@ class Row:
     def notes(self) -> list[str]:
         """What a reader has to know: the fate of a window that was not released, flags."""
         fate = self.record.fate
+        numbers = isinstance(self.domain, NumericDomain)
         return [
             *([] if fate is Fate.RELEASED else [fate.value]),
-            *self.record.item_note(self.labels),
+            *([] if numbers else self.record.item_note(self.domain.items)),
             *self.estimate.flags,
         ]
 
@@ -153,7 +161,7 @@ class Progress:
                 np.atleast_1d(self._truth[record.epoch - 1]),
                 self._sizes.reports.get(record.epoch),
                 self._rate(self.records[max(0, position - _RATE_WINDOWS) : position + 1]),
-                self.job.domain.items,
+                self.job.domain,
             )
             for position, record in enumerate(self.records[first:], first)
         )

@@ -21,12 +21,12 @@ from pipeline.deployed_job import IDENTIFIER_BYTES, DeployedJob
 from pipeline.input.change_log import load_change_log
 from pipeline.jobs import Job, load_job
 from pipeline.local_kafka import LocalKafkaError
+from pipeline.produce import calendar_of
 from pipeline.smoothing import SmoothedHorizon
 from pipeline.state import FolderInUse, FolderLock, producer_folder, state_home, worker_folder
 from pipeline.up.keeper import KeptBroker, Message
 from pipeline.up.observation import Seen, begin, look_back, observe
 from pipeline.up.outcome import Outcome
-from pipeline.up.plot import calendar_of
 from pipeline.up.processes import Child, Supervisor, python_module
 from pipeline.up.progress import Progress
 from pipeline.up.screen import Part, Screen, View
@@ -169,19 +169,19 @@ class _Run:
             self._forget_producer()
         return outcome
 
-    def _look_back(self, job: DeployedJob, last_epoch: int) -> tuple[SmoothedHorizon, ...]:
+    def _look_back(self, job: DeployedJob, last_epoch: int) -> dict[int, SmoothedHorizon]:
         """Nothing, if it takes too long: all is published, and no broker may spoil that now."""
-        connection, found = self._connection, list[SmoothedHorizon]()
+        connection, found = self._connection, dict[int, SmoothedHorizon]()
         assert connection is not None
 
         def read() -> None:
             with suppress(ClusterError, KafkaError):
-                found.extend(look_back(connection, job, last_epoch))
+                found.update(look_back(connection, job, last_epoch))
 
         thread = threading.Thread(target=read, daemon=True)
         thread.start()
         thread.join(timeout=_LOOK_BACK_SECONDS)
-        return tuple(found)
+        return dict(found)
 
     def _begin(self, stack: ExitStack) -> KeptBroker | None:
         """Begin to connect to the cluster; returns the broker if it is the local one."""

@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pipeline.headlines import Headline
 from pipeline.up.outcome import NOT_PRIVATE
 from pipeline.up.progress import Progress, Row
 
@@ -167,15 +168,15 @@ class LineScreen:
 
 def line_of(row: Row) -> str:
     """An epoch in one line."""
-    estimate = row.estimate
+    headline = row.headline
     return "  ".join(
         filter(
             None,
             (
                 f"epoch {row.epoch}",
-                f"estimate {_number(estimate.value)}",
-                f"95 % {_interval(row)}",
-                f"truth ({NOT_PRIVATE}) {row.truth:,}",
+                f"{_measure(headline)} {headline.shown(headline.value)}",
+                f"95 % {headline.interval}",
+                f"truth ({NOT_PRIVATE}) {headline.shown(headline.truth)}",
                 f"reports {_number(row.reports)}",
                 f"reports/s {_number(row.rate)}",
                 ", ".join(row.notes),
@@ -212,19 +213,14 @@ def render(view: View, width: int, height: int) -> RenderableType:
     return Group(*lines)
 
 
-def picture(row: Row, scale: float, width: int) -> Text:
-    """Interval, estimate and truth of an epoch, on a line of `width` cells from 0 to `scale`."""
-    estimate = row.estimate
-    text = Text(
-        draw(
-            low=estimate.low,
-            value=estimate.value,
-            high=estimate.high,
-            truth=row.truth,
-            scale=scale,
-            width=width,
-        )
+def picture(headline: Headline, population: int, width: int) -> Text:
+    """Interval, estimate and truth on a line of `width` cells, over all that they can be."""
+    start, end = _ends(headline, population)
+    low, value, high, truth = (
+        None if number is None else (number - start) / (end - start)
+        for number in (headline.low, headline.value, headline.high, headline.truth)
     )
+    text = Text(draw(low=low, value=value, high=high, truth=truth, scale=1, width=width))
     text.highlight_regex("[├─┤]", "cyan")
     text.highlight_regex("●", "bold blue")
     return text
@@ -235,7 +231,7 @@ def draw(
     low: float | None,
     value: float | None,
     high: float | None,
-    truth: float,
+    truth: float | None,
     scale: float,
     width: int,
 ) -> str:
@@ -253,7 +249,8 @@ def draw(
         first, last = cell(low), cell(high)
         cells[first : last + 1] = "─" * (last - first + 1)
         cells[first], cells[last] = "├", "┤"
-    cells[cell(truth)] = "┊"
+    if truth is not None:
+        cells[cell(truth)] = "┊"
     if value is not None:
         cells[cell(value)] = "●"
     return "".join(cells)
@@ -271,23 +268,26 @@ def _parts_line(parts: Sequence[Part]) -> Text:
 
 def _table(rows: Sequence[Row], population: int, picture_width: int) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("epoch", "estimate", "95 % interval", "truth*", "reports", "reports/s"):
+    headlines = [row.headline for row in rows]
+    measure = _measure(headlines[0])
+    for name in ("epoch", measure, "95 % interval", "truth*", "reports", "reports/s"):
         table.add_column(name, justify="right", no_wrap=True)
     has_picture = picture_width in _PICTURE_WIDTHS
     if has_picture:
-        table.add_column(f"0{population:>{picture_width - 1},}", no_wrap=True)
+        start, end = (f"{end:,.12g}" for end in _ends(headlines[0], population))
+        table.add_column(start + end.rjust(picture_width - len(start)), no_wrap=True)
     table.add_column("", no_wrap=True)
-    for row in rows:
+    for row, headline in zip(rows, headlines, strict=True):
         cells = [
             Text(str(row.epoch)),
-            Text(_number(row.estimate.value), "bold"),
-            Text(_interval(row)),
-            Text(_number(row.truth)),
+            Text(headline.shown(headline.value), "bold"),
+            Text(headline.interval),
+            Text(headline.shown(headline.truth)),
             Text(_number(row.reports)),
             Text(_number(row.rate)),
         ]
         if has_picture:
-            cells.append(picture(row, population, picture_width))
+            cells.append(picture(headline, population, picture_width))
         table.add_row(*cells, Text(", ".join(row.notes), "red"))
     return table
 
@@ -296,6 +296,11 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
 
 
-def _interval(row: Row) -> str:
-    low, high = row.estimate.low, row.estimate.high
-    return "-" if low is None or high is None else f"{low:,.0f} to {high:,.0f}"
+def _measure(headline: Headline) -> str:
+    return "estimate" if headline.numbers is None else "median"
+
+
+def _ends(headline: Headline, population: int) -> tuple[float, float]:
+    """Between which values a headline lies."""
+    numbers = headline.numbers
+    return (0, max(population, 1)) if numbers is None else (numbers.low, numbers.high)

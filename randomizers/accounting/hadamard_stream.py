@@ -54,11 +54,10 @@ def calibrate(parameters: HadamardStreamParameters, last_epoch: int) -> Hadamard
 def flip_law(items: int, values: int) -> NDArray[np.float64]:
     """How often b flips, for a user with so many items one after the other.
 
-    The first item is any of the domain and each later one any of the others, equally likely. Given
-    a row, b is then a Markov chain of two states whose transitions depend on the row by no more
-    than the number of items that have +1 there; the law is the mean over the rows. For a large
-    domain it is close to Binomial(values, 1/2). In a domain of two items, where users go back and
-    forth, a quarter of the rows each has none, one, all but one and all of the flips.
+    The first item is any of the domain and each later one any of the others, equally likely, as is
+    the row (`mean_flip_law`). For a large domain it is close to Binomial(values, 1/2). In a domain
+    of two items, where users go back and forth, a quarter of the rows each has none, one, all but
+    one and all of the flips.
 
     Args:
         items: size of the domain.
@@ -76,16 +75,36 @@ def flip_law(items: int, values: int) -> NDArray[np.float64]:
     for item in range(1, items + 1):
         positive += 1 - (np.bitwise_count(numbers & np.uint16(item)) & 1)
     distinct, times = np.unique(positive, return_counts=True)
-    up, down = distinct[:, None] / (items - 1), (items - distinct[:, None]) / (items - 1)
-    # Probability of the present b and the flips so far, for each distinct kind of row.
-    zero, one = np.zeros((2, len(distinct), values + 1))
-    zero[:, 0], one[:, 1] = 1 - distinct / items, distinct / items
+    return mean_flip_law(distinct, times / rows, items, values)
+
+
+def mean_flip_law(
+    positive: NDArray[np.int64], shares: NDArray[np.float64], items: int, values: int
+) -> NDArray[np.float64]:
+    """How often the tracked Boolean flips, the mean over kinds of rows.
+
+    Given a row it is a Markov chain of two states, whose transitions depend on the row by no more
+    than the number of items that have +1 there.
+
+    Args:
+        positive: shape (kinds,), of how many items it is true.
+        shares: shape (kinds,), the probability of each kind of row.
+        items: that a value may be; each later one is any of the others, equally likely.
+        values: that the user has in turn, the first one included; at least 1.
+
+    Returns:
+        float64, shape (values + 1,): the probability of each number of flips.
+    """
+    up, down = positive[:, None] / (items - 1), (items - positive[:, None]) / (items - 1)
+    # Probability of the present Boolean and the flips so far, for each kind of row.
+    zero, one = np.zeros((2, len(positive), values + 1))
+    zero[:, 0], one[:, 1] = 1 - positive / items, positive / items
     for _ in range(values - 1):
         fallen, risen = down * one, up * zero
         zero, one = zero - risen, one - fallen
         zero[:, 1:] += fallen[:, :-1]
         one[:, 1:] += risen[:, :-1]
-    law: NDArray[np.float64] = (times / rows) @ (zero + one)
+    law: NDArray[np.float64] = shares @ (zero + one)
     return law
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from randomizers.accounting import future_rand
-from randomizers.accounting.hadamard_stream import best_signs
+from randomizers.accounting.hadamard_stream import best_signs, mean_flip_law
 from randomizers.accounting.level_weights import optimal_level_weights
 from randomizers.future_rand import FutureRandLaw, FutureRandParameters
 from randomizers.hadamard_stream import HadamardStreamLaw
@@ -35,8 +35,9 @@ def calibrate(parameters: RangeStreamParameters, last_epoch: int) -> RangeStream
     >>> [round(probability, 2) for probability in law.level_probabilities]
     [0.0, 0.2, 0.15, 0.65]
     """
-    values = max(1, min(parameters.changes + 1, last_epoch))
-    flips = [flip_law(level, parameters.levels, values) for level in _levels(parameters)]
+    # No value changes more often than there are epochs.
+    changes = max(0, min(parameters.changes, last_epoch - 1))
+    flips = [flip_law(level, parameters.levels, changes + 1) for level in _levels(parameters)]
     signs = [parameters.signs or best_signs(law, parameters.epsilon) for law in flips]
     booleans = {
         budget: future_rand.calibrate(FutureRandParameters(parameters.epsilon, budget), last_epoch)
@@ -47,7 +48,7 @@ def calibrate(parameters: RangeStreamParameters, last_epoch: int) -> RangeStream
         levels=tuple(
             HadamardStreamLaw(
                 items=1 << level,
-                changes=parameters.changes,
+                changes=changes,
                 frozen_share=round(float(law[budget + 1 :].sum()), _DIGITS),
                 future_rand=booleans[budget],
             )
@@ -84,17 +85,7 @@ def flip_law(level: int, levels: int, values: int) -> NDArray[np.float64]:
     buckets = nodes * width
     positive = np.array([nodes, nodes - 1, nodes // 2, nodes // 2 - 1]) * width
     shares = np.array([1, 1, nodes - 1, nodes - 1]) / (2 * nodes)
-    up, down = positive[:, None] / (buckets - 1), (buckets - positive[:, None]) / (buckets - 1)
-    # Probability of the present Boolean and the flips so far, for each kind of row.
-    zero, one = np.zeros((2, len(positive), values + 1))
-    zero[:, 0], one[:, 1] = 1 - positive / buckets, positive / buckets
-    for _ in range(values - 1):
-        fallen, risen = down * one, up * zero
-        zero, one = zero - risen, one - fallen
-        zero[:, 1:] += fallen[:, :-1]
-        one[:, 1:] += risen[:, :-1]
-    law: NDArray[np.float64] = shares @ (zero + one)
-    return law
+    return mean_flip_law(positive, shares, buckets, values)
 
 
 def _mean_variance(law: FutureRandLaw, last_epoch: int) -> float:

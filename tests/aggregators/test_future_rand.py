@@ -244,6 +244,7 @@ class TestAccuracy:
         assert abs(standardized.mean()) < 6.5 / math.sqrt(len(standardized))
         _accept_and_reject_scaled(standardized)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("estimator", ["tree", "prefix"])
     def test_every_estimate_errs_as_it_says(self, estimator: Estimator) -> None:
         calibration = "optimal" if estimator == "tree" else "published"

@@ -152,4 +152,14 @@ CASES = [
     for number in range(len(protocol.examples))
 ]
 
-every_case = pytest.mark.parametrize("case", CASES, ids=str)
+# All pairs of streams are looked at: where there are many, it takes a while.
+MANY_STREAMS = 40
+
+every_case = pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=[pytest.mark.slow] if len(case.streams) > MANY_STREAMS else [])
+        for case in CASES
+    ],
+    ids=str,
+)

@@ -32,6 +32,7 @@ from pipeline.plan_plot import draw_plan
 from pipeline.producer import ProducerError
 from pipeline.state import FolderInUse
 from tests.support.commands import Commands
+from tests.support.memory_cluster import use_memory_cluster
 from tests.support.small_run import job_text
 
 ROOT = Path(__file__).parents[2]
@@ -251,18 +252,25 @@ def test_plan_says_for_how_many_users_an_error_holds(dpstream: Commands, job_fil
         assert "of 5%" in said
         assert "of 10%" not in said
     said = dpstream("plan", job_file, "--error", 500).output
-    assert "is at most 500 users" in said
+    most = dpstream("plan", job_file, "--error", 500, "--json").json["most_users"]["users"]
+    assert f"of at most 500 users  up to {most:,} users: the error grows" in said
+    said = dpstream("plan", job_file, "--error", 1).output
+    assert "of at most 1.0 users  not even one user's error stays within that" in said
 
 
 def test_plan_draws_the_error_of_every_epoch(
     dpstream: Commands, job_file: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "plan.png"
-    assert dpstream("plan", job_file, "--plot", path).code == 0
+    said = dpstream("plan", job_file, "--plot", path)
+    assert (said.code, said.errors) == (0, f"{path} is written\n")
     assert path.read_bytes().startswith(b"\x89PNG")
     said = dpstream("plan", job_file, "--plot", tmp_path / "nowhere" / "plan.png")
     assert said.code == 1
     assert "No such file or directory" in said.errors
+    said = dpstream("plan", job_file, "--plot", tmp_path / "plan.foo")
+    assert said.code == 2
+    assert said.errors.startswith(f"error: --plot {tmp_path / 'plan.foo'}: Format 'foo' is not")
 
     figure = draw_plan(make_plan(load_job(job_file), 5000))
     online, smoothed = figure.axes[0].get_lines()
@@ -280,6 +288,85 @@ def test_plan_warns_of_what_will_not_work(dpstream: Commands, job_file: Path) ->
     assert warnings[0].startswith("50 users are fewer than shuffle.minimum, 100")
     assert warnings[1].startswith("deploy will refuse this job: population small may be charged")
     assert len(dpstream("plan", job_file, "--users", 50, "--json").json["warnings"]) == 2
+
+
+def renewing(path: Path, more: str = "", name: str = "small") -> Path:
+    path.write_text(job_text(name, more=", renew: true") + more)
+    return path
+
+
+def test_plan_counts_the_horizons_of_a_fresh_budget(dpstream: Commands, job_file: Path) -> None:
+    for keys, said in (
+        ("budget: {epsilon: 5}", "epsilon 5: 2 horizons, 4 in all; what was charged before is"),
+        ("budget: {epsilon: 2.5}", "epsilon 2.5: 1 horizon, 2 in all; what was charged before is"),
+        ("budget: {epsilon: 1}", None),
+        ("", None),
+    ):
+        output = " ".join(dpstream("plan", renewing(job_file, f"{keys}\n")).output.split())
+        assert ("what was charged before" in output) == (said is not None)
+        assert said is None or f"budget {said}" in output
+    renewing(job_file, "budget: {epsilon: 5}\n")
+    found = dpstream("plan", job_file, "--json").json["budget"]
+    assert found == {"epsilon": 5.0, "horizons": 2, "charged": pytest.approx(4, rel=1e-4)}
+
+
+def test_horizons_without_end_of_people_shared_with_others_are_warned_of(
+    dpstream: Commands, job_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_memory_cluster(monkeypatch)
+    warning = "no budget of these people can be kept after it"
+    for keys, warned in (
+        ("population: students\n", True),
+        ("population: students\nbudget: {epsilon: 9}\n", False),
+        ("", False),
+    ):
+        renewing(job_file, keys, "a" if warned else "b")
+        said = dpstream("deploy", job_file, "--replace", "--json")
+        assert (said.errors.startswith("WARNING: ") and warning in said.errors) == warned
+        assert said.errors.count("\n") <= 2  # the other line is about rounded epochs
+        warnings = dpstream("plan", job_file, "--json").json["warnings"]
+        assert any(warning in each for each in warnings) == warned
+
+
+def test_list_shows_what_all_horizons_cost(
+    dpstream: Commands, job_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_memory_cluster(monkeypatch)
+    job_file.write_text(job_text("once"))
+    assert dpstream("deploy", job_file).code == 0
+    assert dpstream("deploy", renewing(job_file, "budget: {epsilon: 7}\n", "counted")).code == 0
+    assert dpstream("deploy", renewing(job_file, name="endless")).code == 0
+    rows = {line.split()[0]: line for line in dpstream("list").output.splitlines()[1:]}
+    assert " 12        2  " in rows["once"]
+    assert " 3 x 12        6  " in rows["counted"]
+    assert " n x 12    n x 2  " in rows["endless"]
+    counted, endless, once = (job["guarantee"] for job in dpstream("list", "--json").json)
+    assert counted["epsilon"] == pytest.approx(3 * once["epsilon"])
+    assert (counted["horizons"], endless["horizons"]) == (3, 1)
+
+
+def test_a_wrong_choice_is_told_in_words(dpstream: Commands) -> None:
+    said = dpstream("run", "shuffl", "job")
+    assert said.code == 2
+    assert said.errors.startswith("error: Invalid value for 'stage': 'shuffl' is not one of ")
+
+
+def test_bad_rows_are_to_be_skipped_only_where_they_can_be(
+    dpstream: Commands, job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bad.csv").write_text("user,epoch,value\na,1,1\nb,2,2\n")
+    Path("bad.yaml").write_text(
+        "name: bad\ndata: [{change_log: bad.csv, epochs: {count: 12}}]\n"
+        "jobs: [{protocol: future_rand, parameters: {epsilon: 1, changes: 2}}]\nseeds: 1\n"
+    )
+    for command in (["evaluate", "bad.yaml"], ["plan", job_file, "--changes-from", "bad.csv"]):
+        said = dpstream(*command)
+        assert said.code == 2
+        first, second = said.errors.splitlines()
+        assert first.endswith("bad.csv: 1 bad row; correct them")
+        assert second.endswith("bad.csv:3: value '2' is not 0 or 1")
+    assert "--skip-bad-rows" in dpstream("simulate", job_file, "--input", "bad.csv").errors
 
 
 KNOWN: list[tuple[Exception, int]] = [

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 import pytest
 
-from aggregators.estimate import ItemEstimates
+from aggregators.estimate import Estimate, ItemEstimates
+from pipeline.cli.output import number
 from pipeline.cli.queries import answer_lines, plot_answers, query_of
+from pipeline.cli.smoothed_lines import SMOOTHED
 from pipeline.cluster import Cluster
 from pipeline.deployed_job import deploy_job
 from pipeline.deployments import find_deployed
 from pipeline.estimate_records import EstimateRecord
+from pipeline.input.change_log import load_change_log
 from pipeline.jobs import load_job, parse_job
+from pipeline.memory import MemoryDriver
+from pipeline.producer import Producer
+from pipeline.queries import Query
+from pipeline.simulate import SimulatedCluster, values_by_epoch
+from pipeline.smoothing import smoothed_horizon
 from pipeline.up.curves import MOST_CURVES, curves_of, draw_curves, plotted_query
 from tests.support.commands import Commands
 from tests.support.memory_cluster import use_memory_cluster
-from tests.support.small_run import job_text, write_changes
+from tests.support.small_run import generators, job_text, write_changes
 from topics.manifests import Fate
 from topics.names import Role
 
@@ -86,6 +95,7 @@ def test_ranges_of_a_simulation_stand_beside_the_truth(
         assert upper["truth"] == (USERS / 2 if moved else 0)
         assert lower["low"] < lower["estimate"] < lower["high"]
     said = dpstream(*arguments)
+    assert f" users, predicted {number(body['predicted_rmse'])}" in said.output
     header, first, second, *_ = said.output.splitlines()
     assert header.split() == [
         "epoch",
@@ -153,6 +163,60 @@ def test_published_estimates_are_asked_the_same(
         assert message in wrong.errors
 
 
+def test_looking_back_answers_the_same_questions(
+    dpstream: Commands,
+    modes: Path,
+    mode_changes: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    cluster = use_memory_cluster(monkeypatch)
+    assert dpstream("deploy", modes).code == 0
+    deployed = find_deployed(cast(Cluster, cluster), "modes")
+    changes = load_change_log(mode_changes, domain=deployed.domain, last_epoch=EPOCHS)
+    run = SimulatedCluster(deployed, generators)
+    producer = Producer(
+        deployed, None, name="p", transport=MemoryDriver(run.log), generators=generators
+    )
+    producer.enrol(changes.users)
+    for epoch, values in enumerate(values_by_epoch(changes, EPOCHS), 1):
+        producer.report_all(epoch, values)
+        producer.close(epoch)
+        run.settle()
+    producer.shut()
+    for role in (Role.MANIFESTS, Role.PARTIALS, Role.ESTIMATES):
+        for value in run.log.values(role):
+            cluster.append(deployed.topic(role), value)
+    horizon = MemoryDriver(run.log).run(smoothed_horizon(deployed))
+
+    rows = list(
+        csv.DictReader(
+            dpstream("estimates", modes, "--smoothed", "--format", "csv").output.splitlines()
+        )
+    )
+    assert [float(row["smoothed"]) for row in rows] == horizon.estimates.values.ravel().tolist()
+    car = ("estimates", modes, "--smoothed", "--items", "car")
+    bodies = [json.loads(line) for line in dpstream(*car, "--json").output.splitlines()]
+    assert [body["items"][0]["estimate"] for body in bodies] == (
+        horizon.estimates.values[:, 2].tolist()
+    )
+    assert [body["items"][0]["standard_deviation"] for body in bodies] == (
+        horizon.estimates.standard_deviations.tolist()
+    )
+    picture = tmp_path / "smoothed.png"
+    said = dpstream("estimates", modes, "--smoothed", "--plot", picture)
+    assert said.errors == f"{picture} is written\n"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    header, *lines, blank, footnote = said.output.splitlines()
+    assert header.split()[:3] == ["epoch", "item", "estimate"]
+    assert (len(lines), blank, footnote) == (3 * EPOCHS, "", SMOOTHED)
+    assert max(map(len, said.output.splitlines())) <= 80
+    for row, epoch in zip(lines[::3], horizon.estimates.values, strict=True):
+        assert deployed.domain.items is not None
+        assert row.split()[1:3] == [deployed.domain.items[epoch.argmax()], number(epoch.max())]
+
+
 def test_numbers_outside_of_the_range_are_bad_rows(
     dpstream: Commands, hours: Path, tmp_path: Path
 ) -> None:
@@ -164,10 +228,16 @@ def test_numbers_outside_of_the_range_are_bad_rows(
     assert "bad.csv:4: value 'many' is not a number" in said.errors
 
 
-def test_buckets_that_are_rounded_up_are_said(dpstream: Commands, hours: Path) -> None:
-    hours.write_text(hours.read_text().replace("buckets: 8", "buckets: 60"))
-    said = dpstream("plan", hours, "--json").json
-    assert "values lie in 64 buckets, rounded up from 60, each 1.25 wide" in said["caveats"]
+def test_buckets_are_those_of_the_job_file_or_refused(dpstream: Commands, hours: Path) -> None:
+    """Rounded ones would have edges that nobody chose."""
+    assert (
+        "values lie in 8 buckets, each 10 wide" in dpstream("plan", hours, "--json").json["caveats"]
+    )
+    hours.write_text(hours.read_text().replace("buckets: 8", "buckets: 24"))
+    said = dpstream("plan", hours)
+    assert (said.code, said.output) == (2, "")
+    wrong = "parameters.buckets: is 24, must be a power of two: give 16 or 32"
+    assert said.errors == f"error: {hours}:3: {wrong}\n"
 
 
 def test_wrong_use_is_one_line(dpstream: Commands, hours: Path, hour_changes: Path) -> None:
@@ -178,14 +248,22 @@ def test_wrong_use_is_one_line(dpstream: Commands, hours: Path, hour_changes: Pa
         assert said.errors.count("\n") == 1
 
 
-def test_a_plot_of_one_value_is_refused(dpstream: Commands, tmp_path: Path) -> None:
+def test_a_plot_of_one_value_has_one_curve(dpstream: Commands, tmp_path: Path) -> None:
     job = tmp_path / "small.yaml"
     job.write_text(job_text())
     changes = write_changes(tmp_path / "changes.csv")
-    said = dpstream("simulate", job, "--input", changes, "--plot", tmp_path / "no.png")
-    assert said.code == 2
-    assert "--plot is for jobs over items or numbers" in said.errors
-    assert not (tmp_path / "no.png").exists()
+    for picture, options in (("online.png", ()), ("smoothed.png", ("--smoothed",))):
+        path = tmp_path / picture
+        said = dpstream("simulate", job, "--input", changes, "--plot", path, *options)
+        assert (said.code, said.errors) == (0, f"{path} is written\n")
+        assert path.read_bytes().startswith(b"\x89PNG")
+    estimate = Estimate(40.0, 5.0, 30.2, 49.8, reports=9, population=100)
+    records = [replace(record(1, None), estimate=estimate), record(2, None)]
+    (curve,) = curves_of(Query(labels=()), records, np.array([0, 41, 42]))
+    assert [curve.values[0], curve.lows[0], curve.highs[0]] == [40.0, 30.2, 49.8]
+    assert curve.truth is not None
+    assert curve.truth[0] == 41
+    assert np.isnan(curve.values[1])
 
 
 def test_a_plot_is_a_picture(

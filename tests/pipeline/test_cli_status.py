@@ -7,8 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
+from aggregators.estimate import ItemEstimates
+from aggregators.range_estimates import RangeEstimates
 from pipeline.actions import LogRecord
 from pipeline.cluster import Cluster
 from pipeline.dead_letters import read_dead_letters
@@ -195,6 +198,40 @@ def test_the_last_word_of_every_worker_counts() -> None:
         "no worker of stage aggregate is alive",
         "no worker of stage publish is alive",
     ]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "domain", "estimate", "said"),
+    [
+        (
+            "hadamard_stream",
+            "domain: [cat, dog]",
+            ItemEstimates(np.array([-3.0, 922.4]), 10.0, 20.0, 7, 1000),
+            "dog: 922 (95 %: 902 to 942)",
+        ),
+        (
+            "range_stream",
+            "low: 0, high: 80, buckets: 4",
+            RangeEstimates(
+                np.array([0.0, 750.0, 0.0, 250.0]), 1.0, 2.0, 7, 1000, level_variances=(1.0, 1.0)
+            ),
+            "median 33 (95 %: 20 to 40)",
+        ),
+    ],
+)
+def test_the_latest_estimate_says_of_what_it_is(
+    protocol: str, domain: str, estimate: ItemEstimates, said: str
+) -> None:
+    text = (
+        f"name: {JOB.name}\nprotocol: {protocol}\n"
+        f"parameters: {{epsilon: 8, changes: 1, {domain}}}\nepochs: {{count: 4}}\n"
+    )
+    job = deploy_job(parse_job(text), deployed_at=NOW, deployment=bytes(16))
+    topics = Topics()
+    record = EstimateRecord(bytes(16), 1, Fate.RELEASED, NOW, 7, 1000, estimate, {})
+    topics.append(job.topic(Role.ESTIMATES), record.to_bytes())
+    status = gather_status(topics.cluster, job, NOW)
+    assert status.headline == status.to_json()["headline"] == said
 
 
 def test_lag_counts_what_is_not_finished_and_how_long_it_waits() -> None:

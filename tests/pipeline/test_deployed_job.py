@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -151,6 +152,57 @@ def test_an_altered_record_is_refused(
     with pytest.raises(JobError) as caught:
         DeployedJob.from_bytes(json.dumps(record).encode())
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("alter", "message"),
+    [
+        (
+            change("parameters.epsilon", 0.5),
+            "constants: spend epsilon 1.0, parameters.epsilon is 0.5: deploy the job again",
+        ),
+        (change("constants.epsilon", 0.5), "a loss of 1.0, must be at most epsilon, 0.5"),
+        (change("constants.order_weights", []), "constants: not a FutureRand law"),
+    ],
+)
+def test_constants_that_do_not_keep_what_the_parameters_promise_are_refused(
+    alter: Callable[[dict[str, Any]], object], message: str
+) -> None:
+    """Also where the fingerprint is made to fit: whoever writes the record is not trusted."""
+    record = json.loads(deployed().to_bytes())
+    alter(record)
+    record["fingerprint"] = fingerprint_of(record).hex()
+    with pytest.raises(JobError) as caught:
+        DeployedJob.from_bytes(json.dumps(record).encode())
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_delta_beyond_that_of_the_parameters_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True)
+    class Approximate:
+        epsilon: float = 1.0
+        delta: float = 1e-9
+
+    record = deployed().to_bytes()
+    promised = deployed().guarantee()
+    for delta, refused in ((1e-9, False), (2e-9, True)):
+        job = deployed().model_copy(update={"parameters": Approximate()})
+        job.__dict__["_guarantee"] = replace(promised, delta=delta)
+        monkeypatch.setattr("pipeline.deployed_job.validate", lambda cls, values, job=job: job)
+        if refused:
+            with pytest.raises(JobError, match=r"spend delta 2e-09, parameters\.delta is 1e-09"):
+                DeployedJob.from_bytes(record)
+        else:
+            DeployedJob.from_bytes(record)
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_every_protocol_keeps_what_its_parameters_promise(name: str) -> None:
+    for example in PROTOCOLS[name].examples:
+        parameters = json.loads(json.dumps(asdict(example.parameters)))
+        job = deployed(protocol=name, parameters=parameters, epochs={"count": example.last_epoch})
+        assert DeployedJob.from_bytes(job.to_bytes()) == job
 
 
 def test_what_operators_tune_may_change() -> None:

@@ -96,6 +96,18 @@ def test_synthetic_values_are_no_items() -> None:
         case.source.check(case.job)
 
 
+@pytest.mark.parametrize(("users", "changes"), [(2_000_000, 200), (1 << 28, 2), (1 << 29, 0)])
+def test_synthetic_data_beyond_memory_are_refused_in_a_line(users: int, changes: int) -> None:
+    (case,) = synthetic(
+        "users: 100, epochs: 4, changes: 1",
+        "{protocol: future_rand, parameters: {epsilon: 1, changes: 1}}",
+    ).cases
+    assert SyntheticChanges(1 << 28, 4, 1, 1).check(case.job) == ()
+    with pytest.raises(InputError, match="do not fit in memory: users times changes must") as told:
+        SyntheticChanges(users, 4, changes, 1).check(case.job)
+    assert "\n" not in str(told.value)
+
+
 def problems(text: str, folder: Path) -> list[str]:
     with pytest.raises(JobError) as caught:
         parse_experiment(text, "e.yaml", folder)
@@ -161,7 +173,8 @@ seeds: 1
     found = problems(text, tmp_path)
     assert found[0] == (
         f"e.yaml:3: data.0.change_log: {tmp_path / 'log.csv'} is not there: "
-        f"make it by make-the-log SOURCE {tmp_path / 'log.csv'}"
+        f"make it by make-the-log SOURCE {tmp_path / 'log.csv'} "
+        "(see --help of that command for where to get what it reads)"
     )
     assert [line.partition(": ")[0] for line in found] == [
         f"e.yaml:{line}" for line in (3, 10, 15, 17, 18)

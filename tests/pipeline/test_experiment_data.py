@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.demo import prepare_oulad
 from pipeline.experiments import prepare_askubuntu, prepare_traminer
 from pipeline.experiments.prepare_traminer import TABLES
 from pipeline.input.change_log import load_change_log
@@ -136,6 +137,31 @@ def test_what_is_no_table_of_lives_is_refused(
     assert said() == f"{source}:2: '9' is no state of biofam\n"
     source.write_text("a,b\n1,2\n")
     assert "not one of TraMineR's tables mvad, biofam, actcal" in said()
+
+
+@pytest.mark.parametrize(
+    ("main", "where"),
+    [
+        (prepare_askubuntu.main, "\nhttps://snap.stanford.edu/data/sx-askubuntu.html"),
+        (
+            prepare_traminer.main,
+            'install.packages("TraMineR")\n'
+            '  data(mvad, package = "TraMineR"); write.csv(mvad, "mvad.csv")\n',
+        ),
+        (prepare_oulad.main, "https://analyse.kmi.open.ac.uk/open_dataset"),
+    ],
+)
+def test_help_says_where_to_get_the_source(
+    main: Callable[[list[str]], None],
+    where: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As it is to be copied, on a narrow terminal too."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert where in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("main", [prepare_askubuntu.main, prepare_traminer.main])

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,8 +18,10 @@ from aggregators.estimate import Estimate, ItemEstimates
 from pipeline.deployed_job import DeployedJob, deploy_job
 from pipeline.durations import parse_duration
 from pipeline.estimate_records import EstimateRecord
+from pipeline.headlines import Headline
 from pipeline.input.change_log import load_change_log
 from pipeline.input.live import Change, LiveSource
+from pipeline.input.numbers import NumericDomain
 from pipeline.input.rows import BadRowsError
 from pipeline.input.times import EpochCalendar
 from pipeline.input.values import BOOLEAN, CategoryDomain, ValueDomain
@@ -27,9 +30,10 @@ from pipeline.jobs import load_job, parse_job
 from pipeline.memory import MemoryDriver
 from pipeline.plan import plan
 from pipeline.producer import Producer
+from pipeline.queries import usual_query
 from pipeline.simulate import SimulatedCluster, simulate, values_by_epoch
-from pipeline.up.outcome import Outcome, write_csv
-from pipeline.up.plot import draw_plot
+from pipeline.up.curves import draw_rows
+from pipeline.up.outcome import NOT_PRIVATE, Outcome, write_csv
 from pipeline.up.progress import Progress
 from pipeline.up.screen import View, line_of, render
 from tests.support.commands import Commands
@@ -218,8 +222,10 @@ class TestSimulation:
         said = dpstream("simulate", job_file, "--input", changes, "--seed", 1, "--trials", 2)
         assert (said.code, said.errors) == (0, "")
         lines = said.output.splitlines()
-        assert "of 3 items the largest is shown, --json prints all of them" in lines
-        assert len([line for line in lines if line.rstrip().endswith("walk")]) == EPOCHS
+        assert lines[0].split()[:3] == ["epoch", "item", "estimate"]
+        for label in ("walk", "bus", "car"):
+            assert len([line for line in lines if f" {label} " in line]) == EPOCHS
+        assert any(line.startswith("selecting the largest biases them upwards") for line in lines)
 
     def test_a_window_that_is_withheld_is_shown(
         self, capsys: pytest.CaptureFixture[str], job_file: Path, changes: Path
@@ -240,8 +246,8 @@ class TestSimulation:
         assert "value 'walks' is not in the domain; did you mean 'walk'?" in said.errors
 
 
-def test_what_up_shows_and_leaves_behind(job_file: Path, changes: Path, tmp_path: Path) -> None:
-    """The largest item; errors and intervals are those of all of them."""
+def run_in_memory(job_file: Path, changes: Path) -> Progress:
+    """A run of the whole job, as `dpstream up` sees it."""
     job = deploy_job(load_job(job_file), deployed_at=1_000)
     log = load_change_log(changes, domain=job.domain, last_epoch=EPOCHS)
     cluster = SimulatedCluster(job, generators)
@@ -257,18 +263,151 @@ def test_what_up_shows_and_leaves_behind(job_file: Path, changes: Path, tmp_path
     progress = Progress(job, log.truth(job.domain))
     for record in cluster.log.values(Role.ESTIMATES):
         progress.apply(Role.ESTIMATES, record)
-    rows = progress.rows()
-    assert [row.truth for row in rows] == [truth[0] for truth in TRUTH]
-    assert "walk, the largest" in line_of(rows[0])
+    return progress
+
+
+def screen_of(progress: Progress) -> str:
     console = Console(record=True, width=120, height=40, file=io.StringIO())
     console.print(render(View("modes", "", (), USERS, progress), 120, 40))
-    assert console.export_text().count("walk, the largest") == EPOCHS
+    return console.export_text()
+
+
+def table_of(progress: Progress, path: Path) -> list[dict[str, str]]:
+    write_csv(progress.job, progress.rows(), path)
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_what_up_shows_and_leaves_behind(job_file: Path, changes: Path, tmp_path: Path) -> None:
+    """On the screen the largest item; in table, picture and JSON all of them."""
+    progress = run_in_memory(job_file, changes)
+    job, rows = progress.job, progress.rows()
+    assert [row.truth for row in rows] == [truth[0] for truth in TRUTH]
+    assert "walk, the largest" in line_of(rows[0])
+    assert screen_of(progress).count("walk, the largest") == EPOCHS
     outcome = Outcome(job, rows, USERS, seconds=1.0, reports=1)
     errors = [np.subtract(row.intervals[0], truth) for row, truth in zip(rows, TRUTH, strict=True)]
     assert outcome.rmse == pytest.approx(math.sqrt(np.square(errors).mean()))
     assert outcome.covered[1] == 3 * EPOCHS
-    assert json.loads(json.dumps(outcome.to_json()))["epochs"][0]["truth"] == 900
-    write_csv(rows, tmp_path / "table.csv")
-    with (tmp_path / "table.csv").open() as file:
-        assert [int(row["epoch"]) for row in csv.DictReader(file)] == [*range(1, EPOCHS + 1)]
-    assert draw_plot(job, rows).axes
+    body = json.loads(json.dumps(outcome.to_json(), allow_nan=False))
+    assert body["labels"] == list(LABELS)
+    assert [epoch["truth"] for epoch in body["epochs"]] == TRUTH
+    for row, epoch in zip(rows, body["epochs"], strict=True):
+        assert epoch["items"] == row.intervals[0].tolist()
+        assert epoch["half_width"] == pytest.approx(row.intervals[2, 0] - epoch["items"][0])
+    table = table_of(progress, tmp_path / "table.csv")
+    assert [(int(line["epoch"]), line["item"]) for line in table] == [
+        (epoch, label) for epoch in range(1, EPOCHS + 1) for label in LABELS
+    ]
+    truths = [int(line[f"truth ({NOT_PRIVATE})"]) for line in table]
+    assert truths == np.ravel(TRUTH).tolist()
+    numbers = [[float(line[key]) for line in table] for key in ("estimate", "low", "high")]
+    assert np.abs(numbers - np.hstack([row.intervals for row in rows])).max() < 1e-3
+    (axes,) = draw_rows(job, rows).axes
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == list(LABELS)
+    dashed = [line.get_ydata() for line in axes.lines if line.get_linestyle() == "--"]
+    assert np.array(dashed).T.tolist() == TRUTH
+    first = progress.records[0].estimate
+    assert isinstance(first, ItemEstimates)
+    progress.records[0] = replace(progress.records[0], estimate=replace(first, flags=("gap",)))
+    (axes,) = draw_rows(job, progress.rows()).axes
+    assert np.asarray(axes.lines[-1].get_xdata()).tolist() == [1]
+    assert "reports missing" in axes.get_title("left")
+
+
+def test_an_epoch_without_estimates_has_its_truth_only(
+    job_file: Path, changes: Path, tmp_path: Path
+) -> None:
+    progress = run_in_memory(job_file, changes)
+    progress.records[1] = replace(progress.records[1], estimate=None)
+    _, missing, *_ = progress.rows()
+    assert missing.headline == Headline()
+    screen_of(progress)
+    lines = table_of(progress, tmp_path / "table.csv")[3:6]
+    assert [line["item"] for line in lines] == list(LABELS)
+    assert [line[f"truth ({NOT_PRIVATE})"] for line in lines] == ["600", "300", "0"]
+    assert {line[key] for line in lines for key in ("estimate", "low", "high")} == {""}
+    body = Outcome(progress.job, progress.rows(), USERS, seconds=1.0, reports=1).to_json()
+    assert (body["epochs"][1]["items"], body["epochs"][1]["truth"]) == (None, TRUTH[1])
+
+
+class TestNumbers:
+    """A job over numbers: two thirds of the users say 15, the others 60; then all say 70."""
+
+    @pytest.fixture
+    def progress(self, tmp_path: Path) -> Progress:
+        job_file, changes = tmp_path / "hours.yaml", tmp_path / "changes.csv"
+        job_file.write_text(
+            "name: hours\nprotocol: range_stream\n"
+            "parameters: {epsilon: 8, changes: 1, low: 0, high: 80, buckets: 8}\n"
+            f"epochs: {{count: {EPOCHS}}}\n"
+        )
+        rows = [f"user{user},1,{15 if user % 3 else 60}\n" for user in range(USERS)]
+        rows += [f"user{user},4,70\n" for user in range(USERS)]
+        changes.write_text("user,epoch,value\n" + "".join(rows))
+        return run_in_memory(job_file, changes)
+
+    def test_the_median_is_shown_beside_the_true_one(self, progress: Progress) -> None:
+        # Two thirds lie from 10 to 20, spread evenly; then all from 70 to 80.
+        rows = progress.rows()
+        assert [row.truth for row in rows] == [17.5] * 3 + [75] * 3
+        for row in rows:
+            headline = row.headline
+            assert headline.name == "median"
+            assert headline.value is not None
+            assert headline.low is not None
+            assert headline.high is not None
+            assert headline.low <= headline.value <= headline.high
+            assert row.truth is not None
+            assert abs(headline.value - row.truth) < 20
+            line = line_of(row)
+            assert f"median {headline.shown(headline.value)}  95 % {headline.interval}" in line
+            assert f"truth ({NOT_PRIVATE}) {headline.shown(row.truth)}" in line
+            assert "largest" not in line
+        shown = screen_of(progress)
+        header, first, *_ = shown.splitlines()[2:]
+        assert header.split()[:2] == ["epoch", "median"]
+        assert header.split()[-2:] == ["0", "80"]
+        assert first.split()[1] == rows[0].headline.shown(rows[0].headline.value)
+        assert "largest" not in shown
+
+    def test_the_table_has_all_buckets_and_the_picture_quartiles(
+        self, progress: Progress, tmp_path: Path
+    ) -> None:
+        job, rows = progress.job, progress.rows()
+        table = table_of(progress, tmp_path / "table.csv")
+        labels = job.domain.items
+        assert labels is not None
+        assert [line["range"] for line in table] == list(labels) * EPOCHS
+        query = usual_query(job.domain, everything=True)
+        assert query is not None
+        for number, answer in enumerate(query.answers(rows[0].record.estimate, rows[0].truths)):
+            line = table[number]
+            assert float(line["low"]) == pytest.approx(answer.low, abs=1e-3)
+            assert float(line["standard_deviation"]) == pytest.approx(
+                answer.standard_deviation, abs=1e-3
+            )
+            assert float(line[f"truth ({NOT_PRIVATE})"]) == answer.truth
+        (axes,) = draw_rows(job, rows).axes
+        assert axes.get_ylabel() == "value"
+        _, _, median, truth, *_ = axes.lines
+        assert median.get_label() == "0.5"
+        assert np.asarray(truth.get_ydata()).tolist() == [row.truth for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("headline", "said"),
+    [
+        (Headline("", 34.4, 28.2, 40.6), "34 (95 %: 28 to 41)"),
+        (Headline("", 7.0), "7"),
+        (Headline(), "no estimate"),
+        (
+            Headline("median", 0.2468, 0.125, 0.5, numbers=NumericDomain(0, 1, 8)),
+            "median 0.25 (95 %: 0.125 to 0.5)",
+        ),
+    ],
+)
+def test_a_headline_says_of_what_it_is(headline: Headline, said: str) -> None:
+    assert str(headline) == said

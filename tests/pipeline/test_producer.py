@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -224,6 +226,69 @@ def test_a_draw_that_was_interrupted_did_not_happen(
         assert producer.closed_epoch == 1
 
 
+@pytest.mark.parametrize(
+    "action",
+    [
+        lambda producer: producer.enrol(["d"]),
+        lambda producer: producer.withdraw(["a"]),
+        lambda producer: producer.close(1),
+    ],
+    ids=["enrol", "withdraw", "close"],
+)
+def test_a_disk_that_is_full_forgets_no_values(
+    job: DeployedJob,
+    log: MemoryLog,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    action: Callable[[Producer], None],
+) -> None:
+    """They were taken in before, and somebody frees some space."""
+
+    def full(*arguments: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with open_producer(job, tmp_path / "state", log) as producer:
+        producer.enrol(["a", "b", "c"])
+        producer.report(1, {"a": 1, "b": 1})
+        with monkeypatch.context() as patch:
+            for writes in ("add_users", "add_leaving", "put"):
+                patch.setattr(producer._store, writes, full)
+            with pytest.raises(ProducerError, match="free some space and try again"):
+                action(producer)
+        assert producer.users == ("a", "b", "c")
+        assert producer._values[producer._present].tolist() == [1, 1]
+        producer.close(1)
+    (contributors,) = [
+        decode_punctuation(value).contributors
+        for value in log.values(Role.REPORTS)
+        if kind_of(value) is Kind.PUNCTUATION
+    ]
+    assert contributors == 2
+
+
+def test_values_of_an_epoch_that_is_closed_are_not_those_of_the_next(
+    job: DeployedJob, log: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C when everything is stored, before anything is sent."""
+    with open_producer(job, tmp_path / "state", log) as producer:
+        producer.enrol(["a", "b"])
+        producer.report(1, {"a": 1})
+        transaction = producer._store.transaction
+
+        @contextmanager
+        def interrupted() -> Iterator[None]:
+            with transaction():
+                yield
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(producer._store, "transaction", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                producer.close(1)
+        assert producer.closed_epoch == 1
+        assert not producer._present.any()
+
+
 def _interrupt(arrays: object) -> None:
     raise KeyboardInterrupt
 
@@ -254,3 +319,38 @@ def test_randomness_is_cryptographic_unless_injected(job: DeployedJob, log: Memo
     with Producer(job, None, name="gateway", transport=MemoryDriver(log)) as producer:
         generator = producer._generators("report", 1)
     assert type(generator.bit_generator).__module__.startswith("randomgen")
+
+
+def test_values_may_be_given_as_they_stand_in_a_change_log(log: MemoryLog) -> None:
+    job = deploy_job(
+        make_job(
+            {
+                "name": "modes",
+                "protocol": "hadamard_stream",
+                "parameters": {"epsilon": 1.0, "changes": 2, "domain": ["walk", "bus"]},
+                "epochs": {"count": 8},
+            }
+        ),
+        deployed_at=0,
+    )
+    sent = []
+    texts: dict[str, int | str] = {"a": "walk", "b": "bus", "c": ""}
+    numbers: dict[str, int | str] = {"a": 1, "b": "bus", "c": 0}
+    for values in (texts, numbers):
+        log = MemoryLog()
+        with open_producer(job, None, log) as producer:
+            producer.enrol(["a", "b", "c"])
+            producer.report(1, values)
+            producer.close(1)
+        sent.append(list(words(log)))
+    assert sent[0] == sent[1]
+
+
+def test_a_text_that_is_no_value_is_refused_with_its_user(job: DeployedJob, log: MemoryLog) -> None:
+    with open_producer(job, None, log) as producer:
+        producer.enrol(["a", "b"])
+        with pytest.raises(ProducerError, match="user 'b': value 'red' is not 0 or 1"):
+            producer.report(1, {"a": "1", "b": "red"})
+        producer.report(1, {"a": "true"})
+        with pytest.raises(ProducerError, match="'ab' is one text: give a list of users"):
+            producer.withdraw("ab")

@@ -54,8 +54,11 @@ def test_it_says_who_freezes() -> None:
     assert "up to 50 %" in forecast(signs=2).caveats[-1]
 
 
+def test_it_warns_of_no_freezing_that_the_epochs_do_not_allow() -> None:
+    """Twelve epochs allow a first value and eleven changes: twelve signs are enough."""
+    assert "changes its bucket 11 times up to" in forecast(changes=64, signs=11).caveats[-1]
+    assert "changes its bucket more than 11 times" in forecast(changes=64, signs=12).caveats[-1]
+
+
 def test_it_says_how_wide_buckets_are() -> None:
     assert forecast().caveats[0] == "values lie in 32 buckets, each 2.5 wide"
-    assert forecast(buckets=20).caveats[0] == (
-        "values lie in 32 buckets, rounded up from 20, each 2.5 wide"
-    )

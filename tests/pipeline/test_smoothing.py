@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,8 +16,7 @@ import pytest
 
 from aggregators.estimate import GAP, Estimate
 from aggregators.smoothed_estimates import SmoothedEstimates
-from pipeline.actions import Append, Flush, LogRecord, Steps
-from pipeline.cli.output import number
+from pipeline.actions import Append, Flush, LogRecord, LogSlice, Steps
 from pipeline.cli.smoothed_lines import (
     CSV_COLUMNS,
     FOOTNOTE,
@@ -31,7 +31,14 @@ from pipeline.input.change_log import load_change_log
 from pipeline.jobs import parse_job
 from pipeline.memory import MemoryDriver, MemoryLog
 from pipeline.producer import Producer
-from pipeline.simulate import SimulatedCluster, column_errors, simulate, values_by_epoch
+from pipeline.queries import make_query
+from pipeline.simulate import (
+    SimulatedCluster,
+    Simulation,
+    column_errors,
+    simulate,
+    values_by_epoch,
+)
 from pipeline.smoothing import (
     BIASED,
     NAMES,
@@ -41,6 +48,7 @@ from pipeline.smoothing import (
     read_from,
     smoothed_horizon,
     smoothed_horizons,
+    smoothed_records,
 )
 from pipeline.up.outcome import Outcome, summary
 from pipeline.up.progress import Progress
@@ -71,14 +79,21 @@ class Finished:
         return MemoryDriver(self.log).run(smoothed_horizon(self.job, horizon))
 
 
-def run_to(job: DeployedJob, folder: Path, last_epoch: int) -> Finished:
+def run_to(job: DeployedJob, folder: Path, last_epoch: int, first_epoch: int = 1) -> Finished:
     change_log = load_change_log(write_changes(folder / "changes.csv"), last_epoch=EPOCHS)
     cluster = SimulatedCluster(job, generators)
     producer = Producer(
-        job, None, name="p", transport=MemoryDriver(cluster.log), generators=generators
+        job,
+        None,
+        name="p",
+        transport=MemoryDriver(cluster.log),
+        first_epoch=first_epoch,
+        generators=generators,
     )
     producer.enrol(change_log.users)
     for epoch, values in enumerate(values_by_epoch(change_log, last_epoch), 1):
+        if epoch < first_epoch:
+            continue
         producer.report_all(epoch, values)
         producer.close(epoch)
         cluster.settle()
@@ -97,6 +112,46 @@ def test_horizons_stand_alone_and_the_latest_is_the_default(tmp_path: Path) -> N
         estimate = run.records[last - 1].estimate
         assert isinstance(estimate, Estimate)
         assert estimate.value == pytest.approx(run.horizon(index).estimates.values[-1, 0])
+
+
+def test_all_horizons_are_read_in_one_pass_and_are_the_same_as_alone(tmp_path: Path) -> None:
+    run = run_to(RENEWING, tmp_path, last_epoch=10)
+
+    class Counted(MemoryLog):
+        """Knows how many records of which topics were read."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.read_records = Counter[Role]()
+
+        def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
+            found = run.log.read(role, partition, start, stop)
+            self.read_records[role] += len(found.records)
+            return found
+
+        def end(self, role: Role, partition: int) -> int:
+            return run.log.end(role, partition)
+
+    log = Counted()
+    horizons = MemoryDriver(log).run(smoothed_horizons(run.job, 10))
+    for role in (Role.MANIFESTS, Role.PARTIALS):
+        assert log.read_records[role] == len(run.log.values(role))
+    assert list(horizons) == [0, 1, 2]
+    for index, horizon in horizons.items():
+        alone = run.horizon(index)
+        assert horizon.first_epoch == alone.first_epoch
+        assert horizon.estimates.values.tolist() == alone.estimates.values.tolist()
+    assert list(MemoryDriver(run.log).run(smoothed_horizons(run.job, 8))) == [0, 1]
+
+
+def test_horizons_before_the_first_report_are_left_out(tmp_path: Path) -> None:
+    run = run_to(RENEWING, tmp_path, last_epoch=10, first_epoch=6)
+    horizons = MemoryDriver(run.log).run(smoothed_horizons(run.job, 10))
+    assert {of: horizon.first_epoch for of, horizon in horizons.items()} == {1: 5, 2: 9}
+    simulation = Simulation(run.job, tuple(run.records), np.zeros(11, np.int64), 0, horizons)
+    assert [record.epoch for record, _ in simulation.columns()] == [6, 7, 8, 9, 10]
+    assert all(tuple(sorted(found)) == NAMES for _, found in simulation.columns())
+    assert len(simulation.to_json()["epochs"]) == 5
 
 
 def test_what_is_there_already_is_smoothed(tmp_path: Path) -> None:
@@ -163,8 +218,8 @@ def test_a_simulation_has_every_kind_of_estimate(tmp_path: Path) -> None:
     change_log = load_change_log(write_changes(tmp_path / "changes.csv"), last_epoch=EPOCHS)
     plain = simulate(RENEWING, change_log, seed=3)
     looked_back = simulate(RENEWING, change_log, seed=3, smooth=True)
-    assert plain.smoothed == ()
-    assert len(looked_back.smoothed) == 3
+    assert plain.smoothed == {}
+    assert list(looked_back.smoothed) == [0, 1, 2]
     assert [set(found) for _, found in plain.columns()] == [{"online", "online clipped"}] * EPOCHS
     for record, found in looked_back.columns():
         assert tuple(sorted(found)) == NAMES
@@ -191,7 +246,7 @@ def test_items_have_them_too(tmp_path: Path) -> None:
     rows = (f"u{user},{user % 6 + 1},{('walk', 'bus')[user % 2]}\n" for user in range(USERS))
     path.write_text("user,epoch,value\n" + "".join(rows))
     simulation = simulate(job, load_change_log(path, domain=job.domain), seed=1, smooth=True)
-    (horizon,) = simulation.smoothed
+    (horizon,) = simulation.smoothed.values()
     assert horizon.estimates.values.shape == (6, 3)
     for _, found in simulation.columns():
         assert {name: array.shape for name, array in found.items()} == dict.fromkeys(NAMES, (3, 3))
@@ -200,13 +255,60 @@ def test_items_have_them_too(tmp_path: Path) -> None:
     first = json.loads(next(json_lines(simulation.records, horizon)))
     assert [len(first["biased"][name]["items"]) for name in BIASED] == [3, 3, 3, 3]
     assert first["smoothed"]["items"] == np.round(horizon.estimates.values[0], 1).tolist()
-    *rows_shown, _, _, _, _ = table_lines(simulation.records, horizon)
-    for record, row in zip(simulation.records, rows_shown[1:], strict=True):
-        assert record.largest_item is not None
-        assert horizon.labels is not None
-        assert row.endswith(f"{horizon.labels[record.largest_item]}, the largest")
-        smoothed = horizon.estimates.values[record.epoch - 1, record.largest_item]
-        assert row.split()[3] == number(float(smoothed))
+    rows_shown = list(csv.DictReader(csv_lines(simulation.records, horizon)))
+    assert list(rows_shown[0]) == [CSV_COLUMNS[0], "item", *CSV_COLUMNS[1:]]
+    assert [(row["epoch"], row["item"]) for row in rows_shown] == [
+        (str(epoch), label) for epoch in range(1, 7) for label in ("walk", "bus", "car")
+    ]
+    smoothed = [float(row["smoothed"]) for row in rows_shown]
+    assert smoothed == horizon.estimates.values.ravel().tolist()
+    assert all(row.values() for row in rows_shown)
+
+
+def test_queries_are_answered_from_smoothed_estimates_with_their_own_intervals(
+    tmp_path: Path,
+) -> None:
+    job = deploy_job(
+        parse_job(
+            "name: hours\nprotocol: range_stream\n"
+            "parameters: {epsilon: 8, changes: 1, low: 0, high: 80, buckets: 8}\n"
+            "epochs: {count: 3, renew: true}\n"
+        ),
+        deployed_at=0,
+    )
+    path = tmp_path / "changes.csv"
+    rows = (f"u{user},{user % 6 + 1},{user % 80}\n" for user in range(USERS))
+    path.write_text("user,epoch,value\n" + "".join(rows))
+    change_log = load_change_log(path, domain=job.domain, last_epoch=6)
+    simulation = simulate(job, change_log, seed=1, smooth=True)
+    query = make_query(job.domain, ranges=":40,0:10")
+    assert query is not None
+    found = simulation.looked_back().records
+    assert [record.epoch for record in found] == list(range(1, 7))
+    for online, record in zip(simulation.records, found, strict=True):
+        horizon = simulation.smoothed[job.horizon_of(record.epoch)]
+        index = horizon.index(record.epoch)
+        (before, _), (half, bucket) = query.answers(online.estimate), query.answers(record.estimate)
+        assert half.value == pytest.approx(horizon.estimates.values[index, :4].sum())
+        assert bucket.value == horizon.estimates.values[index, 0]
+        assert bucket.standard_deviation == horizon.estimates.standard_deviations[index]
+        assert before.standard_deviation is not None
+        assert half.standard_deviation is not None
+        assert half.standard_deviation <= before.standard_deviation * (1 + 1e-9)
+        assert half.high - half.value == pytest.approx(1.96 * half.standard_deviation, rel=1e-3)
+        # At the end of a horizon nothing is to come: both are the same, but for rounding.
+        if record.epoch % 3 == 0:
+            assert half.value == pytest.approx(before.value, abs=0.5)
+            assert half.standard_deviation == pytest.approx(before.standard_deviation)
+    buckets = csv.DictReader(csv_lines(simulation.records[:3], simulation.smoothed[0]))
+    assert [row["range"] for row in buckets] == [*(job.domain.items or ())] * 3
+
+
+def test_one_value_has_its_own_interval_and_flag() -> None:
+    first, second = smoothed_records(RECORDS, HORIZON)
+    assert first.estimate == Estimate(-5.0, 4.0, -13.0, 3.0, reports=180, population=200)
+    assert isinstance(second.estimate, Estimate)
+    assert (second.epoch, second.estimate.flags) == (6, (GAP,))
 
 
 def test_a_run_says_what_looking_back_was_worth(tmp_path: Path) -> None:
@@ -219,10 +321,10 @@ def test_a_run_says_what_looking_back_was_worth(tmp_path: Path) -> None:
     assert "smoothed RMSE" not in dict(summary(plain))
 
     horizons = MemoryDriver(finished.log).run(smoothed_horizons(RENEWING, 10))
-    assert [horizon.first_epoch for horizon in horizons] == [1, 5, 9]
+    assert {of: horizon.first_epoch for of, horizon in horizons.items()} == {0: 1, 1: 5, 2: 9}
     rows = plain.rows[:10]
     looked_back = replace(plain, job=RENEWING, rows=rows, smoothed=horizons)
-    values = np.concatenate([horizon.estimates.values[:, 0] for horizon in horizons])
+    values = np.concatenate([horizon.estimates.values[:, 0] for horizon in horizons.values()])
     truth = np.array([row.truth for row in rows])
     expected = float(np.sqrt(np.mean(np.square(values - truth))))
     assert looked_back.smoothed_rmse == pytest.approx(expected)
@@ -370,10 +472,6 @@ def no_cluster(*arguments: object, **options: object) -> Iterator[None]:
     [
         (["--smoothed", "--follow"], "--smoothed looks back at all there is: leave --follow out"),
         (["--horizon", "2"], "--horizon says which horizon to smooth: give --smoothed too"),
-        (
-            ["--smoothed", "--plot", "a.png"],
-            "--smoothed has no such answers: give --json for all items, and nothing else",
-        ),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from pipeline.plan import plan
+from pipeline.up.curves import write_rows
 from pipeline.up.outcome import CSV_COLUMNS, NOT_PRIVATE, Outcome, next_steps, summary, write_csv
-from pipeline.up.plot import PlotError, draw_plot, write_plot
+from pipeline.up.plot import PlotError, draw_plot
 from pipeline.up.progress import Progress, Row
 from tests.support.small_run import EPOCHS, USERS, SmallRun, run_small_job
 
@@ -62,7 +63,7 @@ def test_intervals_that_claim_nothing_are_not_counted(outcome: Outcome) -> None:
 
 def test_the_table_has_a_row_for_every_epoch(outcome: Outcome, tmp_path: Path) -> None:
     rows = (without_estimate(outcome.rows[0]), *outcome.rows[1:])
-    write_csv(rows, tmp_path / "estimates.csv")
+    write_csv(outcome.job, rows, tmp_path / "estimates.csv")
     with (tmp_path / "estimates.csv").open(newline="") as file:
         read = list(csv.DictReader(file))
     assert tuple(read[0]) == CSV_COLUMNS
@@ -102,7 +103,7 @@ def test_the_next_steps_are_commands() -> None:
 
 
 def test_the_plot_is_a_picture(outcome: Outcome, tmp_path: Path) -> None:
-    write_plot(outcome.job, outcome.rows, tmp_path / "estimates.png")
+    write_rows(outcome.job, outcome.rows, tmp_path / "estimates.png")
     data = (tmp_path / "estimates.png").read_bytes()
     assert data.startswith(b"\x89PNG")
     assert len(data) > 10_000
@@ -141,5 +142,5 @@ def test_without_matplotlib_it_says_how_to_install_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(PlotError, match=r"pip install 'dpstream\[plot\]'"):
-        write_plot(outcome.job, outcome.rows, tmp_path / "estimates.png")
+        write_rows(outcome.job, outcome.rows, tmp_path / "estimates.png")
     assert not list(tmp_path.iterdir())

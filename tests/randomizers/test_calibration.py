@@ -27,6 +27,19 @@ GOLDEN = [
 EPSILONS = (1e-6, 1e-3, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 64.0)
 
 
+def test_a_law_that_spends_more_than_its_epsilon_is_refused() -> None:
+    """Devices take laws from a record: only orders that are drawn spend anything."""
+    law = calibrate(FutureRandParameters(1.0, 2), 2)
+    loose, strict = optimal(1, 1.5), law.composed[0]
+    with pytest.raises(ValueError, match=r"a loss of 1\.5, must be at most epsilon, 1\.0"):
+        FutureRandLaw(2, 1.0, (1, 1), (strict, loose))
+    with pytest.raises(ValueError, match="must be at most epsilon"):
+        FutureRandLaw.from_json(
+            FutureRandLaw(2, 1.5, (1, 1), (strict, loose)).to_json() | {"epsilon": 1}
+        )
+    assert FutureRandLaw(2, 1.0, (1, 0), (strict, loose)).loss <= 1
+
+
 @pytest.mark.parametrize(("k", "c_gap", "loss", "best"), GOLDEN)
 def test_golden_table(k: int, c_gap: str, loss: str, best: str) -> None:
     law = published(k, 1.0)

@@ -41,6 +41,7 @@ def test_golden_one_claimed_and_4_65_lost_after_ten_epochs_with_one_change() -> 
     assert guarantee.stream_epsilon is not None
     assert round(guarantee.stream_epsilon, 2) == 4.65
     assert "epsilon 1 for a user's single value (claimed), 4.65303 for the whole" in str(guarantee)
+    assert "not one who is withdrawn with the value 1" in guarantee.neighbours
     assert (law.permanent.loss, round(loss_of_report(law), 12)) == (0.5, 0.25)
     changed, constant = (0,) * 5 + (1,) * 5, (0,) * 10
     ratio = probability(law, changed, changed) / probability(law, constant, changed)

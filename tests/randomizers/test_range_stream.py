@@ -54,11 +54,20 @@ def test_what_a_job_cannot_say_is_refused(changed: dict[str, Any], message: str)
         RangeStreamParameters(**{**GIVEN, **changed})
 
 
-@pytest.mark.parametrize(
-    ("buckets", "levels"), [(2, 1), (3, 2), (4, 2), (5, 3), (100, 7), (4096, 12)]
-)
-def test_buckets_are_rounded_up_to_a_power_of_two(buckets: int, levels: int) -> None:
+@pytest.mark.parametrize(("buckets", "levels"), [(2, 1), (4, 2), (64, 6), (4096, 12)])
+def test_there_is_a_level_for_every_halving(buckets: int, levels: int) -> None:
     assert RangeStreamParameters(**{**GIVEN, "buckets": buckets}).levels == levels
+
+
+@pytest.mark.parametrize(
+    ("buckets", "nearest"),
+    [(3, "2 or 4"), (5, "4 or 8"), (24, "16 or 32"), (63, "32 or 64"), (4095, "2048 or 4096")],
+)
+def test_the_powers_of_two_around_other_numbers_of_buckets_are_named(
+    buckets: int, nearest: str
+) -> None:
+    with pytest.raises(ValueError, match=f"is {buckets}, must be a power of two: give {nearest}$"):
+        RangeStreamParameters(**{**GIVEN, "buckets": buckets})
 
 
 def test_a_law_has_a_level_for_every_halving_and_survives_json() -> None:
@@ -114,6 +123,14 @@ def test_flips_by_enumeration(level: int, levels: int, values: int) -> None:
             tracked = [0, *(1 - (row & node).bit_count() % 2 for node in nodes)]
             found[np.count_nonzero(np.diff(tracked))] += 1
     assert flip_law(level, levels, values) == pytest.approx(found / found.sum())
+
+
+@pytest.mark.parametrize(("last_epoch", "changes"), [(1, 0), (3, 2), (4, 3), (5, 4), (9, 5)])
+def test_no_more_changes_are_followed_than_epochs_allow(last_epoch: int, changes: int) -> None:
+    """A first value and then a change at each further epoch: that is the same as asked for 5."""
+    law = calibrate(RangeStreamParameters(2.0, 5, 0, 80, 16), last_epoch)
+    assert {level.changes for level in law.levels} == {changes}
+    assert law == calibrate(RangeStreamParameters(2.0, changes, 0, 80, 16), last_epoch)
 
 
 def test_levels_are_drawn_in_proportion() -> None:

@@ -72,6 +72,8 @@ def test_bad_parameters_laws_and_states_are_refused() -> None:
             calibrate_split_budget(SplitBudgetParameters(1), last_epoch)
     with pytest.raises(ValueError, match="response is a law of 2 signs, must be of one"):
         SplitBudgetLaw(1, 1.0, ComposedLaw((3, 2, 1)))
+    with pytest.raises(ValueError, match=r"a loss of 1\.09\d+, must be at most epsilon, 1\.0"):
+        SplitBudgetLaw(1, 1.0, ComposedLaw((3, 1)))
     law = calibrate_split_budget(SplitBudgetParameters(1), 2)
     with pytest.raises(ValueError, match="not a law of a split budget"):
         SplitBudgetLaw.from_json({"last_epoch": 2})
