@@ -203,7 +203,8 @@ def test_a_broker_that_cannot_be_had_is_explained(
 def test_a_signal_at_any_moment_leaves_nothing(
     served_home: Home, moment: str, number: signal.Signals
 ) -> None:
-    with served_home.up() as up:
+    # So slow that it is not over when the signal comes.
+    with served_home.up("--rate", "1") as up:
         up.wait_until_it_says(moment)
         code, _ = up.end(number)
     assert code == 128 + number, up.said
