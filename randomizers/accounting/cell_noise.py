@@ -1,0 +1,203 @@
+"""The laws of the noise that dummy messages put into a cell.
+
+A cell counts messages: the real ones, and dummies that hide them. Every contributor adds a few
+dummies of its own, so the noise of a cell is a sum over contributors, and when only a share of them
+is present only that share of it is there. Of a law nothing is needed but the ratios of neighbouring
+probabilities: they are what an observer can learn from one message more or less.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class CellNoise(ABC):
+    """The law p of the number of dummies in one cell, on 0, 1, 2, ...
+
+    Attributes:
+        mean: expected number of dummies, the lambda of the literature.
+    """
+
+    mean: float
+
+    @property
+    @abstractmethod
+    def variance(self) -> float:
+        """Variance of the number of dummies."""
+
+    @property
+    def largest(self) -> float:
+        """The largest number of dummies there can be; infinite where there is none."""
+        return math.inf
+
+    @abstractmethod
+    def log_ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """ln(p(z) / p(z - 1)) for counts z from 1 to `largest`."""
+
+    @abstractmethod
+    def with_contributors(self, share: float) -> Self:
+        """The law that is left when only this share of the contributors is present."""
+
+    def window(self, tail: float) -> tuple[int, int]:
+        """An interval of counts that the noise leaves with a probability of at most 2 `tail`.
+
+        By Chernoff's bound for sub-gamma variables (Boucheron, Lugosi and Massart, Concentration
+        Inequalities, section 2.4): above the mean by more than sqrt(2 v L) + c L, or below it by
+        more than sqrt(2 v L), with probability at most e^-L each. For Poisson laws v is the
+        variance and c at most 1, for binomial ones that of the Poisson law with their mean will do,
+        and for negative-binomial ones, whose n-th cumulant is at most (n-1)! v c^(n-2), c is the
+        variance over the mean.
+
+        >>> PoissonNoise(100.0).window(1e-9)
+        (35, 186)
+        """
+        variance, exponent = max(self.mean, self.variance), -math.log(tail)
+        width = math.sqrt(2 * variance * exponent)
+        high = math.ceil(self.mean + width + variance / self.mean * exponent)
+        return max(0, math.floor(self.mean - width)), int(min(high, self.largest))
+
+    def log_weights(self, low: int, high: int) -> NDArray[np.float64]:
+        """Logarithms of p(z) for low <= z <= high, as if there were no others.
+
+        Their exponentials add up to 1. The ratios are added up, so nothing is lost to cancellation.
+        """
+        logs = np.zeros(high - low + 1)
+        np.cumsum(self.log_ratios(np.arange(low + 1, high + 1)), out=logs[1:])
+        logs -= logs.max()
+        logs -= math.log(np.exp(logs).sum())
+        return logs
+
+
+@dataclass(frozen=True, slots=True)
+class PoissonNoise(CellNoise):
+    """Poisson noise: every contributor adds Poisson(mean / contributors).
+
+    >>> PoissonNoise(40.0).with_contributors(0.5)
+    PoissonNoise(mean=20.0)
+
+    Raises:
+        ValueError: the mean is not positive and finite.
+    """
+
+    mean: float
+
+    def __post_init__(self) -> None:
+        _check_positive("mean", self.mean)
+
+    @property
+    def variance(self) -> float:
+        """The mean."""
+        return self.mean
+
+    def log_ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """ln(mean / z)."""
+        ratios: NDArray[np.float64] = math.log(self.mean) - np.log(counts)
+        return ratios
+
+    def with_contributors(self, share: float) -> PoissonNoise:
+        """The mean shrinks with the share."""
+        return PoissonNoise(self.mean * share)
+
+
+@dataclass(frozen=True, slots=True)
+class BinomialNoise(CellNoise):
+    """Binomial noise: each of the contributors adds a dummy with a probability, gamma.
+
+    >>> BinomialNoise(1000, 0.04).with_contributors(0.5)
+    BinomialNoise(contributors=500, probability=0.04)
+
+    Attributes:
+        contributors: at least 1.
+        probability: above 0, below 1.
+
+    Raises:
+        ValueError: something is out of range.
+    """
+
+    contributors: int
+    probability: float
+
+    def __post_init__(self) -> None:
+        if type(self.contributors) is not int or self.contributors < 1:
+            raise ValueError(f"contributors is {self.contributors!r}, must be at least 1")
+        if not 0 < self.probability < 1:
+            raise ValueError(f"probability is {self.probability!r}, must be above 0 and below 1")
+
+    @property
+    def mean(self) -> float:  # type: ignore[override]
+        """Expected number of dummies: contributors * probability."""
+        return self.contributors * self.probability
+
+    @property
+    def variance(self) -> float:
+        """Less than the mean."""
+        return self.mean * (1 - self.probability)
+
+    @property
+    def largest(self) -> float:
+        """A dummy from everybody."""
+        return self.contributors
+
+    def log_ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """ln((n - z + 1) / z * gamma / (1 - gamma))."""
+        odds = math.log(self.probability) - math.log1p(-self.probability)
+        ratios: NDArray[np.float64] = np.log((self.contributors + 1 - counts) / counts) + odds
+        return ratios
+
+    def with_contributors(self, share: float) -> BinomialNoise:
+        """Fewer contributors, rounded down."""
+        return BinomialNoise(math.floor(self.contributors * share), self.probability)
+
+
+@dataclass(frozen=True, slots=True)
+class NegativeBinomialNoise(CellNoise):
+    """Negative-binomial noise: every contributor adds NB(shape / contributors, p).
+
+    p(z) = C(z + r - 1, z) p^r (1 - p)^z, with shape r and p = r / (r + mean). Of all laws with the
+    same variance it needs fewer dummies than Poisson noise, since they come in clusters.
+
+    >>> noise = NegativeBinomialNoise(shape=40.0, mean=80.0)
+    >>> noise.success, noise.variance
+    (0.3333333333333333, 240.0)
+
+    Raises:
+        ValueError: the shape or the mean is not positive and finite.
+    """
+
+    shape: float
+    mean: float
+
+    def __post_init__(self) -> None:
+        _check_positive("shape", self.shape)
+        _check_positive("mean", self.mean)
+
+    @property
+    def success(self) -> float:
+        """The p of the law, r / (r + mean)."""
+        return self.shape / (self.shape + self.mean)
+
+    @property
+    def variance(self) -> float:
+        """More than the mean: mean (1 + mean / shape)."""
+        return self.mean * (1 + self.mean / self.shape)
+
+    def log_ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """ln((z + r - 1) / z * (1 - p))."""
+        failure = math.log1p(-self.success)
+        ratios: NDArray[np.float64] = np.log1p((self.shape - 1) / counts) + failure
+        return ratios
+
+    def with_contributors(self, share: float) -> NegativeBinomialNoise:
+        """The shape and the mean shrink with the share, p stays."""
+        return NegativeBinomialNoise(self.shape * share, self.mean * share)
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name} is {value!r}, must be positive and finite")

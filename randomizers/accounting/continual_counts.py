@@ -1,0 +1,69 @@
+"""How much noise every-epoch counts need: one message in every epoch in which the value is 1.
+
+There is one cell for each epoch, and all of a user's stream may change: neighbours differ by one
+message in up to d cells. It is worst if one of them has a message in all epochs and the other in
+none, seen from the one without. (That mixed directions are no worse is computed, not proven.)
+There is no bound on changes, and the standard deviation of a count is the root of the variance of
+the noise, however many users there are.
+"""
+
+from __future__ import annotations
+
+import math
+
+from randomizers.accounting.cell_noise import CellNoise, NegativeBinomialNoise, PoissonNoise
+from randomizers.accounting.clustered_noise import fewest_dummies
+from randomizers.accounting.shifted_noise import ShiftedCells, check_target, least_mean
+
+VARIANCE_FACTOR = 1.25
+"""How much more variance than Poisson noise negative-binomial noise may have by default."""
+
+
+def epoch_shifts(noise: CellNoise, last_epoch: int) -> list[ShiftedCells]:
+    """The cells in which two streams can be told apart, at worst.
+
+    Raises:
+        ValueError: there is no epoch.
+    """
+    if type(last_epoch) is not int or last_epoch < 1:
+        raise ValueError(f"{last_epoch!r} epochs, must be a whole number, at least 1")
+    return [ShiftedCells(noise, 1, last_epoch)]
+
+
+def poisson_for_epochs(epsilon: float, delta: float, last_epoch: int) -> PoissonNoise:
+    """The least Poisson noise that is (epsilon, delta)-private for whole streams.
+
+    Raises:
+        ValueError: something is out of range.
+
+    >>> round(poisson_for_epochs(1.0, 1e-6, 64).mean)
+    1155
+    """
+    check_target(epsilon, delta)
+    guess = last_epoch * (2 * math.log(1 / delta) / epsilon**2 + 1 / epsilon)
+    return PoissonNoise(
+        least_mean(epsilon, delta, lambda mean: epoch_shifts(PoissonNoise(mean), last_epoch), guess)
+    )
+
+
+def negative_binomial_for_epochs(
+    epsilon: float, delta: float, last_epoch: int, variance_factor: float = VARIANCE_FACTOR
+) -> NegativeBinomialNoise:
+    """Negative-binomial noise with the fewest dummies for a bounded loss of accuracy.
+
+    Args:
+        epsilon: wanted, of a whole stream.
+        delta: wanted.
+        last_epoch: d.
+        variance_factor: how much more variance than that of `poisson_for_epochs` is allowed.
+
+    Raises:
+        ValueError: something is out of range.
+    """
+    return fewest_dummies(
+        epsilon,
+        delta,
+        lambda noise: epoch_shifts(noise, last_epoch),
+        poisson_for_epochs(epsilon, delta, last_epoch).mean,
+        variance_factor,
+    )

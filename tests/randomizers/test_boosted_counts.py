@@ -1,0 +1,165 @@
+"""Boosted value reports: the worst vector of shifts, the proof's convexity, errors and boosts."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from randomizers.accounting.boosted_counts import (
+    BoostedReports,
+    Calibration,
+    best_boost,
+    poisson_for_boosted,
+    shifted_cells,
+)
+from randomizers.accounting.cell_noise import PoissonNoise
+from randomizers.accounting.continual_counts import poisson_for_epochs
+from randomizers.accounting.renyi_shift import (
+    convex_divergences,
+    renyi_epsilon,
+    shift_divergence,
+)
+from randomizers.accounting.shifted_noise import delta_spent
+
+
+def reported(stream: tuple[int, ...], changes: int, boost: int) -> list[int]:
+    """y_t, from its definition."""
+    sent, used = [], 0
+    for before, value in pairwise((0, *stream)):
+        used += value != before
+        sent.append(value + boost * (value - before) if used <= changes else value)
+    return sent
+
+
+@pytest.mark.parametrize("last_epoch", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("changes", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("boost", [0, 1, 3])
+def test_all_pairs_of_streams_are_majorised_by_the_worst_vector(
+    last_epoch: int, changes: int, boost: int
+) -> None:
+    """Largest shifts first, every partial sum is at most that of the worst vector."""
+    shifts = BoostedReports(last_epoch, changes, boost).shifts
+    worst = np.repeat(list(shifts), list(shifts.values()))
+    assert len(worst) == last_epoch
+    claimed = np.cumsum(np.sort(worst)[::-1])
+    streams = product((0, 1), repeat=last_epoch)
+    sent = np.array([reported(stream, changes, boost) for stream in streams])
+    assert sent.min() >= -boost
+    assert sent.max() <= 1 + boost
+    differences = np.sort(np.abs(sent[:, None] - sent), axis=2)[:, :, ::-1]
+    assert (np.cumsum(differences, axis=2) <= claimed).all()
+
+
+@pytest.mark.parametrize(
+    ("last_epoch", "changes", "boost"), [(64, 4, 2), (170, 4, 3), (1024, 4, 8), (1024, 16, 4)]
+)
+@pytest.mark.parametrize("epsilon", [0.25, 1.0, 4.0])
+def test_divergences_are_convex_in_the_shift_at_the_alpha_that_is_used(
+    last_epoch: int, changes: int, boost: int, epsilon: float
+) -> None:
+    reports = BoostedReports(last_epoch, changes, boost)
+    noise = poisson_for_boosted(epsilon, 1e-6, reports)
+    spent, alpha = renyi_epsilon(noise, reports.shifts, 1e-6)
+    assert spent <= epsilon
+    largest = 2 * boost + 1
+    divergences = [shift_divergence(noise, shift, alpha) for shift in range(largest + 1)]
+    assert (np.diff(divergences, 2) > 0).all()
+    assert convex_divergences(noise, largest, alpha) == pytest.approx(divergences, rel=1e-12)
+
+
+def test_where_divergences_are_not_convex_what_is_convex_and_not_below_them_is_used() -> None:
+    """Weak noise, of which much is left out since it gives large shifts away for certain."""
+    noise, largest, alpha = PoissonNoise(12.0), 9, 3.0
+    divergences = [shift_divergence(noise, shift, alpha) for shift in range(largest + 1)]
+    assert (np.diff(divergences, 2) < 0).any()
+    above = convex_divergences(noise, largest, alpha)
+    assert (np.diff(above, 2) >= -1e-12).all()
+    assert (above >= divergences).all()
+
+
+@pytest.mark.parametrize("shift", [1, 2, 5])
+@pytest.mark.parametrize("alpha", [1.5, 2.0, 22.0])
+def test_divergences_are_nearly_those_of_normal_noise(shift: int, alpha: float) -> None:
+    divergence = shift_divergence(PoissonNoise(1e6), shift, alpha)
+    assert divergence == pytest.approx(alpha * shift**2 / 2e6, rel=0.03 * alpha)
+    assert divergence > alpha * shift**2 / 2e6
+
+
+def test_divergences_are_sums_over_counts_and_the_larger_direction_counts() -> None:
+    """Order 2 is the logarithm of the expected likelihood ratio, lambda / Z or (Z + 1) / lambda."""
+    mean = 50.0
+    counts = np.arange(1, 200)
+    down = math.log(float((stats.poisson.pmf(counts, mean) * mean / counts).sum()))
+    assert down > math.log((mean + 1) / mean)
+    assert shift_divergence(PoissonNoise(mean), 1, 2.0) == pytest.approx(down, rel=1e-9)
+
+
+@pytest.mark.parametrize("reports", [BoostedReports(64, 4, 2), BoostedReports(170, 2, 5)])
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
+def test_rigorous_noise_is_more_than_conditional_noise_and_both_are_private(
+    reports: BoostedReports, epsilon: float
+) -> None:
+    rigorous = poisson_for_boosted(epsilon, 1e-6, reports, "rigorous")
+    conditional = poisson_for_boosted(epsilon, 1e-6, reports, "conditional")
+    assert 1.1 < rigorous.mean / conditional.mean < 1.25
+    for noise in (rigorous, conditional):
+        assert delta_spent(shifted_cells(noise, reports.shifts), epsilon) <= 1e-6
+    less = PoissonNoise(conditional.mean * 0.999)
+    assert delta_spent(shifted_cells(less, reports.shifts), epsilon) > 1e-6
+    assert renyi_epsilon(PoissonNoise(rigorous.mean * 0.999), reports.shifts, 1e-6)[0] > epsilon
+
+
+@pytest.mark.parametrize("calibration", ["rigorous", "conditional"])
+def test_without_a_boost_these_are_every_epoch_counts(calibration: Calibration) -> None:
+    reports = BoostedReports(64, 4, 0)
+    noise = poisson_for_boosted(1.0, 1e-6, reports, calibration)
+    assert noise == poisson_for_epochs(1.0, 1e-6, 64)
+    assert reports.error(noise.variance) == pytest.approx(math.sqrt(noise.mean))
+
+
+def test_errors_are_those_of_the_filter() -> None:
+    """x^_t = (r x^_{t-1} + Y_t) / (r + 1), with noise of variance 1 at every epoch."""
+    reports = BoostedReports(40, 2, 3)
+    weights = np.zeros(40)
+    variances = []
+    for epoch in range(40):
+        weights *= reports.boost
+        weights[epoch] += 1
+        weights /= reports.boost + 1
+        variances.append(np.square(weights).sum())
+    assert reports.error(1.0) == pytest.approx(math.sqrt(np.mean(variances)))
+    stream = tuple(np.random.default_rng(1).integers(0, 2, 40).tolist())
+    followed = 0.0
+    for value, sent in zip(stream, reported(stream, 40, 3), strict=True):
+        followed = (reports.boost * followed + sent) / (reports.boost + 1)
+        assert followed == pytest.approx(value)
+
+
+def test_no_other_boost_has_a_smaller_error() -> None:
+    for last_epoch, changes in ((64, 4), (256, 2), (12, 3)):
+        best, noise = best_boost(1.0, 1e-6, last_epoch, changes)
+        for boost in range(2 * best.boost + 3):
+            other = BoostedReports(last_epoch, changes, boost)
+            variance = poisson_for_boosted(1.0, 1e-6, other).variance
+            assert other.error(variance) >= best.error(noise.variance)
+
+
+def test_streams_of_very_few_epochs_do_not_ask_for_ever_larger_boosts() -> None:
+    assert best_boost(1.0, 1e-6, 1, 1)[0].boost <= 2
+    assert best_boost(1.0, 1e-6, 4, 2)[0].boost == 0
+
+
+@pytest.mark.parametrize("spoiled", [(0, 1, 1), (1, 0, 1), (1, 1, -1), (1, 1.0, 1)])
+def test_reports_out_of_range_are_refused(spoiled: tuple[int, int, int]) -> None:
+    with pytest.raises(ValueError, match="must be a whole number, at least"):
+        BoostedReports(*spoiled)
+    with pytest.raises(ValueError, match="epsilon is -1"):
+        poisson_for_boosted(-1.0, 1e-6, BoostedReports(4, 1, 1))
+
+
+def test_more_left_out_than_delta_is_no_privacy() -> None:
+    assert renyi_epsilon(PoissonNoise(2.0), {3: 1}, 1e-6) == (math.inf, math.inf)

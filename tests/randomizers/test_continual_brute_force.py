@@ -1,0 +1,197 @@
+"""Continual counts on four epochs: every pair of streams, and the whole law of what is seen.
+
+Nothing of the accounting is used but the noise that it asks for. Messages are made from streams by
+their definition, and the divergence is the sum over all outcomes of all cells (split in two halves,
+one of them sorted, which leaves it exact).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from randomizers.accounting.boosted_counts import (
+    BoostedReports,
+    Calibration,
+    poisson_for_boosted,
+)
+from randomizers.accounting.continual_counts import poisson_for_epochs
+from randomizers.accounting.counting_tree import best_poisson, equal_poisson
+from randomizers.accounting.shifted_noise import delta_of_tables
+
+Stream = tuple[int, ...]
+Cell = tuple[int, ...]
+Messages = dict[Cell, int]
+
+EPOCHS = 4
+TAIL = 1e-12
+STREAMS = list(product((0, 1), repeat=EPOCHS))
+
+
+def changes(stream: Stream) -> list[int]:
+    """By epoch: 1, 0 or -1; the value before the first epoch is 0."""
+    return [after - before for before, after in pairwise((0, *stream))]
+
+
+def every_epoch(stream: Stream) -> Messages:
+    return {(epoch,): value for epoch, value in enumerate(stream, start=1)}
+
+
+def boosted(boost: int, most: int) -> Callable[[Stream], Messages]:
+    def messages(stream: Stream) -> Messages:
+        sent: Messages = {}
+        used = 0
+        for epoch, (value, change) in enumerate(zip(stream, changes(stream), strict=True), start=1):
+            used += change != 0
+            sent[(epoch,)] = boost + value + (boost * change if used <= most else 0)
+        return sent
+
+    return messages
+
+
+def tree(stream: Stream) -> Messages:
+    """The order of all four epochs is left out."""
+    steps = changes(stream)
+    sent: Messages = {}
+    for order in (0, 1):
+        for index in range(EPOCHS >> order):
+            partial_sum = sum(steps[index << order : (index + 1) << order])
+            sent[(order, index, 1)] = int(partial_sum == 1)
+            sent[(order, index, -1)] = int(partial_sum == -1)
+    return sent
+
+
+def test_messages_are_what_the_definitions_say() -> None:
+    assert boosted(3, 1)((0, 1, 1, 0)) == {(1,): 3, (2,): 7, (3,): 4, (4,): 3}
+    assert boosted(3, 2)((0, 1, 1, 0)) == {(1,): 3, (2,): 7, (3,): 4, (4,): 0}
+    assert {cell for cell, sent in tree((0, 1, 1, 0)).items() if sent} == {
+        (0, 1, 1),
+        (0, 3, -1),
+        (1, 0, 1),
+        (1, 1, -1),
+    }
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.25, 1e-3), (4.0, 1e-6)])
+def test_every_epoch_counts(epsilon: float, delta: float) -> None:
+    mean = poisson_for_epochs(epsilon, delta, EPOCHS).mean
+    views = [every_epoch(stream) for stream in STREAMS]
+    assert_tight(views, lambda _: mean, epsilon, delta, least=0.99)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "most", "best"),
+    [(1.0, 1e-6, 1, False), (1.0, 1e-6, 1, True), (2.0, 0.02, 2, False), (2.0, 0.02, 2, True)],
+)
+def test_trees(epsilon: float, delta: float, most: int, best: bool) -> None:
+    equal = [equal_poisson(epsilon, delta, EPOCHS, most)] * 2
+    noises = best_poisson(epsilon, delta, EPOCHS, most) if best else equal
+    views = [tree(stream) for stream in STREAMS if np.count_nonzero(changes(stream)) <= most]
+    # Four changes a user are claimed where two streams of two have no more than three.
+    assert_tight(views, lambda cell: noises[cell[0]].mean, epsilon, delta, least=0.5)
+
+
+@pytest.mark.parametrize("calibration", ["rigorous", "conditional"])
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "most", "boost"),
+    [
+        (1.0, 1e-6, 1, 1),
+        (1.0, 1e-3, 2, 1),
+        (4.0, 1e-3, 1, 3),
+        (4.0, 1e-3, 2, 2),
+        (4.0, 1e-3, 4, 1),
+    ],
+)
+def test_boosted_reports(
+    epsilon: float, delta: float, most: int, boost: int, calibration: Calibration
+) -> None:
+    reports = BoostedReports(EPOCHS, most, boost)
+    mean = poisson_for_boosted(epsilon, delta, reports, calibration).mean
+    views = [boosted(boost, most)(stream) for stream in STREAMS]
+    # So few epochs leave no room for the worst vector: values have to alternate.
+    assert_tight(views, lambda _: mean, epsilon, delta, least=0.0)
+
+
+def assert_tight(
+    views: Sequence[Messages],
+    mean: Callable[[Cell], float],
+    epsilon: float,
+    delta: float,
+    least: float,
+) -> None:
+    """The claim holds, is nearly reached, and would be broken by half of the noise."""
+    claimed = delta + delta_of_tables(epsilon, TAIL, draws=2 * len(views[0]))
+    assert least * delta < worst(views, mean, epsilon) <= claimed
+    assert worst(views, lambda cell: mean(cell) / 2, epsilon) > claimed
+
+
+def worst(views: Sequence[Messages], mean: Callable[[Cell], float], epsilon: float) -> float:
+    known: dict[tuple[tuple[int, int, float], ...], float] = {}
+    for first, second in product(views, repeat=2):
+        # What decides is how many messages either sends to which kind of cell.
+        kinds = tuple(
+            sorted(
+                (first[cell], second[cell], mean(cell))
+                for cell in first
+                if first[cell] != second[cell]
+            )
+        )
+        if kinds not in known:
+            known[kinds] = hockey_stick([laws(*kind) for kind in kinds], epsilon)
+    return max(known.values())
+
+
+def laws(first: int, second: int, mean: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Probability of each count in both worlds, with noise that is truncated."""
+    most = int(stats.poisson.isf(TAIL, mean)) + 2
+    noise = stats.poisson.pmf(np.arange(most + 1), mean)
+    noise /= noise.sum()
+    seen = np.zeros((2, most + 1 + max(first, second)))
+    seen[0, first : first + most + 1] = noise
+    seen[1, second : second + most + 1] = noise
+    return seen[0], seen[1]
+
+
+def hockey_stick(
+    cells: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]], epsilon: float
+) -> float:
+    """The sum over all outcomes of max(0, P - e^epsilon Q)."""
+    half = len(cells) // 2
+    p, q = joint(cells[:half])
+    # Outcomes of the other half by likelihood ratio; sums over those that are at least so likely.
+    other_p, other_q = joint(cells[half:])
+    with np.errstate(divide="ignore"):
+        ratios = np.where(other_q > 0, other_p / other_q, math.inf)
+        order = np.argsort(ratios)[::-1]
+        needed = math.exp(epsilon) * np.where(p > 0, q / p, math.inf)
+    above_p, above_q = (
+        np.concatenate(([0], np.cumsum(each[order]))) for each in (other_p, other_q)
+    )
+    counted = np.searchsorted(-ratios[order], -needed, side="right")
+    return float((p * above_p[counted] - math.exp(epsilon) * q * above_q[counted]).sum())
+
+
+def joint(
+    cells: Iterable[tuple[NDArray[np.float64], NDArray[np.float64]]],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Probability of every combination of counts in both worlds; impossible ones left out."""
+    p, q = np.ones((2, 1))
+    for single_p, single_q in cells:
+        p, q = np.outer(p, single_p).ravel(), np.outer(q, single_q).ravel()
+        possible = (p > 0) | (q > 0)
+        p, q = p[possible], q[possible]
+    return p, q
+
+
+def test_the_divergence_is_that_of_a_sum_over_all_outcomes() -> None:
+    cells = [laws(0, 1, 0.7), laws(2, 0, 0.4), laws(1, 0, 0.2)]
+    p, q = joint(cells)
+    for epsilon in (0.0, 0.5, 2.0):
+        direct = np.maximum(p - math.exp(epsilon) * q, 0).sum()
+        assert hockey_stick(cells, epsilon) == pytest.approx(direct, rel=1e-12)

@@ -1,0 +1,272 @@
+"""Tables of dummies: as near to their laws as they say, drawn exactly, from 10^-6 to 10^5."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from itertools import pairwise
+from typing import cast
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from randomizers.noise_tables import (
+    TABLE_BITS,
+    NoiseTable,
+    binomial_table,
+    logarithmic_table,
+    negative_binomial_tables,
+    poisson_table,
+)
+from randomizers.randomness import seeded_generator
+
+FALSE_ALARM = 1e-10
+DRAWS = 400_000
+MEANS = [1e-6, 1e-3, 0.5, 1.0, 7.3, 74.0, 1e3, 1e5]
+
+
+class Scripted:
+    """Stands in for a generator: returns the words it was given, one after the other."""
+
+    def __init__(self, words: list[int]) -> None:
+        self.words = words
+
+    def integers(
+        self, low: int, high: int, size: int | None = None, dtype: type[np.uint64] = np.uint64
+    ) -> np.uint64 | NDArray[np.uint64]:
+        assert (low, high) == (0, 2**64)
+        if size is None:
+            return np.uint64(self.words.pop(0))
+        return np.array([self.words.pop(0) for _ in range(size)], np.uint64)
+
+
+def probabilities(table: NoiseTable) -> list[Fraction]:
+    return [Fraction(high - low, 1 << TABLE_BITS) for low, high in pairwise((0, *table.bounds))]
+
+
+@pytest.mark.parametrize("mean", [1e-6, 0.5, 1.0, 7.3, 74.0])
+def test_poisson_tables_are_as_near_to_their_law_as_they_say(mean: float) -> None:
+    """Total variation, with 60 digits, against e^-lambda lambda^z / z!."""
+    table = poisson_table(mean)
+    assert table.distance < 1e-35
+    with localcontext() as context:
+        context.prec = 60
+        chance = (-Decimal(mean)).exp() * Decimal(mean) ** table.first
+        chance /= math.factorial(table.first)
+        distance = outside = Decimal(0)
+        known = Decimal(0)
+        for count, given in enumerate(probabilities(table), start=table.first):
+            distance += abs(Decimal(given.numerator) / given.denominator - chance)
+            known += chance
+            chance *= Decimal(mean) / (count + 1)
+        outside = 1 - known
+        assert (distance + outside) / 2 <= Decimal(table.distance) * Decimal("1.0001")
+
+
+@pytest.mark.parametrize(
+    ("trials", "probability"), [(1, 0.5), (5, 0.25), (5, 0.75), (40, 0.001), (300, 0.999)]
+)
+def test_binomial_tables_are_as_near_to_their_law_as_they_say(
+    trials: int, probability: float
+) -> None:
+    table = binomial_table(trials, probability)
+    chance = Fraction(probability)
+    exact = [
+        math.comb(trials, count) * chance**count * (1 - chance) ** (trials - count)
+        for count in range(trials + 1)
+    ]
+    given = [Fraction(0)] * table.first + probabilities(table)
+    given += [Fraction(0)] * (trials + 1 - len(given))
+    distance = sum(abs(a - b) for a, b in zip(given, exact, strict=True)) / 2
+    assert distance <= table.distance < 1e-35
+
+
+@pytest.mark.parametrize("failure", [1e-6, 0.5, 0.9, 0.99])
+def test_logarithmic_tables_are_as_near_to_their_law_as_they_say(failure: float) -> None:
+    table = logarithmic_table(failure)
+    assert table.first == 1
+    with localcontext() as context:
+        context.prec = 60
+        norm = -(1 - Decimal(failure)).ln()
+        distance = known = Decimal(0)
+        for size, given in enumerate(probabilities(table), start=1):
+            chance = Decimal(failure) ** size / size / norm
+            distance += abs(Decimal(given.numerator) / given.denominator - chance)
+            known += chance
+        assert (distance + 1 - known) / 2 <= Decimal(table.distance) * Decimal("1.0001")
+    assert table.distance < 1e-33
+
+
+def test_every_boundary_of_a_draw_is_exact() -> None:
+    """A draw is a function of one uniform integer, which changes exactly at the bounds."""
+    table = poisson_table(3.0)
+    for count, (low, high) in enumerate(pairwise((0, *table.bounds)), start=table.first):
+        if low < high:
+            assert drawn(table, low) == drawn(table, high - 1) == count
+
+
+def test_bounds_that_share_leading_bits_are_told_apart() -> None:
+    """Several within one word, one at the very beginning of a group, and empty counts."""
+    whole = 1 << TABLE_BITS
+    bounds = (0, 3, 3, 1 << 64, (1 << 64) + 5, 1 << 112, (1 << 112) + (1 << 70), whole - 1, whole)
+    table = NoiseTable(10, bounds, 0.0)
+    for count, (low, high) in enumerate(pairwise((0, *bounds)), start=10):
+        if low < high:
+            assert drawn(table, low) == drawn(table, high - 1) == count
+
+
+def drawn(table: NoiseTable, value: int) -> int:
+    """What the table makes of one uniform integer of 128 bits, word by word as it asks for it."""
+    leading, rest = divmod(value, 1 << 64)
+    words = [leading >> 48, (leading & (1 << 48) - 1) << 16, rest]
+    generator = cast(np.random.Generator, Scripted(words))
+    return int(table.draw(1, generator)[0])
+
+
+@pytest.mark.parametrize("mean", MEANS)
+def test_poisson_draws(mean: float) -> None:
+    table = poisson_table(mean)
+    rng = seeded_generator(1, round(1e6 * mean))
+    counts = table.draw(DRAWS, rng)
+    assert counts.dtype == np.int64
+    assert fit(counts, stats.poisson(mean).cdf) > FALSE_ALARM
+    if mean >= 1e-3:
+        wrong = stats.poisson(mean * (1 + 0.08 * max(1, 1 / mean) ** 0.5 / max(1, mean) ** 0.5))
+        assert fit(counts, wrong.cdf) < FALSE_ALARM
+
+
+@pytest.mark.parametrize(
+    ("trials", "probability"), [(1, 0.5), (40, 0.3), (40_960, 0.0018), (10**6, 0.1)]
+)
+def test_binomial_draws(trials: int, probability: float) -> None:
+    counts = binomial_table(trials, probability).draw(DRAWS, seeded_generator(2, trials))
+    assert counts.max() <= trials
+    assert fit(counts, stats.binom(trials, probability).cdf) > FALSE_ALARM
+    if trials > 1:
+        variance = trials * probability * (1 - probability)
+        moved = probability + 0.05 * math.sqrt(variance) / trials
+        assert fit(counts, stats.binom(trials, moved).cdf) < FALSE_ALARM
+
+
+@pytest.mark.parametrize("failure", [1e-6, 0.3, 0.9, 0.999])
+def test_logarithmic_draws(failure: float) -> None:
+    sizes = logarithmic_table(failure).draw(DRAWS, seeded_generator(3))
+    assert sizes.min() == 1
+    assert fit(sizes, stats.logser(failure).cdf) > FALSE_ALARM
+    if failure > 0.1:
+        assert fit(sizes, stats.logser(failure * 0.95).cdf) < FALSE_ALARM
+
+
+@pytest.mark.parametrize(
+    ("shape", "mean"), [(1e-4, 3e-4), (0.12, 0.4), (30.0, 98.0), (25.0, 663.0), (2.0, 1e4)]
+)
+def test_negative_binomial_draws(shape: float, mean: float) -> None:
+    tables = negative_binomial_tables(shape, mean)
+    counts = tables.draw(DRAWS, seeded_generator(4))
+    law = stats.nbinom(shape, shape / (shape + mean))
+    assert fit(counts, law.cdf) > FALSE_ALARM
+    if shape > 0.1:
+        poisson = stats.poisson(mean)
+        assert fit(counts, poisson.cdf) < FALSE_ALARM
+    assert tables.distance(10**9, 10**10) < 1e-22
+
+
+def test_clusters_in_uniform_cells_make_independent_negative_binomial_cells() -> None:
+    """A contributor draws for all cells at once: cells times the share of one in a cell."""
+    cells, contributors, shape, mean = 8, 50, 3.0, 6.0
+    share = cells / contributors
+    tables = negative_binomial_tables(shape * share, mean * share)
+    rng = seeded_generator(5)
+    runs = 20_000
+    clusters, sizes = tables.draw_clusters(runs * contributors, rng)
+    assert clusters.shape == (runs * contributors,)
+    run = np.repeat(np.arange(runs * contributors) // contributors, clusters)
+    cell = rng.integers(0, cells, len(sizes))
+    noise = np.bincount(run * cells + cell, sizes, runs * cells).astype(np.int64)
+    noise = noise.reshape(runs, cells)
+    law = stats.nbinom(shape, shape / (shape + mean))
+    for column in noise.T:
+        assert fit(column, law.cdf) > FALSE_ALARM
+    correlation = np.corrcoef(noise, rowvar=False) - np.eye(cells)
+    assert np.abs(correlation).max() < 7 / math.sqrt(runs)
+
+
+def test_more_clusters_than_the_law_asks_for_are_never_less() -> None:
+    """Rounding the mean number of clusters up makes the shape larger, by no more than rounding."""
+    for shape, mean in ((1e-4, 3e-4), (30.0, 98.0), (2.0, 1e4)):
+        with localcontext() as context:
+            context.prec = 60
+            exact = Decimal(shape) * (1 + Decimal(mean) / Decimal(shape)).ln()
+        table = negative_binomial_tables(shape, mean).clusters
+        given = sum(
+            count * float(chance)
+            for count, chance in enumerate(probabilities(table), start=table.first)
+        )
+        assert given == pytest.approx(float(exact), rel=1e-9)
+
+
+def test_nothing_drawn_is_nothing() -> None:
+    table = poisson_table(2.0)
+    assert table.draw(0, seeded_generator(6)).shape == (0,)
+    counts = negative_binomial_tables(1e-9, 1e-9).draw(5, seeded_generator(6))
+    assert counts.tolist() == [0] * 5
+
+
+def test_odd_numbers_of_draws_use_each_16_bits_once() -> None:
+    table = binomial_table(1, 0.5)
+    for count in (1, 2, 3, 4, 5, 1001):
+        assert table.draw(count, seeded_generator(7)).shape == (count,)
+    counts = table.draw(4 * 50_000, seeded_generator(8)).reshape(-1, 4)
+    patterns = np.bincount(counts @ [1, 2, 4, 8], minlength=16)
+    assert stats.chisquare(patterns).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: poisson_table(0.0), "mean is 0.0, must be positive"),
+        (lambda: poisson_table(math.inf), "mean is inf"),
+        (lambda: poisson_table(1e10), "a noise table of more than 1048576 counts"),
+        (lambda: binomial_table(0, 0.5), "binomial noise of 0 trials"),
+        (lambda: binomial_table(3, 1.0), "probability 1.0"),
+        (lambda: logarithmic_table(1.0), "must be above 0 and below 1"),
+        (lambda: logarithmic_table(1 - 1e-6), "a noise table of more than 1048576 counts"),
+        (lambda: negative_binomial_tables(0.0, 1.0), "shape is 0.0"),
+        (lambda: NoiseTable(0, (), 0.0), r"must rise to 2\^128"),
+        (lambda: NoiseTable(0, (5, 4, 1 << 128), 0.0), r"must rise to 2\^128"),
+        (lambda: NoiseTable(0, (5,), 0.0), r"must rise to 2\^128"),
+    ],
+)
+def test_what_cannot_be_tabled_is_refused(make: Callable[[], object], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        make()
+
+
+def fit(
+    counts: NDArray[np.int64], cdf: Callable[[NDArray[np.int64]], NDArray[np.float64]]
+) -> float:
+    """The p-value of a chi-square test, with at least 10 expected in each of at most 60 groups."""
+    edges = np.unique(np.quantile(counts, np.linspace(0, 1, 60)).astype(np.int64))
+    expected = np.diff(np.concatenate(([0.0], cdf(edges), [1.0]))) * len(counts)
+    observed = np.diff(
+        np.concatenate(([0], np.searchsorted(np.sort(counts), edges, "right"), [len(counts)]))
+    )
+    grouped: list[list[float]] = []
+    waiting = [0.0, 0.0]
+    for pair in zip(observed.tolist(), expected.tolist(), strict=True):
+        waiting = [a + b for a, b in zip(waiting, pair, strict=True)]
+        if waiting[1] >= 10:
+            grouped.append(waiting)
+            waiting = [0.0, 0.0]
+    # What is left over is too rare to be a group of its own.
+    if grouped:
+        grouped[-1] = [a + b for a, b in zip(grouped[-1], waiting, strict=True)]
+    if len(grouped) < 2:
+        rare = len(counts) - int(grouped[0][0]) if grouped else 0
+        return float(stats.poisson.sf(rare - 1, 10)) if rare else 1.0
+    table = np.array(grouped).T
+    return float(stats.chisquare(table[0], table[1] * table[0].sum() / table[1].sum()).pvalue)
