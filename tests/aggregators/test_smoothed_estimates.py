@@ -94,6 +94,7 @@ def test_without_any_report_the_population_is_the_width() -> None:
     assert found.shrunk.tolist() == found.online_shrunk.tolist() == [[0], [0], [0]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["tree", "prefix"])
 def test_intervals_hold_the_truth_as_often_as_they_say(estimator: Estimator) -> None:
     """Errors in units of the standard deviations; a wrong scale of either would be seen."""

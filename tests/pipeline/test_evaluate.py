@@ -26,6 +26,8 @@ from pipeline.smoothing import BIASED, NAMES, UNBIASED
 from tests.support.commands import Commands
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 
+pytestmark = pytest.mark.slow
+
 EXPERIMENT = f"""\
 name: small
 data:

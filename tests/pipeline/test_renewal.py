@@ -522,6 +522,7 @@ def test_who_is_withdrawn_no_longer_counts(epoch: int) -> None:
     assert populations == [2 * USERS] * HORIZON + [USERS] * HORIZON
 
 
+@pytest.mark.slow
 def test_the_withdrawn_are_as_silent_as_others() -> None:
     """Three in ten are, at each epoch. 12,000 users with value 1 leave, the others have value 0.
 

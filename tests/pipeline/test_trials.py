@@ -8,6 +8,9 @@ import sys
 from contextlib import suppress
 
 import psutil
+import pytest
+
+pytestmark = pytest.mark.slow
 
 KILLED_WHILE_THEY_WAIT = """
 import os, signal

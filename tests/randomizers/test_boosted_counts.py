@@ -25,6 +25,8 @@ from randomizers.accounting.renyi_shift import (
 )
 from randomizers.accounting.shifted_noise import delta_spent
 
+pytestmark = pytest.mark.slow
+
 
 def reported(stream: tuple[int, ...], changes: int, boost: int) -> list[int]:
     """y_t, from its definition."""

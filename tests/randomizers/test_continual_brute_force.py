@@ -25,6 +25,8 @@ from randomizers.accounting.continual_counts import poisson_for_epochs
 from randomizers.accounting.counting_tree import best_poisson, equal_poisson
 from randomizers.accounting.shifted_noise import delta_of_tables
 
+pytestmark = pytest.mark.slow
+
 Stream = tuple[int, ...]
 Cell = tuple[int, ...]
 Messages = dict[Cell, int]

@@ -21,6 +21,8 @@ from randomizers.accounting.counting_tree import (
 from randomizers.accounting.shifted_noise import delta_spent
 from randomizers.dyadic import dyadic_pieces
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("last_epoch", [1, 2, 3, 5, 8, 11])
 @pytest.mark.parametrize("changes", [1, 2, 3])

@@ -24,6 +24,8 @@ from randomizers.noise_tables import (
 )
 from randomizers.randomness import seeded_generator
 
+pytestmark = pytest.mark.slow
+
 FALSE_ALARM = 1e-10
 DRAWS = 400_000
 MEANS = [1e-6, 1e-3, 0.5, 1.0, 7.3, 74.0, 1e3, 1e5]

@@ -27,6 +27,8 @@ from randomizers.accounting.shifted_noise import (
     shifted_losses,
 )
 
+pytestmark = pytest.mark.slow
+
 NOISES: list[CellNoise] = [
     PoissonNoise(1e-6),
     PoissonNoise(0.5),

@@ -18,6 +18,8 @@ from randomizers.accounting.shuffled_oracles import (
     row_shifts,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def test_rows_items_and_epochs_count_alike() -> None:
     means = {
