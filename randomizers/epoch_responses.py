@@ -12,8 +12,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.boolean_values import check_epoch, checked_booleans
 from randomizers.composed import ComposedLaw
+from randomizers.given_values import check_epoch, checked_booleans
 from randomizers.randomness import draw_categories
 
 MAX_EPOCHS = 1 << 20

@@ -18,11 +18,12 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.boolean_values import check_epoch, checked_booleans
 from randomizers.composed import MAX_SIGNS, ComposedLaw
 from randomizers.dyadic import orders_due
+from randomizers.given_values import check_epoch, checked_booleans
 from randomizers.guarantee import Guarantee
 from randomizers.randomness import draw_categories, random_bits
+from randomizers.state_arrays import check_state, read_only
 
 NEWCOMER = 1 << 7
 """Added to the word of a device that was enrolled within the interval it reports on."""
@@ -323,16 +324,14 @@ class FutureRand:
                 -1 unknown, 2 for a device that has seen no epoch, 3 for one that was enrolled
                 after that epoch.
         """
-        arrays = {
-            "order": self._order,
-            "signs": self._signs,
-            "used": self._used,
-            "boundary": self._boundary,
-        }
-        views = {name: array.view() for name, array in arrays.items()}
-        for view in views.values():
-            view.flags.writeable = False
-        return dict(views)
+        return read_only(
+            {
+                "order": self._order,
+                "signs": self._signs,
+                "used": self._used,
+                "boundary": self._boundary,
+            }
+        )
 
     @classmethod
     def restore(
@@ -349,23 +348,13 @@ class FutureRand:
             ValueError: the arrays do not fit the law.
         """
         devices = cls(law)
-        expected = devices.state_arrays()
-        if arrays.keys() != expected.keys():
-            raise ValueError(f"state arrays {sorted(arrays)}, FutureRand keeps {sorted(expected)}")
-        population = len(arrays["order"])
-        for name, empty in expected.items():
-            shape = (population, *empty.shape[1:])
-            if arrays[name].dtype != empty.dtype or arrays[name].shape != shape:
-                raise ValueError(
-                    f"state array {name} is {arrays[name].dtype} of shape {arrays[name].shape}, "
-                    f"must be {empty.dtype} of shape {shape}"
-                )
+        check_state("FutureRand", arrays, devices.state_arrays())
         devices.epoch = epoch
         devices._order = arrays["order"].astype(np.uint8)
         devices._signs = arrays["signs"].astype(np.uint8)
         devices._used = arrays["used"].astype(devices._used.dtype)
         devices._boundary = arrays["boundary"].astype(np.int8)
-        if population and devices._order.max() >= len(law.composed):
+        if devices.population and devices._order.max() >= len(law.composed):
             raise ValueError(f"order {devices._order.max()} of {len(law.composed)}: other law")
         devices._index()
         return devices

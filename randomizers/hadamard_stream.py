@@ -22,7 +22,9 @@ from numpy.typing import NDArray
 
 from randomizers.composed import MAX_SIGNS
 from randomizers.future_rand import NEWCOMER, FutureRand, FutureRandLaw, check_epsilon
+from randomizers.given_values import refuse_wrong
 from randomizers.guarantee import Guarantee
+from randomizers.state_arrays import read_only
 
 MIN_ITEMS, MAX_ITEMS = 2, 4096
 MAX_LABEL = 100
@@ -272,9 +274,7 @@ class HadamardStream:
         Returns:
             row: uint16, shape (population,); the only one that is no secret.
         """
-        row = self._row.view()
-        row.flags.writeable = False
-        return {**self._booleans.state_arrays(), "row": row}
+        return {**self._booleans.state_arrays(), **read_only({"row": self._row})}
 
     @classmethod
     def restore(
@@ -315,11 +315,5 @@ class HadamardStream:
         if values.dtype.kind not in "biu":
             raise ValueError(f"values of dtype {values.dtype}, must be integers")
         wrong = (values < 0) | (values > self.law.items)
-        if present is not None and present.shape == values.shape:
-            wrong &= present
-        if wrong.any():
-            device = int(wrong.argmax())
-            raise ValueError(
-                f"value {values[device]} of device {device} at epoch {epoch}, must be from 1 to "
-                f"{self.law.items}, or 0 for no item"
-            )
+        allowed = f"from 1 to {self.law.items}, or 0 for no item"
+        refuse_wrong(epoch, values, wrong, present, allowed)

@@ -26,6 +26,7 @@ from randomizers.epoch_responses import EpochResponses, check_response
 from randomizers.future_rand import check_epsilon
 from randomizers.guarantee import Guarantee
 from randomizers.randomness import draw_categories
+from randomizers.state_arrays import read_only
 
 MIN_FIRST_SHARE, MAX_FIRST_SHARE = 0.01, 0.99
 
@@ -228,9 +229,7 @@ class MemoizedResponse(EpochResponses):
         Returns:
             memo: uint8, shape (population, 2), 0 or 1: permanent responses to the values 0 and 1.
         """
-        view = self._memo.view()
-        view.flags.writeable = False
-        return {"memo": view}
+        return read_only({"memo": self._memo})
 
     @classmethod
     def restore(

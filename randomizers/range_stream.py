@@ -21,9 +21,11 @@ from numpy.typing import NDArray
 
 from randomizers.composed import MAX_SIGNS
 from randomizers.future_rand import check_epsilon
+from randomizers.given_values import refuse_wrong
 from randomizers.guarantee import Guarantee
 from randomizers.hadamard_stream import MAX_ITEMS, HadamardStream, HadamardStreamLaw
 from randomizers.randomness import draw_categories
+from randomizers.state_arrays import check_state, read_only
 
 MAX_BUCKETS = MAX_ITEMS
 
@@ -296,16 +298,14 @@ class RangeStream:
             and as wide as the level with the most signs needs.
         """
         parts = [stream.state_arrays() for stream in self._streams]
-        arrays: dict[str, NDArray[np.generic]] = {"level": self._level.view()}
+        arrays: dict[str, NDArray[np.generic]] = {"level": self._level}
         for name in parts[0]:
             shape = (self.population, *np.max([part[name].shape[1:] for part in parts], axis=0))
             dtype = np.result_type(*(part[name].dtype for part in parts))
             arrays[name] = np.zeros(tuple(map(int, shape)), dtype)
             for members, part in zip(self._members, parts, strict=True):
                 arrays[name][_rows(members, part[name])] = part[name]
-        for array in arrays.values():
-            array.flags.writeable = False
-        return arrays
+        return read_only(arrays)
 
     @classmethod
     def restore(
@@ -322,17 +322,7 @@ class RangeStream:
             ValueError: the arrays do not fit the law.
         """
         devices = cls(law)
-        expected = devices.state_arrays()
-        if arrays.keys() != expected.keys():
-            raise ValueError(f"state arrays {sorted(arrays)}, RangeStream keeps {sorted(expected)}")
-        population = len(arrays["level"])
-        for name, empty in expected.items():
-            shape = (population, *empty.shape[1:])
-            if arrays[name].dtype != empty.dtype or arrays[name].shape != shape:
-                raise ValueError(
-                    f"state array {name} is {arrays[name].dtype} of shape {arrays[name].shape}, "
-                    f"must be {empty.dtype} of shape {shape}"
-                )
+        check_state("RangeStream", arrays, devices.state_arrays())
         devices._level = arrays["level"].astype(np.uint8)
         if not np.isin(devices._level, np.arange(1, len(law.levels) + 1)).all():
             raise ValueError(f"a level that is not from 1 to {len(law.levels)}: other law")
@@ -361,19 +351,8 @@ class RangeStream:
                 f"({self.population},): one a device"
             )
         wrong = (values < 0) | (values > self.law.buckets)
-        if present is not None:
-            if present.shape != values.shape or present.dtype != np.bool_:
-                raise ValueError(
-                    f"present is {present.dtype} of shape {present.shape}, "
-                    f"must be bool of shape {values.shape}"
-                )
-            wrong &= present
-        if wrong.any():
-            device = int(wrong.argmax())
-            raise ValueError(
-                f"value {values[device]} of device {device} at epoch {epoch}, must be from 1 to "
-                f"{self.law.buckets}, or 0 for no value"
-            )
+        allowed = f"from 1 to {self.law.buckets}, or 0 for no value"
+        refuse_wrong(epoch, values, wrong, present, allowed)
 
 
 def _rows(

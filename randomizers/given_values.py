@@ -1,4 +1,4 @@
-"""What devices that follow Booleans are given at an epoch, and what of it is refused."""
+"""What devices are given at an epoch, and what of it is refused."""
 
 from __future__ import annotations
 
@@ -36,17 +36,35 @@ def checked_booleans(
         raise ValueError(f"values of shape {values.shape}, must be ({population},): one a device")
     if values.dtype.kind not in "biu":
         raise ValueError(f"values of dtype {values.dtype}, must be integers or bool")
-    wrong = (values >> 1).astype(np.bool_)
+    refuse_wrong(epoch, values, (values >> 1).astype(np.bool_), present, "0 or 1")
+    return values.astype(np.int8, copy=False)
+
+
+def refuse_wrong(
+    epoch: int,
+    values: NDArray[np.integer] | NDArray[np.bool_],
+    wrong: NDArray[np.bool_],
+    present: NDArray[np.bool_] | None,
+    allowed: str,
+) -> None:
+    """Raise `ValueError` if a device that is not silent has a wrong value.
+
+    Args:
+        epoch: named in errors.
+        values: shape (population,).
+        wrong: which of them must not be, the same shape.
+        present: which devices are not silent, the same shape; None for all of them.
+        allowed: what a value must be, in words.
+    """
     if present is not None:
         if present.shape != values.shape or present.dtype != np.bool_:
             raise ValueError(
                 f"present is {present.dtype} of shape {present.shape}, "
                 f"must be bool of shape {values.shape}"
             )
-        wrong &= present
+        wrong = wrong & present
     if wrong.any():
         device = int(wrong.argmax())
         raise ValueError(
-            f"value {values[device]} of device {device} at epoch {epoch}, must be 0 or 1"
+            f"value {values[device]} of device {device} at epoch {epoch}, must be {allowed}"
         )
-    return values.astype(np.int8, copy=False)
