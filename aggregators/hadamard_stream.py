@@ -50,12 +50,17 @@ class HadamardStreamAggregator:
     Args:
         law: the constants of the job.
         estimator: "tree" combines all complete intervals, "prefix" adds up the fewest.
+        share: of the devices that run this law, where each draws one of several.
     """
 
     def __init__(
-        self, law: HadamardStreamLaw, estimator: Literal["tree", "prefix"] = "tree"
+        self,
+        law: HadamardStreamLaw,
+        estimator: Literal["tree", "prefix"] = "tree",
+        share: float = 1.0,
     ) -> None:
         self.law = law
+        self._share = share
         self.tree = DyadicTree(law.future_rand.horizon, cells=1 + law.rows)
         self.newcomers = DyadicTree(law.future_rand.horizon, cells=1 + law.rows)
         self._combine = estimator == "tree"
@@ -157,14 +162,18 @@ class HadamardStreamAggregator:
 
     @classmethod
     def from_bytes(
-        cls, law: HadamardStreamLaw, data: bytes, estimator: Literal["tree", "prefix"] = "tree"
+        cls,
+        law: HadamardStreamLaw,
+        data: bytes,
+        estimator: Literal["tree", "prefix"] = "tree",
+        share: float = 1.0,
     ) -> Self:
         """Read `to_bytes`.
 
         Raises:
             ValueError: the bytes are no counts of this horizon and domain.
         """
-        aggregator = cls(law, estimator)
+        aggregator = cls(law, estimator, share)
         horizon, cells = law.future_rand.horizon, 1 + law.rows
         end = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
         if end > len(data):
@@ -273,4 +282,5 @@ class HadamardStreamAggregator:
 
     @cached_property
     def _order_probabilities(self) -> tuple[float, ...]:
-        return self.law.future_rand.order_probabilities
+        orders = self.law.future_rand.order_probabilities
+        return tuple(self._share * probability for probability in orders)

@@ -43,7 +43,10 @@ class RangeStreamAggregator:
 
     def __init__(self, law: RangeStreamLaw, estimator: Literal["tree", "prefix"] = "tree") -> None:
         self.law = law
-        self.levels = [HadamardStreamAggregator(level, estimator) for level in law.levels]
+        self.levels = [
+            HadamardStreamAggregator(level, estimator, share)
+            for level, share in zip(law.levels, law.level_probabilities, strict=True)
+        ]
 
     def check_words(self, epoch: int, words: NDArray[np.uint32]) -> None:
         """See that words can be reports of an epoch.
@@ -112,13 +115,17 @@ class RangeStreamAggregator:
         """
         aggregator = cls(law, estimator)
         start = 0
-        for index, level in enumerate(law.levels):
+        for index, (level, share) in enumerate(
+            zip(law.levels, law.level_probabilities, strict=True)
+        ):
             begin = start + _LENGTH_BYTES
             start = begin + int.from_bytes(data[start:begin], "little")
             if start > len(data) or begin > len(data):
                 raise ValueError(f"counts of {len(data)} bytes end within level {index + 1}")
             state = data[begin:start]
-            aggregator.levels[index] = HadamardStreamAggregator.from_bytes(level, state, estimator)
+            aggregator.levels[index] = HadamardStreamAggregator.from_bytes(
+                level, state, estimator, share
+            )
         if start != len(data):
             raise ValueError(f"counts of {len(data)} bytes, {len(law.levels)} levels take {start}")
         return aggregator

@@ -26,6 +26,8 @@ DEVICES = 600
 # the values are not exact, and may be off by so much of the variance.
 CHANGING = 4
 TOLERANCE = 0.05
+NEWCOMERS = 10_000
+NEWCOMERS_RUNS = 8
 
 
 @every_case
@@ -45,6 +47,41 @@ def test_errors_are_as_large_as_predicted(case: Case, prediction: str) -> None:
     for scale in (1.0, 0.7, 1.3):
         as_predicted = likelihood_of_squares(scale * standardized) > FALSE_ALARM
         assert (as_predicted == (scale == 1.0)).all(), scale
+
+
+@every_case
+def test_newcomers_count_for_as_many_as_they_are(case: Case) -> None:
+    """Half of the devices come at the second epoch, with another value; three in ten are silent."""
+    if case.last_epoch == 1:
+        return
+    standardized = np.concatenate([newcomers_errors(case, run) for run in range(NEWCOMERS_RUNS)])
+    standardized = standardized.reshape(NEWCOMERS_RUNS, -1)
+    assert (likelihood_of_mean(standardized) > FALSE_ALARM).all()
+    assert (likelihood_of_mean(standardized + 4.0) < FALSE_ALARM).all()
+    assert (likelihood_of_mean(standardized - 4.0) < FALSE_ALARM).all()
+
+
+def newcomers_errors(case: Case, run: int) -> NDArray[np.float64]:
+    """Errors over the standard deviations published, from the second epoch on; one dimension."""
+    devices, aggregator = case.protocol.randomizer(case.law), case.aggregator()
+    attendance, rng = Attendance.empty(case.last_epoch), case.generator(31, run)
+    values = np.full((case.last_epoch, 2 * NEWCOMERS), case.domain.initial, np.int8)
+    values[:, NEWCOMERS:] = case.domain.size - 1
+    found = []
+    for epoch, now in enumerate(values, start=1):
+        if epoch <= 2:
+            devices.enrol(NEWCOMERS, rng)
+        now = now[: devices.population]
+        present = rng.random(len(now)) < 0.7
+        aggregator.add(epoch, devices.report(epoch, now, present, rng), None)
+        attendance.set(epoch, int(present.sum()), len(now))
+        estimate = aggregator.estimate(epoch, attendance)
+        assert estimate is not None
+        count = estimate.values if isinstance(estimate, ItemEstimates) else estimate.value
+        if epoch > 1:
+            error = count - case.truth(now[None])[0]
+            found.append(error / estimate.standard_deviation)
+    return np.concatenate(found)
 
 
 @cache
