@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
 from aggregators.estimate import NORMAL_95, Estimate
+from aggregators.report_words import check_form
 
 FEW_REPORTS = 30
 """Below this many reports the share of ones is not estimated for the variance, but taken as 1/2."""
@@ -50,13 +51,7 @@ class EpochResponsesAggregator:
             ValueError: the epoch lies outside the horizon, the array is not uint8 of shape
                 (reports, 1), or a word is neither 0 nor 1.
         """
-        if not 1 <= epoch <= self.law.last_epoch:
-            raise ValueError(f"epoch {epoch}, the horizon has {self.law.last_epoch} epochs")
-        if words.dtype != np.uint8 or words.ndim != 2 or words.shape[1] != 1:
-            raise ValueError(
-                f"words of epoch {epoch} are {words.dtype} of shape {words.shape}, "
-                "must be uint8 of shape (reports, 1)"
-            )
+        check_form(epoch, self.law.last_epoch, words, np.uint8)
         if words.size and int(words.max()) > 1:
             raise ValueError(f"word {words.max()} at epoch {epoch}, must be 0 or 1")
 

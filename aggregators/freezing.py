@@ -17,7 +17,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.future_rand import Estimator, interval_variances
+from aggregators.dyadic_aggregator import Estimator
+from aggregators.future_rand import interval_variances
 from aggregators.increments import own_share
 from randomizers.future_rand import FutureRandLaw
 from randomizers.tree_variances import combined_variances

@@ -9,26 +9,22 @@ its own reports and those of all the intervals in it.
 from __future__ import annotations
 
 import math
-from functools import cached_property
-from typing import Literal, Self, TypeAlias
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
+from aggregators.dyadic_aggregator import DyadicAggregator, Estimator
 from aggregators.dyadic_tree import DyadicTree
 from aggregators.estimate import GAP, Estimate
 from aggregators.increments import Increment
-from aggregators.prefix_combiner import Prefixes
+from aggregators.report_words import check_form
 from aggregators.reporters import reporters
-from aggregators.smoothed_estimates import SmoothedEstimates, smoothed_estimates
 from aggregators.tree_smoothing import TreeEstimates
 from randomizers.dyadic import orders_due
 from randomizers.future_rand import NEWCOMER, FutureRandLaw
 from randomizers.tree_variances import combined_variances, smoothed_variances
-
-Estimator: TypeAlias = Literal["tree", "prefix"]
-"""How intervals are put together: all complete ones combined, or the fewest added up."""
 
 FEW_REPORTS = 30
 """Below this many reports the variance is bounded instead of estimated."""
@@ -37,7 +33,7 @@ FEW_REPORTS = 30
 _COUNTED_AT_ONCE = 1 << 16
 
 
-class FutureRandAggregator:
+class FutureRandAggregator(DyadicAggregator):
     """Counts of reports; equal whatever the order, and however they were split and merged.
 
     The cells of a node are its negative and positive signs, then those of newcomers.
@@ -56,10 +52,9 @@ class FutureRandAggregator:
     """
 
     def __init__(self, law: FutureRandLaw, estimator: Estimator = "tree") -> None:
+        super().__init__(law, 1, estimator)
         self.law = law
         self.tree = DyadicTree(law.horizon, cells=4)
-        self._combine = estimator == "tree"
-        self._prefixes = Prefixes(self.own_increments, 1, combine=self._combine)
 
     def check_words(self, epoch: int, words: NDArray[np.uint8]) -> None:
         """See that words can be reports of an epoch.
@@ -68,13 +63,7 @@ class FutureRandAggregator:
             ValueError: the epoch lies outside the horizon, the array is not uint8 of shape
                 (reports, 1), or a word names an order that has no interval ending at the epoch.
         """
-        if not 1 <= epoch <= self.law.horizon:
-            raise ValueError(f"epoch {epoch}, the horizon has {self.law.horizon} epochs")
-        if words.dtype != np.uint8 or words.ndim != 2 or words.shape[1] != 1:
-            raise ValueError(
-                f"words of epoch {epoch} are {words.dtype} of shape {words.shape}, "
-                "must be uint8 of shape (reports, 1)"
-            )
+        check_form(epoch, self.law.horizon, words, np.uint8)
         due = orders_due(epoch)
         orders = (words & (NEWCOMER - 1)) >> 1
         # Before the first interval of an order nobody was enrolled.
@@ -164,47 +153,31 @@ class FutureRandAggregator:
             flags=(GAP,) if total.gaps else (),
         )
 
-    def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
-        """How many devices had the value 1 at every epoch, from all reports up to the last one.
-
-        Args:
-            last_epoch: 1 to the horizon.
-            attendance: head counts of the epochs up to this one.
-        """
-        return smoothed_estimates(
-            [
-                self._own_order(order, last_epoch, attendance)
-                for order in range(last_epoch.bit_length())
-            ],
-            attendance.population[1 : last_epoch + 1],
-            combine=self._combine,
-        )
-
     def own_increments(self, epoch: int, attendance: Attendance) -> list[Increment | None]:
         """What the reports of every interval complete at an epoch say of it, by order."""
-        ends = np.array([epoch])
-        nodes = self.tree.nodes_due(epoch)
-        return [
-            self._own(order, ends, node[None], attendance).increment(0, reports=int(node.sum()))
-            for order, node in enumerate(nodes)
-        ]
+        counts = self.tree.nodes_due(epoch)
+        ends = np.full(len(counts), epoch)
+        return self._own(np.arange(len(counts)), ends, counts, attendance).increments(
+            reports=counts.sum(axis=1)
+        )
 
     def _own_order(self, order: int, last_epoch: int, attendance: Attendance) -> TreeEstimates:
-        """As `own_increments`, of all intervals of an order."""
         counts = self.tree.order_counts(order, last_epoch)
-        return self._own(order, np.arange(1, len(counts) + 1) << order, counts, attendance)
+        ends = np.arange(1, len(counts) + 1) << order
+        return self._own(np.full(len(counts), order), ends, counts, attendance)
 
     def _own(
         self,
-        order: int,
+        orders: NDArray[np.int64],
         ends: NDArray[np.int64],
         counts: NDArray[np.int64],
         attendance: Attendance,
     ) -> TreeEstimates:
         """The mean of the signs is c_gap times the mean partial sum."""
-        c_gap, probability = self._c_gaps[order], self._order_probabilities[order]
+        c_gaps, probabilities = self._c_gaps[orders], self._order_probabilities[orders]
         signs, received = counts[:, 1::2] - counts[:, ::2], counts[:, 1::2] + counts[:, ::2]
-        who = reporters(order, ends, c_gap, probability, attendance, received)
+        begins = ends - (1 << orders)
+        who = reporters(begins, ends, c_gaps, probabilities, attendance, received)
         values = who.scale * signs[:, 0] + who.newcomer_scale * signs[:, 1]
         of_group = np.divide(
             np.where(who.all_newcomers, signs[:, 1], signs[:, 0]),
@@ -212,31 +185,23 @@ class FutureRandAggregator:
             out=np.zeros(len(ends)),
             where=who.received > 0,
         )
-        means = variances_of_means(of_group, c_gap, np.maximum(who.received, 1))
+        means = variances_of_means(of_group, c_gaps, np.maximum(who.received, 1))
         return TreeEstimates(
             values=values[:, None],
             variances=who.variances,
-            estimated=np.square(who.group / c_gap) * means + who.newcomer_variance,
+            estimated=np.square(who.group / c_gaps) * means + who.newcomer_variance,
         )
-
-    @cached_property
-    def _c_gaps(self) -> tuple[float, ...]:
-        return self.law.c_gaps
-
-    @cached_property
-    def _order_probabilities(self) -> tuple[float, ...]:
-        return self.law.order_probabilities
 
 
 def variances_of_means(
-    means: NDArray[np.float64], c_gap: float, received: NDArray[np.int64]
+    means: NDArray[np.float64], c_gaps: NDArray[np.float64], received: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Variances of means of signs: estimated, or bounded where the reports are few.
 
     The expectation of a sign is at most c_gap, so a mean beyond it is no reason to believe in a
     smaller variance.
     """
-    estimated = (1 - np.minimum(np.abs(means), c_gap) ** 2) / np.maximum(received - 1, 1)
+    estimated = (1 - np.minimum(np.abs(means), c_gaps) ** 2) / np.maximum(received - 1, 1)
     return np.where(received < FEW_REPORTS, 1 / received, estimated)
 
 

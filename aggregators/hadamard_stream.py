@@ -10,20 +10,19 @@ every item, so the variance of each is four times that of a Boolean, whatever th
 from __future__ import annotations
 
 import math
-from functools import cached_property
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
+from aggregators.dyadic_aggregator import DyadicAggregator, Estimator
 from aggregators.dyadic_tree import DyadicTree
 from aggregators.estimate import GAP, ItemEstimates
 from aggregators.hadamard import walsh_hadamard
 from aggregators.increments import Increment
-from aggregators.prefix_combiner import Prefixes
+from aggregators.report_words import check_form
 from aggregators.reporters import reporters
-from aggregators.smoothed_estimates import SmoothedEstimates, smoothed_estimates
 from aggregators.tree_smoothing import TreeEstimates
 from randomizers.dyadic import orders_due
 from randomizers.hadamard_stream import NEWCOMER_SHIFT, ORDER_BITS, HadamardStreamLaw
@@ -33,7 +32,7 @@ _LENGTH_BYTES = 8
 _COUNTED_AT_ONCE = 1 << 16
 
 
-class HadamardStreamAggregator:
+class HadamardStreamAggregator(DyadicAggregator):
     """Counts of reports; equal whatever the order, and however they were split and merged.
 
     The cells of a node are the number of its reports, then the sum of their signs by row.
@@ -56,15 +55,13 @@ class HadamardStreamAggregator:
     def __init__(
         self,
         law: HadamardStreamLaw,
-        estimator: Literal["tree", "prefix"] = "tree",
+        estimator: Estimator = "tree",
         share: float = 1.0,
     ) -> None:
+        super().__init__(law.future_rand, law.rows, estimator, share)
         self.law = law
-        self._share = share
         self.tree = DyadicTree(law.future_rand.horizon, cells=1 + law.rows)
         self.newcomers = DyadicTree(law.future_rand.horizon, cells=1 + law.rows)
-        self._combine = estimator == "tree"
-        self._prefixes = Prefixes(self.own_increments, law.rows, combine=self._combine)
 
     def check_words(self, epoch: int, words: NDArray[np.uint32]) -> None:
         """See that words can be reports of an epoch.
@@ -74,14 +71,7 @@ class HadamardStreamAggregator:
                 (reports, 1), or a word names a row that there is not, or an order that is never
                 drawn or has no interval ending at the epoch.
         """
-        horizon = self.law.future_rand.horizon
-        if not 1 <= epoch <= horizon:
-            raise ValueError(f"epoch {epoch}, the horizon has {horizon} epochs")
-        if words.dtype != np.uint32 or words.ndim != 2 or words.shape[1] != 1:
-            raise ValueError(
-                f"words of epoch {epoch} are {words.dtype} of shape {words.shape}, "
-                "must be uint32 of shape (reports, 1)"
-            )
+        check_form(epoch, self.law.future_rand.horizon, words, np.uint32)
         order = words[:, 0] >> 1 & ((1 << ORDER_BITS) - 1)
         drawn = np.zeros(1 << ORDER_BITS, np.bool_)
         due = orders_due(epoch)
@@ -115,8 +105,7 @@ class HadamardStreamAggregator:
         """
         self.check_words(epoch, words)
         newcomers = words[:, 0] >> NEWCOMER_SHIFT > 0
-        others = np.full(len(words), True) if not newcomers.any() else ~newcomers
-        for tree, which in ((self.tree, others), (self.newcomers, newcomers)):
+        for tree, which in ((self.tree, ~newcomers), (self.newcomers, newcomers)):
             if which.any():
                 self._count(tree, epoch, words[which, 0], None if counts is None else counts[which])
         self._prefixes.changed(epoch)
@@ -165,7 +154,7 @@ class HadamardStreamAggregator:
         cls,
         law: HadamardStreamLaw,
         data: bytes,
-        estimator: Literal["tree", "prefix"] = "tree",
+        estimator: Estimator = "tree",
         share: float = 1.0,
     ) -> Self:
         """Read `to_bytes`.
@@ -213,49 +202,29 @@ class HadamardStreamAggregator:
             flags=(GAP,) if total.gaps else (),
         )
 
-    def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
-        """How many devices had each item at every epoch, from all reports up to the last one.
-
-        Args:
-            last_epoch: 1 to the horizon.
-            attendance: head counts of the epochs up to this one.
-        """
-        return smoothed_estimates(
-            [
-                self._own_order(order, last_epoch, attendance)
-                for order in range(last_epoch.bit_length())
-            ],
-            attendance.population[1 : last_epoch + 1],
-            combine=self._combine,
-        )
-
     def own_increments(self, epoch: int, attendance: Attendance) -> list[Increment | None]:
         """What the reports of every interval complete at an epoch say of it, by order.
 
         The values are the items' before an orthonormal Walsh-Hadamard transform: it keeps variances
         and mean squares as they are.
         """
-        ends, root = np.array([epoch]), math.sqrt(self.law.rows)
         others, newcomers = self.tree.nodes_due(epoch), self.newcomers.nodes_due(epoch)
-        return [
-            self._own(order, ends, others[[order]], newcomers[[order]], attendance, root).increment(
-                0, reports=int(others[order, 0] + newcomers[order, 0])
-            )
-            for order in range(len(others))
-        ]
+        ends, root = np.full(len(others), epoch), math.sqrt(self.law.rows)
+        found = self._own(np.arange(len(others)), ends, others, newcomers, attendance, root)
+        return found.increments(reports=others[:, 0] + newcomers[:, 0])
 
     def _own_order(self, order: int, last_epoch: int, attendance: Attendance) -> TreeEstimates:
-        """As `own_increments`, of all intervals of an order, and of items instead of rows."""
+        """Of items instead of rows."""
         others = self.tree.order_counts(order, last_epoch)
         newcomers = self.newcomers.order_counts(order, last_epoch)
-        ends = np.arange(1, len(others) + 1) << order
-        rows = self._own(order, ends, others, newcomers, attendance, 1.0)
+        orders, ends = np.full(len(others), order), np.arange(1, len(others) + 1) << order
+        rows = self._own(orders, ends, others, newcomers, attendance, 1.0)
         items = walsh_hadamard(rows.values)[:, 1 : 1 + self.law.items]
         return TreeEstimates(items, rows.variances)
 
     def _own(
         self,
-        order: int,
+        orders: NDArray[np.int64],
         ends: NDArray[np.int64],
         others: NDArray[np.int64],
         newcomers: NDArray[np.int64],
@@ -269,18 +238,10 @@ class HadamardStreamAggregator:
         """
         received = np.stack([others[:, 0], newcomers[:, 0]], axis=1)
         # b counts twice.
-        c_gap, probability = self._c_gaps[order] / 2, self._order_probabilities[order]
-        who = reporters(order, ends, c_gap, probability, attendance, received)
+        c_gaps, probabilities = self._c_gaps[orders] / 2, self._order_probabilities[orders]
+        begins = ends - (1 << orders)
+        who = reporters(begins, ends, c_gaps, probabilities, attendance, received)
         values = who.scale[:, None] * others[:, 1:]
         if received[:, 1].any():
             values += who.newcomer_scale[:, None] * newcomers[:, 1:]
         return TreeEstimates(factor * values, who.variances)
-
-    @cached_property
-    def _c_gaps(self) -> tuple[float, ...]:
-        return self.law.future_rand.c_gaps
-
-    @cached_property
-    def _order_probabilities(self) -> tuple[float, ...]:
-        orders = self.law.future_rand.order_probabilities
-        return tuple(self._share * probability for probability in orders)

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
+from aggregators.dyadic_aggregator import Estimator
 from aggregators.estimate import GAP, NORMAL_95
 from aggregators.hadamard_stream import HadamardStreamAggregator
 from aggregators.range_estimates import RangeEstimates
+from aggregators.report_words import check_form
 from aggregators.smoothed_estimates import SmoothedEstimates
 from aggregators.value_tree import consistent_buckets
 from randomizers.range_stream import LEVEL_SHIFT, RangeStreamLaw
@@ -41,7 +43,7 @@ class RangeStreamAggregator:
         estimator: "tree" combines all complete intervals, "prefix" adds up the fewest.
     """
 
-    def __init__(self, law: RangeStreamLaw, estimator: Literal["tree", "prefix"] = "tree") -> None:
+    def __init__(self, law: RangeStreamLaw, estimator: Estimator = "tree") -> None:
         self.law = law
         self.levels = [
             HadamardStreamAggregator(level, estimator, share)
@@ -55,11 +57,7 @@ class RangeStreamAggregator:
             ValueError: the epoch lies outside the horizon, the array is not uint32 of shape
                 (reports, 1), or a word names a level that is never drawn, or is none of its words.
         """
-        if words.dtype != np.uint32 or words.ndim != 2 or words.shape[1] != 1:
-            raise ValueError(
-                f"words of epoch {epoch} are {words.dtype} of shape {words.shape}, "
-                "must be uint32 of shape (reports, 1)"
-            )
+        check_form(epoch, self.law.horizon, words, np.uint32)
         drawn = np.flatnonzero([0, *self.law.level_weights])
         wrong = ~np.isin(words[:, 0] >> LEVEL_SHIFT, drawn)
         if wrong.any():
@@ -105,9 +103,7 @@ class RangeStreamAggregator:
         return b"".join(len(state).to_bytes(_LENGTH_BYTES, "little") + state for state in states)
 
     @classmethod
-    def from_bytes(
-        cls, law: RangeStreamLaw, data: bytes, estimator: Literal["tree", "prefix"] = "tree"
-    ) -> Self:
+    def from_bytes(cls, law: RangeStreamLaw, data: bytes, estimator: Estimator = "tree") -> Self:
         """Read `to_bytes`.
 
         Raises:

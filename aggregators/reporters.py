@@ -19,7 +19,7 @@ from aggregators.attendance import Attendance
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reporters:
-    """How signs become users, for several intervals of one order; each array of shape (intervals,).
+    """How signs become users, for several intervals; each array of shape (intervals,).
 
     A sum of signs times `scale` or `newcomer_scale` estimates the sum of the partial sums of a
     group.
@@ -52,24 +52,23 @@ class Reporters:
 
 
 def reporters(
-    order: int,
+    begins: NDArray[np.int64],
     ends: NDArray[np.int64],
-    c_gap: float,
-    probability: float,
+    c_gaps: NDArray[np.float64],
+    probabilities: NDArray[np.float64],
     attendance: Attendance,
     received: NDArray[np.int64],
 ) -> Reporters:
-    """The scales of some intervals of an order.
+    """The scales of some intervals.
 
     Args:
-        order: of the intervals.
-        ends: their last epochs, shape (intervals,).
-        c_gap: of the order.
-        probability: that a device draws the order.
+        begins: the epochs before their first ones, shape (intervals,).
+        ends: their last epochs, the same shape.
+        c_gaps: of their orders; the same shape, or one for all.
+        probabilities: that a device draws their orders; the same.
         attendance: head counts.
         received: reports of others and of newcomers, shape (intervals, 2).
     """
-    begins = ends - (1 << order)
     population = attendance.population[ends].astype(np.float64)
     enrolled = np.where(begins > 0, attendance.population[np.maximum(begins, 0)], 0.0)
     newcomers = np.maximum(population - enrolled, 0.0)
@@ -78,16 +77,16 @@ def reporters(
     first = begins <= 0
     group = np.where(alone, population, enrolled)
     signs = np.where(alone & ~first, received[:, 1], received[:, 0])
-    scale = np.divide(group, c_gap * signs, out=np.zeros(len(ends)), where=signs > 0)
+    scale = np.divide(group, c_gaps * signs, out=np.zeros(len(ends)), where=signs > 0)
     present = attendance.contributors[ends] / np.maximum(population, 1.0)
-    reporting = c_gap * probability * np.where(alone, 0.0, present)
+    reporting = c_gaps * probabilities * np.where(alone, 0.0, present)
     newcomer_scale = np.divide(1.0, reporting, out=np.zeros(len(ends)), where=reporting > 0)
     return Reporters(
         group=group,
         received=signs,
         scale=scale,
         newcomer_scale=np.where(alone & ~first, scale, newcomer_scale),
-        newcomer_variance=np.where(alone, 0.0, newcomers * newcomer_scale / c_gap),
+        newcomer_variance=np.where(alone, 0.0, newcomers * newcomer_scale / c_gaps),
         all_newcomers=alone & ~first,
         known=(signs > 0) | (population == 0),
     )

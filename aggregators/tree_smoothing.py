@@ -28,7 +28,7 @@ _COVERED = 1e-4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeEstimates:
-    """Own estimates of all complete intervals of one order.
+    """Own estimates of some intervals; for smoothing, of all complete ones of an order.
 
     Attributes:
         values: float64, shape (intervals, counts); anything where there are no reports.
@@ -42,17 +42,14 @@ class TreeEstimates:
     variances: NDArray[np.float64]
     estimated: NDArray[np.float64] | None = None
 
-    def increment(self, index: int, reports: int) -> Increment | None:
-        """One of the intervals, from 0 on, which rests on so many reports; None if not known."""
-        if not np.isfinite(self.variances[index]):
-            return None
+    def increments(self, reports: NDArray[np.int64]) -> list[Increment | None]:
+        """One by one, with how many reports each rests on; None for those that are not known."""
         estimated = self.variances if self.estimated is None else self.estimated
-        return Increment(
-            value=self.values[index],
-            prior_variance=float(self.variances[index]),
-            variance=float(estimated[index]),
-            reports=reports,
-        )
+        columns = self.variances.tolist(), estimated.tolist(), reports.tolist()
+        return [
+            Increment(value, prior_variance, variance, count) if prior_variance < np.inf else None
+            for value, prior_variance, variance, count in zip(self.values, *columns, strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +76,7 @@ def smoothed(orders: Sequence[TreeEstimates]) -> SmoothedPrefixes:
             has one.
     """
     increments = smoothed_increments(orders)
-    variances, unknown = smoothed_variances(
+    variances, unknown = prefix_variances(
         [order.variances for order in orders],
         [order.variances if order.estimated is None else order.estimated for order in orders],
     )
@@ -133,7 +130,7 @@ def shared_out(totals: NDArray[np.float64], halves: TreeEstimates) -> NDArray[np
     return values
 
 
-def smoothed_variances(
+def prefix_variances(
     variances: Sequence[NDArray[np.float64]],
     estimated: Sequence[NDArray[np.float64]] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -149,7 +146,7 @@ def smoothed_variances(
     """
     diffuse = _diffuse(variances)
     one, four = (
-        _prefix_variances(variances, variances if estimated is None else estimated, scale * diffuse)
+        _with_diffuse(variances, variances if estimated is None else estimated, scale * diffuse)
         for scale in (1, 4)
     )
     # Linear in the diffuse variance, in the limit: known + unknown * diffuse.
@@ -158,7 +155,7 @@ def smoothed_variances(
     return np.maximum(one - unknown * diffuse, 0.0), unknown
 
 
-def _prefix_variances(
+def _with_diffuse(
     variances: Sequence[NDArray[np.float64]],
     estimated: Sequence[NDArray[np.float64]],
     diffuse: float,

@@ -9,13 +9,10 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregators.dyadic_aggregator import Estimator
 from aggregators.epoch_responses import ResponseLaw, response_variance
 from aggregators.freezing import FreezingModel
-from aggregators.future_rand import (
-    Estimator,
-    predicted_smoothed_variances,
-    predicted_variances,
-)
+from aggregators.future_rand import predicted_smoothed_variances, predicted_variances
 from randomizers.future_rand import FutureRandLaw
 from randomizers.hadamard_stream import HadamardStreamLaw
 from randomizers.memoized_response import MemoizedResponseLaw

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.future_rand import Estimator
+from aggregators.dyadic_aggregator import Estimator
 from pipeline.forecasts import HadamardStreamForecast
 from randomizers.range_stream import RangeStreamLaw, RangeStreamParameters
 from randomizers.value_tree import range_variances

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from aggregators.attendance import Attendance
+from aggregators.dyadic_aggregator import Estimator
 from aggregators.freezing import LONGEST, FreezingModel
-from aggregators.future_rand import Estimator, FutureRandAggregator, predicted_variances
+from aggregators.future_rand import FutureRandAggregator, predicted_variances
 from randomizers.accounting.future_rand import calibrate
 from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
 from randomizers.randomness import seeded_generator

@@ -8,13 +8,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from aggregators.attendance import Attendance
+from aggregators.dyadic_aggregator import Estimator
 from aggregators.estimate import GAP, NORMAL_95
-from aggregators.future_rand import (
-    FEW_REPORTS,
-    Estimator,
-    FutureRandAggregator,
-    predicted_variances,
-)
+from aggregators.future_rand import FEW_REPORTS, FutureRandAggregator, predicted_variances
 from randomizers.accounting.future_rand import calibrate
 from randomizers.dyadic import orders_due
 from randomizers.future_rand import NEWCOMER, FutureRand, FutureRandLaw, FutureRandParameters

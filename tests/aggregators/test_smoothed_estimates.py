@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from aggregators.attendance import Attendance
+from aggregators.dyadic_aggregator import Estimator
 from aggregators.estimate import GAP, NORMAL_95
-from aggregators.future_rand import Estimator, FutureRandAggregator
+from aggregators.future_rand import FutureRandAggregator
 from aggregators.hadamard_stream import HadamardStreamAggregator
 from aggregators.smoothed_estimates import clipped
 from randomizers.accounting.future_rand import calibrate

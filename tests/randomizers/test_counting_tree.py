@@ -8,7 +8,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from aggregators.tree_smoothing import smoothed_variances
+from aggregators.tree_smoothing import prefix_variances
 from randomizers.accounting.cell_noise import NegativeBinomialNoise, PoissonNoise
 from randomizers.accounting.counting_tree import (
     best_poisson,
@@ -125,7 +125,7 @@ def test_offline_errors_are_at_most_those_of_the_reference(
     for noises, printed in ((same, equal), (optimised, best)):
         own = interval_variances(noises, changes)
         own += [math.inf] * (last_epoch.bit_length() - orders)
-        variances, _ = smoothed_variances(
+        variances, _ = prefix_variances(
             [np.full(last_epoch >> order, each) for order, each in enumerate(own)]
         )
         error = math.sqrt(variances.mean())

@@ -1,0 +1,76 @@
+"""What aggregators of reports on dyadic intervals have in common: from counts to estimates.
+
+A protocol says how its reports are counted, and what the counts of some intervals say of them. How
+intervals are put together, online and looking back, is the same for all.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.attendance import Attendance
+from aggregators.increments import Increment
+from aggregators.prefix_combiner import Prefixes
+from aggregators.smoothed_estimates import SmoothedEstimates, smoothed_estimates
+from aggregators.tree_smoothing import TreeEstimates
+from randomizers.future_rand import FutureRandLaw
+
+Estimator: TypeAlias = Literal["tree", "prefix"]
+"""How intervals are put together: all complete ones combined, or the fewest added up."""
+
+
+class DyadicAggregator(ABC):
+    """Estimates from counts by interval, which are the business of the protocol.
+
+    Args:
+        orders: the law by which devices draw an order and their signs.
+        counts: how many counts are estimated at once.
+        estimator: "tree" combines all complete intervals, "prefix" adds up the fewest.
+        share: of the devices that run this law, where each draws one of several.
+    """
+
+    def __init__(
+        self, orders: FutureRandLaw, counts: int, estimator: Estimator, share: float = 1.0
+    ) -> None:
+        self._orders = orders
+        self._share = share
+        self._combine = estimator == "tree"
+        self._prefixes = Prefixes(self.own_increments, counts, combine=self._combine)
+
+    @abstractmethod
+    def own_increments(self, epoch: int, attendance: Attendance) -> list[Increment | None]:
+        """What the reports of every interval complete at an epoch say of it, by order."""
+
+    @abstractmethod
+    def _own_order(self, order: int, last_epoch: int, attendance: Attendance) -> TreeEstimates:
+        """What the reports of every interval of an order say of it."""
+
+    def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
+        """What is estimated, at every epoch, from all reports up to the last one.
+
+        Args:
+            last_epoch: 1 to the horizon.
+            attendance: head counts of the epochs up to this one.
+        """
+        return smoothed_estimates(
+            [
+                self._own_order(order, last_epoch, attendance)
+                for order in range(last_epoch.bit_length())
+            ],
+            attendance.population[1 : last_epoch + 1],
+            combine=self._combine,
+        )
+
+    # Worked out when an estimate is made: where reports are only counted, nobody asks.
+    @cached_property
+    def _c_gaps(self) -> NDArray[np.float64]:
+        return np.array(self._orders.c_gaps)
+
+    @cached_property
+    def _order_probabilities(self) -> NDArray[np.float64]:
+        return self._share * np.array(self._orders.order_probabilities)
