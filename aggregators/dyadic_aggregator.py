@@ -6,6 +6,7 @@ intervals are put together, online and looking back, is the same for all.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -14,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
+from aggregators.estimate import GAP, Estimate
 from aggregators.increments import Increment
-from aggregators.prefix_combiner import Prefixes
+from aggregators.prefix_combiner import PrefixCombiner, Prefixes
 from aggregators.smoothed_estimates import SmoothedEstimates, smoothed_estimates
 from aggregators.tree_smoothing import TreeEstimates
 from randomizers.future_rand import FutureRandLaw
@@ -24,21 +26,15 @@ Estimator: TypeAlias = Literal["tree", "prefix"]
 """How intervals are put together: all complete ones combined, or the fewest added up."""
 
 
-class DyadicAggregator(ABC):
+class IntervalAggregator(ABC):
     """Estimates from counts by interval, which are the business of the protocol.
 
     Args:
-        orders: the law by which devices draw an order and their signs.
         counts: how many counts are estimated at once.
         estimator: "tree" combines all complete intervals, "prefix" adds up the fewest.
-        share: of the devices that run this law, where each draws one of several.
     """
 
-    def __init__(
-        self, orders: FutureRandLaw, counts: int, estimator: Estimator, share: float = 1.0
-    ) -> None:
-        self._orders = orders
-        self._share = share
+    def __init__(self, counts: int, estimator: Estimator) -> None:
         self._combine = estimator == "tree"
         self._prefixes = Prefixes(self.own_increments, counts, combine=self._combine)
 
@@ -66,6 +62,24 @@ class DyadicAggregator(ABC):
             combine=self._combine,
         )
 
+
+class DyadicAggregator(IntervalAggregator):
+    """Of a protocol in which each device draws an order, and reports signs.
+
+    Args:
+        orders: the law by which devices draw an order and their signs.
+        counts: as for `IntervalAggregator`.
+        estimator: the same.
+        share: of the devices that run this law, where each draws one of several.
+    """
+
+    def __init__(
+        self, orders: FutureRandLaw, counts: int, estimator: Estimator, share: float = 1.0
+    ) -> None:
+        super().__init__(counts, estimator)
+        self._orders = orders
+        self._share = share
+
     # Worked out when an estimate is made: where reports are only counted, nobody asks.
     @cached_property
     def _c_gaps(self) -> NDArray[np.float64]:
@@ -74,3 +88,25 @@ class DyadicAggregator(ABC):
     @cached_property
     def _order_probabilities(self) -> NDArray[np.float64]:
         return self._share * np.array(self._orders.order_probabilities)
+
+
+def prefix_estimate(prefix: PrefixCombiner, population: int) -> Estimate:
+    """How many devices have the value 1, from the increments of all epochs so far.
+
+    What no report covers is taken as 0, widens the interval and is flagged `GAP`.
+
+    Args:
+        prefix: of a single count.
+        population: how many devices are enrolled.
+    """
+    total = prefix.total()
+    value, half_width = float(total.value[0]), prefix.half_width(population)
+    return Estimate(
+        value=value,
+        standard_deviation=math.sqrt(total.variance),
+        low=value - half_width,
+        high=value + half_width,
+        reports=total.reports,
+        population=population,
+        flags=(GAP,) if total.gaps else (),
+    )

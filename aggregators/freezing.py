@@ -12,6 +12,7 @@ every interval then goes into the estimates with the weights that the interval h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -86,13 +87,25 @@ class FreezingModel:
         Returns:
             for one user, shape (last_epoch,): multiply by the number of users.
         """
+        signs = [composed.k for composed in law.composed]
+        return self.bias_of(signs, interval_variances(law), estimator)
+
+    def bias_of(
+        self, signs: Sequence[int], own_variances: Sequence[float], estimator: Estimator = "tree"
+    ) -> NDArray[np.float64]:
+        """The same for any dyadic tree.
+
+        Args:
+            signs: how many partial sums other than 0 are followed, by order.
+            own_variances: of an interval's own estimate, by order; infinite without.
+            estimator: how intervals are put together.
+        """
         epochs = np.arange(1, self.last_epoch + 1)
-        own_variances = interval_variances(law)
         variances = combined_variances(own_variances)
         bias = np.zeros(self.last_epoch)
         piece = np.zeros(0)
         for order in range(self.last_epoch.bit_length()):
-            own = -np.diff(self.missed(order, law.composed[order].k))
+            own = -np.diff(self.missed(order, signs[order]))
             if order == 0 or estimator == "prefix":
                 piece = own
             else:

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
-from aggregators.dyadic_aggregator import DyadicAggregator, Estimator
+from aggregators.dyadic_aggregator import DyadicAggregator, Estimator, prefix_estimate
 from aggregators.dyadic_tree import DyadicTree
-from aggregators.estimate import GAP, Estimate
+from aggregators.estimate import Estimate
 from aggregators.increments import Increment
 from aggregators.report_words import check_form
 from aggregators.reporters import reporters
@@ -139,18 +139,8 @@ class FutureRandAggregator(DyadicAggregator):
             epoch: 1 to the horizon.
             attendance: head counts of the epochs up to this one.
         """
-        prefix = self._prefixes.at(epoch, attendance)
-        total = prefix.total()
-        value, population = float(total.value[0]), int(attendance.population[epoch])
-        half_width = prefix.half_width(population)
-        return Estimate(
-            value=value,
-            standard_deviation=math.sqrt(total.variance),
-            low=value - half_width,
-            high=value + half_width,
-            reports=total.reports,
-            population=population,
-            flags=(GAP,) if total.gaps else (),
+        return prefix_estimate(
+            self._prefixes.at(epoch, attendance), int(attendance.population[epoch])
         )
 
     def own_increments(self, epoch: int, attendance: Attendance) -> list[Increment | None]:

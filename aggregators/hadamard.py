@@ -1,32 +1,59 @@
-"""The fast Walsh-Hadamard transform."""
+"""Counts from tuples of Hadamard columns, server side.
+
+Of M messages of an epoch, m lie in the set of an item. Those about the item all do; every other
+one, of the blanket or about another item, does with probability q = 2^-tau, independently. So
+(m - q M) / (1 - q) estimates the number f of users with the item without bias, whatever M and
+however many dummies are among them, and its variance is q (M - f) / (1 - q).
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregators.hadamard_matches import matches
+from aggregators.item_counts import ItemCountsAggregator
+from aggregators.report_words import check_form
+from randomizers.hadamard import HadamardLaw
 
-def walsh_hadamard(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Multiply by the Sylvester-Hadamard matrix, along the last axis; B log2 B additions.
 
-    >>> walsh_hadamard(np.array([1.0, 0.0, 0.0, 2.0]))
-    array([ 3., -1., -1.,  3.])
+class HadamardAggregator(ItemCountsAggregator[HadamardLaw]):
+    """For every epoch the number of messages, and how many lie in the set of each item.
 
-    Args:
-        values: float64, shape (..., B), B a power of two.
-
-    Returns:
-        the same shape: entry z is the sum over r of (-1)^popcount(r & z) times entry r.
+    >>> from aggregators.attendance import Attendance
+    >>> law = HadamardLaw(2, 1, 2, 1, 1, 2.0, "bernoulli", 1.0, 0.1, 1.0)
+    >>> aggregator = HadamardAggregator(law)
+    >>> aggregator.add(1, np.array([[2, 0], [3, 2], [1, 1], [2, 2]], np.uint8), None)
+    >>> estimates = aggregator.estimate(1, Attendance.constant(1, 4))
+    >>> estimates.values.round(2).tolist()  # 2 and 1 messages lie in the sets, of 4
+    [1.33, 0.0]
     """
-    size = values.shape[-1]
-    result, spare = np.array(values, np.float64), np.empty(values.shape, np.float64)
-    half = 1
-    while half < size:
-        # Neighbouring blocks of `half` entries become their sum and their difference.
-        before = result.reshape(*values.shape[:-1], -1, 2, half)
-        after = spare.reshape(before.shape)
-        np.add(before[..., 0, :], before[..., 1, :], out=after[..., 0, :])
-        np.subtract(before[..., 0, :], before[..., 1, :], out=after[..., 1, :])
-        result, spare = spare, result
-        half *= 2
-    return result
+
+    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        """See that words can be messages of an epoch.
+
+        Raises:
+            ValueError: the epoch lies outside the horizon, the array has another dtype or shape
+                than (messages, rows), or a word is no column.
+        """
+        law = self.law
+        form = law.word_form
+        check_form(epoch, law.last_epoch, words, form.dtype, form.width)
+        if words.size and int(words.max()) >= law.columns:
+            raise ValueError(f"column {words.max()} at epoch {epoch}, there are {law.columns}")
+
+    def _matches(
+        self, words: NDArray[np.unsignedinteger], counts: NDArray[np.unsignedinteger] | None
+    ) -> NDArray[np.int64]:
+        return matches(words, counts, self.law.items)
+
+    def _counts(self, found: NDArray[np.int64]) -> tuple[NDArray[np.float64], float]:
+        overlap, messages = self.law.overlap, int(found[0])
+        counts = (found[1:].astype(np.float64) - overlap * messages) / (1 - overlap)
+        fewest = min(max(float(counts.min()), 0.0), messages)
+        return counts, noise_variance(self.law, messages - fewest)
+
+
+def noise_variance(law: HadamardLaw, others: float) -> float:
+    """Variance of an item's count with so many messages that are not about it."""
+    return law.overlap * others / (1 - law.overlap)

@@ -19,11 +19,11 @@ from aggregators.attendance import Attendance
 from aggregators.dyadic_aggregator import DyadicAggregator, Estimator
 from aggregators.dyadic_tree import DyadicTree
 from aggregators.estimate import GAP, ItemEstimates
-from aggregators.hadamard import walsh_hadamard
 from aggregators.increments import Increment
 from aggregators.report_words import check_form
 from aggregators.reporters import reporters
 from aggregators.tree_smoothing import TreeEstimates
+from aggregators.walsh_hadamard import walsh_hadamard
 from randomizers.dyadic import orders_due
 from randomizers.hadamard_stream import NEWCOMER_SHIFT, ORDER_BITS, HadamardStreamLaw
 

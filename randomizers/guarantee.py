@@ -27,7 +27,8 @@ class Guarantee:
         horizons: how many horizons of a job that renews it is about, with the draws of each made
             anew; None for a job that does not.
         stream_epsilon: with the unit "value", the loss of a whole stream that may change, rounded
-            up and exact, whatever `basis` says; otherwise None.
+            up and exact, whatever `basis` says; with the unit "epoch", that of all epochs of a
+            horizon together, with the same delta. None where it is not known or the unit itself.
     """
 
     epsilon: float
@@ -46,7 +47,8 @@ class Guarantee:
     def over(self, horizons: int) -> Guarantee:
         """What so many horizons, each with this guarantee, promise together.
 
-        Losses add up (basic composition). An epoch lies in one horizon only.
+        Losses add up (basic composition). An epoch lies in one horizon only, and what is said of
+        it and of all epochs of its horizon stays as it is.
 
         >>> nobody = Guarantee(0.1, 0.0, "stream", "any two streams", "nobody", "exact")
         >>> nobody.over(3).epsilon
@@ -68,8 +70,10 @@ class Guarantee:
         unit = _UNITS[self.unit]
         if self.stream_epsilon is not None:
             unit += f", {self.stream_epsilon:.6g} for the whole stream"
-        if self.horizons is None or self.unit == "epoch":
+        if self.horizons is None:
             return unit
+        if self.unit == "epoch":
+            return unit if self.stream_epsilon is None else f"{unit} of each horizon"
         if self.horizons == 1:
             return f"{unit} of one horizon, n times that for n horizons"
         return f"{unit} of {self.horizons:,} horizons"

@@ -33,8 +33,8 @@ _TRUNCATION = 1e-16
 _FEW = 16
 # Charged to delta for the rounding of the Fourier transform, measured at 3e-15 for 1,024 cells.
 _ROUNDING = 5e-14
-# Width of the grid over the root mean square of the losses: adds 1e-4 to their variance.
-_FINENESS = 0.025
+GRID_FINENESS = 0.025
+"""Width of a grid over the root mean square of the losses: adds 1e-4 to their variance."""
 # How closely the least mean is found; what is returned lies above it.
 _TOLERANCE = 1e-5
 _FIRST_STEP = 1.2
@@ -213,17 +213,25 @@ def _directions(parts: Sequence[ShiftedCells]) -> list[DensePLDPmf]:
     alike = all(part in parts for part in mirrored)
     # One grid for all: as wide as the mean loss allows.
     squares = sum(part.cells * part.shift**2 / part.noise.variance for part in parts)
-    width = _FINENESS * math.sqrt(squares / sum(part.cells for part in parts))
-    return [_composed(each, width) for each in ([parts] if alike else [parts, mirrored])]
+    width = GRID_FINENESS * math.sqrt(squares / sum(part.cells for part in parts))
+    return [
+        composed([(shifted_losses(part.noise, part.shift), part.cells) for part in each], width)
+        for each in ([parts] if alike else [parts, mirrored])
+    ]
 
 
-def _composed(parts: Sequence[ShiftedCells], width: float) -> DensePLDPmf:
+def composed(kinds: Sequence[tuple[ShiftedLosses, int]], width: float) -> DensePLDPmf:
+    """The privacy loss distribution of independent cells of several kinds.
+
+    Args:
+        kinds: what a cell of each gives away, and how many there are.
+        width: of the grid of losses.
+    """
     whole = DensePLDPmf(width, 0, np.ones(1), _ROUNDING, pessimistic_estimate=True)
-    for part in parts:
-        told = shifted_losses(part.noise, part.shift)
+    for told, cells in kinds:
         single = DensePLDPmf(width, *_gridded(told, width), told.certain, pessimistic_estimate=True)
-        truncation = _TRUNCATION if part.cells > _FEW else 0.0
-        whole = whole.compose(single.self_compose(part.cells, truncation))
+        truncation = _TRUNCATION if cells > _FEW else 0.0
+        whole = whole.compose(single.self_compose(cells, truncation))
     return whole
 
 

@@ -37,3 +37,14 @@ def test_what_is_claimed_for_a_value_stands_beside_what_a_whole_stream_loses() -
     twice = guarantee.over(2)
     assert (twice.epsilon, twice.stream_epsilon) == (2.0, 9.306064)
     assert "9.30606 for the whole stream of 2 horizons" in str(twice)
+
+
+def test_an_epoch_stands_beside_all_of_its_horizon() -> None:
+    guarantee = Guarantee(
+        1.0, 1e-6, "epoch", "two sets", "the shuffle stage", "exact", stream_epsilon=1.786034
+    )
+    said = "epsilon 1, delta 1e-06 for a user's value of one epoch, 1.78603 for the whole stream"
+    assert str(guarantee).startswith(f"{said} (exact); ")
+    renewed = guarantee.over(3)
+    assert (renewed.epsilon, renewed.delta, renewed.stream_epsilon) == (1.0, 1e-6, 1.786034)
+    assert str(renewed).startswith(f"{said} of each horizon (exact); ")

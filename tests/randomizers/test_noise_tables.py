@@ -23,6 +23,7 @@ from randomizers.noise_tables import (
     poisson_table,
 )
 from randomizers.randomness import seeded_generator
+from tests.support.chi_square import fit
 
 pytestmark = pytest.mark.slow
 
@@ -246,29 +247,3 @@ def test_odd_numbers_of_draws_use_each_16_bits_once() -> None:
 def test_what_cannot_be_tabled_is_refused(make: Callable[[], object], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         make()
-
-
-def fit(
-    counts: NDArray[np.int64], cdf: Callable[[NDArray[np.int64]], NDArray[np.float64]]
-) -> float:
-    """The p-value of a chi-square test, with at least 10 expected in each of at most 60 groups."""
-    edges = np.unique(np.quantile(counts, np.linspace(0, 1, 60)).astype(np.int64))
-    expected = np.diff(np.concatenate(([0.0], cdf(edges), [1.0]))) * len(counts)
-    observed = np.diff(
-        np.concatenate(([0], np.searchsorted(np.sort(counts), edges, "right"), [len(counts)]))
-    )
-    grouped: list[list[float]] = []
-    waiting = [0.0, 0.0]
-    for pair in zip(observed.tolist(), expected.tolist(), strict=True):
-        waiting = [a + b for a, b in zip(waiting, pair, strict=True)]
-        if waiting[1] >= 10:
-            grouped.append(waiting)
-            waiting = [0.0, 0.0]
-    # What is left over is too rare to be a group of its own.
-    if grouped:
-        grouped[-1] = [a + b for a, b in zip(grouped[-1], waiting, strict=True)]
-    if len(grouped) < 2:
-        rare = len(counts) - int(grouped[0][0]) if grouped else 0
-        return float(stats.poisson.sf(rare - 1, 10)) if rare else 1.0
-    table = np.array(grouped).T
-    return float(stats.chisquare(table[0], table[1] * table[0].sum() / table[1].sum()).pvalue)

@@ -18,6 +18,7 @@ from aggregators.estimate import Estimate
 from pipeline.protocol import Protocol
 from pipeline.protocols import PROTOCOLS
 from randomizers.guarantee import Guarantee
+from topics.word_forms import WordForm
 
 NAME = "cells"
 
@@ -132,14 +133,13 @@ class CellsAggregator:
 CELLS = Protocol(
     name=NAME,
     parameters=CellsParameters,
-    calibrate=lambda parameters, last_epoch: CellsLaw(parameters.cells, last_epoch),
+    calibrate=lambda parameters, last_epoch, minimum: CellsLaw(parameters.cells, last_epoch),
     law_from_json=CellsLaw.from_json,
     randomizer=Cells,
     restore=Cells.restore,
     aggregator=lambda law, parameters: CellsAggregator(law),
     aggregator_from_bytes=lambda law, parameters, data: CellsAggregator.from_bytes(law, data),
-    word_dtype=np.dtype("<u2"),
-    width=1,
+    word_form=lambda law: WordForm(np.dtype("<u2")),
     needs_shuffle=False,
 )
 

@@ -13,7 +13,7 @@ from pipeline.input.change_log import load_change_log
 from pipeline.jobs import parse_job
 from pipeline.memory import MemoryDriver
 from pipeline.producer import Producer
-from pipeline.simulate import SimulatedCluster, values_by_epoch
+from pipeline.simulate import SimulatedCluster
 from randomizers.randomness import seeded_generator
 from topics.names import Role
 
@@ -61,7 +61,7 @@ def run_small_job(
         job, None, name="p", transport=MemoryDriver(cluster.log), generators=generators
     )
     producer.enrol(change_log.users)
-    for epoch, values in enumerate(values_by_epoch(change_log, EPOCHS), 1):
+    for epoch, values in enumerate(change_log.values_by_epoch(), 1):
         if epoch not in silent:
             producer.report_all(epoch, values)
         producer.close(epoch)

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.actions import Action, Commit, LogRecord
+from pipeline.actions import Action, Commit, LogRecord, Steps
 from pipeline.aggregate_stage import AggregateStage
 from pipeline.deployed_job import DeployedJob
 from pipeline.estimate_records import EstimateRecord, FirstEstimates
-from pipeline.memory import MemoryDriver, MemoryLog, MemoryWorker
+from pipeline.memory import DeletedError, MemoryDriver, MemoryLog, MemoryWorker
+from pipeline.noise_keys import NoiseKey
 from pipeline.partial_log import PartialLog
 from pipeline.producer import Producer
 from pipeline.publish_stage import PublishStage
@@ -88,6 +89,7 @@ class World:
     log: MemoryLog = field(default_factory=MemoryLog)
     now: float = 0.0
     identifiers: int = 0
+    noise_key: NoiseKey | None = None
 
     def __post_init__(self) -> None:
         self.producers: dict[str, Producer] = {}
@@ -109,6 +111,7 @@ class World:
             identifiers=self.identifier,
             wall_clock=lambda: 1_700_000_000_000,
             generator=seeded_generator(SEED, self.identifiers),
+            noise_key=self.noise_key,
         )
 
     def producer(self, name: str) -> Producer:
@@ -208,3 +211,35 @@ class World:
         for offset, value in enumerate(self.log.values(Role.PARTIALS)):
             reader.apply(LogRecord(offset, value))
         return partials
+
+
+class Owner:
+    """A worker that takes every partition over, and is stepped through its actions one by one."""
+
+    def __init__(self, world: World, stage: str, *nows: float) -> None:
+        driver = MortalDriver(world.log, world.accidents)
+        self.worker = MemoryWorker(world.stage(stage), world.log, driver)
+        self.driver = driver
+        self.done = False
+        self._steps = self._work(len(world.job.start_offsets[self.worker.stage.role]), nows)
+        self._reply: object = None
+
+    def _work(self, partitions: int, nows: tuple[float, ...]) -> Steps[None]:
+        for partition in range(partitions):
+            yield from self.worker.assign(partition, nows[0])
+        for now in nows:
+            yield from self.worker.drain(now)
+
+    def step(self, actions: int = 1_000_000) -> None:
+        """Carry out so many actions, or all that are left."""
+        for _ in range(actions):
+            try:
+                self._reply = self.driver.carry_out(self._steps.send(self._reply))
+            except (StopIteration, CrashError):
+                self.done = True
+                return
+            except DeletedError:
+                # Its successor has finished with what it was about to read.
+                assert self.driver.fenced
+                self.done = True
+                return

@@ -1,0 +1,118 @@
+"""Server side of count_min: cells by epoch, and what they say of items, ranges and heavy hitters.
+
+What is published of every epoch are all items of a domain that can be listed, or the items most
+held of one that cannot. Everything else that the cells can tell is there for the asking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.attendance import Attendance
+from aggregators.cell_window import CellWindow
+from aggregators.epoch_cells import EpochCells
+from aggregators.estimate import ItemEstimates
+from aggregators.found_items import FoundItems
+from aggregators.report_words import check_form
+from randomizers.count_min import CountMinLaw, Estimator
+
+
+class CountMinAggregator:
+    """Counts of messages by cell; equal whatever the order, and however they were split and merged.
+
+    Args:
+        law: the constants of the job.
+        estimator: of single items from several rows; None for the best, epoch by epoch.
+    """
+
+    def __init__(self, law: CountMinLaw, estimator: Estimator | None = None) -> None:
+        self.law = law
+        self.estimator = estimator
+        self.state = EpochCells(law.code.cells)
+
+    def check_words(self, epoch: int, words: NDArray[np.uint32]) -> None:
+        """See that words can be messages of an epoch.
+
+        Raises:
+            ValueError: the epoch lies outside the horizon, the array is not uint32 of shape
+                (messages, 1), or a word is no cell.
+        """
+        check_form(epoch, self.law.last_epoch, words, np.uint32)
+        if len(words) and int(words.max()) >= self.law.code.cells:
+            raise ValueError(
+                f"cell {words.max()} at epoch {epoch}, must be below {self.law.code.cells}"
+            )
+
+    def add(
+        self, epoch: int, words: NDArray[np.uint32], counts: NDArray[np.unsignedinteger] | None
+    ) -> None:
+        """Count the messages of an epoch.
+
+        Args:
+            epoch: of the messages.
+            words: uint32, shape (messages, 1), as the devices send them, in any order.
+            counts: shape (messages,), how often each word occurs; None for once each.
+
+        Raises:
+            ValueError: as `check_words`; nothing is counted then.
+        """
+        self.check_words(epoch, words)
+        self.state.add(epoch, words, counts)
+
+    def merge(self, other: Self) -> None:
+        """Equals adding everything that was added to `other`.
+
+        Raises:
+            ValueError: it belongs to another law.
+        """
+        if other.law != self.law:
+            raise ValueError("aggregators of different laws cannot be merged")
+        self.state.merge(other.state)
+
+    def to_bytes(self) -> bytes:
+        """The state; equal states give equal bytes."""
+        return self.state.to_bytes()
+
+    @classmethod
+    def from_bytes(cls, law: CountMinLaw, data: bytes, estimator: Estimator | None = None) -> Self:
+        """Read `to_bytes`.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        aggregator = cls(law, estimator)
+        aggregator.state = EpochCells.from_bytes(law.code.cells, data)
+        return aggregator
+
+    def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | FoundItems | None:
+        """How many users hold each item, or the items most held; None for a window withheld."""
+        window = self.window([epoch], attendance)
+        return None if window is None else window.published
+
+    def window(self, epochs: Sequence[int], attendance: Attendance) -> CellWindow | None:
+        """The sum of some epochs' windows; None if one of them was withheld.
+
+        Those absent are taken to be like those present.
+        """
+        total, variance = np.zeros(self.law.code.cells), 0.0
+        for epoch in epochs:
+            contributors = int(attendance.contributors[epoch])
+            counts = self.state.counts(epoch) if contributors else None
+            if counts is None:
+                return None
+            mean, own_variance = self.law.noise.moments(contributors)
+            scale = int(attendance.population[epoch]) / contributors
+            total += scale * (counts - mean)
+            variance += scale**2 * own_variance
+        return CellWindow(
+            code=self.law.code,
+            cells=total,
+            noise_variance=variance,
+            contributors=int(attendance.contributors[list(epochs)].sum()),
+            population=int(attendance.population[list(epochs)].sum()),
+            estimator=self.estimator,
+        )

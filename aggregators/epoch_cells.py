@@ -1,0 +1,113 @@
+"""Counts of cells, epoch by epoch: the state of every protocol whose reports are cell numbers."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+_HEADER = np.dtype([("epoch", "<u8"), ("cells", "<u8"), ("bytes", "u1")])
+# A record's counts are as narrow as its largest allows.
+_COUNT_TYPES = (np.dtype("<u1"), np.dtype("<u2"), np.dtype("<u4"), np.dtype("<i8"))
+
+
+class EpochCells:
+    """How many reports of every cell there were at each epoch.
+
+    >>> state = EpochCells(cells=4)
+    >>> state.add(2, np.array([[3], [3], [0]], np.uint32), None)
+    >>> state.counts(2).tolist(), EpochCells.from_bytes(4, state.to_bytes()) == state
+    ([1, 0, 0, 2], True)
+
+    Args:
+        cells: how many there are.
+    """
+
+    def __init__(self, cells: int) -> None:
+        self.cells = cells
+        self._epochs: dict[int, NDArray[np.int64]] = {}
+
+    def add(
+        self,
+        epoch: int,
+        words: NDArray[np.unsignedinteger],
+        counts: NDArray[np.unsignedinteger] | None,
+    ) -> None:
+        """Count reports of shape (n, 1), each once or as often as `counts` (n,) says."""
+        table = self._table(epoch)
+        cells = words[:, 0]
+        if counts is None:
+            # In one pass where that is worth a table of its own.
+            if len(cells) * 8 >= self.cells:
+                table += np.bincount(cells, minlength=self.cells)
+            else:
+                np.add.at(table, cells, 1)
+        else:
+            np.add.at(table, cells, counts.astype(np.int64))
+
+    def counts(self, epoch: int) -> NDArray[np.int64] | None:
+        """The table of an epoch, int64, shape (cells,); None if nothing was received."""
+        return self._epochs.get(epoch)
+
+    @property
+    def epochs(self) -> list[int]:
+        """Those of which something was received."""
+        return sorted(self._epochs)
+
+    def merge(self, other: Self) -> None:
+        """Equals adding everything that was added to `other`.
+
+        Raises:
+            ValueError: it has other cells.
+        """
+        if other.cells != self.cells:
+            raise ValueError(f"a state of {other.cells} cells cannot be merged into {self.cells}")
+        for epoch, table in other._epochs.items():
+            own = self._table(epoch)
+            own += table
+
+    def to_bytes(self) -> bytes:
+        """The state; equal states give equal bytes."""
+        pieces = []
+        for epoch in self.epochs:
+            table = self._epochs[epoch]
+            largest = int(table.max(initial=0))
+            dtype = next(each for each in _COUNT_TYPES if largest <= np.iinfo(each).max)
+            pieces += [
+                np.array([(epoch, self.cells, dtype.itemsize)], _HEADER).tobytes(),
+                table.astype(dtype).tobytes(),
+            ]
+        return b"".join(pieces)
+
+    @classmethod
+    def from_bytes(cls, cells: int, data: bytes) -> Self:
+        """Read `to_bytes`.
+
+        Raises:
+            ValueError: it is something else, or of other cells.
+        """
+        state, position = cls(cells), 0
+        while position < len(data):
+            if len(data) - position < _HEADER.itemsize:
+                raise ValueError(f"{len(data)} bytes are no counts of cells: they are cut short")
+            header = np.frombuffer(data, _HEADER, 1, position)[0]
+            position += _HEADER.itemsize
+            epoch, many, width = int(header["epoch"]), int(header["cells"]), int(header["bytes"])
+            dtype = {each.itemsize: each for each in _COUNT_TYPES}.get(width)
+            if dtype is None or many != cells or len(data) - position < many * width:
+                raise ValueError(f"{many} counts of {width} bytes, expected {cells}")
+            table = np.frombuffer(data, dtype, many, position).astype(np.int64)
+            if epoch <= max(state._epochs, default=0) or table.min(initial=0) < 0:
+                raise ValueError(f"epoch {epoch} is out of order or has negative counts")
+            state._epochs[epoch] = table
+            position += many * width
+        return state
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EpochCells) and self.to_bytes() == other.to_bytes()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _table(self, epoch: int) -> NDArray[np.int64]:
+        return self._epochs.setdefault(epoch, np.zeros(self.cells, np.int64))

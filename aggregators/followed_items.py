@@ -1,0 +1,186 @@
+"""Items over time, server side: what shuffled counts of labels and of numbers have in common.
+
+Of every epoch, the messages about an item, less dummies and collisions, estimate its count plus r
+times the users who came to it; those about it as one that was left, r times the users who left it.
+What is published follows the difference as `aggregators.shuffled_counts` does.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Generic, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.attendance import Attendance
+from aggregators.epoch_words import EpochWords
+from aggregators.estimate import ItemEstimates
+from aggregators.report_words import check_form
+from randomizers.shuffled_item_counts import ItemStreamLaw
+
+LawType = TypeVar("LawType", bound=ItemStreamLaw)
+EstimateType = TypeVar("EstimateType", bound=ItemEstimates)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Followed:
+    """The estimates of an epoch.
+
+    Attributes:
+        epoch: 0 before the first.
+        values: in users, shape (items,).
+        variance: of the noise, as `FollowedItems._signed` has it.
+        silence: standard deviation that is due to silent devices, as `FollowedItems._sampled` has
+            it.
+        known: whether any epoch was released so far.
+        released: whether this one was.
+    """
+
+    epoch: int
+    values: NDArray[np.float64]
+    variance: float = 0.0
+    silence: float = 0.0
+    known: bool = False
+    released: bool = False
+
+
+class FollowedItems(ABC, Generic[LawType, EstimateType]):
+    """Counts of words; equal whatever the order, and however they were split and merged.
+
+    Args:
+        law: the constants of the job.
+    """
+
+    def __init__(self, law: LawType) -> None:
+        self.law = law
+        self._received = EpochWords(law.word_form.dtype)
+        self._attendance: Attendance | None = None
+        self._followed = Followed(0, np.zeros(law.size))
+
+    @abstractmethod
+    def _signed(self, epoch: int, contributors: int) -> tuple[NDArray[np.float64], float]:
+        """Messages about each item as one held less those as one left; and a variance."""
+
+    @abstractmethod
+    def _sampled(self, values: NDArray[np.float64], population: int) -> float:
+        """Variance of one user's part in an estimate, of users drawn at random."""
+
+    @abstractmethod
+    def _published(self, found: Followed, population: int) -> EstimateType:
+        """The estimates of an epoch, once they are known."""
+
+    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        """See that words can be reports of an epoch.
+
+        Raises:
+            ValueError: the epoch lies outside the horizon, the array has another dtype than the
+                law's or another shape than (reports, 1), or there is no such word.
+        """
+        check_form(epoch, self.law.last_epoch, words, self.law.word_form.dtype.type)
+        most = self.law.words * len(self.law.noises)
+        largest = int(words.max(initial=0))
+        if largest >= most:
+            raise ValueError(f"word {largest} at epoch {epoch}, must be below {most}")
+
+    def add(
+        self,
+        epoch: int,
+        words: NDArray[np.unsignedinteger],
+        counts: NDArray[np.unsignedinteger] | None,
+    ) -> None:
+        """Count words.
+
+        Args:
+            epoch: 1 to the last one.
+            words: of the law's dtype, shape (rows, 1), as `ShuffledItemCounts.report` returns.
+            counts: unsigned, shape (rows,), how often each word was received; None for once each.
+
+        Raises:
+            ValueError: from `check_words`; nothing is counted then.
+        """
+        self.check_words(epoch, words)
+        self._received.add(epoch, words[:, 0], counts)
+        if epoch <= self._followed.epoch:
+            self._forget()
+
+    def merge(self, other: Self) -> None:
+        """Count what another aggregator of the same law has counted.
+
+        Raises:
+            ValueError: it has another law.
+        """
+        if other.law != self.law:
+            raise ValueError("aggregators of two different laws cannot be merged")
+        self._received.merge(other._received)
+        if min(other._received, default=self.law.last_epoch + 1) <= self._followed.epoch:
+            self._forget()
+
+    def to_bytes(self) -> bytes:
+        """The words of all epochs; equal counts have equal bytes."""
+        return self._received.to_bytes()
+
+    @classmethod
+    def from_bytes(cls, law: LawType, data: bytes) -> Self:
+        """Read `to_bytes`.
+
+        Raises:
+            ValueError: the bytes are no counts of this law.
+        """
+        aggregator = cls(law)
+        received = EpochWords.from_bytes(law.word_form.dtype, data)
+        for epoch in received:
+            aggregator.check_words(epoch, received.of(epoch).words[:, None])
+        aggregator._received = received
+        return aggregator
+
+    def estimate(self, epoch: int, attendance: Attendance) -> EstimateType | None:
+        """How many users have each item at an epoch; None before a window was released.
+
+        A withheld epoch has the estimates of the one before, flagged `GAP`. The silent are allowed
+        for as in `aggregators.shuffled_counts`.
+
+        Args:
+            epoch: 1 to the last one.
+            attendance: head counts of the epochs up to this one; those of one and the same object
+                must not change afterwards.
+        """
+        if self._attendance is not attendance or self._followed.epoch > epoch:
+            self._forget()
+            self._attendance = attendance
+        while self._followed.epoch < epoch:
+            self._followed = self._next(attendance)
+        found = self._followed
+        return self._published(found, int(attendance.population[epoch])) if found.known else None
+
+    def _forget(self) -> None:
+        self._followed = Followed(0, np.zeros(self.law.size))
+
+    def _next(self, attendance: Attendance) -> Followed:
+        before, boost = self._followed, self.law.boost
+        epoch = before.epoch + 1
+        contributors = int(attendance.contributors[epoch])
+        if contributors < self.law.noises[0].minimum:
+            return Followed(epoch, before.values, before.variance, before.silence, before.known)
+        population = int(attendance.population[epoch])
+        scale = population / contributors
+        found, variance = self._signed(epoch, contributors)
+        values = (boost * before.values + scale * found) / (boost + 1)
+        silent = max(0, population - contributors) / max(1, population - 1)
+        sampled = self._sampled(values, population) * silent / contributors
+        return Followed(
+            epoch,
+            values,
+            (boost**2 * before.variance + scale**2 * variance) / (boost + 1) ** 2,
+            (boost * before.silence + population * math.sqrt(sampled)) / (boost + 1),
+            known=True,
+            released=True,
+        )
+
+
+def averaged_noise(boost: int, last_epoch: int) -> NDArray[np.float64]:
+    """What of the variance of an epoch's messages is left in estimates, shape (last_epoch,)."""
+    kept = (boost / (boost + 1)) ** 2
+    return (1 - np.power(kept, np.arange(1, last_epoch + 1))) / (2 * boost + 1)

@@ -1,0 +1,95 @@
+"""The items most held of a domain too large to be listed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.estimate import Estimate
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FoundItems:
+    """Items and how many users hold each of them, the largest first.
+
+    Attributes:
+        items: int64, item numbers from 1 on.
+        values: float64, of the same shape, in users.
+        standard_deviation: of the noise of each value.
+        half_width: of the 95 % interval around each value.
+        found_above: an item that more users hold is among them, as good as certainly.
+        reports: how many contributors the estimates rest on.
+        population: how many users they are about.
+        flags: what a reader has to know.
+    """
+
+    items: NDArray[np.int64]
+    values: NDArray[np.float64]
+    standard_deviation: float
+    half_width: float
+    found_above: float
+    reports: int
+    population: int
+    flags: tuple[str, ...] = ()
+
+    @property
+    def headline(self) -> Estimate | None:
+        """The estimate of the first item; None if none was found."""
+        return self.estimate(0) if len(self.items) else None
+
+    def estimate(self, index: int) -> Estimate:
+        """The estimate of one of the items, by its place among them."""
+        value = float(self.values[index])
+        return Estimate(
+            value=value,
+            standard_deviation=self.standard_deviation,
+            low=value - self.half_width,
+            high=value + self.half_width,
+            reports=self.reports,
+            population=self.population,
+            flags=self.flags,
+        )
+
+    @property
+    def intervals(self) -> NDArray[np.float64]:
+        """Values, lows and highs, shape (3, items)."""
+        width = np.array([[0.0], [-self.half_width], [self.half_width]])
+        return np.asarray(self.values + width, np.float64)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as JSON values; the values are rounded to a tenth of a user."""
+        return {
+            "found": self.items.tolist(),
+            "values": np.round(self.values, 1).tolist(),
+            "standard_deviation": self.standard_deviation,
+            "half_width": self.half_width,
+            "found_above": self.found_above,
+            "reports": self.reports,
+            "population": self.population,
+            "flags": list(self.flags),
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        """Read `to_json`.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
+        items, values = np.array(body["found"], np.int64), np.array(body["values"], np.float64)
+        if items.shape != values.shape or items.ndim != 1:
+            raise ValueError(f"{items.size} items with {values.size} values")
+        return cls(
+            items=items,
+            values=values,
+            standard_deviation=float(body["standard_deviation"]),
+            half_width=float(body["half_width"]),
+            found_above=float(body["found_above"]),
+            reports=int(body["reports"]),
+            population=int(body["population"]),
+            flags=tuple(body["flags"]),
+        )

@@ -1,0 +1,157 @@
+"""How many users' values lie in a range, or points in a box, from the cells of a shuffled window.
+
+Cells are turned into values along one axis after the other. If all have equal noise, this is the
+least-squares estimate from all combinations of cells (the least squares of a tensor product are the
+tensor product of those of its factors), and the variance of a box is the product of those of its
+ranges. It holds for users with at most one item: of several in a node only one is counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.estimate import NORMAL_95, Estimate
+from aggregators.kept_node_counts import kept_node_values
+from aggregators.level_counts import level_values
+from randomizers.cell_codes.grid import AxisCode, Grid
+from randomizers.cell_codes.levels import Levels
+from randomizers.code_variances import range_variances
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GridCounts:
+    """How many users have each value or point; not independent, but with known errors of all boxes.
+
+    >>> kept = Levels(4, (2, 2))
+    >>> cells = np.array([100, 40, 60, 10, 30, 60, 0]) + 50
+    >>> counts = GridCounts.from_cells(kept, cells, 50.0, 50.0, contributors=100)
+    >>> found = counts.range(1, 3)
+    >>> round(found.value, 1), round(found.standard_deviation, 1)
+    (90.0, 7.6)
+
+    Attributes:
+        axes: the codes of the coordinates.
+        values: float64, of the shape of the grid; some may be negative.
+        noise_variance: of a cell, in users.
+        reports: how many contributors the estimates rest on.
+        population: how many users they are about.
+        flags: what a reader has to know.
+    """
+
+    axes: tuple[AxisCode, ...]
+    values: NDArray[np.float64]
+    noise_variance: float
+    reports: int
+    population: int
+    flags: tuple[str, ...] = ()
+
+    @classmethod
+    def from_cells(
+        cls,
+        code: AxisCode | Grid,
+        cells: NDArray[np.int64] | NDArray[np.float64],
+        noise_mean: float,
+        noise_variance: float,
+        contributors: int,
+        population: int | None = None,
+        flags: tuple[str, ...] = (),
+    ) -> Self:
+        """The estimates of a window.
+
+        Args:
+            code: that the items were encoded with.
+            cells: shape (cells,), how many messages of each were received.
+            noise_mean: of the dummies in a cell, from all who contributed.
+            noise_variance: likewise.
+            contributors: how many users the messages are from, at least 1.
+            population: how many users the estimates are about, those who are absent taken to be
+                like the others; None: the contributors.
+            flags: what a reader has to know.
+
+        Raises:
+            ValueError: there are other cells than the code has, or there is nobody.
+        """
+        if cells.shape != (code.cells,):
+            raise ValueError(f"counts of shape {cells.shape}, the code has {code.cells} cells")
+        if contributors < 1:
+            raise ValueError("nobody contributed to the window: there is nothing to estimate from")
+        axes = code.axes if isinstance(code, Grid) else (code,)
+        people = contributors if population is None else population
+        scale = people / contributors
+        values = scale * (cells.astype(np.float64) - noise_mean)
+        values = values.reshape([axis.cells for axis in axes])
+        for number, axis in enumerate(axes):
+            values = np.moveaxis(_along_first(axis, np.moveaxis(values, number, 0)), 0, number)
+        return cls(axes, values, scale**2 * noise_variance, contributors, people, flags)
+
+    def box(self, starts: Sequence[int], ends: Sequence[int]) -> Estimate:
+        """How many points have every coordinate from its start, counted from 0, to before its end.
+
+        Raises:
+            ValueError: there is no such box.
+        """
+        if not len(starts) == len(ends) == len(self.axes):
+            raise ValueError(f"a box has {len(self.axes)} starts and as many ends")
+        factors = [self.noise_variance]
+        for axis, start, end in zip(self.axes, starts, ends, strict=True):
+            if not 0 <= start < end <= axis.size:
+                raise ValueError(f"values {start} to {end}, must be from 0 to {axis.size}")
+            factors.append(float(range_variances(axis, start, end)))
+        where = tuple(slice(start, end) for start, end in zip(starts, ends, strict=True))
+        value, deviation = float(self.values[where].sum()), math.sqrt(math.prod(factors))
+        return Estimate(
+            value=value,
+            standard_deviation=deviation,
+            low=value - NORMAL_95 * deviation,
+            high=value + NORMAL_95 * deviation,
+            reports=self.reports,
+            population=self.population,
+            flags=self.flags,
+        )
+
+    def range(self, start: int, end: int) -> Estimate:
+        """As `box`, where there is one axis."""
+        return self.box([start], [end])
+
+    def cumulative(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """How many values lie before each end, and the standard deviations, on the one axis.
+
+        Returns:
+            float64, shape (size + 1,) each: number t is about the values 0 to t - 1.
+
+        Raises:
+            ValueError: there are several axes.
+        """
+        ends = np.arange(self.only_axis.size + 1)
+        variances = self.noise_variance * range_variances(self.only_axis, 0, ends)
+        return np.insert(np.cumsum(self.values), 0, 0.0), np.sqrt(variances)
+
+    @property
+    def largest_value_deviation(self) -> float:
+        """Of the values or points that lie worst in the tree."""
+        factors = [self.noise_variance]
+        for axis in self.axes:
+            starts = np.arange(axis.size)
+            factors.append(float(range_variances(axis, starts, starts + 1).max()))
+        return math.sqrt(math.prod(factors))
+
+    @property
+    def only_axis(self) -> AxisCode:
+        """The axis, where there is one.
+
+        Raises:
+            ValueError: there are several.
+        """
+        if len(self.axes) != 1:
+            raise ValueError(f"points of {len(self.axes)} coordinates have no order: ask for a box")
+        return self.axes[0]
+
+
+def _along_first(axis: AxisCode, cells: NDArray[np.float64]) -> NDArray[np.float64]:
+    return level_values(axis, cells) if isinstance(axis, Levels) else kept_node_values(axis, cells)

@@ -1,0 +1,134 @@
+"""Which items' sets a tuple of columns lies in, counted over many tuples; in two ways.
+
+A tuple lies in H_r^tau (`randomizers.hadamard`) if popcount(r & c) is even for each of its columns
+c. That can be looked at for each item, or be read as tau linear equations over GF(2) for the bits
+of r: about B 2^-tau rows r solve them, and they are the sums of subsets of a basis of the kernel.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+# How many tuples, and how many solutions of their equations, are worked on at a time.
+_TUPLES, _SOLUTIONS = 1 << 13, 1 << 20
+
+
+def matches(
+    tuples: NDArray[np.unsignedinteger], counts: NDArray[np.unsignedinteger] | None, items: int
+) -> NDArray[np.int64]:
+    """How many tuples lie in the sets of rows 0 to `items`, by the way that is faster.
+
+    Args:
+        tuples: unsigned, shape (n, tau), columns.
+        counts: unsigned, shape (n,), how often each is there; None for once each.
+        items: rows above that are of no interest.
+
+    Returns:
+        int64, shape (items + 1,). All lie in the set of row 0, the first one.
+
+    >>> matches(np.array([[1, 3], [2, 2], [0, 0]], np.uint8), None, items=4).tolist()
+    [3, 2, 1, 1, 3]
+    """
+    bits = items.bit_length()
+    if items > 3 * bits:
+        # Rows are as long as they need to be for the items: higher bits of columns do not matter.
+        return matches_by_equations(tuples, counts, bits)[: items + 1]
+    return matches_by_item(tuples, counts, np.arange(items + 1))
+
+
+def matches_by_item(
+    tuples: NDArray[np.unsignedinteger],
+    counts: NDArray[np.unsignedinteger] | None,
+    rows: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """How many tuples lie in the sets of some rows: every tuple is compared with each of them.
+
+    Args:
+        tuples: unsigned, shape (n, tau), columns.
+        counts: unsigned, shape (n,), how often each is there; None for once each.
+        rows: shape (m,).
+
+    Returns:
+        int64, shape (m,).
+    """
+    found = np.zeros(len(rows), np.int64)
+    for start in range(0, len(tuples), _TUPLES):
+        columns = tuples[start : start + _TUPLES].T.astype(np.uint32)
+        times = None if counts is None else counts[start : start + _TUPLES].astype(np.int64)
+        for position, row in enumerate(rows.tolist()):
+            outside = (np.bitwise_count(columns & np.uint32(row)) & 1).any(axis=0)
+            found[position] += (
+                len(outside) - np.count_nonzero(outside) if times is None else times[~outside].sum()
+            )
+    return found
+
+
+def matches_by_equations(
+    tuples: NDArray[np.unsignedinteger], counts: NDArray[np.unsignedinteger] | None, bits: int
+) -> NDArray[np.int64]:
+    """How many tuples lie in the sets of all rows of so many bits: every tuple names its rows.
+
+    Args:
+        tuples: unsigned, shape (n, tau), columns.
+        counts: unsigned, shape (n,), how often each is there; None for once each.
+        bits: of a row; higher ones of a column are ignored.
+
+    Returns:
+        int64, shape (2^bits,).
+    """
+    found = np.zeros(1 << bits, np.int64)
+    for start in range(0, len(tuples), _TUPLES):
+        basis = kernels(tuples[start : start + _TUPLES], bits)
+        times = None if counts is None else counts[start : start + _TUPLES]
+        dimensions = np.count_nonzero(basis, axis=0)
+        for dimension in np.unique(dimensions).tolist():
+            (alike,) = np.nonzero(dimensions == dimension)
+            for part in np.array_split(alike, -(-(len(alike) << dimension) // _SOLUTIONS)):
+                solutions = spans(basis[:dimension, part])
+                if times is None:
+                    found += np.bincount(solutions.ravel(), minlength=len(found))
+                else:
+                    # Whole numbers below 2^53: their sums are exact.
+                    weights = np.broadcast_to(times[part].astype(np.float64), solutions.shape)
+                    found += np.bincount(solutions.ravel(), weights.ravel(), len(found)).astype(
+                        np.int64
+                    )
+    return found
+
+
+def kernels(tuples: NDArray[np.unsignedinteger], bits: int) -> NDArray[np.uint32]:
+    """Bases of the rows in whose sets tuples lie.
+
+    Begun with the unit vectors. A column halves the span if it has vectors r with an odd
+    popcount(r & column): one of these is added to the others of them, and left out.
+
+    Args:
+        tuples: unsigned, shape (n, tau), columns.
+        bits: of a row.
+
+    Returns:
+        uint32, shape (bits, n): in each column a basis, and below it zeros.
+    """
+    units = np.uint32(1) << np.arange(bits, dtype=np.uint32)
+    basis = np.repeat(units[:, None], len(tuples), axis=1)
+    for column in tuples.T.astype(np.uint32):
+        outside = (np.bitwise_count(basis & column) & 1).astype(np.uint32)
+        # Of those outside the largest, which is one of a kind.
+        basis ^= outside * (outside * basis).max(axis=0)
+    return np.sort(basis, axis=0)[::-1]
+
+
+def spans(basis: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """All sums of subsets, over GF(2).
+
+    Args:
+        basis: shape (dimension, n), in each column a basis.
+
+    Returns:
+        uint32, shape (2^dimension, n).
+    """
+    sums = np.zeros((1, basis.shape[1]), np.uint32)
+    for vector in basis:
+        sums = np.concatenate([sums, sums ^ vector])
+    return sums

@@ -1,0 +1,131 @@
+"""Every item's count at epochs that stand alone, from how many messages speak for each item."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Generic, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.attendance import Attendance
+from aggregators.epoch_tables import EpochTables
+from aggregators.estimate import NORMAL_95, ItemEstimates
+
+
+class ItemsLaw(Protocol):
+    """What has to be known of the constants of a job."""
+
+    @property
+    def items(self) -> int:
+        """Size of the domain."""
+        ...
+
+    @property
+    def last_epoch(self) -> int:
+        """Number of epochs."""
+        ...
+
+
+LawT = TypeVar("LawT", bound=ItemsLaw)
+
+
+class ItemCountsAggregator(ABC, Generic[LawT]):
+    """For every epoch the number of messages, and how many of them speak for each item.
+
+    Args:
+        law: the constants of the job.
+    """
+
+    def __init__(self, law: LawT) -> None:
+        self.law = law
+        self._tables = EpochTables(law.last_epoch, law.items + 1)
+
+    @abstractmethod
+    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        """Raise `ValueError` if words cannot be messages of an epoch."""
+
+    @abstractmethod
+    def _matches(
+        self, words: NDArray[np.unsignedinteger], counts: NDArray[np.unsignedinteger] | None
+    ) -> NDArray[np.int64]:
+        """The number of messages, and those that speak for each item: shape (items + 1,)."""
+
+    @abstractmethod
+    def _counts(self, found: NDArray[np.int64]) -> tuple[NDArray[np.float64], float]:
+        """Contributors with each item, shape (items,), and the largest variance of their noise."""
+
+    def add(
+        self,
+        epoch: int,
+        words: NDArray[np.unsignedinteger],
+        counts: NDArray[np.unsignedinteger] | None,
+    ) -> None:
+        """Count messages.
+
+        Args:
+            epoch: 1 to the last one.
+            words: shape (n, width), as the devices report.
+            counts: unsigned, shape (n,), how often each was received; None for once each.
+
+        Raises:
+            ValueError: from `check_words`; nothing is counted then.
+        """
+        self.check_words(epoch, words)
+        if len(words):
+            self._tables.add(epoch, self._matches(words, counts))
+
+    def merge(self, other: Self) -> None:
+        """Count what another aggregator of the same law has counted.
+
+        Raises:
+            ValueError: it has another law.
+        """
+        if other.law != self.law:
+            raise ValueError("aggregators of two different laws cannot be merged")
+        self._tables.merge(other._tables)
+
+    def to_bytes(self) -> bytes:
+        """See `EpochTables.to_bytes`: the number of messages, then those for each item."""
+        return self._tables.to_bytes()
+
+    @classmethod
+    def from_bytes(cls, law: LawT, data: bytes) -> Self:
+        """Read `to_bytes`.
+
+        Raises:
+            ValueError: the bytes are no counts of this horizon.
+        """
+        aggregator = cls(law)
+        aggregator._tables = EpochTables.from_bytes(law.last_epoch, law.items + 1, data)
+        return aggregator
+
+    def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
+        """How many users hold each item at an epoch; None without any message.
+
+        Those who report speak for the silent: with a share p of N users holding an item and n of
+        them reporting at random, this adds N^2 p (1 - p) (N - n) / (n (N - 1)) to the variance.
+        The standard deviation is that of the item that is estimated worst.
+
+        Args:
+            epoch: 1 to the last one.
+            attendance: head counts.
+        """
+        found, contributors = self._tables.get(epoch), int(attendance.contributors[epoch])
+        if found is None or contributors < 1:
+            return None
+        population = int(attendance.population[epoch])
+        counts, noise = self._counts(found)
+        scale = population / contributors
+        shares = np.clip(counts / contributors, 0.0, 1.0)
+        silent = max(0, population - contributors) / max(1, population - 1) / contributors
+        sampling = population**2 * float((shares * (1 - shares)).max()) * silent
+        deviation = math.sqrt(scale**2 * noise + sampling)
+        return ItemEstimates(
+            values=scale * counts,
+            standard_deviation=deviation,
+            half_width=NORMAL_95 * deviation,
+            reports=int(found[0]),
+            population=population,
+        )

@@ -1,0 +1,117 @@
+"""How many users' values lie in any range, from noisy counts of the nodes of a tree of values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.estimate import NORMAL_95, ItemEstimates
+from aggregators.range_estimates import OrderedEstimates
+from randomizers.cell_codes.levels import Levels
+from randomizers.code_variances import Ends, equal_variances, level_range_variances
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LevelEstimates(OrderedEstimates):
+    """How many users have each value; how many have any is not known but estimated, too.
+
+    >>> levels = Levels(4, (2, 2))
+    >>> found = LevelEstimates.of_levels(levels, np.array([10.0, 30.0, 60.0, 0.0]), 50.0)
+    >>> middle = found.range(1, 3)
+    >>> middle.value, round(middle.standard_deviation, 1), found.quantile(0.4).value
+    (90.0, 7.6, 2.0)
+
+    Attributes:
+        levels: the tree.
+        noise_variance: of a node's own estimate, the same for all.
+        rooted: whether the root took part.
+        silence: standard deviation, in users, that silent devices add to a range, over that of the
+            value of one user in it.
+    """
+
+    levels: Levels = field(kw_only=True)
+    noise_variance: float = field(kw_only=True)
+    rooted: bool = field(kw_only=True)
+    silence: float = field(kw_only=True)
+
+    @classmethod
+    def of_levels(
+        cls,
+        levels: Levels,
+        values: NDArray[np.float64],
+        noise_variance: float,
+        *,
+        silence: float = 0.0,
+        rooted: bool = True,
+        reports: int = 0,
+        population: int = 0,
+        flags: tuple[str, ...] = (),
+    ) -> Self:
+        """Estimates with the deviation of a single value, of which all have the same noise."""
+        own = level_range_variances(levels, equal_variances(levels, rooted=rooted), 0, 1)
+        shares = np.clip(values / max(1, population), 0.0, 1.0)
+        sampled = silence**2 * float((shares * (1 - shares)).mean())
+        deviation = math.sqrt(noise_variance * float(own) + sampled)
+        return cls(
+            values,
+            deviation,
+            NORMAL_95 * deviation,
+            reports,
+            population,
+            flags,
+            levels=levels,
+            noise_variance=noise_variance,
+            rooted=rooted,
+            silence=silence,
+        )
+
+    @property
+    def total(self) -> float:
+        """How many users have a value."""
+        return float(self.values.sum())
+
+    def variances(self, starts: Ends, ends: Ends) -> NDArray[np.float64]:
+        """Of ranges, of the shape that starts and ends have together."""
+        own = equal_variances(self.levels, self.noise_variance, rooted=self.rooted)
+        noise = level_range_variances(self.levels, own, starts, ends)
+        if not self.silence:
+            return noise
+        below = np.insert(np.cumsum(self.values), 0, 0.0)
+        shares = np.clip((below[ends] - below[starts]) / self.population, 0.0, 1.0)
+        return np.asarray(noise + self.silence**2 * shares * (1 - shares), np.float64)
+
+    def to_json(self) -> dict[str, Any]:
+        """As `ItemEstimates.to_json`, with what ranges need."""
+        return {
+            **ItemEstimates.to_json(self),
+            "branching": list(self.levels.branching),
+            "noise_variance": self.noise_variance,
+            "rooted": self.rooted,
+            "silence": self.silence,
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        """Read `to_json`.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
+        items = ItemEstimates.from_json(body)
+        return cls(
+            items.values,
+            items.standard_deviation,
+            items.half_width,
+            items.reports,
+            items.population,
+            items.flags,
+            levels=Levels(len(items.values), tuple(body["branching"])),
+            noise_variance=float(body["noise_variance"]),
+            rooted=bool(body["rooted"]),
+            silence=float(body["silence"]),
+        )

@@ -1,0 +1,262 @@
+"""The items most held of a domain too large to list, found in the cells of their prefixes.
+
+Prefixes of the first level whose counts stand out are extended to those of the next, and so on
+("On the Power of Multiple Anonymous Messages", Ghazi, Golowich, Kumar, Pagh, Velingker 2019,
+appendix D). A candidate is worth no more than the least of its cells. False candidates share the
+cells of true ones: so the best is taken, its count subtracted from its cells on all levels, and
+then the best of what is left; a cell that is explained supports nobody else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.estimate import NORMAL_95, Estimate
+from randomizers.cell_codes.prefixes import PrefixCells
+
+FOUND_PROBABILITY: Final = 0.95
+"""With which an item above `HeavyItems.found_above` is listed.
+
+It is hidden by noise with a probability of 0.01 at most. The rest is for items that are taken for
+others, which share all of their cells with items of nearly the same count; levels made by
+`plan_prefixes` keep this rare.
+"""
+
+MOST_CANDIDATES: Final = 1 << 22
+"""How many prefixes of a level are looked at, at most."""
+
+_HIDDEN_BY_NOISE: Final = 0.01
+_FALSE_CANDIDATES: Final = 0.05
+_WIDTH_PER_ITEM: Final = 16
+_ACCEPTED_PER_ITEM: Final = 4
+
+Array = NDArray[np.float64]
+Numbers = NDArray[np.int64]
+Possible = Callable[[Numbers, int], NDArray[np.bool_]]
+
+
+@dataclass(frozen=True, slots=True)
+class HeavyItems:
+    """The items with the largest estimates, and what can be said of the others.
+
+    Attributes:
+        items: item numbers, from 1; the one with the largest estimate first.
+        estimates: of these items. The standard deviation is that of the cells of the last level
+            that hold none of them: noise, and other items which fall into the same cell.
+        found_above: an item that more users hold is listed, with `found_probability`; of smaller
+            ones nothing is claimed.
+        found_probability: of each such item.
+    """
+
+    items: tuple[int, ...]
+    estimates: tuple[Estimate, ...]
+    found_above: float
+    found_probability: float = FOUND_PROBABILITY
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, as JSON values."""
+        return {
+            "items": list(self.items),
+            "estimates": [estimate.to_json() for estimate in self.estimates],
+            "found_above": self.found_above,
+            "found_probability": self.found_probability,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """What the search knows: counts without the mean of the noise, by level.
+
+    Attributes:
+        code: which cells a prefix has.
+        counts: float64, by level, shape (buckets,).
+        background: what other items add to a cell, by level: 0 where each prefix has its own.
+        deviation: the standard deviation of the noise of a cell.
+    """
+
+    code: PrefixCells
+    counts: list[Array]
+    background: list[float]
+    deviation: float
+
+    def estimates(self, index: int, prefixes: Numbers) -> Array:
+        buckets = self.code.level_buckets(index, prefixes)
+        return np.asarray(self.counts[index][buckets] - self.background[index], np.float64)
+
+    def shortfall(self, index: int) -> float:
+        """How far an estimate may be below the count: other items only ever add to it."""
+        return max(self.background[index], 0.0) + self.noise
+
+    @property
+    def noise(self) -> float:
+        """How far noise takes an estimate, on any level, with a probability of 0.01 at most."""
+        return _quantile(_HIDDEN_BY_NOISE / self.code.messages) * self.deviation
+
+
+def heavy_items(
+    code: PrefixCells,
+    counts: Numbers | Array,
+    noise_mean: float,
+    noise_variance: float,
+    contributors: int,
+    top: int,
+    width: int | None = None,
+    possible: Possible | None = None,
+) -> HeavyItems:
+    """Find the items most held.
+
+    Args:
+        code: the cells.
+        counts: of messages, shape (code.cells,).
+        noise_mean: of the dummies of a cell.
+        noise_variance: the same.
+        contributors: whose messages these are.
+        top: how many items are wanted, at most.
+        width: how many prefixes of a level are extended at most; 16 top by default.
+        possible: says which prefixes of a length there can be; all by default.
+
+    Raises:
+        ValueError: counts are of other cells, or top or width is below 1.
+    """
+    if counts.shape != (code.cells,):
+        raise ValueError(f"counts of shape {counts.shape} for {code.cells} cells")
+    width = _WIDTH_PER_ITEM * top if width is None else width
+    if min(top, width) < 1:
+        raise ValueError(f"top is {top} and width is {width}, both must be at least 1")
+    starts = code.starts
+    levels = [counts[starts[index] : starts[index + 1]] for index in range(code.messages)]
+    known = [level.astype(np.float64) - noise_mean for level in levels]
+    cells = _Cells(
+        code=code,
+        counts=known,
+        background=[
+            0.0 if level.direct else float(known[index].mean())
+            for index, level in enumerate(code.levels)
+        ],
+        deviation=math.sqrt(noise_variance),
+    )
+    prefixes, cut = _candidates(cells, width, possible)
+    return _listed(cells, prefixes, cut, contributors, top)
+
+
+def _candidates(cells: _Cells, width: int, possible: Possible | None) -> tuple[Numbers, float]:
+    """Whole items that may be heavy, and the estimate that all prefixes of theirs are above."""
+    levels = cells.code.levels
+    prefixes = np.zeros(1, np.int64)
+    scores = np.full(1, math.inf)
+    length, highest_cut = 0, 0.0
+    for index, level in enumerate(levels):
+        extension = level.length - length
+        if 1 << extension > MOST_CANDIDATES:
+            raise ValueError(
+                f"level {index} is {extension} bits longer than the one before: more than "
+                f"{MOST_CANDIDATES} prefixes to look at, put levels between"
+            )
+        length = level.length
+        children = np.arange(1 << extension, dtype=np.int64)
+        prefixes = ((prefixes[:, None] << extension) + children).ravel()
+        scores = np.repeat(scores, len(children))
+        if possible is not None:
+            allowed = possible(prefixes, length)
+            prefixes, scores = prefixes[allowed], scores[allowed]
+        scores = np.minimum(scores, cells.estimates(index, prefixes))
+        kept = width
+        if index + 1 < len(levels):
+            kept = max(1, min(width, MOST_CANDIDATES >> (levels[index + 1].length - length)))
+        cut = _significant(len(prefixes)) * cells.deviation
+        if len(scores) > kept:
+            cut = max(cut, float(np.partition(scores, -kept - 1)[-kept - 1]))
+        highest_cut = max(highest_cut, cut)
+        prefixes, scores = prefixes[scores > cut], scores[scores > cut]
+    return prefixes, highest_cut
+
+
+def _listed(
+    cells: _Cells, candidates: Numbers, cut: float, contributors: int, top: int
+) -> HeavyItems:
+    """Accept candidates one by one, then estimate those that are accepted."""
+    code = cells.code
+    last = code.messages - 1
+    buckets = np.stack(
+        [
+            code.level_buckets(index, candidates >> (code.bits - level.length))
+            for index, level in enumerate(code.levels)
+        ]
+    )
+    # Half of the cells are left to measure the noise in.
+    room = min(_ACCEPTED_PER_ITEM * top, max(1, code.levels[last].buckets // 2))
+    accepted: list[int] = []
+    taken: list[float] = []
+    while len(candidates):
+        scores = np.min(
+            [
+                level[cell] - background
+                for level, cell, background in zip(
+                    cells.counts, buckets, cells.background, strict=True
+                )
+            ],
+            axis=0,
+        )
+        best = int(scores.argmax())
+        if scores[best] <= cut or len(accepted) == room:
+            cut = max(cut, float(scores[best]))
+            break
+        accepted.append(best)
+        taken.append(float(scores[best]))
+        for level, cell in zip(cells.counts, buckets[:, best], strict=True):
+            level[cell] -= taken[-1]
+    shortfall = max(cells.shortfall(index) for index in range(code.messages))
+    found_above = cut + shortfall
+    if not accepted:
+        return HeavyItems((), (), found_above)
+
+    own = buckets[:, accepted]
+    background, deviation = _measured(cells, own[last])
+    counts = np.stack([level[cell] + taken for level, cell in zip(cells.counts, own, strict=True)])
+    # Whatever else is in a cell can only add to it.
+    most = counts.min(axis=0) + cells.noise
+    values = np.minimum(counts[last] - background, most)
+    order = np.argsort(-values, kind="stable")
+    if len(order) > top:
+        found_above = max(found_above, float(values[order[top]]) + shortfall)
+    half_width = NORMAL_95 * deviation
+    return HeavyItems(
+        items=tuple((candidates[accepted][order[:top]] + 1).tolist()),
+        estimates=tuple(
+            Estimate(
+                value=float(values[index]),
+                standard_deviation=deviation,
+                low=float(values[index]) - half_width,
+                high=min(float(values[index]) + half_width, float(most[index])),
+                reports=contributors,
+                population=contributors,
+            )
+            for index in order[:top]
+        ),
+        found_above=found_above,
+    )
+
+
+def _measured(cells: _Cells, own: Numbers) -> tuple[float, float]:
+    """Mean and standard deviation of the last level's cells that hold no accepted item."""
+    last = len(cells.counts) - 1
+    free = np.delete(cells.counts[last], own)
+    if cells.code.levels[last].direct or len(free) < 2:
+        return cells.background[last], cells.deviation
+    return float(free.mean()), max(float(free.std(ddof=1)), cells.deviation)
+
+
+def _significant(candidates: int) -> float:
+    """In standard deviations: what noise alone is hardly ever above among so many."""
+    return _quantile(_FALSE_CANDIDATES / max(candidates, 1))
+
+
+def _quantile(tail: float) -> float:
+    return NormalDist().inv_cdf(1 - tail)

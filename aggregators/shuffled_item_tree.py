@@ -1,0 +1,213 @@
+"""A shuffled tree of items over time, server side.
+
+Of every interval, the messages about an item that users came to, less those about it as one that
+they left, both less dummies and collisions, estimate how its count changed. Intervals are put
+together as for any dyadic tree (`aggregators.dyadic_aggregator`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.attendance import Attendance
+from aggregators.dyadic_aggregator import IntervalAggregator
+from aggregators.epoch_words import EpochWords
+from aggregators.estimate import GAP, ItemEstimates
+from aggregators.increments import Increment
+from aggregators.item_words import collisions_variance, counts_of_kind, dummies_variance
+from aggregators.prefix_combiner import PrefixCombiner
+from aggregators.report_words import check_form
+from aggregators.tree_smoothing import TreeEstimates, prefix_variances
+from randomizers.dyadic import orders_due
+from randomizers.shuffled_item_tree import ShuffledItemTreeLaw
+
+
+class ShuffledItemTreeAggregator(IntervalAggregator):
+    """Counts of words; equal whatever the order, and however they were split and merged.
+
+    Args:
+        law: the constants of the job.
+    """
+
+    def __init__(self, law: ShuffledItemTreeLaw) -> None:
+        super().__init__(law.size, "tree")
+        self.law = law
+        self._received = EpochWords(law.word_form.dtype)
+
+    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        """See that words can be reports of an epoch.
+
+        Raises:
+            ValueError: the epoch lies outside the horizon, the array has another dtype than the
+                law's or another shape than (reports, 1), or a word is of no interval that ends at
+                the epoch.
+        """
+        law = self.law
+        check_form(epoch, law.last_epoch, words, law.word_form.dtype.type)
+        most = law.orders_due(epoch) * law.kinds * law.hashes.words
+        largest = int(words.max(initial=0))
+        if largest >= most:
+            raise ValueError(f"word {largest} at epoch {epoch}, must be below {most}")
+
+    def add(
+        self,
+        epoch: int,
+        words: NDArray[np.unsignedinteger],
+        counts: NDArray[np.unsignedinteger] | None,
+    ) -> None:
+        """Count words.
+
+        Args:
+            epoch: 1 to the last one.
+            words: of the law's dtype, shape (rows, 1), as `ShuffledItemTree.report` returns.
+            counts: unsigned, shape (rows,), how often each word was received; None for once each.
+
+        Raises:
+            ValueError: from `check_words`; nothing is counted then.
+        """
+        self.check_words(epoch, words)
+        self._received.add(epoch, words[:, 0], counts)
+        self._prefixes.changed(epoch)
+
+    def merge(self, other: Self) -> None:
+        """Count what another aggregator of the same law has counted.
+
+        Raises:
+            ValueError: it has another law.
+        """
+        if other.law != self.law:
+            raise ValueError("aggregators of two different laws cannot be merged")
+        self._received.merge(other._received)
+        self._prefixes.changed(min(other._received, default=self.law.horizon + 1))
+
+    def to_bytes(self) -> bytes:
+        """The words of all epochs; equal counts have equal bytes."""
+        return self._received.to_bytes()
+
+    @classmethod
+    def from_bytes(cls, law: ShuffledItemTreeLaw, data: bytes) -> Self:
+        """Read `to_bytes`.
+
+        Raises:
+            ValueError: the bytes are no counts of this law.
+        """
+        aggregator = cls(law)
+        received = EpochWords.from_bytes(law.word_form.dtype, data)
+        for epoch in received:
+            aggregator.check_words(epoch, received.of(epoch).words[:, None])
+        aggregator._received = received
+        return aggregator
+
+    def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates:
+        """How many users have each item at an epoch, from the messages up to it.
+
+        Intervals whose window was withheld are taken as 0, widen all items' intervals and are
+        flagged `GAP`, until a longer one covers them.
+
+        Args:
+            epoch: 1 to the last one.
+            attendance: head counts of the epochs up to this one.
+        """
+        prefix = self._prefixes.at(epoch, attendance)
+        total, population = prefix.total(), int(attendance.population[epoch])
+        return ItemEstimates(
+            values=total.value,
+            standard_deviation=math.sqrt(total.variance),
+            half_width=prefix.half_width(population),
+            reports=total.reports,
+            population=population,
+            flags=(GAP,) if total.gaps else (),
+        )
+
+    def own_increments(self, epoch: int, attendance: Attendance) -> list[Increment | None]:
+        """What the messages of every interval complete at an epoch say of it, by order."""
+        reports = np.array([self._received.of(epoch).messages])
+        found: list[Increment | None] = []
+        for order in range(orders_due(epoch)):
+            own = self._own(order, np.array([epoch]), attendance)
+            # Those of an epoch are counted once.
+            found += own.increments(reports if order == 0 else np.zeros(1, np.int64))
+        return found
+
+    def _own_order(self, order: int, last_epoch: int, attendance: Attendance) -> TreeEstimates:
+        ends = np.arange(1, (last_epoch >> order) + 1) << order
+        return self._own(order, ends, attendance)
+
+    def _own(self, order: int, ends: NDArray[np.int64], attendance: Attendance) -> TreeEstimates:
+        """Intervals of an order; of one that is left out, or was withheld, nothing is known."""
+        law = self.law
+        values, estimated = np.zeros((len(ends), law.size)), np.zeros(len(ends))
+        variances = np.full(len(ends), np.inf)
+        for index, end in enumerate(ends.tolist()):
+            contributors = int(attendance.contributors[end])
+            if order >= law.orders or contributors < law.noise.minimum:
+                continue
+            population = int(attendance.population[end])
+            scale = population / contributors
+            mean, spread = law.noise.moments(contributors)
+            variances[index] = scale**2 * law.kinds * dummies_variance(law.hashes, spread)
+            estimated[index] = variances[index]
+            silent = max(0, population - contributors) / max(1, population - 1)
+            for kind in range(law.kinds):
+                counts, real = counts_of_kind(
+                    self._received.of(end), order * law.kinds + kind, law.hashes, law.size, mean
+                )
+                values[index] += (1 - 2 * kind) * scale * counts
+                messages = max(0.0, real)
+                collisions = collisions_variance(law.hashes, law.size, messages)
+                sampling = messages / law.size * silent
+                estimated[index] += scale**2 * (collisions + sampling)
+        return TreeEstimates(values, variances, estimated)
+
+
+def expected_variances(
+    law: ShuffledItemTreeLaw, last_epoch: int, users: int
+) -> list[TreeEstimates]:
+    """By order, the variances of an item's change over every interval; the values are 0.
+
+    Everybody is taken to have an item from the first epoch on, and to change as often as is
+    followed, at any epochs: messages about other items are part of the error.
+    """
+    one = law.kinds * dummies_variance(law.hashes, law.noise.moments(users)[1])
+    found = []
+    for order in range(last_epoch.bit_length()):
+        intervals = last_epoch >> order
+        changing = min(1.0, (law.changes - 1) * (1 << order) / last_epoch)
+        messages = np.full(intervals, law.kinds * users * changing)
+        messages[0] = users
+        collisions = collisions_variance(law.hashes, law.size, 1) * messages
+        variances = np.full(intervals, one if order < law.orders else math.inf)
+        found.append(TreeEstimates(np.zeros((intervals, 1)), variances, variances + collisions))
+    return found
+
+
+def predicted_deviations(
+    law: ShuffledItemTreeLaw, last_epoch: int, users: int
+) -> NDArray[np.float64]:
+    """To expect of every item when everybody reports: in users, shape (last_epoch,)."""
+    nobody = [
+        own.increments(np.zeros(len(own.variances), np.int64))
+        for own in expected_variances(law, last_epoch, users)
+    ]
+    combiner, predicted = PrefixCombiner(1), []
+    for epoch in range(1, last_epoch + 1):
+        due = range(orders_due(epoch))
+        combiner.add_epoch([nobody[order][(epoch >> order) - 1] for order in due])
+        predicted.append(combiner.total().variance)
+    return np.sqrt(predicted)
+
+
+def predicted_smoothed_deviations(
+    law: ShuffledItemTreeLaw, last_epoch: int, users: int
+) -> NDArray[np.float64]:
+    """As `predicted_deviations`, of the estimates smoothed over the epochs 1 to the last."""
+    own = expected_variances(law, last_epoch, users)
+    variances, _ = prefix_variances(
+        [order.variances for order in own],
+        [order.variances if order.estimated is None else order.estimated for order in own],
+    )
+    return np.sqrt(variances)

@@ -1,0 +1,79 @@
+"""Counts from one message per user, server side.
+
+A message speaks for an item with probability p if its user holds it and with r if not, on its own.
+So of n messages, m for an item, (m - r n) / (p - r) estimates the number f of users that hold it,
+without bias, with variance (f p (1 - p) + (n - f) r (1 - r)) / (p - r)^2.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.item_counts import ItemCountsAggregator
+from aggregators.report_words import check_form
+from randomizers.single_message import SingleMessageLaw
+
+# Messages whose bits are counted at a time.
+_COUNTED_AT_ONCE = 1 << 12
+
+
+class SingleMessageAggregator(ItemCountsAggregator[SingleMessageLaw]):
+    """For every epoch the number of messages, and how many of them speak for each item.
+
+    >>> from aggregators.attendance import Attendance
+    >>> from randomizers.composed import ComposedLaw
+    >>> odds = ComposedLaw((3, 1))
+    >>> law = SingleMessageLaw(2, 1, "rappor", 1, 1, odds, 1.0, 0.1, 1.0)
+    >>> aggregator = SingleMessageAggregator(law)
+    >>> aggregator.add(1, np.array([[1], [3], [1], [0]], np.uint8), None)
+    >>> aggregator.estimate(1, Attendance.constant(1, 4)).values.tolist()  # (3 - 1) / 0.5, 0
+    [4.0, 0.0]
+    """
+
+    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        """See that words can be messages of an epoch.
+
+        Raises:
+            ValueError: the epoch lies outside the horizon, the array has another dtype or shape
+                than (messages, width), or a word names an item that there is not.
+        """
+        law = self.law
+        form = law.word_form
+        check_form(epoch, law.last_epoch, words, form.dtype, form.width)
+        largest = (1 << (law.items - 8 * (form.width - 1))) - 1 if law.bits else law.items
+        if len(words) and int(words[:, -1].max()) > largest:
+            raise ValueError(f"word {words[:, -1].max()} at epoch {epoch}, must be up to {largest}")
+
+    def _matches(
+        self, words: NDArray[np.unsignedinteger], counts: NDArray[np.unsignedinteger] | None
+    ) -> NDArray[np.int64]:
+        items = self.law.items
+        found = np.zeros(items + 1, np.int64)
+        if not self.law.bits:
+            # Whole numbers below 2^53: their sums are exact.
+            weights = None if counts is None else counts.astype(np.float64)
+            found += np.bincount(words[:, 0], weights, items + 1).astype(np.int64)
+            found[0] = found.sum()
+            return found
+        times = np.ones(len(words), np.int64) if counts is None else counts.astype(np.int64)
+        found[0] = times.sum()
+        for start in range(0, len(words), _COUNTED_AT_ONCE):
+            part = words[start : start + _COUNTED_AT_ONCE].astype(np.uint8)
+            bits = np.unpackbits(part, axis=1, count=items, bitorder="little")
+            found[1:] += times[start : start + _COUNTED_AT_ONCE] @ bits
+        return found
+
+    def _counts(self, found: NDArray[np.int64]) -> tuple[NDArray[np.float64], float]:
+        held, other = map(float, self.law.probabilities)
+        messages = int(found[0])
+        counts = (found[1:].astype(np.float64) - other * messages) / (held - other)
+        most = min(max(float(counts.max()), 0.0), messages)
+        return counts, noise_variance(self.law, messages, most)
+
+
+def noise_variance(law: SingleMessageLaw, messages: float, holders: float) -> float:
+    """Variance of the count of an item that so many of the users hold who send messages."""
+    held, other = map(float, law.probabilities)
+    own, others = holders * held * (1 - held), (messages - holders) * other * (1 - other)
+    return (own + others) / (held - other) ** 2

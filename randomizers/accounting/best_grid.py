@@ -1,0 +1,117 @@
+"""Which trees over ordered values answer ranges and boxes best.
+
+More levels: ranges are sums of fewer cells, but every cell needs more noise. The trees tried are
+those whose nodes have equally many children, but for the root, which makes them fit the number of
+values, and the nodes above the leaves, which may have fewer; at every depth the best of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from itertools import product
+
+import numpy as np
+
+from randomizers.cell_codes.grid import AxisCode, Grid
+from randomizers.cell_codes.levels import Levels
+from randomizers.code_variances import random_ranges, range_variances
+
+MOST_CHILDREN = 64
+"""Of a root; other nodes have at most half as many."""
+
+
+def mean_deviation(axis: AxisCode) -> float:
+    """Mean standard deviation of a random range, for cells with noise of variance 1."""
+    return float(np.sqrt(range_variances(axis, *random_ranges(axis.size))).mean())
+
+
+def box_error(grid: Grid, noise_variance: float) -> float:
+    """Mean absolute error of a random box, or of a random range where there is one axis.
+
+    Args:
+        grid: with independent random ranges on its axes.
+        noise_variance: of every cell; the noise is taken to be normal.
+
+    >>> round(box_error(Grid((Levels(1024, (4, 4, 4, 4, 4)),)), noise_variance=180.3), 1)
+    20.9
+    """
+    deviations = math.prod(mean_deviation(axis) for axis in grid.axes)
+    return math.sqrt(2 / math.pi * noise_variance) * deviations
+
+
+def best_grid(
+    sizes: Sequence[int],
+    noise_mean: Callable[[int, int], float],
+    affordable: Callable[[Grid, float], bool] = lambda grid, mean: True,
+) -> Grid:
+    """The levels for each axis with the least error of random boxes, under Poisson noise.
+
+    Args:
+        sizes: how many values each axis has.
+        noise_mean: of a cell, for a code with this many messages of which so many are shared by
+            all items.
+        affordable: whether a grid may be used, given the mean noise of its cells.
+
+    Raises:
+        ValueError: none is affordable, or an axis has fewer than two values.
+
+    >>> from randomizers.accounting.shared_cells import poisson_for_code
+    >>> best_levels(1024, lambda *shape: poisson_for_code(1.0, 1e-6, *shape).mean)
+    Levels(size=1024, branching=(7, 3, 3, 3, 3, 2))
+    """
+    shapes = {size: best_shapes(size) for size in set(sizes)}
+    noise = cache(noise_mean)
+    best, least = None, math.inf
+    for choice in product(*(shapes[size] for size in sizes)):
+        grid = Grid(tuple(levels for levels, _ in choice))
+        mean = noise(grid.messages, grid.shared)
+        error = mean * math.prod(deviation for _, deviation in choice) ** 2
+        if error < least and affordable(grid, mean):
+            best, least = grid, error
+    if best is None:
+        raise ValueError(f"no tree over {' x '.join(map(str, sizes))} values is affordable")
+    return best
+
+
+def best_levels(
+    size: int,
+    noise_mean: Callable[[int, int], float],
+    affordable: Callable[[Grid, float], bool] = lambda grid, mean: True,
+) -> Levels:
+    """As `best_grid`, for the ranges of a single axis."""
+    (levels,) = best_grid([size], noise_mean, affordable).axes
+    assert isinstance(levels, Levels)
+    return levels
+
+
+def best_shapes(
+    size: int, deviation_of: Callable[[Levels], float] = mean_deviation
+) -> list[tuple[Levels, float]]:
+    """For every number of levels the tree with the least deviation of random ranges, and that.
+
+    Raises:
+        ValueError: there are fewer than two values.
+    """
+    if size < 2:
+        raise ValueError(f"an axis has {size} values, must have at least 2")
+    best: dict[int, tuple[Levels, float]] = {}
+    for branching in set(_branchings(size)):
+        levels = Levels(size, branching)
+        deviation = deviation_of(levels)
+        if levels.messages not in best or deviation < best[levels.messages][1]:
+            best[levels.messages] = levels, deviation
+    return [best[messages] for messages in sorted(best)]
+
+
+def _branchings(size: int) -> Iterator[tuple[int, ...]]:
+    if size <= MOST_CHILDREN:
+        yield (size,)
+    for children in range(2, MOST_CHILDREN // 2 + 1):
+        for lowest in range(2, children + 1):
+            below: tuple[int, ...] = (lowest,)
+            while (top := math.ceil(size / math.prod(below))) >= 2:
+                if top <= MOST_CHILDREN:
+                    yield (top, *below)
+                below = (children, *below)

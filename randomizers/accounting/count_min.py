@@ -1,0 +1,79 @@
+"""The constants of count_min: which cells there are, and how much noise each of them has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from randomizers.accounting.cell_choice import choose_code
+from randomizers.accounting.count_min_noise import (
+    differing_cells,
+    noise_for,
+    noise_of_cells,
+    stream_epsilon,
+)
+from randomizers.accounting.shifted_noise import epsilon_spent
+from randomizers.count_min import CountMinLaw, CountMinParameters
+
+_SEARCHED: Final = 0.999
+"""Noise that is found by a search loses no less than this share of the epsilon asked for. Where
+delta asks for more noise than epsilon does, less is lost, and that is what is stated."""
+
+
+def calibrate(parameters: CountMinParameters, last_epoch: int, minimum: int) -> CountMinLaw:
+    """The law with the least predicted error.
+
+    Args:
+        parameters: of the job.
+        last_epoch: number of epochs.
+        minimum: the fewest contributors of a window.
+
+    Raises:
+        ValueError: no noise is enough, or more messages would be sent than a user may.
+    """
+    code = choose_code(parameters, minimum)
+    noise = noise_for(parameters, code, minimum, last_epoch)
+    epsilon = float(parameters.epsilon)
+    spent = stream_epsilon(parameters, code, noise, 1)
+    if parameters.calibration == "exact" and spent < _SEARCHED * epsilon:
+        epsilon = spent
+    law = CountMinLaw(
+        last_epoch=last_epoch,
+        epsilon=epsilon,
+        delta=float(parameters.delta),
+        stream_epsilon=max(epsilon, stream_epsilon(parameters, code, noise, last_epoch)),
+        items=parameters.items,
+        code=code,
+        noise=noise,
+        calibration=parameters.calibration,
+    )
+    allowed = parameters.messages_per_user
+    if allowed is not None and law.messages_per_user > allowed:
+        raise ValueError(
+            f"a user would send {law.messages_per_user:,.1f} messages in an epoch, "
+            f"messages_per_user is {allowed:g}: allow more, give fewer buckets or rows, or have "
+            "dummies: shuffle"
+        )
+    return law
+
+
+def contributor_curve(
+    law: CountMinLaw, shares: Sequence[float] = (1.0, 0.9, 0.75, 0.5, 0.25, 0.1)
+) -> list[tuple[float, float]]:
+    """What epsilon becomes when only a share of `minimum` contributors is honest and present.
+
+    Returns:
+        Pairs (share, epsilon) with the delta of the law; infinite where delta is not enough.
+    """
+    found = []
+    for share in shares:
+        contributors = math.floor(law.noise.minimum * share)
+        if not contributors and law.noise.dummies != "shuffle":
+            found.append((share, math.inf))
+            continue
+        noise = noise_of_cells(law.noise, contributors)
+        repeated = law.calibration == "published"
+        ways = differing_cells(noise, law.code, law.items, 1, repeated=repeated)
+        found.append((share, max(epsilon_spent(parts, law.delta) for parts in ways)))
+    return found

@@ -1,0 +1,212 @@
+"""What boosted messages about items give away, each with a hash of its own.
+
+In an epoch a user sends c messages about an item: uniform words of its set, c is 1, or 1 + r where
+a change is boosted; and r messages about the item it left, among words of their own. Its neighbour
+sends as many about another item. As in `randomizers.accounting.overlapping_cells`, dummies that lie
+in both sets are given away to one of them, by chance, which makes the two cells independent. In one
+of them the words are of two kinds, in one set or in both: Poisson n_1 with mean lambda (1 - q) and
+n_2 with lambda q / 2. Given the kinds all words are alike, so the messages make what is seen
+
+    lambda^-c sum over i of C(c, i) 2^i n_1 (n_1 - 1) ... (c - i factors) n_2 (n_2 - 1) ... (i)
+
+times as likely. Where sets do not overlap this is the law of a cell shifted by c, and fewer
+messages are no worse: Poisson laws are log-concave, so all shifts have the same best tests, and
+their power grows with the shift. With an overlap that is an assumption.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from dp_accounting.pld.pld_pmf import DensePLDPmf
+from numpy.typing import NDArray
+
+from randomizers.accounting.cell_noise import PoissonNoise
+from randomizers.accounting.overlapping_cells import (
+    epsilon_for_overlapping,
+    poisson_for_overlapping,
+)
+from randomizers.accounting.shifted_noise import (
+    GRID_FINENESS,
+    ShiftedLosses,
+    check_target,
+    composed,
+    least_parameter,
+)
+
+_TAIL = 1e-20
+_LEAST_MASS = 1e-30
+
+
+@dataclass(frozen=True, slots=True)
+class ItemReports:
+    """What decides about the noise of item streams.
+
+    Attributes:
+        last_epoch: T, number of epochs.
+        changes: k, how many of a user are boosted, its first item included.
+        boost: r.
+        overlap: q, the part of its words that an item shares with another one, at most.
+        levels: how many messages there are where another code has one, each in a cell of its own.
+    """
+
+    last_epoch: int
+    changes: int
+    boost: int
+    overlap: float
+    levels: int = 1
+
+    @property
+    def plus(self) -> dict[int, int]:
+        """In how many epochs and cells a user sends so many messages about its item, at worst.
+
+        >>> ItemReports(64, 2, 2, 0.0).plus
+        {1: 62, 3: 2}
+        """
+        boosted = min(self.changes, self.last_epoch)
+        found = {1: self.last_epoch - boosted, 1 + self.boost: boosted}
+        return {messages: epochs * self.levels for messages, epochs in found.items() if epochs}
+
+    @property
+    def minus(self) -> dict[int, int]:
+        """The same, about items that it left; the first one comes after none.
+
+        >>> ItemReports(64, 2, 2, 0.0).minus
+        {2: 1}
+        """
+        boosted = min(self.changes, self.last_epoch) - 1
+        return {self.boost: boosted * self.levels} if boosted else {}
+
+    @property
+    def minus_share(self) -> float:
+        """How much weaker the noise among the words for items that were left is best.
+
+        What is spent is nearly a sum of squared shifts over means, and both means add up in the
+        variance of a count: so they are best in proportion to the roots of the squared shifts.
+        """
+        plus, minus = (
+            sum(epochs * messages**2 for messages, epochs in shifts.items())
+            for shifts in (self.plus, self.minus or {self.boost: self.levels})
+        )
+        return math.sqrt(minus / plus)
+
+
+def noise_for_items(
+    epsilon: float, delta: float, reports: ItemReports
+) -> tuple[float, float | None]:
+    """The least mean number of dummies in an item's words that is (epsilon, delta)-private.
+
+    Args:
+        epsilon: wanted, of a whole stream.
+        delta: wanted.
+        reports: what decides about it.
+
+    Returns:
+        That of the items held, and that of the items left; None without a boost.
+
+    Raises:
+        ValueError: something is out of range.
+
+    >>> [round(mean) for mean in noise_for_items(1.0, 1e-6, ItemReports(64, 2, 2, 0.0))]
+    [3496, 782]
+    """
+    if not reports.boost:
+        return poisson_for_overlapping(
+            epsilon, delta, reports.overlap, epochs=reports.last_epoch
+        ), None
+    check_target(epsilon, delta)
+    share = reports.minus_share
+    squares = sum(epochs * messages**2 for messages, epochs in reports.plus.items())
+    guess = 2 * squares * (math.log(1 / delta) / epsilon**2 + 1 / epsilon)
+
+    def excess(mean: float) -> float:
+        spent = _composed(mean, share * mean, reports).get_delta_for_epsilon(epsilon)
+        return math.log(float(spent) / delta)
+
+    mean = least_parameter(excess, guess)
+    return mean, share * mean
+
+
+def epsilon_for_items(held: float, left: float | None, delta: float, reports: ItemReports) -> float:
+    """The least epsilon for a delta, rounded up; infinite where delta is not enough.
+
+    Args:
+        held: mean number of dummies in an item's words, of the items held.
+        left: the same, of the items left; None without a boost.
+        delta: wanted, of a whole stream.
+        reports: what decides about it.
+
+    Raises:
+        ValueError: something is out of range.
+
+    >>> round(epsilon_for_items(3496, 782, 1e-6, ItemReports(64, 2, 2, 0.0)), 3)
+    1.0
+    """
+    if left is None:
+        return epsilon_for_overlapping(held, delta, reports.overlap, epochs=reports.last_epoch)
+    check_target(1.0, delta)
+    spent = _composed(held, left, reports).get_epsilon_for_delta(delta)
+    # As in `shifted_noise.epsilon_spent`.
+    return float(spent) * (1 + 1e-9)
+
+
+def raised_losses(
+    mean: float, overlap: float, messages: int
+) -> tuple[ShiftedLosses, ShiftedLosses]:
+    """What a labelled cell with so many messages tells, and one without them.
+
+    Args:
+        mean: lambda, of the dummies in an item's words.
+        overlap: q.
+        messages: c, at least 1.
+
+    >>> without, _ = raised_losses(2.0, 0.0, 1)[::-1]
+    >>> without.losses[:2].round(3).tolist()  # ln 2, ln 1
+    [0.693, -0.0]
+    """
+    alone, low = _window(mean * (1 - overlap), messages)
+    if overlap:
+        shared, least = _window(mean * overlap / 2, messages)
+    else:
+        shared, least = np.ones(1), 0
+    absent = np.multiply.outer(alone, shared)
+    ratio = np.zeros_like(absent)
+    for both in range(messages + 1):
+        of_one = _falling(low + np.arange(len(alone)), messages - both, mean)
+        of_two = _falling(least + np.arange(len(shared)), both, mean / 2)
+        ratio += math.comb(messages, both) * np.multiply.outer(of_one, of_two)
+    present = absent * ratio
+    kept = (absent > _LEAST_MASS) & (present > _LEAST_MASS)
+    losses, left_out = np.log(ratio[kept]), 4 * _TAIL
+    return (
+        ShiftedLosses(losses, present[kept], float(present[~kept].sum()) + left_out),
+        ShiftedLosses(-losses, absent[kept], float(absent[~kept].sum()) + left_out),
+    )
+
+
+def _composed(plus: float, minus: float, reports: ItemReports) -> DensePLDPmf:
+    kinds = []
+    squares = cells = 0.0
+    for mean, shifts in ((plus, reports.plus), (minus, reports.minus)):
+        for messages, epochs in shifts.items():
+            kinds += [(told, epochs) for told in raised_losses(mean, reports.overlap, messages)]
+            squares += epochs * messages**2 * (1 + reports.overlap) / mean
+            cells += epochs
+    return composed(kinds, GRID_FINENESS * math.sqrt(squares / cells))
+
+
+def _window(mean: float, more: int) -> tuple[NDArray[np.float64], int]:
+    """Probabilities of Poisson numbers, and the first of them; `more` beyond the last."""
+    noise = PoissonNoise(mean)
+    low, high = noise.window(_TAIL)
+    return np.exp(noise.log_weights(low, high + more)), low
+
+
+def _falling(counts: NDArray[np.int64], factors: int, scale: float) -> NDArray[np.float64]:
+    """Products n (n - 1) ... of so many factors, each over the scale."""
+    found = np.ones(len(counts))
+    for taken in range(factors):
+        found *= np.maximum(counts - taken, 0) / scale
+    return found

@@ -1,0 +1,207 @@
+"""How much noise it takes when cells overlap: a message is one word of its item's set.
+
+A message of item x is a uniform element of a public set C_x of words. All sets are equally large,
+and two of them share at most a part q of each, the overlap. Dummies are a Poisson process uniform
+over the words, with mean lambda in each set. A user holds up to k items, and its neighbour up to k
+others: the messages of 2k sets can be told apart, those of items that both hold cannot.
+
+The proof gives away more than is seen. A word w lies in a(w) of the 2k sets. Each dummy is told
+with one of these, drawn uniformly, as its label, and each real message with its item. By thinning,
+the 2k labelled cells are independent. In one of them the dummies have the density
+lambda / (|C| a(w)), so by Mecke's formula a message makes what is seen W / lambda times as likely,
+W being the sum of a(w) over the cell's messages. "Absent" has the law Q of W, compound Poisson with
+the intensity lambda p_a / a of jumps a, where p_a is the part of C_x that lies in a sets; "present"
+has P(w) = w Q(w) / lambda. The view of a user and its neighbour is k pairs in each direction.
+
+Of p only the mean is known, at most 1 + beta with beta = (2k - 1) q. Hockey-stick divergences are
+means of convex functions of W, and W is larger in convex order if the integral of (j - t)+ over the
+jumps is so for every t >= 0 and equal for t = 0 (compare the jumps, filled up with jumps of 0).
+That integral is lambda times the mean of (1 - t/a)+ over p, which for beta <= 1 is at most
+
+    1 - t + beta t / 2 for t <= 1, and max over a from 2 to 2k of beta (1 - t/a)+ / (a - 1) beyond,
+
+a convex, piecewise linear function of t. So all pairs are dominated by the one whose jumps are its
+second derivative, which are multiples of 1/2 (`jump_rates`). For k = 1 these are the true ones.
+
+The result tends to that of disjoint cells (`shuffled_oracles`) as q tends to 0, and for k = 1 is
+about 1 + q times as large. The truth may be better than that of disjoint cells, since dummies in
+the overlap of two sets hide both; but for the small q that make counts accurate it does not matter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from dp_accounting.pld.pld_pmf import DensePLDPmf
+from numpy.typing import NDArray
+
+from randomizers.accounting.cell_noise import PoissonNoise
+from randomizers.accounting.shifted_noise import (
+    GRID_FINENESS,
+    ShiftedLosses,
+    check_target,
+    composed,
+    least_parameter,
+)
+
+# Probability that a number of jumps leaves the interval computed with, on either side.
+_TAIL = 1e-20
+# Outcomes less likely than this are counted as certain losses.
+_LEAST_MASS = 1e-30
+
+
+def poisson_for_overlapping(
+    epsilon: float, delta: float, overlap: float, items: int = 1, epochs: int = 1
+) -> float:
+    """The least mean number of dummies in a set that is (epsilon, delta)-private, lambda.
+
+    Args:
+        epsilon: wanted.
+        delta: wanted.
+        overlap: q, the part of a set that it shares with any other one, at most.
+        items: k, the most that a user holds.
+        epochs: in how many the user takes part, with new dummies in each.
+
+    Raises:
+        ValueError: something is out of range.
+
+    >>> round(poisson_for_overlapping(1.0, 1e-6, overlap=0.0), 1)
+    42.7
+    >>> round(poisson_for_overlapping(1.0, 1e-6, overlap=1 / 64), 1)
+    43.2
+    """
+    check_target(epsilon, delta)
+    beta = _shared(overlap, items, epochs)
+    messages = items * epochs
+    guess = 2 * messages * (1 + beta) * (math.log(1 / delta) / epsilon**2 + 1 / epsilon)
+
+    def excess(mean: float) -> float:
+        spent = _losses(mean, overlap, items, epochs).get_delta_for_epsilon(epsilon)
+        return math.log(float(spent) / delta)
+
+    return least_parameter(excess, guess)
+
+
+def epsilon_for_overlapping(
+    mean: float, delta: float, overlap: float, items: int = 1, epochs: int = 1
+) -> float:
+    """The least epsilon for a delta, rounded up; infinite where delta is not enough.
+
+    Args:
+        mean: lambda, of the dummies in each set.
+        delta: wanted.
+        overlap: q, the part of a set that it shares with any other one, at most.
+        items: k, the most that a user holds.
+        epochs: in how many the user takes part, with new dummies in each.
+
+    Raises:
+        ValueError: something is out of range.
+
+    >>> round(epsilon_for_overlapping(43.3, 1e-6, overlap=1 / 64), 2)
+    1.0
+    """
+    check_target(1.0, delta)
+    _shared(overlap, items, epochs)
+    spent = _losses(mean, overlap, items, epochs).get_epsilon_for_delta(delta)
+    # As in `shifted_noise.epsilon_spent`.
+    return float(spent) * (1 + 1e-9)
+
+
+def contributor_curve(
+    mean: float,
+    delta: float,
+    overlap: float,
+    items: int = 1,
+    epochs: int = 1,
+    shares: Sequence[float] = (1.0, 0.9, 0.75, 0.5, 0.25, 0.1),
+) -> list[tuple[float, float]]:
+    """What epsilon becomes when fewer honest contributors are present than the noise is sized on.
+
+    Returns:
+        Pairs (share of them present, epsilon); infinite where delta is not enough.
+
+    >>> [(share, round(e, 2)) for share, e in contributor_curve(42.75, 1e-6, 0.0, shares=(1, 0.5))]
+    [(1, 1.0), (0.5, 1.69)]
+    """
+    return [
+        (share, epsilon_for_overlapping(mean * share, delta, overlap, items, epochs))
+        for share in shares
+    ]
+
+
+def jump_rates(mean: float, overlap: float, items: int) -> dict[int, float]:
+    """The jumps of W in the dominating pair.
+
+    Args:
+        mean: lambda.
+        overlap: q.
+        items: k.
+
+    Returns:
+        For each size of a jump, in halves, how many there are on average. The sizes, weighted with
+        these, add up to twice lambda.
+
+    >>> jump_rates(100.0, overlap=0.1, items=1)
+    {2: 90.0, 4: 5.0}
+    >>> {size: round(rate, 6) for size, rate in jump_rates(100.0, overlap=0.1, items=2).items()}
+    {2: 70.0, 3: 10.0, 4: 2.5, 8: 2.5}
+    """
+    beta, sets = (2 * items - 1) * overlap, 2 * items
+    rates = {2: mean * (1 - beta)}
+    for covered in range(2, sets):
+        cube = (covered - 1) * covered * (covered + 1)
+        rates[covered + 1] = 2 * mean * beta / cube
+    rates[2 * sets] = mean * beta / (sets * (sets - 1))
+    return {size: rate for size, rate in rates.items() if rate > 0}
+
+
+def weight_law(
+    mean: float, overlap: float, items: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """The law Q of W in the dominating pair.
+
+    Returns:
+        All weights W in an interval, their probabilities, some of which are 0, and a bound on what
+        is left out, under Q as well as under P.
+    """
+    low, masses, left_out = 0, np.ones(1), 0.0
+    for size, rate in jump_rates(mean, overlap, items).items():
+        jumps = PoissonNoise(rate)
+        first, last = jumps.window(_TAIL)
+        # Under P there is one jump more, of any size.
+        last += 1
+        spaced = np.zeros((last - first) * size + 1)
+        spaced[::size] = np.exp(jumps.log_weights(first, last))
+        # Sums of positive numbers only: nothing is lost to cancellation.
+        masses = np.convolve(masses, spaced)
+        low += first * size
+        left_out += 2 * _TAIL
+    return (low + np.arange(len(masses))) / 2, masses, left_out
+
+
+def _losses(mean: float, overlap: float, items: int, epochs: int) -> DensePLDPmf:
+    weights, absent, left_out = weight_law(mean, overlap, items)
+    present = absent * weights / mean
+    # Among what is certain: no message in a cell at all, by which a set cannot have had one.
+    kept = (absent > _LEAST_MASS) & (present > _LEAST_MASS)
+    losses = np.log(weights[kept] / mean)
+    removed = ShiftedLosses(losses, present[kept], float(present[~kept].sum()) + left_out)
+    added = ShiftedLosses(-losses, absent[kept], float(absent[~kept].sum()) + left_out)
+    width = GRID_FINENESS * math.sqrt((1 + (2 * items - 1) * overlap) / mean)
+    return composed([(removed, items * epochs), (added, items * epochs)], width)
+
+
+def _shared(overlap: float, items: int, epochs: int) -> float:
+    """Beta: in how many other sets, on average, a word of a set lies."""
+    for name, number in (("items", items), ("epochs", epochs)):
+        if type(number) is not int or number < 1:
+            raise ValueError(f"{name} is {number!r}, must be a whole number, at least 1")
+    beta = (2 * items - 1) * overlap
+    if not 0 <= beta <= 1:
+        raise ValueError(
+            f"sets that share {overlap:.3g} of each other hide {items} items too badly: it must "
+            f"be at most 1 / {2 * items - 1}, so take more buckets or fewer items"
+        )
+    return beta

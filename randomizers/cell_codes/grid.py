@@ -1,0 +1,124 @@
+"""Points of a grid: a cell for every combination of cells of the coordinates.
+
+The tensor product of section 5.4 of "On the Power of Multiple Anonymous Messages": a box is the
+product of ranges, so where a range is a signed sum of a few cells of its axis, a box is a signed
+sum of all combinations of those.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randomizers.cell_codes import kept_nodes, levels
+from randomizers.cell_codes.kept_nodes import NONE, KeptNodes
+from randomizers.cell_codes.levels import Levels, check_items
+
+KIND = "grid"
+AxisCode = Levels | KeptNodes
+"""What the coordinates of an axis may be encoded with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A code for points, made of one for each of their coordinates.
+
+    The points are the items 1 to D; the last coordinate runs fastest. The same holds for cells.
+
+    >>> grid = Grid((Levels(2, (2,)), KeptNodes(4)))
+    >>> grid.cells, grid.messages, grid.shared
+    (12, 6, 1)
+    >>> grid.encode(grid.items(np.array([[1, 2]]))).tolist()  # cells 0, 2 times cells 2, 3
+    [[2, 3, -1, 10, 11, -1]]
+
+    Attributes:
+        axes: the codes of the coordinates, at least one.
+
+    Raises:
+        ValueError: there are none.
+    """
+
+    axes: tuple[AxisCode, ...]
+
+    def __post_init__(self) -> None:
+        if not self.axes:
+            raise ValueError("a grid has at least one axis, this one has none")
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many values each coordinate has."""
+        return tuple(axis.size for axis in self.axes)
+
+    @property
+    def size(self) -> int:
+        """How many points there are."""
+        return math.prod(self.sizes)
+
+    @property
+    def cells(self) -> int:
+        """How many cells there are."""
+        return math.prod(axis.cells for axis in self.axes)
+
+    @property
+    def messages(self) -> int:
+        """The most cells of an item."""
+        return math.prod(axis.messages for axis in self.axes)
+
+    @property
+    def shared(self) -> int:
+        """How many cells are raised by every item."""
+        return math.prod(axis.shared for axis in self.axes)
+
+    def items(self, points: NDArray[np.integer]) -> NDArray[np.int64]:
+        """The items of points.
+
+        Args:
+            points: shape (points, axes), coordinates from 0.
+
+        Raises:
+            ValueError: a coordinate lies outside the grid.
+        """
+        return np.asarray(np.ravel_multi_index(tuple(points.T), self.sizes) + 1, np.int64)
+
+    def encode(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The cells of items.
+
+        Args:
+            items: int64, shape (items,), from 1 to `size`.
+
+        Returns:
+            int64, shape (items, messages); `NONE` where an item has fewer.
+
+        Raises:
+            ValueError: there is no such item.
+        """
+        check_items(items, self.size)
+        cells = np.zeros((len(items), 1), np.int64)
+        coordinates = np.unravel_index(items - 1, self.sizes)
+        for axis, coordinate in zip(self.axes, coordinates, strict=True):
+            own = axis.encode(coordinate.astype(np.int64) + 1)[:, None, :]
+            so_far = cells[:, :, None]
+            both = np.where((so_far < 0) | (own < 0), NONE, so_far * axis.cells + own)
+            cells = both.reshape(len(items), math.prod(both.shape[1:]))
+        return cells
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, as JSON values."""
+        return {"kind": KIND, "axes": [axis.to_json() for axis in self.axes]}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        """Read `to_json`.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
+        if body["kind"] != KIND:
+            raise ValueError(f"kind is {body['kind']!r}, must be {KIND!r}")
+        kinds: dict[str, type[AxisCode]] = {levels.KIND: Levels, kept_nodes.KIND: KeptNodes}
+        return cls(tuple(kinds[axis["kind"]].from_json(axis) for axis in body["axes"]))

@@ -1,0 +1,134 @@
+"""Count-Min: rows of buckets, and in each row the bucket that a hash gives an item.
+
+"On the Power of Multiple Anonymous Messages" (Ghazi, Golowich, Kumar, Pagh, Velingker 2019),
+Algorithm 2. The hashes are public. Where every item can have a bucket of its own, one row without a
+hash is a plain histogram.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randomizers.cell_codes.levels import check_items
+from randomizers.pairwise_hash import MOST_BUCKETS, PairwiseHash
+
+KIND: Final = "rows"
+MOST_ROWS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class HashedRows:
+    """Rows of equally many buckets.
+
+    >>> rows = HashedRows(size=1000, rows=2, buckets=50, seed="example")
+    >>> rows.cells, rows.messages
+    (100, 2)
+    >>> rows.encode(np.array([1, 1000])).tolist()
+    [[29, 73], [23, 60]]
+
+    Attributes:
+        size: how many items there are: 1 to this one.
+        rows: tau, in each of which an item has a bucket.
+        buckets: s, of a row.
+        seed: public text from which the hashes are made; empty for a histogram, which has one row
+            and a bucket for every item.
+
+    Raises:
+        ValueError: something is out of range.
+    """
+
+    size: int
+    rows: int
+    buckets: int
+    seed: str
+
+    def __post_init__(self) -> None:
+        if type(self.size) is not int or self.size < 1:
+            raise ValueError(f"size is {self.size!r}, must be a whole number, at least 1")
+        if type(self.rows) is not int or not 1 <= self.rows <= MOST_ROWS:
+            raise ValueError(f"rows is {self.rows!r}, must be from 1 to {MOST_ROWS}")
+        if type(self.buckets) is not int or not 1 <= self.buckets <= MOST_BUCKETS:
+            raise ValueError(f"buckets is {self.buckets!r}, must be from 1 to {MOST_BUCKETS}")
+        if not self.seed and (self.rows, self.buckets) != (1, self.size):
+            raise ValueError(
+                f"{self.rows} rows of {self.buckets} buckets without hashes: a histogram of "
+                f"{self.size} items has one row of as many"
+            )
+
+    @classmethod
+    def histogram(cls, size: int) -> Self:
+        """A bucket for every item."""
+        return cls(size, 1, size, "")
+
+    @property
+    def direct(self) -> bool:
+        """Whether every item has a bucket of its own."""
+        return not self.seed
+
+    @property
+    def cells(self) -> int:
+        """Of all rows, one row after the other."""
+        return self.rows * self.buckets
+
+    @property
+    def messages(self) -> int:
+        """Of an item: one for each row."""
+        return self.rows
+
+    @property
+    def shared(self) -> int:
+        """How many cells all items raise: none."""
+        return 0
+
+    def encode(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The cells of items.
+
+        Args:
+            items: int64, shape (items,), from 1 to `size`.
+
+        Returns:
+            int64, shape (items, rows): one cell in each row.
+
+        Raises:
+            ValueError: there is no such item.
+        """
+        check_items(items, self.size)
+        if self.direct:
+            return items[:, None] - 1
+        cells = np.empty((len(items), self.rows), np.int64)
+        for row, each in enumerate(_hashes(self.seed, self.rows)):
+            cells[:, row] = each.buckets(items, self.buckets)
+            cells[:, row] += row * self.buckets
+        return cells
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, as JSON values."""
+        return {
+            "kind": KIND,
+            "size": self.size,
+            "rows": self.rows,
+            "buckets": self.buckets,
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        """Read `to_json`.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
+        if body["kind"] != KIND:
+            raise ValueError(f"kind is {body['kind']!r}, must be {KIND!r}")
+        return cls(body["size"], body["rows"], body["buckets"], body["seed"])
+
+
+@lru_cache(maxsize=64)
+def _hashes(seed: str, rows: int) -> tuple[PairwiseHash, ...]:
+    return tuple(PairwiseHash.of(f"{seed} row {row}") for row in range(rows))

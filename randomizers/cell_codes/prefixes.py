@@ -1,0 +1,164 @@
+"""Cells of the prefixes of a number: what finds the items most held in a domain too large to list.
+
+An item of a domain of 2^bits raises one cell on each of a few levels, that of its first so many
+bits; the last level holds all of them. A level with a cell for every prefix is direct; one with
+fewer is hashed. A search begins with the prefixes of the first level and extends those only that
+are often met ("On the Power of Multiple Anonymous Messages", Ghazi, Golowich, Kumar, Pagh,
+Velingker 2019, appendix D, after Bassily, Nissim, Stemmer, Thakurta 2017), by several bits at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any, ClassVar, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randomizers.open_domains import MOST_BITS
+from randomizers.pairwise_hash import MOST_BUCKETS, PairwiseHash
+
+FEWEST_HASHED: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixLevel:
+    """One level: prefixes of so many bits, in so many cells.
+
+    Attributes:
+        length: of the prefixes in bits.
+        buckets: 2^length where every prefix has its own cell; fewer, at least 2, where they are
+            hashed.
+
+    Raises:
+        ValueError: there are too few or too many buckets, or bits.
+    """
+
+    length: int
+    buckets: int
+
+    def __post_init__(self) -> None:
+        if type(self.length) is not int or not 1 <= self.length <= MOST_BITS:
+            raise ValueError(f"prefixes of {self.length!r} bits, must be from 1 to {MOST_BITS}")
+        most = min(1 << self.length, MOST_BUCKETS)
+        if type(self.buckets) is not int or not FEWEST_HASHED <= self.buckets <= most:
+            raise ValueError(
+                f"{self.buckets!r} buckets for prefixes of {self.length} bits, "
+                f"must be from {FEWEST_HASHED} to {most}"
+            )
+
+    @property
+    def direct(self) -> bool:
+        """Whether every prefix has its own cell."""
+        return self.buckets == 1 << self.length
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixCells:
+    """The cells of all levels, numbered one level after the other.
+
+    >>> code = PrefixCells((PrefixLevel(2, 4), PrefixLevel(8, 100)), seed="example")
+    >>> code.cells, code.messages
+    (104, 2)
+    >>> code.encode(np.array([1, 256, 0])).tolist()
+    [[0, 33], [3, 49], [-1, -1]]
+
+    Attributes:
+        levels: the lengths increase; the last is that of the whole domain.
+        seed: public text that the hashes are made from.
+
+    Raises:
+        ValueError: there is no level, or lengths do not increase.
+    """
+
+    kind: ClassVar[str] = "prefixes"
+
+    levels: tuple[PrefixLevel, ...]
+    seed: str
+
+    def __post_init__(self) -> None:
+        if not self.levels:
+            raise ValueError("prefix cells without a level, there must be at least one")
+        if any(one.length >= other.length for one, other in pairwise(self.levels)):
+            lengths = [level.length for level in self.levels]
+            raise ValueError(f"prefixes of {lengths} bits, each must be longer than the one before")
+
+    @property
+    def bits(self) -> int:
+        """Items are from 1 to 2^bits."""
+        return self.levels[-1].length
+
+    @property
+    def cells(self) -> int:
+        """Of all levels."""
+        return sum(level.buckets for level in self.levels)
+
+    @property
+    def messages(self) -> int:
+        """Of an item: one for each level."""
+        return len(self.levels)
+
+    @property
+    def shared(self) -> int:
+        """How many cells all items raise: none."""
+        return 0
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """The first cell of each level, and the number of cells."""
+        return tuple(accumulate((level.buckets for level in self.levels), initial=0))
+
+    def encode(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The cells that each item raises.
+
+        Args:
+            items: int64, shape (m,), from 1 to 2^bits; 0 for none.
+
+        Returns:
+            int64, shape (m, levels): one cell on each level, -1 where there is no item.
+
+        Raises:
+            ValueError: an item is out of range.
+        """
+        if len(items) and not 0 <= int(items.min()) <= int(items.max()) <= 1 << self.bits:
+            raise ValueError(
+                f"items from {items.min()} to {items.max()}, must be from 0 to 2^{self.bits}"
+            )
+        cells = np.empty((len(items), self.messages), np.int64)
+        numbers = np.maximum(items - 1, 0)
+        for index, (level, start) in enumerate(zip(self.levels, self.starts, strict=False)):
+            prefixes = numbers >> (self.bits - level.length)
+            cells[:, index] = start + self.level_buckets(index, prefixes)
+        cells[items == 0] = -1
+        return cells
+
+    def level_buckets(self, index: int, prefixes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """In which bucket of a level each of these prefixes is, int64 of the same shape."""
+        level = self.levels[index]
+        if level.direct:
+            return prefixes
+        return PairwiseHash.of(f"{self.seed} level {index}").buckets(prefixes, level.buckets)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, as JSON values."""
+        return {
+            "kind": self.kind,
+            "levels": [[level.length, level.buckets] for level in self.levels],
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        """Read `to_json`.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
+        if body["kind"] != cls.kind:
+            raise ValueError(f"a code of kind {body['kind']!r}, expected {cls.kind!r}")
+        return cls(
+            levels=tuple(PrefixLevel(length, buckets) for length, buckets in body["levels"]),
+            seed=str(body["seed"]),
+        )

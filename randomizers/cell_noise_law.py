@@ -1,0 +1,104 @@
+"""Noise of cells as a job states it: which law, and how much a contributor adds.
+
+The noise is sized on the fewest contributors a window is released with; where there are more, there
+is more of it, and estimators know how much.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self, TypeAlias, get_args
+
+from randomizers.dummies import BernoulliDummies, ClusteredDummies, Dummies, PoissonDummies
+
+DummyLaw: TypeAlias = Literal["poisson", "bernoulli", "negative_binomial", "shuffle"]
+"""Who adds dummies: contributors by one of three laws, or the shuffle stage, Poisson many."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellNoiseLaw:
+    """The dummies of each cell.
+
+    >>> noise = CellNoiseLaw("poisson", mean=43.0, minimum=1000)
+    >>> noise.moments(2000)
+    (86.0, 86.0)
+
+    Attributes:
+        dummies: who adds them, by which law.
+        mean: lambda, of a cell in a window with `minimum` contributors.
+        minimum: the fewest contributors.
+        shape: of negative-binomial noise in such a window, otherwise None.
+
+    Raises:
+        ValueError: something is out of range.
+    """
+
+    dummies: DummyLaw
+    mean: float
+    minimum: int
+    shape: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.dummies not in get_args(DummyLaw):
+            raise ValueError(f"dummies is {self.dummies!r}, must be one of {get_args(DummyLaw)}")
+        if not 0 < self.mean < math.inf:
+            raise ValueError(f"mean is {self.mean!r}, must be positive and finite")
+        if type(self.minimum) is not int or self.minimum < 1:
+            raise ValueError(f"minimum is {self.minimum!r}, must be a whole number, at least 1")
+        if (self.shape is not None) != (self.dummies == "negative_binomial"):
+            raise ValueError(f"shape is {self.shape!r} with {self.dummies} dummies")
+        if self.dummies == "bernoulli" and not self.mean < self.minimum:
+            raise ValueError(
+                f"a mean of {self.mean} needs dummies with a probability of "
+                f"{self.mean / self.minimum:.3g}"
+            )
+
+    def of_contributors(self, cells: int) -> Dummies | None:
+        """What each contributor sends to so many cells; None where the shuffle stage does."""
+        share = _rounded_up(self.mean / self.minimum)
+        if self.dummies == "shuffle":
+            return None
+        if self.dummies == "bernoulli":
+            return BernoulliDummies(cells, share)
+        if self.shape is not None:
+            return ClusteredDummies(cells, self.shape / self.minimum, share)
+        return PoissonDummies(_rounded_up(share * cells))
+
+    def of_stage(self, cells: int) -> PoissonDummies | None:
+        """What the shuffle stage adds to so many cells; None where contributors do."""
+        return PoissonDummies(_rounded_up(self.mean * cells)) if self.dummies == "shuffle" else None
+
+    def moments(self, contributors: int) -> tuple[float, float]:
+        """Mean and variance of the dummies of a cell, with so many contributors."""
+        if self.dummies == "shuffle":
+            return self.mean, self.mean
+        mean = self.mean * contributors / self.minimum
+        if self.dummies == "bernoulli":
+            return mean, mean * (1 - self.mean / self.minimum)
+        if self.shape is not None:
+            return mean, mean * (1 + self.mean / self.shape)
+        return mean, mean
+
+    def per_contributor(self, cells: int) -> float:
+        """How many dummies a contributor sends on average."""
+        dummies = self.of_contributors(cells)
+        return 0.0 if dummies is None else dummies.mean
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        """Read `to_json`.
+
+        Raises:
+            TypeError, ValueError: it is something else.
+        """
+        return cls(**body)
+
+
+def _rounded_up(value: float) -> float:
+    return math.nextafter(value, math.inf)

@@ -1,0 +1,196 @@
+"""Messages that hide the real ones, as many contributors together send them.
+
+Every contributor sends dummies of its own, to cells chosen at random. What an observer sees of them
+is their sum over contributors, and for that it is the same whether it is drawn one by one or at
+once; so a population is drawn at once, exactly, and one device is a population of one.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randomizers.noise_tables import (
+    NoiseTable,
+    binomial_table,
+    logarithmic_table,
+    poisson_table,
+)
+
+LARGEST_TABLE_MEAN: Final = 1 << 16
+"""Poisson numbers of larger means are sums of draws: longer tables take long to make."""
+
+
+class Dummies(ABC):
+    """A law of dummies, from which those of any number of contributors are drawn."""
+
+    @abstractmethod
+    def draw(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.uint32]:
+        """The cells of all their dummies, shape (dummies,), in no stated order.
+
+        Args:
+            contributors: how many there are.
+            cells: how many there are to choose from, at most 2^32.
+            rng: cryptographic randomness; seeded in tests only.
+        """
+
+    def counts(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """How many of their dummies are in each cell, shape (cells,); arguments as for `draw`."""
+        return np.bincount(self.draw(contributors, cells, rng), minlength=cells)
+
+    @property
+    @abstractmethod
+    def mean(self) -> float:
+        """How many dummies a contributor sends on average, over all cells."""
+
+
+@dataclass(frozen=True, eq=False)
+class PoissonDummies(Dummies):
+    """Poisson many of each contributor, each in a cell of its own choice.
+
+    The counts of the cells are independent Poisson numbers. Those of n contributors are Poisson
+    with n times the mean: the binary digits of n say which tables are drawn from.
+
+    >>> from randomizers.randomness import seeded_generator
+    >>> round(len(PoissonDummies(0.5).draw(1_000_000, 10, seeded_generator(1))), -4)
+    500000
+
+    Attributes:
+        rate: the mean of a contributor, over all cells.
+    """
+
+    rate: float
+
+    @property
+    def mean(self) -> float:
+        """See `Dummies.mean`."""
+        return self.rate
+
+    def draw(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.uint32]:
+        """See `Dummies.draw`."""
+        return rng.integers(0, cells, self.total(contributors, rng), dtype=np.uint32)
+
+    def counts(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """See `Dummies.counts`: cell by cell where that takes fewer draws, by the same law."""
+        of_cell = PoissonDummies(math.nextafter(self.rate / cells, math.inf))
+        tables = of_cell.tables(contributors)
+        if sum(times for _, times in tables) * cells > self.rate * contributors:
+            return super().counts(contributors, cells, rng)
+        drawn = np.zeros(cells, np.int64)
+        for table, times in tables:
+            for _ in range(times):
+                drawn += table.draw(cells, rng)
+        return drawn
+
+    def total(self, contributors: int, rng: np.random.Generator) -> int:
+        """How many dummies so many contributors send together."""
+        drawn = 0
+        for table, times in self.tables(contributors):
+            drawn += int(table.draw(times, rng).sum())
+        return drawn
+
+    def tables(self, contributors: int) -> list[tuple[NoiseTable, int]]:
+        """What the total is drawn from: tables, and how often each is drawn from."""
+        return [
+            _shared_table(self.rate, digit)
+            for digit in range(contributors.bit_length())
+            if contributors >> digit & 1
+        ]
+
+    def distance(self, contributors: int) -> float:
+        """How far, at most, the total is from its law, in total variation."""
+        return math.fsum(table.distance * times for table, times in self.tables(contributors))
+
+
+@lru_cache(maxsize=256)
+def _shared_table(mean: float, digit: int) -> tuple[NoiseTable, int]:
+    """Poisson numbers of mean times 2^digit: a table, and how many draws make one."""
+    # Halved until it is small: a mean times a power of two is exact.
+    halvings = max(0, math.frexp(math.ldexp(mean, digit) / LARGEST_TABLE_MEAN)[1])
+    return poisson_table(math.ldexp(mean, digit - halvings)), 1 << halvings
+
+
+@dataclass(frozen=True, eq=False)
+class ClusteredDummies(Dummies):
+    """Poisson many clusters of each contributor, each in a cell of its own choice.
+
+    With logarithmic sizes the counts of the cells are independent negative-binomial numbers.
+
+    Attributes:
+        cells: how many there are.
+        shape: of the negative-binomial noise of a cell that a contributor adds.
+        cell_mean: of that noise.
+    """
+
+    cells: int
+    shape: float
+    cell_mean: float
+
+    @property
+    def mean(self) -> float:
+        """See `Dummies.mean`."""
+        return self.cells * self.cell_mean
+
+    @cached_property
+    def _sizes(self) -> NoiseTable:
+        return logarithmic_table(self.cell_mean / (self.shape + self.cell_mean))
+
+    @cached_property
+    def _clusters(self) -> PoissonDummies:
+        return PoissonDummies(
+            math.nextafter(
+                self.cells * self.shape * math.log1p(self.cell_mean / self.shape) * (1 + 1e-15),
+                math.inf,
+            )
+        )
+
+    def draw(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.uint32]:
+        """See `Dummies.draw`; `cells` must be those of the law."""
+        if cells != self.cells:
+            raise ValueError(f"clusters for {self.cells} cells, asked for {cells}")
+        clusters = self._clusters.draw(contributors, cells, rng)
+        return np.repeat(clusters, self._sizes.draw(len(clusters), rng))
+
+
+@dataclass(frozen=True, eq=False)
+class BernoulliDummies(Dummies):
+    """At most one of each contributor in each cell, with a probability: as published.
+
+    Attributes:
+        cells: how many there are.
+        probability: gamma, above 0 and below 1.
+    """
+
+    cells: int
+    probability: float
+
+    @property
+    def mean(self) -> float:
+        """See `Dummies.mean`."""
+        return self.cells * self.probability
+
+    @cached_property
+    def table(self) -> NoiseTable:
+        """In how many cells a contributor has a dummy."""
+        return binomial_table(self.cells, self.probability)
+
+    def draw(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.uint32]:
+        """See `Dummies.draw`; `cells` must be those of the law."""
+        if cells != self.cells:
+            raise ValueError(f"dummies for {self.cells} cells, asked for {cells}")
+        wanted = self.table.draw(contributors, rng)
+        # Cells of a contributor are distinct: what has come twice is drawn again.
+        found = np.zeros(0, np.int64)
+        missing = wanted
+        while missing.any():
+            owners = np.repeat(np.arange(contributors), missing)
+            drawn = rng.integers(0, cells, len(owners), dtype=np.int64)
+            found = np.union1d(found, owners * cells + drawn)
+            missing = wanted - np.bincount(found // cells, minlength=contributors)
+        return (found % cells).astype(np.uint32)

@@ -1,0 +1,64 @@
+"""Sets of items that devices are given at an epoch, and what of them is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def checked_sets(
+    epoch: int,
+    values: NDArray[np.integer],
+    present: NDArray[np.bool_] | None,
+    population: int,
+    most: int,
+) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+    """The items of those present, each once for every user.
+
+    Args:
+        epoch: named in errors.
+        values: items from 1 on, shape (population, slots) in any order and place, 0 for none.
+        present: shape (population,), which devices are not silent; None for all of them.
+        population: how many devices there are.
+        most: how many items a user may hold.
+
+    Returns:
+        Positions of users, ascending, and their items; shape (items,) both.
+
+    Raises:
+        ValueError: an array has another shape or dtype, an item is negative, or somebody present
+            holds too many.
+
+    >>> users, items = checked_sets(1, np.array([[7, 7], [0, 5]]), None, 2, most=2)
+    >>> users.tolist(), items.tolist()
+    ([0, 1], [7, 5])
+    """
+    if values.ndim != 2 or len(values) != population or values.dtype.kind not in "iu":
+        raise ValueError(
+            f"values are {values.dtype} of shape {values.shape}, must be integers of shape "
+            f"({population}, slots): the items of each device"
+        )
+    if present is not None:
+        if present.shape != (population,) or present.dtype != np.bool_:
+            raise ValueError(
+                f"present is {present.dtype} of shape {present.shape}, must be bool of shape "
+                f"({population},)"
+            )
+        values = np.where(present[:, None], values, 0)
+    users, slots = np.nonzero(values)
+    items = values[users, slots].astype(np.int64)
+    if len(items) and items.min() < 1:
+        raise ValueError(f"item {items.min()} at epoch {epoch}, items are numbered from 1")
+    if values.shape[1] > 1:
+        order = np.lexsort((items, users))
+        users, items = users[order], items[order]
+        new = np.ones(len(users), np.bool_)
+        new[1:] = (users[1:] != users[:-1]) | (items[1:] != items[:-1])
+        users, items = users[new], items[new]
+        held = np.bincount(users, minlength=1)
+        if held.max() > most:
+            raise ValueError(
+                f"device {held.argmax()} holds {held.max()} items at epoch {epoch}, must be at "
+                f"most {most}"
+            )
+    return users, items

@@ -1,0 +1,159 @@
+"""What items a job is about, as its job file says it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from randomizers.open_domains import MOST_BITS, MOST_BYTES
+
+MOST_PREDICATES: Final = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class Bits:
+    """Whole numbers from 0 to 2^bits - 1.
+
+    Raises:
+        ValueError: there are too few or too many bits.
+    """
+
+    bits: int
+
+    def __post_init__(self) -> None:
+        if type(self.bits) is not int or not 1 <= self.bits <= MOST_BITS:
+            raise ValueError(f"bits is {self.bits!r}, must be from 1 to {MOST_BITS}")
+
+
+@dataclass(frozen=True, slots=True)
+class StringLength:
+    """The most bytes of a string.
+
+    Raises:
+        ValueError: there are too few or too many.
+    """
+
+    bytes: int
+
+    def __post_init__(self) -> None:
+        if type(self.bytes) is not int or not 1 <= self.bytes <= MOST_BYTES:
+            raise ValueError(f"bytes is {self.bytes!r}, must be from 1 to {MOST_BYTES}")
+
+
+@dataclass(frozen=True, slots=True)
+class Strings:
+    """Any text of so many bytes."""
+
+    strings: StringLength
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Numbers from low to below high, in buckets of one width.
+
+    Raises:
+        ValueError: there are no such buckets.
+    """
+
+    low: float
+    high: float
+    buckets: int
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise ValueError(f"numbers from {self.low} to {self.high}, low must be below high")
+        if type(self.buckets) is not int or not 2 <= self.buckets <= 1 << 24:
+            raise ValueError(f"buckets is {self.buckets!r}, must be from 2 to {1 << 24}")
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Points of a grid: one whole number a dimension, from 0 on, written ``3;17``.
+
+    Raises:
+        ValueError: there is no such grid.
+    """
+
+    grid: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.grid) <= 6 or any(type(n) is not int or n < 2 for n in self.grid):
+            raise ValueError(f"grid is {list(self.grid)}, must be 1 to 6 numbers of at least 2")
+        if math.prod(self.grid) > 1 << 24:
+            raise ValueError(f"grid has {math.prod(self.grid)} points, must be at most {1 << 24}")
+
+
+Values: TypeAlias = tuple[str, ...]
+"""A condition that holds for some values: texts, compared as numbers where both are numbers."""
+
+Between: TypeAlias = dict[Literal["from", "below"], float]
+"""A condition that holds for numbers: at least ``from`` and less than ``below``, or one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predicates:
+    """Named conditions on a value, of which it may meet several, or none; each is an item.
+
+    >>> Predicates({"minor": {"below": 18}, "adult": {"from": 18}, "round": ("20", "30")})
+    ... # doctest: +ELLIPSIS
+    Predicates(...)
+
+    Attributes:
+        predicates: conditions by their names. Items are in the order of `names`, whatever order
+            a job file, or a record of one, has them in.
+
+    Raises:
+        ValueError: there is none, or one holds for nothing.
+    """
+
+    predicates: dict[str, Values | Between]
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.predicates) <= MOST_PREDICATES:
+            raise ValueError(
+                f"predicates are {len(self.predicates)}, must be from 1 to {MOST_PREDICATES}"
+            )
+        for name, condition in self.predicates.items():
+            if not name:
+                raise ValueError("predicates need names: one is empty")
+            if not condition:
+                raise ValueError(
+                    f"predicates: {name!r} holds for nothing: give a list of values, or a number "
+                    "from, below, or both"
+                )
+            if isinstance(condition, dict) and not condition.get("from", -math.inf) < condition.get(
+                "below", math.inf
+            ):
+                raise ValueError(
+                    f"predicates: {name!r} holds for nothing: from must be less than below"
+                )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The labels of the items, sorted."""
+        return tuple(sorted(self.predicates))
+
+
+ItemDomain: TypeAlias = tuple[str, ...] | Bits | Strings | Numbers | Points | Predicates
+"""Labels, or one of the others; values are items from 1 on, in their order."""
+
+StreamDomain: TypeAlias = tuple[str, ...] | Numbers | Bits
+"""What a user has one of at a time: a label, or a number, of which ranges are asked for."""
+
+
+def domain_size(domain: ItemDomain) -> int:
+    """How many items there are."""
+    match domain:
+        case Bits():
+            return 1 << domain.bits
+        case Strings():
+            return 1 << 8 * domain.strings.bytes
+        case Numbers():
+            return domain.buckets
+        case Points():
+            return math.prod(domain.grid)
+        case Predicates():
+            return len(domain.predicates)
+        case _:
+            return len(domain)

@@ -1,0 +1,175 @@
+"""Domains too large to be listed: whole numbers of so many bits, and short strings.
+
+Every value is an integer below 2^bits, and its item number is one more: 0 is no item. Strings are
+their UTF-8 bytes, most significant first and padded with zero bytes at the end, so that strings
+which begin alike have a prefix in common, and numbers sort as the bytes do.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+MOST_BITS: Final = 61
+MOST_BYTES: Final = 7
+_BYTE: Final = 8
+
+
+class OpenDomain(ABC):
+    """Values and their item numbers."""
+
+    @property
+    @abstractmethod
+    def bits(self) -> int:
+        """Item numbers are from 1 to 2^bits."""
+
+    @abstractmethod
+    def numbers(self, values: Iterable[object]) -> NDArray[np.int64]:
+        """The item number of each value, int64, shape (values,), from 1.
+
+        Raises:
+            ValueError: a value is not of the domain; the message names it.
+        """
+
+    @abstractmethod
+    def value(self, number: int) -> int | str | None:
+        """The value of an item number; None if no value has it.
+
+        Raises:
+            ValueError: it is not from 1 to 2^bits.
+        """
+
+    @abstractmethod
+    def possible(self, prefixes: NDArray[np.int64], length: int) -> NDArray[np.bool_]:
+        """Which prefixes of so many bits some value may begin with; same shape, bool."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeNumbers(OpenDomain):
+    """From 0 to 2^bits - 1.
+
+    >>> domain = WholeNumbers(24)
+    >>> domain.numbers([0, 5, "7"]).tolist(), domain.value(6)
+    ([1, 6, 8], 5)
+
+    Attributes:
+        width: in bits, from 1 to `MOST_BITS`.
+
+    Raises:
+        ValueError: the width is something else.
+    """
+
+    width: int
+
+    def __post_init__(self) -> None:
+        if type(self.width) is not int or not 1 <= self.width <= MOST_BITS:
+            raise ValueError(f"numbers of {self.width!r} bits, must be from 1 to {MOST_BITS}")
+
+    @property
+    def bits(self) -> int:
+        """See `OpenDomain.bits`."""
+        return self.width
+
+    def numbers(self, values: Iterable[object]) -> NDArray[np.int64]:
+        """See `OpenDomain.numbers`; digits as text will do."""
+        return np.array([self._integer(value) + 1 for value in values], np.int64)
+
+    def value(self, number: int) -> int:
+        """See `OpenDomain.value`."""
+        _check_number(number, self.bits)
+        return number - 1
+
+    def possible(self, prefixes: NDArray[np.int64], length: int) -> NDArray[np.bool_]:
+        """See `OpenDomain.possible`: all."""
+        return np.ones(prefixes.shape, np.bool_)
+
+    def _integer(self, value: object) -> int:
+        try:
+            integer = int(value) if isinstance(value, str | int | np.integer) else -1
+        except ValueError:
+            integer = -1
+        if not 0 <= integer < 1 << self.width or isinstance(value, bool):
+            raise ValueError(f"{value!r} is no whole number from 0 to 2^{self.width} - 1")
+        return integer
+
+
+@dataclass(frozen=True, slots=True)
+class ShortStrings(OpenDomain):
+    """Strings of at most so many bytes in UTF-8, without zero bytes.
+
+    >>> domain = ShortStrings(3)
+    >>> [domain.value(int(number)) for number in domain.numbers(["the", "is", ""])]
+    ['the', 'is', '']
+
+    Attributes:
+        most_bytes: from 1 to `MOST_BYTES`.
+
+    Raises:
+        ValueError: there are fewer or more bytes.
+    """
+
+    most_bytes: int
+
+    def __post_init__(self) -> None:
+        if type(self.most_bytes) is not int or not 1 <= self.most_bytes <= MOST_BYTES:
+            raise ValueError(
+                f"strings of {self.most_bytes!r} bytes, must be from 1 to {MOST_BYTES}"
+            )
+
+    @property
+    def bits(self) -> int:
+        """See `OpenDomain.bits`."""
+        return _BYTE * self.most_bytes
+
+    def numbers(self, values: Iterable[object]) -> NDArray[np.int64]:
+        """See `OpenDomain.numbers`."""
+        return np.array(
+            [
+                int.from_bytes(self._bytes(value).ljust(self.most_bytes, b"\0")) + 1
+                for value in values
+            ],
+            np.int64,
+        )
+
+    def value(self, number: int) -> str | None:
+        """See `OpenDomain.value`."""
+        _check_number(number, self.bits)
+        text = (number - 1).to_bytes(self.most_bytes).rstrip(b"\0")
+        try:
+            return None if b"\0" in text else text.decode()
+        except UnicodeDecodeError:
+            return None
+
+    def possible(self, prefixes: NDArray[np.int64], length: int) -> NDArray[np.bool_]:
+        """See `OpenDomain.possible`: nothing but zeros after a zero byte."""
+        whole = length // _BYTE
+        rest = length - _BYTE * whole
+        ended = np.zeros(prefixes.shape, np.bool_)
+        possible = np.ones(prefixes.shape, np.bool_)
+        for index in range(whole):
+            byte = prefixes >> (rest + _BYTE * (whole - 1 - index)) & 0xFF
+            possible &= ~ended | (byte == 0)
+            ended |= byte == 0
+        possible &= ~ended | (prefixes & ((1 << rest) - 1) == 0)
+        return possible
+
+    def _bytes(self, value: object) -> bytes:
+        try:
+            text = value.encode() if isinstance(value, str) else None
+        except UnicodeEncodeError:
+            text = None
+        if text is None or len(text) > self.most_bytes or b"\0" in text:
+            raise ValueError(
+                f"{value!r} is no string of at most {self.most_bytes} UTF-8 bytes without zeros"
+            )
+        return text
+
+
+def _check_number(number: int, bits: int) -> None:
+    if not 1 <= number <= 1 << bits:
+        raise ValueError(f"item number {number}, must be from 1 to 2^{bits}")

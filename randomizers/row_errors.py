@@ -1,0 +1,120 @@
+"""Errors of Count-Min estimators, predicted from how unequal the counts are.
+
+What an item's cell in a row holds beside the item itself is what any cell of that row holds: other
+items and noise. So the errors are known from the cells of rows made for the purpose, hashed at
+random and read where nobody's item is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randomizers.public_words import public_words
+
+ZIPF_EXPONENT: Final = 1.1
+"""Skew that is assumed where none is stated."""
+
+_READ = 20_000
+_STEPS = 1 << 53
+
+
+def zipf_counts(size: int, total: float, exponent: float = ZIPF_EXPONENT) -> NDArray[np.float64]:
+    """Expected counts in proportion to rank^-exponent, largest first, shape (size,)."""
+    shares = np.arange(1, size + 1, dtype=np.float64) ** -exponent
+    shares *= total / shares.sum()
+    return shares
+
+
+def predicted_errors(
+    counts: NDArray[np.float64], rows: int, buckets: int, noise_variance: float
+) -> Mapping[str, float]:
+    """Mean absolute errors of an item that few hold, by estimator: min, mean, median.
+
+    Args:
+        counts: of all items.
+        rows: tau.
+        buckets: s, of a row.
+        noise_variance: of a cell.
+
+    >>> errors = predicted_errors(zipf_counts(10_000, 1e5), 5, 8192, 180.6)
+    >>> min(errors, key=errors.get), errors["median"] < errors["min"] < errors["mean"]
+    ('median', True)
+    """
+    samples = error_samples(counts, rows, buckets, noise_variance)
+    return {name: float(np.abs(errors).mean()) for name, errors in samples.items()}
+
+
+def error_samples(
+    counts: NDArray[np.float64], rows: int, buckets: int, noise_variance: float
+) -> Mapping[str, NDArray[np.float64]]:
+    """Errors by estimator, shape (sampled,) each; arguments as for `predicted_errors`."""
+    values = np.empty((_READ, rows))
+    for row in range(rows):
+        held = _below(buckets, f"items of row {row}", len(counts))
+        read = _below(buckets, f"places in row {row}", _READ)
+        noise = np.sqrt(noise_variance) * _normals(f"noise of row {row}")
+        values[:, row] = np.bincount(held, counts, buckets)[read] + noise
+    minimum, mean, median = values.min(axis=1), values.mean(axis=1), np.median(values, axis=1)
+    return {
+        "min": minimum,
+        "mean": mean - mean.mean(),
+        "median": median - np.median(median),
+    }
+
+
+def normal_errors(deviation: float) -> NDArray[np.float64]:
+    """Normal errors, as `error_samples` has them."""
+    return deviation * _normals("errors")
+
+
+def clipped_errors(
+    errors: NDArray[np.float64], counts: NDArray[np.floating] | NDArray[np.integer]
+) -> NDArray[np.float64]:
+    """Mean absolute errors of estimates of which negative ones are taken for 0.
+
+    Args:
+        errors: a sample of those of the estimates, shape (sampled,).
+        counts: what is estimated, at least 0, any shape.
+
+    Returns:
+        float64, of the shape of the counts.
+
+    >>> clipped_errors(np.array([-3.0, 3.0]), np.array([0.0, 1.0, 10.0])).tolist()
+    [1.5, 2.0, 3.0]
+    """
+    ordered = np.sort(errors)
+    absolute = np.insert(np.cumsum(np.abs(ordered)), 0, 0.0)
+    # An error below minus the count takes the estimate to 0, which is off by the count.
+    clipped = np.searchsorted(ordered, -np.asarray(counts, np.float64))
+    kept = absolute[-1] - absolute[clipped]
+    return np.asarray((kept + clipped * counts) / len(ordered), np.float64)
+
+
+MOST_HELD: Final = 100
+OTHERS: Final = 400
+"""Errors are looked at of the items that most users hold, and of others drawn at random."""
+
+
+def usual_error(errors: NDArray[np.float64], counts: NDArray[np.float64]) -> float:
+    """The mean of `clipped_errors` over the items looked at, given the counts of all items."""
+    most = np.sort(counts)[::-1]
+    found = clipped_errors(errors, most)
+    if len(found) <= MOST_HELD + OTHERS:
+        return float(found.mean())
+    top, rest = float(found[:MOST_HELD].mean()), float(found[MOST_HELD:].mean())
+    return (MOST_HELD * top + OTHERS * rest) / (MOST_HELD + OTHERS)
+
+
+def _below(limit: int, text: str, count: int) -> NDArray[np.int64]:
+    return (public_words(text, count) % np.uint64(limit)).astype(np.int64)
+
+
+def _normals(text: str) -> NDArray[np.float64]:
+    """Normal numbers, always the same: by Box and Muller."""
+    uniform = (_below(_STEPS, text, 2 * _READ) + 0.5) / _STEPS
+    radius, angle = np.sqrt(-2 * np.log(uniform[:_READ])), 2 * np.pi * uniform[_READ:]
+    return np.asarray(radius * np.cos(angle), np.float64)

@@ -1,0 +1,94 @@
+"""Sums over lines: all ways give the same, and what it means."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from aggregators import bucket_counts as ways
+from aggregators.bucket_counts import (
+    bucket_counts,
+    bucket_counts_of,
+    by_lines,
+    by_transform,
+)
+from randomizers.affine_hashes import AffineHashes
+
+SHAPES = [(2, 1), (2, 2), (2, 6), (3, 2), (3, 4), (5, 3), (31, 2), (101, 1)]
+
+
+def received(hashes: AffineHashes) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """Half of all words, some of them often."""
+    rng = np.random.default_rng((hashes.buckets, hashes.digits))
+    words = np.flatnonzero(rng.random(hashes.words) < 0.5).astype(np.uint32)
+    return words, rng.geometric(0.01, len(words))
+
+
+@pytest.mark.parametrize(("buckets", "digits"), SHAPES)
+@pytest.mark.parametrize("missing", [0, 1])
+def test_all_items_at_once_are_what_each_of_them_is(
+    buckets: int, digits: int, missing: int
+) -> None:
+    hashes = AffineHashes(buckets, digits, None if digits == 1 else buckets - missing)
+    words, counts = received(hashes)
+    items = np.arange(hashes.row * buckets ** (digits - 1) - missing)
+    expected = np.zeros(len(items), np.int64)
+    for word, times in zip(words.astype(np.int64), counts, strict=True):
+        direction, bucket = divmod(word, buckets)
+        expected[hashes.buckets_of(np.full(len(items), direction), items) == bucket] += times
+    assert bucket_counts(hashes, words, counts, len(items)).tolist() == expected.tolist()
+    few = items[:: max(1, len(items) // 7)]
+    assert bucket_counts_of(hashes, words, counts, few).tolist() == expected[few].tolist()
+
+
+@pytest.mark.parametrize(("buckets", "digits"), [shape for shape in SHAPES if shape[1] > 1])
+@pytest.mark.parametrize(("chunk", "width"), [(3, None), (1 << 16, 1), (1 << 16, 2)])
+def test_line_by_line_and_by_transform(
+    buckets: int, digits: int, chunk: int, width: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ways, "_CHUNK", chunk)
+    hashes = AffineHashes(buckets, digits, width)
+    words, counts = received(hashes)
+    long = words[words >= hashes.shorter.words].astype(np.int64) - hashes.shorter.words
+    times = counts[words >= hashes.shorter.words]
+    for above in {1, buckets ** (digits - 1)}:
+        lines = by_lines(hashes, long, times, above)
+        assert lines.tolist() == by_transform(hashes, long, times, above).tolist()
+        assert lines.any()
+        assert len(lines) == above * hashes.row
+
+
+def test_the_faster_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few messages line by line, many by a transform, unless it would not fit."""
+    taken: list[str] = []
+    for name in ("by_lines", "by_transform"):
+
+        def noted(
+            hashes: AffineHashes, words: object, counts: object, above: int, name: str = name
+        ) -> NDArray[np.int64]:
+            if hashes.digits == 6:
+                taken.append(name)
+            return np.zeros(above * hashes.row, np.int64)
+
+        monkeypatch.setattr(ways, name, noted)
+    hashes = AffineHashes(3, 6)
+    words = np.arange(hashes.shorter.words, hashes.words)
+    counts = np.ones(len(words), np.int64)
+    bucket_counts(hashes, words[:10], counts[:10], 729)
+    bucket_counts(hashes, words, counts, 729)
+    monkeypatch.setattr(ways, "MOST_TRANSFORMED", 728)
+    bucket_counts(hashes, words, counts, 729)
+    assert taken == ["by_lines", "by_transform", "by_lines"]
+
+
+@pytest.mark.slow
+def test_a_transform_of_a_million_items_is_exact() -> None:
+    hashes = AffineHashes(1009, 2)
+    rng = np.random.default_rng(1)
+    words, counts = np.unique(rng.integers(0, hashes.words, 300_000), return_counts=True)
+    counts *= 10**6
+    found = bucket_counts(hashes, words, counts, 1009**2)
+    items = rng.integers(0, 1009**2, 20)
+    assert found[items].tolist() == bucket_counts_of(hashes, words, counts, items).tolist()
+    assert found.sum() == counts.sum() * 1009

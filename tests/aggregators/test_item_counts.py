@@ -1,0 +1,158 @@
+"""Estimates from real windows: right on average, and as far off as they say."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from aggregators.attendance import Attendance
+from aggregators.epoch_tables import EpochTables
+from aggregators.hadamard import HadamardAggregator
+from aggregators.single_message import SingleMessageAggregator, noise_variance
+from pipeline.protocol import Aggregator
+from randomizers.accounting import hadamard, single_message
+from randomizers.composed import ComposedLaw
+from randomizers.hadamard import Blanket, Hadamard, HadamardLaw, HadamardParameters
+from randomizers.randomness import seeded_generator
+from randomizers.single_message import (
+    Response,
+    SingleMessage,
+    SingleMessageLaw,
+    SingleMessageParameters,
+)
+
+USERS, ITEMS = 20_000, 600
+LABELS = tuple(map(str, range(ITEMS)))
+# Errors of 600 items: their mean square is within a quarter of its expectation, at six deviations.
+WITHIN = 6 * math.sqrt(2 / ITEMS)
+
+
+def skewed_sets(slots: int) -> NDArray[np.int64]:
+    """Half of the users hold popular items, some an item twice, and some none."""
+    rng = np.random.default_rng(slots)
+    return np.floor(ITEMS * rng.random((USERS, slots)) ** 4).astype(np.int64)
+
+
+def truth(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    held = np.zeros((len(values), ITEMS + 1), np.bool_)
+    np.put_along_axis(held, values, True, axis=1)
+    counts: NDArray[np.int64] = held[:, 1:].sum(axis=0)
+    return counts
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+@pytest.mark.parametrize("dummies", ["poisson", "bernoulli"])
+def test_hadamard_counts_are_off_as_far_as_they_say(slots: int, dummies: Blanket) -> None:
+    parameters = HadamardParameters(
+        1.0,
+        1e-6,
+        LABELS,
+        slots,
+        dummies=dummies,
+        messages_per_user=slots + 4,
+    )
+    law = hadamard.calibrate(parameters, 1, USERS)
+    values = skewed_sets(slots)
+    devices, rng = Hadamard(law), seeded_generator(60, slots)
+    devices.enrol(USERS, rng)
+    aggregator = HadamardAggregator(law)
+    aggregator.add(1, devices.report(1, values, None, rng), None)
+    estimates = aggregator.estimate(1, Attendance.constant(1, USERS))
+    assert estimates is not None
+    errors = (estimates.values - truth(values)) / estimates.standard_deviation
+    # Half of a blanket is missed or counted twice if it is taken off wrongly.
+    assert abs(errors.mean()) < 6 / math.sqrt(ITEMS)
+    assert abs(np.square(errors).mean() - 1) < WITHIN
+    assert estimates.standard_deviation < 20 * slots
+
+
+@pytest.mark.parametrize(
+    ("response", "slots"), [("randomized_response", 1), ("rappor", 1), ("rappor", 3)]
+)
+def test_single_message_counts_are_off_as_far_as_they_say(response: Response, slots: int) -> None:
+    law = single_message.calibrate(
+        SingleMessageParameters(2.0, 1e-6, LABELS, slots, response), 1, USERS
+    )
+    values = skewed_sets(slots)
+    devices, rng = SingleMessage(law), seeded_generator(61, slots)
+    devices.enrol(USERS, rng)
+    aggregator = SingleMessageAggregator(law)
+    aggregator.add(1, devices.report(1, values, None, rng), None)
+    estimates = aggregator.estimate(1, Attendance.constant(1, USERS))
+    assert estimates is not None
+    held = truth(values)
+    deviations = np.sqrt([noise_variance(law, USERS, each) for each in held.tolist()])
+    errors = (estimates.values - held) / deviations
+    assert abs(errors.mean()) < 6 / math.sqrt(ITEMS)
+    assert abs(np.square(errors).mean() - 1) < WITHIN
+    # What is published is for the item that is estimated worst, the one that most users hold.
+    assert estimates.standard_deviation == pytest.approx(deviations.max(), rel=0.05)
+
+
+def test_the_silent_are_spoken_for() -> None:
+    law = SingleMessageLaw(2, 1, "rappor", 1, 1, ComposedLaw((3, 1)), 1.0, 0.1, 1.0)
+    aggregator = SingleMessageAggregator(law)
+    aggregator.add(1, np.array([[1], [0]], np.uint8), np.array([50, 50], np.uint32))
+    everybody = aggregator.estimate(1, Attendance.constant(1, 100))
+    attendance = Attendance.empty(1)
+    attendance.set(1, contributors=100, population=200)
+    half = aggregator.estimate(1, attendance)
+    assert everybody is not None
+    assert half is not None
+    assert half.values.tolist() == (2 * everybody.values).tolist() == [100.0, -100.0]
+    noise = 4 * everybody.standard_deviation**2
+    # Half of those there hold one of the items.
+    sampling = 200**2 * 0.25 * (100 / 199) / 100
+    assert half.standard_deviation == pytest.approx(math.sqrt(noise + sampling))
+
+
+def test_an_epoch_without_messages_has_no_estimate() -> None:
+    law = HadamardLaw(2, 1, 2, 1, 2, 2.0, "bernoulli", 1.0, 0.1, 1.0)
+    aggregator = HadamardAggregator(law)
+    aggregator.add(1, np.zeros((0, 2), np.uint8), None)
+    assert aggregator.estimate(1, Attendance.constant(2, 5)) is None
+    assert aggregator.to_bytes() == b""
+
+
+def test_other_messages_are_refused() -> None:
+    tuples = HadamardAggregator(HadamardLaw(2, 1, 2, 1, 2, 2.0, "bernoulli", 1.0, 0.1, 1.0))
+    bits = SingleMessageAggregator(
+        SingleMessageLaw(9, 1, "rappor", 1, 2, ComposedLaw((3, 1)), 1.0, 0.1, 1.0)
+    )
+    symbols = SingleMessageAggregator(
+        SingleMessageLaw(9, 1, "randomized_response", 1, 2, ComposedLaw((3, 1)), 1.0, 0.1, 1.0)
+    )
+    refused: list[tuple[Aggregator, NDArray[np.unsignedinteger], str]] = [
+        (tuples, np.array([[0, 4]], np.uint8), "column 4 at epoch 1, there are 4"),
+        (tuples, np.array([[0]], np.uint8), r"must be uint8 of shape \(reports, 2\)"),
+        (bits, np.array([[255, 2]], np.uint8), "word 2 at epoch 1, must be up to 1"),
+        (symbols, np.array([[10]], np.uint8), "word 10 at epoch 1, must be up to 9"),
+        (symbols, np.array([[1]], np.uint16), "must be uint8"),
+    ]
+    for aggregator, words, message in refused:
+        with pytest.raises(ValueError, match=message):
+            aggregator.add(1, words, None)
+        assert aggregator.to_bytes() == b""
+    with pytest.raises(ValueError, match="epoch 3"):
+        tuples.add(3, np.array([[0, 0]], np.uint8), None)
+    with pytest.raises(ValueError, match="two different laws"):
+        bits.merge(symbols)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([[1, 5]], "an epoch takes 24"),
+        ([[2, 1, 1], [1, 1, 1]], "do not strictly increase"),
+        ([[3, 1, 1]], "epochs 3 to 3"),
+        ([[1, 0, 0]], "not all 0"),
+        ([[1, -1, 3]], "from 0 to"),
+    ],
+)
+def test_stored_counts_that_cannot_be_are_refused(rows: list[list[int]], message: str) -> None:
+    data = np.array(rows, "<i8").tobytes()
+    with pytest.raises(ValueError, match=message):
+        EpochTables.from_bytes(2, 2, data)

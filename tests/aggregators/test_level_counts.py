@@ -1,0 +1,45 @@
+"""Least squares over a tree agrees with dense weighted least squares."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from aggregators.level_counts import level_values
+from randomizers.cell_codes.levels import Levels
+from tests.support.code_matrices import code_matrix
+
+TREES = [(4, 4, 4), (2,) * 6, (3, 4, 2, 2), (5, 8), (7,)]
+
+
+@pytest.mark.parametrize("branching", TREES)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_it_is_the_best_linear_unbiased_estimate(branching: tuple[int, ...], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    levels = Levels(math.prod(branching), branching)
+    matrix = code_matrix(levels)
+    cells = rng.normal(0, 100, (levels.cells, 3))
+    variances = rng.uniform(0.1, 10, levels.messages)
+    weights = np.repeat(1 / variances, levels.nodes)[:, None]
+    expected = np.linalg.solve(matrix.T @ (weights * matrix), matrix.T @ (weights * cells))
+    np.testing.assert_allclose(level_values(levels, cells, variances.tolist()), expected)
+    alike = np.linalg.lstsq(matrix, cells)[0]
+    np.testing.assert_allclose(level_values(levels, cells), alike, atol=1e-9)
+
+
+@pytest.mark.parametrize("branching", TREES)
+def test_exact_counts_stay_as_they_are(branching: tuple[int, ...]) -> None:
+    size = math.prod(branching) - 1
+    levels = Levels(size, branching)
+    values = np.random.default_rng(3).integers(0, 1000, size)
+    found = level_values(levels, code_matrix(levels) @ values)
+    np.testing.assert_allclose(found, values)
+
+
+def test_levels_that_are_not_used_do_not_matter() -> None:
+    levels = Levels(12, (3, 2, 2))
+    cells = np.random.default_rng(4).normal(size=levels.cells)
+    found = level_values(levels, cells, [math.inf, math.inf, math.inf, 1.0])
+    np.testing.assert_allclose(found, cells[-12:])

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from aggregators.prefix_search import HeavyItems, heavy_items
+from randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
+from randomizers.open_domains import ShortStrings
+from randomizers.randomness import seeded_generator
+
+NOISE = 110.0
+
+Numbers = NDArray[np.int64]
+
+
+def code_of(*pairs: tuple[int, int], seed: str = "test") -> PrefixCells:
+    return PrefixCells(tuple(PrefixLevel(*pair) for pair in pairs), seed)
+
+
+def search(
+    code: PrefixCells, counts: dict[int, int], top: int, seed: int = 1, width: int | None = None
+) -> HeavyItems:
+    """With Poisson noise in every cell and the messages of items that so many users hold."""
+    cells = code.encode(np.array(list(counts), np.int64)).T
+    sent = seeded_generator(seed).poisson(NOISE, code.cells).astype(np.int64)
+    for level in cells:
+        np.add.at(sent, level, np.array(list(counts.values()), np.int64))
+    return heavy_items(code, sent, NOISE, NOISE, sum(counts.values()), top, width)
+
+
+def population(seed: int, bits: int, heavy: int) -> dict[int, int]:
+    """Heavy items with counts 20,000, 10,000, ... and many light ones."""
+    items = np.unique(seeded_generator(seed).integers(1, 1 << bits, 30_000))
+    items = seeded_generator(seed, 1).permutation(items)
+    counts = np.full(len(items), 3)
+    counts[:heavy] = 20_000 / np.arange(1, heavy + 1)
+    return dict(zip(items.tolist(), counts.tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        code_of((8, 256), (14, 2000), (20, 4000)),
+        code_of((12, 2000), (16, 3000), (20, 4000)),
+        code_of((10, 1024), (20, 8000)),
+    ],
+    ids=["three levels", "hashed first level", "two levels"],
+)
+def test_heavy_items_are_found_in_order_with_their_counts(code: PrefixCells) -> None:
+    counts = population(5, bits=20, heavy=10)
+    found = search(code, counts, top=10)
+    assert list(found.items) == list(counts)[:10]
+    for item, estimate in zip(found.items, found.estimates, strict=True):
+        assert estimate.value is not None
+        assert estimate.standard_deviation is not None
+        assert abs(estimate.value - counts[item]) < 6 * estimate.standard_deviation
+        assert math.sqrt(NOISE) <= estimate.standard_deviation < 30
+    # Above the light items, which there are thousands of, and below all heavy ones.
+    assert 10 * 3 < found.found_above < counts[found.items[-1]]
+
+
+def test_more_wanted_than_there_are() -> None:
+    counts = population(6, bits=20, heavy=5)
+    found = search(code_of((8, 256), (14, 2000), (20, 4000)), counts, top=50)
+    assert list(found.items) == list(counts)[:5]
+    assert found.found_above < 400
+
+
+def test_noise_alone_has_no_heavy_items() -> None:
+    code = code_of((8, 256), (14, 2000), (20, 4000))
+    listed = [search(code, {1: 1}, top=10, seed=seed).items for seed in range(30)]
+    # Noise passes on every level in at most one search in 20, and here on three.
+    assert sum(map(len, listed)) <= 2
+
+
+def test_a_small_domain_is_searched_on_one_direct_level() -> None:
+    counts = {3: 1000, 250: 700, 7: 500, 8: 1}
+    found = search(code_of((8, 256)), counts, top=3)
+    assert found.items == (3, 250, 7)
+    assert found.estimates[0].standard_deviation == math.sqrt(NOISE)
+
+
+def test_siblings_are_told_apart() -> None:
+    counts = {1000: 5000, 1001: 3000, 1003: 2000, 1 << 20: 4000}
+    found = search(code_of((8, 256), (14, 2000), (20, 4000)), counts, top=4)
+    assert found.items == (1000, 1 << 20, 1001, 1003)
+
+
+def test_a_cell_that_is_explained_supports_nobody_else() -> None:
+    # So few buckets on the last level that every heavy cell has false candidates.
+    code = code_of((10, 1024), (16, 1000))
+    counts = population(7, bits=16, heavy=8)
+    light = {item: count for item, count in counts.items() if count == 3}
+    heavy = {item: count for item, count in counts.items() if count > 3}
+    found = search(code, heavy | dict(list(light.items())[:500]), top=8)
+    assert list(found.items) == list(heavy)
+    prefixes = [(item - 1) >> 6 for item in heavy]
+    candidates = (np.array(prefixes)[:, None] << 6) + np.arange(64) + 1
+    shared = np.isin(
+        code.encode(candidates.ravel())[:, 1], code.encode(np.array(list(heavy)))[:, 1]
+    )
+    assert shared.sum() > len(heavy)
+
+
+def test_a_narrow_search_says_what_it_may_have_missed() -> None:
+    code = code_of((8, 256), (14, 2000), (20, 4000))
+    counts = population(8, bits=20, heavy=20)
+    narrow = search(code, counts, top=20, width=5)
+    missed = [count for item, count in counts.items() if item not in narrow.items]
+    assert len(narrow.items) <= 5
+    assert max(missed) < narrow.found_above
+
+
+def test_words() -> None:
+    words = {"the": 9000, "you": 7000, "that": 5000, "then": 3000, "it": 2500, "é": 2000}
+    rare = {f"w{number}": 2 for number in range(5000)}
+    domain = ShortStrings(5)
+    numbers = domain.numbers([*words, *rare]).tolist()
+    code = code_of((8, 256), (16, 2000), (24, 3000), (32, 3000), (40, 6000))
+    counts = dict(zip(numbers, [*words.values(), *rare.values()], strict=True))
+    cells = code.encode(np.repeat(np.array(numbers), list(counts.values()))).ravel()
+    sent = np.bincount(cells, minlength=code.cells) + seeded_generator(3).poisson(NOISE, code.cells)
+    found = heavy_items(
+        code, sent, NOISE, NOISE, sum(counts.values()), top=6, possible=domain.possible
+    )
+    assert [domain.value(item) for item in found.items] == list(words)
+
+
+def test_answers_are_json() -> None:
+    body = search(code_of((8, 256)), {3: 1000}, top=2).to_json()
+    assert body["items"] == [3]
+    assert body["estimates"][0]["reports"] == 1000
+
+
+def test_wrong_questions_are_refused() -> None:
+    code = code_of((8, 256))
+    with pytest.raises(ValueError, match="for 256 cells"):
+        heavy_items(code, np.zeros(255, np.int64), 1.0, 1.0, 10, 1)
+    for top, width in ((0, 5), (5, 0)):
+        with pytest.raises(ValueError, match="at least 1"):
+            heavy_items(code, np.zeros(256, np.int64), 1.0, 1.0, 10, top, width)
+    wide = code_of((8, 256), (40, 256))
+    with pytest.raises(ValueError, match="put levels between"):
+        heavy_items(wide, np.zeros(512, np.int64), 1.0, 1.0, 10, 1)

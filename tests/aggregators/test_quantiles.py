@@ -1,0 +1,94 @@
+"""Quantiles of whole numbers: right where counts are exact, and not misled by noise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from aggregators.grid_counts import GridCounts
+from aggregators.quantiles import quantile
+from randomizers.cell_codes.grid import AxisCode, Grid
+from randomizers.cell_codes.kept_nodes import KeptNodes
+from randomizers.cell_codes.levels import Levels
+from tests.support.code_matrices import code_matrix
+
+CODES: list[AxisCode] = [Levels(60, (4, 4, 4)), KeptNodes(60)]
+NOISE = 100.0
+
+
+def counts_of(
+    code: AxisCode, held: NDArray[np.integer], rng: np.random.Generator | None
+) -> GridCounts:
+    """Estimates with Poisson noise, or exact ones that are taken to be noisy."""
+    exact = (code_matrix(code) @ held).astype(np.int64)
+    noise = round(NOISE) if rng is None else rng.poisson(NOISE, code.cells)
+    return GridCounts.from_cells(code, exact + noise, NOISE, NOISE, contributors=int(held.sum()))
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_exact_counts_have_their_own_quantiles(code: AxisCode) -> None:
+    held = np.random.default_rng(1).integers(0, 100, code.size)
+    held[10:20] = 0
+    everybody = np.repeat(np.arange(code.size), held)
+    counts = counts_of(code, held, None)
+    for share in (np.arange(97) + 0.5) / 97:
+        found = quantile(counts, share)
+        # The least value up to which the share is reached.
+        assert found.value == everybody[math.ceil(share * len(everybody)) - 1]
+        assert found.low <= found.value <= found.high
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_quantiles_increase_whatever_the_noise(code: AxisCode) -> None:
+    # 360 users, and prefixes that are off by dozens.
+    held = np.full(code.size, 6)
+    rng = np.random.default_rng(2)
+    shares = np.linspace(0.02, 0.98, 49)
+    for _ in range(20):
+        counts = counts_of(code, held, rng)
+        found = [quantile(counts, share) for share in shares]
+        values = [each.value for each in found]
+        assert values == sorted(values)
+        assert all(0 <= each.low <= each.value <= each.high < code.size for each in found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", CODES)
+def test_the_interval_holds_the_quantile(code: AxisCode) -> None:
+    rng = np.random.default_rng(3)
+    held = rng.integers(50, 200, code.size)
+    everybody = np.repeat(np.arange(code.size), held)
+    shares, runs = np.arange(1, 10) / 10, 500
+    truths = [everybody[math.ceil(share * len(everybody)) - 1] for share in shares]
+    covered, widths = np.zeros(len(shares)), []
+    for _ in range(runs):
+        counts = counts_of(code, held, rng)
+        for index, (share, truth) in enumerate(zip(shares, truths, strict=True)):
+            found = quantile(counts, share)
+            covered[index] += found.low <= truth <= found.high
+            widths.append(found.high - found.low)
+    # Values are discrete, so intervals are wide enough and more.
+    assert (covered / runs > 0.95 - 6.5 * math.sqrt(0.95 * 0.05 / runs)).all()
+    assert 0 < np.mean(widths) < 3
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.5, math.nan])
+def test_shares_are_above_0_and_below_1(share: float) -> None:
+    with pytest.raises(ValueError, match="must lie between 0 and 1"):
+        quantile(counts_of(CODES[0], np.full(60, 3), None), share)
+
+
+def test_nobody_has_no_quantile() -> None:
+    counts = GridCounts.from_cells(Levels(4, (2, 2)), np.full(7, 3), 5.0, 5.0, contributors=1)
+    with pytest.raises(ValueError, match="about -3 users have a value, too few"):
+        quantile(counts, 0.5)
+
+
+def test_points_have_no_quantile() -> None:
+    code = Grid((KeptNodes(2), KeptNodes(2)))
+    counts = GridCounts.from_cells(code, np.full(4, 9), 0.0, 1.0, contributors=9)
+    with pytest.raises(ValueError, match="no order"):
+        quantile(counts, 0.5)

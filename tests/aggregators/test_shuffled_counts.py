@@ -1,0 +1,189 @@
+"""From numbers of messages to counts: followed through time, gaps and silence."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from aggregators.attendance import Attendance
+from aggregators.estimate import GAP, NORMAL_95
+from aggregators.shuffled_counts import ShuffledCountsAggregator, predicted_deviations
+from randomizers.accounting.boosted_counts import BoostedReports
+from randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
+from randomizers.randomness import seeded_generator
+from randomizers.shuffled_counts import Calibration, ShuffledCounts, ShuffledCountsLaw
+
+MINIMUM = 50
+EPOCHS = 12
+
+
+def law(boost: int, *, shape: float | None = None, by_stage: bool = False) -> ShuffledCountsLaw:
+    changes = 2 if boost else 0
+    kind: DummyLaw = "poisson" if shape is None else "negative_binomial"
+    noise = CellNoiseLaw("shuffle" if by_stage else kind, 1_000.0, MINIMUM, shape)
+    calibration: Calibration = "rigorous" if boost else "exact"
+    return ShuffledCountsLaw(EPOCHS, 1.0, 1e-6, changes, boost, calibration, noise)
+
+
+def counted(law: ShuffledCountsLaw, messages: dict[int, int]) -> ShuffledCountsAggregator:
+    aggregator = ShuffledCountsAggregator(law)
+    for epoch, count in messages.items():
+        aggregator.add(epoch, np.zeros((1, 1), np.uint8), np.array([count], np.uint32))
+    return aggregator
+
+
+def test_a_count_is_what_is_left_without_the_messages_that_are_always_there() -> None:
+    """100 devices: 3 each, and 20 dummies each; 40 of them have just become 1."""
+    aggregator = counted(law(3), {1: 300 + 2_000 + 40 + 120, 2: 300 + 2_000 + 40})
+    everybody = Attendance.constant(EPOCHS, 100)
+    for epoch in (1, 2):
+        estimate = aggregator.estimate(epoch, everybody)
+        assert estimate is not None
+        assert estimate.value == pytest.approx(40)
+        # One part in four of the noise of an epoch; later ones are averaged.
+        kept = (3 / 4) ** 2
+        variance = 2_000 * (1 - kept**epoch) / 7
+        assert estimate.standard_deviation == pytest.approx(math.sqrt(variance))
+        assert estimate.high == pytest.approx(40 + NORMAL_95 * math.sqrt(variance))
+        assert estimate.low == pytest.approx(40 - NORMAL_95 * math.sqrt(variance))
+        assert (estimate.population, estimate.flags) == (100, ())
+    assert aggregator.estimate(2, everybody).reports == 2_340  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("shape", "by_stage", "mean", "variance"),
+    [(None, False, 1_600.0, 1_600.0), (25.0, False, 1_600.0, 65_600.0), (None, True, 1e3, 1e3)],
+)
+def test_the_present_speak_for_the_silent(
+    shape: float | None, by_stage: bool, mean: float, variance: float
+) -> None:
+    """80 of 100 devices, 20 of them with the value 1; noise grows with contributors or not."""
+    attendance = Attendance.empty(EPOCHS)
+    attendance.set(1, 80, 100)
+    aggregator = counted(law(0, shape=shape, by_stage=by_stage), {1: round(mean) + 20})
+    estimate = aggregator.estimate(1, attendance)
+    assert estimate is not None
+    assert estimate.value == pytest.approx(25)
+    # A sample of 80 of 100, of whom a quarter have the value 1.
+    sampling = 100**2 * 0.25 * 0.75 / 80 * 20 / 99
+    deviation = math.sqrt(1.25**2 * variance + sampling)
+    assert estimate.standard_deviation == pytest.approx(deviation)
+
+
+def test_a_withheld_epoch_is_a_gap_and_its_change_is_followed_later() -> None:
+    attendance = Attendance.constant(EPOCHS, 100)
+    messages = dict.fromkeys(range(1, EPOCHS + 1), 300 + 2_000 + 40)
+    messages[1] += 120
+    # In epoch 3 there were too few; 20 more became 1 then, and in epoch 4 nobody.
+    del messages[3]
+    attendance.set(3, MINIMUM - 1, 100)
+    for epoch in range(4, EPOCHS + 1):
+        messages[epoch] += 20
+    aggregator = counted(law(3), messages)
+    found = [aggregator.estimate(epoch, attendance) for epoch in range(1, EPOCHS + 1)]
+    values = [estimate.value for estimate in found if estimate is not None]
+    missing = [20 * (3 / 4) ** later for later in range(EPOCHS - 2)]
+    assert values == pytest.approx([40, 40, *(60 - each for each in missing)])
+    assert [estimate.flags for estimate in found if estimate] == [
+        (GAP,) if epoch == 3 else () for epoch in range(1, EPOCHS + 1)
+    ]
+    second, third = found[1], found[2]
+    assert second is not None
+    assert third is not None
+    assert third.standard_deviation == second.standard_deviation
+    assert third.reports == 0
+
+
+def test_before_a_window_was_released_nothing_is_said() -> None:
+    attendance = Attendance.constant(EPOCHS, 100)
+    attendance.set(1, MINIMUM - 1, 100)
+    aggregator = counted(law(3), {2: 2_300})
+    assert aggregator.estimate(1, attendance) is None
+    assert aggregator.estimate(2, attendance) is not None
+
+
+def test_few_messages_are_no_gap() -> None:
+    """A window may be released with no message at all."""
+    estimate = counted(law(0), {}).estimate(1, Attendance.constant(EPOCHS, 100))
+    assert estimate is not None
+    assert estimate.value == -2_000
+    assert not estimate.flags
+
+
+def test_estimates_do_not_depend_on_when_they_are_asked_for() -> None:
+    """Nor on what was counted after some of them were made."""
+    attendance = Attendance.constant(EPOCHS, 100)
+    counts = {epoch: 2_300 + 7 * epoch for epoch in range(1, EPOCHS + 1)}
+    expected = [counted(law(2), counts).estimate(epoch, attendance) for epoch in counts]
+    aggregator = counted(law(2), {})
+    for epoch, count in counts.items():
+        aggregator.estimate(EPOCHS, attendance)
+        aggregator.merge(counted(law(2), {epoch: count}))
+    assert [aggregator.estimate(epoch, attendance) for epoch in counts] == expected
+    other = Attendance.constant(EPOCHS, 200)
+    assert aggregator.estimate(EPOCHS, other) == counted(law(2), counts).estimate(EPOCHS, other)
+
+
+@pytest.mark.parametrize("boost", [0, 1, 4])
+def test_the_plan_is_the_variance_of_the_recursion(boost: int) -> None:
+    users = 80
+    aggregator, attendance = counted(law(boost), {}), Attendance.constant(EPOCHS, users)
+    estimates = [aggregator.estimate(epoch, attendance) for epoch in range(1, EPOCHS + 1)]
+    published = [estimate.standard_deviation for estimate in estimates if estimate is not None]
+    planned = predicted_deviations(law(boost), EPOCHS, users)
+    assert published == pytest.approx(planned)
+    variance = law(boost).noise.moments(users)[1]
+    assert BoostedReports(EPOCHS, 2, boost).error(variance) == pytest.approx(
+        math.sqrt(float(np.square(planned).mean()))
+    )
+
+
+def test_estimates_are_unbiased_with_silence_and_newcomers() -> None:
+    """Everybody makes one change, half of them when they come; later some are silent."""
+    users, runs, boosted = 300, 400, law(2)
+    rng = np.random.default_rng(7)
+    flips = np.zeros((EPOCHS, users), np.int8)
+    flips[rng.integers(0, 4, users // 2), np.arange(users // 2)] = 1
+    flips[4, users // 2 :] = 1
+    values = np.bitwise_xor.accumulate(flips, axis=0)
+    errors = np.empty((runs, EPOCHS))
+    for run in range(runs):
+        random = seeded_generator(run)
+        devices, aggregator = ShuffledCounts(boosted), ShuffledCountsAggregator(boosted)
+        attendance = Attendance.empty(EPOCHS)
+        for epoch in range(1, EPOCHS + 1):
+            if epoch in (1, 5):
+                devices.enrol(users // 2, random)
+            now = values[epoch - 1, : devices.population]
+            # Nobody is silent while values change: what is missed then is followed late.
+            present = random.random(len(now)) < (0.9 if epoch > 5 else 1.0)
+            reports = devices.report(epoch, now, present, random)
+            aggregator.add(epoch, reports.values, reports.counts)
+            attendance.set(epoch, int(present.sum()), len(now))
+            estimate = aggregator.estimate(epoch, attendance)
+            assert estimate is not None
+            assert estimate.value is not None
+            assert estimate.standard_deviation is not None
+            errors[run, epoch - 1] = (estimate.value - now.sum()) / estimate.standard_deviation
+    means = errors.mean(axis=0) * math.sqrt(runs)
+    assert np.abs(means).max() < 7
+    assert np.abs(means + 0.5 * math.sqrt(runs)).min() > 1
+    assert (np.square(errors).mean(axis=0) < 1.5).all()
+    assert (np.square(errors).mean(axis=0) > 0.6).all()
+
+
+def test_bytes_that_are_no_counts_are_refused() -> None:
+    good = counted(law(0), {1: 5, 3: 7}).to_bytes()
+    assert ShuffledCountsAggregator.from_bytes(law(0), good).to_bytes() == good
+    one, three = good[:16], good[16:]
+    late = counted(law(0), {EPOCHS: 1}).to_bytes().replace(bytes([EPOCHS]), bytes([EPOCHS + 1]), 1)
+    for bad in (good[:-1], three + one, one + one, late, one[:8] + bytes(8), one[:8] + b"\xff" * 8):
+        with pytest.raises(ValueError, match=r"count|epochs"):
+            ShuffledCountsAggregator.from_bytes(law(0), bad)
+
+
+def test_counts_of_another_law_are_not_merged() -> None:
+    with pytest.raises(ValueError, match="two different laws"):
+        counted(law(0), {}).merge(counted(law(1), {}))

@@ -1,0 +1,149 @@
+"""From words to counts of items over time: unbiased, and as far off as is said."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from aggregators.attendance import Attendance
+from aggregators.estimate import GAP
+from aggregators.shuffled_item_counts import ShuffledItemCountsAggregator, predicted_deviations
+from randomizers.cell_noise_law import CellNoiseLaw
+from randomizers.counted_words import CountedWords
+from randomizers.randomness import seeded_generator
+from randomizers.shuffled_item_counts import ShuffledItemCounts, ShuffledItemCountsLaw
+
+EPOCHS = 6
+USERS = 400
+RUNS = 300
+MINIMUM = 200
+
+
+def law(buckets: int, boost: int, size: int = 20) -> ShuffledItemCountsLaw:
+    changes = 3 if boost else 0
+    held, left = (CellNoiseLaw("poisson", mean, MINIMUM) for mean in (60.0, 30.0))
+    return ShuffledItemCountsLaw(
+        EPOCHS, size, 1.0, 1e-6, changes, boost, buckets, held, left if boost else None
+    )
+
+
+def values() -> NDArray[np.int64]:
+    """Shape (epochs, users): a third never change, others come to their items later."""
+    rng = np.random.default_rng(1)
+    held = np.zeros((EPOCHS, USERS), np.int64)
+    held[:, : USERS // 3] = 1
+    changes = rng.integers(0, EPOCHS, USERS)
+    for epoch in range(EPOCHS):
+        came = (changes <= epoch) & (np.arange(USERS) >= USERS // 3)
+        held[epoch, came] = 2 + np.arange(USERS)[came] % 4
+    held[4:, USERS // 2 :] = 7
+    return held
+
+
+def send(
+    asked: ShuffledItemCountsLaw,
+    held: NDArray[np.int64],
+    rng: np.random.Generator,
+    silent: float = 0.0,
+) -> tuple[ShuffledItemCountsAggregator, Attendance]:
+    devices, aggregator = ShuffledItemCounts(asked), ShuffledItemCountsAggregator(asked)
+    attendance = Attendance.empty(EPOCHS)
+    devices.enrol(USERS, rng)
+    for epoch, now in enumerate(held, 1):
+        present = rng.random(USERS) >= silent
+        reports = devices.report(epoch, now, present, rng)
+        if isinstance(reports, CountedWords):
+            aggregator.add(epoch, reports.values, reports.counts)
+        else:
+            aggregator.add(epoch, reports, None)
+        attendance.set(epoch, int(present.sum()), USERS)
+    return aggregator, attendance
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("buckets", "boost"), [(23, 0), (5, 0), (23, 2), (5, 1)])
+def test_estimates_are_unbiased_and_as_far_off_as_said(buckets: int, boost: int) -> None:
+    asked, held = law(buckets, boost), values()
+    truth = np.stack([np.bincount(now, minlength=21)[1:] for now in held])
+    errors = np.empty((RUNS, EPOCHS, 20))
+    said = np.empty((RUNS, EPOCHS))
+    for run in range(RUNS):
+        aggregator, attendance = send(asked, held, seeded_generator(run))
+        for epoch in range(1, EPOCHS + 1):
+            estimate = aggregator.estimate(epoch, attendance)
+            assert estimate is not None
+            errors[run, epoch - 1] = estimate.values - truth[epoch - 1]
+            said[run, epoch - 1] = estimate.standard_deviation
+    deviations = said.mean(axis=0)[:, None]
+    means = errors.mean(axis=0) / deviations * math.sqrt(RUNS)
+    assert np.abs(means).max() < 7
+    assert np.abs(means + 0.6 * math.sqrt(RUNS)).min() > 3
+    # The mean over items is what is stated.
+    spread = np.square(errors).mean(axis=(0, 2)) / np.square(deviations[:, 0])
+    assert (np.abs(spread - 1) < 0.12).all()
+    planned = predicted_deviations(asked, EPOCHS, USERS)
+    assert (np.abs(deviations[:, 0] / planned - 1) < 0.12).all()
+
+
+@pytest.mark.slow
+def test_the_present_speak_for_the_silent() -> None:
+    """Three in ten are silent; nobody changes after the first epoch, at which all are there."""
+    held = np.repeat(values()[-1:], EPOCHS, axis=0)
+    truth = np.bincount(held[0], minlength=21)[1:]
+    errors = []
+    for run in range(RUNS):
+        aggregator, attendance = send(law(23, 0), held, seeded_generator(run), silent=0.3)
+        estimate = aggregator.estimate(EPOCHS, attendance)
+        assert estimate is not None
+        errors.append((estimate.values - truth) / estimate.standard_deviation)
+    assert np.abs(np.mean(errors, axis=0) * math.sqrt(RUNS)).max() < 7
+    assert 0.8 < np.square(errors).mean() < 1.2
+
+
+def test_a_withheld_epoch_is_a_gap() -> None:
+    aggregator, attendance = send(law(23, 2), values(), seeded_generator(1))
+    attendance.set(1, MINIMUM - 1, USERS)
+    attendance.set(4, MINIMUM - 1, USERS)
+    found = [aggregator.estimate(epoch, attendance) for epoch in range(1, EPOCHS + 1)]
+    assert found[0] is None
+    assert [each.flags for each in found[1:] if each is not None] == [(), (), (GAP,), (), ()]
+    assert found[2] is not None
+    assert found[3] is not None
+    assert (found[2].values == found[3].values).all()
+    assert found[2].standard_deviation == found[3].standard_deviation
+
+
+def test_words_that_do_not_exist_are_refused() -> None:
+    asked = law(23, 2)
+    aggregator = ShuffledItemCountsAggregator(asked)
+    most = 2 * asked.hashes.words
+    dtype = asked.word_form.dtype
+    aggregator.check_words(1, np.array([[most - 1]], dtype))
+    for epoch, word in ((1, most), (0, 0), (EPOCHS + 1, 0)):
+        with pytest.raises(ValueError, match=r"word|epoch"):
+            aggregator.add(epoch, np.array([[word]], dtype), None)
+    assert aggregator.to_bytes() == b""
+    with pytest.raises(ValueError, match="two different laws"):
+        aggregator.merge(ShuffledItemCountsAggregator(law(5, 2)))
+
+
+def test_estimates_do_not_depend_on_when_they_are_asked_for() -> None:
+    whole, attendance = send(law(5, 1), values(), seeded_generator(1))
+    aggregator = ShuffledItemCountsAggregator.from_bytes(whole.law, whole.to_bytes())
+    assert aggregator.to_bytes() == whole.to_bytes()
+    last = aggregator.estimate(EPOCHS, attendance)
+    first = aggregator.estimate(1, attendance)
+    again = whole.estimate(1, attendance)
+    assert first is not None
+    assert again is not None
+    assert (first.values == again.values).all()
+    more = ShuffledItemCountsAggregator(whole.law)
+    assert last is not None
+    more.estimate(EPOCHS, attendance)
+    more.merge(whole)
+    merged = more.estimate(EPOCHS, attendance)
+    assert merged is not None
+    assert (merged.values == last.values).all()

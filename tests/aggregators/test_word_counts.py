@@ -1,0 +1,65 @@
+"""A sorted multiset of words: whatever was added in whatever order, the same; and its bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from aggregators import word_counts
+from aggregators.word_counts import WordCounts
+
+DTYPE = np.dtype("<u4")
+
+
+@pytest.mark.parametrize("waiting", [0, 100, 1 << 16])
+def test_it_is_what_was_added_however_it_was_added(
+    waiting: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(word_counts, "_ROWS_WAITING", waiting)
+    rng = np.random.default_rng(1)
+    expected, received, merged = Counter[int](), WordCounts(DTYPE), WordCounts(DTYPE)
+    for step in range(60):
+        words = rng.integers(0, 300, rng.integers(0, 50)).astype(np.uint32)
+        times = rng.integers(1, 5, len(words)).astype(np.uint32)
+        received.add(words, times if step % 2 else None)
+        part = WordCounts(DTYPE)
+        part.add(words[::-1], times[::-1] if step % 2 else None)
+        merged.merge(part)
+        for word, each in zip(words.tolist(), times.tolist(), strict=True):
+            expected[word] += each if step % 2 else 1
+    assert received.words.tolist() == sorted(expected)
+    assert received.counts.tolist() == [expected[word] for word in sorted(expected)]
+    assert received.messages == expected.total()
+    assert merged.to_bytes() == received.to_bytes()
+
+
+@pytest.mark.parametrize(("most", "size"), [(1, 1), (255, 1), (256, 2), (1 << 16, 4), (1 << 32, 8)])
+def test_counts_take_as_many_bytes_as_the_largest_needs(most: int, size: int) -> None:
+    received = WordCounts(DTYPE)
+    received.add(np.array([9, 4], np.uint32), np.array([1, most], np.uint64))
+    data = b"before" + received.to_bytes() + b"after"
+    assert len(data) == 11 + 9 + 2 * (4 + size)
+    read, end = WordCounts.from_bytes(DTYPE, data, 6)
+    assert data[end:] == b"after"
+    assert (read.words.tolist(), read.counts.tolist()) == ([4, 9], [most, 1])
+    read.add(np.array([9], np.uint32), None)
+    assert read.counts.tolist() == [most, 2]
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (b"\0\0", "are no counts of words"),
+        (b"\1" + b"\0" * 7 + b"\3" + b"\0" * 7, "are no counts of words"),
+        (b"\2" + b"\0" * 7 + b"\1" + b"\0" * 9, "end before byte 19"),
+        (b"\xff" * 8 + b"\1", "end before byte"),
+        (b"\2" + b"\0" * 7 + b"\1" + b"\5\0\0\0\5\0\0\0" + b"\1\1", "do not strictly increase"),
+        (b"\1" + b"\0" * 7 + b"\1" + b"\5\0\0\0" + b"\0", "must be from 1 to 2"),
+        (b"\1" + b"\0" * 7 + b"\x08" + b"\5\0\0\0" + b"\xff" * 8, "must be from 1 to 2"),
+    ],
+)
+def test_other_bytes_are_refused(data: bytes, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        WordCounts.from_bytes(DTYPE, data, 0)

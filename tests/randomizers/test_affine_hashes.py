@@ -1,0 +1,113 @@
+"""Hashes over a prime field: which there are, and how often two items share a bucket."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+
+from randomizers.affine_hashes import ROWS, AffineHashes, is_prime
+
+SMALL = [AffineHashes(*shape) for shape in [(2, 1), (2, 2), (2, 4), (3, 2), (3, 3), (5, 2), (7, 1)]]
+
+
+def all_buckets(hashes: AffineHashes) -> list[list[int]]:
+    """For every direction the bucket of every item."""
+    items = np.arange(hashes.buckets**hashes.digits)
+    return [
+        hashes.buckets_of(np.full(len(items), direction), items).tolist()
+        for direction in range(hashes.directions)
+    ]
+
+
+@pytest.mark.parametrize("hashes", SMALL, ids=repr)
+def test_every_direction_is_there_once_and_its_buckets_are_inner_products(
+    hashes: AffineHashes,
+) -> None:
+    vectors = [vector[::-1] for vector in product(range(hashes.buckets), repeat=hashes.digits)]
+    expected = {
+        tuple(sum(map(int.__mul__, along, vector)) % hashes.buckets for vector in vectors)
+        for along in vectors
+        if next((digit for digit in along if digit), 0) == 1
+    }
+    found = all_buckets(hashes)
+    assert len(found) == hashes.directions == len(expected)
+    assert set(map(tuple, found)) == expected
+
+
+@pytest.mark.parametrize("hashes", SMALL, ids=repr)
+def test_any_two_items_share_the_same_part_of_their_words(hashes: AffineHashes) -> None:
+    """As the calibration of the noise has it, exactly."""
+    by_item = list(zip(*all_buckets(hashes), strict=True))
+    shared = {
+        sum(a == b for a, b in zip(one, other, strict=True))
+        for one, other in combinations(by_item, 2)
+    }
+    assert len(shared) == 1
+    assert shared.pop() / hashes.directions == pytest.approx(hashes.overlap, rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("buckets", "items"), [(11, 100), (3, 20), (3, 8), (2, 50), (5, 5), (5, 6)]
+)
+def test_items_are_spread_over_many_lines_and_share_as_much(buckets: int, items: int) -> None:
+    hashes = AffineHashes.for_items(buckets, items)
+    rows = min(ROWS, buckets ** (hashes.digits - 1))
+    assert -(-items // hashes.row) <= rows
+    assert hashes.digits == 1 or hashes.row == -(-items // rows)
+    found = [
+        hashes.buckets_of(np.full(items, direction), np.arange(items))
+        for direction in range(hashes.directions)
+    ]
+    shared = (np.stack(found)[:, :, None] == np.stack(found)[:, None, :]).sum(axis=0)
+    others = shared[~np.eye(items, dtype=np.bool_)]
+    assert (others == round(hashes.overlap * hashes.directions)).all()
+
+
+@pytest.mark.parametrize("hashes", SMALL, ids=repr)
+def test_the_first_directions_are_those_of_items_without_their_lowest_digit(
+    hashes: AffineHashes,
+) -> None:
+    if hashes.digits == 1:
+        return
+    without = [
+        [bucket for bucket in row for _ in range(hashes.buckets)]
+        for row in all_buckets(hashes.shorter)
+    ]
+    assert all_buckets(hashes)[: len(without)] == without
+
+
+def test_large_fields_do_not_overflow() -> None:
+    prime = 536_870_909
+    hashes = AffineHashes(prime, 2)
+    directions, items = np.array([prime, prime - 5]), np.array([prime**2 - 1, prime**2 - 2])
+    expected = [(prime - 1 + (prime - 1) ** 2) % prime, (prime - 2 + (prime - 6) * (prime - 1))]
+    assert hashes.buckets_of(directions, items).tolist() == [each % prime for each in expected]
+
+
+@pytest.mark.parametrize(
+    ("buckets", "items", "digits"), [(5, 1, 1), (5, 5, 1), (5, 6, 2), (5, 25, 2), (2, 1 << 20, 20)]
+)
+def test_there_are_as_many_digits_as_items_need(buckets: int, items: int, digits: int) -> None:
+    assert AffineHashes.for_items(buckets, items).digits == digits
+
+
+@pytest.mark.parametrize(("buckets", "digits"), [(1, 1), (4, 2), (9, 1), (2**31 - 1, 1), (0, 1)])
+def test_buckets_that_are_no_prime_are_refused(buckets: int, digits: int) -> None:
+    with pytest.raises(ValueError, match="must be a prime up to"):
+        AffineHashes(buckets, digits)
+
+
+@pytest.mark.parametrize(("buckets", "digits"), [(3, 0), (3, 40), (2, 62)])
+def test_words_must_fit(buckets: int, digits: int) -> None:
+    with pytest.raises(ValueError, match="too many to hash"):
+        AffineHashes(buckets, digits)
+
+
+def test_primes() -> None:
+    sieve = np.ones(5_000, np.bool_)
+    sieve[:2] = False
+    for number in range(2, 71):
+        sieve[number * number :: number] = False
+    assert [is_prime(number) for number in range(5_000)] == sieve.tolist()

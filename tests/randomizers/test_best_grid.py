@@ -1,0 +1,89 @@
+"""Which trees are chosen: the least predicted error, within what is affordable."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from randomizers.accounting.best_grid import (
+    best_grid,
+    best_levels,
+    best_shapes,
+    box_error,
+    mean_deviation,
+)
+from randomizers.accounting.shared_cells import poisson_for_code
+from randomizers.cell_codes.grid import AxisCode, Grid
+from randomizers.cell_codes.kept_nodes import KeptNodes
+from randomizers.cell_codes.levels import Levels
+from randomizers.code_variances import range_variances
+
+
+def noise_mean(messages: int, shared: int) -> float:
+    return poisson_for_code(1.0, 1e-6, messages, shared).mean
+
+
+@pytest.mark.parametrize(
+    "axis", [Levels(1024, (8, 4, 4, 4, 2)), Levels(1000, (32, 32)), KeptNodes(1024), KeptNodes(60)]
+)
+def test_the_mean_over_some_ranges_is_that_over_all(axis: AxisCode) -> None:
+    starts, ends = np.triu_indices(axis.size + 1, 1)
+    expected = float(np.sqrt(range_variances(axis, starts, ends)).mean())
+    assert mean_deviation(axis) == pytest.approx(expected, rel=0.01)
+
+
+def test_the_error_is_the_mean_of_normal_ones() -> None:
+    grid = Grid((Levels(1024, (32, 32)), KeptNodes(64)))
+    expected = math.sqrt(2 / math.pi * 75.0) * math.prod(map(mean_deviation, grid.axes))
+    assert box_error(grid, 75.0) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("size", [2, 3, 7, 65, 1000, 1025])
+def test_every_shape_holds_all_values_and_no_node_is_without_any_but_few(size: int) -> None:
+    shapes = best_shapes(size)
+    assert [levels.messages for levels, _ in shapes] == list(
+        range(shapes[0][0].messages, shapes[0][0].messages + len(shapes))
+    )
+    for levels, deviation in shapes:
+        assert levels.size == size <= levels.leaves < size + levels.widths[1]
+        assert deviation == mean_deviation(levels)
+
+
+def test_the_choice_is_better_than_trees_with_equal_branching() -> None:
+    def error(branching: tuple[int, ...]) -> float:
+        levels = Levels(1024, branching)
+        return box_error(Grid((levels,)), noise_mean(levels.messages, levels.shared))
+
+    best = best_levels(1024, noise_mean)
+    equal = [(2,) * 10, (4,) * 5, (6, 6, 6, 6), (11, 11, 11), (32, 32)]
+    assert error(best.branching) < 0.98 * min(map(error, equal))
+
+
+def test_the_choice_is_the_best_of_those_that_are_affordable() -> None:
+    def affordable(grid: Grid, mean: float) -> bool:
+        return grid.messages + grid.cells * mean / 100_000 <= 10
+
+    best = best_grid([16, 16], noise_mean, affordable)
+    assert affordable(best, noise_mean(best.messages, best.shared))
+    error = box_error(best, noise_mean(best.messages, best.shared))
+    better = 0
+    for one, _ in best_shapes(16):
+        for other, _ in best_shapes(16):
+            grid = Grid((one, other))
+            mean = noise_mean(grid.messages, grid.shared)
+            if box_error(grid, mean) < error * (1 - 1e-9):
+                assert not affordable(grid, mean)
+                better += 1
+    assert better
+
+
+def test_nothing_affordable_is_refused() -> None:
+    with pytest.raises(ValueError, match="no tree over 4 x 4 values is affordable"):
+        best_grid([4, 4], lambda messages, shared: 1.0, lambda grid, mean: False)
+
+
+def test_a_single_value_has_no_tree() -> None:
+    with pytest.raises(ValueError, match="1 values, must have at least 2"):
+        best_levels(1, noise_mean)

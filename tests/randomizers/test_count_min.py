@@ -1,0 +1,315 @@
+"""count_min: noise that is enough for every pair of sets, and what devices make of sets."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from randomizers.accounting.cell_noise import PoissonNoise
+from randomizers.accounting.count_min import calibrate, contributor_curve
+from randomizers.accounting.count_min_noise import (
+    differing_cells,
+    noise_for,
+    noise_of_cells,
+    stream_epsilon,
+)
+from randomizers.accounting.shifted_noise import ShiftedCells, delta_spent, epsilon_spent
+from randomizers.accounting.shuffled_oracles import poisson_for_rows
+from randomizers.cell_codes.hashed_rows import HashedRows
+from randomizers.cell_noise_law import DummyLaw
+from randomizers.count_min import CountMin, CountMinLaw, CountMinParameters
+from randomizers.counted_words import CountedWords, written_out
+from randomizers.randomness import seeded_generator
+
+LABELS = tuple("abcdefgh")
+ASKED = CountMinParameters(1.0, 1e-6, LABELS, rows=1)
+
+
+def law_of(minimum: int = 1000, last_epoch: int = 1, **changes: Any) -> CountMinLaw:
+    return calibrate(replace(ASKED, **changes), last_epoch, minimum)
+
+
+def test_with_half_of_the_contributors_epsilon_is_1_69() -> None:
+    curve = dict(contributor_curve(law_of()))
+    assert curve[1.0] == pytest.approx(1.0, abs=1e-3)
+    assert curve[0.5] == pytest.approx(1.69, abs=5e-3)
+    assert list(curve.values()) == sorted(curve.values())
+
+
+@pytest.mark.parametrize("dummies", ["poisson", "bernoulli", "negative_binomial"])
+def test_where_nobody_honest_is_left_nothing_is_promised(dummies: str) -> None:
+    law = law_of(minimum=200, epsilon=2.0, delta=1e-3, dummies=dummies)
+    ((_, all_there), (_, nobody)) = contributor_curve(law, shares=(1.0, 0.004))
+    assert all_there == pytest.approx(2.0, rel=1e-3)
+    assert nobody == math.inf
+
+
+def test_the_noise_of_the_shuffle_stage_needs_no_contributors() -> None:
+    curve = contributor_curve(law_of(dummies="shuffle", minimum=3), shares=(1.0, 0.1))
+    assert curve[0][1] == curve[1][1] == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("rows", "items", "epsilon"), [(1, 1, 1.0), (2, 1, 0.5), (1, 2, 1.0), (2, 2, 4.0)]
+)
+def test_every_pair_of_sets_is_protected_and_the_worst_one_just_so(
+    rows: int, items: int, epsilon: float
+) -> None:
+    code = HashedRows(6, rows, 5, "of sets") if rows > 1 else HashedRows.histogram(6)
+    delta = 1e-4
+    noise = noise_for(CountMinParameters(epsilon, delta, LABELS, items), code, 100)
+    cells = code.encode(np.arange(1, 7))
+    users = {
+        frozenset(cells[list(held)].ravel().tolist())
+        for many in range(items + 1)
+        for held in combinations(range(6), many)
+    }
+    shifts = {(len(one - other), len(other - one)) for one in users for other in users}
+    assert max(delta_of(noise.mean, epsilon, *each) for each in shifts) <= delta
+    assert max(delta_of(0.98 * noise.mean, epsilon, *each) for each in shifts) > delta
+
+
+def delta_of(mean: float, epsilon: float, up: int, down: int) -> float:
+    parts = [ShiftedCells(PoissonNoise(mean), s, n) for s, n in ((1, up), (-1, down)) if n]
+    return delta_spent(parts, epsilon) if parts else 0.0
+
+
+def test_items_are_composed() -> None:
+    """k items in one row are as many cells as one item in k rows."""
+    code = HashedRows.histogram(8)
+    for items in (1, 3, 8):
+        noise = noise_for(replace(ASKED, items=items), code, 1000)
+        assert noise.mean == pytest.approx(poisson_for_rows(1.0, 1e-6, items).mean, rel=1e-4)
+
+
+def test_epochs_are_composed() -> None:
+    """All of them lose more than one and less than their sum; noise is the same for so few."""
+    one, ten = law_of(), law_of(last_epoch=10)
+    assert ten.noise == one.noise
+    assert ten.epsilon == one.epsilon == 1.0
+    assert one.stream_epsilon == pytest.approx(1.0, abs=1e-3)
+    parts = [ShiftedCells(PoissonNoise(ten.noise.mean), shift, 10) for shift in (1, -1)]
+    assert ten.stream_epsilon == pytest.approx(epsilon_spent(parts, 1e-6))
+    assert 3.0 < ten.stream_epsilon < 5.0
+
+
+@pytest.mark.parametrize("dummies", ["poisson", "bernoulli", "negative_binomial"])
+def test_where_an_epoch_uses_up_all_of_delta_there_is_noise_for_the_horizon(dummies: str) -> None:
+    """Otherwise no epsilon at all would go with the same delta for twelve epochs."""
+    one = law_of(epsilon=4.0, dummies=dummies)
+    twelve = law_of(epsilon=4.0, dummies=dummies, last_epoch=12)
+    code = HashedRows.histogram(len(LABELS))
+    assert stream_epsilon(replace(ASKED, epsilon=4.0), code, one.noise, 12) == math.inf
+    assert twelve.noise.mean < 1.3 * one.noise.mean
+    assert twelve.epsilon < one.epsilon < 4.0
+    assert twelve.stream_epsilon < 48.0
+    for law in (one, twelve):
+        (parts,) = differing_cells(noise_of_cells(law.noise), law.code, 1, 1)
+        assert delta_spent(parts, law.epsilon * (1 + 1e-9)) <= 1e-6
+        assert delta_spent(parts, 0.99 * law.epsilon) > 0.9e-6
+        json.dumps(law.to_json(), allow_nan=False)
+
+
+@pytest.mark.parametrize("dummies", ["poisson", "bernoulli", "negative_binomial", "shuffle"])
+def test_noise_grows_with_all_that_can_be_told_and_shrinks_with_what_may_be(
+    dummies: DummyLaw,
+) -> None:
+    def mean(rows: int = 1, minimum: int = 5_000, **changes: Any) -> float:
+        code = HashedRows(8, rows, 5, "monotone")
+        return noise_for(replace(ASKED, dummies=dummies, **changes), code, minimum).mean
+
+    assert mean(epsilon=0.5) > mean(epsilon=1.0) > mean(epsilon=2.0)
+    assert mean(delta=1e-8) > mean(delta=1e-6) > mean(delta=1e-4)
+    assert mean(rows=1) < mean(rows=2) < mean(rows=5)
+    assert mean(items=1) < mean(items=2) < mean(items=4)
+
+
+def test_the_published_calibration_is_that_of_the_paper_where_it_is_private() -> None:
+    law = law_of(calibration="published", minimum=100_000)
+    assert law.noise.mean == pytest.approx(90 * math.log(2e6), rel=1e-9)
+    assert CountMin(law).guarantee.basis == "bound"
+    with pytest.raises(ValueError, match="needs at least 1306 contributors"):
+        law_of(calibration="published", dummies="bernoulli", minimum=1000)
+    with pytest.raises(ValueError, match="not private with epsilon 16"):
+        law_of(calibration="published", epsilon=16.0)
+    # Dummies of nearly everybody hide as little as those of nearly nobody.
+    with pytest.raises(ValueError, match="not private with epsilon 1 and 1306 contributors"):
+        law_of(calibration="published", dummies="bernoulli", minimum=1306)
+
+
+def test_the_curve_of_the_published_calibration_allows_for_cells_raised_repeatedly() -> None:
+    law = law_of(calibration="published", items=3, minimum=100_000)
+    exact = replace(law, calibration="exact")
+    assert contributor_curve(law, (0.1,))[0][1] > 1.2 * contributor_curve(exact, (0.1,))[0][1]
+
+
+def test_two_items_in_one_cell_are_sent_once_or_as_published_twice() -> None:
+    code = HashedRows(50, 2, 4, "collisions")
+    cells = code.encode(np.arange(1, 51))
+    pair = next(
+        [one, other]
+        for one, other in combinations(range(50), 2)
+        if np.count_nonzero(cells[one] == cells[other]) == 1
+    )
+    raised = cells[pair].ravel()
+    exact = replace(law_of(items=2), code=code)
+    published = replace(law_of(items=2, calibration="published"), code=code)
+    for law, expected in ((exact, np.unique(raised)), (published, np.sort(raised))):
+        assert real_messages(law, np.array(pair) + 1) == expected.tolist()
+
+
+def test_an_item_given_twice_is_one() -> None:
+    law = law_of(items=3)
+    assert real_messages(law, np.array([5, 0, 5])) == [4]
+    assert real_messages(law, np.array([2, 5, 2])) == [1, 4]
+
+
+def real_messages(law: CountMinLaw, held: Any) -> list[int]:
+    """What a user sends beside dummies, of which there are next to none."""
+    quiet = replace(law, noise=replace(law.noise, mean=1e-12))
+    devices = CountMin(quiet)
+    devices.enrol(1, seeded_generator(1))
+    words = written_out(devices.report(1, held[None], None, seeded_generator(2)))
+    sent: list[int] = words[:, 0].tolist()
+    return sent
+
+
+@pytest.mark.parametrize("minimum", [20, 1000], ids=["counted", "plain"])
+def test_messages_are_cells_in_order_and_tell_nothing_of_whose_they_are(minimum: int) -> None:
+    law = law_of(minimum=minimum)
+    devices, rng = CountMin(law), seeded_generator(3)
+    devices.enrol(2, rng)
+    held = np.array([[8], [3]])
+    reports = devices.report(1, held, None, rng)
+    assert isinstance(reports, CountedWords) == (minimum == 20)
+    words = written_out(reports)
+    assert words.dtype == np.dtype("<u4")
+    assert words.shape[1] == 1
+    assert words[:, 0].tolist() == sorted(words[:, 0].tolist())
+
+
+def test_how_reports_are_written_depends_on_nothing_that_users_hold() -> None:
+    """At any number of users, whether they hold an item or none."""
+    law = law_of(minimum=60)
+    for users in range(1, 6):
+        kinds = set()
+        for item in (0, 1):
+            devices = CountMin(law)
+            devices.enrol(users, seeded_generator(4))
+            held = np.full((users, 1), item)
+            kinds.add(type(devices.report(1, held, None, seeded_generator(5))))
+        assert len(kinds) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dummies", ["poisson", "bernoulli", "negative_binomial"])
+def test_one_device_after_the_other_or_all_at_once_make_the_same_noise(dummies: str) -> None:
+    runs, users = 1_500, 20
+    law = law_of(minimum=users, epsilon=2.0, delta=0.05, dummies=dummies)
+    law = replace(law, last_epoch=runs * users)
+    nobody, rng = np.zeros((users, 1), np.int64), seeded_generator(6)
+    whole, single = CountMin(law), CountMin(law)
+    whole.enrol(users, rng)
+    single.enrol(1, rng)
+
+    def of_first_cell(devices: CountMin, epoch: int) -> int:
+        words = written_out(devices.report(epoch, nobody[: devices.population], None, rng))
+        return int(np.count_nonzero(words == 0))
+
+    at_once = np.array([of_first_cell(whole, epoch) for epoch in range(1, runs + 1)])
+    alone = np.array([of_first_cell(single, epoch) for epoch in range(1, runs * users + 1)])
+    apart = alone.reshape(runs, users).sum(axis=1)
+    assert stats.ks_2samp(at_once, apart).pvalue > 1e-11
+    assert stats.ks_2samp(at_once, 2 * apart).pvalue < 1e-11
+
+
+def test_what_devices_are_given_is_checked_and_nothing_changes() -> None:
+    devices, rng = CountMin(law_of(items=2, last_epoch=2)), seeded_generator(7)
+    devices.enrol(2, rng)
+    given: list[tuple[int, NDArray[Any], NDArray[Any] | None, str]] = [
+        (3, np.zeros((2, 2), np.int64), None, "epoch 3, must be after"),
+        (1, np.zeros(2, np.int64), None, r"shape \(2,\), must be integers of shape \(2, slots\)"),
+        (1, np.zeros((2, 2)), None, "values are float64"),
+        (1, np.array([[9, 0], [0, 0]]), None, "item 9, must be from 1 to 8"),
+        (1, np.array([[-1, 0], [0, 0]]), None, "item -1 at epoch 1"),
+        (1, np.array([[1, 2, 3], [0, 0, 0]]), None, "device 0 holds 3 items at epoch 1"),
+        (1, np.zeros((2, 2), np.int64), np.ones(2), "present is float64"),
+    ]
+    for epoch, values, present, complaint in given:
+        with pytest.raises(ValueError, match=complaint):
+            devices.report(epoch, values, present, rng)
+    assert devices.epoch == 0
+    absent = np.array([True, False])
+    devices.report(1, np.array([[1, 0], [99, 98]]), absent, rng)
+    assert devices.epoch == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"items": 0}, "items is 0"),
+        ({"items": "3"}, "items is '3'"),
+        ({"last_epoch": 0}, "last_epoch is 0"),
+        ({"epsilon": math.nan}, "epsilon is nan"),
+        ({"epsilon": "1"}, "TypeError"),
+        ({"delta": 1.0}, "delta is 1.0"),
+        ({"stream_epsilon": 0.5}, "stream_epsilon is 0.5"),
+        ({"stream_epsilon": math.inf}, "stream_epsilon is inf"),
+        ({"calibration": "best"}, "calibration is 'best'"),
+        ({"noise": {}}, "TypeError"),
+        ({"noise": 3}, "TypeError"),
+        ({"code": {}}, "KeyError"),
+        ({"code": {"kind": "other"}}, "a code of kind 'other'"),
+        ({"more": 1}, "TypeError"),
+    ],
+)
+def test_a_law_that_is_none_is_refused(changes: dict[str, Any], complaint: str) -> None:
+    body = law_of().to_json()
+    assert CountMinLaw.from_json(body) == law_of()
+    with pytest.raises(ValueError, match=f"not a law of count_min: .*{complaint}"):
+        CountMinLaw.from_json({**body, **changes})
+    for key in body:
+        with pytest.raises(ValueError, match="not a law of count_min"):
+            CountMinLaw.from_json({name: body[name] for name in body if name != key})
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"epsilon": 0.0}, "epsilon is 0.0"),
+        ({"delta": 0.0}, "delta is 0.0"),
+        ({"domain": ("a", "a")}, "labels of a domain must be distinct"),
+        ({"domain": ()}, "at least one"),
+        ({"items": 9}, "items is 9, must be from 1 to 8"),
+        ({"items": True}, "items is True"),
+        ({"calibration": "none"}, "calibration is 'none'"),
+        ({"dummies": "none"}, "dummies is 'none'"),
+        ({"calibration": "published", "dummies": "shuffle"}, "bernoulli or poisson dummies"),
+        ({"rows": 0}, "rows is 0"),
+        ({"buckets": 1.5}, "buckets is 1.5"),
+        ({"messages_per_user": 0}, "messages_per_user is 0"),
+        ({"messages_per_user": math.nan}, "messages_per_user is nan"),
+    ],
+)
+def test_parameters_that_cannot_be_are_refused(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        replace(ASKED, **changes)
+
+
+def test_more_messages_than_allowed_are_refused() -> None:
+    with pytest.raises(ValueError, match="messages_per_user is 2:"):
+        law_of(minimum=100, messages_per_user=2, buckets=8)
+
+
+def test_state_of_another_protocol_is_refused() -> None:
+    for arrays in ({}, {"population": np.zeros(2)}, {"others": np.zeros(1)}):
+        with pytest.raises(ValueError, match="count_min keeps a population"):
+            CountMin.restore(law_of(), arrays, 0)

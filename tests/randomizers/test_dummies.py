@@ -1,0 +1,171 @@
+"""Dummies of any number of contributors: by their exact laws, from 10^-6 to 10^5 and beyond."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from randomizers.cell_noise_law import CellNoiseLaw
+from randomizers.dummies import BernoulliDummies, ClusteredDummies, Dummies, PoissonDummies
+from randomizers.randomness import seeded_generator
+from tests.support.chi_square import fit
+
+FALSE_ALARM = 1e-11
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("contributors", [1, 2, 7, 1000, 123_457])
+@pytest.mark.parametrize("rate", [1e-6, 1e-3, 0.7, 12.5, 1e3, 1e5])
+def test_the_total_is_poisson_whatever_the_number_of_contributors(
+    rate: float, contributors: int
+) -> None:
+    dummies, rng = PoissonDummies(rate), seeded_generator(1, contributors)
+    runs = 3_000 if rate * contributors < 1e6 else 300
+    totals = np.array([dummies.total(contributors, rng) for _ in range(runs)])
+    mean = rate * contributors
+    assert fit(totals, stats.poisson(mean).cdf) > FALSE_ALARM
+    if runs * mean > 300:
+        assert fit(totals, stats.poisson(mean / 2).cdf) < FALSE_ALARM
+    assert dummies.distance(contributors) < 1e-20
+
+
+@pytest.mark.parametrize("rate", [5e-324, 1e-300, 1e-6])
+def test_next_to_no_dummies_are_none(rate: float) -> None:
+    """Neither an endless loop nor an underflow to an error."""
+    rng = seeded_generator(2)
+    assert PoissonDummies(rate).total(1, rng) == 0
+    assert PoissonDummies(rate).draw(3, 10, rng).shape == (0,)
+
+
+def test_nobody_sends_nothing() -> None:
+    kinds = (PoissonDummies(5.0), ClusteredDummies(4, 1.0, 2.0), BernoulliDummies(4, 0.5))
+    for dummies in kinds:
+        assert dummies.draw(0, 4, seeded_generator(3)).shape == (0,)
+        assert dummies.counts(0, 4, seeded_generator(3)).tolist() == [0] * 4
+
+
+def windows(
+    dummies: Dummies, contributors: int, cells: int, runs: int, *, counted: bool, key: int
+) -> NDArray[np.int64]:
+    """Counts of cells, shape (runs, cells)."""
+    rng = seeded_generator(4, key)
+    if counted:
+        return np.stack([dummies.counts(contributors, cells, rng) for _ in range(runs)])
+    drawn = (dummies.draw(contributors, cells, rng) for _ in range(runs))
+    return np.stack([np.bincount(words, minlength=cells) for words in drawn])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("counted", [False, True], ids=["words", "counts"])
+@pytest.mark.parametrize(
+    ("noise", "contributors"),
+    [
+        (CellNoiseLaw("poisson", 6.0, 20), 20),
+        (CellNoiseLaw("poisson", 6.0, 20), 43),
+        (CellNoiseLaw("poisson", 300.0, 1), 5),
+        (CellNoiseLaw("bernoulli", 6.0, 20), 20),
+        (CellNoiseLaw("bernoulli", 6.0, 20), 43),
+        (CellNoiseLaw("negative_binomial", 6.0, 20, 2.5), 20),
+        (CellNoiseLaw("negative_binomial", 6.0, 20, 2.5), 43),
+        (CellNoiseLaw("negative_binomial", 6.0, 1, 2.5), 3),
+    ],
+    ids=str,
+)
+def test_cells_are_independent_and_follow_the_law(
+    noise: CellNoiseLaw, contributors: int, counted: bool
+) -> None:
+    cells, runs = 5, 6_000
+    dummies = noise.of_contributors(cells)
+    assert dummies is not None
+    counts = windows(dummies, contributors, cells, runs, counted=counted, key=contributors)
+    mean, variance = noise.moments(contributors)
+    share = contributors / noise.minimum
+    laws = {
+        "poisson": stats.poisson(mean),
+        "bernoulli": stats.binom(contributors, noise.mean / noise.minimum),
+        "negative_binomial": stats.nbinom(
+            (noise.shape or 1) * share, 1 / (1 + noise.mean / (noise.shape or 1))
+        ),
+    }
+    law = laws[noise.dummies]
+    assert (mean, variance) == pytest.approx((law.mean(), law.var()))
+    for column in counts.T:
+        assert fit(column, law.cdf) > FALSE_ALARM
+        assert fit(2 * column, law.cdf) < FALSE_ALARM
+        assert fit(column // 2, law.cdf) < FALSE_ALARM
+    correlation = np.corrcoef(counts, rowvar=False) - np.eye(cells)
+    assert np.abs(correlation).max() < 7.5 / math.sqrt(runs)
+    # The same dummies put into neighbouring cells would show.
+    mixed = counts + np.roll(counts, 1, axis=1)
+    assert np.abs(np.corrcoef(mixed, rowvar=False) - np.eye(cells)).max() > 7.5 / math.sqrt(runs)
+
+
+@pytest.mark.slow
+def test_a_bernoulli_contributor_never_has_two_dummies_in_a_cell_and_any_subset_is_fair() -> None:
+    cells, probability, runs = 4, 0.4, 20_000
+    dummies, rng = BernoulliDummies(cells, probability), seeded_generator(5)
+    subsets = np.zeros(1 << cells, np.int64)
+    for _ in range(runs):
+        words = dummies.draw(1, cells, rng)
+        assert len(set(words.tolist())) == len(words)
+        subsets[sum(1 << int(word) for word in words)] += 1
+    sizes = np.array([subset.bit_count() for subset in range(1 << cells)])
+    expected = runs * probability**sizes * (1 - probability) ** (cells - sizes)
+    assert stats.chisquare(subsets, expected).pvalue > FALSE_ALARM
+    moved = np.array([subsets[subset ^ 1] for subset in range(1 << cells)])
+    assert stats.chisquare(moved, expected).pvalue < FALSE_ALARM
+
+
+def test_bernoulli_dummies_reach_nearly_all_cells_where_they_must() -> None:
+    """Cells that came twice are drawn again until there are enough."""
+    counts = BernoulliDummies(64, 0.98).counts(200, 64, seeded_generator(6))
+    assert 180 < counts.min() <= counts.max() <= 200
+
+
+def test_the_mean_of_a_window_is_never_rounded_down() -> None:
+    for mean, minimum, cells in ((42.7, 1000, 40_960), (1e-3, 999_983, 7), (180.3, 3, 10)):
+        for law in (
+            CellNoiseLaw("poisson", mean, minimum),
+            CellNoiseLaw("negative_binomial", mean, minimum, mean / 2),
+        ):
+            assert law.per_contributor(cells) * minimum / cells >= mean
+            assert law.per_contributor(cells) * minimum / cells == pytest.approx(mean, rel=1e-14)
+        stage = CellNoiseLaw("shuffle", mean, minimum).of_stage(cells)
+        assert stage is not None
+        assert stage.mean >= mean * cells
+
+
+@pytest.mark.slow
+def test_clusters_for_one_contributor_of_a_large_job_are_drawn() -> None:
+    """Their number is far beyond any table."""
+    dummies = ClusteredDummies(1 << 20, 26.0, 93.0)
+    drawn = dummies.counts(1, 1 << 20, seeded_generator(7))
+    assert drawn.mean() == pytest.approx(93.0, rel=0.01)
+
+
+@pytest.mark.parametrize("dummies", [ClusteredDummies(4, 1.0, 2.0), BernoulliDummies(4, 0.5)])
+def test_dummies_made_for_other_cells_are_refused(dummies: Dummies) -> None:
+    with pytest.raises(ValueError, match="for 4 cells, asked for 5"):
+        dummies.draw(1, 5, seeded_generator(8))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("gauss", 1.0, 1), "dummies is 'gauss', must be one of"),
+        (("poisson", 0.0, 1), "mean is 0.0, must be positive"),
+        (("poisson", math.nan, 1), "mean is nan, must be positive"),
+        (("poisson", 1.0, 0), "minimum is 0, must be a whole number"),
+        (("poisson", 1.0, 2.0), "minimum is 2.0, must be a whole number"),
+        (("poisson", 1.0, 1, 2.0), "shape is 2.0 with poisson dummies"),
+        (("negative_binomial", 1.0, 1), "shape is None with negative_binomial"),
+        (("bernoulli", 3.0, 3), "needs dummies with a probability of 1"),
+    ],
+)
+def test_noise_that_cannot_be_is_refused(arguments: tuple[object, ...], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        CellNoiseLaw(*arguments)  # type: ignore[arg-type]

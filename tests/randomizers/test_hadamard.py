@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import json
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.linalg import hadamard
+
+from randomizers.accounting.hadamard import blanket_epsilon, calibrate
+from randomizers.dummies import PoissonDummies
+from randomizers.hadamard import Blanket, Hadamard, HadamardLaw, HadamardParameters
+from randomizers.randomness import seeded_generator
+
+FALSE_ALARM = 1e-10
+
+
+def law_of(
+    items: int = 5,
+    slots: int = 2,
+    rows: int = 2,
+    blanket: float = 1.0,
+    dummies: Blanket = "bernoulli",
+) -> HadamardLaw:
+    return HadamardLaw(items, slots, 2, 1, 3, blanket, dummies, 1.0, 0.1, 1.0)
+
+
+def messages_of(law: HadamardLaw, values: NDArray[np.integer], seed: int) -> NDArray[np.integer]:
+    devices, rng = Hadamard(law), seeded_generator(70, seed)
+    devices.enrol(len(values), rng)
+    return devices.report(1, values, None, rng)
+
+
+def test_real_tuples_are_uniform_in_the_set_of_their_item() -> None:
+    """Of every item and of the rows that stand for none; the blanket is uniform in all tuples."""
+    law = law_of()
+    assert law.columns == 8
+    users = 40_000
+    matrix = hadamard(law.columns)
+    for held in range(law.items + 1):
+        values = np.full((users, 2), held)  # an item that is named twice is there once
+        messages = messages_of(law, values, held)
+        real = messages[: 2 * users].reshape(users, 2, law.rows)
+        first, second = (held or law.items + 1), law.items + 2
+        for row, tuples in ((first, real[:, 0]), (second, real[:, 1])):
+            assert (matrix[row, tuples] == 1).all()
+            assert uniformity(tuples, law.columns, cells=4**law.rows) > FALSE_ALARM
+            # The power of it: not uniform in the set of another row.
+            assert not (matrix[row % 7 + 1, tuples] == 1).all()
+        assert uniformity(messages[2 * users :], law.columns, cells=8**law.rows) > FALSE_ALARM
+
+
+def uniformity(tuples: NDArray[np.integer], columns: int, cells: int) -> float:
+    codes = tuples.astype(np.int64) @ columns ** np.arange(tuples.shape[1])
+    found = np.bincount(codes)
+    found = found[found > 0]
+    assert len(found) == cells
+    return float(stats.chisquare(found).pvalue)
+
+
+@pytest.mark.parametrize(("items", "columns", "dtype"), [(1, 4, "u1"), (5, 8, "u1"), (6, 16, "u1")])
+def test_there_is_room_for_rows_that_stand_for_no_item(
+    items: int, columns: int, dtype: str
+) -> None:
+    law = law_of(items, slots=min(items, 2))
+    assert law.columns == columns >= items + law.slots + 1
+    assert law.word_form.dtype == np.dtype(dtype)
+
+
+@pytest.mark.parametrize(("items", "dtype"), [(253, "<u1"), (254, "<u2"), (65_534, "<u4")])
+def test_columns_are_sent_in_the_narrowest_words(items: int, dtype: str) -> None:
+    law = law_of(items, slots=2)
+    messages = messages_of(law, np.array([[items, 0], [1, items]]), 1)
+    assert messages.dtype == law.word_form.dtype == np.dtype(dtype)
+    assert messages.shape == (2 * 2 + 2, 2)
+
+
+def test_everybody_present_sends_k_real_tuples_and_a_blanket() -> None:
+    law = law_of(blanket=3.0)
+    devices, rng = Hadamard(law), seeded_generator(71)
+    devices.enrol(4, rng)
+    values = np.array([[0, 0], [5, 0], [2, 1], [9, 9]])
+    present = np.array([True, True, True, False])
+    assert devices.report(1, values, present, rng).shape == (3 * (2 + 3), 2)
+    with pytest.raises(ValueError, match="item 9 at epoch 2, there are 5"):
+        devices.report(2, values, None, rng)
+    with pytest.raises(ValueError, match="epoch 1, must be after"):
+        devices.report(1, values, present, rng)
+    again = Hadamard.restore(law, devices.state_arrays(), 1)
+    assert (again.population, again.epoch) == (4, 1)
+    with pytest.raises(ValueError, match="keep a population"):
+        Hadamard.restore(law, {}, 0)
+
+
+def test_a_poisson_blanket_has_the_mean_of_the_law() -> None:
+    law = law_of(blanket=0.7, dummies="poisson")
+    users = 200_000
+    blanket = len(messages_of(law, np.zeros((users, 2), np.int8), 2)) - 2 * users
+    assert abs(blanket - 0.7 * users) < 7 * math.sqrt(0.7 * users)
+    assert blanket != int(0.7 * users)
+
+
+def test_tables_are_as_close_to_poisson_as_calibration_assumes() -> None:
+    for mean, contributors in ((1e-6, 10**7), (50.0, 10**6), (1000.0, 10**5)):
+        assert contributors * PoissonDummies(mean).distance(1) < 1e-24
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("dummies", ["poisson", "bernoulli"])
+def test_no_window_gives_more_away_than_was_asked_for(rows: int, dummies: Blanket) -> None:
+    """From the probabilities of all windows of a contributor; with a third of the blanket, more."""
+    epsilon, delta = 3.0, 0.05
+    parameters = HadamardParameters(epsilon, delta, ("a", "b"), rows=rows, dummies=dummies)
+    law = calibrate(parameters, last_epoch=1, minimum=1)
+    assert exact_delta(law, law.blanket, epsilon) <= delta
+    third = law.blanket // 3 if dummies == "bernoulli" else law.blanket / 3
+    assert exact_delta(law, third, epsilon) > delta
+
+
+def exact_delta(law: HadamardLaw, blanket: float, epsilon: float) -> float:
+    """The larger of both directions, for items 1 and 2.
+
+    Within each of four kinds, by whose sets they lie in, tuples are uniform whatever the item: a
+    window is as good as how many there are of each.
+    """
+    positive = hadamard(law.columns)[1:3] == 1
+    tuples = list(product(range(law.columns), repeat=law.rows))
+    kinds = [tuple(positive[:, each].all(axis=1)) for each in np.array(tuples)]
+    only, other, both = (
+        kinds.count(kind) / len(kinds) for kind in [(True, False), (False, True), (True, True)]
+    )
+    assert only == other
+    most = int(blanket) if law.dummies == "bernoulli" else 30
+    counts = np.indices((most + 2,) * 3)
+    if law.dummies == "bernoulli":
+        rest = most - counts.sum(axis=0)
+        every = np.moveaxis(np.stack([*counts, np.maximum(rest, 0)]), 0, -1)
+        shares = [only, other, both, 1 - only - other - both]
+        dummies = np.where(rest >= 0, stats.multinomial.pmf(every, most, shares), 0.0)
+    else:
+        means = np.array([only, other, both])[:, None, None, None] * blanket
+        dummies = stats.poisson.pmf(counts, means).prod(axis=0)
+    left_out = 1 - float(dummies.sum())
+    assert left_out < 1e-6
+    shared = both / (only + both)
+    with_first, with_second = (
+        (1 - shared) * np.roll(dummies, 1, axis=axis) + shared * np.roll(dummies, 1, axis=2)
+        for axis in (0, 1)
+    )
+    factor = math.exp(epsilon)
+    directions = [(with_first, with_second), (with_second, with_first)]
+    return left_out + max(float(np.maximum(p - factor * q, 0).sum()) for p, q in directions)
+
+
+def test_more_columns_are_more_accurate_and_cost_messages() -> None:
+    def predicted(limit: float | None) -> tuple[int, float]:
+        parameters = HadamardParameters(1.0, 1e-6, ("a", "b"), messages_per_user=limit)
+        law = calibrate(parameters, 1, 10_000)
+        messages = law.blanket + law.slots
+        assert limit is None or messages <= limit
+        return law.rows, law.overlap * messages / (1 - law.overlap)
+
+    found = [predicted(limit) for limit in (1.5, 3, 10, None)]
+    rows, errors = zip(*found, strict=True)
+    assert list(rows) == sorted(set(rows))
+    assert list(errors) == sorted(set(errors), reverse=True)
+    # As published: log2 of the number of users, rounded up.
+    assert rows[-1] == 14
+
+
+def test_what_cannot_be_kept_to_is_refused() -> None:
+    few = HadamardParameters(1.0, 1e-6, tuple("abcd"), 2, messages_per_user=2.5)
+    with pytest.raises(ValueError, match=r"at least .* are needed with 100 contributors"):
+        calibrate(few, 1, 100)
+    with pytest.raises(ValueError, match="hide 2 items too badly"):
+        calibrate(HadamardParameters(1.0, 1e-6, tuple("abcd"), 2, rows=1), 1, 100)
+    with pytest.raises(ValueError, match="is not enough for epsilon 20"):
+        calibrate(HadamardParameters(20.0, 1e-6, ("a",), calibration="published"), 1, 100)
+
+
+@pytest.mark.parametrize("items", [1, 2, 8])
+def test_the_published_blanket_is_many_times_too_large(items: int) -> None:
+    labels = tuple(map(str, range(10)))
+    exact, published = (
+        calibrate(
+            HadamardParameters(1.0, 1e-6, labels, items, 17, calibration, "bernoulli"), 1, 100_000
+        )
+        for calibration in ("exact", "published")
+    )
+    assert published.blanket > 20 * exact.blanket
+    # 90 k^2 ln(2 k / delta) / epsilon^2
+    golden = 90 * items**2 * math.log(2 * items / 1e-6)
+    assert published.blanket * 100_000 * published.overlap == pytest.approx(golden, rel=2e-3)
+
+
+def test_a_fixed_blanket_needs_hardly_more_than_a_poisson_one() -> None:
+    fixed, poisson = (
+        calibrate(HadamardParameters(1.0, 1e-6, ("a",), dummies=dummies), 1, 10_000).blanket
+        for dummies in ("bernoulli", "poisson")
+    )
+    assert fixed == int(fixed)
+    assert poisson <= fixed < 1.02 * poisson + 1
+    for epochs in (1, 2, 365):
+        spent = blanket_epsilon(fixed * 10_000, 1e-6, 14, 1, epochs, "bernoulli")
+        less = blanket_epsilon(poisson * 10_000, 1e-6, 14, 1, epochs, "poisson")
+        assert spent == pytest.approx(less, rel=0.02)
+
+
+def test_all_epochs_together_spend_what_is_stated() -> None:
+    parameters = HadamardParameters(1.0, 1e-6, ("a", "b"))
+    once, often = calibrate(parameters, 1, 1000), calibrate(parameters, 10, 1000)
+    assert once.stream_epsilon == once.epsilon == often.epsilon == 1.0
+    assert 2.0 < often.stream_epsilon < 10.0
+    guarantee = Hadamard(often).guarantee
+    assert guarantee.unit == "epoch"
+    assert guarantee.stream_epsilon == often.stream_epsilon
+    assert "1,000 honest contributors" in guarantee.trust
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"delta": 0.0}, "delta is"),
+        ({"items": 3}, "items is 3"),
+        ({"rows": 0}, "rows is 0"),
+        ({"rows": 2.0}, "whole number"),
+        ({"calibration": "loose"}, "calibration is"),
+        ({"dummies": "shuffle"}, "must be 'poisson' or 'bernoulli'"),
+        ({"messages_per_user": 1.0}, "must be above 1"),
+        ({"domain": ()}, "domain"),
+    ],
+)
+def test_parameters_that_are_not_allowed_are_named(
+    changed: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        HadamardParameters(**{"epsilon": 1.0, "delta": 1e-6, "domain": ("a", "b"), **changed})  # type: ignore[arg-type]
+
+
+def test_a_law_is_read_again_and_another_is_not() -> None:
+    law = law_of()
+    body = json.loads(json.dumps(law.to_json()))
+    assert HadamardLaw.from_json(body) == law
+    for wrong in ({"rows": 0}, {"slots": 6}, {"blanket": 1.5}, {"blanket": -1.0}, {"more": 1}):
+        with pytest.raises(ValueError, match=r"."):
+            HadamardLaw.from_json({**body, **wrong})

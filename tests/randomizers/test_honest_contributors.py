@@ -1,0 +1,103 @@
+"""What is left of a guarantee when fewer contributors are honest than its noise is sized on."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from pipeline.jobs import make_job
+from pipeline.protocol import Law
+from randomizers.accounting.honest_contributors import contributor_curve, epsilon_with
+
+ITEMS = [f"item{number}" for number in range(50)]
+
+
+def law_of(protocol: str, more: dict[str, Any], epochs: int = 4, minimum: int = 10_000) -> Law:
+    delta = {} if protocol == "future_rand" else {"delta": 1e-6}
+    return make_job(
+        {
+            "name": "curve",
+            "protocol": protocol,
+            "parameters": {"epsilon": 1, **delta, **more},
+            "epochs": {"count": epochs},
+            "shuffle": {"minimum": minimum},
+        }
+    ).calibrate()
+
+
+LAWS: list[tuple[str, dict[str, Any]]] = [
+    ("count_min", {"domain": ITEMS}),
+    ("count_min", {"domain": ITEMS, "items": 3, "rows": 4, "buckets": 20}),
+    ("count_min", {"domain": ITEMS, "dummies": "negative_binomial"}),
+    ("count_min", {"domain": ITEMS, "dummies": "bernoulli"}),
+    ("count_min", {"domain": {"low": 0, "high": 64, "buckets": 64}}),
+    ("balls_into_bins", {"domain": ITEMS, "items": 2, "buckets": 11}),
+    ("hadamard", {"domain": ITEMS}),
+    ("hadamard", {"domain": ITEMS, "dummies": "bernoulli"}),
+    ("single_message", {"domain": ITEMS[:3]}),
+    ("single_message", {"domain": ITEMS[:3], "items": 2}),
+    ("shuffled_counts", {}),
+    ("shuffled_counts", {"dummies": "negative_binomial"}),
+    ("shuffled_counts", {"changes": 2, "boost": 1}),
+    ("shuffled_counts", {"changes": 2, "boost": 1, "calibration": "conditional"}),
+    ("shuffled_tree", {"changes": 2}),
+    ("shuffled_tree", {"changes": 2, "dummies": "negative_binomial"}),
+    ("shuffled_counts", {"domain": ITEMS}),
+    ("shuffled_counts", {"domain": ITEMS, "changes": 2, "boost": 1, "cells": "count_min"}),
+    ("shuffled_tree", {"domain": ITEMS, "changes": 2, "buckets": 11}),
+]
+
+
+@pytest.mark.parametrize(("protocol", "more"), LAWS)
+def test_all_of_them_give_what_was_promised_and_fewer_less(
+    protocol: str, more: dict[str, Any]
+) -> None:
+    curve = contributor_curve(law_of(protocol, more), (1.0, 0.9, 0.5))
+    assert [honest for _, honest, _ in curve] == [10_000, 9_000, 5_000]
+    whole, most, half = (epsilon for _, _, epsilon in curve)
+    # Fixed numbers of dummies are whole, and may be more than are needed.
+    assert 0.95 < whole <= 1 + 1e-6
+    assert 1.02 < most < 1.12
+    assert 1.4 < half < 2.2
+
+
+def test_half_of_them_leave_a_histogram_with_the_reference_s_loss() -> None:
+    """Section 2 of the reference: epsilon 1 becomes 1.69."""
+    ((_, _, half),) = contributor_curve(law_of("count_min", {"domain": ITEMS}), (0.5,))
+    assert half == pytest.approx(1.69, abs=0.005)
+
+
+def test_contributors_are_rounded_down_and_nobody_hides_nothing() -> None:
+    law = law_of("count_min", {"domain": ITEMS}, minimum=999)
+    (_, honest, half), (_, nobody, nothing) = contributor_curve(law, (0.5, 0.0001))
+    assert (honest, nobody, nothing) == (499, 0, math.inf)
+    assert half == epsilon_with(law, 499) > epsilon_with(law, 500)
+
+
+def test_the_published_noise_is_more_than_it_promises() -> None:
+    law = law_of("count_min", {"domain": ITEMS, "calibration": "published"})
+    ((_, _, half),) = contributor_curve(law, (0.5,))
+    assert half < 0.3
+
+
+@pytest.mark.parametrize(
+    ("protocol", "more"),
+    [
+        ("count_min", {"domain": ITEMS, "dummies": "shuffle"}),
+        ("balls_into_bins", {"domain": ITEMS, "dummies": "shuffle"}),
+        ("shuffled_counts", {"dummies": "shuffle"}),
+        ("shuffled_tree", {"changes": 2, "dummies": "shuffle"}),
+        ("future_rand", {"changes": 2}),
+    ],
+)
+def test_what_does_not_rest_on_contributors_has_no_curve(
+    protocol: str, more: dict[str, Any]
+) -> None:
+    assert contributor_curve(law_of(protocol, more)) == []
+
+
+def test_a_law_of_another_kind_is_refused() -> None:
+    with pytest.raises(TypeError, match="FutureRandLaw does not rest on contributors"):
+        epsilon_with(law_of("future_rand", {"changes": 2}), 100)

@@ -1,0 +1,196 @@
+"""Noise of overlapping cells: against everything that can be seen, in tiny spaces of words."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from randomizers.accounting.cell_noise import PoissonNoise
+from randomizers.accounting.overlapping_cells import (
+    contributor_curve,
+    epsilon_for_overlapping,
+    jump_rates,
+    poisson_for_overlapping,
+    weight_law,
+)
+from randomizers.accounting.shifted_noise import ShiftedCells, epsilon_spent
+from randomizers.accounting.shuffled_oracles import poisson_for_rows
+
+Words = frozenset[tuple[int, ...]]
+
+
+def line(item: tuple[int, int], buckets: int) -> Words:
+    """The words (d, <d, x>) of an item, over all directions d of the plane."""
+    directions = [(1, slope) for slope in range(buckets)] + [(0, 1)]
+    return frozenset((*d, (d[0] * item[0] + d[1] * item[1]) % buckets) for d in directions)
+
+
+def plane(buckets: int) -> list[Words]:
+    return [line((x, y), buckets) for y in range(buckets) for x in range(buckets)]
+
+
+SUNFLOWER = [frozenset({(0,), (10 + each,), (20 + each,)}) for each in range(4)]
+"""Sets that all share the same word."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sets", "overlap", "mean", "deltas"),
+    [
+        (plane(2)[:2], 1 / 3, 5.0, (0.15, 0.1, 0.03)),
+        (plane(3)[:2], 1 / 4, 5.0, (0.15, 0.1, 0.03)),
+        (plane(2), 1 / 3, 8.0, (0.4, 0.3)),
+        (SUNFLOWER, 1 / 3, 8.0, (0.4, 0.3)),
+    ],
+    ids=["plane of 2", "plane of 3", "all of a plane", "sunflower"],
+)
+def test_nothing_that_can_be_seen_tells_more_than_said(
+    sets: list[Words], overlap: float, mean: float, deltas: Sequence[float]
+) -> None:
+    items = len(sets) // 2
+    assert {len(one & other) / len(one) for one, other in combinations(sets, 2)} == {overlap}
+    for delta in deltas:
+        epsilon = epsilon_for_overlapping(mean, delta, overlap, items)
+        assert 0 < epsilon < math.inf
+        assert delta_of_views(sets, items, mean, epsilon) <= delta
+        # The labels give away more than is seen, but not much more.
+        assert delta_of_views(sets, items, mean, epsilon / 2) > delta / 3
+
+
+def delta_of_views(sets: Sequence[Words], items: int, mean: float, epsilon: float) -> float:
+    """Over all counts of messages, for a user with the first sets and one with the others.
+
+    Words that lie in the same sets are as good as one.
+    """
+    rate = mean / len(sets[0])
+    kinds = Counter(
+        tuple(word in each for each in sets) for word in frozenset[tuple[int, ...]]().union(*sets)
+    )
+    laws = [stats.poisson(rate * number) for number in kinds.values()]
+    ranges = [np.arange(int(law.isf(1e-7)) + 1) for law in laws]
+    counts = np.meshgrid(*ranges, indexing="ij", sparse=True)
+    dummies = math.prod(law.pmf(each) for law, each in zip(laws, counts, strict=True))
+    likelihoods = []
+    for user in (range(items), range(items, 2 * items)):
+        among = [[kind for kind, inside in enumerate(kinds) if inside[each]] for each in user]
+        likelihood: NDArray[np.float64] = np.zeros(())
+        for chosen in product(*among):
+            ways: NDArray[np.float64] = np.ones(())
+            for position, kind in enumerate(chosen):
+                ways = ways * (counts[kind] - chosen[:position].count(kind))
+            likelihood = likelihood + ways / mean**items
+        likelihoods.append(likelihood)
+    one, other = likelihoods
+    return float((dummies * np.maximum(one - math.exp(epsilon) * other, 0)).sum())
+
+
+@pytest.mark.parametrize("mean", [0.5, 20.0, 3000.0])
+@pytest.mark.parametrize(("items", "overlap"), [(1, 0.0), (1, 0.3), (2, 1 / 3), (5, 0.01)])
+def test_both_laws_of_the_weight_add_up_to_one(mean: float, items: int, overlap: float) -> None:
+    weights, masses, left_out = weight_law(mean, overlap, items)
+    assert masses.sum() == pytest.approx(1, abs=1e-12)
+    assert (weights * masses).sum() == pytest.approx(mean, rel=1e-12)
+    assert left_out < 1e-18
+
+
+def test_a_single_item_is_told_apart_by_two_poisson_numbers() -> None:
+    """Words of its set alone weigh 1, those of the overlap half of which are labelled weigh 2."""
+    weights, masses, _ = weight_law(5.0, 0.4, 1)
+    alone, shared = stats.poisson(3.0), stats.poisson(1.0)
+    for weight, mass in zip(weights[:40], masses[:40], strict=True):
+        expected = sum(alone.pmf(weight - 2 * twice) * shared.pmf(twice) for twice in range(40))
+        assert mass == pytest.approx(expected, rel=1e-9, abs=1e-300)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("items", "overlap"), [(1, 0.2), (2, 0.1)])
+@pytest.mark.parametrize("epsilon", [0.5, 1.0])
+def test_epsilon_is_that_of_all_weights_never_below_and_hardly_above(
+    items: int, overlap: float, epsilon: float
+) -> None:
+    mean = 12.0
+    weights, masses, _ = weight_law(mean, overlap, items)
+    likely = masses > 1e-6
+    weights, masses = weights[likely], masses[likely]
+    absent, present = np.ones(1), np.ones(1)
+    for _ in range(items):
+        absent = np.outer(absent, masses).ravel()
+        present = np.outer(present, masses * weights / mean).ravel()
+    # As many messages less as there are more.
+    one, other = np.outer(absent, present), np.outer(present, absent)
+    delta = float(np.maximum(one - math.exp(epsilon) * other, 0).sum())
+    spent = epsilon_for_overlapping(mean, delta, overlap, items)
+    assert epsilon <= spent <= epsilon * 1.002
+
+
+@pytest.mark.parametrize("items", [1, 2, 3, 6])
+def test_no_cover_with_the_same_mean_has_larger_jumps(items: int) -> None:
+    """In convex order, where covers are extreme: words lie in one set, or in so many of them."""
+    mean, overlap = 1.0, 0.9 / (2 * items - 1)
+    beta, ceilings = (2 * items - 1) * overlap, np.linspace(0, 2 * items + 1, 500)
+    most = sum(
+        rate * np.maximum(size / 2 - ceilings, 0)
+        for size, rate in jump_rates(mean, overlap, items).items()
+    )
+    attained = np.zeros_like(most)
+    for covered in range(2, 2 * items + 1):
+        share = beta / (covered - 1)
+        cover = (1 - share) * np.maximum(1 - ceilings, 0)
+        cover += share / covered * np.maximum(covered - ceilings, 0)
+        assert (cover <= most + 1e-12).all()
+        attained = np.maximum(attained, cover)
+    # And no smaller jumps would do.
+    assert attained == pytest.approx(most, abs=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("items", "epochs"), [(1, 1), (3, 1), (1, 64), (2, 10)])
+@pytest.mark.parametrize("epsilon", [0.25, 1.0, 4.0])
+def test_without_overlap_cells_are_those_of_a_row(epsilon: float, items: int, epochs: int) -> None:
+    expected = poisson_for_rows(epsilon, 1e-6, 1, items, epochs).mean
+    means = [
+        poisson_for_overlapping(epsilon, 1e-6, overlap, items, epochs)
+        for overlap in (0.0, 1e-6, 1e-3, 1e-2)
+    ]
+    assert means[0] == pytest.approx(expected, rel=2e-5)
+    assert means[1] == pytest.approx(expected, rel=1e-4)
+    assert means == sorted(means)
+
+
+@pytest.mark.parametrize(("overlap", "items", "epochs"), [(0.25, 1, 1), (1 / 64, 3, 2)])
+def test_the_mean_is_the_least(overlap: float, items: int, epochs: int) -> None:
+    mean = poisson_for_overlapping(1.0, 1e-6, overlap, items, epochs)
+    assert epsilon_for_overlapping(mean, 1e-6, overlap, items, epochs) <= 1
+    assert epsilon_for_overlapping(mean * 0.999, 1e-6, overlap, items, epochs) > 1
+
+
+def test_with_half_of_the_contributors_epsilon_grows_as_with_disjoint_cells() -> None:
+    curve = dict(contributor_curve(42.7, 1e-6, 0.0, shares=(1.0, 0.5, 0.1)))
+    parts = [ShiftedCells(PoissonNoise(42.7 / 2), shift, 1) for shift in (1, -1)]
+    assert curve[1.0] < curve[0.5] == pytest.approx(epsilon_spent(parts, 1e-6), rel=1e-4)
+    assert curve[0.1] == math.inf
+
+
+@pytest.mark.parametrize(
+    ("overlap", "items", "epochs", "complaint"),
+    [
+        (0.5, 2, 1, "share 0.5 of each other .* at most 1 / 3"),
+        (-0.1, 1, 1, "share -0.1"),
+        (0.1, 0, 1, "items is 0, must be a whole number"),
+        (0.1, 1, 1.5, "epochs is 1.5, must be a whole number"),
+    ],
+)
+def test_what_cannot_be_hidden_is_refused(
+    overlap: float, items: int, epochs: int, complaint: str
+) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        poisson_for_overlapping(1.0, 1e-6, overlap, items, epochs)
+    with pytest.raises(ValueError, match=complaint):
+        epsilon_for_overlapping(10.0, 1e-6, overlap, items, epochs)

@@ -1,0 +1,84 @@
+"""Pairwise hashes: two numbers fall into buckets as if each were drawn for itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from randomizers.pairwise_hash import PRIME, PairwiseHash
+from randomizers.randomness import seeded_generator
+
+FALSE_ALARM = 1e-11
+FUNCTIONS = 20_000
+BUCKETS = 8
+# Neighbours, the same digits in other places, and digits at the ends of their range.
+PAIRS = [
+    (0, 1),
+    (1, 2),
+    (7, 7 << 31),
+    (0, PRIME),
+    (0, PRIME - 1),
+    (PRIME - 1, PRIME),
+    (5 << 31, (6 << 31) - 1),
+    ((1 << 61) - 1, 1 << 61),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+def test_pairs_are_independent_and_uniform_over_the_functions(pair: tuple[int, int]) -> None:
+    numbers, found = np.array(pair), np.zeros((BUCKETS, BUCKETS), np.int64)
+    for index in range(FUNCTIONS):
+        one, other = PairwiseHash.of(f"function {index}").buckets(numbers, BUCKETS)
+        found[one, other] += 1
+    assert stats.chisquare(found.ravel()).pvalue > FALSE_ALARM
+    # The same function of both, or one that ignores the text, would be seen at once.
+    assert stats.chisquare(np.diag(found.sum(axis=1)).ravel()).pvalue < FALSE_ALARM
+
+
+def test_collisions_are_no_more_likely_than_stated() -> None:
+    """Over functions with random coefficients, for pairs that are close together or far apart."""
+    rng = seeded_generator(1)
+    buckets, functions = 50, 4_000
+    pairs = rng.integers(0, 1 << 61, (500, 2))
+    pairs[:250, 1] = pairs[:250, 0] + rng.integers(1, 100, 250)
+    collisions = 0
+    for high, low, offset in rng.integers(0, PRIME, (functions, 3)).tolist():
+        cells = PairwiseHash(high, low, offset).buckets(pairs, buckets)
+        collisions += int(np.count_nonzero(cells[:, 0] == cells[:, 1]))
+    trials = functions * len(pairs)
+    # Pairs are independent of each other but for the function; ten times their spread.
+    spread = 10 * np.sqrt(trials / buckets)
+    assert abs(collisions - trials / buckets) < spread
+    assert abs(collisions - 1.1 * trials / buckets) > spread
+
+
+@pytest.mark.parametrize("number", [0, 1, PRIME - 1, PRIME, PRIME + 1, 1 << 40, 1 << 61])
+def test_buckets_are_those_of_the_formula_in_whole_numbers(number: int) -> None:
+    """Products of the largest coefficients stay within 64 bits."""
+    for each in (
+        PairwiseHash(PRIME - 1, PRIME - 1, PRIME - 1),
+        PairwiseHash.of("any"),
+        PairwiseHash(0, 0, 0),
+    ):
+        high, low = divmod(number, PRIME)
+        expected = (each.high * high + each.low * low + each.offset) % PRIME % 1_000
+        # Whatever other numbers there are beside it.
+        for numbers in ([number], [number, 0], [number, 1 << 61]):
+            assert each.buckets(np.array(numbers, np.int64), 1_000)[0] == expected
+
+
+def test_it_is_read_back_or_refused() -> None:
+    each = PairwiseHash.of("row 0")
+    assert PairwiseHash.from_json(each.to_json()) == each
+    assert each != PairwiseHash.of("row 1")
+    for changes in ({"high": PRIME}, {"low": -1}, {"offset": 1.0}, {"low": True}):
+        with pytest.raises(ValueError, match="must be from 0 to 2147483646"):
+            PairwiseHash.from_json({**each.to_json(), **changes})
+    with pytest.raises(TypeError):
+        PairwiseHash.from_json({"high": 1})
+
+
+def test_no_numbers_have_no_buckets() -> None:
+    assert PairwiseHash.of("none").buckets(np.zeros(0, np.int64), 10).shape == (0,)

@@ -1,0 +1,80 @@
+"""Noise of cell codes: enough for every pair of sets of items, and hardly more than enough."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+
+from randomizers.accounting.cell_noise import PoissonNoise
+from randomizers.accounting.shared_cells import poisson_for_code
+from randomizers.accounting.shifted_noise import ShiftedCells, delta_spent
+from randomizers.accounting.shuffled_oracles import poisson_for_rows
+from randomizers.cell_codes.grid import AxisCode, Grid
+from randomizers.cell_codes.kept_nodes import KeptNodes
+from randomizers.cell_codes.levels import Levels
+from tests.support.code_matrices import raised_cells
+
+DELTA = 1e-6
+# With four children of the root, two users with two items each may differ in everything below it.
+SMALL = [
+    (Levels(6, (6,)), 1),
+    (Levels(4, (2, 2)), 1),
+    (Levels(16, (4, 2, 2)), 2),
+    (KeptNodes(8), 1),
+    (Grid((Levels(2, (2,)), Levels(3, (3,)))), 1),
+]
+
+
+def shifts(code: AxisCode | Grid, items: int) -> set[tuple[int, int]]:
+    """Cells raised by one user and not by another one, and the reverse, for all pairs of users."""
+    cells = raised_cells(code)
+    users = {
+        frozenset[int]().union(*chosen)
+        for count in range(items + 1)
+        for chosen in combinations(cells, count)
+    }
+    return {(len(one - other), len(other - one)) for one in users for other in users}
+
+
+def delta_of(noise: PoissonNoise, epsilon: float, up: int, down: int) -> float:
+    parts = [
+        ShiftedCells(noise, shift, cells) for shift, cells in ((1, up), (-1, down)) if cells > 0
+    ]
+    return delta_spent(parts, epsilon) if parts else 0.0
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
+@pytest.mark.parametrize(("code", "items"), SMALL)
+def test_every_pair_of_users_is_protected_and_the_worst_one_just_so(
+    code: AxisCode | Grid, items: int, epsilon: float
+) -> None:
+    noise = poisson_for_code(epsilon, DELTA, code.messages, code.shared, items)
+    pairs = shifts(code, items)
+    assert max(delta_of(noise, epsilon, *pair) for pair in pairs) <= DELTA
+    # Two items of the paper's tree never differ in as many cells both ways.
+    fewer = PoissonNoise(noise.mean * (0.8 if isinstance(code, KeptNodes) else 0.99))
+    assert max(delta_of(fewer, epsilon, *pair) for pair in pairs) > DELTA
+
+
+def test_with_large_epsilon_the_noise_of_the_exchange_is_not_enough_for_leaving() -> None:
+    code = Levels(4, (2, 2))
+    exchange = poisson_for_rows(4.0, DELTA, code.messages - code.shared)
+    assert max(delta_of(exchange, 4.0, *pair) for pair in shifts(code, 1)) > 1.4 * DELTA
+
+
+def test_without_shared_cells_it_is_that_of_rows() -> None:
+    assert poisson_for_code(1.0, DELTA, 3, 0, items=2) == poisson_for_rows(1.0, DELTA, 3, items=2)
+
+
+def test_it_is_never_more_than_that_of_all_messages() -> None:
+    for epsilon in (0.25, 1.0, 4.0):
+        for messages in (2, 3, 6, 11):
+            alone = poisson_for_code(epsilon, DELTA, messages, 1)
+            assert alone.mean < poisson_for_rows(epsilon, DELTA, messages).mean
+
+
+@pytest.mark.parametrize("shared", [-1, 3])
+def test_not_all_messages_can_be_shared(shared: int) -> None:
+    with pytest.raises(ValueError, match=f"{shared} of 3 messages are shared"):
+        poisson_for_code(1.0, DELTA, 3, shared)

@@ -1,0 +1,332 @@
+"""Boosted value reports: what a device sends, and how far two streams can be told apart by it.
+
+Devices whose dummies are added by the shuffle stage send real messages only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
+
+from randomizers.accounting.boosted_counts import BoostedReports
+from randomizers.accounting.shuffled_counts import calibrate
+from randomizers.cell_dummies import dummies_in_cell
+from randomizers.cell_noise_law import CellNoiseLaw
+from randomizers.randomness import seeded_generator
+from randomizers.shuffled_counts import (
+    ShuffledCounts,
+    ShuffledCountsLaw,
+    ShuffledCountsParameters,
+)
+
+EPOCHS = 8
+DELTA = 1e-6
+RNG = seeded_generator(0)
+
+
+def without_dummies(changes: int, boost: int, last_epoch: int = EPOCHS) -> ShuffledCountsLaw:
+    return ShuffledCountsLaw(
+        last_epoch,
+        1.0,
+        DELTA,
+        changes,
+        boost,
+        "rigorous" if boost else "exact",
+        CellNoiseLaw("shuffle", 100.0, 1),
+    )
+
+
+class Device:
+    """One device, in the plainest way."""
+
+    def __init__(self, changes: int, boost: int) -> None:
+        self.left, self.boost = changes, boost
+        self.value = 0
+        self.last_seen: int | None = None
+
+    def messages(self, epoch: int, value: int | None) -> int:
+        """`value` is None for a silent device."""
+        if self.last_seen is None:
+            # Before the first epoch it was there for, its value counts as 0.
+            self.last_seen = epoch - 1
+        if value is None:
+            return 0
+        change = value - self.value
+        knows_when = self.last_seen == epoch - 1
+        boosted = change if knows_when and self.left else 0
+        self.left -= change != 0 and self.left > 0
+        self.value, self.last_seen = value, epoch
+        return self.boost + value + self.boost * boosted
+
+
+@settings(max_examples=80, deadline=None)
+@given(data=st.data(), changes=st.integers(1, 4), boost=st.integers(1, 5))
+def test_a_population_sends_what_its_devices_would_send_alone(
+    data: st.DataObject, changes: int, boost: int
+) -> None:
+    """Any streams, silences, epochs left out, and devices enrolled on the way."""
+    population, devices = ShuffledCounts(without_dummies(changes, boost)), list[Device]()
+    for epoch in range(1, EPOCHS + 1):
+        newcomers = data.draw(st.sampled_from([0, 0, 3] if devices else [4]), "newcomers")
+        population.enrol(newcomers, RNG)
+        devices += [Device(changes, boost) for _ in range(newcomers)]
+        if data.draw(st.integers(0, 5), "left out when 0") == 0:
+            continue
+        value = st.sampled_from([0, 1, 0, 1, None])
+        values = data.draw(st.lists(value, min_size=len(devices), max_size=len(devices)))
+        expected = sum(
+            device.messages(epoch, value) for device, value in zip(devices, values, strict=True)
+        )
+        given_values = np.array([0 if value is None else value for value in values], np.int8)
+        present = np.array([value is not None for value in values])
+        assert population.report(epoch, given_values, present, RNG).messages == expected
+    assert population.frozen == 0 or any(not device.left for device in devices)
+
+
+def sent(law: ShuffledCountsLaw, values: Sequence[int | None]) -> list[int]:
+    """By a single device."""
+    device = ShuffledCounts(law)
+    device.enrol(1, RNG)
+    return [
+        device.report(epoch, np.array([value or 0]), np.array([value is not None]), RNG).messages
+        for epoch, value in enumerate(values, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        # Always 3, the value, and 3 more or fewer for each of the first two changes.
+        ((0, 1, 1, 0, 0, 1, 0), [3, 7, 4, 0, 3, 4, 3]),
+        ((1, 0), [7, 0]),
+        # A change while it was silent counts, and is not boosted later.
+        ((0, None, 1, 0, 1), [3, 0, 4, 0, 4]),
+        # It does not know of a change that it was back for in time, either.
+        ((0, None, 0, 1), [3, 0, 3, 7]),
+        # Back with the same value it has nothing to tell, and its next change is boosted.
+        ((1, None, 1, 0), [7, 0, 4, 0]),
+        ((None, 1, 0, 1), [0, 4, 0, 4]),
+    ],
+)
+def test_worked_examples(values: tuple[int | None, ...], expected: list[int]) -> None:
+    assert sent(without_dummies(changes=2, boost=3), values) == expected
+
+
+def test_without_a_boost_values_are_sent_as_they_are() -> None:
+    assert sent(without_dummies(0, 0), (0, 1, None, 1, 0)) == [0, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize(("changes", "boost"), [(1, 1), (1, 3), (2, 2), (3, 1), (4, 2)])
+def test_no_two_streams_differ_more_than_the_noise_is_sized_on(changes: int, boost: int) -> None:
+    """The differences of any two, with any silences, are weakly majorised by the stated shifts."""
+    last_epoch = 5
+    law = without_dummies(changes, boost, last_epoch)
+    stated = BoostedReports(last_epoch, changes, boost).shifts
+    worst = sorted((shift for shift, cells in stated.items() for _ in range(cells)), reverse=True)
+    bound = np.cumsum(worst)
+    attained = np.zeros(last_epoch, np.int64)
+    for presence in product((True, False), repeat=last_epoch):
+        streams = {
+            tuple(value if here else None for value, here in zip(values, presence, strict=True))
+            for values in product((0, 1), repeat=last_epoch)
+        }
+        messages = [np.array(sent(law, stream)) for stream in streams]
+        for one, other in combinations(messages, 2):
+            largest = np.sort(np.abs(one - other))[::-1].cumsum()
+            assert (largest <= bound).all()
+            attained = np.maximum(attained, largest)
+    # The largest shift of all is attained.
+    assert attained[0] == bound[0]
+
+
+def test_who_is_silent_sends_neither_messages_nor_dummies() -> None:
+    law = calibrate(ShuffledCountsParameters(1.0, DELTA, 2, 2), EPOCHS, minimum=100)
+    devices = ShuffledCounts(law)
+    devices.enrol(100, RNG)
+    nobody = np.zeros(100, np.bool_)
+    assert devices.report(1, np.ones(100, np.int8), nobody, RNG).messages == 0
+    assert devices.report(2, np.ones(100, np.int8), None, RNG).messages > 300
+
+
+@pytest.mark.parametrize("kind", ["poisson", "negative_binomial"])
+def test_dummies_have_the_law_of_the_noise(kind: Any) -> None:
+    """Half as many contributors again as the minimum: the noise grows with them."""
+    law = calibrate(ShuffledCountsParameters(1.0, DELTA, dummies=kind), 1, minimum=20)
+    contributors, draws = 30, 4_000
+    noise = law.noise
+    mean = noise.mean * contributors / noise.minimum
+    assert noise.moments(contributors)[0] == pytest.approx(mean)
+    if noise.shape is None:
+        exact = stats.poisson(mean)
+    else:
+        shape = noise.shape * contributors / noise.minimum
+        exact = stats.nbinom(shape, shape / (shape + mean))
+    assert noise.moments(contributors)[1] == pytest.approx(exact.var())
+    rng, dummies = seeded_generator(3), noise.of_contributors(1)
+    found = np.array([dummies_in_cell(dummies, contributors, rng) for _ in range(draws)])
+    edges = np.unique(exact.ppf(np.linspace(0, 1, 13)[1:-1]))
+    expected = draws * np.diff(np.concatenate([[0.0], exact.cdf(edges), [1.0]]))
+    observed = np.bincount(np.searchsorted(edges, found), minlength=len(expected))
+    assert stats.chisquare(observed, expected, sum_check=False).pvalue > 1e-12
+    shifted = np.bincount(
+        np.searchsorted(edges, found + 0.3 * exact.std()), minlength=len(edges) + 1
+    )
+    assert stats.chisquare(shifted, expected, sum_check=False).pvalue < 1e-12
+
+
+def test_the_shuffle_stage_adds_what_devices_do_not() -> None:
+    law = calibrate(ShuffledCountsParameters(1.0, DELTA, dummies="shuffle"), EPOCHS, minimum=1)
+    drawn = [law.stage_dummies(3, seeded_generator(5)) for _ in range(2)]
+    assert drawn[0].messages == drawn[1].messages
+    assert abs(drawn[0].messages - law.noise.mean) < 10 * law.noise.mean**0.5
+    assert law.noise.moments(10**6)[0] == law.noise.mean
+    assert sent(law, (1, 0)) == [1, 0]
+    trust = ShuffledCounts(law).guarantee.trust
+    assert "add its dummies" in trust
+    assert "honest" not in trust
+
+
+def test_devices_go_on_as_if_nothing_had_happened() -> None:
+    """Stored and restored at every epoch, also where somebody has just been enrolled."""
+    law, rng = without_dummies(2, 3), np.random.default_rng(1)
+    undisturbed, restarted = ShuffledCounts(law), ShuffledCounts(law)
+    for epoch in range(1, EPOCHS + 1):
+        for devices in (undisturbed, restarted):
+            devices.enrol(50, RNG)
+        stored = {name: array.copy() for name, array in restarted.state_arrays().items()}
+        restarted = ShuffledCounts.restore(law, stored, epoch - 1)
+        values = rng.integers(0, 2, undisturbed.population).astype(np.int8)
+        present = rng.random(len(values)) < 0.7
+        one, other = (each.report(epoch, values, present, RNG) for each in (undisturbed, restarted))
+        assert one.messages == other.messages
+    assert undisturbed.frozen == restarted.frozen > 0
+    with pytest.raises(ValueError, match="shuffled_counts keeps"):
+        ShuffledCounts.restore(law, {"value": np.zeros(2, np.uint8)}, 0)
+
+
+def test_what_is_refused_changes_nothing() -> None:
+    devices = ShuffledCounts(without_dummies(2, 3))
+    devices.enrol(3, RNG)
+    before = {name: array.copy() for name, array in devices.state_arrays().items()}
+    wrong: list[tuple[int, NDArray[np.int8]]] = [
+        (0, np.zeros(3, np.int8)),
+        (EPOCHS + 1, np.zeros(3, np.int8)),
+        (1, np.zeros(2, np.int8)),
+        (1, np.array([0, 2, 1], np.int8)),
+    ]
+    for epoch, values in wrong:
+        with pytest.raises(ValueError, match=r"epoch|shape|value"):
+            devices.report(epoch, values, None, RNG)
+    after = devices.state_arrays()
+    assert all((after[name] == before[name]).all() for name in before)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "problem"),
+    [
+        ({"boost": 2}, "changes"),
+        ({"calibration": "rigorous"}, "without a boost"),
+        ({"calibration": "conditional"}, "without a boost"),
+        ({"changes": 4, "boost": 0, "calibration": "rigorous"}, "without a boost"),
+        ({"changes": 4, "calibration": "exact"}, "no exact calibration"),
+        ({"changes": 4, "dummies": "negative_binomial"}, "conditional"),
+        ({"changes": 0}, "changes is 0"),
+        ({"changes": 2, "boost": -1}, "boost is -1"),
+        ({"changes": True}, "changes is True"),
+        ({"calibration": "optimal"}, "calibration"),
+        ({"dummies": "gaussian"}, "dummies"),
+        ({"delta": 0.0}, "delta"),
+        ({"delta": 1}, "delta"),
+        ({"epsilon": 0}, "epsilon"),
+        ({"messages_per_user": 0}, "messages_per_user"),
+        ({"messages_per_user": True}, "messages_per_user"),
+    ],
+)
+def test_parameters_that_contradict_each_other_are_refused(
+    parameters: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        ShuffledCountsParameters(**{"epsilon": 1.0, "delta": DELTA, **parameters})
+
+
+@pytest.mark.parametrize(
+    ("parameters", "last_epoch", "boost", "mean", "basis"),
+    [
+        ({}, 170, 0, 3_046.6, "exact"),
+        ({"changes": 4, "boost": 0}, 64, 0, 1_154.7, "exact"),
+        ({"changes": 4}, 170, 3, 7_119, "bound"),
+        ({"changes": 4, "calibration": "conditional"}, 64, 2, 2_752, "conditional"),
+        ({"changes": 2, "dummies": "shuffle"}, 256, 6, 10_770, "bound"),
+        ({"dummies": "negative_binomial"}, 64, 0, 183.8, "exact"),
+    ],
+)
+def test_jobs_get_the_noise_of_the_reference(
+    parameters: dict[str, Any], last_epoch: int, boost: int, mean: float, basis: str
+) -> None:
+    asked = ShuffledCountsParameters(1.0, DELTA, **parameters)
+    law = calibrate(asked, last_epoch, minimum=30_000)
+    assert law.boost == boost
+    assert law.noise.mean == pytest.approx(mean, rel=0.01)
+    guarantee = ShuffledCounts(law).guarantee
+    assert (guarantee.epsilon, guarantee.delta) == (1.0, DELTA)
+    assert (guarantee.unit, guarantee.basis) == ("stream", basis)
+    assert ("assumption" in guarantee.neighbours) == (basis == "conditional")
+    assert "shuffle" in guarantee.trust
+    if law.noise.dummies == "shuffle":
+        assert law.noise.per_contributor(1) == 0
+        assert "honest" not in guarantee.trust
+    else:
+        assert law.noise.per_contributor(1) * 30_000 >= law.noise.mean
+        assert "30,000 honest contributors" in guarantee.trust
+    assert ShuffledCountsLaw.from_json(json.loads(json.dumps(law.to_json()))) == law
+
+
+def test_jobs_that_ask_for_too_many_messages_are_refused() -> None:
+    """Or their boost is made smaller, where that is left open."""
+
+    def law(**more: Any) -> ShuffledCountsLaw:
+        asked = ShuffledCountsParameters(1.0, DELTA, changes=4, **more)
+        return calibrate(asked, 170, minimum=28_785)
+
+    free = law()
+    # 170 x (3 + 1) and 3 real ones, and 170 x 7,119 / 28,785 dummies.
+    assert free.messages == pytest.approx(683 + 42.0, abs=0.1)
+    frugal = law(messages_per_user=600)
+    assert frugal.boost == 2
+    assert frugal.messages <= 600
+    with pytest.raises(ValueError, match=r"725\.0 messages .* allows 600: .*`dummies: shuffle`"):
+        law(boost=3, messages_per_user=600)
+    with pytest.raises(ValueError, match="allows 100"):
+        law(messages_per_user=100)
+    with pytest.raises(ValueError, match=r"683\.0 messages .* allows 600: allow more$"):
+        law(boost=3, messages_per_user=600, dummies="shuffle")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"last_epoch": 0},
+        {"changes": 0},
+        {"boost": 0},
+        {"calibration": "exact"},
+        {"calibration": "best"},
+        {"noise": {"dummies": "poisson", "mean": -1.0, "minimum": 1}},
+        {"noise": {"dummies": "poisson", "mean": 1.0, "minimum": 0}},
+        {"noise": {"dummies": "shuffle", "mean": 1.0, "minimum": 1, "shape": 1.0}},
+        {"noise": {}},
+    ],
+)
+def test_laws_that_contradict_themselves_are_refused(change: dict[str, Any]) -> None:
+    body = without_dummies(2, 3).to_json()
+    assert ShuffledCountsLaw.from_json(body) == without_dummies(2, 3)
+    with pytest.raises(ValueError, match="not a law of shuffled counts"):
+        ShuffledCountsLaw.from_json(body | change)

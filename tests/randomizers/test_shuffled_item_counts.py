@@ -1,0 +1,250 @@
+"""Shuffled counts of items over time: what a device sends, and what is made of it.
+
+Devices whose dummies are added by the shuffle stage send real messages only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from randomizers.accounting.item_streams import ItemReports
+from randomizers.accounting.shuffled_item_counts import calibrate
+from randomizers.cell_noise_law import CellNoiseLaw
+from randomizers.counted_words import written_out
+from randomizers.randomness import seeded_generator
+from randomizers.shuffled_counts import ShuffledCountsParameters
+from randomizers.shuffled_item_counts import ShuffledItemCounts, ShuffledItemCountsLaw
+
+DELTA = 1e-6
+EPOCHS = 7
+RNG = seeded_generator(0)
+ITEMS = tuple("abc")
+STAGE = CellNoiseLaw("shuffle", 100.0, 1)
+
+
+def without_dummies(changes: int, boost: int, last_epoch: int = EPOCHS) -> ShuffledItemCountsLaw:
+    """A bucket for every item: word i is item i + 1, and 3 more as one that was left."""
+    left = STAGE if boost else None
+    return ShuffledItemCountsLaw(last_epoch, 3, 1.0, DELTA, changes, boost, 3, STAGE, left)
+
+
+class Device:
+    """One device, in the plainest way."""
+
+    def __init__(self, changes: int, boost: int) -> None:
+        self.budget, self.boost = changes, boost
+        self.item = 0
+        self.last_seen: int | None = None
+
+    def words(self, epoch: int, item: int | None) -> list[int]:
+        """`item` is None for a silent device."""
+        if self.last_seen is None:
+            self.last_seen = epoch - 1
+        if item is None:
+            return []
+        sent = [item] * (item > 0)
+        if item != self.item:
+            if self.budget and self.last_seen == epoch - 1:
+                sent += [item] * (self.boost if item else 0)
+                sent += [self.item + 3] * (self.boost if self.item else 0)
+            self.budget = max(0, self.budget - 1)
+        self.item, self.last_seen = item, epoch
+        return [word - 1 for word in sent]
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), changes=st.integers(1, 4), boost=st.integers(1, 3))
+def test_a_population_sends_what_its_devices_would_send_alone(
+    data: st.DataObject, changes: int, boost: int
+) -> None:
+    """Any streams, silences, epochs left out, and devices enrolled on the way."""
+    population = ShuffledItemCounts(without_dummies(changes, boost))
+    devices = list[Device]()
+    for epoch in range(1, EPOCHS + 1):
+        newcomers = data.draw(st.sampled_from([0, 0, 3] if devices else [4]), "newcomers")
+        population.enrol(newcomers, RNG)
+        devices += [Device(changes, boost) for _ in range(newcomers)]
+        if data.draw(st.integers(0, 5), "left out when 0") == 0:
+            continue
+        value = st.sampled_from([0, 1, 2, 3, 1, None])
+        values = data.draw(st.lists(value, min_size=len(devices), max_size=len(devices)))
+        expected = Counter[int]()
+        for device, item in zip(devices, values, strict=True):
+            expected.update(device.words(epoch, item))
+        given_values = np.array([0 if item is None else item for item in values])
+        present = np.array([item is not None for item in values])
+        words = written_out(population.report(epoch, given_values, present, RNG))
+        assert Counter(words[:, 0].tolist()) == expected
+
+
+def sent(law: ShuffledItemCountsLaw, items: Sequence[int]) -> list[Counter[int]]:
+    """By a single device: words of each epoch."""
+    device = ShuffledItemCounts(law)
+    device.enrol(1, RNG)
+    return [
+        Counter(written_out(device.report(epoch, np.array([item]), None, RNG))[:, 0].tolist())
+        for epoch, item in enumerate(items, 1)
+    ]
+
+
+@pytest.mark.parametrize(("changes", "boost"), [(1, 2), (2, 1), (2, 3), (3, 2)])
+def test_no_two_streams_differ_more_than_the_noise_is_sized_on(changes: int, boost: int) -> None:
+    """Messages of the one that the other does not send, by how many there are of a word."""
+    last_epoch = 3
+    law = without_dummies(changes, boost, last_epoch)
+    reports = ItemReports(last_epoch, changes, boost, 0.0)
+    streams = [sent(law, items) for items in product(range(4), repeat=last_epoch)]
+    # Shifts that are stated, the largest first, are at least those there are.
+    bounds = [
+        sorted((n for n, epochs in stated.items() for _ in range(epochs)), reverse=True)
+        for stated in (reports.plus, reports.minus)
+    ]
+    for one, other in combinations(streams, 2):
+        for more, less in ((one, other), (other, one)):
+            for kind, bound in enumerate(bounds):
+                shifts = sorted(
+                    (
+                        count
+                        for mine, theirs in zip(more, less, strict=True)
+                        for word, count in (mine - theirs).items()
+                        if word // 3 == kind
+                    ),
+                    reverse=True,
+                )
+                assert len(shifts) <= len(bound)
+                assert all(found <= stated for found, stated in zip(shifts, bound, strict=False))
+
+
+def test_dummies_are_uniform_over_the_words_of_either_kind() -> None:
+    asked = ShuffledCountsParameters(1.0, DELTA, 2, 2, domain=ITEMS, cells="count_min")
+    law = calibrate(asked, EPOCHS, minimum=500)
+    devices = ShuffledItemCounts(law)
+    devices.enrol(1_000, RNG)
+    counts = np.bincount(
+        written_out(devices.report(1, np.zeros(1_000, np.int64), None, RNG))[:, 0], minlength=6
+    )
+    assert law.left is not None
+    means = 2 * np.repeat([law.held.mean, law.left.mean], 3)
+    assert (np.abs(counts - means) < 8 * np.sqrt(means)).all()
+    nobody = devices.report(2, np.ones(1_000, np.int64), np.zeros(1_000, np.bool_), RNG)
+    assert len(written_out(nobody)) == 0
+
+
+def test_the_shuffle_stage_adds_what_devices_do_not() -> None:
+    items = tuple(map(str, range(50)))
+    asked = ShuffledCountsParameters(1.0, DELTA, dummies="shuffle", domain=items, buckets=11)
+    law = calibrate(asked, EPOCHS, minimum=1)
+    one, other = (law.stage_dummies(2, seeded_generator(4)) for _ in range(2))
+    assert one.values.tolist() == other.values.tolist()
+    assert (one.counts == other.counts).all()
+    expected = law.buckets * law.held.mean
+    assert abs(one.messages - expected) < 8 * expected**0.5
+    assert law.messages == EPOCHS
+
+
+def test_devices_go_on_as_if_nothing_had_happened() -> None:
+    law, rng = without_dummies(2, 3), np.random.default_rng(1)
+    undisturbed, restarted = ShuffledItemCounts(law), ShuffledItemCounts(law)
+    for epoch in range(1, EPOCHS + 1):
+        for devices in (undisturbed, restarted):
+            devices.enrol(50, RNG)
+        stored = {name: array.copy() for name, array in restarted.state_arrays().items()}
+        restarted = ShuffledItemCounts.restore(law, stored, epoch - 1)
+        values = rng.integers(0, 4, undisturbed.population)
+        present = rng.random(len(values)) < 0.7
+        one, other = (
+            written_out(each.report(epoch, values, present, RNG))[:, 0]
+            for each in (undisturbed, restarted)
+        )
+        assert Counter(one.tolist()) == Counter(other.tolist())
+    assert undisturbed.frozen == restarted.frozen > 0
+
+
+@pytest.mark.parametrize("values", [np.zeros(2, np.int64), np.array([0, 4, 1]), np.zeros(3)])
+def test_what_is_refused_changes_nothing(values: Any) -> None:
+    devices = ShuffledItemCounts(without_dummies(2, 3))
+    devices.enrol(3, RNG)
+    with pytest.raises(ValueError, match=r"shape|value|float"):
+        devices.report(1, values, None, RNG)
+    assert devices.epoch == 0
+    assert (devices.state_arrays()["seen"] == 2).all()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "problem"),
+    [
+        ({"changes": 2}, "conditional"),
+        ({"changes": 2, "calibration": "rigorous"}, "conditional"),
+        ({"changes": 2, "cells": "count_min", "calibration": "conditional"}, "no assumption"),
+        ({"dummies": "negative_binomial"}, "clusters"),
+        ({"buckets": 12}, "prime"),
+        ({"buckets": 7, "cells": "count_min"}, "balls into bins only"),
+        ({"cells": "hashes"}, "cells"),
+        ({"domain": ("a", "a")}, "distinct"),
+        ({"domain": ()}, "at least one"),
+        ({"domain": None, "buckets": 7}, "give a domain"),
+        ({"domain": None, "cells": "count_min"}, "give a domain"),
+    ],
+)
+def test_parameters_that_contradict_each_other_are_refused(
+    parameters: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        ShuffledCountsParameters(**{"epsilon": 1.0, "delta": DELTA, "domain": ITEMS, **parameters})
+
+
+@pytest.mark.parametrize(
+    ("parameters", "basis"),
+    [
+        ({"cells": "count_min"}, "exact"),
+        ({"buckets": 11}, "bound"),
+        ({"cells": "count_min", "changes": 2}, "bound"),
+        ({"buckets": 11, "changes": 2, "calibration": "conditional"}, "conditional"),
+    ],
+)
+def test_what_the_guarantee_rests_on_is_said(parameters: dict[str, Any], basis: str) -> None:
+    items = tuple(map(str, range(50)))
+    asked = ShuffledCountsParameters(1.0, DELTA, domain=items, **parameters)
+    law = calibrate(asked, 32, minimum=1_000)
+    guarantee = ShuffledItemCounts(law).guarantee
+    assert (guarantee.unit, guarantee.basis, guarantee.delta) == ("stream", basis, DELTA)
+    assert ("assumption" in guarantee.neighbours) == (basis == "conditional")
+    assert "1,000 honest contributors" in guarantee.trust
+    assert ShuffledItemCountsLaw.from_json(json.loads(json.dumps(law.to_json()))) == law
+    wrong: list[dict[str, Any]] = [
+        {"buckets": 4},
+        {"size": 0},
+        {"boost": 1 - min(1, law.boost)},
+        {"held": {}},
+    ]
+    for change in wrong:
+        with pytest.raises(ValueError, match="not a law"):
+            ShuffledItemCountsLaw.from_json(law.to_json() | change)
+
+
+@pytest.mark.slow
+def test_as_many_buckets_are_taken_as_messages_allow() -> None:
+    """The reference has 62 with 158 messages, and 38 with 292: of 10,000 items, per item."""
+    items = tuple(map(str, range(10_000)))
+
+    def law(messages: float, **more: Any) -> ShuffledItemCountsLaw:
+        asked = ShuffledCountsParameters(
+            1.0, DELTA, messages_per_user=messages, domain=items, **more
+        )
+        return calibrate(asked, 64, minimum=100_000)
+
+    assert 150 < law(158).messages <= 158
+    boosted = law(292, changes=2, calibration="conditional")
+    assert 250 < boosted.messages <= 292
+    assert boosted.boost in (2, 3, 4)
+    with pytest.raises(ValueError, match=r"allows 60: .*`dummies: shuffle`"):
+        law(60)

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from randomizers.accounting.single_message import calibrate, coins
+from randomizers.composed import ComposedLaw
+from randomizers.randomness import seeded_generator
+from randomizers.single_message import (
+    Response,
+    SingleMessage,
+    SingleMessageLaw,
+    SingleMessageParameters,
+)
+
+FALSE_ALARM = 1e-10
+LABELS = tuple("abc")
+
+
+def law_of(response: Response, slots: int = 1, items: int = 3) -> SingleMessageLaw:
+    return SingleMessageLaw(items, slots, response, 10, 3, ComposedLaw((5, 2)), 1.0, 0.1, 1.0)
+
+
+@pytest.mark.parametrize("held", [0, 1, 3])
+def test_symbols_come_with_the_odds_of_the_law(held: int) -> None:
+    law, users = law_of("randomized_response"), 200_000
+    devices, rng = SingleMessage(law), seeded_generator(80, held)
+    devices.enrol(users, rng)
+    found = np.bincount(devices.report(1, np.full((users, 1), held), None, rng)[:, 0], minlength=4)
+    weights = np.where(np.arange(4) == held, 5, 2)
+    assert stats.chisquare(found, users * weights / 11).pvalue > FALSE_ALARM
+    assert stats.chisquare(found, users * np.array([2.5, 2.5, 2.5, 2.5]) / 10).pvalue < FALSE_ALARM
+
+
+def test_bits_are_reversed_independently() -> None:
+    law, users = law_of("rappor", slots=2), 200_000
+    devices, rng = SingleMessage(law), seeded_generator(81)
+    devices.enrol(users, rng)
+    words = devices.report(1, np.tile([3, 1], (users, 1)), None, rng)[:, 0]
+    found = np.bincount(words, minlength=8)
+    reversals = np.bitwise_count(np.arange(8) ^ 0b101)
+    expected = users * 5.0 ** (3 - reversals) * 2.0**reversals / 7**3
+    assert stats.chisquare(found, expected).pvalue > FALSE_ALARM
+
+
+def test_many_bits_are_packed_in_order() -> None:
+    law = SingleMessageLaw(20, 3, "rappor", 10, 1, ComposedLaw((10**30, 1)), 1.0, 0.1, 1.0)
+    devices, rng = SingleMessage(law), seeded_generator(82)
+    devices.enrol(3, rng)
+    words = devices.report(1, np.array([[1, 9, 20], [8, 8, 0], [0, 0, 0]]), None, rng)
+    assert words.tolist() == [[1, 1, 8], [128, 0, 0], [0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("contributors", "response", "slots"),
+    [
+        (10_000, "randomized_response", 1),
+        (10_000, "rappor", 1),
+        (100_000, "rappor", 3),
+        (20, "randomized_response", 1),
+    ],
+)
+def test_the_local_loss_is_as_large_as_shuffling_allows(
+    contributors: int, response: Response, slots: int
+) -> None:
+    law = calibrate(SingleMessageParameters(1.0, 1e-6, LABELS, slots, response), 1, contributors)
+    local = law.local_epsilon
+    assert local >= 1.0 - 1e-9
+    held, other = law.probabilities
+    if response == "rappor":
+        assert math.log(held / other) == pytest.approx(local / (2 * slots))
+        assert held + other == 1
+    else:
+        assert math.log(held / other) == pytest.approx(local)
+        assert held + 3 * other == 1
+    seen = coins(response, local, slots, 3)
+    assert all(coin.loss == local for coin in seen)
+    assert f"epsilon is {local:.6g}" in SingleMessage(law).guarantee.trust
+
+
+def test_the_more_accurate_response_is_chosen() -> None:
+    """Of few items by symbols; and by bits where there are so many that most symbols are false."""
+    few, many = (
+        calibrate(SingleMessageParameters(1.0, 1e-6, tuple(map(str, range(n)))), 1, 10_000)
+        for n in (3, 2000)
+    )
+    assert (few.response, many.response) == ("randomized_response", "rappor")
+    assert calibrate(SingleMessageParameters(1.0, 1e-6, LABELS, 2), 1, 100).response == "rappor"
+
+
+def test_all_epochs_together_spend_what_is_stated() -> None:
+    parameters = SingleMessageParameters(1.0, 1e-6, LABELS)
+    once, often = calibrate(parameters, 1, 10_000), calibrate(parameters, 10, 10_000)
+    assert once.stream_epsilon == once.epsilon == often.epsilon == 1.0
+    assert 2.0 < often.stream_epsilon < 10.0
+    assert SingleMessage(often).guarantee.stream_epsilon == often.stream_epsilon
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"delta": 1.0}, "delta is"),
+        ({"items": 4}, "items is 4"),
+        ({"items": 2, "response": "randomized_response"}, "about one item, not 2"),
+        ({"response": "coin"}, "response is 'coin'"),
+        ({"domain": tuple(map(str, range(5000))), "response": "rappor"}, "up to 4,096 items"),
+        ({"domain": tuple(map(str, range(5000))), "items": 2}, "up to 4,096 items"),
+    ],
+)
+def test_parameters_that_are_not_allowed_are_named(
+    changed: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        SingleMessageParameters(**{"epsilon": 1.0, "delta": 1e-6, "domain": LABELS, **changed})  # type: ignore[arg-type]
+
+
+def test_a_law_is_read_again_and_another_is_not() -> None:
+    law = law_of("rappor", 2)
+    body = json.loads(json.dumps(law.to_json()))
+    assert SingleMessageLaw.from_json(body) == law
+    uneven = ComposedLaw((1, 2)).to_json()
+    for wrong in ({"slots": 4}, {"minimum": 0}, {"odds": uneven}, {"odds": 3}, {"more": 1}):
+        with pytest.raises(ValueError, match=r"."):
+            SingleMessageLaw.from_json({**body, **wrong})

@@ -1,0 +1,38 @@
+"""The protocol of `tests.support.cells`, to whose windows the shuffle stage adds dummies.
+
+Each cell gets Poisson many, 3 on average.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from pipeline.protocol import StageDummies
+from randomizers.counted_words import CountedWords
+from randomizers.noise_tables import poisson_table
+from tests.support.cells import CELLS, CellsLaw
+from topics.word_forms import WordForm
+
+NAME = "noisy_cells"
+MEAN = 3.0
+
+
+def stage_dummies(law: CellsLaw) -> StageDummies:
+    """Poisson dummies in every cell."""
+    table = poisson_table(MEAN)
+
+    def draw(epoch: int, generator: np.random.Generator) -> CountedWords:
+        return CountedWords.of_cells(table.draw(law.cells, generator), np.dtype("<u2"))
+
+    return draw
+
+
+NOISY_CELLS = replace(
+    CELLS,
+    name=NAME,
+    word_form=lambda law: WordForm(np.dtype("<u2"), distinct=law.cells),
+    needs_shuffle=True,
+    stage_dummies=stage_dummies,
+)

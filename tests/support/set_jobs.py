@@ -1,0 +1,81 @@
+"""Jobs over sets of items that have run, in memory, for commands to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+from pipeline.cluster import Cluster
+from pipeline.deployed_job import DeployedJob
+from pipeline.deployments import find_deployed
+from pipeline.memory import MemoryDriver
+from pipeline.producer import Producer, Value
+from pipeline.simulate import SimulatedCluster
+from tests.support.memory_cluster import MemoryCluster
+from tests.support.small_run import generators
+from topics.names import Role
+
+READ = (Role.MANIFESTS, Role.PARTIALS, Role.ESTIMATES)
+
+
+def job_text(
+    protocol: str, parameters: str, *, minimum: int, epochs: int = 3, name: str = "sets"
+) -> str:
+    """A job file; epsilon is 1, delta 1e-6."""
+    return (
+        f"name: {name}\nprotocol: {protocol}\n"
+        f"parameters: {{epsilon: 1, delta: 1e-6, {parameters}}}\n"
+        f"epochs: {{count: {epochs}}}\nshuffle: {{minimum: {minimum}}}\n"
+    )
+
+
+class Run:
+    """A deployed job whose epochs are reported one after the other, and read by commands.
+
+    Args:
+        cluster: where it is deployed.
+        name: of the job.
+        first_epoch: the first one that is reported.
+    """
+
+    def __init__(self, cluster: MemoryCluster, name: str, first_epoch: int = 1) -> None:
+        self.job: DeployedJob = find_deployed(cast(Cluster, cluster), name)
+        self._cluster = cluster
+        self._simulated = SimulatedCluster(self.job, generators)
+        self._producer = Producer(
+            self.job,
+            None,
+            name="p",
+            transport=MemoryDriver(self._simulated.log),
+            first_epoch=first_epoch,
+            generators=generators,
+        )
+        self._copied = dict.fromkeys(READ, 0)
+
+    @property
+    def driver(self) -> MemoryDriver:
+        """Reads the topics."""
+        return MemoryDriver(self._simulated.log)
+
+    def report(self, epoch: int, held: Sequence[Value | Sequence[Value]]) -> None:
+        """All that so many users hold at an epoch; users are numbered, and enrolled when met."""
+        users = [str(user) for user in range(len(held))]
+        self._producer.enrol(users)
+        self._producer.report(epoch, dict(zip(users, held, strict=True)))
+        self._producer.close(epoch)
+        self._simulated.settle()
+        for role in READ:
+            new = self._simulated.log.values(role)[self._copied[role] :]
+            self._copied[role] += len(new)
+            for value in new:
+                self._cluster.append(self.job.topic(role), value)
+
+
+def held_by(counts: Iterable[tuple[Value, int]]) -> list[Value | Sequence[Value]]:
+    """What users hold, of which so many hold each item."""
+    return [item for item, count in counts for _ in range(count)]
+
+
+def within(estimate: float, truth: float, deviation: float) -> bool:
+    """Whether an estimate is so near that it is not in a billion runs to be expected further."""
+    return abs(estimate - truth) <= 6.2 * deviation

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from topics.word_forms import WordForm
+
+
+def test_bytes_of_a_report() -> None:
+    assert WordForm(np.dtype("<u8"), width=5).report_bytes == 40
+    assert str(WordForm(np.dtype("<u4"))) == "1 x uint32"
+
+
+@pytest.mark.parametrize("distinct", [1, 255, 256])
+def test_a_form_may_say_how_many_different_words_there_are(distinct: int) -> None:
+    assert WordForm(np.dtype("u1"), distinct=distinct).distinct == distinct
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("<i4",),
+        ("<f8",),
+        (">u4",),
+        ("?",),
+        ("u1", 0),
+        ("u1", 1, 0),
+        ("u1", 1, 257),
+        ("u1", 2, 3),
+    ],
+)
+def test_forms_that_cannot_be_are_refused(arguments: tuple[Any, ...]) -> None:
+    dtype, *others = arguments
+    with pytest.raises(ValueError, match="reports of"):
+        WordForm(np.dtype(dtype), *others)
