@@ -118,12 +118,16 @@ class Admission:
         return self._foreign_words(record) if isinstance(record, Batch) else None
 
     def _foreign_words(self, batch: Batch) -> Refusal | None:
-        values, protocol = batch.words.values, self._job.protocol_entry
-        if values.dtype != protocol.word_dtype or values.shape[1] != protocol.width:
+        values, form = batch.words.values, self._job.word_form
+        if values.dtype != form.dtype or values.shape[1] != form.width:
             return Refusal(
                 Reason.PROTOCOL,
-                f"reports of {values.shape[1]} x {values.dtype}, "
-                f"{protocol.name} has {protocol.width} x {protocol.word_dtype}",
+                f"reports of {values.shape[1]} x {values.dtype}, {self._job.protocol} has {form}",
+            )
+        if form.distinct is not None and values.size and int(values.max()) >= form.distinct:
+            return Refusal(
+                Reason.PROTOCOL,
+                f"word {int(values.max())}, {self._job.protocol} has words below {form.distinct}",
             )
         if self._job.shuffle.order == "random" and batch.words.messages > WRITTEN_OUT_MAX:
             return Refusal(

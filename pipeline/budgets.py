@@ -51,9 +51,13 @@ class Charge:
 
     @classmethod
     def of(cls, job: DeployedJob) -> Charge:
-        """The charge of a deployment: a guarantee for a single epoch is paid at every one."""
+        """The charge of a deployment, with the loss of a whole stream where that is known.
+
+        A guarantee that says no more than what a single epoch loses is paid at every one.
+        """
         guarantee = job.guarantee()
-        times = job.epochs.count if guarantee.unit == "epoch" else 1
+        single = guarantee.unit == "epoch" and guarantee.stream_epsilon is None
+        times = job.epochs.count if single else 1
         return cls(
             population=job.population_name,
             job=job.name,

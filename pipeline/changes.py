@@ -185,7 +185,7 @@ def _forecast(job: Job, changes: int) -> FreezingForecast:
     made: Forecast | None = None
     if protocol.forecast is not None and hasattr(job.parameters, "changes"):
         parameters: Any = replace(job.parameters, changes=changes)
-        law = protocol.calibrate(parameters, job.epochs.count)
+        law = protocol.calibrate(parameters, job.epochs.count, job.shuffle.minimum)
         made = protocol.forecast(law, parameters, job.epochs.count)
     if not isinstance(made, FreezingForecast):
         raise JobError(

@@ -20,9 +20,10 @@ from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
 from pipeline.job_problems import JobError, Problem
 from pipeline.jobs import Job, validate
-from pipeline.protocol import Aggregator, Law, Randomizer
+from pipeline.protocol import Aggregator, Law, Randomizer, StageDummies
 from randomizers.guarantee import Guarantee
 from topics.names import Role
+from topics.word_forms import WordForm
 
 IDENTIFIER_BYTES = 16
 
@@ -30,15 +31,18 @@ IDENTIFIER_BYTES = 16
 _OUTSIDE_FINGERPRINT = {"estimator", "messages_per_user"}
 
 
-def _identifier(text: object) -> bytes:
-    if not isinstance(text, str) or len(text) != 2 * IDENTIFIER_BYTES:
-        raise ValueError(f"not {IDENTIFIER_BYTES} bytes in hexadecimal")
-    return bytes.fromhex(text)
+def _from_hexadecimal(length: int) -> PlainValidator:
+    def read(text: object) -> bytes:
+        if not isinstance(text, str) or len(text) != 2 * length:
+            raise ValueError(f"not {length} bytes in hexadecimal")
+        return bytes.fromhex(text)
+
+    return PlainValidator(read)
 
 
-Identifier = Annotated[
-    bytes, PlainValidator(_identifier), PlainSerializer(lambda identifier: identifier.hex(), str)
-]
+_AS_HEXADECIMAL = PlainSerializer(lambda value: value.hex(), str)
+Identifier = Annotated[bytes, _from_hexadecimal(IDENTIFIER_BYTES), _AS_HEXADECIMAL]
+Digest = Annotated[bytes, _from_hexadecimal(32), _AS_HEXADECIMAL]
 Offsets = tuple[Annotated[int, Field(ge=0)], ...]
 
 
@@ -53,6 +57,8 @@ class DeployedJob(Job):
         deployed_at: milliseconds since 1970.
         horizons: after how many a job that renews ends, since its budget has no room for more;
             None for one that goes on without end.
+        noise_key: SHA-256 of the noise key that its shuffle workers share; None where they need
+            none, and until one has been made.
     """
 
     version: Literal[1] = Field(default=1, description="1, a later version needs later software")
@@ -62,6 +68,7 @@ class DeployedJob(Job):
     start_offsets: dict[Role, Offsets]
     deployed_at: int = Field(ge=0)
     horizons: int | None = Field(default=None, ge=1, description="a whole number from 1 on")
+    noise_key: Digest | None = Field(default=None, description="32 bytes in hexadecimal")
 
     @model_validator(mode="after")
     def _every_partition_begins_somewhere(self) -> Self:
@@ -96,6 +103,21 @@ class DeployedJob(Job):
     def law(self) -> Law:
         """The calibrated constants."""
         return self._law
+
+    @cached_property
+    def stage_dummies(self) -> StageDummies | None:
+        """What the shuffle stage adds to every window it releases; None: nothing."""
+        return self.protocol_entry.stage_dummies(self._law)
+
+    @property
+    def needs_noise_key(self) -> bool:
+        """Whether shuffle workers share a noise key."""
+        return self.stage_dummies is not None
+
+    @cached_property
+    def word_form(self) -> WordForm:
+        """What reports look like."""
+        return self.protocol_entry.word_form(self._law)
 
     def randomizer(self) -> Randomizer:
         """An empty population of devices."""

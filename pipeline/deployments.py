@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 
 from pipeline.budgets import Charge, check_budget, horizons_within_budget, is_charge
 from pipeline.cluster import Cluster
 from pipeline.deployed_job import DeployedJob, deploy_job
 from pipeline.job_problems import JobError
 from pipeline.jobs import Job, describe_difference
+from pipeline.noise_keys import noise_key_at
+from pipeline.state import noise_key_file
 from topics.frames import CodecError
 from topics.names import JOBS_TOPIC, Role, jobs_topic, topic_name
 
@@ -58,10 +61,12 @@ def deploy(
     deployment: bytes,
     now: int,
     replace: bool = False,
+    noise_key: Path | None = None,
 ) -> DeployedJob:
     """Create a job's topics, and begin a new deployment where they end now.
 
     A job that renews is given as many horizons as its budget has room for, and charged for them.
+    One whose shuffle stage adds noise is given the SHA-256 of a noise key.
 
     Args:
         cluster: where.
@@ -69,10 +74,12 @@ def deploy(
         deployment: 16 random bytes.
         now: milliseconds since 1970.
         replace: take the place of a deployment of the same name.
+        noise_key: the file of the key, which is made if it is missing; default: `noise_key_file`.
 
     Raises:
         DeploymentError: the name is taken.
         BudgetError: the people it is about would be charged more than the job allows.
+        NoiseKeyError: the file holds no key, or others have access to it.
     """
     running = deployed_jobs(cluster).get(job.name)
     if running is not None and not replace:
@@ -92,6 +99,9 @@ def deploy(
         horizons = horizons_within_budget(deployed, earlier)
         deployed = deployed.model_copy(update={"horizons": horizons})
     charge = check_budget(deployed, earlier)
+    if deployed.needs_noise_key:
+        key = noise_key_at(noise_key or noise_key_file(job.name))
+        deployed = deployed.model_copy(update={"noise_key": key.digest})
     cluster.append(JOBS_TOPIC, charge.to_bytes(), key=charge.key)
     cluster.append(JOBS_TOPIC, deployed.to_bytes(), key=job.name.encode())
     return deployed

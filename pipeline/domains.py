@@ -2,15 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_type_hints
+from types import NoneType
+from typing import Any, Final, NamedTuple, get_args, get_type_hints
 
 from pipeline.job_problems import JobError, Problem, read_settings, shown
 from pipeline.protocols import PROTOCOLS
+from randomizers.item_domains import (
+    Bits,
+    ItemDomain,
+    Numbers,
+    Points,
+    Predicates,
+    StreamDomain,
+    StringLength,
+    Strings,
+)
 
 _PATH = ("parameters", "domain")
 _FORMS = "a list of labels, or {file: NAME} for a file with one label a line"
+_CONDITION = "a list of values, or {from: x, below: y} for numbers, of which one may be left out"
+_PREDICATES = "{NAME: CONDITION, ...}, a condition being " + _CONDITION
+
+
+class _Kind(NamedTuple):
+    """A domain that is no list.
+
+    Attributes:
+        keys: of its form in a job file.
+        form: the form.
+        type: what it becomes.
+        make: makes it, to see that it can be.
+    """
+
+    keys: tuple[str, ...]
+    form: str
+    type: type
+    make: Callable[[Mapping[str, Any]], object]
+
+
+_KINDS: Final = (
+    _Kind(("bits",), "{bits: b}", Bits, lambda form: Bits(**form)),
+    _Kind(
+        ("strings",),
+        "{strings: {bytes: b}}",
+        Strings,
+        lambda form: Strings(StringLength(**form["strings"])),
+    ),
+    _Kind(
+        ("low", "high", "buckets"),
+        "{low: x, high: y, buckets: n}",
+        Numbers,
+        lambda form: Numbers(**form),
+    ),
+    _Kind(("grid",), "{grid: [n, m]}", Points, lambda form: Points(tuple(form["grid"]))),
+    _Kind(
+        ("predicates",),
+        "{predicates: {NAME: CONDITION, ...}}",
+        Predicates,
+        lambda form: Predicates(form["predicates"]),
+    ),
+)
+
+_ALLOWED: Final = (tuple[str, ...], tuple[str, ...] | None, ItemDomain, StreamDomain | None)
+"""Types of parameters that are domains."""
 
 
 def with_labels(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
@@ -24,15 +80,21 @@ def with_labels(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
         folder: where names of files begin.
 
     Raises:
-        JobError: a domain is neither of the two, or its file cannot be read.
+        JobError: a domain is none that there is, or its file cannot be read.
     """
     protocol, parameters = PROTOCOLS.get(str(values.get("protocol"))), values.get("parameters")
     if protocol is None or not isinstance(parameters, Mapping) or "domain" not in parameters:
         return values
-    if get_type_hints(protocol.parameters).get("domain") != tuple[str, ...]:
+    allowed, domain = get_type_hints(protocol.parameters).get("domain"), parameters["domain"]
+    if allowed not in _ALLOWED:
         return values
-    domain = parameters["domain"]
-    if isinstance(domain, list):
+    if domain is None and NoneType in get_args(allowed):
+        return values
+    labels: Any
+    kinds = [kind for kind in _KINDS if kind.type in get_args(allowed)]
+    if kinds and isinstance(domain, Mapping) and list(domain) != ["file"]:
+        labels = _of_form(domain, kinds)
+    elif isinstance(domain, list):
         labels = [_label(label, index) for index, label in enumerate(domain)]
     elif isinstance(domain, Mapping) and list(domain) == ["file"]:
         labels = _from_file(domain["file"], folder)
@@ -41,12 +103,61 @@ def with_labels(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     return {**values, "parameters": {**parameters, "domain": labels}}
 
 
-def _label(label: object, index: int) -> str:
+def _label(label: object, *place: str | int) -> str:
     if isinstance(label, bool):
         return str(label).lower()
     if isinstance(label, str | int | float):
         return str(label)
-    raise JobError([Problem((*_PATH, index), f"{shown(label)} is not a label: give text")])
+    raise JobError([Problem((*_PATH, *place), f"{shown(label)} is not a label: give text")])
+
+
+def _of_form(domain: Mapping[str, Any], kinds: Sequence[_Kind]) -> Mapping[str, Any]:
+    """A domain that is no list, with values as text; checked here, where it is known which it is.
+
+    Raises:
+        JobError: it is none of these kinds, in one line.
+    """
+    *others, last = ["a list of labels", "{file: NAME}", *(kind.form for kind in kinds)]
+    allowed = f"{', '.join(others)} or {last}"
+    refused = JobError([Problem(_PATH, f"{shown(domain)} is not allowed: give {allowed}")])
+    kind = next((kind for kind in kinds if set(domain) == set(kind.keys)), None)
+    if kind is None:
+        raise refused
+    if "predicates" in domain:
+        domain = {"predicates": _predicates(domain["predicates"])}
+    try:
+        kind.make(domain)
+    except ValueError as error:
+        raise JobError([Problem(_PATH, str(error))]) from None
+    except TypeError:
+        raise refused from None
+    return domain
+
+
+def _predicates(predicates: object) -> dict[str, Any]:
+    """Conditions by their names, listed values as text."""
+    if not isinstance(predicates, Mapping):
+        raise JobError([Problem((*_PATH, "predicates"), f"is not allowed: give {_PREDICATES}")])
+    found: dict[str, Any] = {}
+    for key, condition in predicates.items():
+        name = _label(key, "predicates")
+        place = (*_PATH, "predicates", name)
+        if isinstance(condition, list):
+            found[name] = [
+                _label(each, *place[len(_PATH) :], at) for at, each in enumerate(condition)
+            ]
+            continue
+        bounds = condition.items() if isinstance(condition, Mapping) else [("", None)]
+        if not all(end in ("from", "below") and _is_number(bound) for end, bound in bounds):
+            raise JobError(
+                [Problem(place, f"{shown(condition)} is not allowed: give {_CONDITION}")]
+            )
+        found[name] = dict(condition)
+    return found
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _from_file(name: object, folder: Path) -> list[str]:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from aggregators.estimate import Estimate, ItemEstimates
+from aggregators.found_items import FoundItems
+from aggregators.level_estimates import LevelEstimates
+from aggregators.published import Published
 from aggregators.range_estimates import RangeEstimates
 from pipeline.epochs import EpochSet
 from topics.frames import CodecError
@@ -37,7 +40,7 @@ class EstimateRecord:
     closed_at: int
     contributors: int
     population: int
-    estimate: Estimate | ItemEstimates | None
+    estimate: Published | None
     guarantee: Mapping[str, Any]
 
     @property
@@ -55,6 +58,8 @@ class EstimateRecord:
         """The estimate, or that of the item with the largest one."""
         if isinstance(self.estimate, ItemEstimates):
             return self.estimate.item(self.estimate.largest)
+        if isinstance(self.estimate, FoundItems):
+            return self.estimate.headline
         return self.estimate
 
     def to_json(self) -> dict[str, Any]:
@@ -105,11 +110,15 @@ class EstimateRecord:
             raise CodecError(f"not an estimate record: {error!r}") from error
 
 
-def _estimate(body: Mapping[str, Any] | None) -> Estimate | ItemEstimates | None:
+def _estimate(body: Mapping[str, Any] | None) -> Published | None:
     if body is None:
         return None
+    if "found" in body:
+        return FoundItems.from_json(body)
     if "level_variances" in body:
         return RangeEstimates.from_json(body)
+    if "branching" in body:
+        return LevelEstimates.from_json(body)
     return ItemEstimates.from_json(body) if "items" in body else Estimate.from_json(body)
 
 

@@ -8,7 +8,7 @@ counts, head counts and estimators know the epochs of their horizon, from 1 on.
 from __future__ import annotations
 
 from aggregators.attendance import Attendance
-from aggregators.estimate import Estimate, ItemEstimates
+from aggregators.published import Published
 from pipeline.deployed_job import DeployedJob
 from pipeline.protocol import Aggregator
 from topics.manifests import Manifest
@@ -27,6 +27,8 @@ class Estimation:
         last_epoch: the latest epoch taken in, numbered within the horizon; 0 before the first.
     """
 
+    aggregator: Aggregator
+
     def __init__(self, job: DeployedJob) -> None:
         self._job = job
         self._begin(0)
@@ -41,17 +43,19 @@ class Estimation:
         horizon = self._job.horizon_of(manifest.epoch)
         if horizon != self.horizon:
             self._begin(horizon)
+        elif self._job.protocol_entry.per_epoch:
+            self.aggregator = self._job.aggregator()
         if payload is not None:
             self.aggregator.merge(self._job.aggregator_from_bytes(payload))
         self.last_epoch = self._job.local_epoch(manifest.epoch)
         self.attendance.set(self.last_epoch, manifest.contributors, manifest.population)
 
-    def estimate(self) -> Estimate | ItemEstimates | None:
+    def estimate(self) -> Published | None:
         """The estimate of the epoch taken in last; None where there is none."""
         return self.aggregator.estimate(self.last_epoch, self.attendance)
 
     def _begin(self, horizon: int) -> None:
         self.horizon = horizon
-        self.aggregator: Aggregator = self._job.aggregator()
+        self.aggregator = self._job.aggregator()
         self.attendance = Attendance.empty(self._job.epochs.count)
         self.last_epoch = 0

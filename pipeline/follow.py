@@ -1,18 +1,23 @@
-"""Reads the estimates of a deployment: those there are, and those to come."""
+"""Reads what a deployment says of its epochs: of those there are, and of those to come."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from kafka.errors import KafkaError
 
 from pipeline.cluster import Cluster
 from pipeline.deployed_job import DeployedJob
+from pipeline.epoch_counts import EpochCounts, EpochCountsLog, check_epochs
 from pipeline.estimate_records import EstimateRecord, FirstEstimates
+from pipeline.smoothing import read_from
 from topics.names import Role
 
 _POLL_SECONDS = 0.25
+
+Read = TypeVar("Read")
 
 
 class EstimateReader:
@@ -53,15 +58,67 @@ class EstimateReader:
 
         A broker that is away is waited for; `notify` is told once, and once when it is back.
         """
-        away = False
-        while not self.complete:
-            try:
-                yield from self.read()
-                if away:
-                    notify("Kafka is back")
-                away = False
-            except KafkaError as error:
-                if not away:
-                    notify(f"Kafka does not answer ({error}); waiting for it")
-                away = True
+        return follow(self.read, lambda: self.complete, notify, wait)
+
+
+def follow(
+    read: Callable[[], Iterable[Read]],
+    complete: Callable[[], bool],
+    notify: Callable[[str], None] = lambda message: None,
+    wait: Callable[[float], None] = time.sleep,
+) -> Iterator[Read]:
+    """Read again and again until it is complete.
+
+    A broker that is away is waited for; `notify` is told once, and once when it is back.
+
+    Args:
+        read: what is there and was not read before.
+        complete: whether everything has been.
+        notify: is told what there is to know.
+        wait: for so many seconds.
+    """
+    away = False
+    while not complete():
+        try:
+            yield from read()
+            if away:
+                notify("Kafka is back")
+            away = False
+        except KafkaError as error:
+            if not away:
+                notify(f"Kafka does not answer ({error}); waiting for it")
+            away = True
+        if not complete():
             wait(_POLL_SECONDS)
+
+
+def follow_counts(
+    cluster: Cluster,
+    job: DeployedJob,
+    first: int | None = None,
+    notify: Callable[[str], None] = lambda message: None,
+    wait: Callable[[float], None] = time.sleep,
+) -> Iterator[EpochCounts]:
+    """The counts of every epoch, those withheld too, until the last one of a job that has one.
+
+    Args:
+        cluster: where the job runs.
+        job: as deployed.
+        first: the first epoch; None for the latest one that was released.
+        notify: is told what there is to know, as of `follow`.
+        wait: for so many seconds.
+
+    Raises:
+        NoCountsError: there is no such epoch, or the job's epochs do not stand alone.
+    """
+    log = EpochCountsLog(job, first or 1)
+    if first is not None:
+        check_epochs(job, first, first)
+    elif (latest := read_from(cluster, job, log.latest())) is not None:
+        yield latest
+
+    def read() -> Iterator[EpochCounts]:
+        while (found := read_from(cluster, job, log.next())) is not None:
+            yield found
+
+    yield from follow(read, lambda: log.complete, notify, wait)

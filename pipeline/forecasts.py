@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import typing
 from collections.abc import Mapping
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,9 @@ from randomizers.future_rand import FutureRandLaw
 from randomizers.hadamard_stream import HadamardStreamLaw
 from randomizers.memoized_response import MemoizedResponseLaw
 from randomizers.split_budget import SplitBudgetLaw
+
+NORMAL_ERROR = math.sqrt(2 / math.pi)
+"""The mean absolute error of a normal one, in standard deviations."""
 
 
 class Forecast(typing.Protocol):
@@ -67,6 +71,33 @@ class FreezingForecast(Forecast, typing.Protocol):
 
     def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
         """Expected estimate minus truth for one user, shape (epochs,)."""
+        ...
+
+
+@typing.runtime_checkable
+class CellForecast(Forecast, typing.Protocol):
+    """Of a protocol that counts the items of every epoch by itself, in cells with noise.
+
+    All epochs are alike. Errors are mean absolute ones, in users, over the hundred items that most
+    users hold and four hundred others; estimates below 0 are taken for 0, which counts are at
+    least. Counts follow Zipf's law unless others are given.
+    """
+
+    @property
+    def cells(self) -> str:
+        """What is counted, in words."""
+        ...
+
+    def predicted_error(self, users: int) -> float:
+        """With noise and whatever other items do."""
+        ...
+
+    def noise_error(self, users: int) -> float:
+        """With noise alone."""
+        ...
+
+    def like(self, held: NDArray[np.float64]) -> Self:
+        """The same for items of which these shares of the users hold each, in any order."""
         ...
 
 

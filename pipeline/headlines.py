@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pipeline.estimate_records import EstimateRecord
 from pipeline.input.numbers import NumericDomain
+from pipeline.input.sets import SetDomain
 from pipeline.input.values import ValueDomain
 from pipeline.queries import Query
 
@@ -71,9 +72,11 @@ def headline_of(
     Args:
         domain: of the job.
         record: of an epoch.
-        truth: users with each item or in each bucket, shape (items,), or the count, shape (1,),
-            where it is known.
+        truth: users with each item or in each bucket that was estimated, shape (items,), or the
+            count, shape (1,), where it is known.
     """
+    if isinstance(domain, SetDomain):
+        return _of_sets(domain, record, truth)
     numbers = domain if isinstance(domain, NumericDomain) else None
     if domain.items is None:
         found, known = record.headline, None if truth is None else int(truth[0])
@@ -92,3 +95,11 @@ def headline_of(
         name = answer.name if numbers is None else "median"
         return Headline(name, answer.value, answer.low, answer.high, answer.truth, numbers)
     return Headline(numbers=numbers)
+
+
+def _of_sets(
+    domain: SetDomain, record: EstimateRecord, truth: NDArray[np.integer] | None
+) -> Headline:
+    for answer in Query((), sets=domain, top=1).answers(record.estimate, truth):
+        return Headline(answer.name, answer.value, answer.low, answer.high, answer.truth)
+    return Headline()

@@ -281,7 +281,9 @@ class Job(Section):
             JobError: there are none for these parameters and this horizon.
         """
         try:
-            return self.protocol_entry.calibrate(self.parameters, self.epochs.count)
+            return self.protocol_entry.calibrate(
+                self.parameters, self.epochs.count, self.shuffle.minimum
+            )
         except ValueError as error:
             raise JobError([Problem(("parameters",), str(error))]) from error
 

@@ -9,14 +9,15 @@ from typing import BinaryIO, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from topics.word_forms import WordForm
 from topics.words import WordArray, Words, pairs_are_smaller
 
 Scratch: TypeAlias = Callable[[], BinaryIO]
 
-# Words of one or two bytes are kept as a table of counts once that is the smaller thing.
+# There are few words of one or two bytes, whatever a protocol says of them.
 _TABLE_WORD_SIZE = 2
-# Wider words wait in memory up to this many bytes: plain ones then go to a scratch file, counted
-# ones are added up.
+# Words wait in memory up to this many bytes: plain ones then go to a scratch file, counted ones are
+# added up. A table takes their place once it is the smaller thing.
 _MEMORY_LIMIT = 1 << 22
 
 
@@ -26,26 +27,26 @@ def temporary_file() -> BinaryIO:
 
 
 class WordMultiset:
-    """Words of one dtype and width, added in any order, released in one that says nothing.
+    """Words of one form, added in any order, released in one that says nothing.
 
-    One- and two-byte words become a table of counts, whose size does not depend on how many words
-    there are. Wider words are kept as they came, in a scratch file beyond a few MiB; counted ones
+    Single words of which there are few become a table of counts, whose size does not depend on how
+    many are added. Others are kept as they came, in a scratch file beyond a few MiB; counted ones
     are never written out as often as they count.
 
     Args:
-        dtype: unsigned dtype of a word.
-        width: words per report.
+        form: of the words. Where it says how many different ones there are, no others are added.
         scratch: opens a scratch file.
     """
 
-    def __init__(
-        self, dtype: np.dtype[np.unsignedinteger], width: int, scratch: Scratch = temporary_file
-    ) -> None:
-        self._dtype = dtype
-        self._width = width
+    def __init__(self, form: WordForm, scratch: Scratch = temporary_file) -> None:
+        self._dtype = form.dtype
+        self._width = form.width
         self._scratch = scratch
-        self._tabular = width == 1 and dtype.itemsize <= _TABLE_WORD_SIZE
-        self._table_size = 1 << (8 * dtype.itemsize) if self._tabular else 0
+        size = form.distinct
+        if size is None and form.report_bytes <= _TABLE_WORD_SIZE and form.width == 1:
+            size = 1 << 8 * form.report_bytes
+        self._tabular = size is not None
+        self._table_size = size or 0
         self._file: BinaryIO | None = None
         self._forget()
 
@@ -73,10 +74,8 @@ class WordMultiset:
         else:
             self._counted.append(words)
             self._counted_bytes += words.nbytes
-        if self._tabular:
-            if self._plain_bytes + self._counted_bytes >= self._table_size * 8:
-                self._tabulate()
-            return
+        if self._tabular and self._plain_bytes + self._counted_bytes >= self._table_size * 8:
+            self._tabulate()
         if self._plain_bytes >= _MEMORY_LIMIT:
             self._spill()
         if self._counted_bytes >= _MEMORY_LIMIT and len(self._counted) > 1:
@@ -85,7 +84,7 @@ class WordMultiset:
             self._counted_bytes = 0
 
     def merge(self, other: WordMultiset) -> None:
-        """Add everything that another multiset of the same dtype and width holds; it ends empty."""
+        """Add everything that another multiset of the same form holds; it ends empty."""
         if other._table is not None:
             self._tabulate()
             assert self._table is not None
@@ -124,10 +123,13 @@ class WordMultiset:
     def _tabulate(self) -> NDArray[np.int64]:
         if self._table is None:
             self._table = np.zeros(self._table_size, np.int64)
-        for values in self._plain:
-            self._table += np.bincount(values[:, 0], minlength=self._table_size)
-        for words in self._counted:
-            self._table[words.values[:, 0]] += _counts(words)
+        for values in self._plain_blocks():
+            words = values[:, 0].astype(np.intp)
+            self._table += np.bincount(words, minlength=self._table_size)
+        for counted in self._counted:
+            self._table[counted.values[:, 0]] += _counts(counted).astype(np.int64)
+        if self._file is not None:
+            self._file.truncate(0)
         self._plain, self._plain_bytes = [], 0
         self._counted, self._counted_bytes = [], 0
         return self._table
@@ -146,7 +148,9 @@ class WordMultiset:
             row_bytes = self._width * self._dtype.itemsize
             while block := self._file.read(_MEMORY_LIMIT // row_bytes * row_bytes):
                 yield np.frombuffer(block, self._dtype).reshape(-1, self._width)
-        yield from self._plain
+        if self._plain:
+            # At once: tallying a block costs at least as much as there are different words.
+            yield np.concatenate(self._plain)
 
     def _all_plain(self) -> WordArray:
         empty = np.empty((0, self._width), self._dtype)

@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import repeat
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.alternatives import Alternative, alternatives
 from pipeline.budgets import (
     BudgetError,
     Charge,
@@ -20,7 +21,7 @@ from pipeline.budgets import (
 )
 from pipeline.changes import ChangesChoice, weigh_changes
 from pipeline.deployed_job import deploy_job
-from pipeline.forecasts import DyadicForecast, Forecast, SmoothedForecast
+from pipeline.forecasts import CellForecast, DyadicForecast, Forecast, SmoothedForecast
 from pipeline.job_problems import JobError, Problem
 from pipeline.jobs import Job
 from pipeline.protocol import Law
@@ -30,7 +31,9 @@ DEFAULT_USERS = 10_000
 
 # As shares of the users; what `Plan.users_needed` is given for, unless another one is wanted.
 WANTED_ERRORS = (0.1, 0.05, 0.02, 0.01)
-_MOST_USERS = 2**50
+
+ANY_NUMBER = 2**50
+"""Of users: no more are thought of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,21 @@ class UsersNeeded:
 
 
 @dataclass(frozen=True, slots=True)
+class HonestContributors:
+    """What a job promises if no more than so many contributors of a window add their dummies.
+
+    Attributes:
+        share: of `shuffle.minimum`.
+        contributors: as many.
+        epsilon: of what the guarantee is about, with its delta; None: delta is not enough.
+    """
+
+    share: float
+    contributors: int
+    epsilon: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class FreshBudget:
     """What of a budget a job that renews takes if its people were charged nothing before.
 
@@ -83,6 +101,14 @@ class Plan:
         protocol: its protocol.
         guarantee: what it promises every user.
         budget: of a job that renews; None without one that has room for a horizon.
+        minimum: the fewest contributors a window is released with.
+        contributors: what becomes of the guarantee with fewer honest ones; empty where it does not
+            rest on them, and unless it was asked for.
+        alternatives: what to expect of the job and of other protocols; empty where there are none,
+            and unless they were asked for.
+        cells: what is counted of items, in words; None for protocols that do not count in cells.
+        predicted_error: mean absolute error of an item that few hold, in users; None for others.
+        noise_error: what it would be with noise alone; None for others.
         users: the number of users that the expectations are for, all of them reporting always.
         rmse: expected root mean squared error over all epochs, in users.
         smoothed_rmse: the same, of the smoothed estimates; None where there are none.
@@ -90,7 +116,9 @@ class Plan:
         epochs: expectations for every epoch.
         reports_per_user: expected number of reports a device sends over all epochs.
         bytes_per_user: expected size of these reports, without what frames and batches add.
-        users_needed: for a wanted error.
+        messages_per_user: as `parameters.messages_per_user` limits it, by `messages_unit`.
+        messages_unit: "epoch" where epochs stand alone, otherwise "horizon".
+        users_needed: for a wanted error; at least as many as a window is released with.
         most_users: up to how many users the error stays within a wanted one, which grows with them.
         changes: what to expect with other budgets of changes, for a given share of users by number
             of changes; empty without.
@@ -104,6 +132,12 @@ class Plan:
     protocol: str
     guarantee: Guarantee
     budget: FreshBudget | None
+    minimum: int
+    contributors: tuple[HonestContributors, ...]
+    alternatives: tuple[Alternative, ...]
+    cells: str | None
+    predicted_error: float | None
+    noise_error: float | None
     users: int
     rmse: float
     smoothed_rmse: float | None
@@ -111,6 +145,8 @@ class Plan:
     epochs: tuple[ExpectedEpoch, ...]
     reports_per_user: float
     bytes_per_user: float
+    messages_per_user: float
+    messages_unit: Literal["epoch", "horizon"]
     users_needed: tuple[UsersNeeded, ...]
     most_users: UsersNeeded | None
     changes: tuple[ChangesChoice, ...]
@@ -129,6 +165,8 @@ def plan(
     *,
     error: float | None = None,
     changes: NDArray[np.float64] | None = None,
+    held: NDArray[np.float64] | None = None,
+    compared: bool = False,
 ) -> Plan:
     """Calibrate a job and say what to expect.
 
@@ -138,10 +176,12 @@ def plan(
         error: a wanted root mean squared error: below 1 a share of the users, otherwise a number
             of them.
         changes: the share of users with 0, 1, ... changes in a horizon.
+        held: the shares of users that hold each item, for protocols that count in cells.
+        compared: whether to weigh other protocols, and what fewer honest contributors mean, too.
 
     Raises:
         JobError: no constants exist for the job's parameters and horizon, or its protocol
-            has no forecast; or none for other budgets of changes.
+            has no forecast; or none for other budgets of changes, or shares of items.
         ValueError: there is not one user, or the wanted error is not above 0.
 
     >>> from pipeline.jobs import parse_job
@@ -160,17 +200,25 @@ def plan(
         raise ValueError(f"a wanted error of {error:g}: give a share or number of users above 0")
     protocol = job.protocol_entry
     law = job.calibrate()
-    forecast = _forecast(job, law)
+    forecast = _forecast(job, law, held)
+    cells = forecast if isinstance(forecast, CellForecast) else None
     deviations = forecast.standard_deviations(users).tolist()
     reports = (forecast.reports_per_user * users).tolist()
     reports_per_user = float(forecast.reports_per_user.sum())
     smoothed = _smoothed(forecast, users)
     wanted = WANTED_ERRORS if error is None or error >= 1 else (error,)
+    fewest = job.shuffle.minimum if protocol.needs_shuffle else 1
     return Plan(
         job=job.name,
         protocol=protocol.name,
         guarantee=job.guarantee_of(law),
         budget=_fresh_budget(job),
+        minimum=job.shuffle.minimum,
+        contributors=_contributors(law) if compared else (),
+        alternatives=alternatives(job, law, users) if compared else (),
+        cells=None if cells is None else cells.cells,
+        predicted_error=None if cells is None else cells.predicted_error(users),
+        noise_error=None if cells is None else cells.noise_error(users),
         users=users,
         rmse=_rmse(forecast, users),
         smoothed_rmse=None if smoothed is None else _root_mean_square(smoothed),
@@ -185,8 +233,12 @@ def plan(
             )
         ),
         reports_per_user=reports_per_user,
-        bytes_per_user=reports_per_user * protocol.width * protocol.word_dtype.itemsize,
-        users_needed=tuple(UsersNeeded(share, users_needed(forecast, share)) for share in wanted),
+        bytes_per_user=reports_per_user * protocol.word_form(law).report_bytes,
+        messages_per_user=reports_per_user / (job.epochs.count if protocol.per_epoch else 1),
+        messages_unit="epoch" if protocol.per_epoch else "horizon",
+        users_needed=tuple(
+            UsersNeeded(share, users_needed(forecast, share, fewest)) for share in wanted
+        ),
         most_users=None
         if error is None or error < 1
         else UsersNeeded(error, most_users(forecast, error)),
@@ -219,12 +271,13 @@ def horizon_of(job: Job, law: Law) -> int | None:
     return forecast.horizon if isinstance(forecast, DyadicForecast) else None
 
 
-def users_needed(forecast: Forecast, error: float) -> int | None:
+def users_needed(forecast: Forecast, error: float, fewest: int = 1) -> int | None:
     """The fewest users whose estimates have a root mean squared error of at most a share of them.
 
     Args:
         forecast: of the job's law.
         error: the wanted error divided by the number of users, above 0.
+        fewest: users a window is released with.
 
     Returns:
         None if no number of users up to 2^50 suffices.
@@ -233,7 +286,7 @@ def users_needed(forecast: Forecast, error: float) -> int | None:
     def suffice(users: int) -> bool:
         return _rmse(forecast, users) <= error * users
 
-    return _fewest(suffice)
+    return fewest if suffice(fewest) else _fewest(suffice)
 
 
 def most_users(forecast: Forecast, error: float) -> int | None:
@@ -244,28 +297,44 @@ def most_users(forecast: Forecast, error: float) -> int | None:
         error: the wanted error, in users.
 
     Returns:
-        None if not even one user's estimates have.
+        None if not even one user's estimates have; `ANY_NUMBER` if all do.
     """
     too_many = _fewest(lambda users: _rmse(forecast, users) > error)
-    return _MOST_USERS if too_many is None else (too_many - 1 or None)
+    return ANY_NUMBER if too_many is None else (too_many - 1 or None)
 
 
 def _fewest(reached: Callable[[int], bool]) -> int | None:
     """The fewest users with something that all larger numbers of users have too."""
-    if not reached(_MOST_USERS):
+    if not reached(ANY_NUMBER):
         return None
-    too_few, enough = 0, _MOST_USERS
+    too_few, enough = 0, ANY_NUMBER
     while enough - too_few > 1:
         middle = (too_few + enough) // 2
         too_few, enough = (too_few, middle) if reached(middle) else (middle, enough)
     return enough
 
 
-def _forecast(job: Job, law: Law) -> Forecast:
+def _forecast(job: Job, law: Law, held: NDArray[np.float64] | None = None) -> Forecast:
     protocol = job.protocol_entry
     if protocol.forecast is None:
         raise JobError([Problem(("protocol",), f"{protocol.name} has no forecast to plan with")])
-    return protocol.forecast(law, job.parameters, job.epochs.count)
+    forecast = protocol.forecast(law, job.parameters, job.epochs.count)
+    if held is None:
+        return forecast
+    if not isinstance(forecast, CellForecast):
+        message = f"{protocol.name} does not count items in cells: leave their counts out"
+        raise JobError([Problem(("protocol",), message)])
+    return forecast.like(held)
+
+
+def _contributors(law: Law) -> tuple[HonestContributors, ...]:
+    # Nothing else here has need of accounting, which takes its time to import.
+    from randomizers.accounting.honest_contributors import contributor_curve
+
+    return tuple(
+        HonestContributors(share, honest, epsilon if math.isfinite(epsilon) else None)
+        for share, honest, epsilon in contributor_curve(law)
+    )
 
 
 def _warnings(job: Job, users: int) -> Iterator[str]:

@@ -13,17 +13,16 @@ from collections.abc import Callable, Container, Iterable
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from pipeline.input.change_log import ChangeLog
-from pipeline.input.live import Change, CloseEpoch, Event, LiveSource
+from pipeline.input.item_log import ValueLog
+from pipeline.input.live import Change, CloseEpoch, Event, Held, LiveSource
 from pipeline.input.rows import InputError
 from pipeline.input.times import EpochCalendar
 from pipeline.jobs import Job
 from pipeline.producer import Producer
-from pipeline.simulate import values_by_epoch
 
 # Waits until a moment at most; returns the bytes that came, b"" at the end of the input, None when
 # the moment came first.
@@ -40,7 +39,7 @@ def calendar_of(job: Job) -> EpochCalendar | None:
 
 def produce_change_log(
     producer: Producer,
-    change_log: ChangeLog,
+    change_log: ValueLog,
     *,
     rate: float | None = None,
     on_epoch: Callable[[int], None] = lambda epoch: None,
@@ -65,7 +64,7 @@ def produce_change_log(
     producer.enrol(change_log.users)
     order = np.array([positions[user] for user in producer.users], np.intp)
     started = clock()
-    values = values_by_epoch(change_log, change_log.last_epoch)
+    values = change_log.values_by_epoch()
     for done, (epoch, now) in enumerate(islice(enumerate(values, 1), producer.closed_epoch, None)):
         if rate is not None:
             sleep(max(0.0, started + done / rate - clock()))
@@ -74,7 +73,7 @@ def produce_change_log(
         on_epoch(epoch)
 
 
-def _check_users(producer: Producer, change_log: ChangeLog, known: Container[str]) -> None:
+def _check_users(producer: Producer, change_log: ValueLog, known: Container[str]) -> None:
     missing = [user for user in producer.users if user not in known]
     if missing:
         raise InputError(
@@ -87,9 +86,10 @@ def _check_users(producer: Producer, change_log: ChangeLog, known: Container[str
 class LiveProducer:
     """Closes epochs by the clock, with the values that have come until then.
 
-    A user is enrolled with its first row, and from then on present with the value it had last. A
-    file beside the producer's state keeps these values from run to run, so that who is present
-    never depends on who has changed.
+    A user is enrolled with its first row, and from then on present with the value it had last;
+    where users hold sets of items, with those of the epoch, be they none. A file beside the
+    producer's state keeps these values from run to run, so that who is present never depends on who
+    has changed.
 
     Args:
         producer: sends the reports.
@@ -107,9 +107,20 @@ class LiveProducer:
         self._path = None if folder is None else folder / "values.json"
         self._on_epoch = on_epoch
         self._values: dict[str, int] = {}
+        self._sets: dict[str, list[int]] = {}
         self._kept = True
         if self._path is not None and self._path.exists():
-            self._values = json.loads(self._path.read_bytes())
+            kept = json.loads(self._path.read_bytes())
+            if self._slots is None:
+                self._values = kept
+            else:
+                # Those of an epoch that is closed are known to be users, and no more.
+                closed = kept["epoch"] <= producer.closed_epoch
+                self._sets = {user: [] if closed else held for user, held in kept["sets"].items()}
+
+    @property
+    def _slots(self) -> int | None:
+        return self._producer.job.domain.slots
 
     def take(self, events: Iterable[Event]) -> None:
         """Do what a `LiveSource` says has happened."""
@@ -118,6 +129,8 @@ class LiveProducer:
                 case Change(_, user, value):
                     self._values[user] = value
                     self._kept = False
+                case Held(_, user, items):
+                    self._hold(user, items)
                 case CloseEpoch(epoch):
                     self._close(epoch)
 
@@ -127,7 +140,7 @@ class LiveProducer:
             return
         fresh = self._path.with_suffix(".new")
         with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            json.dump(self._values, file)
+            json.dump(self._to_keep(), file)
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self._path)
@@ -136,10 +149,24 @@ class LiveProducer:
     def _close(self, epoch: int) -> None:
         # First: what an epoch was closed with is known to the next run.
         self.keep()
-        self._producer.enrol(list(self._values))
-        self._producer.report(epoch, self._values)
+        values = self._values if self._slots is None else self._sets
+        self._producer.enrol(list(values))
+        self._producer.report(epoch, values)
         self._producer.close(epoch)
+        self._sets = {user: [] for user in self._sets}
         self._on_epoch(epoch)
+
+    def _hold(self, user: str, items: Iterable[int]) -> None:
+        """Take in items of the running epoch, as far as there may be more."""
+        assert self._slots is not None
+        held = self._sets.setdefault(user, [])
+        self._sets[user] = list(dict.fromkeys([*held, *items]))[: self._slots]
+        self._kept = False
+
+    def _to_keep(self) -> dict[str, Any]:
+        if self._slots is None:
+            return dict(self._values)
+        return {"epoch": self._producer.closed_epoch + 1, "sets": self._sets}
 
 
 def produce_live(

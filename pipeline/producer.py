@@ -8,13 +8,14 @@
 
 from __future__ import annotations
 
+import operator
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from pipeline.deployed_job import DeployedJob
 from pipeline.producer_store import ProducerStore
 from pipeline.protocol import Randomizer
 from pipeline.state import FolderLock
+from randomizers.counted_words import CountedWords
 from randomizers.randomness import cryptographic_generator
 from topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
 from topics.frames import CodecError
@@ -34,6 +36,9 @@ from topics.words import Words, split_words
 # Makes the generator of a draw from what is drawn: "enrol" and the number of devices there were,
 # "horizon" and its number from 1 on, or "report" and the epoch.
 Generators: TypeAlias = Callable[[str, int], np.random.Generator]
+
+Value: TypeAlias = int | str
+"""One value of a user: as the job's domain numbers it, or as text."""
 
 
 class ProducerError(Exception):
@@ -185,16 +190,18 @@ class Producer:
             self._store.add_leaving(positions)
         self._leaving[positions] = True
 
-    def report(self, epoch: int, values: Mapping[str, int | str]) -> None:
+    def report(self, epoch: int, values: Mapping[str, Value | Sequence[Value]]) -> None:
         """Take in values of the epoch that will be closed next; who is named is present.
 
         Args:
             epoch: not closed yet.
             values: by user: text as it stands in a change log ("1", a label, a number); or the
-                integers that the job's domain makes of it, which is quicker for many.
+                integers that the job's domain makes of it, which is quicker for many. Where users
+                hold sets of items: one of these, or a list of them.
 
         Raises:
-            ProducerError: a user is not enrolled, the epoch is closed, or a text is no value.
+            ProducerError: a user is not enrolled, the epoch is closed, a text is no value, or
+                somebody holds more items than the job allows.
         """
         self._check_open(epoch)
         positions = self._positions_of(values)
@@ -206,11 +213,15 @@ class Producer:
     def report_all(self, epoch: int, values: NDArray[np.integer]) -> None:
         """Take in the value of every enrolled device, shape (devices,), in enrolment order.
 
-        One-byte integers are the fastest.
+        One-byte integers are the fastest. Where users hold sets of items: shape (devices, slots),
+        0 where there is none.
         """
         self._check_open(epoch)
         if values.shape != self._values.shape:
-            raise ProducerError(f"{values.size} values for {len(self._values)} devices")
+            raise ProducerError(
+                f"values of shape {values.shape} for {len(self._values)} devices, must be "
+                f"{self._values.shape}"
+            )
         self._values = values.copy()
         self._present[:] = True
 
@@ -267,9 +278,8 @@ class Producer:
                 None if self._present.all() else self._present,
                 generator,
             )
-            self._store.put(
-                Role.REPORTS, self.job.partition_of(epoch), self._records(epoch, reports)
-            )
+            words = self._words(reports, generator)
+            self._store.put(Role.REPORTS, self.job.partition_of(epoch), self._records(epoch, words))
             self._store.save_arrays(self._randomizer.state_arrays())
             self._store.set_fact("closed_epoch", epoch)
             self._store.set_fact("closed_users", len(self._positions))
@@ -301,7 +311,8 @@ class Producer:
         self._randomizer.enrol(earlier, generator)
         if local_epoch > 1:
             silent = np.zeros(earlier, np.bool_)
-            self._randomizer.report(1, np.full(earlier, self._initial), silent, generator)
+            unheard = np.full((earlier, *self._values.shape[1:]), self._initial)
+            self._randomizer.report(1, unheard, silent, generator)
         self._randomizer.enrol(int(np.count_nonzero(staying)) - earlier, generator)
         self._horizon = horizon
         if not staying.all():
@@ -332,13 +343,47 @@ class Producer:
                 f"user {error.args[0]!r} is not enrolled with producer {self.name}: enrol it first"
             ) from None
 
-    def _numbers_of(self, values: Mapping[str, int | str]) -> list[int]:
-        texts = {user: value for user, value in values.items() if isinstance(value, str)}
-        numbers, problems = self.job.domain.parse(list(texts.values()))
+    def _numbers_of(self, values: Mapping[str, Value | Sequence[Value]]) -> list[Any]:
+        """The values as integers; where they are sets, as lists of equal length."""
+        slots = self.job.domain.slots
+        if slots is None:
+            return self._parsed(list(values.items()))
+        held = [
+            (user, item)
+            for user, items in values.items()
+            for item in ([items] if isinstance(items, int | str) else items)
+        ]
+        sets: dict[str, dict[int, None]] = {user: {} for user in values}
+        for (user, _), numbers in zip(held, self._parsed(held), strict=True):
+            for number in numbers if isinstance(numbers, list) else [numbers]:
+                if number:
+                    sets[user][number] = None
+        for user, items in sets.items():
+            if len(items) > slots:
+                raise ProducerError(
+                    f"user {user!r} holds {len(items)} items, job {self.job.name} allows {slots}"
+                )
+        return [[*items, *[0] * (slots - len(items))] for items in sets.values()]
+
+    def _parsed(self, values: Sequence[tuple[str, object]]) -> list[int | list[int]]:
+        """Numbers of values, each of a user; lists where a value may stand for several items."""
+        texts = [(user, value) for user, value in values if isinstance(value, str)]
+        numbers, problems = self.job.domain.parse([text for _, text in texts])
         for index, problem in problems.items():
-            raise ProducerError(f"user {list(texts)[index]!r}: {problem}")
-        parsed = dict(zip(texts, numbers.tolist(), strict=True))
-        return [parsed[user] if user in parsed else int(value) for user, value in values.items()]
+            raise ProducerError(f"user {texts[index][0]!r}: {problem}")
+        parsed = iter(numbers.tolist())
+        return [
+            next(parsed) if isinstance(value, str) else self._integer(user, value)
+            for user, value in values
+        ]
+
+    def _integer(self, user: str, value: object) -> int:
+        try:
+            return operator.index(value)  # type: ignore[arg-type]
+        except TypeError:
+            raise ProducerError(
+                f"user {user!r}: {value!r} is neither text nor a whole number"
+            ) from None
 
     def _claim_directory(self, first_epoch: int, directory: Path | None) -> None:
         """Make the directory this producer's, or see that it already is."""
@@ -375,7 +420,8 @@ class Producer:
             self._randomizer = protocol.randomizer(law)
         self._initial = self.job.domain.initial
         self._positions = {user: position for position, user in enumerate(self._store.users())}
-        self._values = np.zeros(0, np.int64)
+        slots = self.job.domain.slots
+        self._values = np.zeros((0,) if slots is None else (0, slots), np.int64)
         self._present = np.zeros(0, np.bool_)
         self._leaving = np.zeros(0, np.bool_)
         self._grow()
@@ -384,7 +430,8 @@ class Producer:
     def _grow(self) -> None:
         """Make room for the values of newly enrolled devices."""
         more = len(self._positions) - len(self._values)
-        self._values = np.concatenate([self._values, np.zeros(more, np.int64)])
+        fresh = np.zeros((more, *self._values.shape[1:]), np.int64)
+        self._values = np.concatenate([self._values, fresh])
         self._present = np.concatenate([self._present, np.zeros(more, np.bool_)])
         self._leaving = np.concatenate([self._leaving, np.zeros(more, np.bool_)])
 
@@ -420,10 +467,22 @@ class Producer:
                 f"{self.job.last_epoch}: deploy a new job to go on"
             )
 
-    def _records(self, epoch: int, reports: NDArray[np.unsignedinteger]) -> Iterator[bytes]:
+    def _words(
+        self, reports: NDArray[np.unsignedinteger] | CountedWords, generator: np.random.Generator
+    ) -> Words:
+        """What is sent; where dummies hide reports, in an order that does not tell them apart."""
+        if isinstance(reports, CountedWords):
+            return Words(reports.values, reports.counts)
+        if not self.job.protocol_entry.needs_shuffle:
+            return Words(reports)
+        if self.job.word_form.width == 1:
+            return Words.canonical(reports)
+        return Words(generator.permutation(reports))
+
+    def _records(self, epoch: int, words: Words) -> Iterator[bytes]:
         """The epoch's batches and its punctuation."""
         job = self.job
-        pieces = split_words(Words(reports)) if len(reports) else []
+        pieces = split_words(words) if words.rows else []
         for piece in pieces:
             yield encode_batch(
                 Batch(

@@ -9,16 +9,18 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
-from aggregators.estimate import Estimate, ItemEstimates
+from aggregators.published import Published
 from pipeline.forecasts import Forecast
 from pipeline.input.values import BOOLEAN, ValueDomain
+from randomizers.counted_words import CountedWords
 from randomizers.guarantee import Guarantee
+from topics.word_forms import WordForm
 
 
 class Law(typing.Protocol):
@@ -57,11 +59,13 @@ class Randomizer(typing.Protocol):
         values: NDArray[np.integer],
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
-    ) -> NDArray[np.unsignedinteger]:
-        """The reports due at an epoch, shape (messages, `Protocol.width`), in no stated order.
+    ) -> NDArray[np.unsignedinteger] | CountedWords:
+        """The reports due at an epoch, in no stated order; counted where many are equal.
 
         `values` and `present` have shape (population,), in the order of enrolment; None: all are
-        present. Epochs increase strictly.
+        present. Where values are sets (`ValueDomain.slots`), `values` has shape
+        (population, slots): items from 1 on in any order and place, 0 for none. Epochs increase
+        strictly.
         """
         ...
 
@@ -94,7 +98,7 @@ class Aggregator(typing.Protocol):
         """The state; equal states give equal bytes."""
         ...
 
-    def estimate(self, epoch: int, attendance: Attendance) -> Estimate | ItemEstimates | None:
+    def estimate(self, epoch: int, attendance: Attendance) -> Published | None:
         """The estimate of an epoch from everything added so far; None where there is none."""
         ...
 
@@ -107,10 +111,19 @@ class Example:
         parameters: of the protocol's type; with enough epsilon for the values to show in a few
             thousand reports.
         last_epoch: a handful.
+        minimum: the fewest devices a window is released with.
     """
 
     parameters: Any
     last_epoch: int
+    minimum: int = 1
+
+
+StageDummies: TypeAlias = Callable[[int, np.random.Generator], CountedWords]
+"""From an epoch of the horizon and randomness of its own, the dummies of its released window.
+
+It draws the same for the same generator on every worker: integers only, and nothing it remembers.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +133,19 @@ class Protocol:
     Attributes:
         name: as in job files.
         parameters: a frozen dataclass whose ``__post_init__`` raises `ValueError`.
-        calibrate: makes the law from parameters and the last epoch of a horizon. Runs where a job
-            is planned and deployed, never on a device.
+        calibrate: makes the law from parameters, the last epoch of a horizon and the fewest
+            contributors a window is released with. Runs where a job is planned and deployed, never
+            on a device.
         law_from_json: the inverse of `Law.to_json`.
         randomizer: makes an empty population.
         restore: makes a population from a law, `Randomizer.state_arrays` and the last epoch closed.
         aggregator: makes an empty state from a law and parameters: estimators may be chosen.
         aggregator_from_bytes: the same with what `Aggregator.to_bytes` wrote.
-        word_dtype: unsigned little-endian dtype of reports.
-        width: words per report.
+        word_form: what reports look like, from a law.
         needs_shuffle: whether the guarantee rests on the shuffle stage, and on its minimum.
+        stage_dummies: from a law, what the shuffle stage adds to every window it releases; None
+            where it adds nothing.
+        per_epoch: whether every epoch stands alone: its estimate rests on its own reports.
         values: from parameters, what a user's value may be.
         forecast: from law, parameters and last epoch, what `plan` says to expect; None: nothing.
         examples: what the conformance suite holds the protocol to its promises with.
@@ -137,15 +153,16 @@ class Protocol:
 
     name: str
     parameters: type[Any]
-    calibrate: Callable[[Any, int], Law]
+    calibrate: Callable[[Any, int, int], Law]
     law_from_json: Callable[[Mapping[str, Any]], Law]
     randomizer: Callable[[Any], Randomizer]
     restore: Callable[[Any, Mapping[str, NDArray[Any]], int], Randomizer]
     aggregator: Callable[[Any, Any], Aggregator]
     aggregator_from_bytes: Callable[[Any, Any, bytes], Aggregator]
-    word_dtype: np.dtype[Any]
-    width: int
+    word_form: Callable[[Any], WordForm]
     needs_shuffle: bool
+    per_epoch: bool = False
+    stage_dummies: Callable[[Any], StageDummies | None] = lambda law: None
     values: Callable[[Any], ValueDomain] = lambda parameters: BOOLEAN
     forecast: Callable[[Any, Any, int], Forecast] | None = None
     examples: tuple[Example, ...] = ()

@@ -10,10 +10,16 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from aggregators.balls_into_bins import BallsIntoBinsAggregator
+from aggregators.count_min import CountMinAggregator
 from aggregators.epoch_responses import EpochResponsesAggregator
 from aggregators.future_rand import FutureRandAggregator
+from aggregators.hadamard import HadamardAggregator
 from aggregators.hadamard_stream import HadamardStreamAggregator
 from aggregators.range_stream import RangeStreamAggregator
+from aggregators.single_message import SingleMessageAggregator
+from pipeline.balls_into_bins_forecast import BallsIntoBinsForecast
+from pipeline.count_min_forecast import CountMinForecast
 from pipeline.forecasts import (
     Forecast,
     FutureRandForecast,
@@ -22,15 +28,25 @@ from pipeline.forecasts import (
     SplitBudgetForecast,
 )
 from pipeline.input.numbers import NumericDomain
+from pipeline.input.sets import SetDomain
 from pipeline.input.values import CategoryDomain
+from pipeline.item_forecasts import HadamardForecast, SingleMessageForecast
 from pipeline.protocol import Example, Protocol
 from pipeline.range_forecast import RangeStreamForecast
+from pipeline.shuffled_protocols import SHUFFLED_COUNTS, SHUFFLED_TREE
+from randomizers.balls_into_bins import (
+    BallsIntoBins,
+    BallsIntoBinsLaw,
+    BallsIntoBinsParameters,
+)
 from randomizers.comparisons import (
     BunParameters,
     ErlingssonParameters,
     IndependentResponseParameters,
 )
+from randomizers.count_min import CountMin, CountMinLaw, CountMinParameters
 from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from randomizers.hadamard import Hadamard, HadamardLaw, HadamardParameters
 from randomizers.hadamard_stream import (
     HadamardStream,
     HadamardStreamLaw,
@@ -42,20 +58,32 @@ from randomizers.memoized_response import (
     MemoizedResponseParameters,
 )
 from randomizers.range_stream import RangeStream, RangeStreamLaw, RangeStreamParameters
+from randomizers.single_message import SingleMessage, SingleMessageLaw, SingleMessageParameters
 from randomizers.split_budget import SplitBudget, SplitBudgetLaw, SplitBudgetParameters
+from topics.word_forms import WordForm
 
 
-def _calibration(module: str, function: str = "calibrate") -> Callable[[Any, int], Any]:
+def _calibration(
+    module: str, function: str = "calibrate", *, sized: bool = False
+) -> Callable[[Any, int, int], Any]:
     """A function of ``randomizers.accounting``, imported when it is called.
 
-    Devices read this module, and nothing they run needs accounting.
+    Devices read this module, and nothing they run needs accounting. Where noise is `sized` on the
+    smallest window, the function is told of it.
     """
 
-    def calibrate(parameters: Any, last_epoch: int) -> Any:
+    def calibrate(parameters: Any, last_epoch: int, minimum: int) -> Any:
         accounting = import_module(f"randomizers.accounting.{module}")
-        return getattr(accounting, function)(parameters, last_epoch)
+        smallest = (minimum,) if sized else ()
+        return getattr(accounting, function)(parameters, last_epoch, *smallest)
 
     return calibrate
+
+
+def _words_of(devices: type[Any]) -> Callable[[Any], WordForm]:
+    """The form of words that a class of devices states for all its laws."""
+    form = WordForm(devices.word_dtype, devices.width)
+    return lambda law: form
 
 
 def _dyadic_comparison(
@@ -73,8 +101,7 @@ def _dyadic_comparison(
         aggregator_from_bytes=lambda law, asked, data: FutureRandAggregator.from_bytes(
             law, data, asked.estimator
         ),
-        word_dtype=FutureRand.word_dtype,
-        width=FutureRand.width,
+        word_form=_words_of(FutureRand),
         needs_shuffle=False,
         forecast=lambda law, asked, last_epoch: FutureRandForecast(
             law, last_epoch, asked.estimator
@@ -103,8 +130,7 @@ def _epoch_responses(
         aggregator_from_bytes=lambda law, asked, data: EpochResponsesAggregator.from_bytes(
             law, data
         ),
-        word_dtype=devices.word_dtype,
-        width=devices.width,
+        word_form=_words_of(devices),
         needs_shuffle=False,
         forecast=lambda law, asked, last_epoch: forecast(law, last_epoch),
         examples=examples,
@@ -129,8 +155,7 @@ PROTOCOLS: dict[str, Protocol] = {
             aggregator_from_bytes=lambda law, asked, data: FutureRandAggregator.from_bytes(
                 law, data, asked.estimator
             ),
-            word_dtype=FutureRand.word_dtype,
-            width=FutureRand.width,
+            word_form=_words_of(FutureRand),
             needs_shuffle=False,
             forecast=lambda law, asked, last_epoch: FutureRandForecast(
                 law, last_epoch, asked.estimator
@@ -154,8 +179,7 @@ PROTOCOLS: dict[str, Protocol] = {
             aggregator_from_bytes=lambda law, asked, data: HadamardStreamAggregator.from_bytes(
                 law, data, asked.estimator
             ),
-            word_dtype=HadamardStream.word_dtype,
-            width=HadamardStream.width,
+            word_form=_words_of(HadamardStream),
             needs_shuffle=False,
             values=lambda asked: CategoryDomain(asked.domain),
             forecast=lambda law, asked, last_epoch: HadamardStreamForecast(
@@ -178,8 +202,7 @@ PROTOCOLS: dict[str, Protocol] = {
             aggregator_from_bytes=lambda law, asked, data: RangeStreamAggregator.from_bytes(
                 law, data, asked.estimator
             ),
-            word_dtype=RangeStream.word_dtype,
-            width=RangeStream.width,
+            word_form=_words_of(RangeStream),
             needs_shuffle=False,
             values=_numeric_domain,
             forecast=RangeStreamForecast,
@@ -187,6 +210,38 @@ PROTOCOLS: dict[str, Protocol] = {
                 Example(RangeStreamParameters(1.0, 0, 0, 1, 2), 2),
                 Example(RangeStreamParameters(3.0, 1, 0, 80, 4), 2),
                 Example(RangeStreamParameters(2.0, 0, -5, 5, 8), 2),
+            ),
+        ),
+        Protocol(
+            name="count_min",
+            parameters=CountMinParameters,
+            calibrate=_calibration("count_min", sized=True),
+            law_from_json=CountMinLaw.from_json,
+            randomizer=CountMin,
+            restore=CountMin.restore,
+            aggregator=lambda law, asked: CountMinAggregator(law, asked.estimator),
+            aggregator_from_bytes=lambda law, asked, data: CountMinAggregator.from_bytes(
+                law, data, asked.estimator
+            ),
+            word_form=lambda law: WordForm(CountMin.word_dtype, distinct=law.code.cells),
+            needs_shuffle=True,
+            per_epoch=True,
+            stage_dummies=CountMin.stage_dummies,
+            values=lambda asked: SetDomain(asked.domain, asked.items),
+            forecast=CountMinForecast,
+            examples=(
+                Example(CountMinParameters(1.0, 0.05, ("a", "b"), rows=1), 1),
+                Example(CountMinParameters(1.5, 0.05, ("a", "b"), rows=1), 1, minimum=3),
+                Example(
+                    CountMinParameters(2.0, 0.2, ("a", "b"), rows=1, dummies="bernoulli"), 2, 6
+                ),
+                Example(
+                    CountMinParameters(
+                        2.0, 0.5, ("a", "b", "c", "d"), items=2, rows=1, dummies="bernoulli"
+                    ),
+                    1,
+                    minimum=4,
+                ),
             ),
         ),
         _dyadic_comparison(
@@ -235,5 +290,71 @@ PROTOCOLS: dict[str, Protocol] = {
                 Example(MemoizedResponseParameters(2.0, 0.3, "full"), 3),
             ),
         ),
+        Protocol(
+            name="balls_into_bins",
+            parameters=BallsIntoBinsParameters,
+            calibrate=_calibration("balls_into_bins", sized=True),
+            law_from_json=BallsIntoBinsLaw.from_json,
+            randomizer=BallsIntoBins,
+            restore=BallsIntoBins.restore,
+            aggregator=lambda law, asked: BallsIntoBinsAggregator(law),
+            aggregator_from_bytes=lambda law, asked, data: BallsIntoBinsAggregator.from_bytes(
+                law, data
+            ),
+            word_form=lambda law: law.word_form,
+            needs_shuffle=True,
+            per_epoch=True,
+            stage_dummies=lambda law: law.stage_dummies if law.noise.dummies == "shuffle" else None,
+            values=lambda asked: SetDomain(asked.domain, asked.items),
+            forecast=lambda law, asked, last_epoch: BallsIntoBinsForecast(law, last_epoch),
+            examples=(
+                Example(BallsIntoBinsParameters(3.0, 0.1, ("a", "b")), 1),
+                Example(BallsIntoBinsParameters(4.0, 0.1, ("a", "b"), items=2), 1, minimum=3),
+            ),
+        ),
+        Protocol(
+            name="hadamard",
+            parameters=HadamardParameters,
+            calibrate=_calibration("hadamard", sized=True),
+            law_from_json=HadamardLaw.from_json,
+            randomizer=Hadamard,
+            restore=Hadamard.restore,
+            aggregator=lambda law, asked: HadamardAggregator(law),
+            aggregator_from_bytes=lambda law, asked, data: HadamardAggregator.from_bytes(law, data),
+            word_form=lambda law: law.word_form,
+            needs_shuffle=True,
+            per_epoch=True,
+            values=lambda asked: SetDomain(asked.domain, asked.items),
+            forecast=lambda law, asked, last_epoch: HadamardForecast(law, last_epoch),
+            examples=(
+                Example(HadamardParameters(4.0, 0.1, ("a", "b"), 1, 1, "exact", "bernoulli"), 1, 2),
+                Example(HadamardParameters(8.0, 0.1, ("a",), 1, 1, "published", "bernoulli"), 1),
+            ),
+        ),
+        Protocol(
+            name="single_message",
+            parameters=SingleMessageParameters,
+            calibrate=_calibration("single_message", sized=True),
+            law_from_json=SingleMessageLaw.from_json,
+            randomizer=SingleMessage,
+            restore=SingleMessage.restore,
+            aggregator=lambda law, asked: SingleMessageAggregator(law),
+            aggregator_from_bytes=lambda law, asked, data: SingleMessageAggregator.from_bytes(
+                law, data
+            ),
+            word_form=lambda law: law.word_form,
+            needs_shuffle=True,
+            per_epoch=True,
+            values=lambda asked: SetDomain(asked.domain, asked.items),
+            forecast=lambda law, asked, last_epoch: SingleMessageForecast(law, last_epoch),
+            examples=(
+                Example(SingleMessageParameters(2.0, 0.05, ("a", "b")), 1, minimum=4),
+                Example(SingleMessageParameters(1.5, 0.05, ("a",)), 2, minimum=3),
+                Example(SingleMessageParameters(2.0, 0.05, ("a", "b"), response="rappor"), 1, 3),
+                Example(SingleMessageParameters(4.0, 0.05, ("a", "b"), items=2), 2, minimum=2),
+            ),
+        ),
+        SHUFFLED_COUNTS,
+        SHUFFLED_TREE,
     ]
 }

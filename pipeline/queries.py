@@ -13,11 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.estimate import Estimate, ItemEstimates
+from aggregators.found_items import FoundItems
 from aggregators.norm_sub import norm_sub
-from aggregators.range_estimates import RangeEstimates
+from aggregators.range_estimates import OrderedEstimates
 from aggregators.top_items import simultaneous_half_width, top_items
 from pipeline.estimate_records import EstimateRecord
 from pipeline.input.numbers import NumericDomain
+from pipeline.input.sets import SetDomain
 from pipeline.input.times import shown
 from pipeline.input.values import ValueDomain
 
@@ -71,8 +73,11 @@ class Query:
     """What is asked of every epoch; one of `items`, `top`, `ranges` and `quantiles`.
 
     Attributes:
-        labels: of all items or buckets of the job; none for a job that counts one value.
+        labels: of all items or buckets of the job; none for a job that counts one value, or whose
+            items cannot be listed.
         domain: of a job over numbers; None for a job over items.
+        sets: of a job over sets of items, which has a name for every item; of the items most held,
+            where those are published, it asks for those it names, or for all.
         items: positions of items.
         top: how many of the largest items.
         ranges: name, first bucket and the bucket after the last one, from 0 on.
@@ -82,6 +87,7 @@ class Query:
 
     labels: tuple[str, ...]
     domain: NumericDomain | None = None
+    sets: SetDomain | None = None
     items: tuple[int, ...] = ()
     top: int | None = None
     ranges: tuple[tuple[str, int, int], ...] = ()
@@ -91,7 +97,7 @@ class Query:
     @property
     def kind(self) -> str:
         """What an answer is about: "item", "range", "quantile", or the one "value" counted."""
-        if not self.labels:
+        if not self.labels and self.sets is None:
             return "value"
         return "range" if self.ranges else "quantile" if self.quantiles else "item"
 
@@ -102,9 +108,11 @@ class Query:
 
         Args:
             estimate: of an epoch of the job.
-            truth: users with each item or in each bucket, shape (items,), where it is known; of
-                one value a single number.
+            truth: users with each item or in each bucket that was estimated, shape (items,), where
+                it is known; of one value a single number.
         """
+        if isinstance(estimate, FoundItems):
+            return tuple(self._found(estimate, truth))
         if isinstance(estimate, Estimate):
             whole = None if truth is None else np.atleast_1d(truth)
             return () if estimate.value is None else (_answer("1", estimate, _ALL, None, whole),)
@@ -112,27 +120,40 @@ class Query:
             return ()
         return tuple(self._answers(estimate, truth))
 
+    def _found(self, estimate: FoundItems, truth: NDArray[np.integer] | None) -> Iterator[Answer]:
+        for index, item in enumerate(estimate.items.tolist()[: self.top]):
+            if not self.items or item - 1 in self.items:
+                part = slice(index, index + 1)
+                yield _answer(self._label(item - 1), estimate.estimate(index), part, None, truth)
+
+    def _label(self, position: int) -> str:
+        return self.labels[position] if self.sets is None else self.sets.label(position + 1)
+
     def _answers(
         self, estimate: ItemEstimates, truth: NDArray[np.integer] | None
     ) -> Iterator[Answer]:
         fitted = norm_sub(estimate.values, estimate.population) if self.norm_sub else None
         if self.quantiles:
-            yield from (self._quantile(estimate, share, truth) for share in self.quantiles)
+            assert isinstance(estimate, OrderedEstimates)
+            # By what is known nobody may have a value.
+            if estimate.total > 0:
+                yield from (self._quantile(estimate, share, truth) for share in self.quantiles)
         elif self.ranges:
             for name, start, end in self.ranges:
-                assert isinstance(estimate, RangeEstimates)
+                assert isinstance(estimate, OrderedEstimates)
                 part = slice(start, end)
                 yield _answer(name, estimate.range(start, end), part, fitted, truth)
         else:
-            items = self.items if self.top is None else top_items(estimate, self.top).items
+            items: Sequence[int] = self.items or range(len(estimate.values))
+            if self.top is not None:
+                items = top_items(estimate, self.top).items
             for index in items:
                 part = slice(index, index + 1)
-                yield _answer(self.labels[index], estimate.item(index), part, fitted, truth)
+                yield _answer(self._label(index), estimate.item(index), part, fitted, truth)
 
     def _quantile(
-        self, estimate: ItemEstimates, share: float, truth: NDArray[np.integer] | None
+        self, estimate: OrderedEstimates, share: float, truth: NDArray[np.integer] | None
     ) -> Answer:
-        assert isinstance(estimate, RangeEstimates)
         assert self.domain is not None
         domain, found = self.domain, estimate.quantile(share)
         return Answer(
@@ -141,7 +162,9 @@ class Query:
             standard_deviation=None,
             low=domain.edge(found.low),
             high=domain.edge(found.high),
-            truth=None if truth is None else domain.edge(_true_quantile(truth, share)),
+            truth=None
+            if truth is None or not truth.any()
+            else domain.edge(_true_quantile(truth, share)),
         )
 
 
@@ -179,6 +202,8 @@ def make_query(
     if not asked and not norm_sub:
         return None
     what = asked[0] if asked else "--norm-sub"
+    if isinstance(domain, SetDomain):
+        return _query_of_sets(domain, what, items, top, norm_sub)
     labels = domain.items
     if labels is None:
         raise QueryError(f"{what} is for jobs over items or numbers; this one counts one value")
@@ -196,7 +221,7 @@ def make_query(
     chosen_ranges = (
         tuple((label, index, index + 1) for index, label in enumerate(labels))
         if ranges is None
-        else tuple(_range(text, domain) for text in _listed(ranges, "--ranges"))
+        else tuple(_range(text, domain) for text in listed(ranges, "--ranges"))
     )
     return Query(labels, domain, ranges=chosen_ranges, norm_sub=norm_sub)
 
@@ -208,6 +233,8 @@ def usual_query(domain: ValueDomain, *, everything: bool) -> Query | None:
         domain: of the job.
         everything: all items or buckets, instead of the largest items or the quartiles.
     """
+    if isinstance(domain, SetDomain):
+        return Query((), sets=domain, top=None if everything else 3)
     if domain.items is None:
         return None
     if isinstance(domain, NumericDomain):
@@ -231,15 +258,29 @@ def overview(domain: ValueDomain, records: Sequence[EstimateRecord], count: int)
     Returns:
         None for a job that counts a single value.
     """
+    if isinstance(domain, SetDomain):
+        return Query((), sets=domain, items=_largest(records, count))
     if domain.items is None:
         return None
     if isinstance(domain, NumericDomain):
         return Query(domain.items, domain, quantiles=(0.25, 0.5, 0.75))
-    totals = np.zeros(len(domain.items))
+    return Query(domain.items, items=_largest(records, count))
+
+
+def _largest(records: Sequence[EstimateRecord], count: int) -> tuple[int, ...]:
+    """The positions of the items with the largest sums over all epochs."""
+    totals: NDArray[np.float64] = np.zeros(0)
+    found: dict[int, float] = {}
     for record in records:
-        if isinstance(record.estimate, ItemEstimates):
-            totals += record.estimate.values
-    return Query(domain.items, items=tuple(np.argsort(-totals, kind="stable")[:count].tolist()))
+        estimate = record.estimate
+        if isinstance(estimate, ItemEstimates):
+            totals = totals + estimate.values if len(totals) else estimate.values
+        elif isinstance(estimate, FoundItems):
+            for item, value in zip(estimate.items.tolist(), estimate.values, strict=True):
+                found[item - 1] = found.get(item - 1, 0.0) + float(value)
+    if found:
+        return tuple(sorted(found, key=lambda position: -found[position])[:count])
+    return tuple(np.argsort(-totals, kind="stable")[:count].tolist())
 
 
 def record_json(
@@ -288,10 +329,26 @@ def _true_quantile(truth: NDArray[np.integer], share: float) -> float:
     return float(after - 1 + (wanted - before) / (counts[after] - before))
 
 
+def _query_of_sets(
+    domain: SetDomain, what: str, items: str | None, top: int | None, norm_sub: bool
+) -> Query:
+    if what in ("--ranges", "--quantiles"):
+        raise QueryError(
+            f"{what} is not answered from what is published: dpstream query is, with "
+            f"{'--range or --box' if what == '--ranges' else '--quantile'}"
+        )
+    if domain.items is None and (items is not None or norm_sub):
+        raise QueryError(
+            f"{what}: only the items most held are published; dpstream query knows all, with --item"
+        )
+    chosen = () if items is None or domain.items is None else _items(items, domain.items)
+    return Query((), sets=domain, items=chosen, top=top, norm_sub=norm_sub)
+
+
 def _items(text: str, labels: tuple[str, ...]) -> tuple[int, ...]:
     numbers = {label: index for index, label in enumerate(labels)}
     chosen = []
-    for label in _listed(text, "--items"):
+    for label in listed(text, "--items"):
         if label not in numbers:
             guess = get_close_matches(label[:100], labels, 1)
             hint = (
@@ -305,25 +362,44 @@ def _items(text: str, labels: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def _shares(text: str) -> tuple[float, ...]:
-    shares = tuple(_float(each, "--quantiles") for each in _listed(text, "--quantiles"))
-    for share in shares:
-        if not 0 < share < 1:
-            raise QueryError(f"--quantiles: {share:g} does not lie between 0 and 1")
-    return shares
+    return tuple(share_of(each, "--quantiles") for each in listed(text, "--quantiles"))
+
+
+def share_of(text: str, option: str) -> float:
+    """The share of a quantile; `QueryError` unless it lies between 0 and 1."""
+    share = _float(text, option)
+    if not 0 < share < 1:
+        raise QueryError(f"{option}: {share:g} does not lie between 0 and 1")
+    return share
 
 
 def _range(text: str, domain: NumericDomain) -> tuple[str, int, int]:
     low, colon, high = text.partition(":")
     if not colon:
         raise QueryError(f"--ranges: {shown(text)} is not a range: give low:high, such as 10:20")
-    start = _edge(_float(low, "--ranges") if low.strip() else domain.low, domain)
-    end = _edge(_float(high, "--ranges") if high.strip() else domain.high, domain)
+    return text.strip(), *buckets_between(low, high, domain, "--ranges")
+
+
+def buckets_between(low: str, high: str, domain: NumericDomain, option: str) -> tuple[int, int]:
+    """The first bucket of a range and the bucket after the last one, from 0 on.
+
+    Args:
+        low: an edge of buckets; empty for that of all values.
+        high: the same.
+        domain: of the numbers.
+        option: that asks, for messages.
+
+    Raises:
+        QueryError: one of them is none, or there is nothing between them.
+    """
+    start = _edge(_float(low, option) if low.strip() else domain.low, domain, option)
+    end = _edge(_float(high, option) if high.strip() else domain.high, domain, option)
     if start >= end:
-        raise QueryError(f"--ranges: {shown(text)} is empty: give the lower end first")
-    return text.strip(), start, end
+        raise QueryError(f"{option}: {shown(f'{low}:{high}')} is empty: give the lower end first")
+    return start, end
 
 
-def _edge(value: float, domain: NumericDomain) -> int:
+def _edge(value: float, domain: NumericDomain, option: str) -> int:
     """The number of the edge of buckets that a value is."""
     position = (value - domain.low) / domain.width
     index = min(max(round(position), 0), domain.buckets)
@@ -331,11 +407,11 @@ def _edge(value: float, domain: NumericDomain) -> int:
         return index
     if not 0 <= position <= domain.buckets:
         raise QueryError(
-            f"--ranges: {value:g} lies outside of the values, {domain.low:g} to {domain.high:g}"
+            f"{option}: {value:g} lies outside of the values, {domain.low:g} to {domain.high:g}"
         )
     below = math.floor(position)
     raise QueryError(
-        f"--ranges: {value:g} lies within a bucket; the nearest edges are "
+        f"{option}: {value:g} lies within a bucket; the nearest edges are "
         f"{domain.edge(below):.10g} and {domain.edge(below + 1):.10g}"
     )
 
@@ -350,7 +426,8 @@ def _float(text: str, option: str) -> float:
     return number
 
 
-def _listed(text: str, option: str) -> list[str]:
+def listed(text: str, option: str) -> list[str]:
+    """What is separated by commas; what has one itself stands in quotes."""
     found = [each.strip() for each in next(csv.reader([text], skipinitialspace=True), [])]
     if not any(found):
         raise QueryError(f"{option} is empty")

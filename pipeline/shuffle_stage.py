@@ -34,7 +34,9 @@ from pipeline.decisions import EPOCHS_AHEAD, Decision, Decisions
 from pipeline.deployed_job import DeployedJob
 from pipeline.epochs import EpochSet
 from pipeline.multisets import Scratch, WordMultiset, temporary_file
+from pipeline.noise_keys import NoiseKey
 from pipeline.roster import EnrolledProducer, Roster
+from pipeline.stage_noise import StageNoise
 from pipeline.windows import PunctuationError, Window
 from topics.batches import Batch, Punctuation
 from topics.chunks import Chunk, encode_chunk
@@ -81,6 +83,10 @@ class ShuffleStage:
         wall_clock: milliseconds since 1970, for the manifests' timestamps.
         generator: cryptographic generator for ``order: random``.
         scratch: opens scratch files for windows whose words do not fit a table of counts.
+        noise_key: for jobs that ask this stage for dummies.
+
+    Raises:
+        NoiseKeyError: the job asks for dummies, and this is not the key it was deployed with.
     """
 
     role = Role.REPORTS
@@ -93,8 +99,11 @@ class ShuffleStage:
         wall_clock: Callable[[], int],
         generator: np.random.Generator,
         scratch: Scratch = temporary_file,
+        noise_key: NoiseKey | None = None,
     ) -> None:
         self._job = job
+        self._noise = StageNoise(job, noise_key)
+        self._hides_messages = job.protocol_entry.needs_shuffle
         self._identifiers = identifiers
         self._wall_clock = wall_clock
         self._generator = generator
@@ -170,7 +179,11 @@ class ShuffleStage:
         return f"epoch {min([first, *owed])} and later ones of its partition"
 
     def heartbeat(self) -> dict[str, object]:
-        """Open windows (oldest first), whom they wait for, and what has been counted so far."""
+        """Open windows (oldest first), whom they wait for, and what has been counted so far.
+
+        Where devices rely on this stage to hide their messages, how many they are is not for all
+        to see before a window is released: devices are counted instead, who are no secret.
+        """
         windows = sorted(
             (w for state in self._partitions.values() for w in state.windows.values()),
             key=lambda window: window.epoch,
@@ -178,7 +191,7 @@ class ShuffleStage:
         shown = [
             {
                 "epoch": window.epoch,
-                "reports": window.messages,
+                "reports": window.contributors if self._hides_messages else window.messages,
                 "waits_for": [
                     producer.name for producer in islice(self._missing(window), _NAMES_SHOWN)
                 ],
@@ -216,8 +229,7 @@ class ShuffleStage:
         yield from self._manifest_log.catch_up()
 
     def _multiset(self) -> WordMultiset:
-        protocol = self._job.protocol_entry
-        return WordMultiset(protocol.word_dtype, protocol.width, self._scratch)
+        return WordMultiset(self._job.word_form, self._scratch)
 
     def _place(
         self, state: _Partition, offset: int, record: Batch | Punctuation, now: float
@@ -244,8 +256,8 @@ class ShuffleStage:
             return Refusal(Reason.PUNCTUATION, str(error))
         if not new:
             self.counts["duplicates"] += 1
-        elif isinstance(record, Batch):
-            self.counts["reports"] += record.words.messages
+        else:
+            self.counts["reports"] += self._told(record)
         if window.complete(record.enrolment) is not None and self._everybody_is_in(window):
             yield from self._decide(state, window, as_complete=True)
         return None
@@ -285,8 +297,14 @@ class ShuffleStage:
     def _count_late(self, record: Batch | Punctuation, offset: int) -> None:
         decision = self._decisions.recent(record.epoch)
         within = decision is not None and offset < decision.manifest.cut_offset
-        if isinstance(record, Batch) and not within:
-            self.counts["late_reports"] += record.words.messages
+        if not within:
+            self.counts["late_reports"] += self._told(record)
+
+    def _told(self, record: Batch | Punctuation) -> int:
+        """What a record adds to the numbers that a heartbeat tells."""
+        if self._hides_messages:
+            return record.contributors if isinstance(record, Punctuation) else 0
+        return record.words.messages if isinstance(record, Batch) else 0
 
     def _expected(self, window: Window) -> Iterator[EnrolledProducer]:
         """Who must be in before the window closes by completeness."""
@@ -437,8 +455,11 @@ class ShuffleStage:
         return window.words
 
     def _write(self, state: _Partition, decision: Decision, words: WordMultiset) -> Steps[None]:
-        """Write a window's words: a new attempt, in pieces of equal size."""
+        """Write a window's words, and the dummies of its epoch: a new attempt, in equal pieces."""
         manifest = decision.manifest
+        dummies = self._noise.dummies(manifest.epoch)
+        if dummies is not None:
+            words.add(dummies)
         if self._job.shuffle.order == "random":
             pieces = split_words(words.permuted(self._generator))
         else:

@@ -9,14 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.estimate import ItemEstimates
+from aggregators.cell_window import MOST_PUBLISHED
+from aggregators.estimate import Estimate
 from pipeline.aggregate_stage import AggregateStage
 from pipeline.deployed_job import DeployedJob
 from pipeline.estimate_records import EstimateRecord
-from pipeline.input.change_log import ChangeLog
+from pipeline.input.item_log import ItemLog, ValueLog
+from pipeline.item_accuracy import ItemAccuracy
+from pipeline.item_looker import ItemLooker
 from pipeline.memory import MemoryDriver, MemoryLog, MemoryWorker
+from pipeline.noise_keys import KEY_BYTES, NoiseKey
 from pipeline.producer import Producer
 from pipeline.publish_stage import PublishStage
+from pipeline.questions import Question
 from pipeline.shuffle_stage import ShuffleStage
 from pipeline.smoothing import (
     SmoothedHorizon,
@@ -28,7 +33,15 @@ from pipeline.smoothing import (
 from randomizers.randomness import cryptographic_generator, seeded_generator
 from topics.names import Role
 
-_PURPOSES = {"enrol": 1, "report": 2, "identifier": 3, "shuffle": 4, "horizon": 5}
+_PURPOSES = {
+    "enrol": 1,
+    "report": 2,
+    "identifier": 3,
+    "shuffle": 4,
+    "horizon": 5,
+    "noise key": 6,
+    "items to look at": 7,
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,10 +52,12 @@ class Simulation:
         job: the job as deployed.
         records: one per epoch, in order.
         truth: int64, shape (epochs + 1,): devices whose value is 1; in a domain of items, shape
-            (epochs + 1, items): devices with each of them. All is 0 at index 0.
+            (epochs + 1, items): devices with each of them. All is 0 at index 0. Where epochs stand
+            alone and not all items are published, (epochs + 1, 0).
         frozen: devices that had to leave out a change, in the horizon with most of them.
         smoothed: horizons by their number from 0 on, if they were asked for and the protocol has
             any.
+        accuracies: of the epochs, where these stand alone.
     """
 
     job: DeployedJob
@@ -50,6 +65,7 @@ class Simulation:
     truth: NDArray[np.int64]
     frozen: int
     smoothed: Mapping[int, SmoothedHorizon] = field(default_factory=dict)
+    accuracies: Mapping[int, ItemAccuracy] = field(default_factory=dict)
 
     def columns(self) -> Iterator[tuple[EstimateRecord, dict[str, NDArray[np.float64]]]]:
         """Every epoch's record, and all its estimates as `pipeline.smoothing.columns` has them."""
@@ -69,13 +85,18 @@ class Simulation:
     def errors(self) -> NDArray[np.float64]:
         """Estimate minus truth, shape (estimates,); epochs without an estimate are left out.
 
-        Items have an estimate each, and those of an epoch stand together.
+        Items have an estimate each, and those of an epoch stand together: all of them, or, where
+        epochs stand alone, those looked at.
         """
+        if self.accuracies:
+            return np.concatenate([each.errors for each in self.accuracies.values()])
         errors = [published[0] - truth for published, truth in self._compared()]
         return np.concatenate([np.zeros(0), *errors])
 
     def covered(self) -> NDArray[np.bool_]:
         """Whether the interval holds the truth, shape (estimates,)."""
+        if self.accuracies:
+            return np.concatenate([each.covered for each in self.accuracies.values()])
         held = [(low <= truth) & (truth <= high) for (_, low, high), truth in self._compared()]
         return np.concatenate([np.zeros(0, np.bool_), *held])
 
@@ -101,6 +122,15 @@ class Simulation:
 
     def _epoch_json(self, record: EstimateRecord) -> dict[str, Any]:
         estimate = record.estimate
+        if self.accuracies:
+            return {
+                "epoch": record.epoch,
+                "fate": record.fate.value,
+                "contributors": record.contributors,
+                "population": record.population,
+                "flags": [] if estimate is None else list(estimate.flags),
+                **self.accuracies[record.epoch].to_json(),
+            }
         if self.truth.ndim > 1:
             return {
                 "epoch": record.epoch,
@@ -109,7 +139,7 @@ class Simulation:
                 "truth": self.truth[record.epoch].tolist(),
                 "population": record.population,
             }
-        assert not isinstance(estimate, ItemEstimates)
+        assert estimate is None or isinstance(estimate, Estimate)
         return {
             "epoch": record.epoch,
             "fate": record.fate.value,
@@ -148,9 +178,23 @@ def coverage(simulations: Sequence[Simulation]) -> float | None:
 
 
 class SimulatedCluster:
-    """The stages of a job on topics in memory, one worker each, owning every partition."""
+    """The stages of a job on topics in memory, one worker each, owning every partition.
 
-    def __init__(self, job: DeployedJob, generators: Callable[[str, int], np.random.Generator]):
+    Args:
+        job: deployed with empty topics.
+        generators: by purpose and number.
+        noise_key: for a job that asks the shuffle stage for dummies; drawn if there is none.
+    """
+
+    def __init__(
+        self,
+        job: DeployedJob,
+        generators: Callable[[str, int], np.random.Generator],
+        noise_key: NoiseKey | None = None,
+    ) -> None:
+        if job.needs_noise_key:
+            noise_key = noise_key or NoiseKey(generators("noise key", 0).bytes(KEY_BYTES))
+            job = job.model_copy(update={"noise_key": noise_key.digest})
         self.job = job
         self.log = MemoryLog()
         self._read = 0
@@ -160,6 +204,7 @@ class SimulatedCluster:
             identifiers=lambda: identifiers.bytes(16),
             wall_clock=lambda: 0,
             generator=generators("shuffle", 0),
+            noise_key=noise_key,
         )
         self._workers = [
             MemoryWorker(stage, self.log)
@@ -187,11 +232,12 @@ class SimulatedCluster:
 
 def simulate(
     job: DeployedJob,
-    change_log: ChangeLog,
+    change_log: ValueLog,
     seed: int | None = None,
     on_epoch: Callable[[EstimateRecord], None] = lambda record: None,
     *,
     smooth: bool = False,
+    question: Question | None = None,
 ) -> Simulation:
     """Run a job over a change log with one producer for all users.
 
@@ -201,8 +247,9 @@ def simulate(
         seed: makes the run repeatable; None draws from the operating system.
         on_epoch: is shown every estimate as it is published.
         smooth: whether to look back at the end, where the protocol can.
+        question: asked of every epoch of a job whose epochs stand alone; None for a usual one.
     """
-    generators = _generators(seed)
+    generators = seeded_generators(seed)
     cluster = SimulatedCluster(job, generators)
     producer = Producer(
         job,
@@ -212,36 +259,41 @@ def simulate(
         generators=generators,
     )
     producer.enrol(change_log.users)
+    looker = (
+        ItemLooker(job, change_log, cluster.log, generators, question)
+        if isinstance(change_log, ItemLog)
+        else None
+    )
     records: list[EstimateRecord] = []
     frozen = 0
-    for epoch, values in enumerate(values_by_epoch(change_log, change_log.last_epoch), 1):
+    for epoch, values in enumerate(change_log.values_by_epoch(), 1):
         producer.report_all(epoch, values)
         producer.close(epoch)
         if epoch % job.epochs.count == 0 or epoch == change_log.last_epoch:
             frozen = max(frozen, producer.frozen)
+        if looker is not None:
+            looker.count_messages(epoch)
         cluster.settle()
         for record in cluster.new_estimates():
             on_epoch(record)
             records.append(record)
+            if looker is not None:
+                looker.look(record)
     producer.shut()
-    truth = np.insert(change_log.truth(job.domain), 0, 0, axis=0)
+    if isinstance(change_log, ItemLog) and job.domain.size > MOST_PUBLISHED:
+        truth = np.zeros((change_log.last_epoch + 1, 0), np.int64)
+    else:
+        truth = np.insert(change_log.truth(job.domain), 0, 0, axis=0)
     smoothed: Mapping[int, SmoothedHorizon] = {}
     if smooth and records:
         steps = smoothed_horizons(job, records[-1].epoch)
         smoothed = MemoryDriver(cluster.log).run(steps)
-    return Simulation(job, tuple(records), truth, frozen, smoothed)
+    accuracies = {} if looker is None else looker.accuracies
+    return Simulation(job, tuple(records), truth, frozen, smoothed, accuracies)
 
 
-def values_by_epoch(change_log: ChangeLog, last_epoch: int) -> Iterator[NDArray[np.integer]]:
-    """The values of all users at epochs 1, 2, ...; the array is changed in place."""
-    values = np.full(len(change_log.users), change_log.initial, change_log.values.dtype)
-    for epoch in range(1, last_epoch + 1):
-        users, changed = change_log.changes_at(epoch)
-        values[users] = changed
-        yield values
-
-
-def _generators(seed: int | None) -> Callable[[str, int], np.random.Generator]:
+def seeded_generators(seed: int | None) -> Callable[[str, int], np.random.Generator]:
+    """The randomness of a run, by purpose and number; None draws from the operating system."""
     if seed is None:
         generator = cryptographic_generator()
         return lambda purpose, number: generator

@@ -3,13 +3,15 @@
 It is ``$DPSTREAM_HOME``, else ``$XDG_STATE_HOME/dpstream``, else ``~/.local/state/dpstream``::
 
     kafka/                     the local broker: settings, log, data
+    noise-keys/JOB             the key of the noise that the shuffle stage adds
     producers/JOB/NAME/        what devices have drawn and not yet sent
     workers/JOB/STAGE/NAME/    scratch of the stages
     up/                        held by ``dpstream up`` while it runs
 
-Producer folders hold true values and drawn randomness, so every folder made here is 0700 (its owner
-alone may look in); secrets of a cluster are never copied into it. What can be fetched again is no
-state and lies in ``$DPSTREAM_CACHE``, ``$XDG_CACHE_HOME/dpstream`` or ``~/.cache/dpstream``.
+Producer folders hold true values and drawn randomness, and who has a noise key can take the noise
+off what was released. So every folder made here is 0700 (its owner alone may look in); secrets of
+a cluster are never copied into it. What can be fetched again is no state and lies in
+``$DPSTREAM_CACHE``, ``$XDG_CACHE_HOME/dpstream`` or ``~/.cache/dpstream``.
 """
 
 from __future__ import annotations
@@ -41,6 +43,11 @@ def cache_home() -> Path:
 def kafka_folder() -> Path:
     """Return the folder of the local broker."""
     return state_home() / "kafka"
+
+
+def noise_key_file(job: str) -> Path:
+    """Return the file of a job's noise key, unless another is named."""
+    return state_home() / "noise-keys" / _component(job)
 
 
 def producer_folder(job: str, name: str) -> Path:

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from pipeline.deployed_job import DeployedJob
 from pipeline.estimate_records import EstimateRecord
-from pipeline.input.change_log import ChangeLog
+from pipeline.input.item_log import ValueLog
+from pipeline.item_accuracy import ItemAccuracy
+from pipeline.questions import Question
 from pipeline.simulate import Simulation, simulate
 from pipeline.smoothing import SmoothedHorizon
 
@@ -29,13 +31,14 @@ def trial_seed(seed: int | None, trial: int) -> int | None:
 
 def run_trials(
     job: DeployedJob,
-    change_log: ChangeLog,
+    change_log: ValueLog,
     trials: int,
     *,
     seed: int | None = None,
     on_epoch: Callable[[], None] = lambda: None,
     on_trial: Callable[[], None] = lambda: None,
     smooth: bool = False,
+    question: Question | None = None,
 ) -> list[Simulation]:
     """Simulate a job so many times, each with its own randomness.
 
@@ -47,13 +50,19 @@ def run_trials(
         on_epoch: is called after every epoch of a single trial.
         on_trial: is called after every trial.
         smooth: as for `simulate`.
+        question: the same.
 
     Returns:
         The trials, in an order that depends on nothing but the seed.
     """
     if trials == 1:
         simulation = simulate(
-            job, change_log, seed, on_epoch=lambda record: on_epoch(), smooth=smooth
+            job,
+            change_log,
+            seed,
+            on_epoch=lambda record: on_epoch(),
+            smooth=smooth,
+            question=question,
         )
         on_trial()
         return [simulation]
@@ -61,7 +70,7 @@ def run_trials(
     try:
         encoded = job.to_bytes()
         futures = [
-            pool.submit(_run_trial, encoded, change_log, trial_seed(seed, trial), smooth)
+            pool.submit(_run_trial, encoded, change_log, trial_seed(seed, trial), smooth, question)
             for trial in range(trials)
         ]
         for future in as_completed(futures):
@@ -94,7 +103,18 @@ def _end_with_the_parent() -> None:
 
 
 def _run_trial(
-    job: bytes, change_log: ChangeLog, seed: int | None, smooth: bool
-) -> tuple[tuple[EstimateRecord, ...], NDArray[np.int64], int, Mapping[int, SmoothedHorizon]]:
-    done = simulate(DeployedJob.from_bytes(job), change_log, seed, smooth=smooth)
-    return done.records, done.truth, done.frozen, done.smoothed
+    job: bytes,
+    change_log: ValueLog,
+    seed: int | None,
+    smooth: bool,
+    question: Question | None,
+) -> tuple[
+    tuple[EstimateRecord, ...],
+    NDArray[np.int64],
+    int,
+    Mapping[int, SmoothedHorizon],
+    Mapping[int, ItemAccuracy],
+]:
+    deployed = DeployedJob.from_bytes(job)
+    done = simulate(deployed, change_log, seed, smooth=smooth, question=question)
+    return done.records, done.truth, done.frozen, done.smoothed, done.accuracies

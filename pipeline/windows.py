@@ -116,6 +116,15 @@ class Window:
         held = sum(contribution.words.messages for contribution in self.contributions.values())
         return self.words.messages + held
 
+    @property
+    def contributors(self) -> int:
+        """Devices of the producers whose punctuation has arrived."""
+        return sum(
+            contribution.punctuation.contributors
+            for contribution in self.contributions.values()
+            if contribution.punctuation is not None
+        )
+
     def close(self) -> None:
         """Give back scratch files."""
         self.words.close()

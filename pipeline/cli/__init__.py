@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import typer
 
-from pipeline.cli import evaluate, jobs, kafka, produce, run, simulate, status, up, watch
+from pipeline.cli import evaluate, jobs, kafka, produce, query, run, simulate, status, up, watch
 from pipeline.cli.errors import run_command
 
 
@@ -45,6 +45,7 @@ def build_app() -> typer.Typer:
     add("Jobs", produce.produce, "produce", "students --input students.csv.gz --rate 10")
     add("Jobs", jobs.undeploy, "undeploy", "students --delete-topics")
     add("Results", watch.estimates, "estimates", "students --follow --format csv")
+    add("Results", query.query, "query", "words --epoch 3 --top 10")
     add("Results", jobs.list_jobs, "list", "--json")
     add("Results", status.status, "status", "students")
     add("Results", watch.producers, "producers", "students --retire gateway-2")

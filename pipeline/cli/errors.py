@@ -58,14 +58,18 @@ def explain(error: Exception) -> tuple[str, int] | None:
     from pipeline.cluster import ClusterError
     from pipeline.connection import NoClusterError
     from pipeline.deployments import DeploymentError
+    from pipeline.epoch_counts import NoCountsError
     from pipeline.input.rows import InputError
     from pipeline.job_problems import JobError
     from pipeline.local_kafka import LocalKafkaError
+    from pipeline.noise_keys import NoiseKeyError
     from pipeline.producer import ProducerError
     from pipeline.smoothing import SmoothingError
     from pipeline.state import FolderInUse
 
-    if isinstance(error, UsageProblem | JobError | InputError | ConnectionSettingsError):
+    if isinstance(
+        error, UsageProblem | JobError | InputError | ConnectionSettingsError | NoiseKeyError
+    ):
         return str(error), WRONG_INPUT
     if isinstance(
         error,
@@ -74,6 +78,7 @@ def explain(error: Exception) -> tuple[str, int] | None:
         | BudgetError
         | DeploymentError
         | LocalKafkaError
+        | NoCountsError
         | ProducerError
         | SmoothingError
         | FolderInUse,

@@ -7,8 +7,10 @@ import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from aggregators.found_items import FoundItems
 from pipeline.cli.output import iso, number
 from pipeline.estimate_records import EstimateRecord
+from pipeline.input.sets import SetDomain
 from topics.manifests import Fate
 
 CSV_COLUMNS = (
@@ -79,10 +81,13 @@ def csv_lines(records: Iterable[EstimateRecord]) -> Iterator[str]:
         yield line.getvalue()
 
 
-def json_lines(records: Iterable[EstimateRecord]) -> Iterator[str]:
-    """One object a line, as in the topic."""
+def json_lines(records: Iterable[EstimateRecord], domain: SetDomain | None = None) -> Iterator[str]:
+    """One object a line, as in the topic; with a domain of sets, found items have labels too."""
     for record in records:
-        yield json.dumps(record.to_json(), allow_nan=False)
+        body, found = record.to_json(), record.estimate
+        if domain is not None and isinstance(found, FoundItems):
+            body["estimate"]["labels"] = [domain.label(item) for item in found.items.tolist()]
+        yield json.dumps(body, allow_nan=False)
 
 
 LINES: Mapping[str, Callable[[Iterable[EstimateRecord]], Iterator[str]]] = {

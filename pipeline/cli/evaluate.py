@@ -44,7 +44,9 @@ def evaluate(
     curves: Annotated[
         bool,
         typer.Option(
-            "--curves", help="Draw the estimates of seed 1 too, with bands, case by case."
+            "--curves",
+            help="Draw the estimates of seed 1 too, with bands, case by case (sets of items are "
+            "always drawn).",
         ),
     ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget the trials in FOLDER.")] = False,
@@ -95,8 +97,7 @@ def evaluate(
             ]
         write_csv(loaded.name, finished, folder / TABLE)
         lines = summarize(finished)
-        drawn = loaded.cases if curves else ()
-        files = [folder / TABLE, *_plots(loaded.name, lines, drawn, folder)]
+        files = [folder / TABLE, *_plots(loaded.name, lines, loaded.cases, curves, folder)]
     if as_json:
         say_json(
             {
@@ -132,13 +133,22 @@ def _file_of(experiment: str) -> Path:
     return path
 
 
-def _plots(name: str, lines: Sequence[Line], curves: Sequence[Case], folder: Path) -> list[Path]:
+def _plots(
+    name: str, lines: Sequence[Line], cases: Sequence[Case], curves: bool, folder: Path
+) -> list[Path]:
     from pipeline.evaluation.curves import write_curves
+    from pipeline.evaluation.pictures import write_pictures
     from pipeline.evaluation.plots import write_plots
     from pipeline.up.plot import PlotError
 
+    drawn = [case for case in cases if curves and not case.of_sets]
+    of_sets = [case for case in cases if case.of_sets]
     try:
-        return [*write_plots(name, lines, folder), *write_curves(curves, folder)]
+        return [
+            *write_plots(name, lines, folder),
+            *write_curves(drawn, folder),
+            *write_pictures(of_sets, folder),
+        ]
     except PlotError as error:
         tell(str(error))
         return []
@@ -151,9 +161,11 @@ def _show(
     lines: Sequence[Line],
     files: Sequence[Path],
 ) -> None:
+    from pipeline.evaluation.columns import messages_per_user
     from pipeline.evaluation.results import spends_otherwise, variables
     from pipeline.smoothing import BIASED
 
+    measures = _MEASURES_OF_SETS if any(line.case.of_sets for line in lines) else _MEASURES
     varying = variables(lines)
     with_loss = any(map(spends_otherwise, lines))
     names = list(dict.fromkeys(key for variable in varying for key in variable))
@@ -161,27 +173,26 @@ def _show(
         [
             *(key if key in ("data", "label", "estimate") else f">{key}" for key in names),
             *([">loss"] if with_loss else []),
-            *(">rmse", ">predicted", ">mean", ">covered"),
+            *(f">{measure}" for measure in measures),
         ],
         [
             [
                 *(_cell(variable.get(key)) for key in names),
                 *([_loss(line)] if with_loss else []),
-                *_measured(line),
+                *(_measured(line, measure) for measure in measures),
             ]
             for line, variable in zip(lines, varying, strict=True)
         ],
     )
     say(f"\n{name}: {plural(len(finished), 'trial')}, {plural(seeds, 'seed')} each", "bold")
-    pairs = [
-        ("rmse", "root mean squared error over all epochs and seeds, in users"),
-        ("mean", "mean over the seeds of the root mean squared error of each"),
-        ("covered", "intervals that hold the truth, expected are 95 %"),
-    ]
+    pairs = [(measure, said) for measure in measures if (said := _MEANING.get(measure))]
     if with_loss:
         pairs.insert(0, ("loss", "exact epsilon of a user's whole stream"))
     if any(line.estimate in BIASED for line in lines):
         pairs.append(("biased", "what is clipped or shrunk: nearer the truth, but not around it"))
+    messages = {messages_per_user(line.case.job) for line in lines if line.case.of_sets}
+    if sent := sorted(each for each in messages if each is not None):
+        pairs.append(("messages of a user", ", ".join(f"{each:,.1f}" for each in sent)))
     withheld = sum(one.trial.withheld for one in finished)
     if withheld:
         pairs.append(("windows withheld", f"{withheld:,}: fewer devices than shuffle.minimum"))
@@ -202,6 +213,24 @@ def _loss(line: Line) -> str:
     return "none" if line.epsilon_stream is None else f"{line.epsilon_stream:.3g}"
 
 
-def _measured(line: Line) -> list[str]:
-    covered = "-" if line.coverage is None else f"{line.coverage:.1%}"
-    return [*map(number, (line.rmse, line.predicted_rmse, line.mean_rmse)), covered]
+_MEASURES = ("rmse", "predicted", "mean", "covered")
+_MEASURES_OF_SETS = ("error", "largest", "rmse", "predicted", "covered")
+_MEANING = {
+    "error": "mean absolute error, in users (of quantiles, how many users too far)",
+    "rmse": "root mean squared error over all epochs and seeds, in users",
+    "mean": "mean over the seeds of the root mean squared error of each",
+    "covered": "intervals that hold the truth, expected are 95 %",
+}
+
+
+def _measured(line: Line, measure: str) -> str:
+    if measure == "covered":
+        return "-" if line.coverage is None else f"{line.coverage:.1%}"
+    found = {
+        "error": line.mean_abs_error,
+        "largest": line.max_error,
+        "rmse": line.rmse,
+        "predicted": line.predicted_rmse,
+        "mean": line.mean_rmse,
+    }
+    return number(found[measure])

@@ -13,16 +13,16 @@ from pipeline.cli.output import tell
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from pipeline.input.change_log import ChangeLog
+    from pipeline.input.item_log import ValueLog
     from pipeline.jobs import Job
 
 
-def load_input(job: Job, path: Path, skip_bad_rows: bool) -> ChangeLog:
+def load_input(job: Job, path: Path, skip_bad_rows: bool) -> ValueLog:
     """The change log of a job; what an operator may not expect is said."""
-    from pipeline.input.change_log import load_change_log
+    from pipeline.input.item_log import load_value_log
     from pipeline.produce import calendar_of
 
-    change_log = load_change_log(
+    change_log = load_value_log(
         path,
         domain=job.domain,
         calendar=calendar_of(job),

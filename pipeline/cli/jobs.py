@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +21,6 @@ from pipeline.cli.options import (
     name_of,
 )
 from pipeline.cli.output import (
-    guarantee_pairs,
     instant,
     iso,
     now,
@@ -30,7 +28,6 @@ from pipeline.cli.output import (
     plural,
     say,
     say_json,
-    say_pairs,
     say_table,
     tell,
 )
@@ -41,7 +38,7 @@ if TYPE_CHECKING:
 
     from pipeline.deployed_job import DeployedJob
     from pipeline.jobs import Job
-    from pipeline.plan import Plan, UsersNeeded
+    from pipeline.plan import Plan
     from randomizers.guarantee import Guarantee
 
 
@@ -72,6 +69,14 @@ def plan(
             help="The same, counted in a change log. What is printed is not private then.",
         ),
     ] = None,
+    like: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Input of the job, or CSV item,count: errors are predicted for items as unequally "
+            "held. What is printed is not private then.",
+        ),
+    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Draw the error of every epoch into a PNG file."),
@@ -79,18 +84,24 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Say what a job promises and how accurate it will be, before there are any data."""
+    from pipeline.cli.plan_lines import half_width, show_plan
     from pipeline.jobs import load_job
     from pipeline.plan import plan as make_plan
 
     loaded = load_job(job)
     changes = _changes(loaded, changes_histogram, changes_from)
     made = make_plan(
-        loaded, users, error=None if error is None else _wanted_error(error), changes=changes
+        loaded,
+        users,
+        error=None if error is None else _wanted_error(error),
+        changes=changes,
+        held=None if like is None else _held(loaded, like),
+        compared=True,
     )
     if as_json:
-        say_json({**made.to_json(), "interval_half_width": _half_width(made.rmse)})
+        say_json({**made.to_json(), "interval_half_width": half_width(made.rmse)})
     else:
-        _show_plan(made)
+        show_plan(made)
     if plot is not None:
         _plot(made, plot)
     if changes_from is not None:
@@ -98,6 +109,31 @@ def plan(
             f"not private: the shares of users by changes are counted in {changes_from} without "
             "any noise; do not publish them, nor what is said with other changes"
         )
+    if like is not None:
+        tell(
+            f"not private: errors are predicted for what {like} says, without any noise; do not "
+            "publish them unless it is public"
+        )
+
+
+def _held(job: Job, path: Path) -> NDArray[np.float64]:
+    """The share of the users that hold each item, as a file has it."""
+    slots = job.domain.slots
+    if slots is None:
+        raise UsageProblem(f"--like is for items counted epoch by epoch, {job.protocol} has none")
+    from pipeline.input.item_counts import counts_in, usual_shares
+    from pipeline.input.item_log import ItemLog
+    from pipeline.input.rows import BadRowsError
+
+    counts = counts_in(path)
+    if counts is not None:
+        return counts * (slots / float(counts.sum()))
+    try:
+        log = load_input(job, path, skip_bad_rows=False)
+    except BadRowsError as error:
+        raise BadRowsError(error.bad_rows, skippable=False) from None
+    assert isinstance(log, ItemLog)
+    return usual_shares(log)
 
 
 def _plot(made: Plan, path: Path) -> None:
@@ -132,6 +168,7 @@ def _changes(job: Job, histogram: Path | None, log: Path | None) -> NDArray[np.f
     if histogram is not None and log is not None:
         raise UsageProblem("--changes-histogram and --changes-from are both there: give one")
     from pipeline.changes import count_changes, read_changes_histogram
+    from pipeline.input.change_log import ChangeLog
     from pipeline.input.rows import BadRowsError
 
     if histogram is not None:
@@ -139,114 +176,14 @@ def _changes(job: Job, histogram: Path | None, log: Path | None) -> NDArray[np.f
     if log is None:
         return None
     try:
-        return count_changes(load_input(job, log, skip_bad_rows=False), job.epochs.count)
+        values = load_input(job, log, skip_bad_rows=False)
     except BadRowsError as error:
         raise BadRowsError(error.bad_rows, skippable=False) from None
-
-
-def _show_plan(made: Plan) -> None:
-    from pipeline.plan import rounding_note
-
-    each = "" if made.guarantee.horizons is None else " in each horizon"
-    say(f"{made.job}: {made.protocol}, {plural(len(made.epochs), 'epoch')}{each}", "bold")
-    rounding = rounding_note(len(made.epochs), made.horizon)
-    for warning in made.warnings:
-        say(f"warning: {warning}")
-    say("\nprivacy", "bold")
-    say_pairs([*guarantee_pairs(made.guarantee), *_budget(made)])
-    say(f"\naccuracy with {plural(made.users, 'user')}, all of them reporting", "bold")
-    say_pairs(_accuracy(made))
-    if made.most_users is not None:
-        most, error = made.most_users.users, number(made.most_users.error)
-        say("\nusers for a root mean squared error", "bold")
-        say_pairs(
-            [
-                (
-                    f"of at most {error} users",
-                    "not even one user's error stays within that"
-                    if most is None
-                    else f"up to {plural(most, 'user')}: the error grows with them",
-                )
-            ]
+    if not isinstance(values, ChangeLog):
+        raise UsageProblem(
+            f"--changes-from is for values that change; {job.protocol} counts every epoch by itself"
         )
-    say("\nusers needed for a root mean squared error", "bold")
-    say_pairs((f"of {100 * needed.error:.3g}%", _users(needed)) for needed in made.users_needed)
-    if made.changes:
-        _show_changes(made)
-    say("\ntraffic of a user over all epochs", "bold")
-    say_pairs(
-        [
-            ("reports", f"{made.reports_per_user:.1f}"),
-            ("bytes", f"{made.bytes_per_user:.1f}, without headers"),
-        ]
-    )
-    if made.constants:
-        say("\nconstants", "bold")
-        names = list(made.constants[0])
-        say_table(
-            [f">{name}" for name in names],
-            ([_constant(row[name]) for name in names] for row in made.constants),
-        )
-    for note in (*([] if rounding is None else [rounding]), *made.caveats):
-        say(f"\nnote: {note}")
-
-
-def _budget(made: Plan) -> Iterator[tuple[str, str]]:
-    if made.budget is not None:
-        yield (
-            "budget",
-            f"epsilon {made.budget.epsilon:.6g}: {plural(made.budget.horizons, 'horizon')}, "
-            f"{made.budget.charged:.6g} in all; what was charged before is known at deploy",
-        )
-
-
-def _accuracy(made: Plan) -> Iterator[tuple[str, str]]:
-    worst = max(made.epochs, key=lambda epoch: epoch.standard_deviation)
-    yield "root mean squared error", _share(made.rmse, made.users)
-    yield "95 % interval", f"± {_share(_half_width(made.rmse), made.users)}"
-    yield (
-        f"at worst, epoch {worst.epoch}",
-        f"± {_share(_half_width(worst.standard_deviation), made.users)}",
-    )
-    if made.smoothed_rmse is not None:
-        yield "smoothed, at the end", f"{_share(made.smoothed_rmse, made.users)}"
-
-
-def _show_changes(made: Plan) -> None:
-    say("\nerror by parameters.changes, frozen users included", "bold")
-    say_table(
-        [">changes", ">noise", ">freezing bias", ">together", ">users frozen", ""],
-        (
-            [
-                f"{choice.changes:,}",
-                number(choice.noise),
-                number(choice.bias),
-                _share(choice.rmse, made.users),
-                f"{choice.frozen:.2%}",
-                "best" if choice.best else "",
-            ]
-            for choice in made.changes
-        ),
-    )
-
-
-def _users(needed: UsersNeeded) -> str:
-    return "no number suffices" if needed.users is None else number(needed.users)
-
-
-def _half_width(standard_deviation: float) -> float:
-    """Of a 95 % interval."""
-    from aggregators.estimate import NORMAL_95
-
-    return NORMAL_95 * standard_deviation
-
-
-def _share(error: float, users: int) -> str:
-    return f"{number(error)} users ({error / users:.1%})"
-
-
-def _constant(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:.6f}"
+    return count_changes(values, job.epochs.count)
 
 
 def deploy(
@@ -254,6 +191,15 @@ def deploy(
     replace: Annotated[
         bool, typer.Option("--replace", help="Take the place of a deployed job of the same name.")
     ] = False,
+    noise_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--noise-key",
+            metavar="FILE",
+            help="Of jobs whose shuffle stage adds noise: the key of that noise, which is made if "
+            "the file is missing. Default: a file in the state folder of this machine.",
+        ),
+    ] = None,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
@@ -263,6 +209,7 @@ def deploy(
     from pipeline.budgets import endless_warning
     from pipeline.jobs import load_job
     from pipeline.plan import horizon_of, rounding_note
+    from pipeline.state import noise_key_file
 
     loaded = load_job(job)
     endless = endless_warning(loaded)
@@ -270,7 +217,12 @@ def deploy(
         tell(f"WARNING: {endless}")
     with cluster_of(servers, kafka_config, start_if_missing=True) as cluster:
         deployed = deployments.deploy(
-            cluster, loaded, deployment=secrets.token_bytes(16), now=now(), replace=replace
+            cluster,
+            loaded,
+            deployment=secrets.token_bytes(16),
+            now=now(),
+            replace=replace,
+            noise_key=noise_key,
         )
         where = cluster.connection.bootstrap_servers
     rounding = rounding_note(deployed.epochs.count, horizon_of(deployed, deployed.law()))
@@ -287,8 +239,14 @@ def deploy(
     if deployed.epochs.renew:
         guarantee = _promised(deployed)
         say(f"it costs epsilon {guarantee.epsilon:.6g} for a user's {guarantee.spent_on}")
+    key = ""
+    if deployed.needs_noise_key:
+        key = "" if noise_key is None else f" --noise-key {noise_key}"
+        file = noise_key or noise_key_file(name)
+        say(f"its shuffle workers share the noise key {file}: who has it can take their noise off")
     say("to go on, each in a terminal of its own:")
-    for stage in ("shuffle", "aggregate", "publish"):
+    say(f"  dpstream run shuffle {name}{key}")
+    for stage in ("aggregate", "publish"):
         say(f"  dpstream run {stage} {name}")
     say(f"  dpstream produce {name} --input FILE")
     say(f"  dpstream estimates {name} --follow")
@@ -365,8 +323,11 @@ def _length_in_short(job: DeployedJob) -> str:
 
 
 def _epsilon_in_short(job: DeployedJob) -> str:
+    promised = _promised(job)
+    if promised.unit == "epoch":
+        return f"{promised.epsilon:.3g} an epoch"
     endless = job.epochs.renew and job.horizons is None
-    return f"{'n x ' if endless else ''}{_promised(job).epsilon:.3g}"
+    return f"{'n x ' if endless else ''}{promised.epsilon:.3g}"
 
 
 def _promised(job: DeployedJob) -> Guarantee:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pipeline.simulate import Simulation
 
 _ROWS_SHOWN = 24
+_LABELS_MEASURED = 1 << 12
 _PANEL = "Items and numbers"
 
 Items = Annotated[
@@ -120,7 +121,7 @@ def answer_lines(query: Query, format: str) -> Callable[[Iterable[EstimateRecord
 
 def _table_lines(query: Query, records: Iterable[EstimateRecord]) -> Iterator[str]:
     name, *columns = answer_columns(query)
-    width = max(len(name), *map(len, _names(query)))
+    width = max(len(name), *map(len, _names(query)), *([] if query.sets is None else [12]))
     line = "{:>6} {:<" + str(width) + "}" + " {:>10}" * len(columns) + " {}"
     header = [each[1:] for each in columns]
     yield line.format("epoch", name, *header, _notes_column(query)).rstrip()
@@ -162,6 +163,10 @@ def _names(query: Query) -> list[str]:
         return [name for name, _, _ in query.ranges]
     if query.quantiles:
         return [f"{share:g}" for share in query.quantiles]
+    if query.sets is not None:
+        labels = query.sets.items
+        known = query.items or range(_LABELS_MEASURED)
+        return [] if labels is None else [labels[index] for index in known if index < len(labels)]
     return [query.labels[index] for index in query.items or range(len(query.labels))]
 
 
@@ -173,7 +178,7 @@ def _csv_lines(query: Query, records: Iterable[EstimateRecord]) -> Iterator[str]
         flags = () if record.estimate is None else record.estimate.flags
         for answer in query.answers(record.estimate):
             body = answer.to_json()
-            row = [record.epoch, answer.name, *(body[column] for column in columns)]
+            row = [record.epoch, answer.name, *(body.get(column) for column in columns)]
             line = io.StringIO()
             csv.writer(line, lineterminator="").writerow(
                 [*row, record.population, record.fate.value, " ".join(flags)]
@@ -193,7 +198,7 @@ def plot_answers(
     job: DeployedJob,
     query: Query | None,
     records: Sequence[EstimateRecord],
-    truth: NDArray[np.int64] | None = None,
+    truth: NDArray[np.int64] | Mapping[int, NDArray[np.int64]] | None = None,
     *,
     smoothed: bool = False,
 ) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import JobName, KafkaConfig, Servers, check_name, cluster_of, find_job
 from pipeline.cli.output import now
 
@@ -39,6 +40,15 @@ def run(
             "same name. Default: the name of this machine."
         ),
     ] = None,
+    noise_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--noise-key",
+            metavar="FILE",
+            help="Of jobs whose shuffle stage adds noise: the key that all their shuffle workers "
+            "share. Default: where deploy has made it, on the same machine.",
+        ),
+    ] = None,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
 ) -> None:
@@ -47,11 +57,13 @@ def run(
     from pipeline.workers.worker import run_worker
 
     worker = check_name(name or _host_name())
+    if noise_key is not None and stage is not StageName.shuffle:
+        raise UsageProblem(f"--noise-key is for run shuffle: run {stage} adds no noise")
     with cluster_of(servers, kafka_config) as cluster:
         deployed, connection = find_job(cluster, job), cluster.connection
     folder = private_folder(worker_folder(deployed.name, stage, worker))
     code = run_worker(
-        _make_stage(stage, deployed, folder),
+        _make_stage(stage, deployed, folder, noise_key),
         deployed,
         connection,
         stage_name=stage,
@@ -61,10 +73,12 @@ def run(
     raise typer.Exit(code)
 
 
-def _make_stage(stage: StageName, job: DeployedJob, folder: Path) -> Stage:
+def _make_stage(stage: StageName, job: DeployedJob, folder: Path, noise_key: Path | None) -> Stage:
     from pipeline.aggregate_stage import AggregateStage
+    from pipeline.noise_keys import read_noise_key
     from pipeline.publish_stage import PublishStage
     from pipeline.shuffle_stage import ShuffleStage
+    from pipeline.state import noise_key_file
     from randomizers.randomness import cryptographic_generator
 
     match stage:
@@ -73,12 +87,16 @@ def _make_stage(stage: StageName, job: DeployedJob, folder: Path) -> Stage:
         case StageName.publish:
             return PublishStage(job)
         case StageName.shuffle:
+            key = None
+            if job.needs_noise_key:
+                key = read_noise_key(noise_key or noise_key_file(job.name))
             return ShuffleStage(
                 job,
                 identifiers=partial(secrets.token_bytes, 16),
                 wall_clock=now,
                 generator=cryptographic_generator(),
                 scratch=lambda: tempfile.TemporaryFile(dir=folder),
+                noise_key=key,
             )
 
 

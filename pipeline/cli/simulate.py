@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipeline.cli.errors import UsageProblem
 from pipeline.cli.inputs import load_input, progress_bar
 from pipeline.cli.options import AsJson, JobFile, SkipBadRows
 from pipeline.cli.output import (
@@ -33,6 +34,10 @@ from pipeline.cli.queries import (
 )
 
 if TYPE_CHECKING:
+    from pipeline.deployed_job import DeployedJob
+    from pipeline.input.item_log import ItemLog
+    from pipeline.input.sets import SetDomain
+    from pipeline.questions import Boxes, Question
     from pipeline.simulate import Simulation
 
 _ROWS_SHOWN = 20
@@ -61,13 +66,24 @@ def simulate(
     as_json: AsJson = False,
 ) -> None:
     """Run a whole job in this process, without Kafka, and compare its estimates with the truth."""
+    from pipeline.cli.item_lines import show_accuracies
     from pipeline.deployed_job import deploy_job
+    from pipeline.input.item_log import ItemLog
     from pipeline.jobs import load_job
     from pipeline.queries import usual_query
     from pipeline.trials import run_trials
 
     deployed = deploy_job(load_job(job), deployed_at=now())
-    query = query_of(deployed.domain, items, top, ranges, quantiles, norm_sub)
+    query, question = None, None
+    if deployed.protocol_entry.per_epoch:
+        question = _question(deployed, items, top, ranges, quantiles)
+        if norm_sub or smoothed:
+            raise UsageProblem(
+                f"--norm-sub and --smoothed are not for {deployed.protocol}, whose epochs stand "
+                "alone"
+            )
+    else:
+        query = query_of(deployed.domain, items, top, ranges, quantiles, norm_sub)
     change_log = load_input(deployed, input, skip_bad_rows)
     with progress_bar() as progress:
         single = trials == 1
@@ -84,7 +100,17 @@ def simulate(
             on_epoch=advance,
             on_trial=(lambda: None) if single else advance,
             smooth=smoothed,
+            question=question,
         )
+    if isinstance(change_log, ItemLog):
+        if plot is not None:
+            _plot_items(plot, simulations[0], change_log, question)
+        if as_json:
+            say_json(_to_json(simulations))
+        else:
+            show_accuracies(simulations)
+            _show(simulations, len(change_log.users))
+        return
     answering = [each.looked_back() for each in simulations]
     if plot is not None:
         first = answering[0]
@@ -110,6 +136,16 @@ def _to_json(simulations: list[Simulation]) -> dict[str, Any]:
     from pipeline.simulate import column_errors, coverage, root_mean_square
 
     first = simulations[0].to_json()
+    if simulations[0].accuracies:
+        from pipeline.item_accuracy import mean_accuracy
+
+        return {
+            **first,
+            "rmse": root_mean_square(simulations),
+            **mean_accuracy([each.accuracies for each in simulations]).to_json(),
+            "coverage": coverage(simulations),
+            "trials": len(simulations),
+        }
     if len(simulations) == 1:
         return first
     return {
@@ -142,6 +178,89 @@ def _show(simulations: list[Simulation], users: int) -> None:
     say_pairs(guarantee_pairs(first.job.guarantee()))
 
 
+def _item_summary(simulations: list[Simulation], users: int) -> Iterator[tuple[str, str]]:
+    from pipeline.item_accuracy import mean_accuracy
+    from randomizers.row_errors import MOST_HELD, OTHERS
+
+    mean = mean_accuracy([each.accuracies for each in simulations])
+    if mean.mean_absolute_error is None:
+        return
+    yield "looked at", f"up to {MOST_HELD} items most held and {OTHERS} others, of every epoch"
+    share = f"{mean.mean_absolute_error / users:.2%}"
+    predicted = number(mean.predicted_error)
+    yield (
+        "mean absolute error, not below 0",
+        f"{number(mean.mean_absolute_error)} users ({share}), predicted {predicted}",
+    )
+    yield "  negative ones kept", f"{number(mean.unclipped_error)} users"
+    yield "largest error", f"{number(mean.max_error)} users"
+    if mean.recall is not None:
+        yield "found of the most held", f"{mean.recall:.1%} of 32"
+
+
+def _question(
+    job: DeployedJob,
+    items: str | None,
+    top: int | None,
+    ranges: str | None,
+    quantiles: str | None,
+) -> Question | None:
+    """What the options ask of every epoch; None if none of them was given."""
+    from aggregators.cell_window import NotAskedForError
+    from pipeline import questions
+    from pipeline.queries import QueryError, listed
+
+    domain = questions.sets_of(job.domain)
+    made: dict[str, Question] = {}
+    try:
+        if items is not None:
+            made["--items"] = questions.items_listed(domain, items)
+        if top is not None:
+            made["--top"] = questions.Top(top)
+        if ranges is not None:
+            made["--ranges"] = _boxes(domain, listed(ranges, "--ranges"))
+        if quantiles is not None:
+            shares = listed(quantiles, "--quantiles")
+            made["--quantiles"] = questions.quantiles(domain, shares, "--quantiles")
+        if len(made) > 1:
+            raise QueryError(f"{' and '.join(made)} do not go together: give one of them")
+        return next((questions.check_askable(job, question) for question in made.values()), None)
+    except (QueryError, NotAskedForError) as error:
+        raise UsageProblem(str(error)) from None
+
+
+def _plot_items(
+    path: Path, simulation: Simulation, log: ItemLog, question: Question | None
+) -> None:
+    """Draw what is published of the items asked for, or of those most held."""
+    from pipeline.queries import Query
+    from pipeline.questions import Items, sets_of
+    from pipeline.truths import Truths
+
+    job, records = simulation.job, simulation.records
+    query = None
+    if isinstance(question, Items) and question.items is not None:
+        positions = tuple(item - 1 for item in question.items)
+        query = Query((), sets=sets_of(job.domain), items=positions)
+    truths = Truths(log)
+    known = {record.epoch: truths.of(record) for record in records}
+    plot_answers(path, job, query, records, known)
+
+
+def _boxes(domain: SetDomain, ranges: list[str]) -> Boxes:
+    from pipeline.input.times import shown
+    from pipeline.queries import QueryError
+    from pipeline.questions import Box, Boxes, value_range
+
+    boxes: list[Box] = []
+    for text in ranges:
+        low, colon, high = text.partition(":")
+        if not colon:
+            raise QueryError(f"--ranges: {shown(text)} is no range: give LOW:HIGH, such as 10:20")
+        boxes += value_range(domain, low, high, "--ranges").boxes
+    return Boxes(tuple(boxes))
+
+
 def _row(epoch: Mapping[str, Any]) -> list[str]:
     numbers = ("estimate", "standard_deviation", "low", "high", "truth", "reports")
     notes = [*([] if epoch["fate"] == "released" else [epoch["fate"]]), *epoch["flags"]]
@@ -155,6 +274,8 @@ def _summary(simulations: list[Simulation], users: int) -> Iterator[tuple[str, s
 
     first = simulations[0]
     error, covered = root_mean_square(simulations), coverage(simulations)
+    if first.accuracies:
+        yield from _item_summary(simulations, users)
     if error is not None and covered is not None:
         yield "root mean squared error", f"{number(error)} users ({error / users:.1%})"
         if first.smoothed:

@@ -195,8 +195,9 @@ def estimates(
 
     As CSV all items or numbers, as JSON the records themselves.
     """
-    from pipeline.cli.estimate_lines import LINES
+    from pipeline.cli.estimate_lines import LINES, json_lines
     from pipeline.follow import EstimateReader
+    from pipeline.input.sets import SetDomain
     from pipeline.queries import usual_query
 
     if smoothed and follow:
@@ -220,7 +221,13 @@ def estimates(
             records = iter(known)
         if query is None and form != "json":
             query = usual_query(deployed.domain, everything=form == "csv")
-        for line in (LINES[form] if query is None else answer_lines(query, form))(records):
+        if query is not None:
+            lines = answer_lines(query, form)(records)
+        elif form == "json" and isinstance(deployed.domain, SetDomain):
+            lines = json_lines(records, deployed.domain)
+        else:
+            lines = LINES[form](records)
+        for line in lines:
             print(line, flush=follow)
 
 

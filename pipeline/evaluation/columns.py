@@ -75,6 +75,12 @@ def predicted_smoothed(job: DeployedJob, users: int) -> float | None:
     return _root_mean_square(forecast.smoothed_standard_deviations(users))
 
 
+def messages_per_user(job: DeployedJob) -> float | None:
+    """How many a user sends at an epoch, on average, as `plan` says it."""
+    forecast = _forecast(job)
+    return None if forecast is None else float(np.mean(forecast.reports_per_user))
+
+
 def _forecast(job: DeployedJob) -> Forecast | None:
     make = job.protocol_entry.forecast
     return None if make is None else make(job.law(), job.parameters, job.epochs.count)

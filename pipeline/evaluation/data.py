@@ -1,4 +1,4 @@
-"""The inputs of an experiment: change logs read from files, or drawn from a seed."""
+"""The inputs of an experiment: logs read from files, or changes drawn from a seed."""
 
 from __future__ import annotations
 
@@ -10,28 +10,32 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from pipeline.deployed_job import DeployedJob
-from pipeline.input.change_log import ChangeLog, load_change_log
+from pipeline.input.change_log import ChangeLog
+from pipeline.input.item_log import ValueLog, load_value_log
 from pipeline.input.rows import BadRows, BadRowsError, InputError
 from pipeline.produce import calendar_of
 
 MOST_CHANGES = 1 << 28
 """The most changes of all synthetic users together: several GiB."""
 
+MOST_ITEMS = (1 << 24) + 1
+"""The largest domain of sets, with the value 0: true counts take 128 MiB for each epoch."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChangeLogFile:
-    """A change log in a file, plain or gzip."""
+    """A change log, or an item log, in a file, plain or gzip."""
 
     path: str
 
-    def load(self, job: DeployedJob) -> ChangeLog:
-        """The change log, as the job's protocol and epochs read it.
+    def load(self, job: DeployedJob) -> ValueLog:
+        """The log, as the job's protocol and epochs read it.
 
         Raises:
             InputError: the file cannot be read, or has bad rows.
         """
         try:
-            return load_change_log(
+            return load_value_log(
                 self.path,
                 domain=job.domain,
                 calendar=calendar_of(job),
@@ -42,7 +46,16 @@ class ChangeLogFile:
             raise BadRowsError(error.bad_rows, skippable=False) from None
 
     def check(self, job: DeployedJob) -> tuple[str, ...]:
-        """What there is to say about the input; raises as `load` does."""
+        """What there is to say about the input.
+
+        Raises:
+            InputError: as `load` does, or the items are too many to be counted each.
+        """
+        if job.domain.slots is not None and job.domain.size > MOST_ITEMS:
+            raise InputError(
+                f"a domain of {job.domain.size - 1:,} items: an experiment counts each of them, at "
+                f"most {MOST_ITEMS - 1:,}"
+            )
         return self.load(job).notices
 
     def identity(self) -> dict[str, Any]:
@@ -100,7 +113,7 @@ class SyntheticChanges:
         Raises:
             InputError: the job's values are not 0 and 1, or there are too many changes.
         """
-        if job.domain.items is not None:
+        if job.domain.items is not None or job.domain.slots is not None:
             raise InputError(
                 f"synthetic data are 0 and 1, which are no values of {job.protocol}: "
                 "give the experiment a change_log"

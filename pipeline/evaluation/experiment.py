@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar, get_origin, get_type_hints
+from typing import Annotated, Any, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
@@ -85,6 +85,9 @@ class Data(Section):
     prepare: str | None = Field(
         default=None, description="a command that makes the file, which is appended to it"
     )
+    axes: tuple[str, ...] = Field(
+        default=(), description="what the values are, a text for each coordinate, for pictures"
+    )
     synthetic: Synthetic | None = None
 
     @model_validator(mode="after")
@@ -144,12 +147,19 @@ class Case:
         source: makes the input.
         label: what the job is called.
         job: what is run, calibrated.
+        axes: what the coordinates of values are called, as far as it is known.
     """
 
     data: str
     source: Source
     label: str
     job: DeployedJob
+    axes: tuple[str, ...] = ()
+
+    @property
+    def of_sets(self) -> bool:
+        """Whether users hold a set of items at every epoch, each of which is counted by itself."""
+        return self.job.protocol_entry.per_epoch
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -223,7 +233,8 @@ def _expanded(file: ExperimentFile, folder: Path) -> Experiment:
     # Each point of a grid finds again what is wrong with all of them.
     problems: dict[Problem, None] = {}
     for place, data in enumerate(file.data):
-        if data.change_log is not None and (missing := _missing(data, folder)):
+        missing = _missing(data, folder)
+        if missing is not None:
             problems[Problem(("data", place, "change_log"), missing)] = None
         for number, grid in enumerate(file.jobs):
             for values, indices in _combinations(grid):
@@ -232,7 +243,9 @@ def _expanded(file: ExperimentFile, folder: Path) -> Experiment:
                 except JobError as error:
                     for problem in error.problems:
                         path = _in_experiment(problem.path, place, number, indices)
-                        problems[Problem(path, problem.message)] = None
+                        # What makes the log makes the labels beside it.
+                        if missing is None or path[2:] != ("parameters", "domain", "file"):
+                            problems[Problem(path, problem.message)] = None
     if problems:
         raise JobError(list(problems))
     return Experiment(file.name, tuple(cases), file.seeds)
@@ -257,7 +270,7 @@ def _cases(
         for source in sources:
             if isinstance(source, SyntheticChanges) and source.changes == 0:
                 source = dataclasses.replace(source, changes=_followed(job))
-            yield Case(data.name or str(source), source, label, job)
+            yield Case(data.name or str(source), source, label, job, data.axes)
 
 
 def _inputs(data: Data, folder: Path) -> Iterator[tuple[dict[str, Any], list[Source]]]:
@@ -291,8 +304,9 @@ def _followed(job: DeployedJob) -> int:
 
 
 def _missing(data: Data, folder: Path) -> str | None:
-    path = folder / str(data.change_log)
-    if path.is_file():
+    """What there is to say of a change log that is not there."""
+    path = folder / (data.change_log or "")
+    if data.change_log is None or path.is_file():
         return None
     hint = (
         f": make it by {data.prepare} {path} (see --help of that command for where to get what it "
@@ -325,7 +339,11 @@ def _list_parameters(protocol: str) -> frozenset[str]:
     if protocol not in PROTOCOLS:
         return frozenset()
     hints = get_type_hints(PROTOCOLS[protocol].parameters)
-    return frozenset(key for key, hint in hints.items() if get_origin(hint) in (tuple, list))
+    return frozenset(
+        key
+        for key, hint in hints.items()
+        if any(get_origin(kind) in (tuple, list) for kind in (hint, *get_args(hint)))
+    )
 
 
 def _in_experiment(path: KeyPath, place: int, number: int, indices: Mapping[str, int]) -> KeyPath:

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ def write_csv(experiment: str, finished: Sequence[Finished], path: Path) -> None
             "data": case.data,
             "label": case.label,
             "protocol": case.job.protocol,
-            "parameters": json.dumps(case.parameters, separators=(",", ":")),
+            "parameters": json.dumps(shortened(case.parameters), separators=(",", ":")),
             "epsilon": case.epsilon,
             "epsilon_stream": trial.epsilon_stream,
             "delta": trial.delta,
@@ -113,12 +113,25 @@ class Line:
             "data": case.data,
             "label": case.label,
             "protocol": case.job.protocol,
-            "parameters": case.parameters,
+            "parameters": shortened(case.parameters),
             "epsilon": case.epsilon,
             "epochs": case.job.epochs.count,
             "changes": case.changes,
             **values,
         }
+
+
+def shortened(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters with only the number of entries of lists too long to be read."""
+    return {
+        key: f"{len(value):,} values"
+        if isinstance(value, list) and len(value) > _LONG_LIST
+        else value
+        for key, value in parameters.items()
+    }
+
+
+_LONG_LIST = 100
 
 
 def summarize(finished: Sequence[Finished]) -> list[Line]:

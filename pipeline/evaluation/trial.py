@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Self
@@ -13,17 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.deployed_job import DeployedJob
-from pipeline.evaluation.columns import COLUMNS, Series
+from pipeline.evaluation.columns import COLUMNS, Series, predicted_online
+from pipeline.evaluation.counted import counted_epochs
 from pipeline.evaluation.data import Source
 from pipeline.evaluation.experiment import Case
-from pipeline.input.change_log import ChangeLog
-from pipeline.simulate import simulate
+from pipeline.evaluation.questions import QUESTIONS, Answered, ask
+from pipeline.input.item_log import ItemLog, ValueLog
+from pipeline.simulate import Simulation, simulate
 from topics.manifests import Fate
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
     """How far one kind of estimate was from the truth, over all epochs (and items) of a trial.
+
+    For jobs over sets of items, how far the answers to one kind of question were.
 
     Attributes:
         rmse: root mean squared error, in users.
@@ -44,7 +48,7 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a trial found; `accuracies` are by the name of the column.
+    """What a trial found; `accuracies` are by the name of the column or question.
 
     Attributes:
         users: in the input.
@@ -91,7 +95,7 @@ def case_key(case: Case) -> str:
         "fingerprint": job.fingerprint.hex(),
         "epochs": job.epochs.model_dump(mode="json"),
         "shuffle": job.shuffle.model_dump(mode="json"),
-        "columns": list(COLUMNS),
+        "columns": list(QUESTIONS if case.of_sets else COLUMNS),
     }
     text = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -106,18 +110,19 @@ def run_trial(job: bytes, source: Source, seed: int) -> Trial:
         InputError: the input cannot be read, or has bad rows.
     """
     inputs = _inputs(job, source)
-    simulation = simulate(inputs.job, inputs.change_log, seed, smooth=True)
-    accuracies = {}
-    for name, column in COLUMNS.items():
-        series = column.series(simulation)
-        if not np.isnan(series.values).all():
-            accuracies[name] = accuracy(series, simulation.truth, inputs.predicted[name])
-    users = len(inputs.change_log.users)
+    log, users = inputs.log, len(inputs.log.users)
+    if isinstance(log, ItemLog):
+        accuracies, withheld = _of_sets(inputs.job, log, seed)
+        frozen = 0
+    else:
+        simulation = simulate(inputs.job, log, seed, smooth=True)
+        accuracies, frozen = _of_epochs(simulation, inputs.predicted), simulation.frozen
+        withheld = sum(record.fate is not Fate.RELEASED for record in simulation.records)
     guarantee = inputs.job.guarantee()
     return Trial(
         users=users,
-        frozen=simulation.frozen / users,
-        withheld=sum(record.fate is not Fate.RELEASED for record in simulation.records),
+        frozen=frozen / users,
+        withheld=withheld,
         epsilon_stream=(
             guarantee.epsilon if guarantee.unit == "stream" else guarantee.stream_epsilon
         ),
@@ -126,11 +131,45 @@ def run_trial(job: bytes, source: Source, seed: int) -> Trial:
     )
 
 
-def accuracy(series: Series, truth: NDArray[np.int64], predicted: float | None) -> Accuracy:
-    """Compare estimates with the truth, shape (epochs + 1,) or (epochs + 1, items)."""
-    errors = series.values - truth[1:]
+def _of_epochs(
+    simulation: Simulation, predicted: Mapping[str, float | None]
+) -> Mapping[str, Accuracy]:
+    """Of what was published, by the name of the column."""
+    found = {name: column.series(simulation) for name, column in COLUMNS.items()}
+    return {
+        name: accuracy(series, simulation.truth[1:], predicted[name])
+        for name, series in found.items()
+        if not np.isnan(series.values).all()
+    }
+
+
+def _of_sets(job: DeployedJob, log: ItemLog, seed: int) -> tuple[Mapping[str, Accuracy], int]:
+    """Of the answers to all questions, over all epochs; and how many windows were withheld."""
+    epochs = counted_epochs(job, log, seed)
+    planned, rng = predicted_online(job, len(log.users)), np.random.default_rng(seed)
+    answers: dict[str, list[Answered]] = {}
+    for epoch in epochs:
+        for name, answered in ask(epoch, planned, rng).items():
+            answers.setdefault(name, []).append(answered)
+    return {name: _together(each) for name, each in answers.items()}, sum(
+        epoch.counts is None for epoch in epochs
+    )
+
+
+def _together(answers: Sequence[Answered]) -> Accuracy:
+    columns = ("values", "low", "high")
+    series = (np.concatenate([getattr(each.series, key) for each in answers]) for key in columns)
+    truth = np.concatenate([each.truth for each in answers])
+    return accuracy(Series(*series), truth, answers[0].predicted)
+
+
+def accuracy(
+    series: Series, truth: NDArray[np.int64] | NDArray[np.float64], predicted: float | None
+) -> Accuracy:
+    """Compare estimates with the truth, which has the shape of `Series.values`."""
+    errors = series.values - truth
     known = ~np.isnan(series.low)
-    covered = (series.low <= truth[1:]) & (truth[1:] <= series.high)
+    covered = (series.low <= truth) & (truth <= series.high)
     return Accuracy(
         rmse=float(np.sqrt(np.nanmean(np.square(errors)))),
         predicted_rmse=predicted,
@@ -146,14 +185,14 @@ class _Inputs:
     """What all seeds of a case share."""
 
     job: DeployedJob
-    change_log: ChangeLog
+    log: ValueLog
     predicted: Mapping[str, float | None]
 
 
 @lru_cache(maxsize=1)
 def _inputs(job: bytes, source: Source) -> _Inputs:
     deployed = DeployedJob.from_bytes(job)
-    change_log = source.load(deployed)
-    users = len(change_log.users)
+    log = source.load(deployed)
+    users = len(log.users)
     predicted = {name: column.predicted(deployed, users) for name, column in COLUMNS.items()}
-    return _Inputs(deployed, change_log, predicted)
+    return _Inputs(deployed, log, predicted)

@@ -1,7 +1,7 @@
 """The experiments that come with dpstream, and the scripts that prepare their data.
 
 Every ``NAME.yaml`` here is run by ``dpstream evaluate NAME``. Where the data may not be passed on
-with this software, a ``prepare_...`` module makes its change log from the file that is public.
+with this software, a ``prepare_...`` module makes its log from the file that is public.
 """
 
 from importlib import resources

@@ -6,38 +6,26 @@ holds until it changes, and the value of an epoch is the one that holds at its e
 
 from __future__ import annotations
 
-import gzip
-import io
-import zlib
-from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import count
-from os import PathLike, fspath
-from typing import Any, TextIO
+from os import PathLike
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.input.rows import (
-    HEADER_NEEDS,
     SHOWN_BAD_ROWS,
     BadRow,
     BadRows,
     BadRowsError,
-    Columns,
     InputError,
     Placing,
     counted,
-    parse_rows,
-    read_records,
 )
+from pipeline.input.tables import Table, read_table, starts
 from pipeline.input.times import EpochCalendar, shown
 from pipeline.input.values import BOOLEAN, ValueDomain
-
-_HEADER_CAP = 1 << 16  # characters; a file of one endless line is no change log
-_GZIP_MAGIC = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,6 +68,14 @@ class ChangeLog:
         values[users] = self.values[:stop][::-1][last]
         return values
 
+    def values_by_epoch(self) -> Iterator[NDArray[Any]]:
+        """The values of all users at epochs 1, 2, ...; the array is changed in place."""
+        values = np.full(len(self.users), self.initial, self.values.dtype)
+        for epoch in range(1, self.last_epoch + 1):
+            users, changed = self.changes_at(epoch)
+            values[users] = changed
+            yield values
+
     def truth(self, domain: ValueDomain = BOOLEAN) -> NDArray[np.int64]:
         """How many users have value 1, or each of the items, epoch 1 first.
 
@@ -92,7 +88,7 @@ class ChangeLog:
         order = np.lexsort((self.epochs, self.user_indices))
         users, values = self.user_indices[order], self.values[order].astype(np.intp)
         before = np.roll(values, 1)
-        before[_starts(users)] = self.initial
+        before[starts(users)] = self.initial
         counts = np.zeros((self.last_epoch, domain.size), np.int64)
         np.add.at(counts, (self.epochs[order] - 1, values), 1)
         np.subtract.at(counts, (self.epochs[order] - 1, before), 1)
@@ -136,47 +132,19 @@ def load_change_log(
         BadRowsError: there are bad rows. All have been counted; the first ten are shown.
         InputError: the file cannot be read, lacks a header or holds no row to use.
     """
-    name = fspath(path)
-    bad_rows = BadRows(name)
-    indices: defaultdict[str, int] = defaultdict(count().__next__)
-    batches: list[tuple[NDArray[Any], ...]] = []
-    with _text(name) as text:
-        columns = _header(name, text, calendar)
-        for records in read_records(text, before=1):
-            rows, bad = parse_rows(records, columns, domain, calendar)
-            bad_rows = bad_rows.plus(bad)
-            user_indices = np.fromiter(
-                map(indices.__getitem__, rows.users), np.int32, len(rows.users)
-            )
-            batches.append((user_indices, rows.positions, rows.epochs, rows.values, rows.lines))
-    if not batches:
-        raise InputError(f"{name}: there is a header but no row")
-    table = _Table(*(np.concatenate(column) for column in zip(*batches, strict=True)))
-    del batches
-
-    notices = []
-    if columns.unused:
-        notices.append(f"not used: column {', '.join(map(shown, columns.unused))}")
+    read = read_table(path, domain, calendar, last_epoch, to_last_row=to_last_row)
+    table, bad_rows, notices = read.table, read.bad_rows, list(read.notices)
     if before := int(np.count_nonzero(table.epochs < 1)):
         notices.append(f"{counted(before)} before epoch 1: the value to begin with")
-    if last_epoch is None or to_last_row:
-        last_row = max(1, int(table.epochs.max(initial=1)))
-        last_epoch = last_row if last_epoch is None else min(last_row, last_epoch)
-    within = table.epochs <= last_epoch
-    if after := len(within) - int(np.count_nonzero(within)):
-        notices.append(f"{counted(after)} after epoch {last_epoch}: not used")
-        table = table.where(within)
-
-    names = list(indices)
     table = table.where(np.lexsort((table.positions, table.users)))
-    table, bad_rows = _without_contradictions(table, names, columns.placing, bad_rows)
+    table, bad_rows = _without_contradictions(table, read.names, read.placing, bad_rows)
     if bad_rows.total and not skip_bad_rows:
         raise BadRowsError(bad_rows)
     if bad_rows.total:
         notices.append(f"{counted(bad_rows.total, 'bad row')} skipped")
     if not len(table.users):
-        raise InputError(f"{name}: no row is left to use ({'; '.join(notices)})")
-    sorted_users, numbers = _sorted_users(names, table.users)
+        raise InputError(f"{read.name}: no row is left to use ({'; '.join(notices)})")
+    sorted_users, numbers = read.sorted_users(table.users)
     table = _changes(table, domain.initial)
     user_indices = numbers[table.users]
     by_epoch = np.lexsort((user_indices, table.epochs))
@@ -185,66 +153,18 @@ def load_change_log(
         epochs=table.epochs[by_epoch],
         user_indices=user_indices[by_epoch],
         values=table.values[by_epoch],
-        last_epoch=last_epoch,
+        last_epoch=read.last_epoch,
         initial=domain.initial,
         bad_rows=bad_rows,
-        notices=tuple(f"{name}: {notice}" for notice in notices),
+        notices=tuple(f"{read.name}: {notice}" for notice in notices),
     )
 
 
-@contextmanager
-def _text(name: str) -> Iterator[TextIO]:
-    """The text of a file, plain or gzip; what goes wrong until it is closed is an `InputError`."""
-    try:
-        with ExitStack() as stack:
-            file = stack.enter_context(open(name, "rb"))
-            binary: io.BufferedReader | gzip.GzipFile = file
-            if file.peek(2)[:2] == _GZIP_MAGIC:
-                binary = stack.enter_context(gzip.GzipFile(fileobj=file))
-            yield io.TextIOWrapper(
-                binary, encoding="utf-8-sig", errors="surrogateescape", newline="\n"
-            )
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"{name}: damaged gzip file ({error}); fetch or pack it again") from None
-    except OSError as error:
-        raise InputError(f"{name}: {error.strerror or error}") from None
-
-
-def _header(name: str, text: TextIO, calendar: EpochCalendar | None) -> Columns:
-    line = text.readline(_HEADER_CAP)
-    first = next(read_records([line] if line else []), None)
-    if first is None:
-        raise InputError(f"{name}: empty; the first line must name {HEADER_NEEDS}")
-    if first.broken:
-        raise InputError(f"{name}:1: {first.broken.as_row().reason}")
-    columns = Columns.of(name, first.fields[0])
-    if columns.placing is Placing.TIME and calendar is None:
-        raise InputError(
-            f"{name}: it has times; the job file's epochs need a start and a length to place them"
-        )
-    return columns
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Table:
-    """Rows as columns; `users` are numbers in the order in which users were first met."""
-
-    users: NDArray[np.int32]
-    positions: NDArray[np.int64]
-    epochs: NDArray[np.int32]
-    values: NDArray[Any]
-    lines: NDArray[np.int64]
-
-    def where(self, selection: NDArray[Any]) -> _Table:
-        columns = (self.users, self.positions, self.epochs, self.values, self.lines)
-        return _Table(*(column[selection] for column in columns))
-
-
 def _without_contradictions(
-    table: _Table, names: list[str], placing: Placing, bad_rows: BadRows
-) -> tuple[_Table, BadRows]:
+    table: Table, names: list[str], placing: Placing, bad_rows: BadRows
+) -> tuple[Table, BadRows]:
     """The first line for each user and position, of a table sorted by them and then by line."""
-    is_first = _starts(table.users) | _starts(table.positions)
+    is_first = starts(table.users) | starts(table.positions)
     first = np.maximum.accumulate(np.where(is_first, np.arange(len(is_first)), 0))
     bad = np.flatnonzero(table.values != table.values[first])
     told = bad[np.argsort(table.lines[bad])[:SHOWN_BAD_ROWS]]
@@ -259,28 +179,11 @@ def _without_contradictions(
     return table.where(is_first), bad_rows.plus(rows, untold=len(bad) - len(rows))
 
 
-def _changes(table: _Table, initial: int) -> _Table:
+def _changes(table: Table, initial: int) -> Table:
     """The last row of each user and epoch, unless it repeats the value the user has already."""
     epochs = np.maximum(table.epochs, 1)
-    is_last = np.roll(_starts(table.users) | _starts(epochs), -1)
-    table = _Table(table.users, table.positions, epochs, table.values, table.lines).where(is_last)
+    is_last = np.roll(starts(table.users) | starts(epochs), -1)
+    table = Table(table.users, table.positions, epochs, table.values, table.lines).where(is_last)
     previous = np.roll(table.values, 1)
-    previous[_starts(table.users)] = initial
+    previous[starts(table.users)] = initial
     return table.where(table.values != previous)
-
-
-def _starts(column: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where a run of equal entries begins."""
-    starts = np.ones(len(column), dtype=bool)
-    np.not_equal(column[1:], column[:-1], out=starts[1:])
-    return starts
-
-
-def _sorted_users(
-    names: list[str], present: NDArray[np.int32]
-) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-    """The names of the users present, sorted, and each user's place among them by its number."""
-    order = sorted(np.unique(present).tolist(), key=names.__getitem__)
-    places = np.full(len(names), -1, dtype=np.int32)
-    places[order] = np.arange(len(order), dtype=np.int32)
-    return tuple(names[user] for user in order), places

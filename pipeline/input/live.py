@@ -6,6 +6,9 @@ of later epochs are held until theirs runs. A row of a closed epoch is late: it 
 epoch, but where nothing newer is known of its user its value holds from the running epoch on.
 So when an epoch closes, the values at it are those of a `ChangeLog` of the rows read so far.
 
+Where users hold sets of items, every epoch stands alone: a row adds an item to the running epoch,
+late rows are of no use, and when an epoch closes the sets are those of an `ItemLog`.
+
 At the end of the input the epochs that are over have been closed, and the running one stays open:
 whoever keeps its changes can close it in a later run.
 """
@@ -48,13 +51,22 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """A user holds these items in the running epoch, beside those it was said to hold before."""
+
+    epoch: int
+    user: str
+    items: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CloseEpoch:
     """The running epoch is over; its values are final."""
 
     epoch: int
 
 
-Event: TypeAlias = Change | CloseEpoch
+Event: TypeAlias = Change | Held | CloseEpoch
 
 
 class LiveSource:
@@ -119,7 +131,8 @@ class LiveSource:
         self._newest: dict[str, tuple[int, int]] = {}  # position and value by user
         self._held: defaultdict[int, list[_Row]] = defaultdict(list)
         self._holding = 0
-        self._late = self._outdated = self._dropped = self._after = 0
+        self._sets: defaultdict[str, set[int]] = defaultdict(set)
+        self._late = self._outdated = self._dropped = self._after = self._excess = 0
         self._set_deadline()
 
     def tick(self, now: datetime) -> list[Event]:
@@ -128,6 +141,7 @@ class LiveSource:
         while self.deadline is not None and now >= self.deadline:
             events.append(CloseEpoch(self.epoch))
             self.epoch += 1
+            self._sets.clear()
             self._set_deadline()
             held = self._held.pop(self.epoch, [])
             self._holding -= len(held)
@@ -163,6 +177,7 @@ class LiveSource:
         counts = {
             f"after epoch {self._last_epoch}: not used": self._after,
             "for closed epochs: too late to change them": self._late,
+            f"of users who hold more than {self._domain.slots} items: not used": self._excess,
             "older than a row read before of the same user: not used": self._outdated,
             f"for epochs yet to come, more than the {self._hold:,} held: lost": self._dropped,
             "for epochs yet to come: held, lost if the input ends here": self._holding,
@@ -231,9 +246,27 @@ class LiveSource:
         return map(_Row, rows.lines.tolist(), rows.users, epochs, positions, values)
 
     def _apply(self, rows: list[_Row]) -> list[Event]:
+        if self._domain.slots is None:
+            return self._changes(rows)
+        return list(self._items(rows, self._domain.slots))
+
+    def _items(self, rows: list[_Row], slots: int) -> Iterator[Event]:
+        for row in rows:
+            if row.epoch < self.epoch:
+                continue
+            listed = row.value if isinstance(row.value, list) else [row.value]
+            held = self._sets[row.user]
+            new = [item for item in listed if item and item not in held]
+            room = slots - len(held)
+            self._excess += len(new) > room
+            held.update(new[:room])
+            yield Held(self.epoch, row.user, tuple(new[:room]))
+
+    def _changes(self, rows: list[_Row]) -> list[Event]:
         events: list[Event] = []
         contradictions: list[BadRow] = []
         for line, user, _, position, value in rows:
+            assert isinstance(value, int)
             newest = self._newest.get(user)
             if newest is None or position > newest[0]:
                 self._newest[user] = (position, value)
@@ -257,4 +290,4 @@ class _Row(NamedTuple):
     user: str
     epoch: int
     position: int
-    value: int
+    value: int | list[int]

@@ -14,7 +14,8 @@ from pipeline.input.times import shown
 
 
 class NumericDomain:
-    """Numbers from low to below high, in buckets of one width, numbered from 1. int16.
+    """Numbers from low to below high, in buckets of one width, numbered from 1. int16, or
+    int32 for more than 2^15 - 1.
 
     >>> NumericDomain(low=0, high=80, buckets=8).parse(["25", "80", "ten"])
     ... # doctest: +NORMALIZE_WHITESPACE
@@ -26,12 +27,24 @@ class NumericDomain:
         high: all values are below it.
         buckets: how many.
         initial: the value of a user before its first row; None for `low`.
+        optional: whether users may have no value: none before the first row, and none where a row
+            has an empty one. It is 0 then.
     """
 
-    def __init__(self, low: float, high: float, buckets: int, initial: float | None = None) -> None:
-        self.low, self.high, self.buckets = low, high, buckets
+    def __init__(
+        self,
+        low: float,
+        high: float,
+        buckets: int,
+        initial: float | None = None,
+        *,
+        optional: bool = False,
+    ) -> None:
+        self.low, self.high, self.buckets, self.optional = low, high, buckets, optional
+        self.slots = None
         self.size = 1 + buckets
-        self.initial = 1 if initial is None else int(self._buckets(np.array([initial]))[0])
+        first = low if initial is None else initial
+        self.initial = 0 if optional else int(self._buckets(np.array([first]))[0])
 
     @property
     def width(self) -> float:
@@ -50,23 +63,28 @@ class NumericDomain:
 
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
         """See `pipeline.input.values.ValueDomain.parse`."""
-        numbers = np.fromiter(map(_number, texts), np.float64, len(texts))
+        numbers = np.fromiter(map(number_of, texts), np.float64, len(texts))
         within = (numbers >= self.low) & (numbers < self.high)
         buckets = self._buckets(np.where(within, numbers, self.low))
+        if self.optional:
+            empty = np.fromiter(map("".__eq__, map(str.strip, texts)), np.bool_, len(texts))
+            buckets[empty] = 0
+            within |= empty
         problems = {index: self._reason(texts[index]) for index in np.flatnonzero(~within).tolist()}
         return buckets, problems
 
-    def _buckets(self, numbers: NDArray[np.float64]) -> NDArray[np.int16]:
+    def _buckets(self, numbers: NDArray[np.float64]) -> NDArray[np.integer]:
+        dtype = np.int16 if self.size <= np.iinfo(np.int16).max else np.int32
         share = (numbers - self.low) / (self.high - self.low)
-        return (1 + np.minimum(np.floor(share * self.buckets), self.buckets - 1)).astype(np.int16)
+        return (1 + np.minimum(np.floor(share * self.buckets), self.buckets - 1)).astype(dtype)
 
     def _reason(self, text: str) -> str:
-        if math.isnan(_number(text)):
+        if math.isnan(number_of(text)):
             return f"value {shown(text)} is not a number"
         return f"value {shown(text)} is not from {self.low:.15g} to below {self.high:.15g}"
 
 
-def _number(text: str) -> float:
+def number_of(text: str) -> float:
     """What a text says; not a number if it says none."""
     try:
         # Python's own floats allow underscores; a file of measurements does not mean them.

@@ -29,12 +29,20 @@ class ValueDomain(Protocol):
         """Values are 0 to this one, exclusive."""
 
     @property
+    def slots(self) -> int | None:
+        """How many values a user has at most at an epoch: a set of items, new at each.
+
+        None: exactly one, which holds until it changes.
+        """
+
+    @property
     def items(self) -> tuple[str, ...] | None:
         """Labels of the values 1, 2, ... that are counted each; None: 1 alone is counted."""
 
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
         """A column's values (len(texts),) in one fixed dtype, and what is wrong by index.
 
+        Of sets the shape may be (len(texts), items): a text may stand for several, 0 for none.
         Where something is wrong any value may stand.
         """
 
@@ -51,6 +59,7 @@ class BooleanDomain:
 
     initial = 0
     size = 2
+    slots = None
     items = None
 
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
@@ -70,16 +79,18 @@ BOOLEAN = BooleanDomain()
 
 
 class CategoryDomain:
-    """Items of a list of labels, numbered from 1; an empty value is 0, no item. int16.
+    """Items of a list of labels, numbered from 1; an empty value is 0, no item. int16, or
+    int32 for more than 2^15 - 1.
 
     >>> CategoryDomain(["walk", "bus", "car"]).parse(["car", "", "buss"])[0]
     array([3, 0, 0], dtype=int16)
 
     Args:
-        labels: distinct, fewer than 2^15.
+        labels: distinct.
     """
 
     initial = 0
+    slots = None
 
     def __init__(self, labels: Sequence[str]) -> None:
         self.items = tuple(labels)
@@ -88,7 +99,10 @@ class CategoryDomain:
 
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
         """See `ValueDomain.parse`."""
-        values = np.fromiter(map(self._numbers.get, texts, repeat(-1)), np.int16, len(texts))
+        dtype = np.int16 if self.size <= np.iinfo(np.int16).max else np.int32
+        values: NDArray[np.integer] = np.fromiter(
+            map(self._numbers.get, texts, repeat(-1)), dtype, len(texts)
+        )
         reasons: dict[str, str] = {}
         problems: dict[int, str] = {}
         for index in np.flatnonzero(values < 0).tolist():

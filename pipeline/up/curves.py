@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,24 +75,28 @@ def plotted_query(
 
 
 def curves_of(
-    query: Query, records: Sequence[EstimateRecord], truth: NDArray[np.int64] | None = None
+    query: Query,
+    records: Sequence[EstimateRecord],
+    truth: NDArray[np.int64] | Mapping[int, NDArray[np.int64]] | None = None,
 ) -> list[Curve]:
     """The curves of a query.
 
     Args:
         query: from `plotted_query`.
         records: of all epochs to be drawn.
-        truth: shape (epochs + 1, items), by epoch, where it is known.
+        truth: of every estimate, shape (estimates,), by epoch, where it is known.
     """
     found = [
         query.answers(record.estimate, None if truth is None else truth[record.epoch])
         for record in records
     ]
-    names = next(([answer.name for answer in answers] for answers in found if answers), [])
+    names = list(dict.fromkeys(answer.name for answers in found for answer in answers))
+    places = {name: place for place, name in enumerate(names)}
     # (curve, column, epoch)
     columns = np.full((len(names), 4, len(records)), np.nan)
     for at, answers in enumerate(found):
-        for curve, answer in enumerate(answers):
+        for answer in answers:
+            curve = places[answer.name]
             columns[curve, :3, at] = answer.value, answer.low, answer.high
             if answer.truth is not None:
                 columns[curve, 3, at] = answer.truth
@@ -118,9 +122,7 @@ def draw_rows(job: DeployedJob, rows: Sequence[Row]) -> Figure:
     if query is None:
         return draw_plot(job, rows)
     epochs = [row.epoch for row in rows]
-    truth = np.zeros((max(epochs, default=0) + 1, len(query.labels)), np.int64)
-    for row in rows:
-        truth[row.epoch] = row.truths
+    truth = {row.epoch: row.truths for row in rows}
     curves = curves_of(query, records, truth)
     gaps = [row.epoch for row in rows if GAP in row.estimate.flags]
     return draw_curves(job, job.guarantee(), query.kind, epochs, curves, gaps)

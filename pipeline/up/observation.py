@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
+from pathlib import Path
 
 from kafka import KafkaConsumer, TopicPartition
 
@@ -28,17 +29,23 @@ class Seen:
     value: bytes
 
 
-def begin(connection: Connection, job: Job, deployment: bytes) -> DeployedJob:
+def begin(connection: Connection, job: Job, deployment: bytes, noise_key: Path) -> DeployedJob:
     """Deploy a job in place of the one of its name.
 
     Args:
         connection: the cluster.
         job: what to deploy.
         deployment: 16 random bytes.
+        noise_key: where to make the job's noise key, if it needs one.
     """
     with Cluster(connection) as cluster:
         return deploy(
-            cluster, job, deployment=deployment, now=time.time_ns() // 1_000_000, replace=True
+            cluster,
+            job,
+            deployment=deployment,
+            now=time.time_ns() // 1_000_000,
+            replace=True,
+            noise_key=noise_key,
         )
 
 

@@ -13,8 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from aggregators.estimate import GAP
+from aggregators.estimate import GAP, ItemEstimates
+from aggregators.found_items import FoundItems
+from aggregators.published import Published
 from pipeline.deployed_job import DeployedJob
+from pipeline.input.sets import SetDomain
+from pipeline.input.values import ValueDomain
 from pipeline.job_problems import JobError
 from pipeline.jobs import Job
 from pipeline.plan import plan
@@ -98,6 +102,12 @@ class Outcome:
                 claimed += len(low)
         return held, claimed
 
+    @property
+    def _labels(self) -> tuple[str, ...] | None:
+        """Of all items; None where there are none, and where only those found have theirs."""
+        found = any(isinstance(row.record.estimate, FoundItems) for row in self.rows)
+        return None if found else self.job.domain.items
+
     def to_json(self) -> dict[str, Any]:
         """JSON values; those that ``dpstream simulate --json`` has too are named as there."""
         held, claimed = self.covered
@@ -113,7 +123,7 @@ class Outcome:
             "seconds": round(self.seconds, 3),
             "reports": self.reports,
             "truth": NOT_PRIVATE,
-            **({} if (labels := self.job.domain.items) is None else {"labels": list(labels)}),
+            **({} if (labels := self._labels) is None else {"labels": list(labels)}),
             "epochs": [_row_json(row) for row in self.rows],
         }
 
@@ -134,7 +144,6 @@ def write_csv(job: DeployedJob, rows: Sequence[Row], path: Path) -> None:
     """
     query = usual_query(job.domain, everything=True)
     epoch, *columns = CSV_COLUMNS
-    names = [[]] if query is None else [[label] for label in query.labels]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([epoch, *([] if query is None else [query.kind]), *columns])
@@ -151,10 +160,21 @@ def write_csv(job: DeployedJob, rows: Sequence[Row], path: Path) -> None:
                     timespec="milliseconds"
                 ),
             )
+            names = estimated_names(job.domain, record.estimate)
             found = row.intervals if row.intervals.size else np.full((3, len(names)), np.nan)
             for name, truth, (value, low, high) in zip(names, row.truths, found.T, strict=True):
                 numbers = map(_cell, (value, deviation, low, high))
                 writer.writerow([row.epoch, *name, *numbers, truth, *about])
+
+
+def estimated_names(domain: ValueDomain, estimate: Published | None) -> list[list[str]]:
+    """What every number of an estimate is about: nothing of one value, otherwise one name."""
+    if isinstance(domain, SetDomain):
+        if isinstance(estimate, FoundItems):
+            return [[domain.label(item)] for item in estimate.items.tolist()]
+        listed = isinstance(estimate, ItemEstimates)
+        return [[domain.label(item)] for item in range(1, domain.size)] if listed else []
+    return [[]] if domain.items is None else [[label] for label in domain.items]
 
 
 def _cell(number: float | None) -> str:
@@ -219,12 +239,15 @@ def _share(error: float, users: int) -> str:
 
 def _row_json(row: Row) -> dict[str, Any]:
     said: dict[str, Any] = {"epoch": row.epoch, "fate": row.record.fate.value}
-    if row.domain.items is None:
+    if row.domain.slots is None and row.domain.items is None:
         said |= {**row.estimate.to_json(), "estimate": row.estimate.value}
         truth: Any = int(row.truths[0])
     else:
         found = row.record.estimate
         said |= {"items": None} if found is None else found.to_json()
+        if isinstance(found, FoundItems):
+            names = estimated_names(row.domain, found)
+            said |= {"labels": [name for each in names for name in each]}
         said |= {"population": row.record.population}
         truth = row.truths.tolist()
     return {**said, "truth": truth, "window_reports": row.reports}

@@ -11,11 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.estimate import Estimate
+from aggregators.found_items import FoundItems
 from pipeline.deployed_job import DeployedJob
 from pipeline.estimate_records import EstimateRecord, FirstEstimates
 from pipeline.headlines import Headline, headline_of
+from pipeline.input.item_log import ItemLog
 from pipeline.input.numbers import NumericDomain
 from pipeline.input.values import BOOLEAN, ValueDomain
+from pipeline.truths import Truths
 from topics.chunks import decode_chunk
 from topics.frames import CodecError
 from topics.manifests import Fate
@@ -31,8 +34,8 @@ class Row:
 
     Attributes:
         record: what was published.
-        truths: int64, how many users have the value 1, shape (1,), or each of the items, shape
-            (items,); never published, known from the input alone.
+        truths: int64, how many users have the value 1, shape (1,), or each of the items that were
+            estimated, shape (items,); never published, known from the input alone.
         reports: in the epoch's window; None if it was not released or has not been seen.
         rate: reports per second, over the last windows; None at the beginning.
         domain: of the job.
@@ -72,13 +75,20 @@ class Row:
         return np.zeros((3, 0)) if estimate is None else estimate.intervals
 
     @property
+    def _item_note(self) -> tuple[str, ...]:
+        if isinstance(self.record.estimate, FoundItems):
+            name = self.headline.name
+            return (f"{name}, the largest",) if name else ()
+        return self.record.item_note(self.domain.items)
+
+    @property
     def notes(self) -> list[str]:
         """What a reader has to know: the fate of a window that was not released, flags."""
         fate = self.record.fate
         numbers = isinstance(self.domain, NumericDomain)
         return [
             *([] if fate is Fate.RELEASED else [fate.value]),
-            *([] if numbers else self.record.item_note(self.domain.items)),
+            *([] if numbers else self._item_note),
             *self.estimate.flags,
         ]
 
@@ -112,18 +122,19 @@ class Progress:
 
     Args:
         job: the deployed job.
-        truth: int64 (epochs,), the number of users with value 1 at epochs 1, 2, ..., or (epochs,
-            items).
+        truth: as of `Truths`.
     """
 
-    def __init__(self, job: DeployedJob, truth: NDArray[np.int64]) -> None:
+    def __init__(self, job: DeployedJob, truth: NDArray[np.int64] | ItemLog) -> None:
         self.job = job
         self.records: list[EstimateRecord] = []
         self.heartbeats: dict[str, Mapping[str, Any]] = {}
         """The last heartbeat of each stage."""
-        self.last_epoch = min(len(truth), job.last_epoch or len(truth))
+        self._truths = Truths(truth)
+        self.last_epoch = min(self._truths.last_epoch, job.last_epoch or self._truths.last_epoch)
         """Of the run: a job that renews goes on, its input does not."""
-        self._truth = truth
+        self._known: list[NDArray[np.int64]] = []
+        """The truth about each of the records."""
         self._first = FirstEstimates(job.deployment)
         self._sizes = WindowSizes(job.deployment)
 
@@ -147,6 +158,7 @@ class Progress:
                 record = self._first.apply(value)
                 if record is not None:
                     self.records.append(record)
+                    self._known.append(self._truths.of(record))
             case Role.SHUFFLED:
                 self._sizes.apply(value)
             case Role.STATUS:
@@ -158,7 +170,7 @@ class Progress:
         return tuple(
             Row(
                 record,
-                np.atleast_1d(self._truth[record.epoch - 1]),
+                self._known[position],
                 self._sizes.reports.get(record.epoch),
                 self._rate(self.records[max(0, position - _RATE_WINDOWS) : position + 1]),
                 self.job.domain,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pipeline.cluster import ClusterError
 from pipeline.connection import Connection, find_cluster
 from pipeline.deployed_job import IDENTIFIER_BYTES, DeployedJob
-from pipeline.input.change_log import load_change_log
+from pipeline.input.item_log import ItemLog, load_value_log
 from pipeline.jobs import Job, load_job
 from pipeline.local_kafka import LocalKafkaError
 from pipeline.produce import calendar_of
@@ -78,7 +78,7 @@ def run_up(settings: Settings, screen: Screen) -> Outcome:
         ClusterError: the cluster cannot be used.
     """
     job = load_job(settings.job_file)
-    change_log = load_change_log(
+    change_log = load_value_log(
         settings.input,
         domain=job.domain,
         calendar=calendar_of(job),
@@ -89,7 +89,8 @@ def run_up(settings: Settings, screen: Screen) -> Outcome:
     bad_rows = [str(change_log.bad_rows)] if change_log.bad_rows.total else []
     for notice in (*bad_rows, *change_log.notices):
         screen.say(notice)
-    users, truth = len(change_log.users), change_log.truth(job.domain)
+    users = len(change_log.users)
+    truth = change_log if isinstance(change_log, ItemLog) else change_log.truth(job.domain)
     del change_log
     with _only_run(job), Signals() as signals, screen:
         return _Run(settings, job, users, truth, screen, signals).run()
@@ -115,7 +116,7 @@ class _Run:
         settings: Settings,
         job: Job,
         users: int,
-        truth: NDArray[np.int64],
+        truth: NDArray[np.int64] | ItemLog,
         screen: Screen,
         signals: Signals,
     ) -> None:
@@ -133,12 +134,13 @@ class _Run:
         self._progress: Progress | None = None
         self._title = job.name
         self._activity = "starting"
+        self._noise_key = worker_folder(job.name, "shuffle", WORKER) / "noise-key"
         self._deployed_at = 0.0
         self._heard_at = time.monotonic()
 
     def run(self) -> Outcome:
         """Do it all."""
-        self._forget_producer()
+        self._forget_secrets()
         try:
             with ExitStack() as stack:
                 broker = self._begin(stack)
@@ -166,7 +168,7 @@ class _Run:
                 self._activity = "stopping"
                 self._screen.show(self._view())
         finally:
-            self._forget_producer()
+            self._forget_secrets()
         return outcome
 
     def _look_back(self, job: DeployedJob, last_epoch: int) -> dict[int, SmoothedHorizon]:
@@ -204,7 +206,9 @@ class _Run:
     def _observe(self, connection: Connection) -> None:
         """Deploy the job and read its topics, in a thread of its own."""
         try:
-            deployed = begin(connection, self._job, secrets.token_bytes(IDENTIFIER_BYTES))
+            deployed = begin(
+                connection, self._job, secrets.token_bytes(IDENTIFIER_BYTES), self._noise_key
+            )
             self._events.put(deployed)
             with closing(observe(connection, deployed)) as observation:
                 for seen in observation:
@@ -283,6 +287,8 @@ class _Run:
         if settings.skip_bad_rows:
             produce.append("--skip-bad-rows")
         commands = {stage: ["run", stage, job.name, "--name", WORKER] for stage in STAGES}
+        if job.needs_noise_key:
+            commands["shuffle"] += ["--noise-key", str(self._noise_key)]
         for name, command in {**commands, PRODUCER: [PRODUCER, *produce]}.items():
             self._children[name] = workers.start(
                 name,
@@ -316,6 +322,7 @@ class _Run:
         lag = 0 if heartbeat is None else heartbeat.get("lag", 0)
         return Part(name, state, f"{lag:,} records behind" if lag else "")
 
-    def _forget_producer(self) -> None:
-        """Devices of an earlier deployment are of no use, and what they have drawn is private."""
+    def _forget_secrets(self) -> None:
+        """What devices of an earlier deployment have drawn is of no use and private, as its key."""
         shutil.rmtree(producer_folder(self._job.name, WORKER), ignore_errors=True)
+        self._noise_key.unlink(missing_ok=True)

@@ -106,7 +106,6 @@ class Execution:
         self.positions: dict[int, int] = {}
         self.restored = False
         self.records = 0
-        self.bytes = 0
         self.actions = 0
         self._stage = stage
         self._log = log
@@ -161,7 +160,6 @@ class Execution:
                 await self._attempt(self._explain_gap(partition, expected, offset))
                 return
             self.records += 1
-            self.bytes += len(value)
             steps = self._stage.record(partition, offset, value, self._clock())
             if await self._attempt(self._run(steps)):
                 self.positions[partition] = offset + 1

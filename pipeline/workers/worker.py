@@ -283,7 +283,7 @@ class _Process:
         """Write what this worker is doing to ``<job>.status``, where the latest word counts."""
         execution = self.execution
         key = f"{self.stage_name}/{self.worker}".encode()
-        before, records, size = time.monotonic(), 0, 0
+        before, records = time.monotonic(), 0
         while True:
             await asyncio.sleep(self.timings.status)
             now = time.monotonic()
@@ -299,9 +299,8 @@ class _Process:
                     for partition, position in execution.positions.items()
                 ),
                 "records_per_second": round((execution.records - records) / (now - before), 1),
-                "bytes_per_second": round((execution.bytes - size) / (now - before)),
             }
-            before, records, size = now, execution.records, execution.bytes
+            before, records = now, execution.records
             value = json.dumps(status, allow_nan=False, separators=(",", ":")).encode()
             await self.log.write(Append(Role.STATUS, 0, value, key=key))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,6 +36,7 @@ from tests.benchmarks.end_to_end import (
     produce,
 )
 from tests.benchmarks.measuring import Rate, machine, on_cores
+from tests.benchmarks.shuffled_windows import CELLS, MEASURED, MESSAGES
 
 CORES = 2
 MEMORY_LIMIT = 300
@@ -46,6 +48,7 @@ WARM_UP = Load("drawn", epochs=256, producers=1, number=100_000)
 PASSAGES = {
     "devices report": Load("devices", epochs=256, producers=2, number=500_000),
     "reports already drawn": Load("drawn", epochs=128, producers=1, number=1_000_000),
+    "cells of items": Load("devices", epochs=32, producers=2, number=500_000, items=True),
 }
 HELD = {
     "order: sorted": Load("held", epochs=2, producers=1, number=10_000_000),
@@ -110,6 +113,7 @@ def _measure(runs: int, folder: Path, status: Status) -> dict[str, Any]:
         _print_held(held)
     status.update("a whole horizon in memory")
     horizon = _longitudinal()
+    windows = _shuffled_windows(runs, folder, status)
     points = _many_epochs(folder, status)
     return {
         "longitudinal": horizon,
@@ -128,6 +132,7 @@ def _measure(runs: int, folder: Path, status: Status) -> dict[str, Any]:
             }
             for name, passage in held.items()
         },
+        "shuffled_windows": windows,
         "many_epochs": points,
     }
 
@@ -219,6 +224,49 @@ def _longitudinal() -> list[dict[str, Any]]:
         table.add_row(figure["what"], ", ".join(measured))
     console.print(table)
     return figures
+
+
+def _shuffled_windows(runs: int, folder: Path, status: Status) -> list[dict[str, Any]]:
+    """Every stage with every kind of window, each in a process of its own."""
+    table = Table(
+        title=f"{MESSAGES / 1e6:.0f} million messages over {CELLS:,} cells, one core",
+        caption=f"medians of {runs} windows, by processor time; no worker may exceed "
+        f"{MEMORY_LIMIT} MB",
+    )
+    for heading in ("stage", "messages arrive as"):
+        table.add_column(heading)
+    for heading in ("million messages/s", "MB/s", "peak memory"):
+        table.add_column(heading, justify="right")
+    measured = []
+    for stage, window in MEASURED:
+        status.update(f"shuffled windows: {stage}, {window}")
+        topics = folder / f"{stage} {window}"
+        topics.mkdir()
+        with on_cores(1):
+            done = subprocess.run(
+                python_module(
+                    "tests.benchmarks.shuffled_windows", stage, window, str(runs), str(topics)
+                ),
+                stdout=subprocess.PIPE,
+                text=True,
+                env=_environment(),
+                check=False,
+            )
+        shutil.rmtree(topics)
+        if done.returncode != 0:
+            raise BenchmarkError(f"shuffled_windows has ended with exit code {done.returncode}")
+        figures = json.loads(done.stdout)
+        measured.append(figures)
+        rate = figures["messages_per_second"]
+        table.add_row(
+            stage,
+            window,
+            f"{rate / 1e6:,.0f}",
+            f"{figures['megabytes'] * rate / MESSAGES:,.1f}",
+            f"{figures['peak_megabytes']:.0f} MB",
+        )
+    console.print(table)
+    return measured
 
 
 def _many_epochs(folder: Path, status: Status) -> list[dict[str, Any]]:

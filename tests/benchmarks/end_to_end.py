@@ -14,6 +14,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Literal
 
+from aggregators.count_min import CountMinAggregator
 from aggregators.future_rand import FutureRandAggregator
 from pipeline.cluster import Cluster, KafkaTransport
 from pipeline.connection import Connection
@@ -35,7 +36,7 @@ from tests.benchmarks.measuring import (
     peak_megabytes,
     processor_seconds,
 )
-from tests.benchmarks.one_core import DrawnReports, job_values
+from tests.benchmarks.one_core import DrawnReports, items_job_values, job_values
 from tests.benchmarks.producing import send
 from topics.names import Role
 
@@ -58,6 +59,7 @@ class Load:
         producers: how many processes.
         number: of devices, or of reports an epoch, of each producer.
         order: in which windows are released.
+        items: whether the values are items instead of 0 and 1, and messages are cells.
     """
 
     kind: Literal["devices", "drawn", "held"]
@@ -65,6 +67,7 @@ class Load:
     producers: int
     number: int
     order: Literal["sorted", "random"] = "sorted"
+    items: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +145,8 @@ def local_broker(say: Callable[[str], None]) -> Iterator[Connection]:
 def produce(connection: Connection, runs: int) -> Rate:
     """Send batches of 64 KiB to the broker from one core, and wait for their acknowledgement."""
     reports = 20_000_000
-    with Cluster(connection) as cluster, _deployed(cluster, 64) as job, on_cores(1):
+    load = Load("drawn", epochs=64, producers=1, number=reports)
+    with Cluster(connection) as cluster, _deployed(cluster, load) as job, on_cores(1):
         records = DrawnReports(job).epoch(64, reports)
         transport = KafkaTransport(cluster, job.name)
         seconds = []
@@ -162,7 +166,7 @@ def pass_through(connection: Connection, folder: Path, load: Load) -> Passage:
     """
     with (
         Cluster(connection) as cluster,
-        _deployed(cluster, load.epochs, producers=load.producers, order=load.order) as job,
+        _deployed(cluster, load) as job,
         Supervisor(_unexpected) as supervisor,
     ):
         run = _Run(cluster, job, supervisor, folder / job.name)
@@ -171,10 +175,14 @@ def pass_through(connection: Connection, folder: Path, load: Load) -> Passage:
 
 
 @contextmanager
-def _deployed(cluster: Cluster, epochs: int, **shuffle: Any) -> Iterator[DeployedJob]:
+def _deployed(cluster: Cluster, load: Load) -> Iterator[DeployedJob]:
     """A job for as long as it is needed, its topics included."""
     name = f"bench-{secrets.token_hex(4)}"
-    job = make_job(job_values(name, epochs, **shuffle))
+    shuffle: dict[str, Any] = {"producers": load.producers, "order": load.order}
+    if load.items:
+        shuffle["minimum"] = load.producers * load.number
+    values = items_job_values if load.items else job_values
+    job = make_job(values(name, load.epochs, **shuffle))
     now = time.time_ns() // 1_000_000
     yield deploy(cluster, job, deployment=secrets.token_bytes(16), now=now)
     undeploy(cluster, name, delete_topics=True)
@@ -287,6 +295,10 @@ def count_reports(cluster: Cluster, job: DeployedJob) -> int:
     def add(epoch: int, payload: bytes) -> None:
         nonlocal count
         aggregator = job.aggregator_from_bytes(payload)
+        if isinstance(aggregator, CountMinAggregator):
+            counts = aggregator.state.counts(epoch)
+            count += 0 if counts is None else int(counts.sum())
+            return
         assert isinstance(aggregator, FutureRandAggregator)
         nodes = (aggregator.tree.node(order, epoch >> order) for order in range(orders_due(epoch)))
         count += sum(map(sum, nodes))

@@ -16,6 +16,7 @@ from pipeline.jobs import make_job
 from pipeline.memory import MemoryDriver, MemoryLog
 from pipeline.shuffle_stage import ShuffleStage
 from pipeline.stage import Stage
+from randomizers.counted_words import written_out
 from randomizers.dyadic import orders_due
 from randomizers.randomness import cryptographic_generator
 from tests.benchmarks.measuring import Rate, rate
@@ -28,14 +29,33 @@ DEVICES = 1_000_000
 WINDOW_REPORTS = 10_000_000
 
 
+ITEMS = 10_000
+
+
 def job_values(name: str, epochs: int, **shuffle: Any) -> dict[str, Any]:
-    """A job whose windows close only by completeness."""
+    """A job over values 0 and 1 whose windows close only by completeness."""
     return {
         "name": name,
         "protocol": "future_rand",
         "parameters": {"epsilon": 4, "changes": 4},
         "epochs": {"count": epochs},
         "shuffle": {"grace": "1h", **shuffle},
+    }
+
+
+def items_job_values(name: str, epochs: int, **shuffle: Any) -> dict[str, Any]:
+    """The same over `ITEMS` items, each of which raises five cells out of 40,960."""
+    parameters = {
+        "epsilon": 1,
+        "delta": 1e-6,
+        "domain": [f"item {number}" for number in range(ITEMS)],
+        "rows": 5,
+        "buckets": 8192,
+    }
+    return {
+        **job_values(name, epochs, **shuffle),
+        "protocol": "count_min",
+        "parameters": parameters,
     }
 
 
@@ -86,7 +106,9 @@ def _randomize(runs: int) -> Rate:
     def work() -> int:
         devices = job.protocol_entry.restore(job.law(), arrays, 0)
         epochs = enumerate(values, 1)
-        return sum(len(devices.report(epoch, now, None, generator)) for epoch, now in epochs)
+        return sum(
+            len(written_out(devices.report(epoch, now, None, generator))) for epoch, now in epochs
+        )
 
     reports = work()
     return rate("randomize", reports, reports, work, runs)

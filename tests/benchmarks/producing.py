@@ -21,6 +21,9 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pipeline.actions import Append, Flush, Steps
 from pipeline.cluster import Cluster, KafkaTransport
 from pipeline.connection import Connection
@@ -65,12 +68,15 @@ def _begin() -> None:
 def _close_epochs(
     job: DeployedJob, transport: KafkaTransport, name: str, folder: Path, devices: int
 ) -> None:
-    values = changing_values(devices, _EPOCHS_OF_VALUES)
+    values: Sequence[NDArray[np.integer]] = list(changing_values(devices, _EPOCHS_OF_VALUES))
+    if job.domain.slots is not None:
+        rng = np.random.default_rng()
+        values = [rng.integers(1, job.domain.size, (devices, 1)) for _ in range(4)]
     with Producer(job, folder, name=name, transport=transport) as producer:
         producer.enrol([f"{name}-{device}" for device in range(devices)])
         _begin()
         for epoch in range(1, job.epochs.count + 1):
-            producer.report_all(epoch, values[epoch % _EPOCHS_OF_VALUES])
+            producer.report_all(epoch, values[epoch % len(values)])
             producer.close(epoch)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from importlib import import_module
-from itertools import product
+from itertools import combinations, product
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,13 +23,15 @@ from numpy.typing import NDArray
 from pipeline.input.values import ValueDomain
 from pipeline.protocol import Aggregator, Law, Protocol
 from pipeline.protocols import PROTOCOLS
+from randomizers.counted_words import written_out
 from randomizers.randomness import seeded_generator
+from topics.word_forms import WordForm
 
 FALSE_ALARM = 1e-12
 """Of one comparison: hundreds of them together stay below 1e-9."""
 
-Stream: TypeAlias = tuple[int, ...]
-"""A user's values, epoch 1 first."""
+Stream: TypeAlias = tuple[Any, ...]
+"""A user's values, epoch 1 first: integers; for sets, tuples with their slots, 0 at the end."""
 
 Report: TypeAlias = tuple[int, ...]
 View: TypeAlias = tuple[tuple[Report, ...], ...]
@@ -79,7 +81,17 @@ class Case:
 
     @cached_property
     def law(self) -> Law:
-        return self.protocol.calibrate(self.parameters, self.last_epoch)
+        return self.protocol.calibrate(self.parameters, self.last_epoch, self.minimum)
+
+    @cached_property
+    def word_form(self) -> WordForm:
+        """What reports look like."""
+        return self.protocol.word_form(self.law)
+
+    @property
+    def minimum(self) -> int:
+        """The fewest devices a window is released with."""
+        return self.protocol.examples[self.number].minimum
 
     @property
     def parameters(self) -> Any:
@@ -116,7 +128,24 @@ class Case:
     @property
     def streams(self) -> list[Stream]:
         """Every stream that there is."""
-        return list(product(range(self.domain.size), repeat=self.last_epoch))
+        return list(product(self.values, repeat=self.last_epoch))
+
+    @cached_property
+    def values(self) -> list[int | tuple[int, ...]]:
+        """Every value that a user may have at an epoch; the first one is the initial one or 0."""
+        items, slots = range(self.domain.size), self.domain.slots
+        if slots is None:
+            return list(items)
+        return [
+            (*held, *[0] * (slots - len(held)))
+            for many in range(slots + 1)
+            for held in combinations(items[1:], many)
+        ]
+
+    def array_of(self, indices: NDArray[np.integer]) -> NDArray[np.int8]:
+        """The values at these indices: their shape, and one dimension more for sets."""
+        found: NDArray[np.int8] = np.array(self.values, np.int8)[indices]
+        return found
 
     @property
     def domain(self) -> ValueDomain:
@@ -124,16 +153,16 @@ class Case:
         return self.protocol.values(self.parameters)
 
     def mixed_values(self, devices: int) -> NDArray[np.int8]:
-        """Values, shape (epochs, devices): all streams in turn."""
-        size = self.domain.size
-        return np.stack(
-            [np.arange(devices) // size**epoch % size for epoch in range(self.last_epoch)]
-        ).astype(np.int8)
+        """Values, shape (epochs, devices), or (epochs, devices, slots): all streams in turn."""
+        size = len(self.values)
+        indices = [np.arange(devices) // size**epoch % size for epoch in range(self.last_epoch)]
+        return self.array_of(np.stack(indices))
 
     def truth(self, values: NDArray[np.int8]) -> NDArray[np.int64]:
         """What is estimated, shape (epochs, counts): devices with value 1, or with each item."""
         counted = range(1, 2 if self.domain.items is None else self.domain.size)
-        return np.stack([(values == value).sum(axis=1) for value in counted], axis=1)
+        held = values[..., None] if self.domain.slots is None else values
+        return np.stack([(held == value).any(axis=2).sum(axis=1) for value in counted], axis=1)
 
     def generator(self, *keys: int) -> np.random.Generator:
         """Repeatable randomness, other for every case."""
@@ -143,7 +172,10 @@ class Case:
         """The reports, epoch by epoch, of new devices with the values (epochs, devices)."""
         devices = self.protocol.randomizer(self.law)
         devices.enrol(values.shape[1], rng)
-        return [devices.report(epoch, now, None, rng) for epoch, now in enumerate(values, 1)]
+        return [
+            written_out(devices.report(epoch, now, None, rng))
+            for epoch, now in enumerate(values, 1)
+        ]
 
 
 CASES = [

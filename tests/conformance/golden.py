@@ -15,9 +15,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pipeline.protocols import PROTOCOLS
+from randomizers.counted_words import CountedWords
 from randomizers.randomness import seeded_generator
-from tests.conformance.cases import CASES, Case
+from tests.conformance.cases import CASES, Case, WordArray
 from topics.batches import Batch, encode_batch
 from topics.words import Words
 
@@ -44,10 +47,10 @@ def golden_bytes(case: Case) -> dict[str, Any]:
     }
     reports, batches = [], []
     for epoch, values in enumerate(case.mixed_values(DEVICES), start=1):
-        words = devices.report(epoch, values, None, seeded_generator(epoch))
-        aggregator.add(epoch, words, None)
-        reports.append(words.tobytes().hex())
-        batches.append(encode_batch(batch_of(epoch, Words(words))).hex())
+        words = as_words(devices.report(epoch, values, None, seeded_generator(epoch)))
+        aggregator.add(epoch, words.values, words.counts)
+        reports.append(written_out_bytes(words).hex())
+        batches.append(encode_batch(batch_of(epoch, words)).hex())
     return {
         "parameters": asdict(protocol.examples[case.number].parameters),
         "last_epoch": case.last_epoch,
@@ -57,6 +60,20 @@ def golden_bytes(case: Case) -> dict[str, Any]:
         "batches": batches,
         "state": aggregator.to_bytes().hex(),
     }
+
+
+def as_words(reports: WordArray | CountedWords) -> Words:
+    """What a producer sends."""
+    if isinstance(reports, CountedWords):
+        return Words(reports.values, reports.counts)
+    return Words(reports)
+
+
+def written_out_bytes(words: Words) -> bytes:
+    """Every report, one after the other."""
+    if words.counts is None:
+        return words.values.tobytes()
+    return np.repeat(words.values, words.counts.astype(np.intp), axis=0).tobytes()
 
 
 def batch_of(epoch: int, words: Words) -> Batch:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pipeline.producer_store import ProducerStore
 from pipeline.protocol import Randomizer
+from randomizers.counted_words import written_out
 from tests.conformance.cases import Case, every_case
 
 DEVICES = 300
@@ -39,7 +40,7 @@ def test_devices_restored_from_disk_go_on_as_if_nothing_had_happened(
             devices.enrol(10, case.generator(4, epoch))
         values = case.mixed_values(undisturbed.population)[epoch - 1]
         expected, found, other = (
-            devices.report(epoch, values, None, case.generator(3, epoch))
+            written_out(devices.report(epoch, values, None, case.generator(3, epoch)))
             for devices in (undisturbed, restarted, anew)
         )
         assert np.array_equal(found, expected)
@@ -62,8 +63,8 @@ def test_absent_devices_send_nothing(case: Case) -> None:
     devices = enrolled(case, 7)
     nobody = np.zeros(DEVICES, np.bool_)
     for epoch, values in enumerate(case.mixed_values(DEVICES), start=1):
-        words = devices.report(epoch, values, nobody, case.generator(8, epoch))
-        assert words.shape == (0, case.protocol.width)
+        words = written_out(devices.report(epoch, values, nobody, case.generator(8, epoch)))
+        assert words.shape == (0, case.word_form.width)
 
 
 @every_case
@@ -71,11 +72,16 @@ def test_what_an_absent_device_would_have_said_is_never_told(case: Case) -> None
     """Two populations differ in values at absences only: their reports are the same for good."""
     one, other = enrolled(case, 9), enrolled(case, 9)
     everywhere = 0
-    for epoch, values in enumerate(case.mixed_values(DEVICES), start=1):
+    indices = np.arange(DEVICES) % len(case.values)
+    for epoch in range(1, case.last_epoch + 1):
         present = case.generator(10, epoch).random(DEVICES) < 0.6
-        otherwise = np.where(present, values, (values + 1) % case.domain.size)
-        expected = one.report(epoch, values, present, case.generator(11, epoch))
-        found = other.report(epoch, otherwise, present, case.generator(11, epoch))
+        otherwise = np.where(present, indices, (indices + 1) % len(case.values))
+        expected, found = (
+            written_out(
+                devices.report(epoch, case.array_of(which), present, case.generator(11, epoch))
+            )
+            for devices, which in ((one, indices), (other, otherwise))
+        )
         assert np.array_equal(found, expected)
         everywhere += len(expected)
     assert everywhere

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from aggregators.attendance import Attendance
-from aggregators.estimate import ItemEstimates
+from aggregators.estimate import Estimate
+from aggregators.published import Published
+from randomizers.counted_words import written_out
 from tests.conformance.cases import FALSE_ALARM, Case, every_case
 
 pytestmark = pytest.mark.slow
@@ -65,19 +67,20 @@ def newcomers_errors(case: Case, run: int) -> NDArray[np.float64]:
     """Errors over the standard deviations published, from the second epoch on; one dimension."""
     devices, aggregator = case.protocol.randomizer(case.law), case.aggregator()
     attendance, rng = Attendance.empty(case.last_epoch), case.generator(31, run)
-    values = np.full((case.last_epoch, 2 * NEWCOMERS), case.domain.initial, np.int8)
-    values[:, NEWCOMERS:] = case.domain.size - 1
+    indices = np.full((case.last_epoch, 2 * NEWCOMERS), case.domain.initial)
+    indices[:, NEWCOMERS:] = len(case.values) - 1
+    values = case.array_of(indices)
     found = []
     for epoch, now in enumerate(values, start=1):
         if epoch <= 2:
             devices.enrol(NEWCOMERS, rng)
         now = now[: devices.population]
         present = rng.random(len(now)) < 0.7
-        aggregator.add(epoch, devices.report(epoch, now, present, rng), None)
+        aggregator.add(epoch, written_out(devices.report(epoch, now, present, rng)), None)
         attendance.set(epoch, int(present.sum()), len(now))
         estimate = aggregator.estimate(epoch, attendance)
         assert estimate is not None
-        count = estimate.values if isinstance(estimate, ItemEstimates) else estimate.value
+        count = values_of(estimate)
         if epoch > 1:
             error = count - case.truth(now[None])[0]
             found.append(error / estimate.standard_deviation)
@@ -101,7 +104,7 @@ def errors(case: Case) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
             aggregator.add(epoch, words, None)
             estimate = aggregator.estimate(epoch, attendance)
             assert estimate is not None
-            found = estimate.values if isinstance(estimate, ItemEstimates) else estimate.value
+            found = values_of(estimate)
             deviations[run, epoch - 1] = found - truth[epoch - 1]
             published[run, epoch - 1] = estimate.standard_deviation
     assert case.protocol.forecast is not None
@@ -111,12 +114,20 @@ def errors(case: Case) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return standardized[0].reshape(RUNS, -1), standardized[1].reshape(RUNS, -1)
 
 
+def values_of(estimate: Published) -> NDArray[np.float64]:
+    """What is estimated at an epoch, shape (counts,)."""
+    if isinstance(estimate, Estimate):
+        return np.array([estimate.value], np.float64)
+    return estimate.values
+
+
 def followed_values(case: Case) -> NDArray[np.int8]:
     """Shape (epochs, devices); all streams that estimates are unbiased for."""
     streams = [stream for stream in case.streams if case.exact.followed(stream)]
     changing = DEVICES // CHANGING
-    values = np.full((case.last_epoch, DEVICES), case.domain.initial, np.int8)
-    values[:, :changing] = np.resize(streams, (changing, case.last_epoch)).T
+    values = case.array_of(np.full((case.last_epoch, DEVICES), case.domain.initial))
+    followed = np.array(streams, np.int8)
+    values[:, :changing] = np.swapaxes(followed[np.arange(changing) % len(followed)], 0, 1)
     return values
 
 

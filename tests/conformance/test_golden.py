@@ -9,9 +9,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from randomizers.counted_words import written_out
 from randomizers.randomness import seeded_generator
 from tests.conformance.cases import Case, WordArray, every_case
-from tests.conformance.golden import DEVICES, batch_of, golden_bytes, golden_file
+from tests.conformance.golden import (
+    DEVICES,
+    batch_of,
+    golden_bytes,
+    golden_file,
+    written_out_bytes,
+)
 from topics.batches import decode_batch, encode_batch
 from topics.words import Words
 
@@ -32,7 +39,7 @@ def test_devices_of_an_earlier_version_go_on(case: Case) -> None:
     law = case.protocol.law_from_json(expected["law"])
     devices = case.protocol.restore(law, _arrays(expected["devices"]), 0)
     for epoch, values in enumerate(case.mixed_values(DEVICES), start=1):
-        words = devices.report(epoch, values, None, seeded_generator(epoch))
+        words = written_out(devices.report(epoch, values, None, seeded_generator(epoch)))
         assert words.tobytes().hex() == expected["reports"][epoch - 1]
 
 
@@ -44,8 +51,8 @@ def test_batches_of_an_earlier_version_are_read(case: Case) -> None:
     ):
         decoded = decode_batch(bytes.fromhex(batch))
         assert decoded.epoch == epoch
-        assert decoded.words.values.dtype == case.protocol.word_dtype
-        assert decoded.words.values.tobytes().hex() == reports
+        assert decoded.words.values.dtype == case.word_form.dtype
+        assert written_out_bytes(decoded.words).hex() == reports
         assert encode_batch(batch_of(epoch, decoded.words)).hex() == batch
 
 
@@ -84,5 +91,5 @@ def _arrays(described: dict[str, Any]) -> dict[str, NDArray[Any]]:
 
 
 def _words(case: Case, reports: str) -> WordArray:
-    flat = np.frombuffer(bytes.fromhex(reports), case.protocol.word_dtype)
-    return flat.reshape(-1, case.protocol.width)
+    flat = np.frombuffer(bytes.fromhex(reports), case.word_form.dtype)
+    return flat.reshape(-1, case.word_form.width)

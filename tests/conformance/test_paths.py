@@ -47,7 +47,7 @@ def test_devices_run_as_one_send_what_the_law_says(case: Case) -> None:
     stream, other = max(
         permutations(case.streams, 2), key=lambda pair: distance(moments[pair[0]], moments[pair[1]])
     )
-    values = np.tile(group(case, stream), TOGETHER)
+    values = np.concatenate([group(case, stream)] * TOGETHER, axis=1)
     seen = Counter(
         (epoch, report)
         for epoch, words in enumerate(case.send(values, case.generator(21)))
@@ -59,7 +59,7 @@ def test_devices_run_as_one_send_what_the_law_says(case: Case) -> None:
 
 def group(case: Case, stream: Stream) -> NDArray[np.int8]:
     """Values of devices that are observed together, shape (epochs, devices)."""
-    values = np.zeros((case.last_epoch, case.exact.devices), np.int8)
+    values = case.array_of(np.zeros((case.last_epoch, case.exact.devices), np.intp))
     values[:, 0] = stream
     return values
 

@@ -10,10 +10,12 @@ from itertools import permutations
 
 import numpy as np
 
+from randomizers.counted_words import written_out
 from randomizers.guarantee import Guarantee
 from tests.conformance.cases import Case, Report, Stream, View, every_case
 
 NEWCOMERS = 20_000
+SEARCHED = 0.02
 
 
 @every_case
@@ -25,11 +27,15 @@ def test_no_two_neighbours_can_be_told_apart_better_than_stated(case: Case) -> N
 
 @every_case
 def test_an_exact_guarantee_is_no_larger_than_it_has_to_be(case: Case) -> None:
-    """Two streams attain it; so the test above would notice a larger loss."""
+    """Two streams attain it; so the test above would notice a larger loss.
+
+    Where there is a delta, the noise is found by a search that ends a little above the least.
+    """
     guarantee = case.protocol.randomizer(case.law).guarantee
     if guarantee.basis != "exact":
         return
-    less = exponential(guarantee.epsilon - 1e-9, rounded_up=True)
+    slack = SEARCHED * guarantee.epsilon if guarantee.delta else 1e-9
+    less = exponential(guarantee.epsilon - slack, rounded_up=True)
     assert largest_divergence(case, guarantee, less) > Fraction(guarantee.delta)
 
 
@@ -37,12 +43,16 @@ def test_an_exact_guarantee_is_no_larger_than_it_has_to_be(case: Case) -> None:
 def test_what_a_stream_loses_beyond_its_value_is_stated_exactly(case: Case) -> None:
     """Where the unit is a value that never changes, streams that do change lose more."""
     guarantee = case.protocol.randomizer(case.law).guarantee
-    assert (guarantee.stream_epsilon is not None) == (guarantee.unit == "value")
+    assert (guarantee.stream_epsilon is not None) == (guarantee.unit != "stream")
     if guarantee.stream_epsilon is None:
         return
     whole = replace(guarantee, unit="stream")
     spent = exponential(guarantee.stream_epsilon, rounded_up=False)
-    assert largest_divergence(case, whole, spent) == 0
+    assert largest_divergence(case, whole, spent) <= Fraction(guarantee.delta)
+    if guarantee.unit == "epoch":
+        # Of several epochs with new noise in each, an upper bound.
+        assert guarantee.stream_epsilon >= guarantee.epsilon
+        return
     less = exponential(guarantee.stream_epsilon - 1e-9, rounded_up=True)
     assert largest_divergence(case, whole, less) > 0
 
@@ -56,16 +66,16 @@ def test_words_are_accepted_exactly_at_the_epochs_at_which_they_can_be_sent(case
     for enrolled_at in range(2, case.last_epoch + 1):
         for epoch, sent in enumerate(sent_by_newcomers(case, enrolled_at), start=enrolled_at - 1):
             possible[epoch] |= sent
-    protocol = case.protocol
-    largest = np.iinfo(protocol.word_dtype).max
+    form = case.word_form
+    largest = np.iinfo(form.dtype).max
     candidates = set[tuple[int, ...]]().union(
-        *possible, [(word,) * protocol.width for word in (*range(256), largest)]
+        *possible, [(word,) * form.width for word in (*range(256), largest)]
     )
     aggregator = case.aggregator()
     for epoch, expected in enumerate(possible, start=1):
         accepted = set()
         for candidate in candidates:
-            words = np.array([candidate], protocol.word_dtype)
+            words = np.array([candidate], form.dtype)
             try:
                 aggregator.check_words(epoch, words)
             except ValueError:
@@ -80,7 +90,7 @@ def sent_by_newcomers(case: Case, enrolled_at: int) -> Iterator[set[Report]]:
     devices.enrol(NEWCOMERS, rng)
     values = case.mixed_values(NEWCOMERS)
     for epoch in range(enrolled_at, case.last_epoch + 1):
-        words = devices.report(epoch, values[epoch - 1], None, rng)
+        words = written_out(devices.report(epoch, values[epoch - 1], None, rng))
         yield set(map(tuple, words.tolist()))
 
 

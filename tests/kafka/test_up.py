@@ -16,10 +16,15 @@ from typing import IO, Any, Self
 import psutil
 import pytest
 
+from pipeline.cluster import Cluster
+from pipeline.connection import Connection
 from pipeline.local_kafka import LocalKafka
 from pipeline.state import FolderLock
 from tests.support.ended import still_running
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
+from topics.chunks import decode_chunk
+from topics.names import Role, topic_name
+from topics.words import pack_words
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120.0
@@ -233,6 +238,42 @@ def test_a_worker_that_is_killed_comes_back_and_a_second_run_has_to_wait(
     served_home.assert_nothing_is_left()
 
 
+def test_the_noise_of_the_shuffle_stage_is_the_same_after_its_worker_was_killed(
+    served_home: Home,
+) -> None:
+    served_home.job.write_text(
+        f"name: {served_home.name}\nprotocol: shuffled_counts\n"
+        "parameters: {epsilon: 1, delta: 1e-6, dummies: shuffle}\n"
+        f"epochs: {{count: {EPOCHS}}}\nshuffle: {{minimum: {USERS}}}\ntopics: {{partitions: 2}}\n"
+    )
+    with served_home.up("--rate", "2") as up:
+        up.wait_until_it_says("epoch 1 ")
+        (key,) = served_home.state.rglob("noise-key")
+        assert key.stat().st_mode & 0o777 == 0o600
+        (worker,) = served_home.processes_of("shuffle")
+        worker.kill()
+        up.wait_until_it_says("shuffle has ended by signal 9, starting it again")
+        result = up.result()
+    assert [epoch["fate"] for epoch in result["epochs"]] == ["released"] * EPOCHS
+    assert len(windows_written(served_home)) == EPOCHS
+    assert not key.exists()
+    served_home.assert_nothing_is_left()
+
+
+def windows_written(home: Home) -> set[tuple[int, bytes]]:
+    """Every different window that was written, by epoch; each of this small job is one chunk."""
+    servers = LocalKafka(home.kafka).status().bootstrap_servers
+    assert servers is not None
+    with Cluster(Connection((servers,))) as cluster:
+        chunks = [
+            decode_chunk(record.value)
+            for partition in (0, 1)
+            for record in cluster.read(topic_name(home.name, Role.SHUFFLED), partition)
+        ]
+    assert all(chunk.total == 1 for chunk in chunks)
+    return {(chunk.epoch, pack_words(chunk.words)[1]) for chunk in chunks}
+
+
 def test_a_job_over_items_renews(served_home: Home) -> None:
     """Two horizons of six epochs: everybody moves from one item to the other in the second."""
     served_home.job.write_text(
@@ -246,4 +287,36 @@ def test_a_job_over_items_renews(served_home: Home) -> None:
         result = up.result()
     assert [epoch["epoch"] for epoch in result["epochs"]] == list(range(1, 13))
     assert result["rmse"] < 3 * result["predicted_rmse"]
+    served_home.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "parameters"),
+    [
+        ("count_min", "{epsilon: 1, delta: 1e-6, items: 2, domain: [walk, bus, car]}"),
+        ("shuffled_counts", "{epsilon: 1, delta: 1e-6, changes: 1}"),
+    ],
+)
+def test_counts_that_only_the_shuffle_stage_hides(
+    served_home: Home, protocol: str, parameters: str
+) -> None:
+    """Sets of items at epochs that stand alone, and values that change, through real workers."""
+    served_home.job.write_text(
+        f"name: {served_home.name}\nprotocol: {protocol}\nparameters: {parameters}\n"
+        "epochs: {count: 4}\nshuffle: {minimum: 600}\n"
+    )
+    if protocol == "count_min":
+        rows = [
+            f"user{user},{epoch},{item}\n"
+            for user in range(600)
+            for epoch in range(1, 5)
+            for item in (("",), ("walk",), ("walk", "bus"))[user % 3]
+        ]
+    else:
+        rows = [f"user{user},{1 + user % 4},1\n" for user in range(600)]
+    served_home.input.write_text("user,epoch,value\n" + "".join(rows))
+    with served_home.up() as up:
+        result = up.result()
+    assert [epoch["epoch"] for epoch in result["epochs"]] == [1, 2, 3, 4]
+    assert result["rmse"] < 4 * result["predicted_rmse"]
     served_home.assert_nothing_is_left()

@@ -177,3 +177,38 @@ def test_deploying_fixes_the_horizons_and_charges_for_all_of_them() -> None:
     assert begin("d", None).last_epoch is None
     with pytest.raises(BudgetError, match="charged without end by job d"):
         begin("e", 99)
+
+
+def counted(*, renew: bool = False, **keys: object) -> DeployedJob:
+    job = make_job(
+        {
+            "name": "items",
+            "protocol": "count_min",
+            "parameters": {"epsilon": 1, "delta": 1e-6, "domain": ["a", "b"]},
+            "epochs": {"count": 20, "renew": renew},
+            "shuffle": {"minimum": 1000},
+            **keys,
+        }
+    )
+    return deploy_job(job, deployed_at=5)
+
+
+def test_epochs_that_stand_alone_are_charged_with_what_they_lose_together() -> None:
+    """Their loss is composed with the delta of one of them, and charged once."""
+    job = counted()
+    guarantee, charge = job.guarantee(), Charge.of(job)
+    assert (guarantee.unit, guarantee.epsilon) == ("epoch", 1)
+    assert guarantee.stream_epsilon is not None
+    assert 3 < guarantee.stream_epsilon < 20
+    assert (charge.epsilon, charge.delta) == (guarantee.stream_epsilon, 1e-6)
+    check_budget(counted(budget={"epsilon": charge.epsilon, "delta": 1e-6}), [])
+    for little in ({"epsilon": 3.0, "delta": 1e-6}, {"epsilon": 20, "delta": 1e-7}):
+        with pytest.raises(BudgetError, match="and this one would take"):
+            check_budget(counted(budget=little), [])
+
+
+def test_horizons_of_such_epochs_are_charged_one_by_one() -> None:
+    once = Charge.of(counted()).epsilon
+    job = counted(renew=True, budget={"epsilon": 3.5 * once, "delta": 0.1})
+    assert horizons_within_budget(job, []) == 3
+    assert Charge.of(job).epsilon == once

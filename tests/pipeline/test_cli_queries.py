@@ -24,7 +24,7 @@ from pipeline.jobs import load_job, parse_job
 from pipeline.memory import MemoryDriver
 from pipeline.producer import Producer
 from pipeline.queries import Query
-from pipeline.simulate import SimulatedCluster, values_by_epoch
+from pipeline.simulate import SimulatedCluster
 from pipeline.smoothing import smoothed_horizon
 from pipeline.up.curves import MOST_CURVES, curves_of, draw_curves, plotted_query
 from tests.support.commands import Commands
@@ -181,7 +181,7 @@ def test_looking_back_answers_the_same_questions(
         deployed, None, name="p", transport=MemoryDriver(run.log), generators=generators
     )
     producer.enrol(changes.users)
-    for epoch, values in enumerate(values_by_epoch(changes, EPOCHS), 1):
+    for epoch, values in enumerate(changes.values_by_epoch(), 1):
         producer.report_all(epoch, values)
         producer.close(epoch)
         run.settle()

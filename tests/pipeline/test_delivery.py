@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from pipeline.actions import Append, Steps
 from pipeline.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs import make_job
-from pipeline.memory import DeletedError, MemoryWorker
+from pipeline.memory import MemoryWorker
 from pipeline.protocols import PROTOCOLS
 from pipeline.roster import Roster
 from tests.support import cells
-from tests.support.world import Accidents, CrashError, MortalDriver, World
+from tests.support.world import Accidents, Owner, World
 from topics.batches import (
     Batch,
     Punctuation,
@@ -289,38 +289,6 @@ def test_a_late_producer_is_wholly_out_wherever_the_worker_is_killed(
         records = world.published()
         assert [records[1].contributors, records[2].contributors] == [15, 30]
         check_cells(world)
-
-
-class Owner:
-    """A worker that takes every partition over, and is stepped through its actions one by one."""
-
-    def __init__(self, world: World, stage: str, *nows: float) -> None:
-        driver = MortalDriver(world.log, world.accidents)
-        self.worker = MemoryWorker(world.stage(stage), world.log, driver)
-        self.driver = driver
-        self.done = False
-        self._steps = self._work(len(world.job.start_offsets[self.worker.stage.role]), nows)
-        self._reply: object = None
-
-    def _work(self, partitions: int, nows: tuple[float, ...]) -> Steps[None]:
-        for partition in range(partitions):
-            yield from self.worker.assign(partition, nows[0])
-        for now in nows:
-            yield from self.worker.drain(now)
-
-    def step(self, actions: int = 1_000_000) -> None:
-        """Carry out so many actions, or all that are left."""
-        for _ in range(actions):
-            try:
-                self._reply = self.driver.carry_out(self._steps.send(self._reply))
-            except (StopIteration, CrashError):
-                self.done = True
-                return
-            except DeletedError:
-                # Its successor has finished with what it was about to read.
-                assert self.driver.fenced
-                self.done = True
-                return
 
 
 def one_epoch(folder: Path, stage: str) -> World:

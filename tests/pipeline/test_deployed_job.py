@@ -14,6 +14,7 @@ from pipeline.deployed_job import DeployedJob, deploy_job, fingerprint_of
 from pipeline.job_problems import JobError
 from pipeline.jobs import describe_difference, make_job
 from pipeline.protocols import PROTOCOLS
+from randomizers.counted_words import written_out
 from randomizers.randomness import seeded_generator
 from tests.support.cells import CELLS
 from topics.names import Role
@@ -54,7 +55,7 @@ def test_devices_and_servers_work_from_the_record_alone() -> None:
     randomizer, rng = job.randomizer(), seeded_generator(1)
     randomizer.enrol(100, rng)
     aggregator = job.aggregator()
-    aggregator.add(4, randomizer.report(4, np.ones(100, np.int8), None, rng), None)
+    aggregator.add(4, written_out(randomizer.report(4, np.ones(100, np.int8), None, rng)), None)
     assert job.aggregator_from_bytes(aggregator.to_bytes()).to_bytes() == aggregator.to_bytes()
 
 
@@ -201,7 +202,12 @@ def test_a_delta_beyond_that_of_the_parameters_is_refused(monkeypatch: pytest.Mo
 def test_every_protocol_keeps_what_its_parameters_promise(name: str) -> None:
     for example in PROTOCOLS[name].examples:
         parameters = json.loads(json.dumps(asdict(example.parameters)))
-        job = deployed(protocol=name, parameters=parameters, epochs={"count": example.last_epoch})
+        job = deployed(
+            protocol=name,
+            parameters=parameters,
+            epochs={"count": example.last_epoch},
+            shuffle={"minimum": example.minimum},
+        )
         assert DeployedJob.from_bytes(job.to_bytes()) == job
 
 

@@ -10,6 +10,8 @@ import pytest
 from pipeline.evaluation.data import ChangeLogFile, SyntheticChanges
 from pipeline.evaluation.experiment import Experiment, load_experiment, parse_experiment
 from pipeline.experiments import shipped_experiments
+from pipeline.experiments.preparation import labels_path
+from pipeline.input.change_log import ChangeLog
 from pipeline.input.rows import InputError
 from pipeline.job_problems import JobError
 
@@ -62,12 +64,43 @@ def test_a_parameter_that_is_a_list_is_one_value_and_a_list_of_lists_is_a_grid(
     assert domains == [[["a", "b"]], [["a", "b"], ["a", "b", "c"]]]
 
 
+def test_a_domain_of_sets_is_one_value_too(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("user,epoch,value\nann,1,a\n")
+    experiment = parse_experiment(
+        "name: sets\ndata: [{change_log: log.csv, epochs: {count: 1}, axes: [letter]}]\n"
+        "jobs: [{protocol: count_min, shuffle: {minimum: 50}, "
+        "parameters: {epsilon: [1, 2], delta: 0.01, domain: [a, b]}}]\nseeds: 1\n",
+        folder=tmp_path,
+    )
+    assert [(case.epsilon, case.parameters["domain"]) for case in experiment.cases] == [
+        (1, ["a", "b"]),
+        (2, ["a", "b"]),
+    ]
+    for case in experiment.cases:
+        assert (case.of_sets, case.axes) == (True, ("letter",))
+
+
+def test_labels_that_are_made_with_the_log_are_not_missed_by_themselves(tmp_path: Path) -> None:
+    text = (
+        "name: sets\ndata: [{change_log: log.csv, epochs: {count: 1}, prepare: make-it SOURCE}]\n"
+        "jobs: [{protocol: count_min, shuffle: {minimum: 50}, "
+        "parameters: {epsilon: 1, delta: 0.01, domain: {file: log-items.txt}}}]\nseeds: 1\n"
+    )
+    (only,) = problems(text, tmp_path)
+    assert "make it by make-it SOURCE" in only
+    (tmp_path / "log.csv").touch()
+    (only,) = problems(text, tmp_path)
+    assert "parameters.domain.file: " in only
+    assert "log-items.txt" in only
+
+
 def test_synthetic_users_change_at_most_so_often_at_epochs_uniformly_drawn() -> None:
     (case,) = synthetic(
         "users: 20000, epochs: 16, changes: 3",
         "{protocol: future_rand, parameters: {epsilon: 1, changes: 3}}",
     ).cases
     log = case.source.load(case.job)
+    assert isinstance(log, ChangeLog)
     assert list(log.users) == sorted(log.users)
     assert (len(log.users), log.last_epoch, log.initial) == (20_000, 16, 0)
     changes = log.changes_per_user()
@@ -87,11 +120,16 @@ def test_synthetic_users_change_at_most_so_often_at_epochs_uniformly_drawn() -> 
     assert len(other.epochs) != len(log.epochs) or (other.epochs != log.epochs).any()
 
 
-def test_synthetic_values_are_no_items() -> None:
-    (case,) = synthetic(
-        "users: 100, epochs: 4, changes: 1",
+@pytest.mark.parametrize(
+    "job",
+    [
         "{protocol: hadamard_stream, parameters: {epsilon: 1, changes: 1, domain: [a, b]}}",
-    ).cases
+        "{protocol: count_min, parameters: {epsilon: 4, delta: 0.1, domain: {bits: 24}}, "
+        "shuffle: {minimum: 100000}}",
+    ],
+)
+def test_synthetic_values_are_no_items(job: str) -> None:
+    (case,) = synthetic("users: 100, epochs: 4, changes: 1", job).cases
     with pytest.raises(InputError, match="synthetic data are 0 and 1"):
         case.source.check(case.job)
 
@@ -205,7 +243,9 @@ def test_shipped_experiments_can_be_run(name: str, tmp_path: Path) -> None:
         # Its data are not ours to pass on: one line says how they are made.
         (problem,) = error.problems
         assert ": make it by python -m pipeline." in problem.message
-        (tmp_path / Path(problem.message.partition(" is not there")[0]).name).touch()
+        log = tmp_path / Path(problem.message.partition(" is not there")[0]).name
+        log.touch()
+        labels_path(log).write_text("".join(f"label {number}\n" for number in range(100)))
         experiment = parse_experiment(path.read_text(), folder=tmp_path)
     assert experiment.name == name
     assert experiment.seeds >= 20

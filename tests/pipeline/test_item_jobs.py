@@ -31,7 +31,7 @@ from pipeline.memory import MemoryDriver
 from pipeline.plan import plan
 from pipeline.producer import Producer
 from pipeline.queries import usual_query
-from pipeline.simulate import SimulatedCluster, simulate, values_by_epoch
+from pipeline.simulate import SimulatedCluster, simulate
 from pipeline.up.curves import draw_rows
 from pipeline.up.outcome import NOT_PRIVATE, Outcome, write_csv
 from pipeline.up.progress import Progress
@@ -255,7 +255,7 @@ def run_in_memory(job_file: Path, changes: Path) -> Progress:
         job, None, name="p", transport=MemoryDriver(cluster.log), generators=generators
     )
     producer.enrol(log.users)
-    for epoch, values in enumerate(values_by_epoch(log, EPOCHS), 1):
+    for epoch, values in enumerate(log.values_by_epoch(), 1):
         producer.report_all(epoch, values)
         producer.close(epoch)
         cluster.settle()

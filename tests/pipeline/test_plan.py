@@ -22,6 +22,7 @@ from pipeline.job_problems import JobError
 from pipeline.jobs import Job, make_job
 from pipeline.plan import Plan, most_users, plan, rounding_note, users_needed
 from pipeline.protocols import PROTOCOLS
+from randomizers.counted_words import written_out
 from randomizers.future_rand import FutureRandLaw
 from randomizers.randomness import seeded_generator
 
@@ -122,7 +123,7 @@ def test_a_device_sends_what_was_announced() -> None:
     randomizer = planned.protocol_entry.randomizer(planned.calibrate())
     randomizer.enrol(devices, rng)
     values = np.zeros(devices, np.int8)
-    sent = [len(randomizer.report(epoch, values, None, rng)) for epoch in range(1, 13)]
+    sent = [len(written_out(randomizer.report(epoch, values, None, rng))) for epoch in range(1, 13)]
     for epoch, reports in zip(expected.epochs, sent, strict=True):
         # Who reports at an epoch is a matter of the order alone: a binomial number, within 7 sigma.
         assert abs(reports - epoch.reports) <= 7 * math.sqrt(devices) / 2
@@ -283,7 +284,7 @@ def test_the_foretold_error_is_the_one_that_jobs_have_with_frozen_users() -> Non
         aggregator = planned.protocol_entry.aggregator(law, planned.parameters)
         for epoch in range(1, epochs + 1):
             now = values[:, epoch - 1]
-            aggregator.add(epoch, devices.report(epoch, now, None, rng), None)
+            aggregator.add(epoch, written_out(devices.report(epoch, now, None, rng)), None)
             estimate = aggregator.estimate(epoch, attendance)
             assert isinstance(estimate, Estimate)
             assert estimate.value is not None

@@ -201,7 +201,7 @@ def test_mistakes_are_named(job: DeployedJob, log: MemoryLog, tmp_path: Path) ->
             producer.report(1, {"a": 1, "b": 1})
         with pytest.raises(ProducerError, match="epoch 9 lies after the last epoch"):
             producer.close(9)
-        with pytest.raises(ProducerError, match="2 values for 1 devices"):
+        with pytest.raises(ProducerError, match="values of shape \\(2,\\) for 1 devices"):
             producer.report_all(1, np.zeros(2, np.int64))
         with pytest.raises(FolderInUse, match="in use by process"):
             open_producer(job, tmp_path / "state", log)

@@ -6,7 +6,6 @@ import dataclasses
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from pipeline.protocol import Protocol
@@ -20,9 +19,6 @@ def test_an_entry_is_complete(name: str) -> None:
     assert dataclasses.is_dataclass(protocol.parameters)
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(protocol, "name", "other")  # noqa: B010
-    assert protocol.width >= 1
-    assert protocol.word_dtype.kind == "u"
-    assert protocol.word_dtype.newbyteorder("<") == protocol.word_dtype
     assert protocol.forecast is not None, "plan has something to say about every protocol"
 
 
@@ -31,7 +27,6 @@ def test_entries_are_values() -> None:
     assert dataclasses.replace(future_rand) == future_rand
     assert isinstance(hash(future_rand), int)
     assert isinstance(future_rand, Protocol)
-    assert future_rand.word_dtype == np.dtype("u1")
 
 
 def test_nothing_a_device_runs_imports_the_accounting() -> None:

@@ -310,8 +310,9 @@ def test_every_protocol_renews(name: str, tmp_path: Path) -> None:
             producer.enrol([f"user {number}" for number in range(enrolled)])
             if epoch == 2:
                 producer.withdraw([f"user {number}" for number in range(100)])
-            initial = np.full(len(producer.users), renewing.domain.initial)
-            producer.report_all(epoch, initial)
+            slots = renewing.domain.slots
+            shape = (len(producer.users),) if slots is None else (len(producer.users), slots)
+            producer.report_all(epoch, np.full(shape, renewing.domain.initial))
             producer.close(epoch)
             assert len(producer.users) == producer._randomizer.population == population
     admission = Admission(renewing)

@@ -37,7 +37,6 @@ from pipeline.simulate import (
     Simulation,
     column_errors,
     simulate,
-    values_by_epoch,
 )
 from pipeline.smoothing import (
     BIASED,
@@ -91,8 +90,8 @@ def run_to(job: DeployedJob, folder: Path, last_epoch: int, first_epoch: int = 1
         generators=generators,
     )
     producer.enrol(change_log.users)
-    for epoch, values in enumerate(values_by_epoch(change_log, last_epoch), 1):
-        if epoch < first_epoch:
+    for epoch, values in enumerate(change_log.values_by_epoch(), 1):
+        if not first_epoch <= epoch <= last_epoch:
             continue
         producer.report_all(epoch, values)
         producer.close(epoch)

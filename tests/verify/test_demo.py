@@ -29,7 +29,7 @@ from pipeline.deployed_job import deploy_job
 from pipeline.input.change_log import ChangeLog, load_change_log
 from pipeline.jobs import Job, load_job, make_job
 from pipeline.plan import Plan, plan
-from pipeline.simulate import coverage, root_mean_square, values_by_epoch
+from pipeline.simulate import coverage, root_mean_square
 from pipeline.trials import run_trials
 from randomizers.dyadic import orders_due
 from randomizers.future_rand import FutureRandLaw
@@ -103,7 +103,7 @@ def measure(calibration: Calibration, change_log: ChangeLog) -> Outcome:
     law = job.calibrate()
     assert isinstance(law, FutureRandLaw)
     values = np.zeros((job.epochs.count + 1, users), np.int8)
-    for epoch, now in enumerate(values_by_epoch(change_log, job.epochs.count), start=1):
+    for epoch, now in enumerate(change_log.values_by_epoch(), start=1):
         values[epoch] = now
     bias = freezing_bias(law, values, combine=calibration == "optimal")
     trials = run_trials(

@@ -1,0 +1,179 @@
+"""How a plan looks: what a job promises, how accurate it will be, and what it asks of users."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pipeline.cli.output import guarantee_pairs, number, plural, say, say_pairs, say_table
+
+if TYPE_CHECKING:
+    from pipeline.plan import Plan
+
+
+def show_plan(made: Plan) -> None:
+    """Print all of it."""
+    from pipeline.plan import rounding_note
+
+    each = "" if made.guarantee.horizons is None else " in each horizon"
+    say(f"{made.job}: {made.protocol}, {plural(len(made.epochs), 'epoch')}{each}", "bold")
+    rounding = rounding_note(len(made.epochs), made.horizon)
+    for warning in made.warnings:
+        say(f"warning: {warning}")
+    say("\nprivacy", "bold")
+    say_pairs([*guarantee_pairs(made.guarantee), *_budget(made)])
+    if made.contributors:
+        say("\nepsilon, if only so many contributors of a window are honest", "bold")
+        say_table(
+            [">of shuffle.minimum", ">contributors", ">epsilon"],
+            (
+                [
+                    f"{honest.share:.0%}",
+                    number(honest.contributors),
+                    "no number" if honest.epsilon is None else f"{honest.epsilon:.2f}",
+                ]
+                for honest in made.contributors
+            ),
+        )
+    say(f"\naccuracy with {plural(made.users, 'user')}, all of them reporting", "bold")
+    say_pairs(_accuracy(made))
+    if made.most_users is not None:
+        say("\nusers for a root mean squared error", "bold")
+        say_pairs([(f"of at most {number(made.most_users.error)} users", _most_users(made))])
+    say("\nusers needed for a root mean squared error", "bold")
+    say_pairs(_users_needed(made))
+    if made.changes:
+        _show_changes(made)
+    if made.alternatives:
+        _show_alternatives(made)
+    _show_traffic(made)
+    if made.constants:
+        say("\nconstants", "bold")
+        names = list(made.constants[0])
+        say_table(
+            [f">{name}" for name in names],
+            ([_constant(row[name]) for name in names] for row in made.constants),
+        )
+    for note in (*([] if rounding is None else [rounding]), *made.caveats):
+        say(f"\nnote: {note}")
+
+
+def _budget(made: Plan) -> Iterator[tuple[str, str]]:
+    if made.budget is not None:
+        yield (
+            "budget",
+            f"epsilon {made.budget.epsilon:.6g}: {plural(made.budget.horizons, 'horizon')}, "
+            f"{made.budget.charged:.6g} in all; what was charged before is known at deploy",
+        )
+
+
+def _accuracy(made: Plan) -> Iterator[tuple[str, str]]:
+    worst = max(made.epochs, key=lambda epoch: epoch.standard_deviation)
+    if made.cells is not None and made.predicted_error is not None:
+        yield "counted are", made.cells
+        alone = f"; {number(made.noise_error)} with noise alone"
+        told = alone if made.noise_error != made.predicted_error else ""
+        error = _share(made.predicted_error, made.users)
+        yield "mean absolute error, not below 0", f"{error}{told}"
+    yield "root mean squared error", _share(made.rmse, made.users)
+    yield "95 % interval", f"± {_share(half_width(made.rmse), made.users)}"
+    if made.messages_unit == "epoch":
+        return
+    yield (
+        f"at worst, epoch {worst.epoch}",
+        f"± {_share(half_width(worst.standard_deviation), made.users)}",
+    )
+    if made.smoothed_rmse is not None:
+        yield "smoothed, at the end", f"{_share(made.smoothed_rmse, made.users)}"
+
+
+def _show_changes(made: Plan) -> None:
+    say("\nerror by parameters.changes, frozen users included", "bold")
+    say_table(
+        [">changes", ">noise", ">freezing bias", ">together", ">users frozen", ""],
+        (
+            [
+                f"{choice.changes:,}",
+                number(choice.noise),
+                number(choice.bias),
+                _share(choice.rmse, made.users),
+                f"{choice.frozen:.2%}",
+                "best" if choice.best else "",
+            ]
+            for choice in made.changes
+        ),
+    )
+
+
+def _show_alternatives(made: Plan) -> None:
+    say("\nprotocols for the same people, epsilon and changes", "bold")
+    say_table(
+        ["protocol", ">changes", ">error", ">messages", "to be trusted"],
+        (
+            [
+                f"{each.protocol}{'*' if each.planned else ''}",
+                "all" if each.changes is None else number(each.changes),
+                number(each.rmse),
+                number(each.messages_per_user),
+                each.trust.partition(";")[0],
+            ]
+            for each in made.alternatives
+        ),
+    )
+    say(
+        "* this job; error: root mean squared, in users; messages: of a user over the horizon; "
+        "changes: of a user, as far as they are followed at once"
+    )
+
+
+def _show_traffic(made: Plan) -> None:
+    epochs = len(made.epochs) if made.messages_unit == "epoch" else 1
+    said = "in every epoch" if made.messages_unit == "epoch" else "over all epochs"
+    say(f"\ntraffic of a user {said}", "bold")
+    say_pairs(
+        [
+            ("reports", f"{made.messages_per_user:,.1f}"),
+            ("bytes", f"{made.bytes_per_user / epochs:,.1f}, without headers"),
+        ]
+    )
+
+
+def _users_needed(made: Plan) -> Iterator[tuple[str, str]]:
+    anyway = [needed.error for needed in made.users_needed if needed.users == made.minimum]
+    if anyway:
+        yield (
+            f"of {100 * min(anyway):.3g}%{' or more' if len(anyway) > 1 else ''}",
+            f"{number(made.minimum)}, as many as a window needs anyway",
+        )
+    for needed in made.users_needed:
+        if needed.users is None:
+            yield f"of {100 * needed.error:.3g}%", "no number suffices"
+        elif needed.error not in anyway:
+            yield f"of {100 * needed.error:.3g}%", number(needed.users)
+
+
+def _most_users(made: Plan) -> str:
+    from pipeline.plan import ANY_NUMBER
+
+    assert made.most_users is not None
+    most = made.most_users.users
+    if most is None:
+        return "not even one user's error stays within that"
+    if most == ANY_NUMBER:
+        return "any number of users: the error does not grow with them"
+    return f"up to {plural(most, 'user')}: the error grows with them"
+
+
+def half_width(standard_deviation: float) -> float:
+    """Of a 95 % interval."""
+    from aggregators.estimate import NORMAL_95
+
+    return NORMAL_95 * standard_deviation
+
+
+def _share(error: float, users: int) -> str:
+    return f"{number(error)} users ({error / users:.1%})"
+
+
+def _constant(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6f}"

@@ -1,0 +1,175 @@
+"""What to expect of count_min, before there is any data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.cells_in_words import cells_in_words
+from pipeline.forecasts import NORMAL_ERROR
+from randomizers.cell_codes.grid import AxisCode, Grid
+from randomizers.cell_codes.hashed_rows import HashedRows
+from randomizers.cell_codes.kept_nodes import KeptNodes
+from randomizers.cell_codes.levels import Levels
+from randomizers.cell_codes.prefixes import PrefixCells
+from randomizers.code_variances import range_variances
+from randomizers.count_min import CountMinLaw, CountMinParameters
+from randomizers.item_domains import domain_size
+from randomizers.row_errors import (
+    ZIPF_EXPONENT,
+    error_samples,
+    normal_errors,
+    usual_error,
+    zipf_counts,
+)
+
+_COUNTED = 100_000
+_NOBODY = np.zeros(1)
+
+
+class CountMinForecast:
+    """Every epoch is as good as the others, if as many users contribute.
+
+    Args:
+        law: the constants of the job.
+        parameters: of the job.
+        last_epoch: at most the law's last.
+        held: the shares of the users that hold each item, in any order, which says how skewed they
+            are; None: those of Zipf's law, if everybody holds as many items as are allowed.
+    """
+
+    def __init__(
+        self,
+        law: CountMinLaw,
+        parameters: CountMinParameters,
+        last_epoch: int,
+        held: NDArray[np.float64] | None = None,
+    ) -> None:
+        self._law, self._parameters, self._held = law, parameters, held
+        self._known: dict[int, Mapping[str, NDArray[np.float64]]] = {}
+        self.reports_per_user = np.full(last_epoch, law.messages_per_user)
+        self.cells = cells_in_words(law.code)
+        self.constants: tuple[Mapping[str, int | float], ...] = (
+            {
+                "cells": law.code.cells,
+                "messages": law.code.messages,
+                "dummies": law.noise.mean,
+                "dummies_per_user": law.noise.per_contributor(law.code.cells),
+            },
+        )
+        skew = (
+            f"counts as skewed as Zipf's law with exponent {ZIPF_EXPONENT}"
+            if held is None
+            else "the counts given"
+        )
+        collisions = f"other items in an item's cells are predicted for {skew}"
+        self.caveats = (
+            "the errors are those of a single item, value or point",
+            *((collisions,) if self._hashed else ()),
+            *_noise_caveats(law),
+        )
+
+    def like(self, held: NDArray[np.float64]) -> CountMinForecast:
+        """The same for items of which these shares of the users hold each."""
+        last_epoch = len(self.reports_per_user)
+        return CountMinForecast(self._law, self._parameters, last_epoch, held)
+
+    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+        """Of the estimate of an item, in users, shape (epochs,)."""
+        return np.full(len(self.reports_per_user), self._deviation(users))
+
+    def predicted_error(self, users: int) -> float:
+        """See `CellForecast.predicted_error`."""
+        rows = self._hashed
+        if rows is None:
+            return self._usual(normal_errors(self._usual_deviation(users)), users)
+        return self._usual(self._row_errors(rows, users)[self._estimator(rows, users)], users)
+
+    def noise_error(self, users: int) -> float:
+        """What it would be without other items in an item's cells."""
+        rows = self._hashed
+        if rows is None:
+            return self.predicted_error(users)
+        _, variance = self._law.noise.moments(users)
+        alone = error_samples(_NOBODY, *rows, variance)
+        return self._usual(alone[self._estimator(rows, users)], users)
+
+    def _usual(self, errors: NDArray[np.float64], users: int) -> float:
+        return usual_error(errors, users * self._shares)
+
+    @property
+    def _hashed(self) -> tuple[int, int] | None:
+        """Rows and buckets of what is read of an item, if other items are in them too."""
+        match self._law.code:
+            case HashedRows() as code if not code.direct:
+                return code.rows, code.buckets
+            case PrefixCells() as code if not code.levels[-1].direct:
+                return 1, code.levels[-1].buckets
+            case _:
+                return None
+
+    def _estimator(self, rows: tuple[int, int], users: int) -> str:
+        if isinstance(self._law.code, PrefixCells):
+            return "median"
+        errors = self._row_errors(rows, users)
+        return self._parameters.estimator or min(
+            errors, key=lambda name: float(np.abs(errors[name]).mean())
+        )
+
+    def _row_errors(self, rows: tuple[int, int], users: int) -> Mapping[str, NDArray[np.float64]]:
+        if users not in self._known:
+            _, variance = self._law.noise.moments(users)
+            self._known[users] = error_samples(users * self._shares, *rows, variance)
+        return self._known[users]
+
+    @property
+    def _shares(self) -> NDArray[np.float64]:
+        if self._held is not None:
+            return self._held
+        size = domain_size(self._parameters.domain)
+        return zipf_counts(min(size, _COUNTED), self._law.items)
+
+    def _deviation(self, users: int) -> float:
+        """Of the items whose estimates are worst, where they differ by their places."""
+        if self._hashed is not None:
+            errors = self._row_errors(self._hashed, users)[self._estimator(self._hashed, users)]
+            return float(np.abs(errors).mean()) / NORMAL_ERROR
+        _, variance = self._law.noise.moments(users)
+        worst = (float(_deviations(axis).max()) for axis in self._axes)
+        return math.sqrt(variance) * math.prod(worst)
+
+    def _usual_deviation(self, users: int) -> float:
+        """Of all items, on average."""
+        _, variance = self._law.noise.moments(users)
+        usual = (float(_deviations(axis).mean()) for axis in self._axes)
+        return math.sqrt(variance) * math.prod(usual)
+
+    @property
+    def _axes(self) -> tuple[AxisCode, ...]:
+        match self._law.code:
+            case Levels() | KeptNodes() as code:
+                return (code,)
+            case Grid() as code:
+                return code.axes
+            case _:
+                return ()
+
+
+@cache
+def _deviations(axis: AxisCode) -> NDArray[np.float64]:
+    """Of single values, as multiples of that of a cell."""
+    starts = np.arange(axis.size)
+    return np.asarray(np.sqrt(range_variances(axis, starts, starts + 1)), np.float64)
+
+
+def _noise_caveats(law: CountMinLaw) -> tuple[str, ...]:
+    if law.noise.dummies == "shuffle":
+        return ()
+    return (
+        f"dummies are sized on shuffle.minimum, {law.noise.minimum:,}: the closer it is to the "
+        "number of users, the smaller the errors",
+    )

@@ -1,0 +1,107 @@
+"""What the devices of the smallest window can send where every item has a cell of its own.
+
+Rows of hashed buckets have the same noise in more cells than can be enumerated; which of them two
+users can differ in is looked at in tests/randomizers/test_count_min.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import combinations, pairwise, product
+from math import comb, factorial, prod
+from typing import TypeAlias
+
+import numpy as np
+
+from randomizers.cell_codes.hashed_rows import HashedRows
+from randomizers.count_min import CountMinLaw
+from randomizers.dummies import BernoulliDummies, PoissonDummies
+from randomizers.noise_tables import NoiseTable
+from tests.conformance.cases import Report, Stream, View
+
+Counts: TypeAlias = tuple[int, ...]
+"""Messages of each cell."""
+
+
+class ExactLaw:
+    """By enumeration of how many dummies each cell may have."""
+
+    def __init__(self, law: CountMinLaw, last_epoch: int) -> None:
+        assert isinstance(law.code, HashedRows)
+        assert law.code.direct
+        self.devices = law.noise.minimum
+        self.cells = law.code.cells
+        dummies = law.noise.of_contributors(self.cells)
+        if isinstance(dummies, BernoulliDummies):
+            self.noise = self._of_subsets(probabilities(dummies.table))
+        else:
+            assert isinstance(dummies, PoissonDummies)
+            self.noise = self._of_numbers(dummies)
+
+    def followed(self, stream: Stream) -> bool:
+        """Any stream is."""
+        return True
+
+    def views(self, stream: Stream) -> dict[View, Fraction]:
+        epochs = [self._epoch(held) for held in stream]
+        return {
+            tuple(seen for seen, _ in drawn): prod(
+                (likely for _, likely in drawn), start=Fraction(1)
+            )
+            for drawn in product(*(epoch.items() for epoch in epochs))
+        }
+
+    def _epoch(self, held: tuple[int, ...]) -> dict[tuple[Report, ...], Fraction]:
+        real = Counter(item - 1 for item in held if item)
+        return {
+            tuple(
+                (cell,) for cell, count in enumerate(counts) for _ in range(count + real[cell])
+            ): likely
+            for counts, likely in self.noise.items()
+        }
+
+    def _of_numbers(self, dummies: PoissonDummies) -> dict[Counts, Fraction]:
+        """So many dummies in all, each in any cell."""
+        total = np.array([Fraction(1)])
+        for table, times in dummies.tables(self.devices):
+            for _ in range(times):
+                total = np.convolve(total, np.array(probabilities(table)))
+        return {
+            counts: likely
+            * Fraction(factorial(number) // prod(map(factorial, counts)), self.cells**number)
+            for number, likely in enumerate(total)
+            if likely
+            for counts in spread_over(number, self.cells)
+        }
+
+    def _of_subsets(self, sizes: list[Fraction]) -> dict[Counts, Fraction]:
+        """Of every device so many cells, any of them alike."""
+        together = {(0,) * self.cells: Fraction(1)}
+        for _ in range(self.devices):
+            more: defaultdict[Counts, Fraction] = defaultdict(Fraction)
+            for size, likely in enumerate(sizes):
+                each = likely / comb(self.cells, size)
+                for chosen in combinations(range(self.cells), size):
+                    for counts, before in together.items():
+                        raised = tuple(n + (cell in chosen) for cell, n in enumerate(counts))
+                        more[raised] += before * each
+            together = more
+        return dict(together)
+
+
+def probabilities(table: NoiseTable) -> list[Fraction]:
+    """Of 0, 1, 2, ... as drawn from a table."""
+    bounds = [*[0] * table.first, 0, *table.bounds]
+    return [Fraction(high - low, 1 << 128) for low, high in pairwise(bounds)]
+
+
+def spread_over(number: int, cells: int) -> Iterator[Counts]:
+    """All ways to put so many messages into cells."""
+    if cells == 1:
+        yield (number,)
+        return
+    for first in range(number + 1):
+        for others in spread_over(number - first, cells - 1):
+            yield (first, *others)

@@ -1,0 +1,58 @@
+"""What the devices of the smallest window can send with a fixed blanket: multisets of tuples.
+
+The matrix is scipy's. Real tuples and the blanket are enumerated apart, and put together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from fractions import Fraction
+from itertools import combinations_with_replacement, product
+from math import factorial, prod
+
+from scipy.linalg import hadamard
+
+from randomizers.hadamard import HadamardLaw
+from tests.conformance.cases import Report, Stream, View
+
+
+class ExactLaw:
+    """By enumeration of everything that can be drawn."""
+
+    def __init__(self, law: HadamardLaw, last_epoch: int) -> None:
+        assert law.dummies == "bernoulli"
+        self.law = law
+        self.devices = law.minimum
+        self.matrix = hadamard(law.columns)
+        self.blanket = int(law.blanket) * law.minimum
+
+    def followed(self, stream: Stream) -> bool:
+        """Any stream is."""
+        return True
+
+    def views(self, stream: Stream) -> dict[View, Fraction]:
+        nothing = (0,) * self.law.slots
+        epochs = [self._epoch([held, *[nothing] * (self.devices - 1)]) for held in stream]
+        return {
+            tuple(seen for seen, _ in drawn): prod(
+                (probability for _, probability in drawn), start=Fraction(1)
+            )
+            for drawn in product(*(epoch.items() for epoch in epochs))
+        }
+
+    def _epoch(self, sets: list[tuple[int, ...]]) -> dict[tuple[Report, ...], Fraction]:
+        law = self.law
+        rows = [item or law.items + 1 + slot for held in sets for slot, item in enumerate(held)]
+        real = list(product(*(self._tuples(row) for row in rows)))
+        words = list(product(range(law.columns), repeat=law.rows))
+        found: defaultdict[tuple[Report, ...], Fraction] = defaultdict(Fraction)
+        for blanket in combinations_with_replacement(words, self.blanket):
+            orders = factorial(len(blanket)) // prod(map(factorial, Counter(blanket).values()))
+            likely = Fraction(orders, len(words) ** len(blanket) * len(real))
+            for sent in real:
+                found[tuple(sorted((*blanket, *sent)))] += likely
+        return dict(found)
+
+    def _tuples(self, row: int) -> list[Report]:
+        columns = [column for column in range(self.law.columns) if self.matrix[row, column] == 1]
+        return list(product(columns, repeat=self.law.rows))

@@ -1,0 +1,120 @@
+"""What the devices of the smallest window can send: their messages, and any number of dummies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+from itertools import combinations_with_replacement, pairwise, product
+from math import factorial, prod
+
+from randomizers.cell_noise_law import CellNoiseLaw
+from randomizers.dummies import PoissonDummies
+from randomizers.shuffled_counts import ShuffledCountsLaw
+from randomizers.shuffled_item_counts import ShuffledItemCountsLaw
+from randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
+from tests.conformance.cases import Stream, View
+
+
+def ExactLaw(  # noqa: N802 - stands for a class, of either kind of law
+    law: ShuffledCountsLaw | ShuffledItemCountsLaw | ShuffledLevelCountsLaw, last_epoch: int
+) -> _OfBooleans | OfItems:
+    """Of values 0 and 1, of items, or of numbers."""
+    if isinstance(law, ShuffledLevelCountsLaw):
+        return _OfNumbers(law, last_epoch)
+    if isinstance(law, ShuffledItemCountsLaw):
+        return OfItems(law.size, law.buckets, law.held, last_epoch)
+    return _OfBooleans(law, last_epoch)
+
+
+class _OfBooleans:
+    """By enumeration of the dummies of every epoch."""
+
+    def __init__(self, law: ShuffledCountsLaw, last_epoch: int) -> None:
+        self.law = law
+        self.devices = law.noise.minimum
+        self.dummies = dummies_of_window(law.noise)
+
+    def followed(self, stream: Stream) -> bool:
+        """All changes are boosted, or nothing is."""
+        return not self.law.boost or sum(map(abs, changes(stream))) <= self.law.changes
+
+    def views(self, stream: Stream) -> dict[View, Fraction]:
+        sent, made = [], 0
+        for value, change in zip(stream, changes(stream), strict=True):
+            made += abs(change)
+            boosted = change if made <= self.law.changes else 0
+            sent.append(self.law.boost * (self.devices + boosted) + value)
+        found: dict[View, Fraction] = {}
+        for drawn in product(self.dummies.items(), repeat=len(stream)):
+            view = tuple(
+                ((0,),) * (real + dummies) for real, (dummies, _) in zip(sent, drawn, strict=True)
+            )
+            probability = Fraction(1)
+            for _, each in drawn:
+                probability *= each
+            found[view] = probability
+        return found
+
+
+class OfItems:
+    """Of a single epoch with a bucket for every item: by enumeration of all sets of dummies."""
+
+    def __init__(self, size: int, buckets: int, noise: CellNoiseLaw, last_epoch: int) -> None:
+        assert last_epoch == 1
+        assert size <= buckets
+        self.devices = noise.minimum
+        self.dummies: dict[tuple[int, ...], Fraction] = {}
+        for number, likely in dummies_of_window(noise, buckets).items():
+            for drawn in combinations_with_replacement(range(buckets), number):
+                orders = factorial(number) // prod(map(factorial, Counter(drawn).values()))
+                self.dummies[drawn] = likely * Fraction(orders, buckets**number)
+
+    def followed(self, stream: Stream) -> bool:
+        """Any stream is."""
+        return True
+
+    def sent(self, item: int) -> list[int]:
+        """The words of an item."""
+        return [item - 1]
+
+    def views(self, stream: Stream) -> dict[View, Fraction]:
+        real = [word for item in stream if item for word in self.sent(item)]
+        return {
+            (tuple((word,) for word in sorted((*drawn, *real))),): likely
+            for drawn, likely in self.dummies.items()
+        }
+
+
+class _OfNumbers(OfItems):
+    """Of a root with two values: three cells."""
+
+    def __init__(self, law: ShuffledLevelCountsLaw, last_epoch: int) -> None:
+        assert law.levels.branching == (2,)
+        super().__init__(2, 3, law.held, last_epoch)
+
+    def sent(self, item: int) -> list[int]:
+        return [0, item]
+
+
+def changes(stream: Stream) -> list[int]:
+    """By epoch: 1, 0 or -1; the value before the first epoch is 0."""
+    return [after - before for before, after in pairwise((0, *stream))]
+
+
+def dummies_of_window(noise: CellNoiseLaw, cells: int = 1) -> dict[int, Fraction]:
+    """Probability of every number of dummies that as many contributors as the minimum may send."""
+    dummies = noise.of_contributors(cells)
+    assert isinstance(dummies, PoissonDummies)
+    total = {0: Fraction(1)}
+    for table, times in dummies.tables(noise.minimum):
+        law = {
+            table.first + index: Fraction(above - below, 1 << 128)
+            for index, (below, above) in enumerate(pairwise((0, *table.bounds)))
+            if above > below
+        }
+        for _ in range(times):
+            added: dict[int, Fraction] = {}
+            for (one, p), (other, q) in product(total.items(), law.items()):
+                added[one + other] = added.get(one + other, Fraction()) + p * q
+            total = added
+    return total

@@ -1,0 +1,61 @@
+"""What the devices of the smallest window can send: one message each, by Warner or as bits."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from fractions import Fraction
+from itertools import product
+from math import prod
+
+from randomizers.single_message import SingleMessageLaw
+from tests.conformance.cases import Report, Stream, View
+
+
+class ExactLaw:
+    """By enumeration of all messages of all devices."""
+
+    def __init__(self, law: SingleMessageLaw, last_epoch: int) -> None:
+        self.law = law
+        self.devices = law.minimum
+        own, other = law.odds.weights
+        self.own, self.other = Fraction(own), Fraction(other)
+
+    def followed(self, stream: Stream) -> bool:
+        """Any stream is."""
+        return True
+
+    def views(self, stream: Stream) -> dict[View, Fraction]:
+        nothing = (0,) * self.law.slots
+        epochs = [self._epoch([held, *[nothing] * (self.devices - 1)]) for held in stream]
+        return {
+            tuple(seen for seen, _ in drawn): prod(
+                (probability for _, probability in drawn), start=Fraction(1)
+            )
+            for drawn in product(*(epoch.items() for epoch in epochs))
+        }
+
+    def _epoch(self, sets: list[tuple[int, ...]]) -> dict[tuple[Report, ...], Fraction]:
+        found: defaultdict[tuple[Report, ...], Fraction] = defaultdict(Fraction)
+        messages = [self._bits(held) if self.law.bits else self._symbols(held) for held in sets]
+        for drawn in product(*(message.items() for message in messages)):
+            seen = tuple(sorted(message for message, _ in drawn))
+            found[seen] += prod((probability for _, probability in drawn), start=Fraction(1))
+        return dict(found)
+
+    def _symbols(self, held: tuple[int, ...]) -> dict[Report, Fraction]:
+        weights = {
+            (symbol,): self.own if (symbol,) == held else self.other
+            for symbol in range(self.law.items + 1)
+        }
+        return {report: weight / sum(weights.values()) for report, weight in weights.items()}
+
+    def _bits(self, held: tuple[int, ...]) -> dict[Report, Fraction]:
+        """Of up to eight items, so that they are the bits of one word."""
+        likely: dict[Report, Fraction] = {}
+        for word in range(1 << self.law.items):
+            probability = Fraction(1)
+            for item in range(1, self.law.items + 1):
+                right = (word >> item - 1 & 1) == (item in held)
+                probability *= (self.own if right else self.other) / (self.own + self.other)
+            likely[(word,)] = probability
+        return likely

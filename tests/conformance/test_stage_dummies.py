@@ -1,0 +1,138 @@
+"""Dummies of the shuffle stage: a function of the generator, in the form of reports, and enough.
+
+Protocols that leave their dummies to the shuffle stage say so by ``dummies: shuffle``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.noise_keys import NoiseKey
+from pipeline.protocol import Law, Protocol, StageDummies
+from pipeline.protocols import PROTOCOLS
+from randomizers.counted_words import CountedWords, written_out
+from randomizers.randomness import seeded_generator
+from topics.words import Words
+
+KEY, DEPLOYMENT = NoiseKey(bytes(range(32))), bytes(range(16))
+LAST_EPOCH, MINIMUM = 4, 20
+
+
+@dataclass(frozen=True)
+class Case:
+    """A protocol with the parameters of its first example, and its dummies left to the stage."""
+
+    protocol: Protocol
+    parameters: Any
+
+    @property
+    def law(self) -> Law:
+        return self.protocol.calibrate(self.parameters, LAST_EPOCH, MINIMUM)
+
+    def draw(self, law: Law, epoch: int) -> CountedWords:
+        """Those of an epoch, from the randomness that a shuffle worker gives."""
+        dummies = self.protocol.stage_dummies(law)
+        assert dummies is not None
+        return dummies(epoch, KEY.generator(DEPLOYMENT, epoch))
+
+
+def cases() -> list[Case]:
+    found = []
+    for protocol in PROTOCOLS.values():
+        parameters = protocol.examples[0].parameters
+        if hasattr(parameters, "dummies"):
+            try:
+                found.append(Case(protocol, replace(parameters, dummies="shuffle")))
+            except ValueError:
+                continue
+    return found
+
+
+every_case = pytest.mark.parametrize("case", cases(), ids=lambda case: case.protocol.name)
+
+
+def test_some_protocols_leave_their_dummies_to_the_stage() -> None:
+    assert {"count_min", "shuffled_counts", "shuffled_tree"} <= {
+        case.protocol.name for case in cases()
+    }
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=lambda protocol: protocol.name)
+def test_the_stage_adds_nothing_unless_it_is_asked_to(protocol: Protocol) -> None:
+    for example in protocol.examples:
+        law = protocol.calibrate(example.parameters, example.last_epoch, example.minimum)
+        asked = getattr(example.parameters, "dummies", None) == "shuffle"
+        assert (protocol.stage_dummies(law) is not None) == asked
+        assert protocol.needs_shuffle or not asked
+
+
+@every_case
+def test_every_worker_draws_the_same(case: Case) -> None:
+    """Each has read the law from the deployed job; whatever it has drawn before, in any order."""
+    law = case.law
+    epochs = range(1, LAST_EPOCH + 1)
+    first = [case.draw(law, epoch) for epoch in epochs]
+    read = case.protocol.law_from_json(json.loads(json.dumps(law.to_json())))
+    again = [case.draw(read, epoch) for epoch in reversed(epochs)][::-1]
+    for one, other in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one.values, other.values)
+        np.testing.assert_array_equal(one.counts, other.counts)
+
+
+@every_case
+def test_dummies_look_like_reports(case: Case) -> None:
+    law = case.law
+    form, aggregator = case.protocol.word_form(law), case.protocol.aggregator(law, case.parameters)
+    for epoch in range(1, LAST_EPOCH + 1):
+        drawn = case.draw(law, epoch)
+        words = Words(drawn.values, drawn.counts)
+        assert (words.values.dtype, words.width) == (form.dtype, form.width)
+        assert form.distinct is None or (words.values < form.distinct).all()
+        aggregator.check_words(epoch, words.values)
+        aggregator.add(epoch, words.values, drawn.counts.astype(np.uint32))
+
+
+@every_case
+def test_contributors_add_none(case: Case) -> None:
+    """Devices that have nothing to say send nothing, however many they are."""
+    devices = case.protocol.randomizer(case.law)
+    devices.enrol(1000, seeded_generator(1))
+    slots = case.protocol.values(case.parameters).slots
+    nothing = np.zeros((1000,) if slots is None else (1000, slots), np.int64)
+    for epoch in range(1, LAST_EPOCH + 1):
+        assert not len(written_out(devices.report(epoch, nothing, None, seeded_generator(2))))
+
+
+@every_case
+def test_the_stage_adds_as_many_as_the_fewest_contributors_would(case: Case) -> None:
+    """The noise of the smallest window is the same, whoever adds it."""
+    law = case.law
+    of_stage = case.protocol.stage_dummies(law)
+    assert of_stage is not None
+    poisson = replace(case.parameters, dummies="poisson")
+    contributed = case.protocol.calibrate(poisson, LAST_EPOCH, MINIMUM)
+    slots = case.protocol.values(poisson).slots
+    nothing = np.zeros((MINIMUM,) if slots is None else (MINIMUM, slots), np.int64)
+    trials = 300
+    added, sent = np.zeros(trials), np.zeros(trials)
+    for trial in range(trials):
+        added[trial] = messages_of(of_stage, trial)
+        devices = case.protocol.randomizer(contributed)
+        devices.enrol(MINIMUM, seeded_generator(3, trial))
+        for epoch in range(1, LAST_EPOCH + 1):
+            reports = devices.report(epoch, nothing, None, seeded_generator(4, trial, epoch))
+            sent[trial] += len(written_out(reports))
+    # Totals are Poisson: 7 standard deviations of their difference are exceeded once in 1e11.
+    assert abs(added.sum() - sent.sum()) < 7 * np.sqrt(added.sum() + sent.sum())
+    assert added.sum() > 6 * 7**2, "half of the noise would be noticed"
+
+
+def messages_of(dummies: StageDummies, trial: int) -> int:
+    """How many the stage adds to all epochs of a horizon."""
+    epochs = range(1, LAST_EPOCH + 1)
+    return sum(dummies(epoch, seeded_generator(5, trial, epoch)).messages for epoch in epochs)

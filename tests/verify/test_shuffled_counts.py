@@ -1,0 +1,263 @@
+"""Continual counts in the shuffled model: real streams, and crowds of two sizes.
+
+What devices send but for their dummies is drawn from nothing. So it is asked of the real devices
+once, and a trial adds dummies to it: what they would have sent, as is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from aggregators.attendance import Attendance
+from aggregators.shuffled_tree import ShuffledTreeAggregator
+from pipeline.demo import demo_change_log
+from pipeline.input.change_log import load_change_log
+from pipeline.protocols import PROTOCOLS
+from randomizers.cell_dummies import dummies_in_cell
+from randomizers.cell_noise_law import CellNoiseLaw
+from randomizers.counted_words import CountedWords
+from randomizers.randomness import seeded_generator
+from randomizers.shuffled_counts import ShuffledCountsLaw, ShuffledCountsParameters
+from randomizers.shuffled_tree import ShuffledTreeLaw, ShuffledTreeParameters
+from tests.verify.tables import print_table
+
+pytestmark = pytest.mark.verify
+
+DELTA = 1e-6
+STUDENT_SEEDS = 60
+CROWDS = (100_000, 1_000_000)
+CROWD_SEEDS = 600
+CROWD_EPOCHS = 64
+CROWD_CHANGES = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Trials:
+    """Errors and standard deviations of estimates, shape (seeds, epochs) each."""
+
+    errors: NDArray[np.float64]
+    deviations: NDArray[np.float64]
+    smoothed: NDArray[np.float64] | None
+
+    @property
+    def rmse(self) -> float:
+        """Over all epochs and seeds."""
+        return root_mean_square(self.errors)
+
+    @property
+    def covered(self) -> float:
+        """Share of the 95 % intervals that hold the truth."""
+        return float((np.abs(self.errors) <= 1.96 * self.deviations).mean())
+
+    @property
+    def bias(self) -> float:
+        """Root mean square over epochs of what the errors have in common, less their noise."""
+        means = self.errors.mean(axis=0)
+        noise = self.errors.var(axis=0, ddof=1) / len(self.errors)
+        return float(np.sqrt(max(0.0, (np.square(means) - noise).mean())))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A job on the students, and the most that its error may be."""
+
+    name: str
+    parameters: Any
+    most: float
+    covers: bool = True
+
+
+STUDENTS = [
+    Setting("every epoch", ShuffledCountsParameters(1.0, DELTA), 58),
+    Setting("boosted, k 4", ShuffledCountsParameters(1.0, DELTA, 4), 36),
+    Setting("boosted, k 8", ShuffledCountsParameters(1.0, DELTA, 8), 41),
+    Setting(
+        "boosted, k 4, conditional",
+        ShuffledCountsParameters(1.0, DELTA, 4, calibration="conditional"),
+        34,
+    ),
+    Setting("tree, k 4", ShuffledTreeParameters(1.0, DELTA, 4), 71),
+    Setting("tree, k 8", ShuffledTreeParameters(1.0, DELTA, 8), 100),
+    Setting("every epoch, epsilon 4", ShuffledCountsParameters(4.0, DELTA), 17),
+    Setting("boosted, k 4, epsilon 4", ShuffledCountsParameters(4.0, DELTA, 4), 12, covers=False),
+    Setting("tree, k 4, epsilon 4", ShuffledTreeParameters(4.0, DELTA, 4), 27, covers=False),
+]
+
+
+def test_students() -> None:
+    rows, found = [], []
+    log = load_change_log(demo_change_log(), last_epoch=170)
+    streams = [values.astype(np.int8) for values in log.values_by_epoch()]
+    for setting in STUDENTS:
+        law = calibrated(setting.parameters, len(streams), len(log.users))
+        trials = run(law, setting.parameters, streams, log.truth(), STUDENT_SEEDS)
+        planned = root_mean_square(deviations_planned(law, setting.parameters, len(log.users)))
+        found.append((setting, trials, planned))
+        rows.append(
+            [
+                setting.name,
+                f"{setting.most:.0f}",
+                f"{trials.rmse:.1f}",
+                f"{planned:.1f}",
+                f"{trials.bias:.1f}",
+                f"{trials.covered:.1%}",
+                "" if trials.smoothed is None else f"{root_mean_square(trials.smoothed):.1f}",
+            ]
+        )
+    print_table(
+        f"OULAD weeks: {len(log.users):,} students, minimum the same, delta {DELTA:g}, "
+        f"{STUDENT_SEEDS} seeds",
+        ["job", "at most", "RMSE", "planned noise", "bias", "coverage", "smoothed RMSE"],
+        rows,
+    )
+    for setting, trials, planned in found:
+        assert trials.rmse <= setting.most, setting
+        if setting.covers:
+            assert 0.93 <= trials.covered <= 0.97, setting
+        # The noise is as planned; what else there is, is bias.
+        noise = root_mean_square(trials.errors - trials.errors.mean(axis=0))
+        assert 0.93 * planned <= noise <= 1.07 * planned, setting
+
+
+CROWD_PARAMETERS = [
+    ShuffledCountsParameters(1.0, DELTA),
+    ShuffledCountsParameters(1.0, DELTA, CROWD_CHANGES),
+    ShuffledTreeParameters(1.0, DELTA, CROWD_CHANGES),
+]
+
+
+@pytest.mark.parametrize("parameters", CROWD_PARAMETERS, ids=["every-epoch", "boosted", "tree"])
+def test_errors_do_not_grow_with_the_crowd(parameters: Any) -> None:
+    measured = []
+    for users in CROWDS:
+        streams = crowd(users)
+        truth = np.array([int(values.sum()) for values in streams])
+        law = calibrated(parameters, CROWD_EPOCHS, users)
+        measured.append(run(law, parameters, streams, truth, CROWD_SEEDS))
+    print_table(
+        f"{type(parameters).__name__}, changes {parameters.changes}: {CROWD_SEEDS} seeds, "
+        f"{CROWD_EPOCHS} epochs",
+        ["users", "RMSE", "coverage"],
+        [
+            [f"{users:,}", f"{trials.rmse:.2f}", f"{trials.covered:.2%}"]
+            for users, trials in zip(CROWDS, measured, strict=True)
+        ],
+    )
+    small, large = (trials.rmse for trials in measured)
+    assert 0.95 <= large / small <= 1.05
+    assert all(0.94 <= trials.covered <= 0.96 for trials in measured)
+
+
+@cache
+def crowd(users: int) -> list[NDArray[np.int8]]:
+    """Values by epoch: everybody changes up to four times, at any epochs."""
+    rng = np.random.default_rng(users)
+    flips = np.zeros((CROWD_EPOCHS, users), np.int8)
+    for _ in range(CROWD_CHANGES):
+        flips[rng.integers(0, CROWD_EPOCHS, users), np.arange(users)] ^= 1
+    return list(np.bitwise_xor.accumulate(flips, axis=0))
+
+
+def calibrated(parameters: Any, last_epoch: int, users: int) -> Any:
+    return protocol_of(parameters).calibrate(parameters, last_epoch, users)
+
+
+def deviations_planned(law: Any, parameters: Any, users: int) -> NDArray[np.float64]:
+    forecast = protocol_of(parameters).forecast
+    assert forecast is not None
+    planned: NDArray[np.float64] = forecast(law, parameters, law.last_epoch).standard_deviations(
+        users
+    )
+    return planned
+
+
+def protocol_of(parameters: Any) -> Any:
+    (found,) = (each for each in PROTOCOLS.values() if each.parameters is type(parameters))
+    return found
+
+
+def run(
+    law: ShuffledCountsLaw | ShuffledTreeLaw,
+    parameters: Any,
+    streams: list[NDArray[np.int8]],
+    truth: NDArray[np.int64],
+    seeds: int,
+) -> Trials:
+    """Everybody present at all epochs."""
+    protocol, users = protocol_of(parameters), len(streams[0])
+    rng = seeded_generator(0)
+    sent = reports_of(protocol.randomizer(law), streams, rng)
+    drawn = seeded_generator(0)
+    real = [
+        table_of(law, reports) - dummies(law, epoch, users, drawn)
+        for epoch, reports in enumerate(sent, 1)
+    ]
+    assert [messages.min() for messages in real] >= [0] * len(real)
+    # The same randomness again: dummies alone tell one trial from another.
+    again = seeded_generator(1)
+    for epoch, reports in enumerate(
+        reports_of(protocol.randomizer(law), streams, seeded_generator(1)), 1
+    ):
+        expected = real[epoch - 1] + dummies(law, epoch, users, again)
+        assert (table_of(law, reports) == expected).all()
+    attendance = Attendance.constant(len(streams), users)
+    errors, deviations = np.empty((2, seeds, len(streams)))
+    smoothed = []
+    for seed in range(seeds):
+        rng = seeded_generator(2, seed)
+        aggregator = protocol.aggregator(law, parameters)
+        for epoch, messages in enumerate(real, 1):
+            reports = CountedWords.of_cells(
+                messages + dummies(law, epoch, users, rng), law.word_form.dtype
+            )
+            aggregator.add(epoch, reports.values, reports.counts)
+            estimate = aggregator.estimate(epoch, attendance)
+            errors[seed, epoch - 1] = estimate.value - truth[epoch - 1]
+            deviations[seed, epoch - 1] = estimate.standard_deviation
+        if isinstance(aggregator, ShuffledTreeAggregator):
+            found = aggregator.smoothed(len(streams), attendance)
+            smoothed.append(found.values[:, 0] - truth)
+    return Trials(errors, deviations, np.array(smoothed) if smoothed else None)
+
+
+def reports_of(
+    devices: Any, streams: list[NDArray[np.int8]], rng: np.random.Generator
+) -> Iterable[CountedWords]:
+    devices.enrol(len(streams[0]), rng)
+    for epoch, values in enumerate(streams, 1):
+        yield devices.report(epoch, values, None, rng)
+
+
+def table_of(law: Any, reports: CountedWords) -> NDArray[np.int64]:
+    """How often each word occurs."""
+    table = np.zeros(law.word_form.distinct, np.int64)
+    table[reports.values[:, 0]] = reports.counts
+    return table
+
+
+def dummies(
+    law: ShuffledCountsLaw | ShuffledTreeLaw, epoch: int, users: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """What so many devices add, by word."""
+    if isinstance(law, ShuffledCountsLaw):
+        return np.array([in_cell(law.noise, users, rng)], np.int64)
+    table = np.zeros((len(law.noises), 2), np.int64)
+    for order in range(law.orders_due(epoch)):
+        for cell in range(law.cells):
+            table[order, cell] = in_cell(law.noises[order], users, rng)
+    return table.ravel()
+
+
+def in_cell(noise: CellNoiseLaw, users: int, rng: np.random.Generator) -> int:
+    return dummies_in_cell(noise.of_contributors(1), users, rng)
+
+
+def root_mean_square(values: NDArray[np.float64]) -> float:
+    return float(np.sqrt(np.square(values).mean()))
