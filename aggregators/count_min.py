@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
 from aggregators.cell_window import CellWindow
-from aggregators.epoch_cells import EpochCells
+from aggregators.epoch_tables import EpochTables
 from aggregators.estimate import ItemEstimates
 from aggregators.found_items import FoundItems
 from aggregators.report_words import check_form
@@ -32,7 +32,7 @@ class CountMinAggregator:
     def __init__(self, law: CountMinLaw, estimator: Estimator | None = None) -> None:
         self.law = law
         self.estimator = estimator
-        self.state = EpochCells(law.code.cells)
+        self.state = EpochTables(law.code.cells)
 
     def check_words(self, epoch: int, words: NDArray[np.uint32]) -> None:
         """See that words can be messages of an epoch.
@@ -85,7 +85,7 @@ class CountMinAggregator:
             ValueError: it is something else.
         """
         aggregator = cls(law, estimator)
-        aggregator.state = EpochCells.from_bytes(law.code.cells, data)
+        aggregator.state = EpochTables.from_bytes(law.code.cells, law.last_epoch, data)
         return aggregator
 
     def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | FoundItems | None:

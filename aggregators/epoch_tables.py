@@ -1,4 +1,4 @@
-"""Counts of epochs that stand alone: one row of integers for each."""
+"""Counts of cells, epoch by epoch, where they are few enough for a table."""
 
 from __future__ import annotations
 
@@ -7,61 +7,114 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-_COUNT_CAP = 2**53
+_HEADER = np.dtype([("epoch", "<u8"), ("cells", "<u8"), ("bytes", "u1")])
+# A record's counts are as narrow as its largest allows.
+_COUNT_TYPES = (np.dtype("<u1"), np.dtype("<u2"), np.dtype("<u4"), np.dtype("<i8"))
+_COUNT_CAP = 1 << 53
 
 
 class EpochTables:
-    """For every epoch with reports, `width` counts; merged by adding.
+    """How many reports of every cell there were at each epoch.
+
+    >>> state = EpochTables(cells=4)
+    >>> state.add(2, np.array([[3], [3], [0]], np.uint32), None)
+    >>> state.counts(2).tolist(), EpochTables.from_bytes(4, 2, state.to_bytes()) == state
+    ([1, 0, 0, 2], True)
 
     Args:
-        last_epoch: number of epochs.
-        width: how many counts there are.
+        cells: how many there are.
     """
 
-    def __init__(self, last_epoch: int, width: int) -> None:
-        self._last_epoch, self._width = last_epoch, width
-        self._rows: dict[int, NDArray[np.int64]] = {}
+    def __init__(self, cells: int) -> None:
+        self.cells = cells
+        self._epochs: dict[int, NDArray[np.int64]] = {}
 
-    def add(self, epoch: int, counts: NDArray[np.int64]) -> None:
-        """Add counts, shape (width,), to those of an epoch."""
-        row = self._rows.get(epoch)
-        self._rows[epoch] = counts.copy() if row is None else row + counts
+    def add(
+        self,
+        epoch: int,
+        words: NDArray[np.unsignedinteger],
+        counts: NDArray[np.unsignedinteger] | None,
+    ) -> None:
+        """Count reports of shape (n, 1), each once or as often as `counts` (n,) says."""
+        table = self._table(epoch)
+        cells = words[:, 0]
+        if counts is None:
+            # In one pass where that is worth a table of its own.
+            if len(cells) * 8 >= self.cells:
+                table += np.bincount(cells, minlength=self.cells)
+            else:
+                np.add.at(table, cells, 1)
+        else:
+            np.add.at(table, cells, counts.astype(np.int64))
 
-    def get(self, epoch: int) -> NDArray[np.int64] | None:
-        """The counts of an epoch; None where there are none."""
-        return self._rows.get(epoch)
+    def add_table(self, epoch: int, counts: NDArray[np.int64]) -> None:
+        """Add so many reports of every cell, shape (cells,)."""
+        table = self._table(epoch)
+        table += counts
+
+    def counts(self, epoch: int) -> NDArray[np.int64] | None:
+        """The table of an epoch, int64, shape (cells,); None if nothing was received."""
+        return self._epochs.get(epoch)
+
+    @property
+    def epochs(self) -> list[int]:
+        """Those of which something was received."""
+        return sorted(self._epochs)
 
     def merge(self, other: Self) -> None:
-        """Add all counts of another one."""
-        for epoch, counts in other._rows.items():
-            self.add(epoch, counts)
+        """Equals adding everything that was added to `other`.
+
+        Raises:
+            ValueError: it has other cells.
+        """
+        if other.cells != self.cells:
+            raise ValueError(f"a state of {other.cells} cells cannot be merged into {self.cells}")
+        for epoch, table in other._epochs.items():
+            self.add_table(epoch, table)
 
     def to_bytes(self) -> bytes:
-        """For every epoch its number and its counts (i8 each); ascending."""
-        entries = [np.append(np.int64(epoch), self._rows[epoch]) for epoch in sorted(self._rows)]
-        return b"".join(entry.astype("<i8").tobytes() for entry in entries)
+        """The state; equal states give equal bytes."""
+        pieces = []
+        for epoch in self.epochs:
+            table = self._epochs[epoch]
+            largest = int(table.max(initial=0))
+            dtype = next(each for each in _COUNT_TYPES if largest <= np.iinfo(each).max)
+            pieces += [
+                np.array([(epoch, self.cells, dtype.itemsize)], _HEADER).tobytes(),
+                table.astype(dtype).tobytes(),
+            ]
+        return b"".join(pieces)
 
     @classmethod
-    def from_bytes(cls, last_epoch: int, width: int, data: bytes) -> Self:
+    def from_bytes(cls, cells: int, last_epoch: int, data: bytes) -> Self:
         """Read `to_bytes`.
 
         Raises:
-            ValueError: the bytes are no counts of this horizon.
+            ValueError: it is something else, of other cells or beyond the last epoch.
         """
-        size = 8 * (width + 1)
-        if len(data) % size:
-            raise ValueError(f"counts of {len(data)} bytes, an epoch takes {size}")
-        entries = np.frombuffer(data, "<i8").reshape(-1, width + 1).astype(np.int64)
-        epochs, counts = entries[:, 0], entries[:, 1:]
-        if (epochs[1:] <= epochs[:-1]).any():
-            raise ValueError("the epochs of counts do not strictly increase")
-        if len(epochs) and not 1 <= int(epochs[0]) <= int(epochs[-1]) <= last_epoch:
-            raise ValueError(
-                f"counts of epochs {epochs[0]} to {epochs[-1]}, the horizon has {last_epoch}"
-            )
-        if (counts < 0).any() or (counts > _COUNT_CAP).any() or not counts.any(axis=1).all():
-            raise ValueError("counts of an epoch must be from 0 to 2^53, and not all 0")
-        tables = cls(last_epoch, width)
-        for epoch, row in zip(epochs.tolist(), counts, strict=True):
-            tables.add(epoch, row)
-        return tables
+        state, position = cls(cells), 0
+        while position < len(data):
+            if len(data) - position < _HEADER.itemsize:
+                raise ValueError(f"{len(data)} bytes are no counts of cells: they are cut short")
+            header = np.frombuffer(data, _HEADER, 1, position)[0]
+            position += _HEADER.itemsize
+            epoch, many, width = int(header["epoch"]), int(header["cells"]), int(header["bytes"])
+            dtype = {each.itemsize: each for each in _COUNT_TYPES}.get(width)
+            if dtype is None or many != cells or len(data) - position < many * width:
+                raise ValueError(f"{many} counts of {width} bytes, expected {cells}")
+            table = np.frombuffer(data, dtype, many, position).astype(np.int64)
+            if not max(state._epochs, default=0) < epoch <= last_epoch:
+                raise ValueError(f"epoch {epoch} is out of order or beyond {last_epoch}")
+            if table.min(initial=0) < 0 or table.max(initial=0) > _COUNT_CAP:
+                raise ValueError(f"a count of epoch {epoch} is not from 0 to 2^53")
+            state._epochs[epoch] = table
+            position += many * width
+        return state
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EpochTables) and self.to_bytes() == other.to_bytes()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _table(self, epoch: int) -> NDArray[np.int64]:
+        return self._epochs.setdefault(epoch, np.zeros(self.cells, np.int64))

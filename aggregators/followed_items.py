@@ -8,17 +8,16 @@ What is published follows the difference as `aggregators.shuffled_counts` does.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Generic, Self, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
-from aggregators.epoch_words import EpochWords
 from aggregators.estimate import ItemEstimates
-from aggregators.report_words import check_form
+from aggregators.word_aggregator import WordAggregator
 from randomizers.shuffled_item_counts import ItemStreamLaw
 
 LawType = TypeVar("LawType", bound=ItemStreamLaw)
@@ -47,7 +46,7 @@ class Followed:
     released: bool = False
 
 
-class FollowedItems(ABC, Generic[LawType, EstimateType]):
+class FollowedItems(WordAggregator[LawType], Generic[LawType, EstimateType]):
     """Counts of words; equal whatever the order, and however they were split and merged.
 
     Args:
@@ -55,8 +54,7 @@ class FollowedItems(ABC, Generic[LawType, EstimateType]):
     """
 
     def __init__(self, law: LawType) -> None:
-        self.law = law
-        self._received = EpochWords(law.word_form.dtype)
+        super().__init__(law)
         self._attendance: Attendance | None = None
         self._followed = Followed(0, np.zeros(law.size))
 
@@ -72,69 +70,12 @@ class FollowedItems(ABC, Generic[LawType, EstimateType]):
     def _published(self, found: Followed, population: int) -> EstimateType:
         """The estimates of an epoch, once they are known."""
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """See that words can be reports of an epoch.
+    def _words(self, epoch: int) -> int:
+        return self.law.words * len(self.law.noises)
 
-        Raises:
-            ValueError: the epoch lies outside the horizon, the array has another dtype than the
-                law's or another shape than (reports, 1), or there is no such word.
-        """
-        check_form(epoch, self.law.last_epoch, words, self.law.word_form.dtype.type)
-        most = self.law.words * len(self.law.noises)
-        largest = int(words.max(initial=0))
-        if largest >= most:
-            raise ValueError(f"word {largest} at epoch {epoch}, must be below {most}")
-
-    def add(
-        self,
-        epoch: int,
-        words: NDArray[np.unsignedinteger],
-        counts: NDArray[np.unsignedinteger] | None,
-    ) -> None:
-        """Count words.
-
-        Args:
-            epoch: 1 to the last one.
-            words: of the law's dtype, shape (rows, 1), as `ShuffledItemCounts.report` returns.
-            counts: unsigned, shape (rows,), how often each word was received; None for once each.
-
-        Raises:
-            ValueError: from `check_words`; nothing is counted then.
-        """
-        self.check_words(epoch, words)
-        self._received.add(epoch, words[:, 0], counts)
+    def _changed(self, epoch: int) -> None:
         if epoch <= self._followed.epoch:
             self._forget()
-
-    def merge(self, other: Self) -> None:
-        """Count what another aggregator of the same law has counted.
-
-        Raises:
-            ValueError: it has another law.
-        """
-        if other.law != self.law:
-            raise ValueError("aggregators of two different laws cannot be merged")
-        self._received.merge(other._received)
-        if min(other._received, default=self.law.last_epoch + 1) <= self._followed.epoch:
-            self._forget()
-
-    def to_bytes(self) -> bytes:
-        """The words of all epochs; equal counts have equal bytes."""
-        return self._received.to_bytes()
-
-    @classmethod
-    def from_bytes(cls, law: LawType, data: bytes) -> Self:
-        """Read `to_bytes`.
-
-        Raises:
-            ValueError: the bytes are no counts of this law.
-        """
-        aggregator = cls(law)
-        received = EpochWords.from_bytes(law.word_form.dtype, data)
-        for epoch in received:
-            aggregator.check_words(epoch, received.of(epoch).words[:, None])
-        aggregator._received = received
-        return aggregator
 
     def estimate(self, epoch: int, attendance: Attendance) -> EstimateType | None:
         """How many users have each item at an epoch; None before a window was released.

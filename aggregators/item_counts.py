@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
@@ -40,7 +41,7 @@ class ItemCountsAggregator(ABC, Generic[LawT]):
 
     def __init__(self, law: LawT) -> None:
         self.law = law
-        self._tables = EpochTables(law.last_epoch, law.items + 1)
+        self._tables = EpochTables(law.items + 1)
 
     @abstractmethod
     def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
@@ -74,7 +75,7 @@ class ItemCountsAggregator(ABC, Generic[LawT]):
         """
         self.check_words(epoch, words)
         if len(words):
-            self._tables.add(epoch, self._matches(words, counts))
+            self._tables.add_table(epoch, self._matches(words, counts))
 
     def merge(self, other: Self) -> None:
         """Count what another aggregator of the same law has counted.
@@ -98,34 +99,57 @@ class ItemCountsAggregator(ABC, Generic[LawT]):
             ValueError: the bytes are no counts of this horizon.
         """
         aggregator = cls(law)
-        aggregator._tables = EpochTables.from_bytes(law.last_epoch, law.items + 1, data)
+        aggregator._tables = EpochTables.from_bytes(law.items + 1, law.last_epoch, data)
         return aggregator
 
     def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
         """How many users hold each item at an epoch; None without any message.
 
-        Those who report speak for the silent: with a share p of N users holding an item and n of
-        them reporting at random, this adds N^2 p (1 - p) (N - n) / (n (N - 1)) to the variance.
         The standard deviation is that of the item that is estimated worst.
 
         Args:
             epoch: 1 to the last one.
             attendance: head counts.
         """
-        found, contributors = self._tables.get(epoch), int(attendance.contributors[epoch])
-        if found is None or contributors < 1:
+        found = self._tables.counts(epoch)
+        if found is None or attendance.contributors[epoch] < 1:
             return None
-        population = int(attendance.population[epoch])
         counts, noise = self._counts(found)
-        scale = population / contributors
-        shares = np.clip(counts / contributors, 0.0, 1.0)
-        silent = max(0, population - contributors) / max(1, population - 1) / contributors
-        sampling = population**2 * float((shares * (1 - shares)).max()) * silent
-        deviation = math.sqrt(scale**2 * noise + sampling)
-        return ItemEstimates(
-            values=scale * counts,
-            standard_deviation=deviation,
-            half_width=NORMAL_95 * deviation,
-            reports=int(found[0]),
-            population=population,
-        )
+        return item_estimates(counts, noise, np.max, int(found[0]), epoch, attendance)
+
+
+def item_estimates(
+    counts: NDArray[np.float64],
+    noise: float,
+    over_items: Callable[[NDArray[np.float64]], np.float64],
+    reports: int,
+    epoch: int,
+    attendance: Attendance,
+) -> ItemEstimates:
+    """Estimates for the population, from those for the contributors.
+
+    Those who report speak for the silent: with a share p of N users holding an item and n of them
+    reporting at random, this adds N^2 p (1 - p) (N - n) / (n (N - 1)) to the variance.
+
+    Args:
+        counts: contributors with each item, by estimate, shape (items,).
+        noise: variance of these.
+        over_items: what p (1 - p) of all items is to be taken: the mean, or the largest.
+        reports: how many the estimates rest on.
+        epoch: which one they are of.
+        attendance: head counts; somebody contributed.
+    """
+    contributors = int(attendance.contributors[epoch])
+    population = int(attendance.population[epoch])
+    scale = population / contributors
+    shares = np.clip(counts / contributors, 0.0, 1.0)
+    silent = max(0, population - contributors) / max(1, population - 1) / contributors
+    sampling = population**2 * float(over_items(shares * (1 - shares))) * silent
+    deviation = math.sqrt(scale**2 * noise + sampling)
+    return ItemEstimates(
+        values=scale * counts,
+        standard_deviation=deviation,
+        half_width=NORMAL_95 * deviation,
+        reports=reports,
+        population=population,
+    )

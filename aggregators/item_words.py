@@ -1,8 +1,8 @@
 """Words about items, of several kinds one after the other, and what they say of every item.
 
 Of M messages of a kind, N lie in the bucket of an item: its own, a part q of all others, and
-dummies. (N - dummies - q M) / (1 - q) is unbiased, with the messages received less all dummies for
-M (as in `aggregators.balls_into_bins`).
+dummies. With their mean known, (N - dummies - q M) / (1 - q) is unbiased, and so it is with the
+messages received less all dummies for M.
 """
 
 from __future__ import annotations
@@ -39,9 +39,25 @@ def counts_of_kind(
     start, end = np.searchsorted(every, [kind * hashes.words, (kind + 1) * hashes.words])
     words = (every[start:end] - kind * hashes.words).astype(np.uint64)
     counts = received.counts[start:end]
-    real = float(counts.sum()) - hashes.buckets * dummies
     inside = bucket_counts(hashes, words, counts, items)
-    overlap = hashes.overlap
+    return without_others(inside, int(counts.sum()), hashes, dummies)
+
+
+def without_others(
+    inside: NDArray[np.int64], messages: int, hashes: AffineHashes, dummies: float
+) -> tuple[NDArray[np.float64], float]:
+    """What is left of the messages in the buckets of items without dummies and collisions.
+
+    Args:
+        inside: how many lie in the bucket of each item, shape (items,).
+        messages: how many there are in all.
+        hashes: what items were hashed with.
+        dummies: expected among the words of an item.
+
+    Returns:
+        float64, shape (items,), and how many real messages there are, by estimate.
+    """
+    real, overlap = messages - hashes.buckets * dummies, hashes.overlap
     return np.asarray((inside - dummies - overlap * real) / (1 - overlap), np.float64), real
 
 

@@ -35,6 +35,7 @@ MOST_CANDIDATES: Final = 1 << 22
 _HIDDEN_BY_NOISE: Final = 0.01
 _FALSE_CANDIDATES: Final = 0.05
 _WIDTH_PER_ITEM: Final = 16
+_FEWEST_SEARCHED: Final = 32
 _ACCEPTED_PER_ITEM: Final = 4
 
 Array = NDArray[np.float64]
@@ -119,7 +120,8 @@ def heavy_items(
         noise_variance: the same.
         contributors: whose messages these are.
         top: how many items are wanted, at most.
-        width: how many prefixes of a level are extended at most; 16 top by default.
+        width: how many prefixes of a level are extended at most; by default 16 for every item
+            wanted, or for 32 where fewer are: false prefixes must not crowd out the largest item.
         possible: says which prefixes of a length there can be; all by default.
 
     Raises:
@@ -127,7 +129,7 @@ def heavy_items(
     """
     if counts.shape != (code.cells,):
         raise ValueError(f"counts of shape {counts.shape} for {code.cells} cells")
-    width = _WIDTH_PER_ITEM * top if width is None else width
+    width = _WIDTH_PER_ITEM * max(top, _FEWEST_SEARCHED) if width is None else width
     if min(top, width) < 1:
         raise ValueError(f"top is {top} and width is {width}, both must be at least 1")
     starts = code.starts

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pipeline.cells_in_words import cells_in_words
 from pipeline.forecasts import NORMAL_ERROR
+from pipeline.held_forecast import HeldForecast
 from randomizers.cell_codes.grid import AxisCode, Grid
 from randomizers.cell_codes.hashed_rows import HashedRows
 from randomizers.cell_codes.kept_nodes import KeptNodes
@@ -23,23 +24,19 @@ from randomizers.row_errors import (
     ZIPF_EXPONENT,
     error_samples,
     normal_errors,
-    usual_error,
-    zipf_counts,
 )
 
-_COUNTED = 100_000
 _NOBODY = np.zeros(1)
 
 
-class CountMinForecast:
-    """Every epoch is as good as the others, if as many users contribute.
+class CountMinForecast(HeldForecast):
+    """Noise, and other items in an item's cells.
 
     Args:
         law: the constants of the job.
         parameters: of the job.
         last_epoch: at most the law's last.
-        held: the shares of the users that hold each item, in any order, which says how skewed they
-            are; None: those of Zipf's law, if everybody holds as many items as are allowed.
+        held: see `HeldForecast`.
     """
 
     def __init__(
@@ -49,7 +46,8 @@ class CountMinForecast:
         last_epoch: int,
         held: NDArray[np.float64] | None = None,
     ) -> None:
-        self._law, self._parameters, self._held = law, parameters, held
+        super().__init__(last_epoch, domain_size(parameters.domain), law.items, held)
+        self._law, self._parameters = law, parameters
         self._known: dict[int, Mapping[str, NDArray[np.float64]]] = {}
         self.reports_per_user = np.full(last_epoch, law.messages_per_user)
         self.cells = cells_in_words(law.code)
@@ -70,17 +68,13 @@ class CountMinForecast:
         self.caveats = (
             "the errors are those of a single item, value or point",
             *((collisions,) if self._hashed else ()),
+            *_found_caveats(law),
             *_noise_caveats(law),
         )
 
     def like(self, held: NDArray[np.float64]) -> CountMinForecast:
         """The same for items of which these shares of the users hold each."""
-        last_epoch = len(self.reports_per_user)
-        return CountMinForecast(self._law, self._parameters, last_epoch, held)
-
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """Of the estimate of an item, in users, shape (epochs,)."""
-        return np.full(len(self.reports_per_user), self._deviation(users))
+        return CountMinForecast(self._law, self._parameters, self._last_epoch, held)
 
     def predicted_error(self, users: int) -> float:
         """See `CellForecast.predicted_error`."""
@@ -97,9 +91,6 @@ class CountMinForecast:
         _, variance = self._law.noise.moments(users)
         alone = error_samples(_NOBODY, *rows, variance)
         return self._usual(alone[self._estimator(rows, users)], users)
-
-    def _usual(self, errors: NDArray[np.float64], users: int) -> float:
-        return usual_error(errors, users * self._shares)
 
     @property
     def _hashed(self) -> tuple[int, int] | None:
@@ -123,15 +114,8 @@ class CountMinForecast:
     def _row_errors(self, rows: tuple[int, int], users: int) -> Mapping[str, NDArray[np.float64]]:
         if users not in self._known:
             _, variance = self._law.noise.moments(users)
-            self._known[users] = error_samples(users * self._shares, *rows, variance)
+            self._known[users] = error_samples(users * self._held, *rows, variance)
         return self._known[users]
-
-    @property
-    def _shares(self) -> NDArray[np.float64]:
-        if self._held is not None:
-            return self._held
-        size = domain_size(self._parameters.domain)
-        return zipf_counts(min(size, _COUNTED), self._law.items)
 
     def _deviation(self, users: int) -> float:
         """Of the items whose estimates are worst, where they differ by their places."""
@@ -164,6 +148,24 @@ def _deviations(axis: AxisCode) -> NDArray[np.float64]:
     """Of single values, as multiples of that of a cell."""
     starts = np.arange(axis.size)
     return np.asarray(np.sqrt(range_variances(axis, starts, starts + 1)), np.float64)
+
+
+def _found_caveats(law: CountMinLaw) -> tuple[str, ...]:
+    """Of a domain too large to be listed: how many hold an item that is found."""
+    if not isinstance(law.code, PrefixCells):
+        return ()
+    # Nothing that a device runs imports the accounting.
+    from randomizers.accounting.prefix_levels import predict
+
+    users = law.noise.minimum
+    _, variance = law.noise.moments(users)
+    found = predict(law.code.levels, users, variance, law.items)
+    if found is None:
+        return (f"with {users:,} users no item is reliably found: raise messages_per_user",)
+    return (
+        f"of {users:,} users about {math.ceil(found[0]):,} have to hold an item for it to be found "
+        "reliably, if counts are as skewed as Zipf's law; `query --top` says what is claimed",
+    )
 
 
 def _noise_caveats(law: CountMinLaw) -> tuple[str, ...]:

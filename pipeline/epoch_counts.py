@@ -226,6 +226,8 @@ def check_per_epoch(job: DeployedJob) -> None:
 
 def check_epochs(job: DeployedJob, first: int, last: int) -> None:
     """Raise `NoCountsError` unless all epochs from the first to the last are some of the job."""
+    if first == last < 1:
+        raise NoCountsError(f"epoch {first} lies before the first one of job {job.name}, 1")
     if not 1 <= first <= last:
         raise NoCountsError(f"epochs {first} to {last}: give the first one, from 1 on, first")
     if job.last_epoch is not None and last > job.last_epoch:

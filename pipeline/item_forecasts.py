@@ -9,28 +9,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators import hadamard, single_message
+from pipeline.held_forecast import HeldForecast
 from randomizers.hadamard import HadamardLaw
-from randomizers.row_errors import normal_errors, usual_error, zipf_counts
 from randomizers.single_message import SingleMessageLaw
 
-_COUNTED = 100_000
 
-
-class HadamardForecast:
+class HadamardForecast(HeldForecast):
     """Tuples about other items, and the blanket, that lie in the set of an item.
 
     Args:
         law: the constants of the job.
         last_epoch: at most the law's last.
-        held: the shares of the users that hold each item, in any order; None: those of Zipf's law,
-            if everybody holds as many items as are allowed.
+        held: see `HeldForecast`.
     """
 
     def __init__(
         self, law: HadamardLaw, last_epoch: int, held: NDArray[np.float64] | None = None
     ) -> None:
-        self._law, self._last_epoch = law, last_epoch
-        self._held = zipf_counts(min(law.items, _COUNTED), law.slots) if held is None else held
+        super().__init__(last_epoch, law.items, law.slots, held)
+        self._law = law
         form = law.word_form
         self.cells = f"tuples of {law.rows} columns of a Hadamard matrix of size {law.columns:,}"
         self.reports_per_user = np.full(last_epoch, law.slots + law.blanket)
@@ -49,45 +46,35 @@ class HadamardForecast:
             "is to the number of users, the smaller the errors",
         )
 
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """Of the estimate of each item, in users, shape (epochs,)."""
-        return np.full(self._last_epoch, self._deviation(users, self._law.slots))
-
-    def predicted_error(self, users: int) -> float:
-        """See `CellForecast.predicted_error`."""
-        return self._usual(self._deviation(users, self._law.slots), users)
-
-    def noise_error(self, users: int) -> float:
-        """What it would be without tuples about other items."""
-        return self._usual(self._deviation(users, 0), users)
-
     def like(self, held: NDArray[np.float64]) -> HadamardForecast:
         """The same: everybody sends as many tuples, whatever is held."""
         return HadamardForecast(self._law, self._last_epoch, held)
 
-    def _usual(self, deviation: float, users: int) -> float:
-        return usual_error(normal_errors(deviation), users * self._held)
+    def _deviation(self, users: int) -> float:
+        return self._with_messages(users, self._law.slots)
 
-    def _deviation(self, users: int, messages: int) -> float:
+    def _noise_deviation(self, users: int) -> float:
+        return self._with_messages(users, 0)
+
+    def _with_messages(self, users: int, messages: int) -> float:
         others = users * (messages + self._law.blanket)
         return math.sqrt(hadamard.noise_variance(self._law, others))
 
 
-class SingleMessageForecast:
+class SingleMessageForecast(HeldForecast):
     """Messages that speak for an item although their users do not hold it.
 
     Args:
         law: the constants of the job.
         last_epoch: at most the law's last.
-        held: the shares of the users that hold each item, in any order; None: those of Zipf's law,
-            if everybody holds as many items as are allowed.
+        held: see `HeldForecast`.
     """
 
     def __init__(
         self, law: SingleMessageLaw, last_epoch: int, held: NDArray[np.float64] | None = None
     ) -> None:
-        self._law, self._last_epoch = law, last_epoch
-        self._held = zipf_counts(min(law.items, _COUNTED), law.slots) if held is None else held
+        super().__init__(last_epoch, law.items, law.slots, held)
+        self._law = law
         kept, other = map(float, law.probabilities)
         self.cells = (
             f"a bit for each of {law.items:,} items"
@@ -107,18 +94,6 @@ class SingleMessageForecast:
             "the errors are those of an item that few hold, and grow with the users; symbols of an "
             "item that many hold are estimated worse",
         )
-
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """Of the estimate of each item, in users, shape (epochs,)."""
-        return np.full(self._last_epoch, self._deviation(users))
-
-    def predicted_error(self, users: int) -> float:
-        """See `CellForecast.predicted_error`."""
-        return usual_error(normal_errors(self._deviation(users)), users * self._held)
-
-    def noise_error(self, users: int) -> float:
-        """The same: what others say is the noise."""
-        return self.predicted_error(users)
 
     def like(self, held: NDArray[np.float64]) -> SingleMessageForecast:
         """The same: everybody sends a message, whatever is held."""

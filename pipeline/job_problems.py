@@ -99,7 +99,10 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
         elif each["type"] != "missing":
             problems.append(_wrong_value(path, dict(each), model))
         elif path not in meant:
-            problems.append(Problem(path, f"is required{_allowed(model, path, ': give ')}"))
+            problems += [
+                Problem(key, f"is required{_allowed(model, key, ': give ')}")
+                for key in _required(model, path)
+            ]
     return problems
 
 
@@ -139,22 +142,37 @@ def _allowed(model: type[BaseModel], path: Path, prefix: str = "") -> str:
 
 def _keys(model: type[BaseModel], path: Sequence[str | int]) -> dict[str, str | None]:
     """The keys of the section at a path with their descriptions; none if it is not a section."""
+    section = _section(model, path)
+    if isinstance(section, type) and issubclass(section, BaseModel):
+        return {name: field.description for name, field in section.model_fields.items()}
+    if dataclasses.is_dataclass(section):
+        return {field.name: None for field in dataclasses.fields(section)}
+    return {}
+
+
+def _section(model: type[BaseModel], path: Sequence[str | int]) -> Any:
+    """The type of what stands at a path; None where nothing may."""
     section: Any = model
     for part in path:
         if isinstance(part, int):
             section = _inside(section)
             continue
         if not (isinstance(section, type) and issubclass(section, BaseModel)):
-            return {}
+            return None
         field = section.model_fields.get(part)
         section = field.annotation if field is not None else None
         if NoneType in get_args(section):
             section = _inside(section)
-    if isinstance(section, type) and issubclass(section, BaseModel):
-        return {name: field.description for name, field in section.model_fields.items()}
-    if dataclasses.is_dataclass(section):
-        return {field.name: None for field in dataclasses.fields(section)}
-    return {}
+    return section
+
+
+def _required(model: type[BaseModel], path: Path) -> list[Path]:
+    """What has to stand at a path: of a section, its keys that have no default."""
+    section = _section(model, path)
+    if not (isinstance(section, type) and issubclass(section, BaseModel)):
+        return [path]
+    fields = section.model_fields.items()
+    return [(*path, name) for name, field in fields if field.is_required()] or [path]
 
 
 def _inside(annotation: Any) -> Any:

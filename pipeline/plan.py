@@ -119,7 +119,8 @@ class Plan:
         messages_per_user: as `parameters.messages_per_user` limits it, by `messages_unit`.
         messages_unit: "epoch" where epochs stand alone, otherwise "horizon".
         users_needed: for a wanted error; at least as many as a window is released with.
-        most_users: up to how many users the error stays within a wanted one, which grows with them.
+        most_users: up to how many users the error stays within a wanted one, which grows with them;
+            at least as many as a window is released with.
         changes: what to expect with other budgets of changes, for a given share of users by number
             of changes; empty without.
         constants: the protocol's calibrated constants, as rows of a table.
@@ -241,7 +242,7 @@ def plan(
         ),
         most_users=None
         if error is None or error < 1
-        else UsersNeeded(error, most_users(forecast, error)),
+        else UsersNeeded(error, most_users(forecast, error, job.shuffle.minimum)),
         changes=() if changes is None else weigh_changes(job, users, changes),
         constants=tuple(dict(row) for row in forecast.constants),
         caveats=forecast.caveats,
@@ -289,18 +290,21 @@ def users_needed(forecast: Forecast, error: float, fewest: int = 1) -> int | Non
     return fewest if suffice(fewest) else _fewest(suffice)
 
 
-def most_users(forecast: Forecast, error: float) -> int | None:
+def most_users(forecast: Forecast, error: float, fewest: int = 1) -> int | None:
     """The most users whose estimates have a root mean squared error of at most so many of them.
 
     Args:
         forecast: of the job's law.
         error: the wanted error, in users.
+        fewest: with which a window is released.
 
     Returns:
-        None if not even one user's estimates have; `ANY_NUMBER` if all do.
+        None if not even the estimates of the fewest have; `ANY_NUMBER` if all do.
     """
     too_many = _fewest(lambda users: _rmse(forecast, users) > error)
-    return ANY_NUMBER if too_many is None else (too_many - 1 or None)
+    if too_many is None:
+        return ANY_NUMBER
+    return too_many - 1 if too_many > fewest else None
 
 
 def _fewest(reached: Callable[[int], bool]) -> int | None:

@@ -234,6 +234,8 @@ def _box(text: str, sizes: tuple[int, ...]) -> Box:
     starts, ends = [], []
     for side, size in zip(sides, sizes, strict=True):
         low, colon, high = (part.strip() for part in side.partition(":"))
+        if not low and not colon:
+            raise QueryError(f"--box: {shown(text)} has a side that is empty: a whole side is ':'")
         first = _coordinate(low or "0", size, "--box")
         last = _coordinate(high or str(size - 1), size, "--box") if colon else first
         if first > last:

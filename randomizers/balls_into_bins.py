@@ -22,13 +22,15 @@ from numpy.typing import NDArray
 
 from randomizers.affine_hashes import MOST_BUCKETS, AffineHashes, is_prime
 from randomizers.cell_noise_law import CellNoiseLaw
-from randomizers.count_min import check_approximate, check_items_held, trusted
+from randomizers.count_min import trusted
 from randomizers.counted_words import CountedWords
 from randomizers.dummies import PoissonDummies
+from randomizers.epoch_devices import EpochDevices, held_by_a_user
 from randomizers.given_sets import checked_sets
 from randomizers.given_values import check_epoch
 from randomizers.guarantee import Guarantee
 from randomizers.item_domains import ItemDomain, domain_size
+from randomizers.shuffled_parameters import check_approximate, check_items_held, check_messages
 from topics.word_forms import WordForm
 
 MESSAGES_PER_USER: Final = 10.0
@@ -83,8 +85,7 @@ class BallsIntoBinsParameters:
                 f"domain has {self.size:,} items, all of which are counted at every epoch: at most "
                 f"{MOST_ITEMS:,}, or take count_min"
             )
-        if self.messages_per_user is not None and not self.messages_per_user > 0:
-            raise ValueError(f"messages_per_user is {self.messages_per_user!r}, must be above 0")
+        check_messages(self.messages_per_user)
         if self.buckets is not None and not (
             is_prime(self.buckets) and self.buckets <= MOST_BUCKETS
         ):
@@ -192,7 +193,7 @@ class BallsIntoBinsLaw:
             raise ValueError(f"not a law of balls into bins: {error!r}") from error
 
 
-class BallsIntoBins:
+class BallsIntoBins(EpochDevices[BallsIntoBinsLaw]):
     """The devices of one horizon. They draw nothing in advance.
 
     >>> from randomizers.accounting.balls_into_bins import calibrate
@@ -208,13 +209,8 @@ class BallsIntoBins:
         law: the constants of the job.
     """
 
-    frozen = 0
-    """No change is ever left out."""
-
     def __init__(self, law: BallsIntoBinsLaw) -> None:
-        self.law = law
-        self.epoch = 0
-        self.population = 0
+        super().__init__(law)
         self._dummies = law.dummies
 
     @property
@@ -231,18 +227,11 @@ class BallsIntoBins:
             epsilon=law.epsilon,
             delta=law.delta,
             unit="epoch",
-            neighbours=(
-                f"any two sets of at most {law.items:,} items of a user at an epoch; who is "
-                "present is public"
-            ),
+            neighbours=held_by_a_user(law.items),
             trust=trusted(law.noise),
             basis="exact" if exact else "bound",
             stream_epsilon=law.stream_epsilon,
         )
-
-    def enrol(self, count: int, rng: np.random.Generator) -> None:
-        """Add devices; `rng` is not used."""
-        self.population += count
 
     def report(
         self,
@@ -285,31 +274,6 @@ class BallsIntoBins:
         if distinct is not None and distinct <= len(words):
             return CountedWords.of_cells(np.bincount(words, minlength=1), law.word_dtype)
         return words[:, None]
-
-    def state_arrays(self) -> dict[str, NDArray[np.generic]]:
-        """All that must be kept, with `epoch`: population, int64, shape (1,)."""
-        return {"population": np.array([self.population], np.int64)}
-
-    @classmethod
-    def restore(
-        cls, law: BallsIntoBinsLaw, arrays: Mapping[str, NDArray[np.generic]], epoch: int
-    ) -> Self:
-        """The devices as they were.
-
-        Args:
-            law: of the job.
-            arrays: what `state_arrays` returned.
-            epoch: the last epoch reported, 0 if none.
-
-        Raises:
-            ValueError: the arrays are not of this protocol.
-        """
-        if arrays.keys() != {"population"} or arrays["population"].shape != (1,):
-            raise ValueError(f"state arrays {sorted(arrays)}, balls into bins keep a population")
-        devices = cls(law)
-        devices.epoch = epoch
-        devices.population = int(arrays["population"].astype(np.int64)[0])
-        return devices
 
 
 def hashed(

@@ -24,10 +24,12 @@ from numpy.typing import NDArray
 from randomizers.cell_codes.codes import CellCode, code_from_json
 from randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
 from randomizers.counted_words import CountedWords
+from randomizers.epoch_devices import EpochDevices, held_by_a_user
 from randomizers.given_sets import checked_sets
 from randomizers.given_values import check_epoch
 from randomizers.guarantee import Guarantee
-from randomizers.item_domains import ItemDomain, domain_size
+from randomizers.item_domains import ItemDomain
+from randomizers.shuffled_parameters import check_approximate, check_items_held, check_messages
 
 Calibration: TypeAlias = Literal["exact", "published"]
 """Sized on the exact privacy loss, or by the formulas of the paper."""
@@ -86,25 +88,7 @@ class CountMinParameters:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
                 raise ValueError(f"{name} is {value!r}, must be a whole number, at least 1")
-        if self.messages_per_user is not None and not self.messages_per_user > 0:
-            raise ValueError(f"messages_per_user is {self.messages_per_user!r}, must be above 0")
-
-
-def check_approximate(epsilon: float, delta: float) -> None:
-    """Raise `ValueError` unless epsilon is positive and finite, and delta above 0 and below 1."""
-    if not 0 < epsilon < math.inf:
-        raise ValueError(f"epsilon is {epsilon!r}, must be positive and finite")
-    if not 0 < delta < 1:
-        raise ValueError(f"delta is {delta!r}, must be above 0 and below 1")
-
-
-def check_items_held(items: int, domain: ItemDomain) -> None:
-    """Raise `ValueError` unless a user may hold so many items of a domain of distinct ones."""
-    size = domain_size(domain)
-    if isinstance(domain, tuple) and (size < 1 or len(set(domain)) < size or "" in domain):
-        raise ValueError("the labels of a domain must be distinct, not empty, and at least one")
-    if type(items) is not int or not 1 <= items <= min(size, 1024):
-        raise ValueError(f"items is {items!r}, must be from 1 to {min(size, 1024)}")
+        check_messages(self.messages_per_user)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +170,7 @@ class CountMinLaw:
             raise ValueError(f"not a law of count_min: {error!r}") from error
 
 
-class CountMin:
+class CountMin(EpochDevices[CountMinLaw]):
     """The devices of a horizon. They keep nothing from one epoch to the next.
 
     >>> from randomizers.accounting.count_min import calibrate
@@ -206,20 +190,8 @@ class CountMin:
     word_dtype: ClassVar[np.dtype[np.uint32]] = np.dtype("<u4")
 
     def __init__(self, law: CountMinLaw) -> None:
-        self.law = law
-        self.epoch = 0
-        self._population = 0
+        super().__init__(law)
         self._dummies = law.noise.of_contributors(law.code.cells)
-
-    @property
-    def population(self) -> int:
-        """Number of devices."""
-        return self._population
-
-    @property
-    def frozen(self) -> int:
-        """0: nothing is ever left out."""
-        return 0
 
     @property
     def guarantee(self) -> Guarantee:
@@ -229,18 +201,11 @@ class CountMin:
             epsilon=law.epsilon,
             delta=law.delta,
             unit="epoch",
-            neighbours=(
-                f"any two sets of at most {law.items:,} items of a user at an epoch; who is "
-                "present is public"
-            ),
+            neighbours=held_by_a_user(law.items),
             trust=trusted(law.noise),
             basis="exact" if law.calibration == "exact" else "bound",
             stream_epsilon=law.stream_epsilon,
         )
-
-    def enrol(self, count: int, rng: np.random.Generator) -> None:
-        """Add devices; `rng` is not used."""
-        self._population += count
 
     def report(
         self,
@@ -267,9 +232,9 @@ class CountMin:
         """
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
-        owners, items = checked_sets(epoch, values, present, self._population, law.items)
+        owners, items = checked_sets(epoch, values, present, self.population, law.items)
         cells = self._real(owners, items)
-        contributors = self._population if present is None else int(np.count_nonzero(present))
+        contributors = self.population if present is None else int(np.count_nonzero(present))
         self.epoch = epoch
         dummies, all_cells = self._dummies, law.code.cells
         if contributors * law.messages_per_user < all_cells:
@@ -305,31 +270,6 @@ class CountMin:
         keys = (owners[:, None] * self.law.code.cells + cells)[sent]
         distinct: NDArray[np.int64] = np.unique(keys) % self.law.code.cells
         return distinct
-
-    def state_arrays(self) -> dict[str, NDArray[np.generic]]:
-        """All that must be kept, with `epoch`: population, int64, shape (1,)."""
-        return {"population": np.array([self._population], np.int64)}
-
-    @classmethod
-    def restore(
-        cls, law: CountMinLaw, arrays: Mapping[str, NDArray[np.generic]], epoch: int
-    ) -> Self:
-        """The devices as they were.
-
-        Args:
-            law: of the job.
-            arrays: what `state_arrays` returned.
-            epoch: the last epoch reported, 0 if none.
-
-        Raises:
-            ValueError: the arrays are not of this protocol.
-        """
-        if arrays.keys() != {"population"} or arrays["population"].shape != (1,):
-            raise ValueError(f"state arrays {sorted(arrays)}, count_min keeps a population")
-        devices = cls(law)
-        devices.epoch = epoch
-        devices._population = int(arrays["population"].astype(np.int64)[0])
-        return devices
 
 
 def trusted(noise: CellNoiseLaw) -> str:

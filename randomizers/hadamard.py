@@ -22,12 +22,13 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.count_min import check_approximate, check_items_held
 from randomizers.dummies import PoissonDummies
+from randomizers.epoch_devices import EpochDevices, held_by_a_user
 from randomizers.given_values import check_epoch
 from randomizers.guarantee import Guarantee
 from randomizers.item_domains import ItemDomain, domain_size
 from randomizers.set_rows import set_rows
+from randomizers.shuffled_parameters import check_approximate, check_items_held
 from topics.word_forms import WordForm
 
 MAX_ROWS = 40
@@ -171,7 +172,7 @@ def narrowest(words: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype("<u1" if words <= 1 << 8 else "<u2" if words <= 1 << 16 else "<u4")
 
 
-class Hadamard:
+class Hadamard(EpochDevices[HadamardLaw]):
     """The devices of one horizon. They draw nothing in advance.
 
     >>> from randomizers.randomness import seeded_generator
@@ -185,14 +186,6 @@ class Hadamard:
         law: the constants of the job.
     """
 
-    frozen = 0
-    """No change is ever left out."""
-
-    def __init__(self, law: HadamardLaw) -> None:
-        self.law = law
-        self.epoch = 0
-        self.population = 0
-
     @cached_property
     def _dummies(self) -> PoissonDummies:
         return PoissonDummies(self.law.blanket)
@@ -204,20 +197,15 @@ class Hadamard:
             epsilon=self.law.epsilon,
             delta=self.law.delta,
             unit="epoch",
-            neighbours=f"any two sets of at most {self.law.slots:,} items of a user at an epoch",
+            neighbours=held_by_a_user(self.law.slots),
             trust=(
                 "the shuffle stage to shuffle and to refuse windows below the minimum, and "
                 f"{self.law.minimum:,} honest contributors of each window to add their dummies; "
-                "the messages alone protect nobody from a stage that keeps them apart; who is "
-                "present is public"
+                "the messages alone protect nobody from a stage that keeps them apart"
             ),
             basis="bound",
             stream_epsilon=self.law.stream_epsilon,
         )
-
-    def enrol(self, count: int, rng: np.random.Generator) -> None:
-        """Add devices; `rng` is not used."""
-        self.population += count
 
     def report(
         self,
@@ -255,31 +243,6 @@ class Hadamard:
         move_into_sets(messages[: rows.size], rows.ravel())
         self.epoch = epoch
         return messages.astype(dtype, copy=False)
-
-    def state_arrays(self) -> dict[str, NDArray[np.generic]]:
-        """All that must be kept, with `epoch`: population, int64, shape (1,)."""
-        return {"population": np.array([self.population], np.int64)}
-
-    @classmethod
-    def restore(
-        cls, law: HadamardLaw, arrays: Mapping[str, NDArray[np.generic]], epoch: int
-    ) -> Self:
-        """The devices as they were.
-
-        Args:
-            law: of the job.
-            arrays: what `state_arrays` returned.
-            epoch: the last epoch reported, 0 if none.
-
-        Raises:
-            ValueError: the arrays are not of this protocol.
-        """
-        if arrays.keys() != {"population"} or arrays["population"].shape != (1,):
-            raise ValueError(f"state arrays {sorted(arrays)}, tuples keep a population")
-        devices = cls(law)
-        devices.epoch = epoch
-        devices.population = int(arrays["population"].astype(np.int64)[0])
-        return devices
 
 
 def move_into_sets(messages: NDArray[np.unsignedinteger], rows: NDArray[np.int64]) -> None:

@@ -26,8 +26,6 @@ from numpy.typing import NDArray
 from randomizers.cell_dummies import (
     DummyKind,
     ItemCells,
-    check_item_cells,
-    check_shuffled_parameters,
     dummies_in_cell,
     stage_dummies_in_cell,
 )
@@ -38,6 +36,7 @@ from randomizers.future_rand import MAX_HORIZON
 from randomizers.given_values import check_epoch, checked_booleans
 from randomizers.guarantee import Guarantee
 from randomizers.item_domains import StreamDomain
+from randomizers.shuffled_parameters import check_item_cells, check_shuffled_parameters
 from randomizers.state_arrays import check_state, read_only
 from topics.word_forms import WordForm
 

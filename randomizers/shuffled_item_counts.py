@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from randomizers.affine_hashes import AffineHashes
 from randomizers.balls_into_bins import MOST_TABULAR, hashed
-from randomizers.cell_dummies import MOST_ITEMS
 from randomizers.cell_noise_law import CellNoiseLaw
 from randomizers.count_min import trusted
 from randomizers.counted_words import CountedWords
@@ -30,6 +29,7 @@ from randomizers.future_rand import MAX_HORIZON
 from randomizers.given_values import check_epoch, refuse_wrong
 from randomizers.guarantee import Guarantee
 from randomizers.shuffled_counts import MAX_BOOST, MAX_CHANGES
+from randomizers.shuffled_parameters import MOST_ITEMS
 from randomizers.state_arrays import check_state, read_only
 from topics.word_forms import WordForm
 

@@ -22,13 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from randomizers.composed import ComposedLaw, log_rounded_up
-from randomizers.count_min import check_approximate, check_items_held
+from randomizers.epoch_devices import EpochDevices, held_by_a_user
 from randomizers.given_values import check_epoch
 from randomizers.guarantee import Guarantee
 from randomizers.hadamard import check_domain, narrowest
 from randomizers.item_domains import ItemDomain, domain_size
 from randomizers.randomness import draw_categories
 from randomizers.set_rows import set_rows
+from randomizers.shuffled_parameters import check_approximate, check_items_held
 from topics.word_forms import WordForm
 
 Response = Literal["randomized_response", "rappor"]
@@ -172,7 +173,7 @@ class SingleMessageLaw:
             raise ValueError(f"not a law of single messages: {error!r}") from error
 
 
-class SingleMessage:
+class SingleMessage(EpochDevices[SingleMessageLaw]):
     """The devices of one horizon. They draw nothing in advance.
 
     >>> from randomizers.randomness import seeded_generator
@@ -187,14 +188,6 @@ class SingleMessage:
         law: the constants of the job.
     """
 
-    frozen = 0
-    """No change is ever left out."""
-
-    def __init__(self, law: SingleMessageLaw) -> None:
-        self.law = law
-        self.epoch = 0
-        self.population = 0
-
     @property
     def guarantee(self) -> Guarantee:
         """The guarantee of a user's set of one epoch, and of all of them together."""
@@ -203,20 +196,15 @@ class SingleMessage:
             epsilon=law.epsilon,
             delta=law.delta,
             unit="epoch",
-            neighbours=f"any two sets of at most {law.slots:,} items of a user at an epoch",
+            neighbours=held_by_a_user(law.slots),
             trust=(
                 "the shuffle stage to shuffle and to refuse windows below the minimum, and "
                 f"{law.minimum - 1:,} honest others in each window; against a stage that keeps "
-                f"messages apart epsilon is {law.local_epsilon:.6g} at every epoch, with delta 0; "
-                "who is present is public"
+                f"messages apart epsilon is {law.local_epsilon:.6g} at every epoch, with delta 0"
             ),
             basis="bound",
             stream_epsilon=law.stream_epsilon,
         )
-
-    def enrol(self, count: int, rng: np.random.Generator) -> None:
-        """Add devices; `rng` is not used."""
-        self.population += count
 
     def report(
         self,
@@ -275,28 +263,3 @@ class SingleMessage:
             bits = held[:, 1:] ^ reversed_.astype(np.bool_).reshape(shape)
             messages[start : start + rows] = np.packbits(bits, axis=1, bitorder="little")
         return messages
-
-    def state_arrays(self) -> dict[str, NDArray[np.generic]]:
-        """All that must be kept, with `epoch`: population, int64, shape (1,)."""
-        return {"population": np.array([self.population], np.int64)}
-
-    @classmethod
-    def restore(
-        cls, law: SingleMessageLaw, arrays: Mapping[str, NDArray[np.generic]], epoch: int
-    ) -> Self:
-        """The devices as they were.
-
-        Args:
-            law: of the job.
-            arrays: what `state_arrays` returned.
-            epoch: the last epoch reported, 0 if none.
-
-        Raises:
-            ValueError: the arrays are not of this protocol.
-        """
-        if arrays.keys() != {"population"} or arrays["population"].shape != (1,):
-            raise ValueError(f"state arrays {sorted(arrays)}, single messages keep a population")
-        devices = cls(law)
-        devices.epoch = epoch
-        devices.population = int(arrays["population"].astype(np.int64)[0])
-        return devices

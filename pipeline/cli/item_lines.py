@@ -29,7 +29,7 @@ def show_accuracies(simulations: Sequence[Simulation]) -> None:
         (row for record, found in shown for row in _answer_rows(record, found, bool(spread))),
     )
     say()
-    recall = [">found of 32"] if any(found.recall is not None for _, found in epochs) else []
+    recall = [">found of most held"] if any(found.recall is not None for _, found in epochs) else []
     say_table(
         [
             *(">epoch", ">reports", ">of a user", ">mean error", ">predicted", ">largest"),

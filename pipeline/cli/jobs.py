@@ -27,6 +27,7 @@ from pipeline.cli.output import (
     number,
     plural,
     say,
+    say_command,
     say_json,
     say_table,
     tell,
@@ -245,11 +246,11 @@ def deploy(
         file = noise_key or noise_key_file(name)
         say(f"its shuffle workers share the noise key {file}: who has it can take their noise off")
     say("to go on, each in a terminal of its own:")
-    say(f"  dpstream run shuffle {name}{key}")
+    say_command(f"dpstream run shuffle {name}{key}")
     for stage in ("aggregate", "publish"):
-        say(f"  dpstream run {stage} {name}")
-    say(f"  dpstream produce {name} --input FILE")
-    say(f"  dpstream estimates {name} --follow")
+        say_command(f"dpstream run {stage} {name}")
+    say_command(f"dpstream produce {name} --input FILE")
+    say_command(f"dpstream estimates {name} --follow")
 
 
 def undeploy(

@@ -29,6 +29,11 @@ def say(text: str = "", style: str = "") -> None:
     _console().print(Text(text, style))
 
 
+def say_command(command: str) -> None:
+    """Print a command that is to be copied: on a line of its own, however long it is."""
+    _console().print(Text(f"  {command}"), soft_wrap=True)
+
+
 def tell(text: str) -> None:
     """Print a line about what is going on."""
     print(text, file=sys.stderr, flush=True)

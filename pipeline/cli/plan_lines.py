@@ -158,7 +158,7 @@ def _most_users(made: Plan) -> str:
     assert made.most_users is not None
     most = made.most_users.users
     if most is None:
-        return "not even one user's error stays within that"
+        return f"none: with shuffle.minimum, {plural(made.minimum, 'user')}, it is larger"
     if most == ANY_NUMBER:
         return "any number of users: the error does not grow with them"
     return f"up to {plural(most, 'user')}: the error grows with them"

@@ -179,6 +179,7 @@ def _show(simulations: list[Simulation], users: int) -> None:
 
 
 def _item_summary(simulations: list[Simulation], users: int) -> Iterator[tuple[str, str]]:
+    from aggregators.cell_window import FOUND
     from pipeline.item_accuracy import mean_accuracy
     from randomizers.row_errors import MOST_HELD, OTHERS
 
@@ -195,7 +196,10 @@ def _item_summary(simulations: list[Simulation], users: int) -> Iterator[tuple[s
     yield "  negative ones kept", f"{number(mean.unclipped_error)} users"
     yield "largest error", f"{number(mean.max_error)} users"
     if mean.recall is not None:
-        yield "found of the most held", f"{mean.recall:.1%} of 32"
+        yield (
+            "found of the most held",
+            f"{mean.recall:.1%} of {FOUND}, or of all where fewer are held",
+        )
 
 
 def _question(

@@ -174,7 +174,7 @@ def _show(outcome: Outcome, files: dict[str, Path], job_file: Path, credit: str 
         say()
         say(f"How to go on: {purpose}", "bold")
         for command in commands:
-            console.print(Text(f"  {command}", "cyan"))
+            console.print(Text(f"  {command}", "cyan"), soft_wrap=True)
 
 
 def _program() -> str:

@@ -8,13 +8,14 @@ are items: without collisions, more would not help.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 
 from randomizers.accounting.overlapping_cells import (
     epsilon_for_overlapping,
     poisson_for_overlapping,
 )
-from randomizers.accounting.shifted_noise import delta_of_tables
+from randomizers.accounting.table_distances import FOR_TABLES, check_tables
 from randomizers.affine_hashes import MOST_BUCKETS, AffineHashes, is_prime
 from randomizers.balls_into_bins import (
     MESSAGES_PER_USER,
@@ -22,9 +23,6 @@ from randomizers.balls_into_bins import (
     BallsIntoBinsParameters,
 )
 from randomizers.cell_noise_law import CellNoiseLaw
-
-FOR_TABLES = 1e-6
-"""Share of delta that is set aside: dummies are drawn from tables, which leave out their tails."""
 
 
 def calibrate(
@@ -131,19 +129,7 @@ def _law(
         delta=parameters.delta,
         stream_epsilon=max(epsilon, of_stream),
     )
-    _check_tables(law)
+    # All words of an epoch are drawn for at once.
+    drawn = replace(law.noise, mean=mean * buckets)
+    check_tables(law.epsilon, law.delta, [(drawn, last_epoch)])
     return law
-
-
-def _check_tables(law: BallsIntoBinsLaw) -> None:
-    """See that what tables leave out is less than what of delta is set aside for it."""
-    dummies, drawing = law.dummies, law.noise.minimum
-    if dummies is None:
-        dummies, drawing = law.noise.of_stage(law.buckets), 1
-    assert dummies is not None
-    distance = drawing * dummies.distance(1)
-    if delta_of_tables(law.epsilon, distance, law.last_epoch) > FOR_TABLES * law.delta:
-        raise ValueError(
-            f"epsilon {law.epsilon:g} with delta {law.delta:g} asks for dummies that are drawn "
-            "more finely than they are: take a smaller epsilon"
-        )

@@ -71,7 +71,10 @@ def best_grid(
         if error < least and affordable(grid, mean):
             best, least = grid, error
     if best is None:
-        raise ValueError(f"no tree over {' x '.join(map(str, sizes))} values is affordable")
+        raise ValueError(
+            f"no tree over {' x '.join(map(str, sizes))} values is affordable: raise "
+            "messages_per_user, epsilon or the minimum, or take fewer values"
+        )
     return best
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,10 +38,6 @@ class CellNoise(ABC):
     @abstractmethod
     def log_ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
         """ln(p(z) / p(z - 1)) for counts z from 1 to `largest`."""
-
-    @abstractmethod
-    def with_contributors(self, share: float) -> Self:
-        """The law that is left when only this share of the contributors is present."""
 
     def window(self, tail: float) -> tuple[int, int]:
         """An interval of counts that the noise leaves with a probability of at most 2 `tail`.
@@ -78,9 +73,6 @@ class CellNoise(ABC):
 class PoissonNoise(CellNoise):
     """Poisson noise: every contributor adds Poisson(mean / contributors).
 
-    >>> PoissonNoise(40.0).with_contributors(0.5)
-    PoissonNoise(mean=20.0)
-
     Raises:
         ValueError: the mean is not positive and finite.
     """
@@ -100,17 +92,10 @@ class PoissonNoise(CellNoise):
         ratios: NDArray[np.float64] = math.log(self.mean) - np.log(counts)
         return ratios
 
-    def with_contributors(self, share: float) -> PoissonNoise:
-        """The mean shrinks with the share."""
-        return PoissonNoise(self.mean * share)
-
 
 @dataclass(frozen=True, slots=True)
 class BinomialNoise(CellNoise):
     """Binomial noise: each of the contributors adds a dummy with a probability, gamma.
-
-    >>> BinomialNoise(1000, 0.04).with_contributors(0.5)
-    BinomialNoise(contributors=500, probability=0.04)
 
     Attributes:
         contributors: at least 1.
@@ -150,10 +135,6 @@ class BinomialNoise(CellNoise):
         ratios: NDArray[np.float64] = np.log((self.contributors + 1 - counts) / counts) + odds
         return ratios
 
-    def with_contributors(self, share: float) -> BinomialNoise:
-        """Fewer contributors, rounded down."""
-        return BinomialNoise(math.floor(self.contributors * share), self.probability)
-
 
 @dataclass(frozen=True, slots=True)
 class NegativeBinomialNoise(CellNoise):
@@ -192,10 +173,6 @@ class NegativeBinomialNoise(CellNoise):
         failure = math.log1p(-self.success)
         ratios: NDArray[np.float64] = np.log1p((self.shape - 1) / counts) + failure
         return ratios
-
-    def with_contributors(self, share: float) -> NegativeBinomialNoise:
-        """The shape and the mean shrink with the share, p stays."""
-        return NegativeBinomialNoise(self.shape * share, self.mean * share)
 
 
 def _check_positive(name: str, value: float) -> None:

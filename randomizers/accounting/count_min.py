@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Final
 
 from randomizers.accounting.cell_choice import choose_code
-from randomizers.accounting.count_min_noise import (
-    differing_cells,
-    noise_for,
-    noise_of_cells,
-    stream_epsilon,
-)
-from randomizers.accounting.shifted_noise import epsilon_spent
+from randomizers.accounting.count_min_noise import noise_for, stream_epsilon
+from randomizers.accounting.table_distances import check_tables
 from randomizers.count_min import CountMinLaw, CountMinParameters
 
 _SEARCHED: Final = 0.999
@@ -48,6 +41,8 @@ def calibrate(parameters: CountMinParameters, last_epoch: int, minimum: int) -> 
         noise=noise,
         calibration=parameters.calibration,
     )
+    if noise.dummies != "bernoulli":
+        check_tables(law.epsilon, law.delta, [(noise, code.cells * last_epoch)])
     allowed = parameters.messages_per_user
     if allowed is not None and law.messages_per_user > allowed:
         raise ValueError(
@@ -56,24 +51,3 @@ def calibrate(parameters: CountMinParameters, last_epoch: int, minimum: int) -> 
             "dummies: shuffle"
         )
     return law
-
-
-def contributor_curve(
-    law: CountMinLaw, shares: Sequence[float] = (1.0, 0.9, 0.75, 0.5, 0.25, 0.1)
-) -> list[tuple[float, float]]:
-    """What epsilon becomes when only a share of `minimum` contributors is honest and present.
-
-    Returns:
-        Pairs (share, epsilon) with the delta of the law; infinite where delta is not enough.
-    """
-    found = []
-    for share in shares:
-        contributors = math.floor(law.noise.minimum * share)
-        if not contributors and law.noise.dummies != "shuffle":
-            found.append((share, math.inf))
-            continue
-        noise = noise_of_cells(law.noise, contributors)
-        repeated = law.calibration == "published"
-        ways = differing_cells(noise, law.code, law.items, 1, repeated=repeated)
-        found.append((share, max(epsilon_spent(parts, law.delta) for parts in ways)))
-    return found

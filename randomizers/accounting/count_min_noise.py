@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 
 from randomizers.accounting.cell_noise import (
@@ -19,7 +18,9 @@ from randomizers.accounting.shuffled_oracles import (
     poisson_for_rows,
     published_mean,
     published_probability,
+    row_shifts,
 )
+from randomizers.accounting.table_distances import FOR_TABLES
 from randomizers.cell_codes.codes import CellCode
 from randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
 from randomizers.count_min import Calibration, CountMinParameters
@@ -39,10 +40,6 @@ def noise_for(
     if stream_epsilon(parameters, code, noise, last_epoch) <= last_epoch * parameters.epsilon:
         return noise
     return _noise_for(parameters, code.messages, 0, minimum, last_epoch)
-
-
-_RESERVED = 1e-9
-"""Share of delta for the distance of noise tables from their laws, which is far smaller."""
 
 
 def _noise_for(
@@ -71,7 +68,7 @@ def _least_noise(
         if dummies == "bernoulli":
             mean = published_probability(epsilon, delta, minimum, messages, items) * minimum
         noise = CellNoiseLaw(dummies, mean, minimum)
-        ways = _ways(noise_of_cells(noise), messages, 0, items, 1, repeated=True)
+        ways = differing_cells(noise_of_cells(noise), messages, 0, items, 1, repeated=True)
         # The proof takes epsilon to be small and dummies to be few, without saying how much so.
         if max(epsilon_spent(parts, delta) for parts in ways) > epsilon:
             raise ValueError(
@@ -79,7 +76,7 @@ def _least_noise(
                 "contributors: have a smaller epsilon, more contributors, or calibration: exact"
             )
         return noise
-    delta *= 1 - _RESERVED
+    delta *= 1 - FOR_TABLES
     if dummies == "bernoulli":
         binomial = binomial_for_rows(epsilon, delta, minimum, messages, items, epochs)
         return CellNoiseLaw("bernoulli", binomial.mean, minimum)
@@ -94,7 +91,11 @@ def _least_noise(
 
 
 def noise_of_cells(law: CellNoiseLaw, contributors: int | None = None) -> CellNoise:
-    """The noise of a cell, as accounting knows it; with the fewest contributors by default."""
+    """The noise of a cell, as accounting knows it; with the fewest contributors by default.
+
+    >>> noise_of_cells(CellNoiseLaw("bernoulli", 40.0, 1000), contributors=500)
+    BinomialNoise(contributors=500, probability=0.04)
+    """
     contributors = law.minimum if contributors is None else contributors
     share = contributors / law.minimum
     if law.dummies == "bernoulli":
@@ -104,46 +105,44 @@ def noise_of_cells(law: CellNoiseLaw, contributors: int | None = None) -> CellNo
     return PoissonNoise(law.mean if law.dummies == "shuffle" else law.mean * share)
 
 
+def cells_epsilon(
+    noise: CellNoise,
+    code: CellCode,
+    items: int,
+    epochs: int,
+    delta: float,
+    calibration: Calibration,
+) -> float:
+    """The least epsilon for a delta, whichever neighbours are the worst; rounded up."""
+    repeated = calibration == "published"
+    ways = differing_cells(noise, code.messages, code.shared, items, epochs, repeated=repeated)
+    return max(epsilon_spent(parts, delta) for parts in ways)
+
+
 def differing_cells(
-    noise: CellNoise, code: CellCode, items: int, epochs: int, *, repeated: bool = False
-) -> tuple[Sequence[ShiftedCells], ...]:
+    noise: CellNoise, messages: int, shared: int, items: int, epochs: int, *, repeated: bool = False
+) -> list[list[ShiftedCells]]:
     """The cells in which two neighbours differ, in every way that may be the worst one.
 
     Two full sets differ in all cells of all their items, but for those that all items share; a full
     set and an empty one in all of one set's. Where cells are sent as often as items raise them
     (`repeated`), all items of a user may raise the same one.
     """
-    return _ways(noise, code.messages, code.shared, items, epochs, repeated=repeated)
-
-
-def _ways(
-    noise: CellNoise, messages: int, shared: int, items: int, epochs: int, *, repeated: bool
-) -> tuple[Sequence[ShiftedCells], ...]:
-    if epochs > 1 and shared:
+    if epochs > 1:
         # Now the one and now the other: no worse than cells that are not shared.
         shared = 0
-    apart = (messages - shared) * items * epochs
-    ways = [[ShiftedCells(noise, shift, apart) for shift in (1, -1)]]
+    ways = [row_shifts(noise, messages - shared, items, epochs)]
     if shared:
-        ways.append([ShiftedCells(noise, 1, apart + shared)])
+        ways.append([ShiftedCells(noise, 1, (messages - shared) * items + shared)])
     if repeated and items > 1:
         rows = messages * epochs
         ways.append([ShiftedCells(noise, shift, rows) for shift in (items, -items)])
-    return tuple(ways)
+    return ways
 
 
 def stream_epsilon(
     parameters: CountMinParameters, code: CellCode, noise: CellNoiseLaw, last_epoch: int
 ) -> float:
     """What so many epochs together lose, with the delta of one."""
-    cells = noise_of_cells(noise)
-    return max(
-        epsilon_spent(parts, parameters.delta)
-        for parts in differing_cells(
-            cells,
-            code,
-            parameters.items,
-            last_epoch,
-            repeated=parameters.calibration == "published",
-        )
-    )
+    cells, asked = noise_of_cells(noise), parameters
+    return cells_epsilon(cells, code, asked.items, last_epoch, asked.delta, asked.calibration)

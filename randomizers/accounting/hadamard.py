@@ -17,8 +17,9 @@ from randomizers.accounting.overlapping_cells import (
     epsilon_for_overlapping,
     poisson_for_overlapping,
 )
-from randomizers.accounting.shifted_noise import delta_of_tables
 from randomizers.accounting.shuffled_oracles import published_mean
+from randomizers.accounting.table_distances import FOR_TABLES, check_tables
+from randomizers.cell_noise_law import CellNoiseLaw
 from randomizers.hadamard import HadamardLaw, HadamardParameters
 from randomizers.item_domains import domain_size
 
@@ -27,8 +28,6 @@ _NOT_EXCEEDED = (0.5, 0.99, 0.9999)
 # The least mean is found to within so much of itself, and its epsilon computed.
 _SLACK = 1e-7
 _MORE = 1.02
-# Bounds how far from its law the blanket of an epoch is drawn, in total variation.
-_TABLES = 1e-24
 
 
 def calibrate(parameters: HadamardParameters, last_epoch: int, minimum: int) -> HadamardLaw:
@@ -52,7 +51,7 @@ def calibrate(parameters: HadamardParameters, last_epoch: int, minimum: int) -> 
     >>> law.rows, round(law.blanket * law.minimum * law.overlap, 1)
     (10, 42.7)
     """
-    delta = parameters.delta - delta_of_tables(parameters.epsilon, _TABLES, last_epoch)
+    delta = parameters.delta * (1 - FOR_TABLES)
     rows, blanket = _tuples(parameters, delta, minimum)
 
     def spent(epochs: int) -> float:
@@ -70,6 +69,9 @@ def calibrate(parameters: HadamardParameters, last_epoch: int, minimum: int) -> 
             f"the published blanket of {blanket:.4g} tuples is not enough for epsilon "
             f"{parameters.epsilon:g}: use calibration: exact"
         )
+    if parameters.dummies == "poisson":
+        drawn = CellNoiseLaw("poisson", blanket * minimum, minimum)
+        check_tables(parameters.epsilon, parameters.delta, [(drawn, last_epoch)])
     return HadamardLaw(
         items=domain_size(parameters.domain),
         slots=parameters.items,

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from functools import singledispatch
 from typing import Final
 
-from randomizers.accounting import balls_into_bins, shuffled_counts
 from randomizers.accounting.amplification import amplified_epsilon
 from randomizers.accounting.boosted_counts import BoostedReports, shifted_cells
-from randomizers.accounting.count_min_noise import differing_cells, noise_of_cells
+from randomizers.accounting.count_min_noise import cells_epsilon, noise_of_cells
 from randomizers.accounting.counting_tree import tree_shifts
 from randomizers.accounting.hadamard import blanket_epsilon
 from randomizers.accounting.item_streams import ItemReports, epsilon_for_items
@@ -24,6 +23,7 @@ from randomizers.accounting.shifted_noise import epsilon_spent
 from randomizers.accounting.shuffled_item_tree import charged_messages
 from randomizers.accounting.shuffled_level_counts import epsilon_with_share
 from randomizers.accounting.single_message import coins
+from randomizers.accounting.table_distances import FOR_TABLES
 from randomizers.balls_into_bins import BallsIntoBinsLaw
 from randomizers.count_min import CountMinLaw
 from randomizers.hadamard import HadamardLaw
@@ -80,22 +80,20 @@ def epsilon_with(law: object, honest: int) -> float:
 @epsilon_with.register
 def _count_min(law: CountMinLaw, honest: int) -> float:
     noise = noise_of_cells(law.noise, honest)
-    repeated = law.calibration == "published"
-    ways = differing_cells(noise, law.code, law.items, 1, repeated=repeated)
-    return max(epsilon_spent(parts, law.delta) for parts in ways)
+    return cells_epsilon(noise, law.code, law.items, 1, law.delta, law.calibration)
 
 
 @epsilon_with.register
 def _balls_into_bins(law: BallsIntoBinsLaw, honest: int) -> float:
-    spared = law.delta * (1 - balls_into_bins.FOR_TABLES)
+    spared = law.delta * (1 - FOR_TABLES)
     mean = law.noise.mean * honest / law.noise.minimum
     return epsilon_for_overlapping(mean, spared, law.hashes.overlap, law.items)
 
 
 @epsilon_with.register
 def _hadamard(law: HadamardLaw, honest: int) -> float:
-    tuples = law.blanket * honest
-    return blanket_epsilon(tuples, law.delta, law.rows, law.slots, 1, law.dummies)
+    tuples, delta = law.blanket * honest, law.delta * (1 - FOR_TABLES)
+    return blanket_epsilon(tuples, delta, law.rows, law.slots, 1, law.dummies)
 
 
 @epsilon_with.register
@@ -107,7 +105,7 @@ def _single_message(law: SingleMessageLaw, honest: int) -> float:
 @epsilon_with.register
 def _shuffled_counts(law: ShuffledCountsLaw, honest: int) -> float:
     noise = noise_of_cells(law.noise, honest)
-    delta = law.delta * (1 - shuffled_counts.FOR_TABLES)
+    delta = law.delta * (1 - FOR_TABLES)
     shifts = {1: law.last_epoch}
     if law.boost:
         shifts = BoostedReports(law.last_epoch, law.changes, law.boost).shifts
@@ -119,14 +117,14 @@ def _shuffled_counts(law: ShuffledCountsLaw, honest: int) -> float:
 @epsilon_with.register
 def _shuffled_tree(law: ShuffledTreeLaw, honest: int) -> float:
     noises = [noise_of_cells(noise, honest) for noise in law.noises]
-    delta = law.delta * (1 - shuffled_counts.FOR_TABLES)
+    delta = law.delta * (1 - FOR_TABLES)
     return epsilon_spent(tree_shifts(noises, law.most_sums), delta)
 
 
 @epsilon_with.register
 def _item_counts(law: ShuffledItemCountsLaw, honest: int) -> float:
     reports = ItemReports(law.last_epoch, law.changes, law.boost, law.hashes.overlap)
-    share, delta = honest / law.held.minimum, law.delta * (1 - shuffled_counts.FOR_TABLES)
+    share, delta = honest / law.held.minimum, law.delta * (1 - FOR_TABLES)
     left = None if law.left is None else law.left.mean * share
     return epsilon_for_items(law.held.mean * share, left, delta, reports)
 
@@ -139,7 +137,7 @@ def _level_counts(law: ShuffledLevelCountsLaw, honest: int) -> float:
 @epsilon_with.register
 def _item_tree(law: ShuffledItemTreeLaw, honest: int) -> float:
     mean = law.noise.mean * honest / law.noise.minimum
-    delta = law.delta * (1 - shuffled_counts.FOR_TABLES)
+    delta = law.delta * (1 - FOR_TABLES)
     return epsilon_for_overlapping(
         mean, delta, law.hashes.overlap, epochs=charged_messages(law.last_epoch, law.changes)
     )

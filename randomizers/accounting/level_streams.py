@@ -71,7 +71,8 @@ def poisson_for_levels(epsilon: float, delta: float, last_epoch: int, levels: in
     4570
     """
     found = poisson_for_rows(epsilon, delta, last_epoch * levels).mean
-    for up, down in shifted_up_and_down(last_epoch, levels):
+    # The last are the least alike: where there is one that asks for more, they ask for the most.
+    for up, down in reversed(list(shifted_up_and_down(last_epoch, levels))):
         if delta_spent(_cells(found, up, down), epsilon) > delta:
             found = least_mean(epsilon, delta, partial(_cells, up=up, down=down), found)
     return found

@@ -31,7 +31,6 @@ the overlap of two sets hide both; but for the small q that make counts accurate
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from dp_accounting.pld.pld_pmf import DensePLDPmf
@@ -107,28 +106,6 @@ def epsilon_for_overlapping(
     spent = _losses(mean, overlap, items, epochs).get_epsilon_for_delta(delta)
     # As in `shifted_noise.epsilon_spent`.
     return float(spent) * (1 + 1e-9)
-
-
-def contributor_curve(
-    mean: float,
-    delta: float,
-    overlap: float,
-    items: int = 1,
-    epochs: int = 1,
-    shares: Sequence[float] = (1.0, 0.9, 0.75, 0.5, 0.25, 0.1),
-) -> list[tuple[float, float]]:
-    """What epsilon becomes when fewer honest contributors are present than the noise is sized on.
-
-    Returns:
-        Pairs (share of them present, epsilon); infinite where delta is not enough.
-
-    >>> [(share, round(e, 2)) for share, e in contributor_curve(42.75, 1e-6, 0.0, shares=(1, 0.5))]
-    [(1, 1.0), (0.5, 1.69)]
-    """
-    return [
-        (share, epsilon_for_overlapping(mean * share, delta, overlap, items, epochs))
-        for share in shares
-    ]
 
 
 def jump_rates(mean: float, overlap: float, items: int) -> dict[int, float]:

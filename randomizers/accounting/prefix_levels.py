@@ -161,8 +161,8 @@ def plan_prefixes(
         best = better
     if best is None:
         raise ValueError(
-            f"no heavy item of {bits} bits can be found with {messages_per_user} messages a user "
-            f"and {minimum} contributors: raise messages_per_user, epsilon or the minimum"
+            f"no heavy item of {bits} bits can be found with {messages_per_user:g} messages a user "
+            f"and {minimum:,} contributors: raise messages_per_user, epsilon or the minimum"
         )
     return best
 

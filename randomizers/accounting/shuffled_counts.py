@@ -15,18 +15,10 @@ from randomizers.accounting.continual_counts import (
     negative_binomial_for_epochs,
     poisson_for_epochs,
 )
-from randomizers.accounting.shifted_noise import delta_of_tables
+from randomizers.accounting.table_distances import FOR_TABLES, check_tables
 from randomizers.cell_dummies import DummyKind
 from randomizers.cell_noise_law import CellNoiseLaw
-from randomizers.dummies import ClusteredDummies, PoissonDummies
-from randomizers.noise_tables import negative_binomial_tables
 from randomizers.shuffled_counts import Calibration, ShuffledCountsLaw, ShuffledCountsParameters
-
-FOR_TABLES = 1e-6
-"""Share of delta that is set aside: dummies are drawn from tables, which leave out their tails."""
-
-# Of all contributors, in a cell: far more than there can be.
-_MOST_CLUSTERS = 1 << 40
 
 
 def calibrate(
@@ -74,34 +66,6 @@ def noise_law(
     """The noise of a cell, as it is added."""
     shape = noise.shape if isinstance(noise, NegativeBinomialNoise) else None
     return CellNoiseLaw(dummies, noise.mean, minimum, shape)
-
-
-def check_tables(epsilon: float, delta: float, cells: Iterable[tuple[CellNoiseLaw, int]]) -> None:
-    """See that what tables leave out is less than what of delta is set aside for it.
-
-    Args:
-        epsilon: of the job.
-        delta: of the job.
-        cells: kinds of them, and how many there are in a stream.
-
-    Raises:
-        ValueError: it is more.
-    """
-    left_out = 0.0
-    for noise, count in cells:
-        dummies = noise.of_contributors(1) or noise.of_stage(1)
-        if isinstance(dummies, ClusteredDummies):
-            tables = negative_binomial_tables(dummies.shape, dummies.cell_mean)
-            distance = tables.distance(noise.minimum, _MOST_CLUSTERS)
-        else:
-            assert isinstance(dummies, PoissonDummies)
-            distance = dummies.distance(noise.minimum)
-        left_out += delta_of_tables(epsilon, distance, count)
-    if left_out > FOR_TABLES * delta:
-        raise ValueError(
-            f"epsilon {epsilon:g} with delta {delta:g} asks for dummies that are drawn more finely "
-            "than they are: take a smaller epsilon or a larger delta"
-        )
 
 
 def _boosts(parameters: ShuffledCountsParameters, last_epoch: int) -> Iterable[int]:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from randomizers.accounting.item_streams import ItemReports, noise_for_items
-from randomizers.accounting.shuffled_counts import FOR_TABLES, check_tables, too_many
+from randomizers.accounting.shuffled_counts import too_many
+from randomizers.accounting.table_distances import FOR_TABLES, check_tables
 from randomizers.affine_hashes import AffineHashes, is_prime
 from randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
 from randomizers.item_domains import domain_size

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from randomizers.accounting.counting_tree import order_messages
 from randomizers.accounting.overlapping_cells import poisson_for_overlapping
-from randomizers.accounting.shuffled_counts import FOR_TABLES, check_tables, too_many
+from randomizers.accounting.shuffled_counts import too_many
 from randomizers.accounting.shuffled_item_counts import (
     MESSAGES_PER_EPOCH,
     enough_buckets,
     fitting,
 )
+from randomizers.accounting.table_distances import FOR_TABLES, check_tables
 from randomizers.affine_hashes import AffineHashes
 from randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
 from randomizers.shuffled_item_tree import ShuffledItemTreeLaw

@@ -20,7 +20,8 @@ from functools import cache
 from randomizers.accounting.best_grid import best_shapes
 from randomizers.accounting.item_streams import ItemReports, epsilon_for_items, noise_for_items
 from randomizers.accounting.level_streams import epsilon_for_levels, poisson_for_levels
-from randomizers.accounting.shuffled_counts import FOR_TABLES, check_tables, too_many
+from randomizers.accounting.shuffled_counts import too_many
+from randomizers.accounting.table_distances import FOR_TABLES, check_tables
 from randomizers.cell_codes.levels import Levels
 from randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
 from randomizers.code_variances import equal_variances, mean_deviation
@@ -48,7 +49,7 @@ def calibrate(
     >>> law.levels.branching, round(law.held.mean, 1), round(law.messages, 1)
     ((8, 4), 572.1, 33.4)
     """
-    job = _Job(parameters, last_epoch, minimum, parameters.delta * (1 - FOR_TABLES))
+    job = LevelJob(parameters, last_epoch, minimum, parameters.delta * (1 - FOR_TABLES))
     best = min((job.best_law(boost) for boost in job.boosts()), key=job.error)
     if math.isinf(job.error(best)):
         allowed = parameters.messages_per_user
@@ -77,7 +78,7 @@ def epsilon_with_share(law: ShuffledLevelCountsLaw, share: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class LevelJob:
     """What laws are made from.
 
     Attributes:

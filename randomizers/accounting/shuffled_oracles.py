@@ -11,7 +11,6 @@ so it is sized on the least number of contributors.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from randomizers.accounting.cell_noise import (
     BinomialNoise,
@@ -142,32 +141,6 @@ def negative_binomial_for_rows(
         poisson_for_rows(epsilon, delta, rows, items, epochs).mean,
         variance_factor,
     )
-
-
-def contributor_curve(
-    noise: CellNoise,
-    delta: float,
-    rows: int,
-    items: int = 1,
-    epochs: int = 1,
-    shares: Sequence[float] = (1.0, 0.9, 0.75, 0.5, 0.25, 0.1),
-) -> list[tuple[float, float]]:
-    """What epsilon becomes when fewer honest contributors are present than the noise is sized on.
-
-    Returns:
-        Pairs (share of them present, epsilon); infinite where delta is not enough.
-
-    >>> noise = poisson_for_rows(1.0, 1e-6, rows=1)
-    >>> [(share, round(e, 2)) for share, e in contributor_curve(noise, 1e-6, 1, shares=(1, 0.5))]
-    [(1, 1.0), (0.5, 1.69)]
-    """
-    return [
-        (
-            share,
-            epsilon_spent(row_shifts(noise.with_contributors(share), rows, items, epochs), delta),
-        )
-        for share in shares
-    ]
 
 
 def published_mean(epsilon: float, delta: float, rows: int, items: int = 1) -> float:

@@ -10,12 +10,8 @@ from randomizers.accounting.counting_tree import (
     equal_negative_binomial,
     order_messages,
 )
-from randomizers.accounting.shuffled_counts import (
-    FOR_TABLES,
-    check_tables,
-    noise_law,
-    too_many,
-)
+from randomizers.accounting.shuffled_counts import noise_law, too_many
+from randomizers.accounting.table_distances import FOR_TABLES, check_tables
 from randomizers.shuffled_tree import ShuffledTreeLaw, ShuffledTreeParameters
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from aggregators.attendance import Attendance
-from aggregators.balls_into_bins import BallsIntoBinsAggregator, count_variance
+from aggregators.balls_into_bins import BallsIntoBinsAggregator, mean_variance
 from aggregators.estimate import NORMAL_95, ItemEstimates
 from randomizers.accounting.balls_into_bins import calibrate
 from randomizers.balls_into_bins import (
@@ -70,7 +70,10 @@ def test_items_are_unbiased_and_err_as_predicted_each(
     law, values = law_of(domain, buckets, items, users), sets(users, domain, items)
     truth = truth_of(values, domain)
     errors = np.stack([estimated(law, values, seed).values - truth for seed in range(runs)])
-    predicted = np.array([count_variance(law, users, truth.sum(), held) for held in truth])
+    overlap = law.hashes.overlap
+    collisions = (truth.sum() - truth) * overlap / (1 - overlap)
+    predicted = mean_variance(law, users, messages=0) + collisions
+    assert mean_variance(law, users, truth.sum()) == pytest.approx(predicted.mean())
     for shift in (0.0, 0.35, -0.35):
         means = (errors / np.sqrt(predicted) + shift).mean(axis=0) * math.sqrt(runs)
         assert ((2 * stats.norm.sf(np.abs(means)) > FALSE_ALARM) == (shift == 0.0)).all()

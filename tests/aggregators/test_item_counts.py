@@ -9,7 +9,6 @@ import pytest
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
-from aggregators.epoch_tables import EpochTables
 from aggregators.hadamard import HadamardAggregator
 from aggregators.single_message import SingleMessageAggregator, noise_variance
 from pipeline.protocol import Aggregator
@@ -140,19 +139,3 @@ def test_other_messages_are_refused() -> None:
         tuples.add(3, np.array([[0, 0]], np.uint8), None)
     with pytest.raises(ValueError, match="two different laws"):
         bits.merge(symbols)
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([[1, 5]], "an epoch takes 24"),
-        ([[2, 1, 1], [1, 1, 1]], "do not strictly increase"),
-        ([[3, 1, 1]], "epochs 3 to 3"),
-        ([[1, 0, 0]], "not all 0"),
-        ([[1, -1, 3]], "from 0 to"),
-    ],
-)
-def test_stored_counts_that_cannot_be_are_refused(rows: list[list[int]], message: str) -> None:
-    data = np.array(rows, "<i8").tobytes()
-    with pytest.raises(ValueError, match=message):
-        EpochTables.from_bytes(2, 2, data)

@@ -114,6 +114,20 @@ def test_a_narrow_search_says_what_it_may_have_missed() -> None:
     assert max(missed) < narrow.found_above
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_largest_item_is_found_when_it_is_asked_for_alone(seed: int) -> None:
+    """With few cells, so many false prefixes share those of heavy items that they crowd it out."""
+    code = code_of((12, 200), (21, 200), (30, 200), (31, 400))
+    items = seeded_generator(seed, 2).integers(1, 1 << 31, 10).tolist()
+    counts = {item: round(3000 * 0.7**rank) for rank, item in enumerate(items)}
+    found = search(code, counts, top=1, seed=seed)
+    assert found.items == (items[0],)
+    assert found.found_above < 3000
+    narrow = search(code, counts, top=1, seed=seed, width=16)
+    assert narrow.items == ()
+    assert narrow.found_above > 3000
+
+
 def test_words() -> None:
     words = {"the": 9000, "you": 7000, "that": 5000, "then": 3000, "it": 2500, "é": 2000}
     rare = {f"w{number}": 2 for number in range(5000)}

@@ -255,7 +255,7 @@ def test_plan_says_for_how_many_users_an_error_holds(dpstream: Commands, job_fil
     most = dpstream("plan", job_file, "--error", 500, "--json").json["most_users"]["users"]
     assert f"of at most 500 users  up to {most:,} users: the error grows" in said
     said = dpstream("plan", job_file, "--error", 1).output
-    assert "of at most 1.0 users  not even one user's error stays within that" in said
+    assert "of at most 1.0 users  none: with shuffle.minimum, 100 users, it is larger" in said
 
 
 def test_plan_draws_the_error_of_every_epoch(

@@ -264,6 +264,7 @@ class TestRefusals:
             (["--box", "0:3,0:8"], "8 lies outside of the values, 0 to 7"),
             (["--box", "3:0,0:7"], "'3:0' is empty: give the lower end first"),
             (["--box", "a,0"], "'a' is not a whole number"),
+            (["--box", "0:3,"], "'0:3,' has a side that is empty: a whole side is ':'"),
             (["--range", 0, 3], "--range has one dimension: of points give --box"),
             (["--median"], "--median is for numbers, which have an order: here give --box"),
         ]

@@ -202,6 +202,9 @@ def test_a_wanted_share_has_its_users_and_a_wanted_number_its_most() -> None:
     assert most.users is not None
     assert plan(planned, most.users).rmse <= 500 < plan(planned, most.users + 1).rmse
     assert most_users(forecast_of(planned), 1e-3) is None
+    # Fewer users than a window is released with are no answer.
+    assert most_users(forecast_of(planned), 500, fewest=most.users) == most.users
+    assert most_users(forecast_of(planned), 500, fewest=most.users + 1) is None
     for error in (0, -1, math.inf, math.nan):
         with pytest.raises(ValueError, match="give a share or number of users above 0"):
             plan(planned, error=error)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from randomizers.accounting.cell_noise import PoissonNoise
-from randomizers.accounting.count_min import calibrate, contributor_curve
+from randomizers.accounting.count_min import calibrate
 from randomizers.accounting.count_min_noise import (
     differing_cells,
     noise_for,
@@ -35,26 +35,6 @@ ASKED = CountMinParameters(1.0, 1e-6, LABELS, rows=1)
 
 def law_of(minimum: int = 1000, last_epoch: int = 1, **changes: Any) -> CountMinLaw:
     return calibrate(replace(ASKED, **changes), last_epoch, minimum)
-
-
-def test_with_half_of_the_contributors_epsilon_is_1_69() -> None:
-    curve = dict(contributor_curve(law_of()))
-    assert curve[1.0] == pytest.approx(1.0, abs=1e-3)
-    assert curve[0.5] == pytest.approx(1.69, abs=5e-3)
-    assert list(curve.values()) == sorted(curve.values())
-
-
-@pytest.mark.parametrize("dummies", ["poisson", "bernoulli", "negative_binomial"])
-def test_where_nobody_honest_is_left_nothing_is_promised(dummies: str) -> None:
-    law = law_of(minimum=200, epsilon=2.0, delta=1e-3, dummies=dummies)
-    ((_, all_there), (_, nobody)) = contributor_curve(law, shares=(1.0, 0.004))
-    assert all_there == pytest.approx(2.0, rel=1e-3)
-    assert nobody == math.inf
-
-
-def test_the_noise_of_the_shuffle_stage_needs_no_contributors() -> None:
-    curve = contributor_curve(law_of(dummies="shuffle", minimum=3), shares=(1.0, 0.1))
-    assert curve[0][1] == curve[1][1] == pytest.approx(1.0, abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +92,7 @@ def test_where_an_epoch_uses_up_all_of_delta_there_is_noise_for_the_horizon(dumm
     assert twelve.epsilon < one.epsilon < 4.0
     assert twelve.stream_epsilon < 48.0
     for law in (one, twelve):
-        (parts,) = differing_cells(noise_of_cells(law.noise), law.code, 1, 1)
+        (parts,) = differing_cells(noise_of_cells(law.noise), law.code.messages, 0, 1, 1)
         assert delta_spent(parts, law.epsilon * (1 + 1e-9)) <= 1e-6
         assert delta_spent(parts, 0.99 * law.epsilon) > 0.9e-6
         json.dumps(law.to_json(), allow_nan=False)
@@ -143,12 +123,6 @@ def test_the_published_calibration_is_that_of_the_paper_where_it_is_private() ->
     # Dummies of nearly everybody hide as little as those of nearly nobody.
     with pytest.raises(ValueError, match="not private with epsilon 1 and 1306 contributors"):
         law_of(calibration="published", dummies="bernoulli", minimum=1306)
-
-
-def test_the_curve_of_the_published_calibration_allows_for_cells_raised_repeatedly() -> None:
-    law = law_of(calibration="published", items=3, minimum=100_000)
-    exact = replace(law, calibration="exact")
-    assert contributor_curve(law, (0.1,))[0][1] > 1.2 * contributor_curve(exact, (0.1,))[0][1]
 
 
 def test_two_items_in_one_cell_are_sent_once_or_as_published_twice() -> None:
@@ -311,5 +285,5 @@ def test_more_messages_than_allowed_are_refused() -> None:
 
 def test_state_of_another_protocol_is_refused() -> None:
     for arrays in ({}, {"population": np.zeros(2)}, {"others": np.zeros(1)}):
-        with pytest.raises(ValueError, match="count_min keeps a population"):
+        with pytest.raises(ValueError, match="CountMin keeps a population"):
             CountMin.restore(law_of(), arrays, 0)

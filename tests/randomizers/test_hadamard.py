@@ -91,7 +91,7 @@ def test_everybody_present_sends_k_real_tuples_and_a_blanket() -> None:
         devices.report(1, values, present, rng)
     again = Hadamard.restore(law, devices.state_arrays(), 1)
     assert (again.population, again.epoch) == (4, 1)
-    with pytest.raises(ValueError, match="keep a population"):
+    with pytest.raises(ValueError, match="Hadamard keeps a population"):
         Hadamard.restore(law, {}, 0)
 
 

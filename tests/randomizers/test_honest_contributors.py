@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pipeline.jobs import make_job
 from pipeline.protocol import Law
+from randomizers.accounting.count_min_noise import noise_of_cells
 from randomizers.accounting.honest_contributors import contributor_curve, epsilon_with
+from randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
+from randomizers.count_min import CountMinLaw
 
 ITEMS = [f"item{number}" for number in range(50)]
 
@@ -65,8 +70,13 @@ def test_all_of_them_give_what_was_promised_and_fewer_less(
 
 def test_half_of_them_leave_a_histogram_with_the_reference_s_loss() -> None:
     """Section 2 of the reference: epsilon 1 becomes 1.69."""
-    ((_, _, half),) = contributor_curve(law_of("count_min", {"domain": ITEMS}), (0.5,))
-    assert half == pytest.approx(1.69, abs=0.005)
+    curve = contributor_curve(law_of("count_min", {"domain": ITEMS, "rows": 1}))
+    epsilons = {share: epsilon for share, _, epsilon in curve}
+    assert epsilons[1.0] == pytest.approx(1.0, abs=1e-3)
+    assert epsilons[0.5] == pytest.approx(1.69, abs=0.005)
+    assert list(epsilons.values()) == sorted(epsilons.values())
+    # None at all in a cell is too likely then, and gives the message away.
+    assert epsilons[0.1] == math.inf
 
 
 def test_contributors_are_rounded_down_and_nobody_hides_nothing() -> None:
@@ -76,10 +86,26 @@ def test_contributors_are_rounded_down_and_nobody_hides_nothing() -> None:
     assert half == epsilon_with(law, 499) > epsilon_with(law, 500)
 
 
+@pytest.mark.parametrize("dummies", ["poisson", "bernoulli", "negative_binomial"])
+def test_noise_is_the_sum_of_what_two_halves_of_the_contributors_add(dummies: DummyLaw) -> None:
+    law = CellNoiseLaw(dummies, 9.0, 40, shape=4.0 if dummies == "negative_binomial" else None)
+    whole, half = (noise_of_cells(law, contributors) for contributors in (40, 20))
+    of_half = np.exp(half.log_weights(0, int(min(300, half.largest))))
+    expected = np.exp(whole.log_weights(0, int(min(300, whole.largest))))
+    assert np.convolve(of_half, of_half)[: len(expected)] == pytest.approx(expected, abs=1e-14)
+
+
 def test_the_published_noise_is_more_than_it_promises() -> None:
     law = law_of("count_min", {"domain": ITEMS, "calibration": "published"})
     ((_, _, half),) = contributor_curve(law, (0.5,))
     assert half < 0.3
+
+
+def test_the_published_noise_allows_for_cells_raised_repeatedly() -> None:
+    more = {"domain": ITEMS, "items": 3, "rows": 1, "calibration": "published"}
+    law = law_of("count_min", more, minimum=100_000)
+    assert isinstance(law, CountMinLaw)
+    assert epsilon_with(law, 10_000) > 1.2 * epsilon_with(replace(law, calibration="exact"), 10_000)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from scipy import stats
 
 from randomizers.accounting.cell_noise import PoissonNoise
 from randomizers.accounting.overlapping_cells import (
-    contributor_curve,
     epsilon_for_overlapping,
     jump_rates,
     poisson_for_overlapping,
@@ -171,11 +170,12 @@ def test_the_mean_is_the_least(overlap: float, items: int, epochs: int) -> None:
     assert epsilon_for_overlapping(mean * 0.999, 1e-6, overlap, items, epochs) > 1
 
 
-def test_with_half_of_the_contributors_epsilon_grows_as_with_disjoint_cells() -> None:
-    curve = dict(contributor_curve(42.7, 1e-6, 0.0, shares=(1.0, 0.5, 0.1)))
-    parts = [ShiftedCells(PoissonNoise(42.7 / 2), shift, 1) for shift in (1, -1)]
-    assert curve[1.0] < curve[0.5] == pytest.approx(epsilon_spent(parts, 1e-6), rel=1e-4)
-    assert curve[0.1] == math.inf
+@pytest.mark.parametrize("mean", [42.7, 42.7 / 2])
+def test_without_overlap_epsilon_is_that_of_disjoint_cells(mean: float) -> None:
+    parts = [ShiftedCells(PoissonNoise(mean), shift, 1) for shift in (1, -1)]
+    found = epsilon_for_overlapping(mean, 1e-6, 0.0)
+    assert found == pytest.approx(epsilon_spent(parts, 1e-6), rel=1e-4)
+    assert epsilon_for_overlapping(mean / 10, 1e-6, 0.0) == math.inf
 
 
 @pytest.mark.parametrize(

@@ -76,15 +76,6 @@ def test_the_noise_leaves_its_window_no_more_often_than_said(noise: CellNoise, t
     assert high <= noise.largest
 
 
-@pytest.mark.parametrize(
-    "noise", [PoissonNoise(9.0), BinomialNoise(40, 0.3), NegativeBinomialNoise(4.0, 9.0)], ids=repr
-)
-def test_noise_is_the_sum_of_what_two_halves_of_the_contributors_add(noise: CellNoise) -> None:
-    counts = np.arange(300)
-    half = frozen(noise.with_contributors(0.5)).pmf(counts)
-    assert np.convolve(half, half)[:300] == pytest.approx(frozen(noise).pmf(counts), abs=1e-14)
-
-
 @pytest.mark.parametrize("noise", NOISES[1:], ids=repr)
 @pytest.mark.parametrize("shift", [1, -1, 3, -3])
 def test_losses_are_log_ratios_and_nothing_is_left_out(noise: CellNoise, shift: int) -> None:

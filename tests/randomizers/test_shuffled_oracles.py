@@ -1,4 +1,4 @@
-"""Noise of oracles with rows: what decides about it, fewer contributors, the published rule."""
+"""Noise of oracles with rows: what decides about it, and the published rule."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from randomizers.accounting.cell_noise import BinomialNoise, PoissonNoise
 from randomizers.accounting.shifted_noise import delta_spent, epsilon_spent
 from randomizers.accounting.shuffled_oracles import (
     binomial_for_rows,
-    contributor_curve,
-    negative_binomial_for_rows,
     poisson_for_rows,
     published_mean,
     published_probability,
@@ -27,25 +25,6 @@ def test_rows_items_and_epochs_count_alike() -> None:
         for rows, items, epochs in ((12, 1, 1), (1, 12, 1), (1, 1, 12), (3, 2, 2))
     }
     assert len(means) == 1
-
-
-def test_with_half_of_the_contributors_epsilon_1_becomes_169() -> None:
-    noise = poisson_for_rows(1.0, 1e-6, rows=1)
-    curve = contributor_curve(noise, 1e-6, rows=1)
-    epsilons = [epsilon for _, epsilon in curve]
-    assert epsilons == sorted(epsilons)
-    assert epsilons[0] <= 1.0
-    assert dict(curve)[0.5] == pytest.approx(1.69, abs=0.005)
-    # None at all in a cell is too likely then, and gives the message away.
-    assert dict(curve)[0.1] == math.inf
-
-
-def test_negative_binomial_noise_of_fewer_contributors_keeps_its_clusters() -> None:
-    noise = negative_binomial_for_rows(1.0, 1e-6, rows=5)
-    assert noise.with_contributors(0.5).success == pytest.approx(noise.success)
-    [(_, whole), (_, half)] = contributor_curve(noise, 1e-6, rows=5, shares=(1.0, 0.5))
-    assert whole <= 1.0
-    assert 1.3 < half < 2
 
 
 def test_binomial_noise_has_the_variance_that_poisson_noise_would_need() -> None:

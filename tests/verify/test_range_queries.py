@@ -89,7 +89,7 @@ def mean_absolute_error(
     return float(np.mean(errors))
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_ranges_err_by_at_most_22_whatever_the_crowd() -> None:
     best = best_levels(SIZE, noise_mean)
     codes: list[AxisCode] = [
@@ -135,7 +135,7 @@ def test_ranges_err_by_at_most_22_whatever_the_crowd() -> None:
     assert min(measured[KeptNodes(SIZE)]) > 2 * 20
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_boxes_err_as_predicted() -> None:
     sides = (SIDE, SIDE)
     affordable = best_grid(
@@ -175,7 +175,7 @@ def test_boxes_err_as_predicted() -> None:
     assert measured[1] < 46
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_quantiles_err_by_at_most_a_thousandth_in_rank() -> None:
     shares, rows = np.arange(1, 10) / 10, []
     codes: list[AxisCode] = [CHOSEN, Levels(SIZE, (32, 32)), KeptNodes(SIZE)]

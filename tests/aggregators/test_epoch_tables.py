@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aggregators.epoch_cells import EpochCells
+from aggregators.epoch_tables import EpochTables
 
-CELLS = 100
+CELLS, EPOCHS = 100, 8
 
 
 def words(*cells: int) -> np.ndarray[tuple[int, int], np.dtype[np.uint32]]:
     return np.array(cells, np.uint32).reshape(-1, 1)
 
 
-def filled() -> EpochCells:
-    state = EpochCells(CELLS)
+def filled() -> EpochTables:
+    state = EpochTables(CELLS)
     state.add(3, words(0, 99, 99), None)
     state.add(7, words(5), np.array([300], np.uint32))
     state.add(8, words(6, 7), np.array([1 << 40, 70_000], np.uint64))
@@ -24,11 +24,11 @@ def filled() -> EpochCells:
 
 def test_plain_and_counted_words_add_up_in_either_way_of_counting() -> None:
     many = np.random.Generator(np.random.PCG64(1)).integers(0, CELLS, 5_000)
-    one, other = EpochCells(CELLS), EpochCells(CELLS)
+    one, other = EpochTables(CELLS), EpochTables(CELLS)
     one.add(1, words(*many.tolist()), None)
     for cell in many.tolist():
         other.add(1, words(cell), None)
-    counted = EpochCells(CELLS)
+    counted = EpochTables(CELLS)
     distinct, counts = np.unique(many, return_counts=True)
     counted.add(1, words(*distinct.tolist()), counts.astype(np.uint32))
     assert one == other == counted
@@ -41,7 +41,7 @@ def test_plain_and_counted_words_add_up_in_either_way_of_counting() -> None:
 def test_bytes_are_read_back_at_every_width_and_are_as_narrow_as_counts_allow() -> None:
     state = filled()
     data = state.to_bytes()
-    again = EpochCells.from_bytes(CELLS, data)
+    again = EpochTables.from_bytes(CELLS, EPOCHS, data)
     assert again == state
     assert again.epochs == [3, 7, 8]
     assert again.to_bytes() == data
@@ -51,12 +51,12 @@ def test_bytes_are_read_back_at_every_width_and_are_as_narrow_as_counts_allow() 
 
 
 def test_an_empty_state_has_no_bytes() -> None:
-    assert EpochCells(CELLS).to_bytes() == b""
-    assert EpochCells.from_bytes(CELLS, b"") == EpochCells(CELLS)
+    assert EpochTables(CELLS).to_bytes() == b""
+    assert EpochTables.from_bytes(CELLS, EPOCHS, b"") == EpochTables(CELLS)
 
 
 def test_merging_is_adding_and_leaves_the_other_alone() -> None:
-    one, other = filled(), EpochCells(CELLS)
+    one, other = filled(), EpochTables(CELLS)
     other.merge(one)
     assert other == one
     other.merge(one)
@@ -65,13 +65,13 @@ def test_merging_is_adding_and_leaves_the_other_alone() -> None:
     assert counts is not None
     assert (counts[0], counts[99]) == (2, 4)
     with pytest.raises(ValueError, match="a state of 7 cells cannot be merged into 100"):
-        other.merge(EpochCells(7))
+        other.merge(EpochTables(7))
 
 
 @pytest.mark.parametrize("kept", [1, 16, 17, 60, 116, 118])
 def test_bytes_cut_short_are_refused(kept: int) -> None:
     with pytest.raises(ValueError, match=r"cut short|expected 100"):
-        EpochCells.from_bytes(CELLS, filled().to_bytes()[:kept])
+        EpochTables.from_bytes(CELLS, EPOCHS, filled().to_bytes()[:kept])
 
 
 @pytest.mark.parametrize(
@@ -82,16 +82,18 @@ def test_bytes_cut_short_are_refused(kept: int) -> None:
         (8, 99, "expected 100"),
         (16, 3, "expected 100"),
         (17 + CELLS, 3, "out of order"),
-        (-1, 0x80, "negative counts"),
+        (2 * 17 + CELLS * 3, 9, "beyond 8"),
+        (-1, 0x80, "from 0 to 2"),
+        (-1, 0x01, "from 0 to 2"),
     ],
 )
 def test_altered_bytes_are_refused(position: int, value: int, complaint: str) -> None:
     data = bytearray(filled().to_bytes())
     data[position] = value
     with pytest.raises(ValueError, match=complaint):
-        EpochCells.from_bytes(CELLS, bytes(data))
+        EpochTables.from_bytes(CELLS, EPOCHS, bytes(data))
 
 
 def test_bytes_of_other_cells_are_refused() -> None:
     with pytest.raises(ValueError, match="100 counts of 1 bytes, expected 99"):
-        EpochCells.from_bytes(99, filled().to_bytes())
+        EpochTables.from_bytes(99, EPOCHS, filled().to_bytes())

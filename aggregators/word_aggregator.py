@@ -1,0 +1,110 @@
+"""What all aggregators have in common that keep the words of every epoch as they came."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Generic, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.epoch_words import EpochWords
+from aggregators.report_words import check_form
+from topics.word_forms import WordForm
+
+
+class WordsLaw(Protocol):
+    """What has to be known of the constants of a job."""
+
+    @property
+    def last_epoch(self) -> int:
+        """Number of epochs."""
+        ...
+
+    @property
+    def word_form(self) -> WordForm:
+        """Of messages, one word each."""
+        ...
+
+
+LawT = TypeVar("LawT", bound=WordsLaw)
+
+
+class WordAggregator(ABC, Generic[LawT]):
+    """Counts of words; equal whatever the order, and however they were split and merged.
+
+    Args:
+        law: the constants of the job.
+    """
+
+    def __init__(self, law: LawT) -> None:
+        self.law = law
+        self._received = EpochWords(law.word_form.dtype)
+
+    @abstractmethod
+    def _words(self, epoch: int) -> int:
+        """How many words there are that may be received of an epoch, from 0 on."""
+
+    def _changed(self, epoch: int) -> None:
+        """Called when words of an epoch, and maybe of later ones, were added."""
+
+    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        """See that words can be reports of an epoch.
+
+        Raises:
+            ValueError: the epoch lies outside the horizon, the array has another dtype than the
+                law's or another shape than (reports, 1), or there is no such word.
+        """
+        check_form(epoch, self.law.last_epoch, words, self.law.word_form.dtype)
+        most, largest = self._words(epoch), int(words.max(initial=0))
+        if largest >= most:
+            raise ValueError(f"word {largest} at epoch {epoch}, must be below {most}")
+
+    def add(
+        self,
+        epoch: int,
+        words: NDArray[np.unsignedinteger],
+        counts: NDArray[np.unsignedinteger] | None,
+    ) -> None:
+        """Count words.
+
+        Args:
+            epoch: 1 to the last one.
+            words: of the law's dtype, shape (rows, 1), as the devices report.
+            counts: unsigned, shape (rows,), how often each word was received; None for once each.
+
+        Raises:
+            ValueError: from `check_words`; nothing is counted then.
+        """
+        self.check_words(epoch, words)
+        self._received.add(epoch, words[:, 0], counts)
+        self._changed(epoch)
+
+    def merge(self, other: Self) -> None:
+        """Count what another aggregator of the same law has counted.
+
+        Raises:
+            ValueError: it has another law.
+        """
+        if other.law != self.law:
+            raise ValueError("aggregators of two different laws cannot be merged")
+        self._received.merge(other._received)
+        self._changed(min(other._received, default=self.law.last_epoch + 1))
+
+    def to_bytes(self) -> bytes:
+        """The words of all epochs; equal counts have equal bytes."""
+        return self._received.to_bytes()
+
+    @classmethod
+    def from_bytes(cls, law: LawT, data: bytes) -> Self:
+        """Read `to_bytes`.
+
+        Raises:
+            ValueError: the bytes are no counts of this law.
+        """
+        aggregator = cls(law)
+        received = EpochWords.from_bytes(law.word_form.dtype, data)
+        for epoch in received:
+            aggregator.check_words(epoch, received.of(epoch).words[:, None])
+        aggregator._received = received
+        return aggregator

@@ -1,0 +1,100 @@
+"""What parameters of the protocols that rest on the shuffle stage may be."""
+
+from __future__ import annotations
+
+import math
+from typing import get_args
+
+from randomizers.affine_hashes import is_prime
+from randomizers.cell_dummies import DummyKind, ItemCells
+from randomizers.future_rand import check_epsilon
+from randomizers.item_domains import Bits, ItemDomain, Numbers, StreamDomain, domain_size
+
+LEAST_DELTA = 1e-11
+MOST_ITEMS = 1 << 20
+MOST_NUMBERS = 1 << 12
+
+
+def check_approximate(epsilon: float, delta: float) -> None:
+    """Raise `ValueError` unless epsilon is positive and finite, and delta can be computed with."""
+    if not 0 < epsilon < math.inf:
+        raise ValueError(f"epsilon is {epsilon!r}, must be positive and finite")
+    if not LEAST_DELTA <= delta < 1:
+        raise ValueError(f"delta is {delta!r}, must be from {LEAST_DELTA:g} to below 1")
+
+
+def check_items_held(items: int, domain: ItemDomain) -> None:
+    """Raise `ValueError` unless a user may hold so many items of a domain of distinct ones."""
+    size = domain_size(domain)
+    if isinstance(domain, tuple):
+        _check_labels(domain)
+    if type(items) is not int or not 1 <= items <= min(size, 1024):
+        raise ValueError(f"items is {items!r}, must be from 1 to {min(size, 1024)}")
+
+
+def check_messages(messages_per_user: float | None) -> None:
+    """Raise `ValueError` unless a user may send any messages."""
+    if messages_per_user is not None and not messages_per_user > 0:
+        raise ValueError(f"messages_per_user is {messages_per_user!r}, must be above 0")
+
+
+def check_shuffled_parameters(
+    epsilon: float, delta: float, dummies: str, messages_per_user: float | None
+) -> None:
+    """Raise `ValueError` unless these, which the protocols have in common, are allowed."""
+    check_epsilon(epsilon)
+    for name, value in (("delta", delta), ("messages_per_user", messages_per_user)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise ValueError(f"{name} is {value!r}, must be a number")
+    if not LEAST_DELTA <= delta < 1:
+        raise ValueError(f"delta is {delta!r}, must be from {LEAST_DELTA:g} to below 1")
+    if dummies not in get_args(DummyKind):
+        raise ValueError(f"dummies is {dummies!r}, must be one of {get_args(DummyKind)}")
+    check_messages(messages_per_user)
+
+
+def check_item_cells(
+    domain: StreamDomain | None, cells: str | None, buckets: int | None, dummies: str
+) -> None:
+    """Raise `ValueError` unless these are allowed together."""
+    if domain is None:
+        if cells is not None or buckets is not None:
+            raise ValueError("cells and buckets are for items: give a domain, or leave them out")
+        return
+    if cells not in (None, *get_args(ItemCells)):
+        raise ValueError(f"cells is {cells!r}, must be one of {get_args(ItemCells)}")
+    if isinstance(domain, Numbers | Bits):
+        _check_numbers(domain, cells)
+    else:
+        _check_labels(domain)
+        if len(domain) > MOST_ITEMS:
+            raise ValueError(f"a domain of {len(domain):,} items, must be at most {MOST_ITEMS:,}")
+    if buckets is not None and (
+        isinstance(domain, Numbers | Bits) or cells == "count_min" or not is_prime(buckets)
+    ):
+        raise ValueError(
+            f"buckets is {buckets!r}, must be a prime number, and is for balls into bins only"
+        )
+    if dummies == "negative_binomial":
+        raise ValueError(
+            "dummies is 'negative_binomial', but clusters of dummies with the same hash would show "
+            "as such: items over time take poisson dummies, or those of the shuffle stage"
+        )
+
+
+def _check_numbers(domain: Numbers | Bits, cells: str | None) -> None:
+    size = domain_size(domain)
+    if size > MOST_NUMBERS:
+        raise ValueError(
+            f"domain has {size:,} numbers, must have at most {MOST_NUMBERS:,} over time: take "
+            "wider buckets or fewer bits"
+        )
+    if cells not in (None, "count_min"):
+        raise ValueError(
+            f"cells is {cells!r}, but numbers always raise the same cells: leave it out"
+        )
+
+
+def _check_labels(labels: tuple[str, ...]) -> None:
+    if not labels or len(set(labels)) < len(labels) or "" in labels:
+        raise ValueError("the labels of a domain must be distinct, not empty, and at least one")

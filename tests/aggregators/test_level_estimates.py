@@ -1,0 +1,103 @@
+"""Ranges and quantiles of numbers, where it is not known how many users have one."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from aggregators.estimate import GAP
+from aggregators.level_counts import level_values
+from aggregators.level_estimates import LevelEstimates
+from randomizers.cell_codes.levels import Levels
+from randomizers.code_variances import equal_variances
+from randomizers.randomness import seeded_generator
+from tests.support.code_matrices import code_matrix
+
+NOISE = 49.0
+VALUES = np.array([10.0, 50.0, -20.0, 60.0, 0.0, 100.0])
+TREES = [Levels(6, (3, 2)), Levels(6, (6,)), Levels(6, (2, 4))]
+
+
+@pytest.mark.parametrize("levels", TREES, ids=str)
+@pytest.mark.parametrize("rooted", [True, False])
+def test_the_variance_of_a_range_is_that_of_dense_least_squares(
+    levels: Levels, rooted: bool
+) -> None:
+    """Leaves beyond the last value are known to be there by the tree only, and have noise too."""
+    whole = Levels(levels.leaves, levels.branching)
+    cells = code_matrix(whole)[0 if rooted else 1 :]
+    covariance = NOISE * np.linalg.inv(cells.T @ cells)
+    found = LevelEstimates.of_levels(levels, VALUES, NOISE, rooted=rooted)
+    for start, end in combinations(range(7), 2):
+        chosen = np.zeros(levels.leaves)
+        chosen[start:end] = 1
+        variance = chosen @ covariance @ chosen
+        estimate = found.range(start, end)
+        assert estimate.value == VALUES[start:end].sum()
+        assert estimate.standard_deviation == pytest.approx(math.sqrt(variance))
+    assert found.standard_deviation == pytest.approx(found.range(2, 3).standard_deviation)
+
+
+def test_silent_users_widen_ranges_by_what_they_may_have() -> None:
+    estimates = LevelEstimates.of_levels(
+        TREES[0], VALUES, NOISE, silence=30.0, population=200, reports=150
+    )
+    alone = LevelEstimates.of_levels(TREES[0], VALUES, NOISE)
+    sampled = (
+        estimates.range(1, 2).standard_deviation or 0,
+        alone.range(1, 2).standard_deviation or 0,
+    )
+    # A quarter has the second value.
+    assert sampled[0] ** 2 - sampled[1] ** 2 == pytest.approx(30.0**2 * 0.25 * 0.75)
+    assert estimates.range(0, 6).standard_deviation == alone.range(0, 6).standard_deviation
+
+
+@pytest.mark.parametrize("silence", [0.0, 12.5])
+def test_estimates_survive_json(silence: float) -> None:
+    found = LevelEstimates.of_levels(
+        TREES[0], VALUES, NOISE, silence=silence, reports=7, population=300, flags=(GAP,)
+    )
+    again = LevelEstimates.from_json(json.loads(json.dumps(found.to_json(), allow_nan=False)))
+    assert again.range(1, 4) == found.range(1, 4)
+    assert again.quantile(0.3) == found.quantile(0.3)
+    assert again.flags == (GAP,)
+    with pytest.raises(ValueError, match="too few"):
+        LevelEstimates.from_json(json.loads(json.dumps(found.to_json() | {"branching": [2]})))
+
+
+def test_quantiles_are_shares_of_those_who_have_a_value() -> None:
+    values = np.array([100.0, 300.0, 400.0, 200.0])
+    found = LevelEstimates.of_levels(Levels(4, (2, 2)), values, 1.0, population=5_000)
+    assert found.total == 1_000
+    assert found.quantile(0.5).value == pytest.approx(2.25)
+    for wrong in (0.0, 1.0, math.nan):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            found.quantile(wrong)
+    nobody = LevelEstimates.of_levels(Levels(4, (2, 2)), -values, 1.0, population=5_000)
+    with pytest.raises(ValueError, match="nobody"):
+        nobody.quantile(0.5)
+
+
+@pytest.mark.parametrize("rooted", [True, False])
+def test_intervals_of_quantiles_hold_them(rooted: bool) -> None:
+    """The error of the total is allowed for: at least 95 %, since ends are those of buckets."""
+    levels, rng = Levels(64, (8, 8)), seeded_generator(3)
+    truth = np.bincount(rng.binomial(63, 0.3, 2_000), minlength=64)
+    cells = code_matrix(levels) @ truth
+    variances = equal_variances(levels, 400.0, rooted=rooted)
+    shares, held, widths, runs = (0.1, 0.5, 0.9), 0, [], 400
+    below = np.cumsum(truth) / truth.sum()
+    for _ in range(runs):
+        noisy = cells + rng.normal(0, 20.0, len(cells))
+        values = level_values(levels, noisy, variances)
+        found = LevelEstimates.of_levels(levels, values, 400.0, rooted=rooted)
+        for share in shares:
+            quantile, bucket = found.quantile(share), int(np.searchsorted(below, share))
+            held += quantile.low <= bucket < quantile.high
+            widths.append(quantile.high - quantile.low)
+    assert held / (runs * len(shares)) > 0.95
+    assert np.mean(widths) < 10

@@ -1,0 +1,189 @@
+"""Numbers over time: every pair of streams of two epochs and four values, by the whole law.
+
+Messages are those of devices whose dummies the shuffle stage adds; of the accounting nothing is
+used but the noise that it asks for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from randomizers.accounting.item_streams import ItemReports, noise_for_items
+from randomizers.accounting.level_streams import (
+    epsilon_for_levels,
+    poisson_for_levels,
+    shifted_up_and_down,
+)
+from randomizers.accounting.shared_cells import poisson_for_code
+from randomizers.accounting.shifted_noise import delta_of_tables
+from randomizers.accounting.shuffled_level_counts import LevelJob, calibrate, range_error
+from randomizers.cell_codes.levels import Levels
+from randomizers.cell_noise_law import CellNoiseLaw
+from randomizers.counted_words import written_out
+from randomizers.item_domains import Numbers
+from randomizers.randomness import seeded_generator
+from randomizers.shuffled_counts import ShuffledCountsParameters
+from randomizers.shuffled_item_counts import ShuffledItemCounts
+from randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
+
+TAIL = 1e-12
+STAGE = CellNoiseLaw("shuffle", 1e-9, 1)
+TREES = [Levels(4, (2, 2)), Levels(4, (4,))]
+
+
+def messages(levels: Levels, changes: int, boost: int, epochs: int) -> list[Counter[int]]:
+    """Of every stream, one or several of each epoch's words; 0 stands for no value."""
+    law = ShuffledLevelCountsLaw(
+        epochs, levels, 1.0, 1e-6, changes, boost, STAGE, STAGE if boost else None
+    )
+    found = []
+    for stream in product(range(levels.size + 1), repeat=epochs):
+        device, sent = ShuffledItemCounts(law), Counter[int]()
+        device.enrol(1, seeded_generator(1))
+        for epoch, value in enumerate(stream, 1):
+            words = device.report(epoch, np.array([value]), None, seeded_generator(2))
+            sent.update((written_out(words)[:, 0].astype(int) + 1000 * epoch).tolist())
+        found.append(sent)
+    return found
+
+
+@pytest.mark.parametrize("levels", TREES, ids=str)
+@pytest.mark.parametrize(("epsilon", "delta"), [(4.0, 1e-3), (3.0, 0.02), (8.0, 1e-4)])
+def test_no_pair_of_streams_is_told_apart_better_than_claimed(
+    levels: Levels, epsilon: float, delta: float
+) -> None:
+    streams = messages(levels, 0, 0, epochs=2)
+    mean = poisson_for_levels(epsilon, delta, 2, len(levels.branching))
+    assert epsilon_for_levels(mean, delta, 2, len(levels.branching)) <= epsilon
+    claimed = delta + delta_of_tables(epsilon, TAIL, 14)
+    assert 0.5 * delta < worst(streams, mean, mean, epsilon) <= claimed
+    assert worst(streams, mean / 2, mean / 2, epsilon) > claimed
+
+
+def test_no_pair_of_boosted_streams_is_told_apart_better_than_claimed() -> None:
+    epsilon, delta, words = 4.0, 0.02, 6
+    streams = messages(TREES[0], 1, 1, epochs=2)
+    held, left = noise_for_items(epsilon, delta, ItemReports(2, 1, 1, 0.0, levels=2))
+    assert left is not None
+    claimed = delta + delta_of_tables(epsilon, TAIL, 4 * words)
+    assert 0.5 * delta < worst(streams, held, left, epsilon) <= claimed
+    assert worst(streams, held / 2, left / 2, epsilon) > claimed
+
+
+@pytest.mark.parametrize("levels", TREES, ids=str)
+@pytest.mark.parametrize(("changes", "boost"), [(1, 2), (2, 1), (2, 3), (3, 2)])
+def test_boosted_streams_differ_no_more_than_the_noise_is_sized_on(
+    levels: Levels, changes: int, boost: int
+) -> None:
+    """Messages of the one that the other does not send, by how many there are in a cell."""
+    epochs, words = 3, levels.cells - 1
+    reports = ItemReports(epochs, changes, boost, 0.0, len(levels.branching))
+    bounds = [
+        sorted((n for n, cells in stated.items() for _ in range(cells)), reverse=True)
+        for stated in (reports.plus, reports.minus)
+    ]
+    streams = {frozenset(each.items()): each for each in messages(levels, changes, boost, epochs)}
+    for one, other in product(list(streams.values()), repeat=2):
+        for kind, bound in enumerate(bounds):
+            shifts = sorted(
+                (n for word, n in (one - other).items() if word % 1000 // words == kind),
+                reverse=True,
+            )
+            assert len(shifts) <= len(bound)
+            assert all(found <= stated for found, stated in zip(shifts, bound, strict=False))
+
+
+@pytest.mark.parametrize(("last_epoch", "levels"), [(1, 1), (2, 3), (7, 2), (40, 1), (40, 4)])
+def test_all_pairs_of_streams_are_within_those_charged_for(last_epoch: int, levels: int) -> None:
+    charged = list(shifted_up_and_down(last_epoch, levels))
+    for first, second in product(range(last_epoch + 1), repeat=2):
+        exchanged = last_epoch - first - second
+        if exchanged < 0:
+            continue
+        up = exchanged * levels + first * (levels + 1)
+        down = exchanged * levels + second * (levels + 1)
+        assert any(most >= max(up, down) and other >= min(up, down) for most, other in charged), (
+            first,
+            second,
+        )
+
+
+def test_a_single_epoch_needs_what_one_epoch_of_a_code_needs() -> None:
+    for epsilon, levels in ((1.0, 1), (1.0, 5), (4.0, 2)):
+        expected = poisson_for_code(epsilon, 1e-6, levels + 1, 1).mean
+        assert poisson_for_levels(epsilon, 1e-6, 1, levels) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("epsilon", "last_epoch"), [(1.0, 8), (6.0, 1)])
+def test_no_other_tree_is_better(epsilon: float, last_epoch: int) -> None:
+    asked = ShuffledCountsParameters(epsilon, 1e-6, domain=Numbers(0, 80, 32))
+    best = calibrate(asked, last_epoch, minimum=1000)
+    job = LevelJob(asked, last_epoch, 1000, 1e-6)
+    for branching in ((32,), (16, 2), (8, 4), (4, 8), (4, 4, 2), (2, 4, 4), (2,) * 5):
+        other = job.law(0, Levels(32, branching))
+        assert range_error(best) <= range_error(other) * (1 + 1e-4), branching
+
+
+def worst(streams: Sequence[Counter[int]], held: float, left: float, epsilon: float) -> float:
+    """The largest divergence of two streams."""
+    cells = {word % 1000 for sent in streams for word in sent}
+    # Words of values left follow those of values held.
+    first_left = 6 if held != left else max(cells) + 1
+    known: dict[tuple[tuple[int, int, float], ...], float] = {}
+    for one, other in product(streams, repeat=2):
+        kinds = tuple(
+            sorted(
+                (one[word], other[word], left if word % 1000 >= first_left else held)
+                for word in one.keys() | other.keys()
+                if one[word] != other[word]
+            )
+        )
+        if kinds not in known:
+            known[kinds] = hockey_stick(kinds, epsilon)
+    return max(known.values())
+
+
+def hockey_stick(kinds: Sequence[tuple[int, int, float]], epsilon: float) -> float:
+    """The sum over all outcomes of max(0, P - e^epsilon Q)."""
+    p, q = joint(kinds[: len(kinds) // 2])
+    other_p, other_q = joint(kinds[len(kinds) // 2 :])
+    with np.errstate(divide="ignore"):
+        ratios = np.where(other_q > 0, other_p / other_q, math.inf)
+        order = np.argsort(-ratios)
+        needed = math.exp(epsilon) * np.where(p > 0, q / p, math.inf)
+    above_p, above_q = (
+        np.concatenate(([0], np.cumsum(each[order]))) for each in (other_p, other_q)
+    )
+    counted = np.searchsorted(-ratios[order], -needed, side="right")
+    return float((p * above_p[counted] - math.exp(epsilon) * q * above_q[counted]).sum())
+
+
+def joint(
+    kinds: Sequence[tuple[int, int, float]],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Both probabilities of all that cells may show; what has one and the same ratio is one."""
+    p: NDArray[np.float64]
+    q: NDArray[np.float64]
+    p, q = np.ones((2, 1))
+    for one, other, mean in kinds:
+        most = int(stats.poisson.isf(TAIL, mean)) + 2
+        noise = stats.poisson.pmf(np.arange(most + 1), mean)
+        noise /= noise.sum()
+        seen = np.zeros((2, most + 1 + max(one, other)))
+        seen[0, one : one + most + 1] = seen[1, other : other + most + 1] = noise
+        p, q = np.outer(p, seen[0]).ravel(), np.outer(q, seen[1]).ravel()
+        possible = (p > 0) | (q > 0)
+        p, q = p[possible], q[possible]
+        with np.errstate(divide="ignore"):
+            _, places = np.unique(np.round(np.log(p) - np.log(q), 9), return_inverse=True)
+        p, q = (np.bincount(places, each).astype(np.float64) for each in (p, q))
+    return p, q

@@ -1,0 +1,134 @@
+"""Shuffled counts of numbers over time: the words of a value, the law and the parameters."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from randomizers.accounting.honest_contributors import contributor_curve
+from randomizers.accounting.shuffled_level_counts import calibrate
+from randomizers.cell_codes.levels import Levels
+from randomizers.cell_noise_law import CellNoiseLaw
+from randomizers.counted_words import written_out
+from randomizers.item_domains import Bits, Numbers
+from randomizers.randomness import seeded_generator
+from randomizers.shuffled_counts import ShuffledCountsParameters
+from randomizers.shuffled_item_counts import ShuffledItemCounts
+from randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
+
+DELTA = 1e-6
+EPOCHS = 6
+RNG = seeded_generator(0)
+HOURS = Numbers(0, 80, 8)
+STAGE = CellNoiseLaw("shuffle", 1e-9, 1)
+
+
+def sent(law: ShuffledLevelCountsLaw, *values: int) -> list[list[int]]:
+    """By a single device: the words of each epoch."""
+    device = ShuffledItemCounts(law)
+    device.enrol(1, RNG)
+    return [
+        sorted(written_out(device.report(epoch, np.array([value]), None, RNG))[:, 0].tolist())
+        for epoch, value in enumerate(values, 1)
+    ]
+
+
+def test_a_value_raises_its_ancestors_while_it_holds() -> None:
+    """The root is 0, its children 1 to 4, the values 5 to 12."""
+    law = ShuffledLevelCountsLaw(EPOCHS, Levels(8, (4, 2)), 1.0, DELTA, 0, 0, STAGE, None)
+    assert sent(law, 0, 5, 5, 8, 0) == [[], [0, 3, 9], [0, 3, 9], [0, 4, 12], []]
+    assert law.words == law.word_form.distinct == 13
+
+
+def test_a_boosted_change_shows_on_every_level_but_the_root() -> None:
+    """The children are 0 to 3, the values 4 to 11; 12 more for a value that was left."""
+    law = ShuffledLevelCountsLaw(EPOCHS, Levels(8, (4, 2)), 1.0, DELTA, 2, 1, STAGE, STAGE)
+    first, second, third, *_ = sent(law, 5, 8, 1)
+    assert first == [2, 2, 8, 8]
+    assert second == [3, 3, 11, 11, 14, 20]
+    assert third == [0, 4], "a third change is not boosted"
+    assert law.words == 12
+
+
+@pytest.mark.parametrize("parameters", [{}, {"changes": 1, "boost": 2}])
+def test_dummies_are_uniform_over_the_cells_of_either_kind(parameters: dict[str, Any]) -> None:
+    asked = ShuffledCountsParameters(1.0, DELTA, domain=HOURS, **parameters)
+    law = calibrate(asked, EPOCHS, minimum=500)
+    devices = ShuffledItemCounts(law)
+    devices.enrol(1_000, RNG)
+    words = written_out(devices.report(1, np.zeros(1_000, np.int64), None, RNG))[:, 0]
+    counts = np.bincount(words, minlength=len(law.noises) * law.words)
+    means = 2 * np.repeat([noise.mean for noise in law.noises], law.words)
+    assert (np.abs(counts - means) < 8 * np.sqrt(means)).all()
+    assert len(words) / 1_000 == pytest.approx(law.dummies_per_user, rel=0.05)
+
+
+def test_the_shuffle_stage_adds_what_devices_do_not() -> None:
+    asked = ShuffledCountsParameters(1.0, DELTA, dummies="shuffle", domain=Bits(4))
+    law = calibrate(asked, EPOCHS, minimum=1)
+    one, other = (law.stage_dummies(2, seeded_generator(4)) for _ in range(2))
+    assert one.values.tolist() == other.values.tolist()
+    assert (one.counts == other.counts).all()
+    expected = law.words * law.held.mean
+    assert abs(one.messages - expected) < 8 * expected**0.5
+    assert law.messages == EPOCHS * law.levels.messages
+    assert contributor_curve(law) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parameters", [{}, {"changes": 2, "boost": 1}])
+def test_a_law_says_what_it_promises(parameters: dict[str, Any]) -> None:
+    asked = ShuffledCountsParameters(1.0, DELTA, domain=HOURS, **parameters)
+    law = calibrate(asked, 16, minimum=1_000)
+    guarantee = law.guarantee
+    assert (guarantee.unit, guarantee.basis, guarantee.delta) == ("stream", "bound", DELTA)
+    assert "1,000 honest contributors" in guarantee.trust
+    assert ShuffledLevelCountsLaw.from_json(json.loads(json.dumps(law.to_json()))) == law
+    wrong: list[dict[str, Any]] = [
+        {"levels": {"kind": "levels", "size": 8, "branching": [2]}},
+        {"boost": 1 - min(1, law.boost)},
+        {"last_epoch": 0},
+        {"held": {}},
+    ]
+    for change in wrong:
+        with pytest.raises(ValueError, match="not a law"):
+            ShuffledLevelCountsLaw.from_json(law.to_json() | change)
+    (_, _, whole), (_, _, half) = contributor_curve(law, (1.0, 0.5))
+    assert whole == pytest.approx(1.0, rel=1e-3)
+    assert 1.3 < half < 1.8
+
+
+@pytest.mark.parametrize(
+    ("parameters", "problem"),
+    [
+        ({"domain": Bits(13)}, "8,192 numbers, must have at most 4,096"),
+        ({"cells": "balls_into_bins"}, "always raise the same cells"),
+        ({"buckets": 7}, "balls into bins only"),
+        ({"dummies": "negative_binomial"}, "poisson dummies"),
+        ({"changes": 2, "calibration": "conditional"}, "no assumption"),
+    ],
+)
+def test_parameters_that_contradict_each_other_are_refused(
+    parameters: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        ShuffledCountsParameters(**{"epsilon": 1.0, "delta": DELTA, "domain": HOURS, **parameters})
+
+
+@pytest.mark.slow
+def test_a_tree_with_fewer_messages_is_taken_where_these_are_limited() -> None:
+    def law(messages: float | None) -> ShuffledLevelCountsLaw:
+        asked = ShuffledCountsParameters(
+            1.0, DELTA, domain=Numbers(0, 80, 32), messages_per_user=messages
+        )
+        return calibrate(asked, 8, minimum=20_000)
+
+    free = law(None)
+    limited = law(0.95 * free.messages)
+    assert limited.messages <= 0.95 * free.messages
+    assert limited.levels.messages < free.levels.messages
+    with pytest.raises(ValueError, match=r"allows 5: .*`dummies: shuffle`"):
+        law(5)
