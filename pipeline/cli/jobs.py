@@ -265,6 +265,7 @@ def undeploy(
 ) -> None:
     """End a deployment. Its topics, with the estimates, stay unless they are to be deleted."""
     from pipeline import deployments
+    from pipeline.state import noise_key_file
 
     with cluster_of(servers, kafka_config) as cluster:
         ended = deployments.undeploy(cluster, name_of(job), delete_topics=delete_topics)
@@ -275,6 +276,10 @@ def undeploy(
     else:
         fate = "its topics are deleted" if delete_topics else "its topics stay"
         say(f"undeployed {ended.name}: {fate}; stop its workers and producers")
+        if ended.needs_noise_key:
+            say("its noise key takes the noise off its counts: delete the file")
+            if (file := noise_key_file(ended.name)).exists():
+                say_command(f"rm {file}")
 
 
 def list_jobs(

@@ -109,6 +109,15 @@ def test_deploy_makes_the_key_and_the_worker_finds_it(
     assert deployed(cluster).deployment != first.deployment
 
 
+def test_the_key_of_a_job_that_is_over_is_to_be_deleted(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    said = dpstream("undeploy", "noise")
+    assert said.code == 0, said.errors
+    assert f"  rm {noise_key_file('noise')}\n" in said.output
+
+
 def test_a_key_file_of_ones_own_is_taken_or_made(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path, tmp_path: Path
 ) -> None:
