@@ -244,7 +244,8 @@ def deploy(
     if deployed.needs_noise_key:
         key = "" if noise_key is None else f" --noise-key {noise_key}"
         file = noise_key or noise_key_file(name)
-        say(f"its shuffle workers share the noise key {file}: who has it can take their noise off")
+        say("its shuffle workers share this noise key: who has it can take their noise off")
+        say_command(str(file))
     say("to go on, each in a terminal of its own:")
     say_command(f"dpstream run shuffle {name}{key}")
     for stage in ("aggregate", "publish"):

@@ -30,7 +30,7 @@ def say(text: str = "", style: str = "") -> None:
 
 
 def say_command(command: str) -> None:
-    """Print a command that is to be copied: on a line of its own, however long it is."""
+    """Print a command or path that is to be copied: on a line of its own, however long it is."""
     _console().print(Text(f"  {command}"), soft_wrap=True)
 
 

@@ -97,8 +97,7 @@ def test_deploy_makes_the_key_and_the_worker_finds_it(
     said = dpstream("deploy", job_file)
     assert said.code == 0, said.errors
     path = noise_key_file("noise")
-    # A sentence is wrapped where the terminal ends; a command is not.
-    assert f"share the noise key {path}" in " ".join(said.output.split())
+    assert f"  {path}\n" in said.output
     assert "dpstream run shuffle noise\n" in said.output
     assert deployed(cluster).noise_key == read_noise_key(path).digest
     assert path.read_bytes().hex() not in said.output + said.errors
