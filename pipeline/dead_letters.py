@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from pipeline.cluster import Cluster
 from pipeline.deployed_job import DeployedJob
 from pipeline.state import private_folder
-from topics.frames import CodecError
+from topics.batches import Batch, Punctuation, decode_batch, decode_punctuation
+from topics.chunks import Chunk, decode_chunk
+from topics.frames import CodecError, Kind, kind_of
 from topics.names import Role
 from topics.records import DeadLetter
 
@@ -27,6 +29,30 @@ def read_dead_letters(cluster: Cluster, job: DeployedJob) -> Iterator[DeadLetter
         if where not in seen:
             seen.add(where)
             yield letter
+
+
+def header_of(letter: DeadLetter) -> dict[str, str | int] | None:
+    """What the refused record says it is, and nothing of what it holds; None if it is unreadable.
+
+    Its ``kind`` and ``epoch``, and in hexadecimal those of ``deployment``, ``fingerprint``,
+    ``enrolment`` and ``batch`` that such a record has.
+    """
+    decoders: Mapping[Kind, Callable[[bytes], Batch | Punctuation | Chunk]] = {
+        Kind.BATCH: decode_batch,
+        Kind.PUNCTUATION: decode_punctuation,
+        Kind.CHUNK: decode_chunk,
+    }
+    try:
+        kind = kind_of(letter.value)
+        record = decoders[kind](letter.value)
+    except (CodecError, KeyError):
+        return None
+    identities = ("deployment", "fingerprint", "enrolment", "batch")
+    return {
+        "kind": kind.name.lower(),
+        "epoch": record.epoch,
+        **{name: getattr(record, name).hex() for name in identities if hasattr(record, name)},
+    }
 
 
 def save_dead_letter(letter: DeadLetter, folder: Path) -> Path:

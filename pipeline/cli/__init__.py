@@ -10,7 +10,19 @@ from collections.abc import Callable, Sequence
 
 import typer
 
-from pipeline.cli import evaluate, jobs, kafka, produce, query, run, simulate, status, up, watch
+from pipeline.cli import (
+    diff,
+    evaluate,
+    jobs,
+    kafka,
+    produce,
+    query,
+    run,
+    simulate,
+    status,
+    up,
+    watch,
+)
 from pipeline.cli.errors import run_command
 
 
@@ -46,10 +58,11 @@ def build_app() -> typer.Typer:
     add("Jobs", jobs.undeploy, "undeploy", "students --delete-topics")
     add("Results", watch.estimates, "estimates", "students --follow --format csv")
     add("Results", query.query, "query", "words --epoch 3 --top 10")
+    add("Results", diff.diff, "diff", "students students-replay")
     add("Results", jobs.list_jobs, "list", "--json")
     add("Results", status.status, "status", "students")
     add("Results", watch.producers, "producers", "students --retire gateway-2")
-    add("Results", watch.dead_letters, "dead-letters", "students --limit 5")
+    add("Results", watch.dead_letters, "dead-letters", "students --show 5")
     app.add_typer(kafka.app, name="kafka", rich_help_panel="Jobs")
     return app
 

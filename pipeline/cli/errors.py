@@ -1,7 +1,8 @@
 """What people are told when a command fails, and its exit code.
 
-0: all is well. 1: it failed, or ``status`` found something wrong. 2: command line, job file or
-input is wrong. 130: interrupted by Ctrl-C. An error that nobody expected keeps its traceback.
+0: all is well. 1: it failed, ``status`` found something wrong, or ``diff`` a difference. 2: command
+line, job file or input is wrong. 130: interrupted by Ctrl-C. An error that nobody expected keeps
+its traceback.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def query(
         raise UsageProblem("--epoch and --epochs do not go together: give one of them")
     if follow and epochs is not None:
         raise UsageProblem("--epochs adds up what there is: leave --follow out")
-    added = None if epochs is None else _first_and_last(epochs)
+    added = None if epochs is None else first_and_last(epochs)
     with cluster_of(servers, kafka_config) as cluster:
         deployed = find_job(cluster, job)
         try:
@@ -169,7 +169,8 @@ def _windows(
         yield read_from(cluster, job, read_latest(job))
 
 
-def _first_and_last(text: str) -> tuple[int, int]:
+def first_and_last(text: str) -> tuple[int, int]:
+    """What ``--epochs A..B`` says."""
     first, dots, last = text.partition("..")
     if not dots or not first.strip().isdecimal() or not last.strip().isdecimal():
         raise UsageProblem(f"--epochs is {text}: give the first and the last one, such as 3..7")

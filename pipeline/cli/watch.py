@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -96,7 +96,12 @@ def producers(
 
 def dead_letters(
     job: JobName,
-    limit: Annotated[int, typer.Option(min=1, help="How many, from the latest back.")] = 20,
+    show: Annotated[
+        int,
+        typer.Option(
+            "--show", "--limit", min=1, metavar="N", help="How many, from the latest back."
+        ),
+    ] = 20,
     save: Annotated[
         Path | None,
         typer.Option(
@@ -107,14 +112,17 @@ def dead_letters(
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the records that were refused, and why. What they hold is shown to nobody."""
-    from pipeline.dead_letters import read_dead_letters, save_dead_letter
+    """Count the records that were refused, by reason, and list the latest.
 
-    total = 0
-    latest: deque[DeadLetter] = deque(maxlen=limit)
+    What they say they are is shown, what they hold is shown to nobody.
+    """
+    from pipeline.dead_letters import header_of, read_dead_letters, save_dead_letter
+
+    counts: Counter[str] = Counter()
+    latest: deque[DeadLetter] = deque(maxlen=show)
     with cluster_of(servers, kafka_config) as cluster:
         for letter in read_dead_letters(cluster, find_job(cluster, job)):
-            total += 1
+            counts[letter.reason.value] += 1
             latest.append(letter)
     if as_json:
         say_json(
@@ -126,6 +134,7 @@ def dead_letters(
                     "reason": letter.reason.value,
                     "detail": letter.detail,
                     "size": len(letter.value),
+                    "header": header_of(letter),
                 }
                 for letter in latest
             ]
@@ -133,8 +142,9 @@ def dead_letters(
     elif not latest:
         say("there are no dead letters")
     else:
+        say(", ".join(f"{counts[reason]:,} {reason}" for reason in sorted(counts)))
         say_table(
-            ["topic", ">partition", ">offset", "reason", ">bytes", "detail"],
+            ["topic", ">partition", ">offset", "reason", ">bytes", "record", "detail"],
             (
                 (
                     letter.topic.rpartition(".")[2],
@@ -142,17 +152,22 @@ def dead_letters(
                     letter.offset,
                     letter.reason.value,
                     number(len(letter.value)),
+                    _kind_and_epoch(header_of(letter)),
                     letter.detail,
                 )
                 for letter in latest
             ),
         )
-        if total > len(latest):
-            say(f"{total - len(latest):,} earlier ones: --limit {total} lists them all")
+        if (total := counts.total()) > len(latest):
+            say(f"{total - len(latest):,} earlier ones: --show {total} lists them all")
     if save is not None:
         for letter in latest:
             save_dead_letter(letter, save)
         tell(f"{plural(len(latest), 'record')} saved in {save}")
+
+
+def _kind_and_epoch(header: Mapping[str, str | int] | None) -> str:
+    return "-" if header is None else f"{header['kind']} of epoch {header['epoch']}"
 
 
 class Format(StrEnum):

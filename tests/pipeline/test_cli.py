@@ -40,7 +40,7 @@ SLOW_TO_IMPORT = {"numpy", "scipy", "kafka", "aiokafka", "faust", "pydantic", "r
 COMMANDS = [
     *("demo", "up", "plan", "simulate", "evaluate"),
     *("deploy", "undeploy", "list", "run", "produce"),
-    *("estimates", "query", "status", "producers", "dead-letters"),
+    *("estimates", "query", "diff", "status", "producers", "dead-letters"),
     *("kafka|start", "kafka|stop", "kafka|status", "kafka|logs"),
 ]
 
@@ -175,6 +175,7 @@ def test_a_missing_job_file(dpstream: Commands, tmp_path: Path) -> None:
         "status small",
         "estimates small",
         "estimates small --follow",
+        "diff small large",
         "producers small",
         "dead-letters small",
         "undeploy small",

@@ -1,0 +1,194 @@
+"""``dpstream diff``: two jobs side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipeline.cli.errors import FAILED, UsageProblem
+from pipeline.cli.options import AsJson, KafkaConfig, Servers, cluster_of, find_job
+from pipeline.cli.output import plural, say, say_json, say_table, tell
+from pipeline.cli.query import first_and_last
+
+if TYPE_CHECKING:
+    from pipeline.cluster import Cluster
+    from pipeline.deployed_job import DeployedJob
+    from pipeline.differences import Difference
+    from pipeline.epoch_results import EpochResult
+    from pipeline.input.values import ValueDomain
+
+_JOB_HELP = "The name of a deployed job, or its job file."
+
+
+def diff(
+    one: Annotated[str, typer.Argument(metavar="A", help=_JOB_HELP)],
+    other: Annotated[str, typer.Argument(metavar="B", help=_JOB_HELP)],
+    epochs: Annotated[
+        str | None,
+        typer.Option(metavar="A..B", help="Compare these only, from the first to the last."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.png", dir_okay=False, help="Draw the differences over the epochs."
+        ),
+    ] = None,
+    servers: Servers = None,
+    kafka_config: KafkaConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two jobs of one protocol and domain, epoch by epoch. Exit code 1 if they differ.
+
+    First their integers: fate, contributors, population and the counts themselves. Then what was
+    published: the largest difference of two estimates, in standard deviations.
+    """
+    from pipeline.differences import IncomparableError, check_comparable, differences
+    from pipeline.epoch_counts import check_epochs
+
+    first, last = (1, None) if epochs is None else first_and_last(epochs)
+    with cluster_of(servers, kafka_config) as cluster:
+        jobs = find_job(cluster, one), find_job(cluster, other)
+        try:
+            check_comparable(*jobs)
+        except IncomparableError as error:
+            raise UsageProblem(str(error)) from None
+        if last is not None:
+            for job in jobs:
+                check_epochs(job, first, last)
+        found = list(differences(*(_results(cluster, job, first, last) for job in jobs)))
+    _check_all_there(jobs, found, first, last)
+    if plot is not None:
+        _plot(jobs, found, plot)
+    if as_json:
+        say_json(_to_json(jobs, found))
+    else:
+        _show(jobs, found)
+    if any(each.differs for each in found):
+        raise typer.Exit(FAILED)
+
+
+def _results(
+    cluster: Cluster, job: DeployedJob, first: int, last: int | None
+) -> Iterator[EpochResult]:
+    from pipeline.epoch_results import ResultLog
+    from pipeline.smoothing import read_from
+
+    log = ResultLog(job, first)
+    read_from(cluster, job, log.look())
+    while (result := read_from(cluster, job, log.next())) is not None:
+        if last is not None and result.epoch > last:
+            return
+        yield result
+
+
+def _check_all_there(
+    jobs: Sequence[DeployedJob], found: Sequence[Difference], first: int, last: int | None
+) -> None:
+    from pipeline.epoch_counts import NoCountsError
+
+    there = {each.epoch for each in found}
+    if last is None:
+        last = first - 1 if found else first
+    wanted = range(first, last + 1)
+    missing = next((epoch for epoch in wanted if epoch not in there), None)
+    if missing is not None:
+        names = " nor of ".join(job.name for job in jobs)
+        raise NoCountsError(
+            f"epoch {missing:,} is published neither of {names}: wait for it, or compare others"
+        )
+
+
+def _plot(jobs: Sequence[DeployedJob], found: Sequence[Difference], path: Path) -> None:
+    from pipeline.difference_plot import write_differences
+    from pipeline.up.plot import PlotError
+
+    try:
+        write_differences([job.name for job in jobs], found, path)
+    except PlotError as error:
+        raise UsageProblem(str(error)) from None
+    except ValueError as error:  # a file name that no kind of picture has
+        raise UsageProblem(f"--plot {path}: {error}") from None
+    tell(f"{path} is written")
+
+
+def _to_json(jobs: Sequence[DeployedJob], found: Sequence[Difference]) -> dict[str, Any]:
+    return {
+        "jobs": [{"job": job.name, "deployment": job.deployment.hex()} for job in jobs],
+        "differ": any(each.differs for each in found),
+        "epochs": [
+            {
+                "epoch": each.epoch,
+                "only_in": None if each.only is None else jobs[each.only].name,
+                "integers": list(each.integers),
+                "estimates_differ": each.estimates,
+                "standard_deviations": each.deviations,
+                "item": _label(jobs[0].domain, each.item) or None,
+                "unmatched_items": each.unmatched,
+            }
+            for each in found
+        ],
+    }
+
+
+def _show(jobs: Sequence[DeployedJob], found: Sequence[Difference]) -> None:
+    say_table(
+        [">epoch", "integers", "estimates", ">by (sd)", "of"],
+        (_row(jobs, each) for each in found),
+    )
+    say()
+    for line in _summary(found):
+        say(line)
+
+
+def _row(jobs: Sequence[DeployedJob], each: Difference) -> tuple[object, ...]:
+    if each.only is not None:
+        return each.epoch, f"only in {jobs[each.only].name}", "", "", ""
+    return (
+        each.epoch,
+        f"differ: {', '.join(each.integers)}" if each.integers else "equal",
+        "differ" if each.estimates else "equal",
+        "-" if each.deviations is None else f"{each.deviations:.3g}",
+        _about(jobs[0].domain, each),
+    )
+
+
+def _about(domain: ValueDomain, each: Difference) -> str:
+    unmatched = f"{plural(each.unmatched, 'item')} in one only" if each.unmatched else ""
+    return "; ".join(filter(None, (_label(domain, each.item), unmatched)))
+
+
+def _label(domain: ValueDomain, item: int | None) -> str:
+    from pipeline.input.sets import SetDomain
+
+    if item is None:
+        return ""
+    if isinstance(domain, SetDomain):
+        return domain.label(item)
+    return domain.items[item - 1] if domain.items is not None else ""
+
+
+def _summary(found: Sequence[Difference]) -> Iterator[str]:
+    both = [each for each in found if each.only is None]
+    if not any(each.differs for each in found):
+        yield f"{plural(len(found), 'epoch')} compared: integers and estimates are equal"
+        return
+    integers = sum(bool(each.integers) for each in both)
+    estimates = sum(each.estimates for each in both)
+    yield (
+        f"of {plural(len(both), 'epoch')} compared, integers differ at {integers:,} and "
+        f"estimates at {estimates:,}"
+    )
+    largest = max(both, key=lambda each: each.deviations or 0.0, default=None)
+    if largest is not None and largest.deviations:
+        yield (
+            f"the largest difference is {largest.deviations:.3g} standard deviations, at epoch "
+            f"{largest.epoch:,}"
+        )
+    if len(found) > len(both):
+        yield (
+            f"{plural(len(found) - len(both), 'epoch')} in one job only: --epochs compares those "
+            "in both"
+        )

@@ -1,0 +1,94 @@
+"""What became of every epoch of a deployment: the integers it rests on, and what was published."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from aggregators.published import Published
+from pipeline.actions import LogCursor, LogRecord, Steps, end_offset
+from pipeline.deployed_job import DeployedJob
+from pipeline.epoch_counts import NoCountsError
+from pipeline.epoch_log import EpochLog
+from pipeline.estimate_records import EstimateRecord, FirstEstimates
+from topics.manifests import Fate
+from topics.names import Role
+
+
+@dataclass(frozen=True, slots=True)
+class EpochResult:
+    """The final word on an epoch.
+
+    Attributes:
+        epoch: of the job.
+        fate: what became of its window.
+        contributors: devices in the window.
+        population: devices enrolled.
+        counts: `Aggregator.to_bytes` of its own reports; None for a window not released.
+        estimate: as published.
+    """
+
+    epoch: int
+    fate: Fate
+    contributors: int
+    population: int
+    counts: bytes | None
+    estimate: Published | None
+
+
+class ResultLog:
+    """Reads the published epochs of a deployment in order, a few at a time.
+
+    Args:
+        job: as deployed.
+        first: the first epoch that is wanted.
+    """
+
+    def __init__(self, job: DeployedJob, first: int = 1) -> None:
+        self._job = job
+        self._first = first
+        self._published = FirstEstimates(job.deployment)
+        self._records: deque[EstimateRecord] = deque()
+        self._cursor = LogCursor(Role.ESTIMATES, job.start_offset(Role.ESTIMATES), self._take_in)
+        self._end = 0
+        self._log = EpochLog(job)
+
+    def look(self) -> Steps[None]:
+        """See how far the logs go by now: `next` reads up to there."""
+        # In this order: an epoch is published after its manifest and partial were written.
+        self._end = yield from end_offset(Role.ESTIMATES, 0)
+        yield from self._log.look()
+
+    def next(self) -> Steps[EpochResult | None]:
+        """The next published epoch; None if there is no further one yet.
+
+        Raises:
+            NoCountsError: what it rests on is gone.
+        """
+        while not self._records:
+            if not (yield from self._cursor.read_some(self._end)):
+                return None
+        record = self._records.popleft()
+        found = yield from self._log.next()
+        while found is not None and found[0].epoch < record.epoch:
+            found = yield from self._log.next()
+        if found is None or found[0].epoch != record.epoch:
+            raise NoCountsError(
+                f"epoch {record.epoch:,} of job {self._job.name} is published, but its manifest or "
+                "partial is gone from the topics, which were to be kept for ever"
+            )
+        payload = found[1]
+        counts = None if payload is None else self._job.aggregator_from_bytes(payload).to_bytes()
+        return EpochResult(
+            epoch=record.epoch,
+            fate=record.fate,
+            contributors=record.contributors,
+            population=record.population,
+            counts=counts,
+            estimate=record.estimate,
+        )
+
+    def _take_in(self, record: LogRecord) -> None:
+        published = self._published.apply(record.value)
+        if published is not None and published.epoch >= self._first:
+            self._records.append(published)

@@ -1,0 +1,97 @@
+"""``dpstream dead-letters``: what was refused and why, and nothing of what it holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.actions import LogRecord
+from pipeline.dead_letters import header_of
+from tests.support.commands import Commands
+from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from tests.support.small_run import job_text
+from topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
+from topics.chunks import Chunk, encode_chunk
+from topics.records import DeadLetter, Reason
+from topics.words import Words
+
+SECRET = 0xABCD
+WORDS = Words(np.full((3, 1), SECRET, np.uint16), None)
+IDENTITIES: dict[str, Any] = {"fingerprint": b"f" * 16, "deployment": b"d" * 16}
+BATCH = encode_batch(
+    Batch(**IDENTITIES, batch=b"b" * 16, enrolment=b"e" * 16, epoch=7, words=WORDS)
+)
+PUNCTUATION = encode_punctuation(
+    Punctuation(**IDENTITIES, enrolment=b"e" * 16, epoch=8, batches=1, contributors=3, population=4)
+)
+CHUNK = encode_chunk(
+    Chunk(
+        **IDENTITIES, epoch=9, manifest_offset=0, attempt=b"a" * 16, index=0, total=1, words=WORDS
+    )
+)
+SHOWN = {"deployment": "64" * 16, "fingerprint": "66" * 16}
+SENT = {"enrolment": "65" * 16}
+
+
+def letter(value: bytes, reason: Reason, offset: int = 0) -> DeadLetter:
+    return DeadLetter("small.reports", 0, offset, reason, "why", value)
+
+
+@pytest.mark.parametrize(
+    ("value", "header"),
+    [
+        (BATCH, {"kind": "batch", "epoch": 7, **SHOWN, **SENT, "batch": "62" * 16}),
+        (PUNCTUATION, {"kind": "punctuation", "epoch": 8, **SHOWN, **SENT}),
+        (CHUNK, {"kind": "chunk", "epoch": 9, **SHOWN}),
+        (BATCH[:-1], None),
+        (b"nobody can read this", None),
+        (b"", None),
+    ],
+)
+def test_the_header_says_what_a_record_is_and_not_what_it_holds(
+    value: bytes, header: dict[str, str | int] | None
+) -> None:
+    assert header_of(letter(value, Reason.EPOCH)) == header
+
+
+def test_they_are_counted_by_reason_and_the_latest_are_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    dpstream, cluster = Commands(capsys), use_memory_cluster(monkeypatch)
+    path = tmp_path / "small.yaml"
+    path.write_text(job_text())
+    assert dpstream("deploy", path).code == 0
+    assert dpstream("dead-letters", "small").output == "there are no dead letters\n"
+    refuse(
+        cluster,
+        letter(b"secret", Reason.UNREADABLE, 1),
+        letter(BATCH, Reason.EPOCH, 2),
+        letter(b"secret", Reason.UNREADABLE, 3),
+        letter(BATCH, Reason.PROTOCOL, 4),
+    )
+    said = dpstream("dead-letters", "small", "--show", 2).output
+    assert said.splitlines()[0] == "1 epoch, 1 protocol, 2 unreadable"
+    assert "2 earlier ones: --show 4 lists them all" in said
+    assert " ".join(said.splitlines()[-2].split()).startswith("reports 0 4 protocol")
+    assert "batch of epoch 7" in said
+    shown = dpstream("dead-letters", "small", "--json", "--show", 3)
+    assert [each["offset"] for each in shown.json] == [2, 3, 4]
+    assert [each["header"] and each["header"]["epoch"] for each in shown.json] == [7, None, 7]
+    for text in (said, shown.output, dpstream("dead-letters", "small").output):
+        assert "secret" not in text
+        assert str(SECRET) not in text
+        assert f"{SECRET:x}" not in text.lower()
+
+
+def refuse(cluster: MemoryCluster, *letters: DeadLetter) -> None:
+    """Write dead letters of the job named small."""
+    for offset, each in enumerate(letters):
+        value, headers = each.to_record()
+        cluster.records["small.dead-letters", 0].append(
+            LogRecord(offset, value, 0, None, tuple(headers))
+        )
