@@ -14,9 +14,11 @@ from itertools import count
 from pipeline.actions import Append, Commit, Flush, LogCursor, Steps
 from pipeline.admission import Refusal, dead_letter, identity_refusal, readable
 from pipeline.deployed_job import DeployedJob
+from pipeline.finished_windows import FinishedWindow, Told, nobody
 from pipeline.partial_log import PartialLog
 from pipeline.protocol import Aggregator
 from topics.chunks import Chunk, decode_chunk
+from topics.manifests import Fate
 from topics.names import Role
 from topics.partials import encode_partial, split_partial
 from topics.records import Reason
@@ -27,6 +29,7 @@ class _Attempt:
     """One writing of a window, as far as it has been read."""
 
     first_offset: int
+    began: float
     aggregator: Aggregator
     indices: set[int] = field(default_factory=set)
 
@@ -42,12 +45,18 @@ class _Partition:
 
 
 class AggregateStage:
-    """Turns the chunks of ``<job>.shuffled`` into the partials of ``<job>.partials``."""
+    """Turns the chunks of ``<job>.shuffled`` into the partials of ``<job>.partials``.
+
+    Args:
+        job: the deployed job.
+        told: is told of every window whose partial this worker has written.
+    """
 
     role = Role.SHUFFLED
 
-    def __init__(self, job: DeployedJob) -> None:
+    def __init__(self, job: DeployedJob, *, told: Told = nobody) -> None:
         self._job = job
+        self._told = told
         self._partitions: dict[int, _Partition] = {}
         self._partials = PartialLog(job.deployment, job.fingerprint)
         self._partial_log = LogCursor(
@@ -78,14 +87,14 @@ class AggregateStage:
         if isinstance(chunk, Chunk) and refusal is None:
             if chunk.epoch in self._partials.complete:
                 return
-            refusal = self._add(state, offset, chunk)
+            refusal = self._add(state, offset, chunk, now)
         if refusal is not None:
             yield from self._refuse(state, offset, value, refusal)
             return
         assert isinstance(chunk, Chunk)
         attempt = state.attempts[chunk.epoch, chunk.attempt]
         if len(attempt.indices) == chunk.total:
-            yield from self._write(state, chunk, attempt.aggregator.to_bytes())
+            yield from self._write(state, chunk, attempt)
 
     def tick(self, now: float) -> Steps[None]:
         """Drop the attempts at epochs that others finished; commit the floor."""
@@ -110,10 +119,10 @@ class AggregateStage:
         epochs = {epoch for state in self._partitions.values() for epoch, _ in state.attempts}
         return {"open_windows": len(epochs), "counts": dict(self.counts)}
 
-    def _add(self, state: _Partition, offset: int, chunk: Chunk) -> Refusal | None:
+    def _add(self, state: _Partition, offset: int, chunk: Chunk, now: float) -> Refusal | None:
         attempt = state.attempts.get((chunk.epoch, chunk.attempt))
         if attempt is None:
-            attempt = _Attempt(offset, self._job.aggregator())
+            attempt = _Attempt(offset, now, self._job.aggregator())
         if chunk.index in attempt.indices:
             return None
         try:
@@ -126,14 +135,14 @@ class AggregateStage:
         self.counts["reports"] += chunk.words.messages
         return None
 
-    def _write(self, state: _Partition, chunk: Chunk, payload: bytes) -> Steps[None]:
+    def _write(self, state: _Partition, chunk: Chunk, attempt: _Attempt) -> Steps[None]:
         parts = split_partial(
             fingerprint=self._job.fingerprint,
             deployment=self._job.deployment,
             epoch=chunk.epoch,
             manifest_offset=chunk.manifest_offset,
             attempt=chunk.attempt,
-            payload=payload,
+            payload=attempt.aggregator.to_bytes(),
         )
         for part in parts:
             yield Append(Role.PARTIALS, 0, encode_partial(part))
@@ -141,6 +150,7 @@ class AggregateStage:
         self._unflushed = False
         yield from self._partial_log.catch_up()
         self.counts["partials"] += 1
+        self._told(FinishedWindow(chunk.epoch, Fate.RELEASED, began=attempt.began))
         yield from self._commit_floor(state)
 
     def _refuse(

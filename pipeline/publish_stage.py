@@ -15,17 +15,24 @@ from pipeline.deployed_job import DeployedJob
 from pipeline.epoch_log import EpochLog
 from pipeline.estimate_records import EstimateRecord, FirstEstimates
 from pipeline.estimation import Estimation
+from pipeline.finished_windows import FinishedWindow, Told, nobody
 from topics.manifests import Manifest
 from topics.names import Role
 
 
 class PublishStage:
-    """Turns manifests and partials into the records of ``<job>.estimates``."""
+    """Turns manifests and partials into the records of ``<job>.estimates``.
+
+    Args:
+        job: the deployed job.
+        told: is told of every window whose estimate this worker has published.
+    """
 
     role = Role.PARTIALS
 
-    def __init__(self, job: DeployedJob) -> None:
+    def __init__(self, job: DeployedJob, *, told: Told = nobody) -> None:
         self._job = job
+        self._told = told
         self.counts: Counter[str] = Counter()
         self._start_over()
 
@@ -77,15 +84,17 @@ class PublishStage:
         """Take in what is new, epoch by epoch, and publish what is not published yet."""
         yield from self._estimate_log.catch_up()
         yield from self._epochs.look()
-        wrote = False
+        written: list[FinishedWindow] = []
         while (found := (yield from self._epochs.next())) is not None:
             manifest, payload = found
             self._estimation.take_in(manifest, payload)
             if manifest.epoch not in self._published.epochs:
                 yield self._publication(manifest)
-                wrote = True
-        if wrote:
+                written.append(_finished(manifest))
+        if written:
             yield Flush()
+            for window in written:
+                self._told(window)
         position = self._epochs.partials_position
         if position > self._committed and not self._epochs.partials_wait:
             self._committed = position
@@ -104,3 +113,9 @@ class PublishStage:
         )
         self.counts["estimates"] += 1
         return Append(Role.ESTIMATES, 0, record.to_bytes(), timestamp=manifest.timestamp)
+
+
+def _finished(manifest: Manifest) -> FinishedWindow:
+    return FinishedWindow(
+        manifest.epoch, manifest.fate, manifest.contributors, decided_at=manifest.timestamp
+    )

@@ -33,6 +33,7 @@ from pipeline.admission import Admission, Refusal, dead_letter
 from pipeline.decisions import EPOCHS_AHEAD, Decision, Decisions
 from pipeline.deployed_job import DeployedJob
 from pipeline.epochs import EpochSet
+from pipeline.finished_windows import FinishedWindow, Told, nobody
 from pipeline.multisets import Scratch, WordMultiset, temporary_file
 from pipeline.noise_keys import NoiseKey
 from pipeline.roster import EnrolledProducer, Roster
@@ -84,6 +85,7 @@ class ShuffleStage:
         generator: cryptographic generator for ``order: random``.
         scratch: opens scratch files for windows whose words do not fit a table of counts.
         noise_key: for jobs that ask this stage for dummies.
+        told: is told of every window that this worker has decided.
 
     Raises:
         NoiseKeyError: the job asks for dummies, and this is not the key it was deployed with.
@@ -100,6 +102,7 @@ class ShuffleStage:
         generator: np.random.Generator,
         scratch: Scratch = temporary_file,
         noise_key: NoiseKey | None = None,
+        told: Told = nobody,
     ) -> None:
         self._job = job
         self._noise = StageNoise(job, noise_key)
@@ -108,6 +111,7 @@ class ShuffleStage:
         self._wall_clock = wall_clock
         self._generator = generator
         self._scratch = scratch
+        self._told_of_windows = told
         self._admission = Admission(job)
         self._partitions: dict[int, _Partition] = {}
         self._roster = Roster(job.deployment)
@@ -371,8 +375,12 @@ class ShuffleStage:
         decision = self._decisions.recent(window.epoch)
         if decision is not None:
             self.counts[f"windows {decision.manifest.fate.value}"] += 1
-            if decision.manifest == own and window.epoch in state.owed:
-                yield from self._write(state, decision, window.words)
+            if own is not None and decision.manifest == own:
+                self._told_of_windows(
+                    FinishedWindow(own.epoch, own.fate, own.contributors, began=window.opened_at)
+                )
+                if window.epoch in state.owed:
+                    yield from self._write(state, decision, window.words)
         elif self._decisions.exists(window.epoch):
             assert window.epoch in self._decisions.decided, "an acknowledged manifest is in the log"
         del state.windows[window.epoch]

@@ -19,6 +19,7 @@ from pipeline.cli.output import now
 
 if TYPE_CHECKING:
     from pipeline.deployed_job import DeployedJob
+    from pipeline.finished_windows import Told
     from pipeline.stage import Stage
 
 
@@ -28,6 +29,13 @@ class StageName(StrEnum):
     shuffle = "shuffle"
     aggregate = "aggregate"
     publish = "publish"
+
+
+class LogFormat(StrEnum):
+    """How a worker's lines are written."""
+
+    text = "text"
+    json = "json"
 
 
 def run(
@@ -49,11 +57,31 @@ def run(
             "share. Default: where deploy has made it, on the same machine.",
         ),
     ] = None,
+    metrics: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65_535,
+            metavar="PORT",
+            help="Serve /metrics (for Prometheus), /healthz and /readyz here. Default: nowhere.",
+        ),
+    ] = None,
+    metrics_address: Annotated[
+        str,
+        typer.Option(metavar="ADDRESS", help="Of the interface on which --metrics serves."),
+    ] = "127.0.0.1",
+    log_format: Annotated[
+        LogFormat,
+        typer.Option(help="Of the lines on standard error: one for every window."),
+    ] = LogFormat.text,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
 ) -> None:
     """Run one worker of a stage until it is told to stop (Ctrl-C, SIGTERM)."""
     from pipeline.state import private_folder, worker_folder
+    from pipeline.workers.log_lines import LogLines
+    from pipeline.workers.monitor import MonitorAddress
+    from pipeline.workers.observer import WindowTally
     from pipeline.workers.worker import run_worker
 
     worker = check_name(name or _host_name())
@@ -62,18 +90,29 @@ def run(
     with cluster_of(servers, kafka_config) as cluster:
         deployed, connection = find_job(cluster, job), cluster.connection
     folder = private_folder(worker_folder(deployed.name, stage, worker))
+    lines = LogLines(deployed.name, stage, worker, as_json=log_format is LogFormat.json)
+    windows = WindowTally(lines.window)
+    monitor = None
+    if metrics is not None:
+        hides_messages = stage is StageName.shuffle and deployed.protocol_entry.needs_shuffle
+        monitor = MonitorAddress(metrics, metrics_address, hides_messages)
     code = run_worker(
-        _make_stage(stage, deployed, folder, noise_key),
+        _make_stage(stage, deployed, folder, noise_key, windows),
         deployed,
         connection,
         stage_name=stage,
         worker=worker,
         directory=folder,
+        lines=lines,
+        windows=windows,
+        monitor=monitor,
     )
     raise typer.Exit(code)
 
 
-def _make_stage(stage: StageName, job: DeployedJob, folder: Path, noise_key: Path | None) -> Stage:
+def _make_stage(
+    stage: StageName, job: DeployedJob, folder: Path, noise_key: Path | None, told: Told
+) -> Stage:
     from pipeline.aggregate_stage import AggregateStage
     from pipeline.noise_keys import read_noise_key
     from pipeline.publish_stage import PublishStage
@@ -83,9 +122,9 @@ def _make_stage(stage: StageName, job: DeployedJob, folder: Path, noise_key: Pat
 
     match stage:
         case StageName.aggregate:
-            return AggregateStage(job)
+            return AggregateStage(job, told=told)
         case StageName.publish:
-            return PublishStage(job)
+            return PublishStage(job, told=told)
         case StageName.shuffle:
             key = None
             if job.needs_noise_key:
@@ -97,6 +136,7 @@ def _make_stage(stage: StageName, job: DeployedJob, folder: Path, noise_key: Pat
                 generator=cryptographic_generator(),
                 scratch=lambda: tempfile.TemporaryFile(dir=folder),
                 noise_key=key,
+                told=told,
             )
 
 

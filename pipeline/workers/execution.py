@@ -104,6 +104,7 @@ class Execution:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.positions: dict[int, int] = {}
+        self.committed: dict[int, int] = {}
         self.restored = False
         self.records = 0
         self.actions = 0
@@ -128,6 +129,7 @@ class Execution:
         self._assignment = object()
         self.restored = False
         self.positions = {}
+        self.committed = {}
         if self._steps is not None:
             self._steps.close()
         for partition in self._owned:
@@ -181,11 +183,12 @@ class Execution:
             await self._attempt(self._restore_all(partitions))
 
     async def _restore_all(self, partitions: tuple[int, ...]) -> None:
-        positions = {}
+        positions, floors = {}, {}
         for partition in partitions:
             committed = await self._await(self.membership.committed(partition))
             steps = self._stage.assign(partition, committed, self._clock())
             positions[partition] = await self._run(steps)
+            floors[partition] = positions[partition] if committed is None else committed
         firsts = await self._await(self.membership.first_offsets(partitions))
         for partition, position in positions.items():
             if firsts[partition] > position:
@@ -195,6 +198,8 @@ class Execution:
                 )
         await self._await(self.membership.read_from(positions))
         self.positions = positions
+        # What a stage has committed while it was restored is in neither of the two.
+        self.committed = floors | self.committed
         self.restored = True
         numbers = ", ".join(map(str, partitions)) or "none"
         self._report(f"partitions: {numbers}")
@@ -298,7 +303,9 @@ class Execution:
     async def _commit(self, role: Role, partition: int, offset: int) -> None:
         if role is not self._stage.role:
             raise WorkerError(f"a stage that reads {self._stage.role} cannot commit {role}")
-        if not await self.membership.commit(partition, offset):
+        if await self.membership.commit(partition, offset):
+            self.committed[partition] = offset
+        else:
             self.revoked()
 
     async def _delete_below(self, role: Role, partition: int, offset: int) -> None:

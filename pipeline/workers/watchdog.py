@@ -75,21 +75,28 @@ class Watchdog:
             and position == last.positions.get(partition)
         }
         self._last = pulse
-        return self._fault()
+        return self.fault()
 
-    def _fault(self) -> str | None:
-        timings = self._timings
-        if self._silent > timings.blocked:
-            return f"the event loop has been blocked for {timings.blocked:g} s"
-        if self._unrestored > timings.unrestored:
-            return (
-                f"no partitions restored for {timings.unrestored:g} s although the broker answers"
-            )
+    @property
+    def pulse(self) -> Pulse:
+        """What the event loop saw when it last ticked."""
+        return self._pulse
+
+    def fault(self, share: float = 1.0) -> str | None:
+        """What has been wrong for longer than this share of the patience, if anything has."""
+        blocked, unrestored, stalled = (
+            share * patience
+            for patience in (self._timings.blocked, self._timings.unrestored, self._timings.stalled)
+        )
+        if self._silent > blocked:
+            return f"the event loop has been blocked for {blocked:g} s"
+        if self._unrestored > unrestored:
+            return f"no partitions restored for {unrestored:g} s although the broker answers"
         for partition, seconds in self._stalled.items():
-            if seconds > timings.stalled:
+            if seconds > stalled:
                 return (
                     f"partition {partition} has records that were not read for "
-                    f"{timings.stalled:g} s although the broker answers"
+                    f"{stalled:g} s although the broker answers"
                 )
         return None
 

@@ -12,11 +12,10 @@ import logging
 import os
 import secrets
 import signal
-import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +32,12 @@ from pipeline.state import FolderInUse, FolderLock
 from pipeline.workers.app import build_app
 from pipeline.workers.errors import WorkerError
 from pipeline.workers.execution import Execution
+from pipeline.workers.health import liveness, readiness
 from pipeline.workers.kafka_log import KafkaLog
+from pipeline.workers.log_lines import LogLines
+from pipeline.workers.metrics import Look, registry_of
+from pipeline.workers.monitor import MonitorAddress, serve
+from pipeline.workers.observer import Observer, WindowTally
 from pipeline.workers.outage import Outage
 from pipeline.workers.timings import Timings
 from pipeline.workers.watchdog import Pulse, Watchdog, guard
@@ -72,6 +76,9 @@ def run_worker(
     worker: str,
     directory: Path,
     timings: Timings | None = None,
+    lines: LogLines | None = None,
+    windows: WindowTally | None = None,
+    monitor: MonitorAddress | None = None,
 ) -> int:
     """Run a stage until this process is told to stop; returns the exit code.
 
@@ -86,23 +93,24 @@ def run_worker(
         directory: its own, held locked. A worker that is started again in the same directory gets
             its partitions back without disturbing the others.
         timings: for tests.
+        lines: writes what there is to say.
+        windows: that `stage` tells of its windows, for metrics.
+        monitor: where metrics and health are served; nowhere by default.
     """
-
-    def report(line: str) -> None:
-        now = time.strftime("%H:%M:%S")
-        print(f"{now} {stage_name} {worker}: {line}", file=sys.stderr, flush=True)
-
+    lines = lines or LogLines(job.name, stage_name, worker)
     for library in _LIBRARIES:
         # A hundred lines a second during an outage, of which we say one.
         logging.getLogger(library).setLevel(logging.CRITICAL + 1)
     process = _Process(
-        stage, job, connection, stage_name, worker, directory, timings or Timings(), report
+        stage, job, connection, stage_name, worker, directory, timings or Timings(), lines
     )
+    if monitor is not None:
+        process.watch(monitor, windows or WindowTally())
     try:
         with FolderLock(directory, f"worker {worker} of {job.name}"):
             return asyncio.run(process.run())
     except FolderInUse as error:
-        report(str(error))
+        lines.error(str(error))
         return 1
 
 
@@ -126,15 +134,29 @@ class _Process:
     worker: str
     directory: Path
     timings: Timings
-    report: Callable[[str], None]
+    lines: LogLines
     ends: dict[int, int] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     faust: _FaustWorker | None = None
+    monitor: MonitorAddress | None = None
+    observer: Observer | None = None
     log: KafkaLog = field(init=False)
     execution: Execution = field(init=False)
     outage: Outage = field(init=False)
     watchdog: Watchdog = field(init=False)
     ended: asyncio.Future[None] = field(init=False)
+
+    def watch(self, monitor: MonitorAddress, windows: WindowTally) -> None:
+        """Serve metrics and health, from the beginning of `run`."""
+        self.monitor = monitor
+        blank = Look(
+            self.job.name,
+            self.stage_name,
+            group_name(self.job, self.stage_name),
+            self.job.topic(self.stage.role),
+            monitor.hides_messages,
+        )
+        self.observer = Observer(blank, windows)
 
     async def run(self) -> int:
         """Work until a signal comes or something fails; returns the exit code."""
@@ -142,7 +164,7 @@ class _Process:
         self.ended = loop.create_future()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end, None)
-        self.outage = Outage(",".join(self.connection.bootstrap_servers), self.report)
+        self.outage = Outage(",".join(self.connection.bootstrap_servers), self.lines.warning)
         options = {"client_id": self._client, **self.connection.aiokafka()}
         self.log = KafkaLog(options, self.job.topic)
         self.execution = Execution(
@@ -150,23 +172,24 @@ class _Process:
             self.log,
             self.job.topic,
             pause=self.timings.pause,
-            report=self.report,
+            report=self.lines.info,
             fail=self._end,
         )
         self.watchdog = Watchdog(self.timings)
-        guard(self.watchdog, self.report)
+        guard(self.watchdog, self.lines.error)
         self._start(self._beat())
+        self._start(self._serve())
         self._start(self._work())
         code = 0
         try:
             await self.ended
         except Exception as error:
-            self.report(_describe(error))
+            self.lines.error(_describe(error))
             code = 1
         _exit_after(_STOP_SECONDS, code)
         await self._stop()
         if code == 0:
-            self.report("stopped")
+            self.lines.info("stopped")
         return code
 
     @property
@@ -250,6 +273,27 @@ class _Process:
                 )
             )
             await asyncio.sleep(self.timings.tick)
+
+    async def _serve(self) -> None:
+        """Serve metrics and health if we are to, and look at this worker for them."""
+        monitor, observer = self.monitor, self.observer
+        if monitor is None or observer is None:
+            return
+        serve(
+            monitor,
+            registry_of(lambda: observer.look),
+            alive=lambda: liveness(self.watchdog),
+            ready=lambda: readiness(self.watchdog),
+        )
+        while True:
+            observer.observe(
+                time.monotonic(),
+                self.execution,
+                self.stage,
+                self.ends,
+                broker_answers=self.outage.over,
+            )
+            await asyncio.sleep(self.timings.status)
 
     async def _tick(self) -> None:
         while True:

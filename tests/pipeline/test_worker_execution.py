@@ -253,6 +253,18 @@ async def test_restoration_that_is_interrupted_begins_again() -> None:
 
 
 @story
+async def test_committed_offsets_are_known_for_as_long_as_the_partitions_are_ours() -> None:
+    stage = ScriptedStage(on_record=(Commit(Role.REPORTS, 0, 5),))
+    world = World(stage, committed_offsets={0: 4})
+    await world.own(0, 1)
+    assert world.execution.committed == {0: 4, 1: 0}
+    await world.execution.record(0, 4, b"")
+    assert world.execution.committed == {0: 5, 1: 0}
+    world.execution.revoked()
+    assert world.execution.committed == {}
+
+
+@story
 async def test_refused_commit_ends_the_assignment_before_anything_is_deleted() -> None:
     stage = ScriptedStage(on_record=(Commit(Role.REPORTS, 0, 1), DeleteBelow(Role.REPORTS, 0, 1)))
     world = World(stage)

@@ -6,6 +6,7 @@ carrying it out dies, with what it had not flushed lost, or kept.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from pipeline.actions import Action, Commit, LogRecord, Steps
 from pipeline.aggregate_stage import AggregateStage
 from pipeline.deployed_job import DeployedJob
 from pipeline.estimate_records import EstimateRecord, FirstEstimates
+from pipeline.finished_windows import Told, nobody
 from pipeline.memory import DeletedError, MemoryDriver, MemoryLog, MemoryWorker
 from pipeline.noise_keys import NoiseKey
 from pipeline.partial_log import PartialLog
@@ -90,6 +92,7 @@ class World:
     now: float = 0.0
     identifiers: int = 0
     noise_key: NoiseKey | None = None
+    told: defaultdict[str, Told] = field(default_factory=lambda: defaultdict(lambda: nobody))
 
     def __post_init__(self) -> None:
         self.producers: dict[str, Producer] = {}
@@ -103,15 +106,16 @@ class World:
 
     def stage(self, name: str) -> Stage:
         if name == "aggregate":
-            return AggregateStage(self.job)
+            return AggregateStage(self.job, told=self.told[name])
         if name == "publish":
-            return PublishStage(self.job)
+            return PublishStage(self.job, told=self.told[name])
         return ShuffleStage(
             self.job,
             identifiers=self.identifier,
             wall_clock=lambda: 1_700_000_000_000,
             generator=seeded_generator(SEED, self.identifiers),
             noise_key=self.noise_key,
+            told=self.told[name],
         )
 
     def producer(self, name: str) -> Producer:
