@@ -70,6 +70,22 @@ class LevelEstimates(OrderedEstimates):
             silence=silence,
         )
 
+    @classmethod
+    def of_values(cls, found: ItemEstimates) -> Self:
+        """Estimates of ranges where the values are all there is, each with a noise of its own."""
+        return cls(
+            found.values,
+            found.standard_deviation,
+            found.half_width,
+            found.reports,
+            found.population,
+            found.flags,
+            levels=Levels(len(found.values), (max(2, len(found.values)),)),
+            noise_variance=(found.half_width / NORMAL_95) ** 2,
+            rooted=False,
+            silence=0.0,
+        )
+
     @property
     def total(self) -> float:
         """How many users have a value."""

@@ -19,6 +19,7 @@ from aggregators.epoch_words import EpochWords
 from aggregators.estimate import GAP, ItemEstimates
 from aggregators.increments import Increment
 from aggregators.item_words import collisions_variance, counts_of_kind, dummies_variance
+from aggregators.level_estimates import LevelEstimates
 from aggregators.prefix_combiner import PrefixCombiner
 from aggregators.report_words import check_form
 from aggregators.tree_smoothing import TreeEstimates, prefix_variances
@@ -162,6 +163,14 @@ class ShuffledItemTreeAggregator(IntervalAggregator):
                 sampling = messages / law.size * silent
                 estimated[index] += scale**2 * (collisions + sampling)
         return TreeEstimates(values, variances, estimated)
+
+
+class ShuffledNumberTreeAggregator(ShuffledItemTreeAggregator):
+    """The same of numbers, which have ranges and quantiles."""
+
+    def estimate(self, epoch: int, attendance: Attendance) -> LevelEstimates:
+        """How many users have each number, and how many lie in any range."""
+        return LevelEstimates.of_values(super().estimate(epoch, attendance))
 
 
 def expected_variances(

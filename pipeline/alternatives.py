@@ -105,12 +105,12 @@ def _candidates(
     if asked.changes is not None:
         yield "shuffled_counts", partial(ShuffledCountsParameters, changes=changes, **shared)
     yield "shuffled_counts", partial(ShuffledCountsParameters, **shared)
+    yield "shuffled_tree", partial(ShuffledTreeParameters, changes=changes, **shared)
     if isinstance(asked.domain, Numbers):
         numbers = asked.domain.low, asked.domain.high, asked.domain.buckets
         yield "range_stream", partial(RangeStreamParameters, asked.epsilon, changes, *numbers)
     if isinstance(asked.domain, Numbers | Bits):
         return
-    yield "shuffled_tree", partial(ShuffledTreeParameters, changes=changes, **shared)
     if asked.domain is None:
         yield "future_rand", partial(FutureRandParameters, asked.epsilon, changes)
     else:

@@ -13,7 +13,10 @@ from typing import Any
 
 from aggregators.shuffled_counts import ShuffledCountsAggregator
 from aggregators.shuffled_item_counts import ShuffledItemCountsAggregator
-from aggregators.shuffled_item_tree import ShuffledItemTreeAggregator
+from aggregators.shuffled_item_tree import (
+    ShuffledItemTreeAggregator,
+    ShuffledNumberTreeAggregator,
+)
 from aggregators.shuffled_level_counts import ShuffledLevelCountsAggregator
 from aggregators.shuffled_tree import ShuffledTreeAggregator
 from pipeline.forecasts import Forecast
@@ -41,13 +44,22 @@ from randomizers.shuffled_tree import ShuffledTree, ShuffledTreeLaw, ShuffledTre
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What runs, for one kind of values; `accounting` is a module of ``randomizers.accounting``."""
+    """What runs, for one kind of values; `accounting` is a module of ``randomizers.accounting``.
+
+    `of_numbers` is the aggregator where items are numbers, if it is another one.
+    """
 
     accounting: str
     law: Any
     devices: Any
     aggregator: Any
     forecast: Callable[[Any, int], Forecast]
+    of_numbers: Any = None
+
+    def aggregator_for(self, asked: Any) -> Any:
+        """The class of aggregators, for the parameters of a job."""
+        numbers = isinstance(asked.domain, Numbers | Bits)
+        return self.of_numbers if numbers and self.of_numbers is not None else self.aggregator
 
 
 def _shuffled(
@@ -87,9 +99,9 @@ def _shuffled(
         law_from_json=law_from_json,
         randomizer=lambda law: kind_of(law).devices(law),
         restore=lambda law, arrays, epoch: kind_of(law).devices.restore(law, arrays, epoch),
-        aggregator=lambda law, asked: kind_of(law).aggregator(law),
-        aggregator_from_bytes=lambda law, asked, data: kind_of(law).aggregator.from_bytes(
-            law, data
+        aggregator=lambda law, asked: kind_of(law).aggregator_for(asked)(law),
+        aggregator_from_bytes=lambda law, asked, data: (
+            kind_of(law).aggregator_for(asked).from_bytes(law, data)
         ),
         word_form=lambda law: law.word_form,
         needs_shuffle=True,
@@ -164,10 +176,12 @@ SHUFFLED_TREE = _shuffled(
         ShuffledItemTree,
         ShuffledItemTreeAggregator,
         ShuffledItemTreeForecast,
+        ShuffledNumberTreeAggregator,
     ),
     (
         Example(ShuffledTreeParameters(4.0, 0.1, 1), 2),
         Example(ShuffledTreeParameters(4.0, 0.1, 2), 1, minimum=2),
         Example(ShuffledTreeParameters(3.0, 0.1, 1, domain=("a", "b")), 1),
+        Example(ShuffledTreeParameters(3.0, 0.1, 1, domain=Numbers(0.0, 80.0, 2)), 1),
     ),
 )

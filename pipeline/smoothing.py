@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
 from aggregators.estimate import GAP, Estimate, ItemEstimates
+from aggregators.level_estimates import LevelEstimates
 from aggregators.range_estimates import RangeEstimates
 from aggregators.smoothed_estimates import SmoothedEstimates
 from pipeline.actions import Action, EndOffset, LogSlice, ReadRange, Steps
@@ -24,6 +25,7 @@ from pipeline.deployed_job import DeployedJob
 from pipeline.epoch_log import EpochLog
 from pipeline.estimate_records import EstimateRecord
 from pipeline.estimation import Estimation
+from pipeline.input.numbers import NumericDomain
 from topics.manifests import Fate
 
 if TYPE_CHECKING:
@@ -64,11 +66,13 @@ class SmoothedHorizon:
         first_epoch: the job's number of its epoch 1.
         estimates: of its epochs, up to the last one that is decided and aggregated.
         labels: of the items they are about; None where there are none.
+        ordered: whether the items are numbers, which have ranges.
     """
 
     first_epoch: int
     estimates: SmoothedEstimates
     labels: tuple[str, ...] | None = None
+    ordered: bool = False
 
     def index(self, epoch: int) -> int | None:
         """Where an epoch of the job stands in the arrays; None if it is not among them."""
@@ -89,7 +93,8 @@ class SmoothedHorizon:
             value = float(of.values[index, 0])
             return Estimate(value, deviation, value - width, value + width, *about)
         if of.level_variances is None:
-            return ItemEstimates(of.values[index], deviation, width, *about)
+            items = ItemEstimates(of.values[index], deviation, width, *about)
+            return LevelEstimates.of_values(items) if self.ordered else items
         variances = tuple(of.level_variances[:, index].tolist())
         return RangeEstimates(of.values[index], deviation, width, *about, level_variances=variances)
 
@@ -153,6 +158,7 @@ def look_back(job: DeployedJob, estimation: Estimation) -> SmoothedHorizon:
         first_epoch=estimation.horizon * job.epochs.count + 1,
         estimates=estimation.aggregator.smoothed(estimation.last_epoch, estimation.attendance),
         labels=job.domain.items,
+        ordered=isinstance(job.domain, NumericDomain),
     )
 
 

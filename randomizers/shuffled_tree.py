@@ -34,6 +34,7 @@ from randomizers.dyadic import orders_due
 from randomizers.future_rand import MAX_HORIZON
 from randomizers.given_values import check_epoch, checked_booleans
 from randomizers.guarantee import Guarantee
+from randomizers.item_domains import StreamDomain
 from randomizers.shuffled_counts import MAX_CHANGES
 from randomizers.shuffled_parameters import check_item_cells, check_shuffled_parameters
 from randomizers.state_arrays import check_state, read_only
@@ -53,8 +54,8 @@ class ShuffledTreeParameters:
         calibration: "exact", from the whole law of what is seen.
         dummies: of which kind, and whose.
         messages_per_user: the most that a job may ask of a user, over the whole horizon.
-        domain: labels of items, as for `ShuffledCountsParameters`; None: values are 0 or 1. With
-            items `randomizers.shuffled_item_tree` is what runs.
+        domain: labels of items, or numbers, as for `ShuffledCountsParameters`; None: values are 0
+            or 1. With items `randomizers.shuffled_item_tree` is what runs.
         cells: of items, as there.
         buckets: the same.
 
@@ -68,7 +69,7 @@ class ShuffledTreeParameters:
     calibration: Literal["exact"] = "exact"
     dummies: DummyKind = "poisson"
     messages_per_user: float | None = None
-    domain: tuple[str, ...] | None = None
+    domain: StreamDomain | None = None
     cells: ItemCells | None = None
     buckets: int | None = None
 

@@ -15,6 +15,7 @@ from randomizers.accounting.shuffled_item_counts import (
 from randomizers.accounting.table_distances import FOR_TABLES, check_tables
 from randomizers.affine_hashes import AffineHashes
 from randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
+from randomizers.item_domains import domain_size
 from randomizers.shuffled_item_tree import ShuffledItemTreeLaw
 from randomizers.shuffled_tree import ShuffledTreeParameters
 
@@ -38,7 +39,8 @@ def calibrate(
     >>> law.buckets, round(law.noise.mean), round(law.messages)
     (107, 649, 193)
     """
-    size = len(parameters.domain or ())
+    assert parameters.domain is not None
+    size = domain_size(parameters.domain)
     orders = len(order_messages(last_epoch, parameters.changes))
     charged = charged_messages(last_epoch, parameters.changes)
     spared = parameters.delta * (1 - FOR_TABLES)
@@ -61,7 +63,12 @@ def calibrate(
     allowed = parameters.messages_per_user
     if parameters.buckets is not None:
         law = law_of(parameters.buckets)
-    elif parameters.cells == "count_min" or parameters.dummies == "shuffle":
+    elif (
+        not isinstance(parameters.domain, tuple)
+        or parameters.cells == "count_min"
+        or parameters.dummies == "shuffle"
+    ):
+        # The values of a range are added up: none may be in the cell of another.
         law = law_of(enough_buckets(size))
     else:
         law = fitting(law_of, size, allowed or MESSAGES_PER_EPOCH * last_epoch)

@@ -41,7 +41,9 @@ def test_what_is_missed_is_as_forecast(protocol: str, law: Any) -> None:
     np.put_along_axis(flips, changes, 1, axis=1)
     values = np.bitwise_xor.accumulate(flips, axis=1).T
     entry = PROTOCOLS[protocol]
-    devices, aggregator = entry.randomizer(law), entry.aggregator(law, None)
+    # Of a job over Booleans, which all examples that come first are.
+    asked = entry.examples[0].parameters
+    devices, aggregator = entry.randomizer(law), entry.aggregator(law, asked)
     devices.enrol(USERS, rng)
     attendance = Attendance.constant(EPOCHS, USERS)
     found = []

@@ -66,11 +66,13 @@ def write(folder: Path) -> Path:
     return path
 
 
-def run(parameters: str, folder: Path) -> tuple[Job, ChangeLog, Simulation]:
-    job = parse_job(job_text(parameters))
+def run(
+    parameters: str, folder: Path, protocol: str = "shuffled_counts"
+) -> tuple[Job, ChangeLog, Simulation]:
+    job = parse_job(job_text(parameters, protocol))
     changes = load_change_log(write(folder), domain=job.domain, last_epoch=EPOCHS)
     deployed = deploy_job(job, deployed_at=0, deployment=bytes(16))
-    return job, changes, simulate(deployed, changes, seed=1)
+    return job, changes, simulate(deployed, changes, seed=1, smooth=True)
 
 
 @pytest.mark.slow
@@ -90,6 +92,41 @@ def test_a_job_publishes_what_it_planned(parameters: str, tmp_path: Path) -> Non
     assert np.abs(errors).max() < 7
     assert 0.6 < np.square(errors).mean() < 1.6
     assert expected.guarantee.unit == "stream"
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [f"domain: {HOURS}, changes: 2", "domain: {bits: 5}, changes: 3, dummies: shuffle"],
+)
+def test_a_tree_of_changes_has_ranges_too(parameters: str, tmp_path: Path) -> None:
+    """Online and looking back; the values of a range are added up, and so are their variances."""
+    job, _, done = run(parameters, tmp_path, "shuffled_tree")
+    assert make_job(job.to_json()) == job
+    ranges, quartiles = (
+        make_query(job.domain, ranges="5:10,:20"),
+        make_query(job.domain, quantiles="0.5"),
+    )
+    assert ranges is not None
+    assert quartiles is not None
+    planned = [epoch.standard_deviation for epoch in plan(job, USERS).epochs]
+    for simulation in (done, done.looked_back()):
+        for record in simulation.records:
+            estimate, truth = record.estimate, simulation.truth[record.epoch]
+            assert isinstance(estimate, LevelEstimates)
+            assert EstimateRecord.from_bytes(record.to_bytes()) is not None
+            errors = (estimate.values - truth) / estimate.standard_deviation
+            assert np.abs(errors).max() < 7
+            for answer in ranges.answers(estimate, truth):
+                assert answer.truth is not None
+                assert answer.standard_deviation is not None
+                assert abs(answer.value - answer.truth) < 7 * answer.standard_deviation
+            wide = estimate.range(0, 16).standard_deviation
+            assert wide == pytest.approx(4 * estimate.standard_deviation)
+            (median,) = quartiles.answers(estimate, truth)
+            assert median.truth is not None
+            assert median.low <= median.truth <= median.high
+    online = [record.estimate.standard_deviation for record in done.records]  # type: ignore[union-attr]
+    assert online == pytest.approx(planned, rel=0.05)
 
 
 @pytest.mark.slow
@@ -220,7 +257,6 @@ def test_ways_without_trust_stand_beside_it() -> None:
         ("shuffled_counts", "{grid: [3, 4]}", r"list of labels, .*\{bits: b\} or \{low: x"),
         ("shuffled_counts", "{bits: 13}", "must have at most 4,096"),
         ("shuffled_counts", "{low: 3, high: 3, buckets: 4}", "low must be below high"),
-        ("shuffled_tree", HOURS, "give a list of labels"),
     ],
 )
 def test_other_domains_are_refused(protocol: str, domain: str, problem: str) -> None:
