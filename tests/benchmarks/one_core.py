@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregators.row_estimates import RowEstimates
 from pipeline.actions import Append
 from pipeline.aggregate_stage import AggregateStage
 from pipeline.deployed_job import DeployedJob, deploy_job
@@ -16,7 +17,8 @@ from pipeline.jobs import make_job
 from pipeline.memory import MemoryDriver, MemoryLog
 from pipeline.shuffle_stage import ShuffleStage
 from pipeline.stage import Stage
-from randomizers.counted_words import written_out
+from randomizers.cell_codes.hashed_rows import HashedRows
+from randomizers.counted_words import CountedWords, written_out
 from randomizers.dyadic import orders_due
 from randomizers.randomness import cryptographic_generator
 from tests.benchmarks.measuring import Rate, rate
@@ -30,6 +32,7 @@ WINDOW_REPORTS = 10_000_000
 
 
 ITEMS = 10_000
+SCANNED = 1_000_000
 
 
 def job_values(name: str, epochs: int, **shuffle: Any) -> dict[str, Any]:
@@ -89,6 +92,7 @@ class DrawnReports:
 def measure(runs: int) -> Iterator[Rate]:
     """Randomize, encode, decode, shuffle and aggregate."""
     yield _randomize(runs)
+    yield from _cells(runs)
     yield from _codec(runs)
     for order in ("sorted", "random"):
         yield from _stages(order, runs)
@@ -112,6 +116,29 @@ def _randomize(runs: int) -> Rate:
 
     reports = work()
     return rate("randomize", reports, reports, work, runs)
+
+
+def _cells(runs: int) -> Iterator[Rate]:
+    """Cells of the items of many devices, with their dummies; and looking at a million items."""
+    users = 100_000
+    job = deploy_job(make_job(items_job_values("cells", 1, minimum=users)), deployed_at=0)
+    generator = cryptographic_generator()
+    items = generator.integers(1, ITEMS + 1, (users, 1))
+
+    def randomize() -> int:
+        devices = job.randomizer()
+        devices.enrol(users, generator)
+        reports = devices.report(1, items, None, generator)
+        return reports.messages if isinstance(reports, CountedWords) else len(reports)
+
+    messages = randomize()
+    yield rate("randomize cells", messages, 4 * messages, randomize, runs)
+
+    code = HashedRows(SCANNED, 5, 8192, "scan")
+    cells = np.asarray(generator.poisson(200, code.cells) - 180.0, np.float64)
+    estimates = RowEstimates.from_cells(code, cells, 180.0, users, "median")
+    scanned = np.arange(1, SCANNED + 1)
+    yield rate("scan items", SCANNED, 8 * SCANNED, lambda: estimates.values(scanned), runs)
 
 
 def changing_values(devices: int, epochs: int) -> NDArray[np.int8]:
