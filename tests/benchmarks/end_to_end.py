@@ -301,7 +301,7 @@ def count_reports(cluster: Cluster, job: DeployedJob) -> int:
             return
         assert isinstance(aggregator, FutureRandAggregator)
         nodes = (aggregator.tree.node(order, epoch >> order) for order in range(orders_due(epoch)))
-        count += sum(map(sum, nodes))
+        count += int(sum(map(sum, nodes)))
 
     log = PartialLog(job.deployment, job.fingerprint, add)
     for record in cluster.read(job.topic(Role.PARTIALS)):
