@@ -8,100 +8,40 @@ together as for any dyadic tree (`aggregators.dyadic_aggregator`).
 from __future__ import annotations
 
 import math
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
 from aggregators.dyadic_aggregator import IntervalAggregator
-from aggregators.epoch_words import EpochWords
 from aggregators.estimate import GAP, ItemEstimates
 from aggregators.increments import Increment
 from aggregators.item_words import collisions_variance, counts_of_kind, dummies_variance
 from aggregators.level_estimates import LevelEstimates
 from aggregators.prefix_combiner import PrefixCombiner
-from aggregators.report_words import check_form
 from aggregators.tree_smoothing import TreeEstimates, prefix_variances
+from aggregators.word_aggregator import WordAggregator
 from randomizers.dyadic import orders_due
 from randomizers.shuffled_item_tree import ShuffledItemTreeLaw
 
 
-class ShuffledItemTreeAggregator(IntervalAggregator):
-    """Counts of words; equal whatever the order, and however they were split and merged.
+class ShuffledItemTreeAggregator(WordAggregator[ShuffledItemTreeLaw], IntervalAggregator):
+    """Counts of words, and how many users have each item.
 
     Args:
         law: the constants of the job.
     """
 
     def __init__(self, law: ShuffledItemTreeLaw) -> None:
-        super().__init__(law.size, "tree")
-        self.law = law
-        self._received = EpochWords(law.word_form.dtype)
+        WordAggregator.__init__(self, law)
+        IntervalAggregator.__init__(self, law.size, "tree")
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """See that words can be reports of an epoch.
+    def _words(self, epoch: int) -> int:
+        """Of the intervals that end at the epoch."""
+        return self.law.orders_due(epoch) * self.law.kinds * self.law.hashes.words
 
-        Raises:
-            ValueError: the epoch lies outside the horizon, the array has another dtype than the
-                law's or another shape than (reports, 1), or a word is of no interval that ends at
-                the epoch.
-        """
-        law = self.law
-        check_form(epoch, law.last_epoch, words, law.word_form.dtype.type)
-        most = law.orders_due(epoch) * law.kinds * law.hashes.words
-        largest = int(words.max(initial=0))
-        if largest >= most:
-            raise ValueError(f"word {largest} at epoch {epoch}, must be below {most}")
-
-    def add(
-        self,
-        epoch: int,
-        words: NDArray[np.unsignedinteger],
-        counts: NDArray[np.unsignedinteger] | None,
-    ) -> None:
-        """Count words.
-
-        Args:
-            epoch: 1 to the last one.
-            words: of the law's dtype, shape (rows, 1), as `ShuffledItemTree.report` returns.
-            counts: unsigned, shape (rows,), how often each word was received; None for once each.
-
-        Raises:
-            ValueError: from `check_words`; nothing is counted then.
-        """
-        self.check_words(epoch, words)
-        self._received.add(epoch, words[:, 0], counts)
+    def _changed(self, epoch: int) -> None:
         self._prefixes.changed(epoch)
-
-    def merge(self, other: Self) -> None:
-        """Count what another aggregator of the same law has counted.
-
-        Raises:
-            ValueError: it has another law.
-        """
-        if other.law != self.law:
-            raise ValueError("aggregators of two different laws cannot be merged")
-        self._received.merge(other._received)
-        self._prefixes.changed(min(other._received, default=self.law.horizon + 1))
-
-    def to_bytes(self) -> bytes:
-        """The words of all epochs; equal counts have equal bytes."""
-        return self._received.to_bytes()
-
-    @classmethod
-    def from_bytes(cls, law: ShuffledItemTreeLaw, data: bytes) -> Self:
-        """Read `to_bytes`.
-
-        Raises:
-            ValueError: the bytes are no counts of this law.
-        """
-        aggregator = cls(law)
-        received = EpochWords.from_bytes(law.word_form.dtype, data)
-        for epoch in received:
-            aggregator.check_words(epoch, received.of(epoch).words[:, None])
-        aggregator._received = received
-        return aggregator
 
     def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates:
         """How many users have each item at an epoch, from the messages up to it.
