@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
 from pipeline.job_problems import JobError, Problem
-from pipeline.jobs import Job, validate
+from pipeline.jobs import Job, Section, validate
 from pipeline.protocol import Aggregator, Law, Randomizer, StageDummies
 from randomizers.guarantee import Guarantee
 from topics.names import Role
@@ -46,6 +46,13 @@ Digest = Annotated[bytes, _from_hexadecimal(32), _AS_HEXADECIMAL]
 Offsets = tuple[Annotated[int, Field(ge=0)], ...]
 
 
+class Origin(Section):
+    """The deployment whose windows a replay aggregates again."""
+
+    job: str = Field(description="the name of the job that ran")
+    deployment: Identifier = Field(description="16 bytes in hexadecimal")
+
+
 class DeployedJob(Job):
     """A job and what `deploy` added to it.
 
@@ -59,6 +66,8 @@ class DeployedJob(Job):
             None for one that goes on without end.
         noise_key: SHA-256 of the noise key that its shuffle workers share; None where they need
             none, and until one has been made.
+        replay_of: of a replay, whose windows it aggregates again; it has no devices and no shuffle
+            stage, and charges nobody.
     """
 
     version: Literal[1] = Field(default=1, description="1, a later version needs later software")
@@ -69,6 +78,7 @@ class DeployedJob(Job):
     deployed_at: int = Field(ge=0)
     horizons: int | None = Field(default=None, ge=1, description="a whole number from 1 on")
     noise_key: Digest | None = Field(default=None, description="32 bytes in hexadecimal")
+    replay_of: Origin | None = None
 
     @model_validator(mode="after")
     def _every_partition_begins_somewhere(self) -> Self:
@@ -142,7 +152,9 @@ class DeployedJob(Job):
 
     def to_bytes(self) -> bytes:
         """The record: canonical JSON, so that equal jobs have equal bytes."""
-        return _canonical(self.model_dump(mode="json"))
+        # Only in a replay's: software that knows of none reads all other jobs.
+        left_out = {"replay_of"} if self.replay_of is None else set()
+        return _canonical(self.model_dump(mode="json", exclude=left_out))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> DeployedJob:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
-from pipeline.budgets import Charge, check_budget, horizons_within_budget, is_charge
+from pipeline.budgets import Charge, check_budget, horizons_within_budget
 from pipeline.cluster import Cluster
 from pipeline.deployed_job import DeployedJob, deploy_job
-from pipeline.job_problems import JobError
 from pipeline.jobs import Job, describe_difference
+from pipeline.jobs_topic import JobsTopic
 from pipeline.noise_keys import noise_key_at
+from pipeline.phases import JobPhase, Phase, phase_key
 from pipeline.state import noise_key_file
-from topics.frames import CodecError
 from topics.names import JOBS_TOPIC, Role, jobs_topic, topic_name
 
 
@@ -20,23 +19,24 @@ class DeploymentError(Exception):
     """A job cannot be deployed or found; the message says what to do."""
 
 
+def read_jobs(cluster: Cluster) -> JobsTopic:
+    """What the jobs topic says now."""
+    state = JobsTopic()
+    if JOBS_TOPIC in cluster.topics():
+        for record in cluster.read(JOBS_TOPIC):
+            state.apply(record.key, record.value)
+    return state
+
+
 def deployed_jobs(cluster: Cluster) -> dict[str, DeployedJob]:
     """Every deployed job, by name."""
-    if JOBS_TOPIC not in cluster.topics():
-        return {}
-    jobs: dict[str, DeployedJob] = {}
-    for record in cluster.read(JOBS_TOPIC):
-        if is_charge(record.key):
-            continue
-        name = (record.key or b"").decode(errors="replace")
-        jobs.pop(name, None)
-        if record.value:
-            try:
-                jobs[name] = DeployedJob.from_bytes(record.value)
-            except JobError:
-                # Written by another version of this software: that one lists it.
-                continue
-    return jobs
+    return read_jobs(cluster).jobs
+
+
+def set_phase(cluster: Cluster, job: DeployedJob, phase: Phase, now: int) -> None:
+    """Say what a deployed job does from now on; `now` in milliseconds since 1970."""
+    record = JobPhase(job.name, job.deployment, phase, now)
+    cluster.append(JOBS_TOPIC, record.to_bytes(), key=record.key)
 
 
 def find_deployed(cluster: Cluster, name: str) -> DeployedJob:
@@ -147,18 +147,14 @@ def _fingerprint(job: Job) -> bytes:
 
 def charges(cluster: Cluster) -> list[Charge]:
     """What every deployment so far has charged its population."""
-    found = {}
-    for record in cluster.read(JOBS_TOPIC):
-        if is_charge(record.key):
-            with suppress(CodecError):
-                found[record.key] = Charge.from_bytes(record.value)
-    return list(found.values())
+    return read_jobs(cluster).charges
 
 
 def undeploy(cluster: Cluster, name: str, *, delete_topics: bool = False) -> DeployedJob:
     """End a deployment; its topics stay unless they are to be deleted."""
     deployed = find_deployed(cluster, name)
     cluster.append(JOBS_TOPIC, None, key=name.encode())
+    cluster.append(JOBS_TOPIC, None, key=phase_key(name))
     if delete_topics:
         cluster.delete_topics(topic_name(name, role) for role in Role)
     return deployed
