@@ -8,16 +8,17 @@ that what a killed or paused writer left behind never holds the floor.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 
 from pipeline.actions import Append, Commit, Flush, LogCursor, Steps
-from pipeline.admission import Refusal, dead_letter, identity_refusal, readable
+from pipeline.admission import Refusal, dead_letter
+from pipeline.attempts import Attempt, Attempts, read_chunk
 from pipeline.deployed_job import DeployedJob
 from pipeline.finished_windows import FinishedWindow, Told, nobody
 from pipeline.partial_log import PartialLog
 from pipeline.protocol import Aggregator
-from topics.chunks import Chunk, decode_chunk
+from topics.chunks import Chunk
 from topics.manifests import Fate
 from topics.names import Role
 from topics.partials import encode_partial, split_partial
@@ -25,23 +26,13 @@ from topics.records import Reason
 
 
 @dataclass(slots=True)
-class _Attempt:
-    """One writing of a window, as far as it has been read."""
-
-    first_offset: int
-    began: float
-    aggregator: Aggregator
-    indices: set[int] = field(default_factory=set)
-
-
-@dataclass(slots=True)
 class _Partition:
-    """What the stage knows of a partition it owns: attempts by (epoch, attempt id)."""
+    """What the stage knows of a partition it owns."""
 
     number: int
     position: int
     floor: int
-    attempts: dict[tuple[int, bytes], _Attempt] = field(default_factory=dict)
+    attempts: Attempts[Aggregator]
 
 
 class AggregateStage:
@@ -71,7 +62,8 @@ class AggregateStage:
         start = self._job.start_offset(Role.SHUFFLED, partition)
         floor = start if committed is None else max(start, committed)
         yield from self._partial_log.catch_up()
-        self._partitions[partition] = _Partition(partition, position=floor, floor=floor)
+        attempts = Attempts(self._job.aggregator, self._add)
+        self._partitions[partition] = _Partition(partition, floor, floor, attempts)
         return floor
 
     def revoke(self, partition: int) -> None:
@@ -82,18 +74,18 @@ class AggregateStage:
         """Take in one chunk; the last one of an attempt makes the epoch's partial."""
         state = self._partitions[partition]
         state.position = offset + 1
-        chunk = readable(decode_chunk, value)
-        refusal = chunk if isinstance(chunk, Refusal) else identity_refusal(self._job, chunk)
-        if isinstance(chunk, Chunk) and refusal is None:
-            if chunk.epoch in self._partials.complete:
-                return
-            refusal = self._add(state, offset, chunk, now)
-        if refusal is not None:
-            yield from self._refuse(state, offset, value, refusal)
+        chunk = read_chunk(self._job, value)
+        if isinstance(chunk, Refusal):
+            yield from self._refuse(state, offset, value, chunk)
             return
-        assert isinstance(chunk, Chunk)
-        attempt = state.attempts[chunk.epoch, chunk.attempt]
-        if len(attempt.indices) == chunk.total:
+        if chunk.epoch in self._partials.complete:
+            return
+        try:
+            attempt = state.attempts.take_in(offset, chunk, now)
+        except ValueError as error:
+            yield from self._refuse(state, offset, value, Refusal(Reason.PROTOCOL, str(error)))
+            return
+        if attempt is not None:
             yield from self._write(state, chunk, attempt)
 
     def tick(self, now: float) -> Steps[None]:
@@ -116,33 +108,22 @@ class AggregateStage:
 
     def heartbeat(self) -> dict[str, object]:
         """What has been counted so far, and the windows that are not complete yet."""
-        epochs = {epoch for state in self._partitions.values() for epoch, _ in state.attempts}
+        epochs = set().union(*(state.attempts.epochs for state in self._partitions.values()))
         return {"open_windows": len(epochs), "counts": dict(self.counts)}
 
-    def _add(self, state: _Partition, offset: int, chunk: Chunk, now: float) -> Refusal | None:
-        attempt = state.attempts.get((chunk.epoch, chunk.attempt))
-        if attempt is None:
-            attempt = _Attempt(offset, now, self._job.aggregator())
-        if chunk.index in attempt.indices:
-            return None
-        try:
-            epoch = self._job.local_epoch(chunk.epoch)
-            attempt.aggregator.add(epoch, chunk.words.values, chunk.words.counts)
-        except ValueError as error:
-            return Refusal(Reason.PROTOCOL, str(error))
-        attempt.indices.add(chunk.index)
-        state.attempts[chunk.epoch, chunk.attempt] = attempt
+    def _add(self, aggregator: Aggregator, chunk: Chunk) -> None:
+        epoch = self._job.local_epoch(chunk.epoch)
+        aggregator.add(epoch, chunk.words.values, chunk.words.counts)
         self.counts["reports"] += chunk.words.messages
-        return None
 
-    def _write(self, state: _Partition, chunk: Chunk, attempt: _Attempt) -> Steps[None]:
+    def _write(self, state: _Partition, chunk: Chunk, attempt: Attempt[Aggregator]) -> Steps[None]:
         parts = split_partial(
             fingerprint=self._job.fingerprint,
             deployment=self._job.deployment,
             epoch=chunk.epoch,
             manifest_offset=chunk.manifest_offset,
             attempt=chunk.attempt,
-            payload=attempt.aggregator.to_bytes(),
+            payload=attempt.content.to_bytes(),
         )
         for part in parts:
             yield Append(Role.PARTIALS, 0, encode_partial(part))
@@ -162,11 +143,8 @@ class AggregateStage:
 
     def _commit_floor(self, state: _Partition) -> Steps[None]:
         """Commit the first offset of the oldest attempt that may still become a partial."""
-        for epoch, attempt in list(state.attempts):
-            if epoch in self._partials.complete:
-                del state.attempts[epoch, attempt]
-        offsets = (attempt.first_offset for attempt in state.attempts.values())
-        floor = min(offsets, default=state.position)
+        state.attempts.drop(self._partials.complete.__contains__)
+        floor = state.attempts.floor(state.position)
         if floor <= state.floor:
             return
         if self._unflushed:

@@ -86,7 +86,7 @@ class Charge:
         """
         try:
             return cls(**json.loads(data))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise CodecError(f"not a charge: {error}") from None
 
 
@@ -140,6 +140,57 @@ def check_budget(job: DeployedJob, charges: Iterable[Charge]) -> Charge:
                 "agree"
             )
     return charge
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What the people of a job are charged of epsilon, or of delta.
+
+    Attributes:
+        quantity: "epsilon" or "delta".
+        earlier: by the other deployments; None for without end.
+        charged: by this one; None for without end.
+        allowed: by the job's budget; None without one.
+    """
+
+    quantity: str
+    earlier: float | None
+    charged: float | None
+    allowed: float | None
+
+    @property
+    def remaining(self) -> float | None:
+        """What the budget has left after all of them; None without a budget, or without end."""
+        if self.allowed is None or self.earlier is None or self.charged is None:
+            return None
+        return float(_decimal(self.allowed) - _decimal(self.earlier) - _decimal(self.charged))
+
+
+def accounts_of(job: DeployedJob, charges: Iterable[Charge]) -> list[Account]:
+    """What a deployment and all others cost its people, epsilon and delta."""
+    own = Charge.of(job)
+    others = [
+        other for other in _of_the_same_people(own, charges) if other.deployment != own.deployment
+    ]
+    return [
+        Account(
+            quantity,
+            earlier=_total(others, quantity),
+            charged=_total([own], quantity),
+            allowed=None if job.budget is None else getattr(job.budget, quantity),
+        )
+        for quantity in ("epsilon", "delta")
+    ]
+
+
+def _total(charges: Iterable[Charge], quantity: str) -> float | None:
+    """The sum over all horizons; None if one of them is without end."""
+    total = Fraction()
+    for charge in charges:
+        if charge.horizons is None:
+            return None
+        total += _decimal(getattr(charge, quantity)) * charge.horizons
+    return float(total)
 
 
 def endless_warning(job: Job) -> str | None:

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.admin import NewTopic
+from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from pipeline.actions import Append, Flush, LogRecord, Steps
 from pipeline.connection import Connection
 from topics.names import BATCH_BYTES_MAX, Role, TopicSettings, topic_name
+from topics.topic_checks import refuse_topic
 
 CLIENT_ID = "dpstream"
 _READ_TIMEOUT_MS = 500
@@ -34,14 +35,23 @@ class ClusterError(Exception):
     """The cluster cannot be reached or refuses; the message says what to do."""
 
 
-class Cluster:
-    """Admin, consumer and producer of one cluster, each made when it is first needed."""
+class NoTopicError(ClusterError):
+    """There is no such topic."""
 
-    def __init__(self, connection: Connection) -> None:
+
+class Cluster:
+    """Admin, consumer and producer of one cluster, each made when it is first needed.
+
+    `patience` are the seconds that a broker is granted for an answer; by default the clients' own.
+    """
+
+    def __init__(self, connection: Connection, patience: float | None = None) -> None:
         self.connection = connection
+        self._settings = {} if patience is None else {"request_timeout_ms": int(patience * 1000)}
         self._admin_client: KafkaAdminClient | None = None
         self._consumer_client: KafkaConsumer | None = None
         self._producer_client: KafkaProducer | None = None
+        self._asked: dict[str, int] = {}
 
     @property
     def servers(self) -> str:
@@ -71,22 +81,37 @@ class Cluster:
         """The names of all topics."""
         return set(self._admin.list_topics())
 
+    def partition_counts(self) -> dict[str, int]:
+        """How many partitions every topic has, as the brokers know it now.
+
+        Later reads know it too: a consumer would ask for partitions that are gone for half a
+        minute, and not see those that were added for five.
+        """
+        counts = {
+            topic["name"]: len(topic["partitions"])
+            for topic in self._admin.describe_topics()
+            if not topic["error_code"]
+        }
+        if any(counts.get(topic) != asked for topic, asked in self._asked.items()):
+            self._asked.clear()
+            self._consumer.close()
+            self._consumer_client = None
+        return counts
+
     def create_topics(self, topics: Iterable[TopicSettings]) -> None:
         """Create the topics that do not exist.
 
         Raises:
-            ClusterError: one exists with another number of partitions, or cannot be created.
+            ClusterError: one exists with another number of partitions or settings that would lose
+                records or tell when they were sent, or cannot be created.
         """
-        existing = self.topics()
-        missing = []
-        for topic in topics:
-            if topic.name not in existing:
-                missing.append(topic)
-            elif (found := len(self._partitions(topic.name))) != topic.partitions:
-                raise ClusterError(
-                    f"topic {topic.name} exists with {found} partitions, the job wants "
-                    f"{topic.partitions}: undeploy it with --delete-topics, or change the job file"
-                )
+        wanted = list(topics)
+        existing = self.existing_topics(topic.name for topic in wanted)
+        missing = [topic for topic in wanted if topic.name not in existing]
+        for topic in wanted:
+            found = existing.get(topic.name)
+            if found is not None and (refusal := refuse_topic(topic, found)) is not None:
+                raise ClusterError(refusal)
         if not missing:
             return
         try:
@@ -106,6 +131,39 @@ class Cluster:
             self.create_topics(missing)
         except KafkaError as error:
             raise ClusterError(f"cannot create the topics: {error}") from error
+
+    def existing_topics(self, names: Iterable[str]) -> dict[str, TopicSettings]:
+        """How those of the topics that exist are set up, with all their settings."""
+        found = sorted(self.topics() & set(names))
+        if not found:
+            return {}
+        resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in found]
+        configs = self._admin.describe_configs(resources, config_filter="all")["topic"]
+        return {
+            topic["name"]: TopicSettings(
+                topic["name"],
+                len(topic["partitions"]),
+                len(topic["partitions"][0]["replica_nodes"]),
+                {key: entry["value"] for key, entry in configs[topic["name"]].items()},
+            )
+            for topic in self._admin.describe_topics(found)
+        }
+
+    def alter_topics(self, configs: Mapping[str, Mapping[str, str]]) -> None:
+        """Change settings of topics, by name; the others of a topic stay as they are.
+
+        Raises:
+            ClusterError: the cluster refuses; some may be changed then.
+        """
+        if not configs:
+            return
+        resources = [
+            ConfigResource(ConfigResourceType.TOPIC, name, dict(changed))
+            for name, changed in configs.items()
+        ]
+        for name, said in self._admin.alter_configs(resources).get("topic", {}).items():
+            if said != "OK":
+                raise ClusterError(f"cannot change the settings of topic {name}: {said}")
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete the topics that exist."""
@@ -194,7 +252,8 @@ class Cluster:
     def _partitions(self, topic: str) -> list[TopicPartition]:
         numbers = self._consumer.partitions_for_topic(topic)
         if not numbers:
-            raise ClusterError(f"there is no topic {topic} on {self.servers}")
+            raise NoTopicError(f"there is no topic {topic} on {self.servers}")
+        self._asked[topic] = len(numbers)
         return [TopicPartition(topic, number) for number in sorted(numbers)]
 
     @property
@@ -214,7 +273,7 @@ class Cluster:
     def _make(self, client: Callable[..., Any], **settings: Any) -> Any:
         try:
             shared = {"client_id": CLIENT_ID, "bootstrap_timeout_ms": _BOOTSTRAP_TIMEOUT_MS}
-            return client(**shared | self.connection.kafka_python() | settings)
+            return client(**shared | self.connection.kafka_python() | self._settings | settings)
         except KafkaError as error:
             raise ClusterError(f"cannot reach Kafka at {self.servers}: {error}") from error
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline.cluster import Cluster, KafkaTransport
 from pipeline.connection import find_cluster
 from pipeline.deployed_job import DeployedJob
-from pipeline.deployments import find_deployed
+from pipeline.deployments import check_has_devices, find_deployed
 from pipeline.producer import Producer
 from pipeline.registrations import check_registered
 
@@ -33,6 +33,7 @@ def open_producer(
 
     Arguments and errors are those of `connect_producer`.
     """
+    check_has_devices(job)
     with Producer(
         job,
         state_directory,
@@ -70,7 +71,7 @@ def connect_producer(
 
     Raises:
         ClusterError: the cluster cannot be reached.
-        DeploymentError: no job of this name is deployed.
+        DeploymentError: no job of this name is deployed, or it is a replay.
         ProducerError: the directory belongs to another producer or deployment, or another one
             registered first under this name.
         FolderInUse: another process has it open.

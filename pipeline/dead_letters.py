@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeAlias
 
 from pipeline.cluster import Cluster
 from pipeline.deployed_job import DeployedJob
@@ -13,22 +15,58 @@ from topics.chunks import Chunk, decode_chunk
 from topics.frames import CodecError, Kind, kind_of
 from topics.names import Role
 from topics.records import DeadLetter
+from topics.redriven import Redriven
+
+Place: TypeAlias = tuple[str, int, int]
+"""Topic, partition and offset at which a record was refused."""
+
+
+class DeadLetterLog:
+    """The records of the deployment that were refused, read as far as there are any.
+
+    Attributes:
+        redriven: places of those that were fed back, as far as the log has been read.
+    """
+
+    def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
+        self._cluster = cluster
+        self._job = job
+        self._position = job.start_offset(Role.DEAD_LETTERS)
+        self._seen: set[Place] = set()
+        self.redriven: set[Place] = set()
+
+    def read(self) -> Iterator[DeadLetter]:
+        """What was not read before, each record once, in the order of refusal."""
+        for record in self._cluster.read(self._job.topic(Role.DEAD_LETTERS), start=self._position):
+            self._position = record.offset + 1
+            try:
+                letter = DeadLetter.from_record(record.value, record.headers)
+            except CodecError:
+                self._mark(record.value)
+                continue
+            # A worker that was killed before it committed has refused them twice.
+            if (place := place_of(letter)) not in self._seen:
+                self._seen.add(place)
+                yield letter
+
+    def _mark(self, value: bytes) -> None:
+        with suppress(CodecError):
+            marker = Redriven.from_bytes(value)
+            if marker.deployment == self._job.deployment:
+                reports = self._job.topic(Role.REPORTS)
+                self.redriven.update(
+                    (reports, marker.partition, offset) for offset in marker.offsets
+                )
+
+
+def place_of(letter: DeadLetter) -> Place:
+    """Where a record was refused."""
+    return letter.topic, letter.partition, letter.offset
 
 
 def read_dead_letters(cluster: Cluster, job: DeployedJob) -> Iterator[DeadLetter]:
     """The records of the deployment that were refused, each once, in the order of refusal."""
-    seen = set()
-    topic = job.topic(Role.DEAD_LETTERS)
-    for record in cluster.read(topic, start=job.start_offset(Role.DEAD_LETTERS)):
-        try:
-            letter = DeadLetter.from_record(record.value, record.headers)
-        except CodecError:
-            continue
-        # A worker that was killed before it committed has refused them twice.
-        where = letter.topic, letter.partition, letter.offset
-        if where not in seen:
-            seen.add(where)
-            yield letter
+    return DeadLetterLog(cluster, job).read()
 
 
 def header_of(letter: DeadLetter) -> dict[str, str | int] | None:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
-from pipeline.budgets import Charge, check_budget, horizons_within_budget
+from pipeline.admission import Admission, Refusal
+from pipeline.budgets import Charge
 from pipeline.cluster import Cluster
+from pipeline.decisions import Decisions
+from pipeline.deploy_plan import DeploymentError as DeploymentError
+from pipeline.deploy_plan import DeployPlan, Step, plan_deployment
 from pipeline.deployed_job import DeployedJob, deploy_job
+from pipeline.follow import EstimateReader
 from pipeline.jobs import Job, describe_difference
 from pipeline.jobs_topic import JobsTopic
 from pipeline.noise_keys import noise_key_at
 from pipeline.phases import JobPhase, Phase, phase_key
+from pipeline.produce import calendar_of
 from pipeline.state import noise_key_file
-from topics.names import JOBS_TOPIC, Role, jobs_topic, topic_name
-
-
-class DeploymentError(Exception):
-    """A job cannot be deployed or found; the message says what to do."""
+from topics.names import JOBS_TOPIC, Role, topic_name
 
 
 def read_jobs(cluster: Cluster) -> JobsTopic:
@@ -54,6 +57,27 @@ def find_deployed(cluster: Cluster, name: str) -> DeployedJob:
     return jobs[name]
 
 
+def plan_on(
+    cluster: Cluster | None, job: Job, *, deployment: bytes, now: int, replace: bool = False
+) -> DeployPlan:
+    """What deploying a job on a cluster comes to; nothing is written. None: on an empty one.
+
+    Arguments and errors are those of `deploy`; what would be refused is said by the plan.
+    """
+    if cluster is None:
+        return plan_deployment(JobsTopic(), {}, job, deployment=deployment, now=now)
+    names = [topic.name for topic in job.topic_settings().values()]
+    return plan_deployment(
+        read_jobs(cluster),
+        cluster.existing_topics([*names, JOBS_TOPIC]),
+        job,
+        deployment=deployment,
+        now=now,
+        replace=replace,
+        begun=lambda running: begun_horizons(cluster, running, now),
+    )
+
+
 def deploy(
     cluster: Cluster,
     job: Job,
@@ -66,7 +90,8 @@ def deploy(
     """Create a job's topics, and begin a new deployment where they end now.
 
     A job that renews is given as many horizons as its budget has room for, and charged for them.
-    One whose shuffle stage adds noise is given the SHA-256 of a noise key.
+    One whose shuffle stage adds noise is given the SHA-256 of a noise key. Under the name of a job
+    that runs, what is the operators' is changed, and its deployment goes on.
 
     Args:
         cluster: where.
@@ -78,33 +103,84 @@ def deploy(
 
     Raises:
         DeploymentError: the name is taken.
+        ClusterError: a topic exists with another number of partitions.
         BudgetError: the people it is about would be charged more than the job allows.
         NoiseKeyError: the file holds no key, or others have access to it.
     """
-    running = deployed_jobs(cluster).get(job.name)
-    if running is not None and not replace:
-        raise DeploymentError(_deployed_already(running, job))
-    topics = job.topic_settings()
-    cluster.create_topics([*topics.values(), jobs_topic(job.topics.replication)])
-    deployed = deploy_job(
-        job,
-        start_offsets={
-            role: tuple(cluster.end_offsets(topic.name)) for role, topic in topics.items()
-        },
-        deployed_at=now,
-        deployment=deployment,
+    plan = plan_on(cluster, job, deployment=deployment, now=now, replace=replace)
+    return carry_out(cluster, plan, noise_key)
+
+
+def carry_out(cluster: Cluster, plan: DeployPlan, noise_key: Path | None = None) -> DeployedJob:
+    """Do what a plan says, or raise its refusal; see `deploy`."""
+    if plan.refusal is not None:
+        raise plan.refusal
+    cluster.create_topics(topic.wanted for topic in plan.topics if topic.found is None)
+    cluster.alter_topics(
+        {topic.wanted.name: topic.configs for topic in plan.topics if topic.configs}
     )
-    earlier = charges(cluster)
-    if job.epochs.renew:
-        horizons = horizons_within_budget(deployed, earlier)
-        deployed = deployed.model_copy(update={"horizons": horizons})
-    charge = check_budget(deployed, earlier)
+    if plan.step is Step.CHANGE:
+        _rewrite(cluster, plan)
+        return plan.deployed
+    deployed = plan.deployed.model_copy(
+        update={
+            "start_offsets": {
+                role: tuple(cluster.end_offsets(topic.name))
+                for role, topic in plan.deployed.topic_settings().items()
+            }
+        }
+    )
     if deployed.needs_noise_key:
-        key = noise_key_at(noise_key or noise_key_file(job.name))
+        key = noise_key_at(noise_key or noise_key_file(deployed.name))
         deployed = deployed.model_copy(update={"noise_key": key.digest})
-    cluster.append(JOBS_TOPIC, charge.to_bytes(), key=charge.key)
-    cluster.append(JOBS_TOPIC, deployed.to_bytes(), key=job.name.encode())
+    _append_charge(cluster, deployed)
+    _append_job(cluster, deployed)
     return deployed
+
+
+def _rewrite(cluster: Cluster, plan: DeployPlan) -> None:
+    """Write a running job anew; at no moment are people charged less than the job may cost them."""
+    assert plan.running is not None
+    before, after = plan.running.horizons, plan.deployed.horizons
+    if before != after and (after is None or (before is not None and before < after)):
+        _append_charge(cluster, plan.deployed)
+    _append_job(cluster, plan.deployed)
+    if before != after and after is not None and (before is None or after < before):
+        _append_charge(cluster, plan.deployed)
+
+
+def _append_charge(cluster: Cluster, job: DeployedJob) -> None:
+    charge = Charge.of(job)
+    cluster.append(JOBS_TOPIC, charge.to_bytes(), key=charge.key)
+
+
+def _append_job(cluster: Cluster, job: DeployedJob) -> None:
+    cluster.append(JOBS_TOPIC, job.to_bytes(), key=job.name.encode())
+
+
+def begun_horizons(cluster: Cluster, job: DeployedJob, now: int) -> int:
+    """How many horizons of a job that renews have begun: by what was decided, sent, or the clock.
+
+    Args:
+        cluster: where it runs.
+        job: as deployed.
+        now: milliseconds since 1970.
+    """
+    decisions = Decisions(job.deployment, job.fingerprint)
+    for record in cluster.read(job.topic(Role.MANIFESTS), start=job.start_offset(Role.MANIFESTS)):
+        decisions.apply(record.offset, record.value)
+    latest = max(1, decisions.decided.highest)
+    admission = Admission(job)
+    for partition in range(job.partitions):
+        start = job.start_offset(Role.REPORTS, partition)
+        for record in cluster.read(job.topic(Role.REPORTS), partition, start):
+            admitted = admission.admit(partition, record.value)
+            if not isinstance(admitted, Refusal):
+                latest = max(latest, admitted.epoch)
+    calendar = calendar_of(job)
+    if calendar is not None:
+        latest = max(latest, calendar.epoch_of(datetime.fromtimestamp(now / 1000, UTC)))
+    return job.horizon_of(latest) + 1
 
 
 def check_unchanged(running: DeployedJob, job: Job) -> None:
@@ -122,32 +198,33 @@ def check_unchanged(running: DeployedJob, job: Job) -> None:
         )
 
 
-def _deployed_already(running: DeployedJob, job: Job) -> str:
-    """Why a job is not deployed over another one, with the differences, and what to do."""
-    changes = "; ".join(describe_difference(running, job))
-    deployed = f"job {job.name} is deployed already"
-    begin = "--replace ends that deployment and begins a new one, charged again"
-    if _fingerprint(job) != running.fingerprint:
-        return (
-            f"{deployed} under another fingerprint "
-            f"({changes or 'the same settings, other constants'}), and their reports cannot be "
-            f"added up: give this job another name; {begin}"
-        )
-    if changes:
-        return (
-            f"{deployed}, with other settings ({changes}) that leave the meaning of its reports as "
-            f"it is: it goes on with its own, and there is no need to do anything; {begin}"
-        )
-    return f"{deployed}, with these settings: there is no need to do anything; {begin}"
-
-
 def _fingerprint(job: Job) -> bytes:
     return deploy_job(job, deployed_at=0).fingerprint
+
+
+def check_has_devices(job: DeployedJob) -> None:
+    """See that a job has devices and a shuffle stage, which a replay has not.
+
+    Raises:
+        DeploymentError: it is a replay.
+    """
+    if job.replay_of is not None:
+        raise DeploymentError(
+            f"job {job.name} is a replay of {job.replay_of.job}: the windows of a replay are "
+            "decided already, it has no devices and no shuffle stage; run aggregate and publish"
+        )
 
 
 def charges(cluster: Cluster) -> list[Charge]:
     """What every deployment so far has charged its population."""
     return read_jobs(cluster).charges
+
+
+def published_epochs(cluster: Cluster, job: DeployedJob) -> int:
+    """How many epochs of a deployment have been published; 0 if the topic is gone."""
+    if job.topic(Role.ESTIMATES) not in cluster.topics():
+        return 0
+    return sum(1 for _ in EstimateReader(cluster, job).read())
 
 
 def undeploy(cluster: Cluster, name: str, *, delete_topics: bool = False) -> DeployedJob:

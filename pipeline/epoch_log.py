@@ -7,7 +7,7 @@ function of two logs, whoever reads them: the publisher as they grow, or anybody
 from __future__ import annotations
 
 from pipeline.actions import LogCursor, Steps, end_offset
-from pipeline.decisions import Decisions
+from pipeline.decisions import Decision, Decisions
 from pipeline.deployed_job import DeployedJob
 from pipeline.partial_log import PartialLog
 from topics.manifests import Fate, Manifest
@@ -25,12 +25,12 @@ class EpochLog:
 
     def __init__(self, job: DeployedJob) -> None:
         self.next_epoch: int | None = None
-        self._manifests: dict[int, Manifest] = {}
+        self._manifests: dict[int, Decision] = {}
         self._payloads: dict[int, bytes] = {}
         self._decisions = Decisions(
             job.deployment,
             job.fingerprint,
-            lambda decision: self._manifests.update({decision.manifest.epoch: decision.manifest}),
+            lambda decision: self._manifests.update({decision.manifest.epoch: decision}),
         )
         self._partials = PartialLog(
             job.deployment,
@@ -65,21 +65,30 @@ class EpochLog:
 
     def next(self) -> Steps[tuple[Manifest, bytes | None] | None]:
         """The next epoch, with its payload if it was released; None if it is not there yet."""
+        found = yield from self.next_decision()
+        return None if found is None else (found[0].manifest, found[1])
+
+    def next_decision(self) -> Steps[tuple[Decision, bytes | None] | None]:
+        """The same with the place of the manifest."""
         manifests_end, partials_end = self._ends
         while True:
-            manifest = self._next_manifest()
-            if manifest is None:
+            decision = self._next_decision()
+            if decision is None:
                 more = yield from self._manifest_log.read_some(manifests_end)
-            elif manifest.fate is Fate.RELEASED and manifest.epoch not in self._payloads:
+            elif self._waits(decision.manifest):
                 more = yield from self._partial_log.read_some(partials_end)
             else:
-                del self._manifests[manifest.epoch]
-                self.next_epoch = manifest.epoch + 1
-                return manifest, self._payloads.pop(manifest.epoch, None)
+                epoch = decision.manifest.epoch
+                del self._manifests[epoch]
+                self.next_epoch = epoch + 1
+                return decision, self._payloads.pop(epoch, None)
             if not more:
                 return None
 
-    def _next_manifest(self) -> Manifest | None:
+    def _waits(self, manifest: Manifest) -> bool:
+        return manifest.fate is Fate.RELEASED and manifest.epoch not in self._payloads
+
+    def _next_decision(self) -> Decision | None:
         if self.next_epoch is None:
             self.next_epoch = self._decisions.first_epoch
         return None if self.next_epoch is None else self._manifests.get(self.next_epoch)

@@ -360,14 +360,19 @@ def _for_no_protocol(model: type[JobType]) -> type[JobType]:
     return create_model(model.__name__, __base__=model, **fields)
 
 
-def describe_difference(old: Job, new: Job) -> list[str]:
-    """What a job file would have to change to turn `old` into `new`: ``key: old -> new``."""
+def find_differences(old: Job, new: Job) -> dict[str, str]:
+    """What a job file would have to change to turn `old` into `new`: ``old -> new`` by key."""
     before, after = dict(_flat(old.to_json())), dict(_flat(new.to_json()))
-    return [
-        f"{key}: {_difference(before.get(key), after.get(key))}"
+    return {
+        key: _difference(before.get(key), after.get(key))
         for key in dict.fromkeys([*before, *after])
         if before.get(key) != after.get(key)
-    ]
+    }
+
+
+def describe_difference(old: Job, new: Job) -> list[str]:
+    """The same in words: ``key: old -> new``."""
+    return [f"{key}: {difference}" for key, difference in find_differences(old, new).items()]
 
 
 def _difference(old: object, new: object) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from topics.frames import CodecError
 from topics.manifests import PRODUCERS_MAX
-from topics.records import Farewell, Registration, decode_producer_record
+from topics.records import Drain, Farewell, Registration, decode_producer_record
 
 
 @dataclass(slots=True)
@@ -30,6 +30,9 @@ class Roster:
 
     The first registration of a name counts. Records of other deployments, what nobody can read, and
     registrations beyond the producers that a manifest has room for are passed over.
+
+    Attributes:
+        drains: by partition of the reports, the offset up to which an operator has drained it.
     """
 
     def __init__(self, deployment: bytes) -> None:
@@ -38,6 +41,7 @@ class Roster:
         self._by_enrolment: dict[bytes, EnrolledProducer] = {}
         self._names: set[str] = set()
         self._first_epoch: int | None = None
+        self.drains: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -68,6 +72,8 @@ class Roster:
             return
         if isinstance(record, Registration):
             self._register(record)
+        elif isinstance(record, Drain):
+            self.drains[record.partition] = max(record.end, self.drains.get(record.partition, 0))
         else:
             self._farewell(record)
 

@@ -1,11 +1,12 @@
 """The shuffle stage: one window is one whole epoch; decide once, forget the order.
 
 Raw batches of epoch e lie in partition e mod P. The stage collects them until every expected
-producer is in, or the grace period is over; writes a manifest; reads the manifest log, and goes on
-under the first manifest of the epoch, its own or another worker's; writes the window's words as a
-multiset, without key, headers, time or order; and only then lets the committed offset pass the
-window's first record. Everything after the manifest is a function of it, so that a worker may be
-killed, paused or doubled at any point: what is repeated is repeated identically.
+producer is in, the grace period is over, or an operator drains the job; writes a manifest; reads
+the manifest log, and goes on under the first manifest of the epoch, its own or another worker's;
+writes the window's words as a multiset, without key, headers, time or order; and only then lets the
+committed offset pass the window's first record. Everything after the manifest is a function of it,
+so that a worker may be killed, paused or doubled at any point: what is repeated is repeated
+identically.
 """
 
 from __future__ import annotations
@@ -122,6 +123,7 @@ class ShuffleStage:
         )
         self._decisions, self._manifest_log = self._new_decisions()
         self._unflushed = False
+        self._now = 0.0
         self.counts: Counter[str] = Counter()
 
     def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
@@ -147,6 +149,7 @@ class ShuffleStage:
 
     def record(self, partition: int, offset: int, value: bytes, now: float) -> Steps[None]:
         """Take in one record of the raw topic."""
+        self._now = now
         state = self._partitions[partition]
         state.position = offset + 1
         admitted = self._admission.admit(partition, value)
@@ -163,6 +166,7 @@ class ShuffleStage:
 
     def tick(self, now: float) -> Steps[None]:
         """Notice what the other workers decided and whose time is up; commit the floor."""
+        self._now = now
         if not self._partitions:
             return
         yield from self._catch_up()
@@ -185,8 +189,9 @@ class ShuffleStage:
     def heartbeat(self) -> dict[str, object]:
         """Open windows (oldest first), whom they wait for, and what has been counted so far.
 
-        Where devices rely on this stage to hide their messages, how many they are is not for all
-        to see before a window is released: devices are counted instead, who are no secret.
+        Where devices rely on this stage to hide their messages (``hides_messages``), how many they
+        are is not for all to see before a window is released: devices are counted instead, who are
+        no secret, also as ``reports`` and ``late_reports`` of ``counts``.
         """
         windows = sorted(
             (w for state in self._partitions.values() for w in state.windows.values()),
@@ -195,14 +200,25 @@ class ShuffleStage:
         shown = [
             {
                 "epoch": window.epoch,
-                "reports": window.contributors if self._hides_messages else window.messages,
+                **({} if self._hides_messages else {"reports": window.messages}),
+                "devices": window.contributors,
+                "grace_left": self._grace_left(window),
                 "waits_for": [
                     producer.name for producer in islice(self._missing(window), _NAMES_SHOWN)
                 ],
             }
             for window in windows[:_WINDOWS_SHOWN]
         ]
-        return {"open_windows": len(windows), "windows": shown, "counts": dict(self.counts)}
+        return {
+            "hides_messages": self._hides_messages,
+            "open_windows": len(windows),
+            "windows": shown,
+            "counts": dict(self.counts),
+        }
+
+    def _grace_left(self, window: Window) -> float:
+        """Seconds until a window is decided without those it waits for."""
+        return max(0.0, round(window.opened_at + self._job.shuffle.grace - self._now, 1))
 
     def _new_decisions(self) -> tuple[Decisions, LogCursor]:
         decisions = Decisions(self._job.deployment, self._job.fingerprint, self._owe)
@@ -349,11 +365,31 @@ class ShuffleStage:
             yield from self._decide(state, window)
         elif self._everybody_is_in(window):
             yield from self._decide(state, window, as_complete=True)
+        elif self._drained(state, window):
+            yield from self._decide(state, window)
         elif now - window.opened_at >= self._job.shuffle.grace and window.closing_end is None:
             # Nothing that is in the log now may be called late because this worker was slow.
             window.closing_end = yield from end_offset(Role.REPORTS, state.number)
             if state.position >= window.closing_end:
                 yield from self._decide(state, window)
+
+    def _drained(self, state: _Partition, window: Window) -> bool:
+        """Whether an operator's drain closes a window: it began before, or a later one did.
+
+        Estimates are published in the order of epochs: whoever drains a later one needs this too.
+        """
+        end = self._roster.drains.get(state.number)
+        if end is None or state.position < end:
+            return False
+        if window.first_offset is not None and window.first_offset < end:
+            return True
+        later = range(window.epoch + 1, self._decisions.decided.highest + 1)
+        return any(self._began_before_drain(epoch) for epoch in later)
+
+    def _began_before_drain(self, epoch: int) -> bool:
+        decision = self._decisions.recent(epoch)
+        end = self._roster.drains.get(self._job.partition_of(epoch), 0)
+        return decision is not None and decision.manifest.first_offset < end
 
     def _decide(
         self, state: _Partition, window: Window, *, as_complete: bool = False

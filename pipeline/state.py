@@ -60,6 +60,11 @@ def worker_folder(job: str, stage: str, name: str) -> Path:
     return state_home() / "workers" / _component(job) / _component(stage) / _component(name)
 
 
+def supervisor_folder(stage: str, name: str) -> Path:
+    """Return the folder of one supervisor of a stage."""
+    return state_home() / "supervisors" / _component(stage) / _component(name)
+
+
 def private_folder(path: Path) -> Path:
     """Make ``path`` and its missing parents, each for the owner alone (0700), and return it."""
     for folder in (*reversed(path.parents), path):

@@ -5,7 +5,7 @@ A job named ``students`` owns these topics; one more, ``dpstream.jobs``, lists t
 ==========================  ==================================================  ==================
 topic                       record                                              module
 ==========================  ==================================================  ==================
-``students.producers``      `Registration`, `Farewell`: who reports, and when   `topics.records`
+``students.producers``      `Registration`, `Farewell`, `Drain`: who, and when  `topics.records`
 ``students.reports``        `Batch`, `Punctuation`: reports of one producer     `topics.batches`
 ``students.manifests``      `Manifest`: what the window of an epoch holds       `topics.manifests`
 ``students.shuffled``       `Chunk`: the reports of a window, nobody's          `topics.chunks`

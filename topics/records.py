@@ -1,4 +1,4 @@
-"""Records in JSON: who reports, and from when to when. And dead letters, in Kafka headers.
+"""Records in JSON: who reports, from when to when, and drains. And dead letters, in Kafka headers.
 
 JSON is read strictly: an unknown, missing or repeated key, a value of another type or out of range,
 another version or more than 4 KiB are refused.
@@ -33,6 +33,7 @@ _HEADER = "dpstream-"
 _DECIMAL = re.compile("0|[1-9][0-9]{0,18}")
 _REGISTRATION_KEYS = {"deployment": str, "name": str, "enrolment": str, "first_epoch": int}
 _FAREWELL_KEYS = {"deployment": str, "enrolment": str, "last_epoch": int}
+_DRAIN_KEYS = {"deployment": str, "partition": int, "end": int}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +141,58 @@ class Farewell:
         return cls(_identity(body, "deployment"), _identity(body, "enrolment"), body["last_epoch"])
 
 
-def decode_producer_record(data: bytes) -> Registration | Farewell:
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """What a partition of the reports held is to be decided without waiting for anybody.
+
+    An operator writes one for every partition. A window that began below `end` closes as soon as
+    everything below `end` has been read, with the producers that are in; and so does every epoch
+    before it, which its estimate would wait for. Of several for a partition the highest counts.
+
+    Attributes:
+        deployment: 16 bytes.
+        partition: of the reports.
+        end: the offset that the partition's next record had when the drain began.
+
+    Raises:
+        CodecError: a field has another length or lies outside its range.
+    """
+
+    deployment: bytes
+    partition: int
+    end: int
+
+    def __post_init__(self) -> None:
+        check_identities(deployment=self.deployment)
+        check_range("partition", self.partition, 0)
+        check_range("end", self.end, 0)
+
+    def to_bytes(self) -> bytes:
+        """The record."""
+        return _dump(
+            "drain", deployment=self.deployment.hex(), partition=self.partition, end=self.end
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Drain:
+        """The drain of a record.
+
+        Raises:
+            CodecError: the record is not a valid drain.
+        """
+        return cls._from_json(_load(data))
+
+    @classmethod
+    def _from_json(cls, body: dict[str, Any]) -> Drain:
+        _check_shape(body, "drain", _DRAIN_KEYS)
+        return cls(_identity(body, "deployment"), body["partition"], body["end"])
+
+
+def decode_producer_record(data: bytes) -> Registration | Farewell | Drain:
     """A record of the producers topic.
 
     Raises:
-        CodecError: the record is neither a valid registration nor a valid farewell.
+        CodecError: the record is no valid registration, farewell or drain.
     """
     body = _load(data)
     match body.get("type"):
@@ -152,8 +200,12 @@ def decode_producer_record(data: bytes) -> Registration | Farewell:
             return Registration._from_json(body)
         case "farewell":
             return Farewell._from_json(body)
+        case "drain":
+            return Drain._from_json(body)
         case other:
-            raise CodecError(f"record of type {other!r:.40}, known are registration and farewell")
+            raise CodecError(
+                f"record of type {other!r:.40}, known are registration, farewell and drain"
+            )
 
 
 class Reason(StrEnum):

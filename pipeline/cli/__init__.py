@@ -11,10 +11,14 @@ from collections.abc import Callable, Sequence
 import typer
 
 from pipeline.cli import (
+    dead_letters,
+    deploy,
     diff,
     evaluate,
     jobs,
     kafka,
+    phases,
+    plan,
     produce,
     query,
     run,
@@ -44,7 +48,7 @@ def build_app() -> typer.Typer:
 
     add("First steps", up.demo, "demo", "--rate 10")
     add("First steps", up.up, "up", "students.yaml --input students.csv.gz")
-    add("First steps", jobs.plan, "plan", "students.yaml --users 28785")
+    add("First steps", plan.plan, "plan", "students.yaml --users 28785")
     add(
         "First steps",
         simulate.simulate,
@@ -52,17 +56,20 @@ def build_app() -> typer.Typer:
         "students.yaml --input students.csv.gz --seed 1",
     )
     add("First steps", evaluate.evaluate, "evaluate", "theory-epsilon --seeds 5")
-    add("Jobs", jobs.deploy, "deploy", "students.yaml")
+    add("Jobs", deploy.deploy, "deploy", "students.yaml --dry-run")
     add("Jobs", run.run, "run", "shuffle students")
     add("Jobs", produce.produce, "produce", "students --input students.csv.gz --rate 10")
-    add("Jobs", jobs.undeploy, "undeploy", "students --delete-topics")
+    add("Jobs", phases.pause, "pause", "students")
+    add("Jobs", phases.drain, "drain", "students --timeout 10min")
+    add("Jobs", phases.resume, "resume", "students")
+    add("Jobs", deploy.undeploy, "undeploy", "students --delete-topics")
     add("Results", watch.estimates, "estimates", "students --follow --format csv")
     add("Results", query.query, "query", "words --epoch 3 --top 10")
     add("Results", diff.diff, "diff", "students students-replay")
     add("Results", jobs.list_jobs, "list", "--json")
     add("Results", status.status, "status", "students")
     add("Results", watch.producers, "producers", "students --retire gateway-2")
-    add("Results", watch.dead_letters, "dead-letters", "students --show 5")
+    add("Results", dead_letters.dead_letters, "dead-letters", "students --redrive")
     app.add_typer(kafka.app, name="kafka", rich_help_panel="Jobs")
     return app
 

@@ -67,6 +67,7 @@ def explain(error: Exception) -> tuple[str, int] | None:
     from pipeline.producer import ProducerError
     from pipeline.smoothing import SmoothingError
     from pipeline.state import FolderInUse
+    from pipeline.up.processes import ProcessError
 
     if isinstance(
         error, UsageProblem | JobError | InputError | ConnectionSettingsError | NoiseKeyError
@@ -80,6 +81,7 @@ def explain(error: Exception) -> tuple[str, int] | None:
         | DeploymentError
         | LocalKafkaError
         | NoCountsError
+        | ProcessError
         | ProducerError
         | SmoothingError
         | FolderInUse,

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from aggregators.found_items import FoundItems
-from pipeline.cli.output import iso, number
+from pipeline.cli.output import number
+from pipeline.estimate_csv import csv_lines
 from pipeline.estimate_records import EstimateRecord
 from pipeline.input.sets import SetDomain
 from topics.manifests import Fate
 
-CSV_COLUMNS = (
-    "epoch",
-    "estimate",
-    "standard_deviation",
-    "low",
-    "high",
-    "reports",
-    "population",
-    "contributors",
-    "fate",
-    "flags",
-    "closed_at",
-)
 _TABLE = "{:>6} {:>10} {:>8} {:>10} {:>10} {:>9} {:>10} {}"
 
 
@@ -50,35 +36,6 @@ def table_lines(records: Iterable[EstimateRecord]) -> Iterator[str]:
             number(record.population),
             ", ".join(notes),
         ).rstrip()
-
-
-def csv_lines(records: Iterable[EstimateRecord]) -> Iterator[str]:
-    """A header, and a row for every epoch; nothing stands where there is no number."""
-    yield ",".join(CSV_COLUMNS)
-    for record in records:
-        estimate = record.headline
-        row = (
-            record.epoch,
-            *(
-                ("", "", "", "", 0)
-                if estimate is None
-                else (
-                    estimate.value,
-                    estimate.standard_deviation,
-                    estimate.low,
-                    estimate.high,
-                    estimate.reports,
-                )
-            ),
-            record.population,
-            record.contributors,
-            record.fate.value,
-            " ".join(estimate.flags) if estimate is not None else "",
-            iso(record.closed_at),
-        )
-        line = io.StringIO()
-        csv.writer(line, lineterminator="").writerow(row)
-        yield line.getvalue()
 
 
 def json_lines(records: Iterable[EstimateRecord], domain: SetDomain | None = None) -> Iterator[str]:

@@ -18,15 +18,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pipeline.instants import iso as iso
+
 if TYPE_CHECKING:
     from randomizers.guarantee import Guarantee
 
 _UNLIMITED = 1 << 16
 
 
-def say(text: str = "", style: str = "") -> None:
-    """Print a line of the result."""
-    _console().print(Text(text, style))
+def say(text: str = "", style: str = "", *, whole: bool = False) -> None:
+    """Print a line of the result; `whole` for one with a path, which is never wrapped."""
+    _console().print(Text(text, style), soft_wrap=whole)
 
 
 def say_command(command: str) -> None:
@@ -46,13 +48,18 @@ def say_json(value: object) -> None:
 
 def say_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
     """Print a table; a column whose name begins with ``>`` is aligned to the right."""
+    _console().print(table_of(columns, rows))
+
+
+def table_of(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
+    """A table to be printed, as by `say_table`."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
         name = column.removeprefix(">")
         table.add_column(name, justify="left" if name == column else "right", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_printable(str(cell))) for cell in row))
-    _console().print(table)
+    return table
 
 
 def say_pairs(pairs: Iterable[tuple[str, str]]) -> None:
@@ -79,6 +86,11 @@ def _printable(text: str) -> str:
     return "".join(
         letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
     )
+
+
+def console() -> Console:
+    """Where results are printed."""
+    return _console()
 
 
 def _console() -> Console:
@@ -119,12 +131,6 @@ _UNITS = (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1
 def instant(milliseconds: int) -> str:
     """A moment given in milliseconds since 1970, to the minute."""
     return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M} UTC"
-
-
-def iso(milliseconds: int) -> str:
-    """A moment given in milliseconds since 1970, as ISO 8601."""
-    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def now() -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -115,7 +113,9 @@ def answer_columns(query: Query) -> list[str]:
 
 def answer_lines(query: Query, format: str) -> Callable[[Iterable[EstimateRecord]], Iterator[str]]:
     """Makes lines of records: "table", "csv" or "json" as of ``dpstream estimates``."""
-    lines = {"table": _table_lines, "csv": _csv_lines, "json": _json_lines}[format]
+    from pipeline.estimate_csv import answer_csv_lines
+
+    lines = {"table": _table_lines, "csv": answer_csv_lines, "json": _json_lines}[format]
     return lambda records: lines(query, records)
 
 
@@ -168,22 +168,6 @@ def _names(query: Query) -> list[str]:
         known = query.items or range(_LABELS_MEASURED)
         return [] if labels is None else [labels[index] for index in known if index < len(labels)]
     return [query.labels[index] for index in query.items or range(len(query.labels))]
-
-
-def _csv_lines(query: Query, records: Iterable[EstimateRecord]) -> Iterator[str]:
-    fitted = ["norm_sub"] if query.norm_sub else []
-    columns = ["estimate", "standard_deviation", "low", "high", *fitted]
-    yield ",".join(["epoch", query.kind, *columns, "population", "fate", "flags"])
-    for record in records:
-        flags = () if record.estimate is None else record.estimate.flags
-        for answer in query.answers(record.estimate):
-            body = answer.to_json()
-            row = [record.epoch, answer.name, *(body.get(column) for column in columns)]
-            line = io.StringIO()
-            csv.writer(line, lineterminator="").writerow(
-                [*row, record.population, record.fate.value, " ".join(flags)]
-            )
-            yield line.getvalue()
 
 
 def _json_lines(query: Query, records: Iterable[EstimateRecord]) -> Iterator[str]:

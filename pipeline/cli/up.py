@@ -92,9 +92,9 @@ def demo(
 
 
 def _run(settings: Settings, output: Path | None, as_json: bool, credit: str | None = None) -> None:
+    from pipeline.signals import SignalledError
     from pipeline.up.processes import ProcessError
     from pipeline.up.run import run_up
-    from pipeline.up.signals import SignalledError
 
     # What it has to say comes as exceptions; its log would say it again, many times.
     logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)

@@ -1,9 +1,8 @@
-"""Commands that look at a deployed job: producers, dead-letters, estimates."""
+"""Commands that look at a deployed job: producers, estimates."""
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -22,7 +21,6 @@ from pipeline.cli.options import (
 )
 from pipeline.cli.output import (
     number,
-    plural,
     say,
     say_json,
     say_table,
@@ -46,7 +44,6 @@ if TYPE_CHECKING:
     from pipeline.estimate_records import EstimateRecord
     from pipeline.follow import EstimateReader
     from pipeline.queries import Query
-    from topics.records import DeadLetter
 
 
 def producers(
@@ -92,82 +89,6 @@ def producers(
                 for producer in found
             ),
         )
-
-
-def dead_letters(
-    job: JobName,
-    show: Annotated[
-        int,
-        typer.Option(
-            "--show", "--limit", min=1, metavar="N", help="How many, from the latest back."
-        ),
-    ] = 20,
-    save: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Write the refused records themselves to files in this folder."
-        ),
-    ] = None,
-    servers: Servers = None,
-    kafka_config: KafkaConfig = None,
-    as_json: AsJson = False,
-) -> None:
-    """Count the records that were refused, by reason, and list the latest.
-
-    What they say they are is shown, what they hold is shown to nobody.
-    """
-    from pipeline.dead_letters import header_of, read_dead_letters, save_dead_letter
-
-    counts: Counter[str] = Counter()
-    latest: deque[DeadLetter] = deque(maxlen=show)
-    with cluster_of(servers, kafka_config) as cluster:
-        for letter in read_dead_letters(cluster, find_job(cluster, job)):
-            counts[letter.reason.value] += 1
-            latest.append(letter)
-    if as_json:
-        say_json(
-            [
-                {
-                    "topic": letter.topic,
-                    "partition": letter.partition,
-                    "offset": letter.offset,
-                    "reason": letter.reason.value,
-                    "detail": letter.detail,
-                    "size": len(letter.value),
-                    "header": header_of(letter),
-                }
-                for letter in latest
-            ]
-        )
-    elif not latest:
-        say("there are no dead letters")
-    else:
-        say(", ".join(f"{counts[reason]:,} {reason}" for reason in sorted(counts)))
-        say_table(
-            ["topic", ">partition", ">offset", "reason", ">bytes", "record", "detail"],
-            (
-                (
-                    letter.topic.rpartition(".")[2],
-                    letter.partition,
-                    letter.offset,
-                    letter.reason.value,
-                    number(len(letter.value)),
-                    _kind_and_epoch(header_of(letter)),
-                    letter.detail,
-                )
-                for letter in latest
-            ),
-        )
-        if (total := counts.total()) > len(latest):
-            say(f"{total - len(latest):,} earlier ones: --show {total} lists them all")
-    if save is not None:
-        for letter in latest:
-            save_dead_letter(letter, save)
-        tell(f"{plural(len(latest), 'record')} saved in {save}")
-
-
-def _kind_and_epoch(header: Mapping[str, str | int] | None) -> str:
-    return "-" if header is None else f"{header['kind']} of epoch {header['epoch']}"
 
 
 class Format(StrEnum):

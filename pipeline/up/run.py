@@ -22,15 +22,16 @@ from pipeline.input.item_log import ItemLog, load_value_log
 from pipeline.jobs import Job, load_job
 from pipeline.local_kafka import LocalKafkaError
 from pipeline.produce import calendar_of
+from pipeline.signals import Signals
 from pipeline.smoothing import SmoothedHorizon
 from pipeline.state import FolderInUse, FolderLock, producer_folder, state_home, worker_folder
+from pipeline.subprocesses import python_module
 from pipeline.up.keeper import KeptBroker, Message
 from pipeline.up.observation import Seen, begin, look_back, observe
 from pipeline.up.outcome import Outcome
-from pipeline.up.processes import Child, Supervisor, python_module
+from pipeline.up.processes import Child, Supervisor
 from pipeline.up.progress import Progress
 from pipeline.up.screen import Part, Screen, View
-from pipeline.up.signals import Signals
 
 WORKER = "up"
 """The name of the producer, and of the worker of each stage."""
@@ -293,7 +294,7 @@ class _Run:
             self._children[name] = workers.start(
                 name,
                 python_module(
-                    "pipeline.up.lifeline",
+                    "pipeline.lifeline",
                     str(workers.lifeline),
                     *command,
                     *self._connection.arguments(),

@@ -19,7 +19,10 @@ class PositionDeletedError(WorkerError):
 
     def naming(self, unfinished: str) -> WorkerError:
         """The same error, with the epochs that are lost by it."""
-        return WorkerError(f"{self}; {unfinished} cannot be released, deploy the job anew")
+        return WorkerError(
+            f"{self}; {unfinished} cannot be released: to begin anew, "
+            "dpstream deploy JOBFILE --replace"
+        )
 
 
 class AbandonedError(Exception):

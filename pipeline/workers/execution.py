@@ -84,6 +84,7 @@ class Execution:
         stage: the stage to run.
         log: carries out what it asks for.
         topic: names the topic of a role, for messages.
+        partitions: how many of the topic are the job's; others are not read.
         pause: seconds without `beat` after which the membership is confirmed before going on.
         report: is told of new partitions, and of what failed and does not matter.
         fail: is told of the error after which nothing more is done.
@@ -98,6 +99,7 @@ class Execution:
         log: Log,
         topic: Callable[[Role], str],
         *,
+        partitions: int,
         pause: float,
         report: Callable[[str], None],
         fail: Callable[[BaseException], None],
@@ -105,12 +107,14 @@ class Execution:
     ) -> None:
         self.positions: dict[int, int] = {}
         self.committed: dict[int, int] = {}
+        self.reached: dict[int, int] = {}
         self.restored = False
         self.records = 0
         self.actions = 0
         self._stage = stage
         self._log = log
         self._topic = topic
+        self._partitions = partitions
         self._pause = pause
         self._report = report
         self._fail = fail
@@ -149,7 +153,7 @@ class Execution:
     def assigned(self, partitions: Collection[int]) -> None:
         """These partitions are ours: restore them, and let their records flow."""
         self.revoked()
-        self._owned = tuple(sorted(partitions))
+        self._owned = tuple(sorted(p for p in partitions if p < self._partitions))
         self._restoring = asyncio.create_task(self._restore(self._owned))
 
     async def record(self, partition: int, offset: int, value: bytes) -> None:
@@ -164,7 +168,7 @@ class Execution:
             self.records += 1
             steps = self._stage.record(partition, offset, value, self._clock())
             if await self._attempt(self._run(steps)):
-                self.positions[partition] = offset + 1
+                self.positions[partition] = self.reached[partition] = offset + 1
 
     async def tick(self) -> None:
         """Let time pass for the stage."""
@@ -198,6 +202,7 @@ class Execution:
                 )
         await self._await(self.membership.read_from(positions))
         self.positions = positions
+        self.reached |= positions
         # What a stage has committed while it was restored is in neither of the two.
         self.committed = floors | self.committed
         self.restored = True

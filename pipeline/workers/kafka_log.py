@@ -81,8 +81,12 @@ class KafkaLog:
 
     async def partitions(self, role: Role) -> int:
         """How many partitions the topic of a role has; 0 if there is no such topic."""
+        return (await self.partition_counts())[role]
+
+    async def partition_counts(self) -> dict[Role, int]:
+        """How many partitions every topic of the job has; 0 where there is no such topic."""
         metadata = await self._producer.client.fetch_all_metadata()
-        return len(metadata.partitions_for_topic(self._topic(role)) or ())
+        return {role: len(metadata.partitions_for_topic(self._topic(role)) or ()) for role in Role}
 
     async def append(self, action: Append) -> None:
         """Hand a record to the producer, for `flush` to wait for."""

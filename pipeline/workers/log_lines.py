@@ -27,18 +27,23 @@ class Level(StrEnum):
 class LogLines:
     """Writes lines about one worker, on standard error unless `stream` is another.
 
-    In JSON every line has ts (UTC, ISO 8601), level, job, stage and worker; one about a window also
-    epoch, fate, contributors (null where the stage does not learn them) and seconds; every other
-    one a message.
+    In JSON every line has ts (UTC, ISO 8601), level, job (null where it is about none), stage and
+    worker; one about a window also epoch, fate, contributors (null where the stage does not learn
+    them) and seconds; every other one a message.
     """
 
-    job: str
+    job: str | None
     stage: str
     worker: str
     as_json: bool = False
     stream: TextIO | None = None
     clock: Callable[[], float] = time.monotonic
     wall_clock: Callable[[], float] = time.time
+
+    @property
+    def output(self) -> TextIO:
+        """Where lines go."""
+        return self.stream or sys.stderr
 
     def info(self, message: str) -> None:
         """What happens in the normal course."""
@@ -83,5 +88,6 @@ class LogLines:
             )
         else:
             moment = time.strftime("%H:%M:%S", time.localtime(now))
-            line = f"{moment} {self.stage} {self.worker}: {text}"
-        print(line, file=self.stream or sys.stderr, flush=True)
+            who = " ".join(filter(None, (self.job, self.stage, self.worker)))
+            line = f"{moment} {who}: {text}"
+        print(line, file=self.output, flush=True)

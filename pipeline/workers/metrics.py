@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from pipeline.workers.job_facts import JobFacts
 from topics.manifests import Fate
 from topics.records import Reason
 
@@ -53,6 +54,7 @@ class Look:
         last_epoch: the highest among them; None before the first.
         last_window_at: when it was done with the last one, in seconds since 1970.
         window_seconds: what all windows took together.
+        facts: of the job; None if nothing is to be said of it.
     """
 
     job: str
@@ -70,6 +72,7 @@ class Look:
     last_epoch: int | None = None
     last_window_at: float | None = None
     window_seconds: float = 0.0
+    facts: JobFacts | None = None
 
 
 def metric_families(look: Look) -> Iterator[Metric]:
@@ -143,7 +146,27 @@ def metric_families(look: Look) -> Iterator[Metric]:
             yield counter(
                 "duplicate_records", "Records that came again.", counts.get("duplicates", 0)
             )
+    if look.facts is not None:
+        yield from _facts(look.facts, own)
     yield from _lag(look)
+
+
+def _facts(facts: JobFacts, own: Mapping[str, str]) -> Iterator[Metric]:
+    told = {
+        "grace_seconds": (facts.grace_seconds, "How long a window waits for late producers."),
+        "minimum_contributors": (facts.minimum, "The fewest devices a window is released with."),
+        "epoch_seconds": (facts.epoch_seconds, "How long an epoch lasts."),
+    }
+    for name, (value, text) in told.items():
+        if value is not None:
+            family = GaugeMetricFamily(_PREFIX + name, text, labels=list(own))
+            family.add_metric(list(own.values()), value)
+            yield family
+    for name in ("epsilon", "delta"):
+        text = f"The {name} that the job's guarantee states, by what it is spent on."
+        family = GaugeMetricFamily(_PREFIX + name, text, labels=[*own, "unit"])
+        family.add_metric([*own.values(), facts.unit], getattr(facts, name))
+        yield family
 
 
 def _lag(look: Look) -> Iterator[Metric]:

@@ -18,6 +18,7 @@ from prometheus_client.exposition import choose_encoder
 
 from pipeline.workers.errors import WorkerError
 from pipeline.workers.health import Health
+from pipeline.workers.job_facts import JobFacts
 
 # A client that is slower than this, in seconds, is hung up on.
 _PATIENCE = 5.0
@@ -31,11 +32,15 @@ class MonitorAddress:
         port: TCP.
         address: of the interface.
         hides_messages: see `pipeline.workers.metrics.Look`.
+        facts: the same.
+        descriptor: of a socket that listens already, to be used instead of port and address.
     """
 
     port: int
     address: str = "127.0.0.1"
     hides_messages: bool = True
+    facts: JobFacts | None = None
+    descriptor: int | None = None
 
 
 class _Server(ThreadingHTTPServer):
@@ -50,7 +55,10 @@ class _Server(ThreadingHTTPServer):
         self.registry = registry
         self.checks = checks
         self.address_family = socket.AF_INET6 if ":" in where.address else socket.AF_INET
-        super().__init__((where.address, where.port), _Handler)
+        super().__init__((where.address, where.port), _Handler, where.descriptor is None)
+        if where.descriptor is not None:
+            self.socket.close()
+            self.socket = socket.socket(fileno=where.descriptor)
 
     def server_bind(self) -> None:
         """Bind, without asking the network for our name."""

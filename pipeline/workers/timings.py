@@ -17,6 +17,7 @@ class Timings:
         tick: between two ticks of the stage.
         status: between two records in ``<job>.status``.
         probe: without an answer for so long the broker counts as away.
+        topics: between two looks at whether the topics are as they were.
         blocked: the watchdog's patience with an event loop that does not tick,
         unrestored: with a worker whose partitions are not restored,
         stalled: with records that wait and are not read.
@@ -29,6 +30,7 @@ class Timings:
     tick: float = 0.25
     status: float = 1.0
     probe: float = 3.0
+    topics: float = 5.0
     blocked: float = 30.0
     unrestored: float = 60.0
     stalled: float = 120.0

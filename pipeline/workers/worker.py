@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,10 +29,13 @@ from pipeline.actions import Append
 from pipeline.connection import Connection
 from pipeline.stage import Stage
 from pipeline.state import FolderInUse, FolderLock
+from pipeline.workers import groups, topic_watch
 from pipeline.workers.app import build_app
 from pipeline.workers.errors import WorkerError
 from pipeline.workers.execution import Execution
+from pipeline.workers.groups import group_name as group_name
 from pipeline.workers.health import liveness, readiness
+from pipeline.workers.heartbeats import heartbeat
 from pipeline.workers.kafka_log import KafkaLog
 from pipeline.workers.log_lines import LogLines
 from pipeline.workers.metrics import Look, registry_of
@@ -40,31 +43,17 @@ from pipeline.workers.monitor import MonitorAddress, serve
 from pipeline.workers.observer import Observer, WindowTally
 from pipeline.workers.outage import Outage
 from pipeline.workers.timings import Timings
+from pipeline.workers.topic_watch import TopicWatch
 from pipeline.workers.watchdog import Pulse, Watchdog, guard
 from topics.names import Role
 
 _LIBRARIES = ("aiokafka", "faust", "mode", "asyncio")
 _STOP_SECONDS = 3.0
+_GOODBYE_SECONDS = 1.0
 
 
-class Job(Protocol):
+class Job(topic_watch.Job, groups.Deployment, Protocol):
     """What a worker needs to know of a `pipeline.deployed_job.DeployedJob`."""
-
-    @property
-    def name(self) -> str:
-        """The name of the job."""
-
-    @property
-    def deployment(self) -> bytes:
-        """The id of the deployment, 16 bytes."""
-
-    def topic(self, role: Role) -> str:
-        """The name of a topic of the job."""
-
-
-def group_name(job: Job, stage: str) -> str:
-    """The consumer group of a stage of a deployment."""
-    return f"{job.name}.{stage}.{job.deployment.hex()}"
 
 
 def run_worker(
@@ -144,6 +133,8 @@ class _Process:
     execution: Execution = field(init=False)
     outage: Outage = field(init=False)
     watchdog: Watchdog = field(init=False)
+    topics: TopicWatch = field(init=False)
+    stopping: bool = False
     ended: asyncio.Future[None] = field(init=False)
 
     def watch(self, monitor: MonitorAddress, windows: WindowTally) -> None:
@@ -155,6 +146,7 @@ class _Process:
             group_name(self.job, self.stage_name),
             self.job.topic(self.stage.role),
             monitor.hides_messages,
+            facts=monitor.facts,
         )
         self.observer = Observer(blank, windows)
 
@@ -167,10 +159,12 @@ class _Process:
         self.outage = Outage(",".join(self.connection.bootstrap_servers), self.lines.warning)
         options = {"client_id": self._client, **self.connection.aiokafka()}
         self.log = KafkaLog(options, self.job.topic)
+        self.topics = TopicWatch(self.job, self.stage.role)
         self.execution = Execution(
             self.stage,
             self.log,
             self.job.topic,
+            partitions=self.topics.partitions,
             pause=self.timings.pause,
             report=self.lines.info,
             fail=self._end,
@@ -187,6 +181,10 @@ class _Process:
             self.lines.error(_describe(error))
             code = 1
         _exit_after(_STOP_SECONDS, code)
+        # Without a broker Faust's threads do not stop without an error, and nothing hangs on them.
+        threading.excepthook = lambda failure: None
+        if code == 0:
+            await self._say_goodbye()
         await self._stop()
         if code == 0:
             self.lines.info("stopped")
@@ -228,10 +226,10 @@ class _Process:
     async def _work(self) -> None:
         await self._connect()
         role = self.stage.role
-        partitions = await self.log.partitions(role)
-        if not partitions:
+        if not await self.log.partitions(role):
             raise WorkerError(f"there is no topic {self.job.topic(role)}: deploy the job first")
-        self._start(self._probe(partitions))
+        self._start(self._probe())
+        self._start(self._watch_topics())
         self._start(self._tick())
         self._start(self._tell_status())
         app = build_app(
@@ -300,53 +298,73 @@ class _Process:
             await self.execution.tick()
             await asyncio.sleep(self.timings.tick)
 
-    async def _probe(self, partitions: int) -> None:
+    async def _probe(self) -> None:
         """Ask the broker for the ends of the partitions, to know that it answers and who lags."""
-        role = self.stage.role
+        partitions = range(self.topics.partitions)
         while True:
+            reached = dict(self.execution.reached)
             try:
                 async with asyncio.timeout(self.timings.probe):
-                    self.ends = await self.log.end_offsets(role, range(partitions))
-                self.outage.asked(answered=True)
+                    self.ends = await self.log.end_offsets(self.stage.role, partitions)
             except (KafkaError, TimeoutError):
-                await self._miss_topic(role)
+                if not await self._see_topics():
+                    self.outage.asked(answered=False)
+            else:
+                self.outage.asked(answered=True)
+                self.topics.see_ends(self.ends, reached)
             await asyncio.sleep(1.0)
 
-    async def _miss_topic(self, role: Role) -> None:
-        """Tell a broker that is away from a topic that is gone."""
+    async def _watch_topics(self) -> None:
+        while True:
+            await asyncio.sleep(self.timings.topics)
+            await self._see_topics()
+
+    async def _see_topics(self) -> bool:
+        """Look at the topics; whether the broker answers: its topics may be gone all the same."""
         try:
             async with asyncio.timeout(self.timings.probe):
-                gone = not await self.log.partitions(role)
+                counts = await self.log.partition_counts()
         except (KafkaError, TimeoutError):
-            self.outage.asked(answered=False)
-            return
-        if gone:
-            raise WorkerError(f"topic {self.job.topic(role)} is gone: was the job undeployed?")
+            return False
+        for notice in self.topics.see_partitions(counts):
+            self.lines.warning(notice)
+        return True
 
     async def _tell_status(self) -> None:
         """Write what this worker is doing to ``<job>.status``, where the latest word counts."""
         execution = self.execution
-        key = f"{self.stage_name}/{self.worker}".encode()
         before, records = time.monotonic(), 0
-        while True:
+        while not self.stopping:
             await asyncio.sleep(self.timings.status)
             now = time.monotonic()
-            status = {
-                **self.stage.heartbeat(),
-                "deployment": self.job.deployment.hex(),
-                "stage": self.stage_name,
-                "worker": self.worker,
-                "time": int(time.time() * 1000),
-                "partitions": sorted(execution.positions),
-                "lag": sum(
-                    max(0, self.ends.get(partition, 0) - position)
-                    for partition, position in execution.positions.items()
-                ),
-                "records_per_second": round((execution.records - records) / (now - before), 1),
-            }
+            words = heartbeat(
+                self.stage.heartbeat(),
+                execution.positions,
+                self.ends,
+                execution.records - records,
+                now - before,
+            )
             before, records = now, execution.records
-            value = json.dumps(status, allow_nan=False, separators=(",", ":")).encode()
-            await self.log.write(Append(Role.STATUS, 0, value, key=key))
+            await self._say(words)
+
+    async def _say_goodbye(self) -> None:
+        """Say that this worker was ended, so that nobody takes it for lost."""
+        self.stopping = True
+        with suppress(Exception):
+            async with asyncio.timeout(_GOODBYE_SECONDS):
+                await self._say({"stopped": True})
+
+    async def _say(self, words: Mapping[str, object]) -> None:
+        said = {
+            **words,
+            "deployment": self.job.deployment.hex(),
+            "stage": self.stage_name,
+            "worker": self.worker,
+            "time": int(time.time() * 1000),
+        }
+        value = json.dumps(said, allow_nan=False, separators=(",", ":")).encode()
+        key = f"{self.stage_name}/{self.worker}".encode()
+        await self.log.write(Append(Role.STATUS, 0, value, key=key))
 
 
 def _identity(directory: Path) -> str:

@@ -25,7 +25,8 @@ from rich.table import Table
 
 from pipeline.cluster import ClusterError
 from pipeline.connection import Connection
-from pipeline.up.processes import ProcessError, python_module
+from pipeline.subprocesses import python_module
+from pipeline.up.processes import ProcessError
 from tests.benchmarks import one_core
 from tests.benchmarks.end_to_end import (
     BenchmarkError,

@@ -25,8 +25,9 @@ from pipeline.jobs import make_job
 from pipeline.local_kafka import LocalKafka
 from pipeline.partial_log import PartialLog
 from pipeline.state import kafka_folder
+from pipeline.subprocesses import python_module
 from pipeline.up.keeper import KeptBroker, Message
-from pipeline.up.processes import Child, Supervisor, python_module
+from pipeline.up.processes import Child, Supervisor
 from randomizers.dyadic import orders_due
 from tests.benchmarks.measuring import (
     MEGABYTE,
@@ -202,7 +203,7 @@ class _Run:
         lifeline = str(self.supervisor.lifeline)
         for stage in STAGES:
             command = ["run", stage, self.job.name, "--name", "bench", *connection.arguments()]
-            self._launch(stage, python_module("pipeline.up.lifeline", lifeline, *command))
+            self._launch(stage, python_module("pipeline.lifeline", lifeline, *command))
         for number in range(load.producers):
             name = "producer" if load.producers == 1 else f"producer {number + 1}"
             arguments = [load.kind, lifeline, self.job.name, name]

@@ -29,8 +29,8 @@ from pipeline.cluster import Cluster, KafkaTransport
 from pipeline.connection import Connection
 from pipeline.deployed_job import DeployedJob
 from pipeline.deployments import find_deployed
+from pipeline.lifeline import follow
 from pipeline.producer import Producer
-from pipeline.up.lifeline import follow
 from tests.benchmarks.one_core import DrawnReports, changing_values
 from topics.names import Role
 

@@ -1,11 +1,14 @@
 """A worker or a producer of the cells protocol, as a process of its own that can be killed.
 
 Arguments: what ("shuffle", "aggregate", "publish" or "producer"), job, name, servers, folder; for a
-producer also the first of its cells, and how many it has.
+producer also the first of its cells, and how many it has. Before them there may be options: with
+``--steady SECONDS --until FILE`` a producer closes an epoch in so many seconds whatever becomes of
+them, until there is such a file; with ``--production`` workers wait as long as real ones.
 """
 
 from __future__ import annotations
 
+import argparse
 import secrets
 import sys
 import time
@@ -66,24 +69,53 @@ def produce(
     return 0
 
 
+def produce_steadily(
+    job: DeployedJob, cluster: Cluster, given: argparse.Namespace, seconds: float
+) -> int:
+    """Report epoch after epoch at an even pace, whatever is published."""
+    first, count = given.numbers
+    with Producer(
+        job, given.folder, name=given.name, transport=KafkaTransport(cluster, job.name)
+    ) as producer:
+        producer.enrol([f"{given.name}{cell}" for cell in range(count)])
+        due = time.monotonic()
+        while not given.until.exists():
+            epoch = producer.closed_epoch + 1
+            producer.report_all(epoch, np.arange(first, first + count))
+            producer.close(epoch)
+            print(f"closed {epoch}", flush=True)
+            due += seconds
+            time.sleep(max(0.0, due - time.monotonic()))
+    return 0
+
+
 def main() -> int:
     """Run until killed, or for a producer until the last epoch is closed."""
-    what, name_of_job, name, servers, folder, *numbers = sys.argv[1:]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steady", type=float)
+    parser.add_argument("--until", type=Path)
+    parser.add_argument("--production", action="store_true")
+    for argument in ("what", "job", "name", "servers"):
+        parser.add_argument(argument)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("numbers", type=int, nargs="*")
+    given = parser.parse_args()
     cells.register()
-    connection = Connection((servers,))
+    connection = Connection(tuple(given.servers.split(",")))
     with Cluster(connection) as cluster:
-        job = find_deployed(cluster, name_of_job)
-        if what == "producer":
-            first, count = map(int, numbers)
-            return produce(job, cluster, name, Path(folder), first, count)
+        job = find_deployed(cluster, given.job)
+        if given.what == "producer" and given.steady is not None:
+            return produce_steadily(job, cluster, given, given.steady)
+        if given.what == "producer":
+            return produce(job, cluster, given.name, given.folder, *given.numbers)
     return run_worker(
-        stage_of(what, job),
+        stage_of(given.what, job),
         job,
         connection,
-        stage_name=what,
-        worker=name,
-        directory=Path(folder),
-        timings=TIMINGS,
+        stage_name=given.what,
+        worker=given.name,
+        directory=given.folder,
+        timings=Timings() if given.production else TIMINGS,
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.local_kafka import LocalKafka
+from tests.support.echo import Echo
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -40,3 +41,11 @@ def bootstrap_servers(broker: LocalKafka) -> str:
 def job_name() -> str:
     """A name that no other test's topics, groups or folders share."""
     return f"test-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def echo(bootstrap_servers: str, job_name: str, tmp_path: Path) -> Iterator[Echo]:
+    """A job whose workers copy records."""
+    job = Echo(job_name, bootstrap_servers, tmp_path)
+    yield job
+    job.close()

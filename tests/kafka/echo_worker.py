@@ -16,7 +16,9 @@ from pipeline.workers.timings import Timings
 from pipeline.workers.worker import run_worker
 from topics.names import Role, topic_name
 
-TIMINGS = Timings(session=3.0, heartbeat=0.5, rebalance=10.0, request=10.0, probe=1.0, blocked=6.0)
+TIMINGS = Timings(
+    session=3.0, heartbeat=0.5, rebalance=10.0, request=10.0, probe=1.0, topics=0.5, blocked=6.0
+)
 COMMIT_EVERY = 25
 REREAD = 5
 
@@ -25,6 +27,10 @@ REREAD = 5
 class EchoJob:
     name: str
     deployment: bytes = bytes(16)
+
+    @property
+    def start_offsets(self) -> Mapping[Role, tuple[int, ...]]:
+        return {Role.REPORTS: (0, 0, 0), Role.SHUFFLED: (0, 0, 0), Role.STATUS: (0,)}
 
     def topic(self, role: Role) -> str:
         return topic_name(self.name, role)

@@ -133,7 +133,7 @@ def test_the_life_of_a_job(
     check_dead_letters(dpstream, bootstrap_servers, job_name, tmp_path)
     check_producers(dpstream, job_name)
 
-    gone = dpstream("undeploy", job_name, "--delete-topics")
+    gone = dpstream("undeploy", job_name, "--delete-topics", "--yes")
     assert gone.code == 0
     assert job_name not in dpstream("list").output
     late = dpstream("estimates", job_name)

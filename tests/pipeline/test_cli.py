@@ -39,8 +39,8 @@ ROOT = Path(__file__).parents[2]
 SLOW_TO_IMPORT = {"numpy", "scipy", "kafka", "aiokafka", "faust", "pydantic", "randomgen"}
 COMMANDS = [
     *("demo", "up", "plan", "simulate", "evaluate"),
-    *("deploy", "undeploy", "list", "run", "produce"),
-    *("estimates", "query", "diff", "status", "producers", "dead-letters"),
+    *("deploy", "undeploy", "list", "run", "produce", "pause", "resume", "drain"),
+    *("record", "estimates", "query", "diff", "status", "producers", "dead-letters"),
     *("kafka|start", "kafka|stop", "kafka|status", "kafka|logs"),
 ]
 
@@ -179,6 +179,9 @@ def test_a_missing_job_file(dpstream: Commands, tmp_path: Path) -> None:
         "producers small",
         "dead-letters small",
         "undeploy small",
+        "pause small",
+        "resume small",
+        "drain small",
         "produce small --input x.csv",
         "run shuffle small",
     ],

@@ -14,9 +14,10 @@ from kafka.errors import KafkaTimeoutError
 
 from aggregators.estimate import GAP, Estimate
 from pipeline.actions import LogRecord
-from pipeline.cli.estimate_lines import CSV_COLUMNS, csv_lines, json_lines, table_lines
+from pipeline.cli.estimate_lines import json_lines, table_lines
 from pipeline.cluster import Cluster
 from pipeline.deployed_job import deploy_job
+from pipeline.estimate_csv import CSV_COLUMNS, csv_lines
 from pipeline.estimate_records import EstimateRecord
 from pipeline.follow import EstimateReader
 from pipeline.jobs import parse_job

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -15,23 +15,30 @@ from aggregators.range_estimates import RangeEstimates
 from pipeline.actions import LogRecord
 from pipeline.cluster import Cluster
 from pipeline.dead_letters import read_dead_letters
-from pipeline.deployed_job import DeployedJob, deploy_job
+from pipeline.deployed_job import DeployedJob, Origin, deploy_job
 from pipeline.deployments import DeploymentError
 from pipeline.estimate_records import EstimateRecord
 from pipeline.jobs import parse_job
+from pipeline.phases import Phase
 from pipeline.registrations import Registrations
 from pipeline.status import (
     PATIENCE,
     SILENCE,
     STAGES,
+    JobStatus,
+    JobWatch,
     StageStatus,
+    TopicStatus,
     WorkerStatus,
+    find_notes,
     find_problems,
     gather_status,
+    stages_of,
 )
 from tests.support.small_run import EPOCHS, job_text
 from topics.manifests import Fate, Manifest, encode_manifest
 from topics.names import Role
+from topics.partials import encode_partial, split_partial
 from topics.records import DeadLetter, Farewell, Reason, Registration
 
 NOW = 1_700_000_000_000
@@ -54,28 +61,36 @@ def worker(stage: str, **values: Any) -> WorkerStatus:
     return replace(alive, **values)
 
 
-def stages(**changed: StageStatus) -> list[StageStatus]:
-    return [
+def stages(**changed: StageStatus) -> tuple[StageStatus, ...]:
+    return tuple(
         changed.get(stage, StageStatus(stage, (worker(stage),), lag=0, waiting=None))
         for stage in STAGES
-    ]
+    )
 
 
 def publication(epoch: int) -> EstimateRecord:
     return EstimateRecord(bytes(16), epoch, Fate.EMPTY, NOW, 0, 0, None, {})
 
 
-def problems(
-    found: list[StageStatus],
-    dead_letters: Mapping[str, int] | None = None,
-    published: EstimateRecord | None = None,
-) -> list[str]:
-    return list(find_problems(JOB, published, found, dead_letters or {}))
+def status_of(found: tuple[StageStatus, ...], **more: Any) -> JobStatus:
+    published = more.pop("published", None)
+    letters = more.pop("dead_letters", {})
+    more.setdefault("producers", 1)
+    return JobStatus(JOB.name, "", NOW, JOB.last_epoch, published, found, letters, **more)
+
+
+def problems(found: tuple[StageStatus, ...], **more: Any) -> list[str]:
+    return list(find_problems(JOB, status_of(found, **more)))
+
+
+def notes(**more: Any) -> list[str]:
+    return list(find_notes(JOB, status_of(stages(), **more)))
 
 
 def test_nothing_is_wrong_with_a_job_at_work() -> None:
     assert problems(stages()) == []
     assert problems(stages(), published=publication(3)) == []
+    assert notes() == []
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -87,25 +102,50 @@ def test_a_stage_needs_a_live_worker(stage: str) -> None:
     assert problems(stages(**{stage: StageStatus(stage, one_gone, 0, None)})) == []
 
 
+GONE = tuple(StageStatus(stage, (), 1_000, 10_000.0) for stage in STAGES)
+
+
 def test_a_finished_job_needs_no_workers() -> None:
-    gone = [StageStatus(stage, (), 0, None) for stage in STAGES]
-    assert len(problems(gone, published=publication(EPOCHS - 1))) == 3
-    assert problems(gone, published=publication(EPOCHS)) == []
+    assert len(problems(GONE, published=publication(EPOCHS - 1))) == 3
+    assert problems(GONE, published=publication(EPOCHS), withheld=5) == []
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_only_a_job_that_is_to_work_needs_workers(phase: Phase) -> None:
+    assert bool(problems(GONE, phase=phase)) == phase.works
+    said = " ".join(notes(phase=phase))
+    assert (phase.value in said) == (phase is not Phase.RUNNING)
+    assert ("dpstream resume small" in said) == (not phase.works)
+
+
+def test_a_replay_has_no_shuffle_stage() -> None:
+    replay = JOB.model_copy(
+        update={"replay_of": Origin.model_validate({"job": "big", "deployment": "00" * 16})}
+    )
+    assert list(stages_of(replay)) == ["aggregate", "publish"]
+    topics = Topics()
+    status = gather_status(topics.cluster, replay, NOW)
+    assert [stage.stage for stage in status.stages] == ["aggregate", "publish"]
+    assert status.replay_of == "big"
+    assert len(status.problems) == 2
+    assert status.notes == ()
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_lag_is_stuck_when_it_is_old_and_nobody_reads(stage: str) -> None:
     limit = PATIENCE + (30.0 if stage == "shuffle" else 0.0)
 
-    def lagging(waiting: float, records_per_second: float) -> list[str]:
+    def lagging(waiting: float, busy: bool, lag: int | None = 12_345) -> list[str]:
         idle = worker(stage, worker="w2")
-        reader = worker(stage, records_per_second=records_per_second)
-        return problems(stages(**{stage: StageStatus(stage, (reader, idle), 12_345, waiting)}))
+        reader = worker(stage, busy=busy)
+        return problems(stages(**{stage: StageStatus(stage, (reader, idle), lag, waiting)}))
 
-    assert lagging(limit, 0.0) == []
-    assert lagging(limit + 1, 0.1) == []
-    (problem,) = lagging(limit + 1, 0.0)
+    assert lagging(limit, False) == []
+    assert lagging(limit + 1, True) == []
+    (problem,) = lagging(limit + 1, False)
     assert f"stage {stage} is stuck: 12,345 records" in problem
+    (problem,) = lagging(limit + 1, False, lag=None)
+    assert f"stage {stage} is stuck: the oldest for" in problem
 
 
 def test_late_reports_are_said() -> None:
@@ -116,9 +156,49 @@ def test_late_reports_are_said() -> None:
 
 
 def test_dead_letters_of_an_earlier_deployment_are_nobodys_fault() -> None:
-    assert problems(stages(), {"deployment": 5}) == []
-    (problem,) = problems(stages(), {"deployment": 5, "unreadable": 2, "epoch": 1})
+    assert problems(stages(), dead_letters={"deployment": 5}) == []
+    letters = {"deployment": 5, "unreadable": 2, "epoch": 1}
+    (problem,) = problems(stages(), dead_letters=letters)
     assert problem.startswith("3 dead letters")
+    assert "--redrive" in problem
+
+
+def test_epochs_of_which_nothing_is_released_need_a_person() -> None:
+    assert problems(stages(), withheld=2) == []
+    (problem,) = problems(stages(), withheld=3)
+    assert "nothing was released of the last 3 epochs: fewer than 100 devices" in problem
+
+
+def test_topics_that_others_have_changed_are_said_with_what_to_do() -> None:
+    def of(partitions: int, *, stray: bool = False) -> tuple[list[str], list[str]]:
+        changed = (TopicStatus("small.reports", partitions, 2, stray),)
+        return problems(stages(), topics=changed), notes(topics=changed)
+
+    (gone,), _ = of(0)
+    assert "topic small.reports is gone" in gone
+    assert "dpstream undeploy small --delete-topics" in gone
+    (fewer,), _ = of(1)
+    assert "has 1 partitions, and had 2: it was deleted and made again" in fewer
+    none, (more,) = of(4)
+    assert none == []
+    assert "has 4 partitions, the job uses the first 2" in more
+    (stray,), nothing = of(4, stray=True)
+    assert "epoch e belongs into partition e mod 2" in stray
+    assert nothing == []
+
+
+def test_what_retention_took_is_said() -> None:
+    shuffle = StageStatus("shuffle", (worker("shuffle"),), 3, 1.0, deleted=(1,))
+    (problem,) = problems(stages(shuffle=shuffle))
+    assert "in partition 1 was deleted, most likely by retention (7 days)" in problem
+
+
+def test_who_is_missing_is_good_to_know() -> None:
+    (few,) = notes(producers=0)
+    assert "0 of 1 producers have registered" in few
+    (silent,) = notes(silent=tuple("abcdefg"))
+    assert "a, b, c, d, e and 2 more" in silent
+    assert "--retire NAME" in silent
 
 
 @dataclass
@@ -127,17 +207,27 @@ class Topics:
 
     records: dict[str, list[LogRecord]] = field(default_factory=dict)
     floors: dict[str, int] = field(default_factory=dict)
+    changed: dict[str, int] = field(default_factory=dict)
+    first: int = 0
+    gone: set[str] = field(default_factory=set)
+    asked: list[str] = field(default_factory=list)
 
     def add(self, role: Role, value: bytes, *, key: bytes | None = None, **more: Any) -> None:
         held = self.records.setdefault(JOB.topic(role), [])
         held.append(LogRecord(len(held), value, key=key, **more))
 
     def end_offsets(self, topic: str) -> list[int]:
-        partitions = 2 if topic.rpartition(".")[2] in ("reports", "shuffled") else 1
+        spread = topic.rpartition(".")[2] in ("reports", "shuffled")
+        partitions = self.changed.get(topic, 2 if spread else 1)
         return [len(self.records.get(topic, [])), *[0] * (partitions - 1)]
 
+    def partition_counts(self) -> dict[str, int]:
+        counts = {JOB.topic(role): len(self.end_offsets(JOB.topic(role))) for role in Role}
+        found = counts | self.changed
+        return {name: count for name, count in found.items() if name not in self.gone}
+
     def start_offsets(self, topic: str) -> list[int]:
-        return [0 for _ in self.end_offsets(topic)]
+        return [self.first for _ in self.end_offsets(topic)]
 
     def committed(self, group: str, topic: str) -> list[int | None]:
         return [self.floors.get(group), *[None for _ in self.end_offsets(topic)[1:]]]
@@ -146,7 +236,10 @@ class Topics:
         self, topic: str, partition: int = 0, start: int = 0, stop: int | None = None
     ) -> Iterator[LogRecord]:
         assert partition == 0
-        yield from self.records.get(topic, [])[start:stop]
+        assert topic not in self.gone
+        for record in self.records.get(topic, [])[start:stop]:
+            self.asked.append(topic)
+            yield record
 
     def append(self, topic: str, value: bytes) -> int:
         self.add(Role(topic.rpartition(".")[2]), value)
@@ -198,6 +291,110 @@ def test_the_last_word_of_every_worker_counts() -> None:
         "no worker of stage aggregate is alive",
         "no worker of stage publish is alive",
     ]
+
+
+def test_a_worker_that_was_stopped_is_not_missed() -> None:
+    """One that was killed is: it said nothing."""
+    topics = Topics()
+    for name in ("killed", "stopped", "again", "old"):
+        then = NOW - (2 * 86_400_000 if name == "old" else 20_000)
+        topics.add(Role.STATUS, heartbeat("shuffle", name, then), key=b"shuffle/" + name.encode())
+    for name in ("stopped", "again"):
+        said = {"stage": "shuffle", "worker": name, "time": NOW - 15_000, "stopped": True}
+        topics.add(Role.STATUS, json.dumps(said).encode(), key=b"shuffle/" + name.encode())
+    topics.add(Role.STATUS, heartbeat("shuffle", "again", NOW), key=b"shuffle/again")
+    (shuffle, *_) = gather_status(topics.cluster, JOB, NOW).stages
+    assert [(each.worker, each.alive) for each in shuffle.workers] == [
+        ("again", True),
+        ("killed", False),
+    ]
+
+
+def test_a_watch_goes_on_where_it_was(registered: Topics) -> None:
+    watch = JobWatch(registered.cluster, JOB)
+    first = watch.look(NOW)
+    assert (first.windows, first.producers, first.silent) == (
+        {"released": 4, "too small": 0, "empty": 0},
+        3,
+        ("b",),
+    )
+    assert [stage.epoch for stage in first.stages] == [4, None, None]
+    registered.asked.clear()
+    assert watch.look(NOW) == first
+    assert registered.asked == []
+
+    for epoch, fate in ((5, Fate.EMPTY), (6, Fate.TOO_SMALL), (7, Fate.EMPTY)):
+        decided = manifest(JOB, epoch, b=True, c=False)
+        devices = 0 if fate is Fate.EMPTY else 7
+        decided = replace(decided, fate=fate, contributors=devices)
+        registered.add(Role.MANIFESTS, encode_manifest(decided))
+    registered.add(Role.ESTIMATES, publication(4).to_bytes())
+    registered.add(Role.ESTIMATES, publication(3).to_bytes())
+    part = split_partial(
+        fingerprint=JOB.fingerprint,
+        deployment=JOB.deployment,
+        epoch=9,
+        manifest_offset=0,
+        attempt=bytes(16),
+        payload=b"sum",
+    )[0]
+    registered.add(Role.PARTIALS, encode_partial(part))
+    then = watch.look(NOW)
+    assert then.windows == {"released": 4, "too small": 1, "empty": 2}
+    assert (then.withheld, then.silent) == (3, ())
+    assert [stage.epoch for stage in then.stages] == [7, 9, 4]
+    assert "nothing was released of the last 3 epochs" in then.problems[-1]
+    assert then == gather_status(registered.cluster, JOB, NOW)
+
+
+def test_where_messages_are_hidden_neither_records_nor_rates_are_told() -> None:
+    text = (
+        "name: small\nprotocol: shuffled_counts\nparameters: {epsilon: 1, delta: 1e-6}\n"
+        "epochs: {count: 4}\nshuffle: {minimum: 1000}\ntopics: {partitions: 2}\n"
+    )
+    job = deploy_job(parse_job(text), deployed_at=NOW, deployment=bytes(16))
+    topics = Topics()
+    for _ in range(17):
+        topics.add(Role.REPORTS, b"", timestamp=NOW - 5_000)
+    windows = [{"epoch": 4, "devices": 900, "grace_left": 9.5, "waits_for": ["gateway-2"]}]
+    said = heartbeat("shuffle", "w1", NOW - 1_000, windows=windows, counts={"late_reports": 3})
+    topics.add(Role.STATUS, said, key=b"shuffle/w1")
+    status = gather_status(topics.cluster, job, NOW)
+    shuffle = status.stages[0]
+    assert (shuffle.lag, shuffle.waiting) == (None, 5.0)
+    (window,) = shuffle.workers[0].windows
+    assert (window.reports, window.devices, window.grace_left) == (None, 900, 8.5)
+    assert shuffle.workers[0].records_per_second is None
+    assert "17" not in json.dumps(status.to_json()["stages"])
+    assert "3 devices came after their epoch was decided" in " ".join(status.problems)
+
+
+def test_topics_that_were_changed_are_found() -> None:
+    topics = Topics(changed={JOB.topic(Role.REPORTS): 4})
+    status = gather_status(topics.cluster, JOB, NOW)
+    assert status.topics == (TopicStatus("small.reports", 4, 2),)
+    topics.changed = {JOB.topic(Role.REPORTS): 1}
+    assert gather_status(topics.cluster, JOB, NOW).topics == (TopicStatus("small.reports", 1, 2),)
+
+
+def test_topics_that_are_gone_are_found() -> None:
+    topics = Topics(gone={JOB.topic(role) for role in Role})
+    status = gather_status(topics.cluster, JOB, NOW)
+    assert {topic.name for topic in status.topics} == topics.gone
+    assert {topic.partitions for topic in status.topics} == {0}
+    assert {stage.lag for stage in status.stages} == {None}
+    assert sum("is gone, with what it held" in problem for problem in status.problems) == 8
+
+
+def test_records_deleted_before_they_were_finished_are_found() -> None:
+    topics = Topics(first=2)
+    group = f"{JOB.name}.shuffle.{JOB.deployment.hex()}"
+    for _ in range(3):
+        topics.add(Role.REPORTS, b"", timestamp=NOW)
+    topics.floors[group] = 1
+    assert gather_status(topics.cluster, JOB, NOW).stages[0].deleted == (0, 1)
+    topics.floors[group] = 2
+    assert gather_status(topics.cluster, JOB, NOW).stages[0].deleted == (1,)
 
 
 @pytest.mark.parametrize(

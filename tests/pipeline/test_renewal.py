@@ -29,7 +29,7 @@ from pipeline.produce import produce_change_log
 from pipeline.producer import Producer, ProducerError
 from pipeline.protocols import PROTOCOLS
 from pipeline.simulate import SimulatedCluster, simulate
-from pipeline.status import STAGES, StageStatus, find_problems
+from pipeline.status import STAGES, JobStatus, StageStatus, find_problems
 from pipeline.up.progress import Progress
 from pipeline.up.screen import View, render
 from randomizers.randomness import seeded_generator
@@ -747,9 +747,10 @@ def test_screens_name_epoch_and_horizon(tmp_path: Path, small_job: Path) -> None
 
 
 def test_an_endless_job_always_needs_its_workers() -> None:
-    gone = [StageStatus(stage, (), 0, None) for stage in STAGES]
+    gone = tuple(StageStatus(stage, (), 0, None) for stage in STAGES)
     endless = deployed(5)
     for horizons, published, problems in ((None, 10, 3), (2, 9, 3), (2, 10, 0)):
         found = endless.model_copy(update={"horizons": horizons})
         record = EstimateRecord(endless.deployment, published, Fate.EMPTY, 0, 0, 0, None, {})
-        assert len(list(find_problems(found, record, gone, {}))) == problems
+        status = JobStatus(found.name, "", 0, found.last_epoch, record, gone, {})
+        assert len(list(find_problems(found, status))) == problems

@@ -284,7 +284,11 @@ def test_heartbeats_count_devices_and_not_what_they_send(folder: Path) -> None:
     world.settle(["shuffle"])
     half = CELLS // 2
     stage = world.workers["shuffle"].stage
-    assert stage.heartbeat()["windows"] == [{"epoch": 1, "reports": half, "waits_for": ["south"]}]
+    heartbeat = stage.heartbeat()
+    assert heartbeat["hides_messages"] is True
+    assert heartbeat["windows"] == [
+        {"epoch": 1, "devices": half, "grace_left": 60.0, "waits_for": ["south"]}
+    ]
     for world.now in (61.0, 122.0):
         world.settle(["shuffle"])
     assert world.manifests()[1].fate is Fate.TOO_SMALL

@@ -12,9 +12,10 @@ from queue import SimpleQueue
 import psutil
 import pytest
 
+from pipeline.signals import STOPPING, SignalledError, Signals
+from pipeline.subprocesses import python_module
 from pipeline.up import processes
-from pipeline.up.processes import BACK_OFF, Child, ProcessError, Supervisor, python_module
-from pipeline.up.signals import STOPPING, SignalledError, Signals
+from pipeline.up.processes import BACK_OFF, Child, ProcessError, Supervisor
 from tests.support.ended import still_running
 
 ROOT = Path(__file__).parents[2]
@@ -83,7 +84,7 @@ def test_ctrl_c_reaches_the_children_only_through_the_supervisor(tmp_path: Path)
 def test_nobody_outlives_a_supervisor_that_is_killed(tmp_path: Path) -> None:
     following = (
         "import signal, sys, time\n"
-        "from pipeline.up.lifeline import follow\n"
+        "from pipeline.lifeline import follow\n"
         "if sys.argv[2] == 'stubborn': signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "follow(int(sys.argv[1]), patience=0.1)\n"
         "time.sleep(1000)\n"
@@ -174,7 +175,7 @@ def test_a_command_runs_on_a_lifeline_wherever_the_user_stands(
         with Supervisor(print) as supervisor:
             arguments = [str(supervisor.lifeline), *command]
             child = supervisor.start(
-                "help", python_module("pipeline.up.lifeline", *arguments), log, endless=False
+                "help", python_module("pipeline.lifeline", *arguments), log, endless=False
             )
             assert child.process.wait(PATIENCE) == 0, log.read_text()
         return log.read_text().splitlines()

@@ -69,6 +69,7 @@ class World:
     """A log and a group as an execution sees them; `flushed` holds a flush up until it is set."""
 
     stage: ScriptedStage = field(default_factory=ScriptedStage)
+    partitions: int = 4
     pause: float = 5.0
     now: float = 0.0
     ours: bool = True
@@ -88,6 +89,7 @@ class World:
             self.stage,
             self,
             lambda role: f"job.{role}",
+            partitions=self.partitions,
             pause=self.pause,
             report=self.reports.append,
             fail=self.failures.append,
@@ -236,6 +238,20 @@ async def test_next_assignment_does_not_wait_for_the_last_one() -> None:
     await world.own(0)
     await working
     assert world.execution.positions == {0: 9}
+
+
+@story
+async def test_partitions_that_were_added_later_are_not_read() -> None:
+    """An epoch lies in partition e mod P with the P that the job was deployed with."""
+    world = World(partitions=2)
+    await world.own(1, 3)
+    assert world.execution.positions == world.flowing_from == {1: 0}
+    await world.execution.record(3, 0, b"somebody else's")
+    await world.execution.record(1, 0, b"ours")
+    assert world.stage.seen == ["record 1:0", "done 1:0"]
+    await world.own(2, 3)
+    assert world.execution.positions == {}
+    assert not world.failures
 
 
 @story

@@ -22,6 +22,7 @@ from pipeline.noise_keys import NoiseKey
 from pipeline.workers.errors import WorkerError
 from pipeline.workers.execution import Execution, Log
 from pipeline.workers.health import Health, liveness, readiness
+from pipeline.workers.job_facts import JobFacts
 from pipeline.workers.lag import EndHistory
 from pipeline.workers.log_lines import LogLines
 from pipeline.workers.metrics import Look, metric_families, registry_of
@@ -88,12 +89,19 @@ class Watched:
         role = worker.stage.role
         ends = {p: log.end(role, p) for p in range(len(self.job.start_offsets[role]))}
         execution = Execution(
-            worker.stage, cast(Log, None), str, pause=1.0, report=print, fail=print
+            worker.stage,
+            cast(Log, None),
+            str,
+            partitions=len(ends),
+            pause=1.0,
+            report=print,
+            fail=print,
         )
         execution.restored, execution.records = True, sum(ends.values())
         execution.positions = dict(ends)
         execution.committed = {p: log.committed.get((role, p), 0) for p in ends}
-        blank = Look("watched", stage, "group", f"watched.{role}", hides_messages)
+        facts = JobFacts.of(self.job)
+        blank = Look("watched", stage, "group", f"watched.{role}", hides_messages, facts=facts)
         observer = Observer(blank, self.tallies[stage])
         observer.observe(0.0, execution, worker.stage, ends, broker_answers=True)
         return observer.look
@@ -163,7 +171,7 @@ def test_lines_for_people() -> None:
 
 def test_labels_are_bounded_and_name_nobody(tmp_path: Path) -> None:
     watched = Watched(local_job(), tmp_path)
-    labels = {"job", "stage", "partition", "topic", "group", "fate", "reason"}
+    labels = {"job", "stage", "partition", "topic", "group", "fate", "reason", "unit"}
     for stage in STAGES:
         for family in metric_families(watched.look(stage)):
             assert family.name.startswith(("dpstream_", "kafka_consumergroup_group_lag"))
@@ -206,6 +214,27 @@ def test_nothing_depends_on_how_many_messages_hidden_devices_send(tmp_path: Path
     assert "dpstream_records_read_total" not in found
     assert not any(name.startswith("kafka_consumergroup_group_lag ") for name in found)
     assert sum(name.startswith("kafka_consumergroup_group_lag_seconds ") for name in found) == 2
+
+
+def test_what_alarms_are_judged_by_is_told_of_the_job() -> None:
+    job = local_job()
+    timed = make_job(
+        {**job.to_json(), "epochs": {"count": 4, "start": "2024-02-01", "length": "P1M"}}
+    )
+    found = [
+        values_of(
+            metric_families(Look("watched", "publish", "g", "t", False, facts=JobFacts.of(each)))
+        )
+        for each in (job, deploy_job(timed, deployed_at=0))
+    ]
+    for told in found:
+        assert told["dpstream_grace_seconds"] == 60
+        assert told["dpstream_minimum_contributors"] == 10
+        assert told["dpstream_epsilon unit=stream"] == job.guarantee().epsilon
+        assert told["dpstream_delta unit=stream"] == 0
+    # Epochs without times have no length; February of 2024 had 29 days.
+    assert "dpstream_epoch_seconds" not in found[0]
+    assert found[1]["dpstream_epoch_seconds"] == 29 * 86_400
 
 
 def test_lag_is_that_of_the_oldest_record_not_committed() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import pytest
@@ -31,6 +31,7 @@ class MemoryCluster:
         default_factory=lambda: defaultdict(list)
     )
     partitions: dict[str, int] = field(default_factory=dict)
+    settings: dict[str, TopicSettings] = field(default_factory=dict)
     connection: Connection = field(default_factory=lambda: Connection(("memory:9092",)))
 
     def __enter__(self) -> Self:
@@ -46,11 +47,38 @@ class MemoryCluster:
     def topics(self) -> set[str]:
         return set(self.partitions)
 
+    def partition_counts(self) -> dict[str, int]:
+        return dict(self.partitions)
+
     def create_topics(self, topics: Iterable[TopicSettings]) -> None:
-        self.partitions |= {topic.name: topic.partitions for topic in topics}
+        for topic in topics:
+            if topic.name not in self.partitions:
+                self.partitions[topic.name] = topic.partitions
+                self.settings[topic.name] = topic
+
+    def existing_topics(self, names: Iterable[str]) -> dict[str, TopicSettings]:
+        return {name: self.settings[name] for name in names if name in self.settings}
+
+    def alter_topics(self, configs: Mapping[str, Mapping[str, str]]) -> None:
+        for name, changed in configs.items():
+            old = self.settings[name]
+            self.settings[name] = replace(old, configs={**old.configs, **changed})
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name in self.partitions:
+                for partition in range(self.partitions.pop(name)):
+                    self.records.pop((name, partition), None)
+                del self.settings[name]
 
     def end_offsets(self, topic: str) -> list[int]:
         return [len(self.records[topic, each]) for each in range(self.partitions[topic])]
+
+    def start_offsets(self, topic: str) -> list[int]:
+        return [0] * self.partitions[topic]
+
+    def committed(self, group: str, topic: str) -> list[int | None]:
+        return [None] * self.partitions[topic]
 
     def read(
         self, topic: str, partition: int = 0, start: int = 0, stop: int | None = None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from topics.frames import Kind, kind_of
-from topics.records import DeadLetter, Farewell, Reason, Registration
+from topics.records import DeadLetter, Drain, Farewell, Reason, Registration
 
 # Magic, version, kind and header length; then as each kind's header goes; payload length and
 # checksum; payload.
@@ -120,6 +120,14 @@ def test_json_is_pinned() -> None:
     )
     assert farewell.to_bytes() == golden
     assert Farewell.from_bytes(golden) == farewell
+
+    drain = Drain(bytes(range(16)), 3, 4711)
+    golden = (
+        b'{"version":1,"type":"drain","deployment":"000102030405060708090a0b0c0d0e0f",'
+        b'"partition":3,"end":4711}'
+    )
+    assert drain.to_bytes() == golden
+    assert Drain.from_bytes(golden) == drain
 
 
 def test_dead_letter_headers_are_pinned() -> None:

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from topics.frames import CodecError, OversizedError, VersionError
-from topics.records import DeadLetter, Farewell, Reason, Registration, decode_producer_record
+from topics.records import (
+    DeadLetter,
+    Drain,
+    Farewell,
+    Reason,
+    Registration,
+    decode_producer_record,
+)
 
 _BODY = {
     "version": 1,
@@ -41,7 +48,7 @@ def test_spelling_does_not_matter() -> None:
         (b"1" * 4096, "JSON"),
         (b"[]", "but not an object"),
         (b'{"version":1,"version":1}', "a key of the record is repeated"),
-        (_edited(type="hello"), "record of type 'hello', known are registration and farewell"),
+        (_edited(type="hello"), "record of type 'hello', known are registration, farewell"),
         (_edited(type=None), "record of type None"),
         (_edited(colour="red"), "registration with the unknown key 'colour'"),
         (_edited(type="farewell"), "farewell without last_epoch"),
@@ -86,6 +93,21 @@ def test_one_is_not_read_as_the_other() -> None:
         Registration.from_bytes(farewell.to_bytes())
     with pytest.raises(CodecError, match="last_epoch is -1"):
         Farewell(bytes(16), bytes(16), -1)
+    drain = Drain(bytes(16), 3, 0)
+    with pytest.raises(CodecError, match="type 'drain', expected 'farewell'"):
+        Farewell.from_bytes(drain.to_bytes())
+    with pytest.raises(CodecError, match="type 'registration', expected 'drain'"):
+        Drain.from_bytes(_edited())
+
+
+@pytest.mark.parametrize(("partition", "end"), [(-1, 0), (0, -1), (0, 2**63)])
+def test_a_drain_names_a_place_that_can_be(partition: int, end: int) -> None:
+    with pytest.raises(CodecError, match="must be 0 to"):
+        Drain(bytes(16), partition, end)
+    body = {"version": 1, "type": "drain", "deployment": "00" * 16, "partition": 0, "end": 0}
+    wrong = json.dumps(body | {"partition": partition, "end": end}).encode()
+    with pytest.raises(CodecError, match="must be 0 to"):
+        decode_producer_record(wrong)
 
 
 def test_mutated_records_are_refused_or_valid() -> None:
@@ -93,6 +115,7 @@ def test_mutated_records_are_refused_or_valid() -> None:
     originals = [
         Registration(b"\xab" * 16, "gateway", b"\xcd" * 16, 3).to_bytes(),
         Farewell(b"\xab" * 16, b"\xcd" * 16, 30).to_bytes(),
+        Drain(b"\xab" * 16, 3, 4711).to_bytes(),
     ]
     accepted = refused = 0
     for _ in range(10_000):

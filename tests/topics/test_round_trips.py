@@ -29,7 +29,14 @@ from topics.partials import (
     join_parts,
     split_partial,
 )
-from topics.records import DeadLetter, Farewell, Reason, Registration, decode_producer_record
+from topics.records import (
+    DeadLetter,
+    Drain,
+    Farewell,
+    Reason,
+    Registration,
+    decode_producer_record,
+)
 from topics.words import Words
 
 DTYPES = [np.dtype(code) for code in ("<u1", "<u2", "<u4", "<u8")]
@@ -227,6 +234,12 @@ def test_the_longest_name_fits() -> None:
 def test_farewell(farewell: Farewell) -> None:
     data = farewell.to_bytes()
     assert Farewell.from_bytes(data) == decode_producer_record(data) == farewell
+
+
+@given(st.builds(Drain, identities, offsets, offsets))
+def test_drain(drain: Drain) -> None:
+    data = drain.to_bytes()
+    assert Drain.from_bytes(data) == decode_producer_record(data) == drain
 
 
 letters = st.builds(

@@ -3,7 +3,7 @@
 The starter keeps the writing end of a pipe and hands down the reading end. However it ends, the
 system closes its end, and whoever reads learns of it at once.
 
-``python -m pipeline.up.lifeline DESCRIPTOR COMMAND...`` is ``dpstream COMMAND...`` on a lifeline.
+``python -m pipeline.lifeline DESCRIPTOR COMMAND...`` is ``dpstream COMMAND...`` on a lifeline.
 """
 
 from __future__ import annotations

@@ -1,0 +1,85 @@
+"""Windows as they are written to ``<job>.shuffled``: in chunks, and possibly more than once.
+
+An attempt is one writing of a window by a shuffle worker. Chunks of two attempts never mix, and the
+first attempt that is complete is the window. What a killed or paused worker left behind is another
+attempt at the same window, or a part of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from pipeline.admission import Refusal, identity_refusal, readable
+from pipeline.deployed_job import DeployedJob
+from topics.chunks import Chunk, decode_chunk
+
+Content = TypeVar("Content")
+
+
+def read_chunk(job: DeployedJob, value: bytes) -> Chunk | Refusal:
+    """The chunk of a record, or why it is none of the job."""
+    chunk = readable(decode_chunk, value)
+    return chunk if isinstance(chunk, Refusal) else identity_refusal(job, chunk) or chunk
+
+
+@dataclass(slots=True)
+class Attempt(Generic[Content]):
+    """One writing of a window, as far as it has been read.
+
+    Attributes:
+        first_offset: of the first of its chunks that was read.
+        began: when that was, in seconds.
+        content: what its chunks add up to.
+        indices: of its chunks.
+    """
+
+    first_offset: int
+    began: float
+    content: Content
+    indices: set[int] = field(default_factory=set)
+
+
+class Attempts(Generic[Content]):
+    """The attempts in one partition.
+
+    Args:
+        begin: makes what chunks are added to.
+        add: adds a chunk; `ValueError` if the protocol has no such words.
+    """
+
+    def __init__(self, begin: Callable[[], Content], add: Callable[[Content, Chunk], None]) -> None:
+        self._begin = begin
+        self._add = add
+        self._open: dict[tuple[int, bytes], Attempt[Content]] = {}
+
+    @property
+    def epochs(self) -> set[int]:
+        """The epochs that they are about."""
+        return {epoch for epoch, _ in self._open}
+
+    def take_in(self, offset: int, chunk: Chunk, now: float = 0.0) -> Attempt[Content] | None:
+        """Take a chunk in; returns its attempt once that is complete.
+
+        Raises:
+            ValueError: the protocol has no such words; the chunk is as if it had never been.
+        """
+        attempt = self._open.get((chunk.epoch, chunk.attempt))
+        if attempt is None:
+            attempt = Attempt(offset, now, self._begin())
+        if chunk.index not in attempt.indices:
+            self._add(attempt.content, chunk)
+            attempt.indices.add(chunk.index)
+            self._open[chunk.epoch, chunk.attempt] = attempt
+        return attempt if len(attempt.indices) == chunk.total else None
+
+    def drop(self, finished: Callable[[int], bool]) -> None:
+        """Forget all attempts at epochs that are finished."""
+        for epoch, attempt in list(self._open):
+            if finished(epoch):
+                del self._open[epoch, attempt]
+
+    def floor(self, position: int) -> int:
+        """Below this offset nothing is needed any more, when all before `position` was read."""
+        return min((each.first_offset for each in self._open.values()), default=position)

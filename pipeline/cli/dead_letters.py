@@ -1,0 +1,151 @@
+"""``dpstream dead-letters``: what was refused, and feeding it back after a fix."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline.cli.errors import UsageProblem
+from pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers, cluster_of, find_job
+from pipeline.cli.output import number, plural, say, say_json, say_table, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from pipeline.dead_letters import Place
+    from pipeline.redrive import Redrive
+    from topics.records import DeadLetter
+
+
+def dead_letters(
+    job: JobName,
+    show: Annotated[
+        int,
+        typer.Option(
+            "--show", "--limit", min=1, metavar="N", help="How many, from the latest back."
+        ),
+    ] = 20,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Write the refused records themselves to files in this folder."
+        ),
+    ] = None,
+    redrive: Annotated[
+        bool,
+        typer.Option(
+            "--redrive",
+            help="Feed back, once, what would be admitted now: into epochs that are not decided.",
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what --redrive would do.")
+    ] = False,
+    servers: Servers = None,
+    kafka_config: KafkaConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count the records that were refused, by reason, and list the latest.
+
+    What they say they are is shown, what they hold is shown to nobody.
+    """
+    if dry_run and not redrive:
+        raise UsageProblem("--dry-run says what --redrive would do: give that too")
+    if redrive and save is not None:
+        raise UsageProblem("--save writes what was refused, --redrive feeds it back: give one")
+    if redrive:
+        _redrive(job, servers, kafka_config, dry_run=dry_run, as_json=as_json)
+        return
+
+    from pipeline.dead_letters import DeadLetterLog, save_dead_letter
+
+    counts: Counter[str] = Counter()
+    latest: deque[DeadLetter] = deque(maxlen=show)
+    with cluster_of(servers, kafka_config) as cluster:
+        log = DeadLetterLog(cluster, find_job(cluster, job))
+        for letter in log.read():
+            counts[letter.reason.value] += 1
+            latest.append(letter)
+    if as_json:
+        say_json([_as_json(letter, log.redriven) for letter in latest])
+    elif not latest:
+        say("there are no dead letters")
+    else:
+        listed = ", ".join(f"{counts[reason]:,} {reason}" for reason in sorted(counts))
+        say(listed + (f"; {len(log.redriven):,} of them fed back" if log.redriven else ""))
+        _show(latest, log.redriven)
+        if (total := counts.total()) > len(latest):
+            say(f"{total - len(latest):,} earlier ones: --show {total} lists them all")
+    if save is not None:
+        for letter in latest:
+            save_dead_letter(letter, save)
+        tell(f"{plural(len(latest), 'record')} saved in {save}")
+
+
+def _as_json(letter: DeadLetter, redriven: Collection[Place]) -> dict[str, object]:
+    from pipeline.dead_letters import header_of, place_of
+
+    return {
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "reason": letter.reason.value,
+        "detail": letter.detail,
+        "size": len(letter.value),
+        "header": header_of(letter),
+        "redriven": place_of(letter) in redriven,
+    }
+
+
+def _show(letters: Collection[DeadLetter], redriven: Collection[Place]) -> None:
+    from pipeline.dead_letters import header_of, place_of
+
+    say_table(
+        ["topic", ">partition", ">offset", "reason", ">bytes", "record", "detail"],
+        (
+            (
+                letter.topic.rpartition(".")[2],
+                letter.partition,
+                letter.offset,
+                letter.reason.value,
+                number(len(letter.value)),
+                _kind_and_epoch(header_of(letter)),
+                ("fed back; " if place_of(letter) in redriven else "") + letter.detail,
+            )
+            for letter in letters
+        ),
+    )
+
+
+def _kind_and_epoch(header: Mapping[str, str | int] | None) -> str:
+    return "-" if header is None else f"{header['kind']} of epoch {header['epoch']}"
+
+
+def _redrive(
+    job: str, servers: str | None, kafka_config: Path | None, *, dry_run: bool, as_json: bool
+) -> None:
+    from pipeline.redrive import redrive
+
+    with cluster_of(servers, kafka_config) as cluster:
+        done = redrive(cluster, find_job(cluster, job), dry_run=dry_run)
+    if as_json:
+        say_json(done.to_json())
+        return
+    say(_summary(done))
+    for why, count in sorted(done.kept.items()):
+        say(f"{plural(count, 'record')} kept: {why}")
+
+
+def _summary(done: Redrive) -> str:
+    if not done.fed_back:
+        return "nothing would be fed back" if done.dry_run else "nothing was fed back"
+    batches, punctuations = (done.fed_back.get(kind, 0) for kind in ("batch", "punctuation"))
+    what = f"{number(batches)} batch{'' if batches == 1 else 'es'} and " + plural(
+        punctuations, "punctuation"
+    )
+    would = "would be fed back" if done.dry_run else "fed back"
+    return f"{what} of {plural(done.epochs, 'epoch')} {would}"

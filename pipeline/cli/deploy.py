@@ -1,0 +1,256 @@
+"""``dpstream deploy`` and ``undeploy``."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline.cli.errors import FAILED, UsageProblem
+from pipeline.cli.jobs import job_json, length, promised
+from pipeline.cli.options import (
+    AsJson,
+    JobFile,
+    JobName,
+    KafkaConfig,
+    Servers,
+    cluster_of,
+    name_of,
+)
+from pipeline.cli.output import now, plural, say, say_command, say_json, tell
+
+if TYPE_CHECKING:
+    from pipeline.cluster import Cluster
+    from pipeline.deploy_plan import DeployPlan
+    from pipeline.deployed_job import DeployedJob
+    from pipeline.jobs import Job
+
+
+def deploy(
+    job: JobFile,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Take the place of a deployed job of the same name.")
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Show what would be done and changed; write nothing."),
+    ] = False,
+    noise_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--noise-key",
+            metavar="FILE",
+            help="Of jobs whose shuffle stage adds noise: the key of that noise, which is made if "
+            "the file is missing. Default: a file in the state folder of this machine.",
+        ),
+    ] = None,
+    servers: Servers = None,
+    kafka_config: KafkaConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a job's topics and begin a new deployment. Starts the local broker if need be.
+
+    Of a job that runs, shuffle.grace, topics.retention and budget are changed in place.
+    """
+    from pipeline.budgets import endless_warning
+    from pipeline.deploy_plan import Step
+    from pipeline.deployments import carry_out, plan_on
+    from pipeline.jobs import load_job
+    from pipeline.plan import horizon_of, rounding_note
+
+    loaded = load_job(job)
+    endless = endless_warning(loaded)
+    if endless is not None:
+        tell(f"WARNING: {endless}")
+    if dry_run:
+        _dry_run(loaded, replace, noise_key, servers, kafka_config, as_json)
+        return
+    with cluster_of(servers, kafka_config, start_if_missing=True) as cluster:
+        plan = plan_on(
+            cluster, loaded, deployment=secrets.token_bytes(16), now=now(), replace=replace
+        )
+        deployed = carry_out(cluster, plan, noise_key)
+        where = cluster.connection.bootstrap_servers
+        if plan.step is Step.REPLACE and plan.running is not None:
+            _warn_of_earlier(cluster, plan.running)
+    if plan.step is not Step.CHANGE:
+        rounding = rounding_note(deployed.epochs.count, horizon_of(deployed, deployed.law()))
+        if rounding is not None:
+            tell(f"note: {rounding}")
+    if as_json:
+        say_json(
+            {
+                **job_json(deployed),
+                "bootstrap_servers": list(where),
+                "step": plan.step.value,
+                "difference": list(plan.difference),
+            }
+        )
+    elif plan.step is Step.CHANGE:
+        _say_changed(plan)
+    else:
+        _say_deployed(deployed, where, noise_key)
+
+
+def _dry_run(
+    job: Job,
+    replace: bool,
+    noise_key: Path | None,
+    servers: str | None,
+    kafka_config: Path | None,
+    as_json: bool,
+) -> None:
+    from pipeline.cli.deploy_lines import show_deploy_plan
+    from pipeline.connection import NoClusterError
+    from pipeline.deployments import plan_on
+    from pipeline.noise_keys import read_noise_key
+    from pipeline.state import noise_key_file
+
+    deployment = secrets.token_bytes(16)
+    try:
+        with cluster_of(servers, kafka_config) as cluster:
+            plan = plan_on(cluster, job, deployment=deployment, now=now(), replace=replace)
+    except NoClusterError:
+        tell("no local Kafka is running: deploy would start one; shown is an empty one")
+        plan = plan_on(None, job, deployment=deployment, now=now())
+    if as_json:
+        say_json(plan.to_json())
+    else:
+        show_deploy_plan(plan)
+    if plan.refusal is not None:
+        raise plan.refusal
+    file = noise_key or noise_key_file(job.name)
+    if plan.deployed.needs_noise_key and plan.starts_over and file.exists():
+        read_noise_key(file)
+
+
+def _say_changed(plan: DeployPlan) -> None:
+    job = plan.deployed
+    say(f"{job.name} goes on as deployment {job.deployment.hex()[:8]}, with other settings:")
+    for line in plan.difference:
+        say(f"  {line}")
+    for topic in plan.topics:
+        if topic.configs:
+            say(f"  topic {topic.wanted.name}: {topic.fate_in_words}")
+    if plan.running is not None and plan.running.horizons != job.horizons:
+        say(f"  it has {length(job)} now")
+        say("producers take this up when they are started again")
+    say(
+        "workers under a supervisor start again by themselves; those started by hand take it up "
+        "when they are started again"
+    )
+
+
+def _say_deployed(deployed: DeployedJob, where: tuple[str, ...], noise_key: Path | None) -> None:
+    from pipeline.state import noise_key_file
+
+    name = deployed.name
+    say(
+        f"deployed {name} on {','.join(where)}: {length(deployed)}, "
+        f"deployment {deployed.deployment.hex()[:8]}"
+    )
+    if deployed.epochs.renew:
+        guarantee = promised(deployed)
+        say(f"it costs epsilon {guarantee.epsilon:.6g} for a user's {guarantee.spent_on}")
+    key = ""
+    if deployed.needs_noise_key:
+        key = "" if noise_key is None else f" --noise-key {noise_key}"
+        file = noise_key or noise_key_file(name)
+        say("its shuffle workers share this noise key: who has it can take their noise off")
+        say_command(str(file))
+    say("to go on, each in a terminal of its own:")
+    say_command(f"dpstream run shuffle {name}{key}")
+    for stage in ("aggregate", "publish"):
+        say_command(f"dpstream run {stage} {name}")
+    say_command(f"dpstream produce {name} --input FILE")
+    say_command(f"dpstream estimates {name} --follow")
+
+
+def _warn_of_earlier(cluster: Cluster, earlier: DeployedJob) -> None:
+    """What goes on of a deployment that was replaced."""
+    from pipeline.registrations import Registrations
+    from pipeline.status.heartbeats import Heartbeats
+    from topics.names import Role
+
+    heartbeats = Heartbeats(earlier.deployment)
+    topic = earlier.topic(Role.STATUS)
+    for record in cluster.read(topic, start=earlier.start_offset(Role.STATUS)):
+        heartbeats.apply(record)
+    workers = [
+        f"{worker.stage} {worker.worker}" for worker in heartbeats.workers(now()) if worker.alive
+    ]
+    producers = [
+        producer.name
+        for producer in Registrations(cluster, earlier).roster
+        if producer.last_epoch is None
+    ]
+    for who, names, ending in (
+        ("workers", workers, "a supervisor ends its own; end the others"),
+        ("producers", producers, "what they send is refused from now on; start them again"),
+    ):
+        if names:
+            listed = ", ".join(names[:8]) + (f" and {len(names) - 8} more" * (len(names) > 8))
+            tell(
+                f"WARNING: {who} of the deployment that was replaced, "
+                f"{earlier.deployment.hex()[:8]}, may go on: {listed}; {ending}"
+            )
+
+
+def undeploy(
+    job: JobName,
+    delete_topics: Annotated[
+        bool,
+        typer.Option("--delete-topics", help="Delete the job's topics, estimates included."),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Delete them without asking, as scripts need it.")
+    ] = False,
+    servers: Servers = None,
+    kafka_config: KafkaConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """End a deployment. Its topics, with the estimates, stay unless they are to be deleted."""
+    from pipeline import deployments
+    from pipeline.deployments import find_deployed
+    from pipeline.state import noise_key_file
+    from topics.names import Role
+
+    with cluster_of(servers, kafka_config) as cluster:
+        name = name_of(job)
+        lost = 0
+        if delete_topics:
+            lost = deployments.published_epochs(cluster, find_deployed(cluster, name))
+            if not yes:
+                _confirm_deletion(name, lost)
+        ended = deployments.undeploy(cluster, name, delete_topics=delete_topics)
+        where = ",".join(cluster.connection.bootstrap_servers)
+    if as_json:
+        said = {"job": ended.name, "deployment": ended.deployment.hex(), "deleted": delete_topics}
+        say_json(said | ({"deleted_epochs": lost} if delete_topics else {}))
+        return
+    fate = "its topics stay"
+    if delete_topics:
+        fate = f"its topics are deleted, with {plural(lost, 'epoch')} of estimates"
+    say(f"undeployed {ended.name}: {fate}; stop its workers and producers")
+    if not delete_topics:
+        say("dpstream estimates reads those of deployed jobs only; from the topic, as JSON:")
+        say_command(f"kcat -C -e -b {where} -t {ended.topic(Role.ESTIMATES)}")
+    if ended.needs_noise_key:
+        say("its noise key takes the noise off its counts: delete the file")
+        if (file := noise_key_file(ended.name)).exists():
+            say_command(f"rm {file}")
+
+
+def _confirm_deletion(name: str, lost: int) -> None:
+    if not sys.stdin.isatty():
+        raise UsageProblem(
+            f"--delete-topics would delete {plural(lost, 'epoch')} of estimates of {name} for "
+            "good, and there is no terminal to ask on: add --yes"
+        )
+    question = f"delete the topics of {name}, with {plural(lost, 'epoch')} of estimates, for good?"
+    if not typer.confirm(question, err=True):
+        tell(f"nothing is deleted, and {name} is still deployed")
+        raise typer.Exit(FAILED)

@@ -1,0 +1,77 @@
+"""How the plan of a deployment looks: what would be created and changed, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pipeline.cli.jobs import length, promised
+from pipeline.cli.output import guarantee_pairs, say, say_pairs, say_table
+from pipeline.deploy_plan import Step
+
+if TYPE_CHECKING:
+    from pipeline.budgets import Account
+    from pipeline.deploy_plan import DeployPlan
+
+
+def show_deploy_plan(plan: DeployPlan) -> None:
+    """Print all of it."""
+    job = plan.deployed
+    say(f"{job.name}: {job.protocol}, {length(job)}", "bold")
+    say(_step(plan))
+    if plan.difference and plan.running is not None:
+        say(f"\ndifference from deployment {plan.running.deployment.hex()[:8]}", "bold")
+        for line in plan.difference:
+            say(f"  {line}")
+    if plan.topics:
+        copies = job.topics.replication
+        replication = "the cluster's replication" if copies is None else f"replication {copies}"
+        say(f"\ntopics {job.name}.*, with {replication}", "bold")
+        say_table(
+            ["topic", ">partitions", "retention", ""],
+            (
+                [
+                    topic.wanted.name.removeprefix(f"{job.name}."),
+                    topic.wanted.partitions,
+                    topic.retention_in_words,
+                    topic.fate_in_words,
+                ]
+                for topic in plan.topics
+            ),
+        )
+    say("\nprivacy", "bold")
+    say_pairs([*guarantee_pairs(promised(job)), *_accounts(plan)])
+
+
+def _step(plan: DeployPlan) -> str:
+    if plan.refusal is not None:
+        return "it would be refused; nothing would be done"
+    match plan.step:
+        case Step.BEGIN:
+            return "a deployment would begin"
+        case Step.REPLACE:
+            return "another deployment would take the place of the one that runs"
+        case Step.CHANGE:
+            return "the deployment that runs would go on, with other settings"
+        case Step.NOTHING:
+            return "nothing would be done"
+
+
+def _accounts(plan: DeployPlan) -> Iterator[tuple[str, str]]:
+    yield "charged", f"population {plan.deployed.population_name}, whatever the job and deployment:"
+    for account in plan.accounts:
+        if account.earlier or account.charged != 0 or account.allowed:
+            yield "", _account(account)
+
+
+def _account(account: Account) -> str:
+    earlier, charged = _amount(account.earlier), _amount(account.charged)
+    said = f"{account.quantity} {charged} by this deployment, {earlier} by others"
+    if account.allowed is None:
+        return f"{said}; no budget is stated"
+    left = "" if account.remaining is None else f", {_amount(account.remaining)} of it remain"
+    return f"{said}; the budget is {_amount(account.allowed)}{left}"
+
+
+def _amount(value: float | None) -> str:
+    return "without end" if value is None else f"{value:.6g}"

@@ -1,0 +1,208 @@
+"""``dpstream pause``, ``resume`` and ``drain``: what an operator has a deployed job do."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline.cli.errors import FAILED, UsageProblem
+from pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers, cluster_of, name_of
+from pipeline.cli.output import duration, now, plural, say, say_json, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pipeline.cluster import Cluster
+    from pipeline.deployed_job import DeployedJob
+    from pipeline.drains import DrainProgress
+    from pipeline.phases import Phase
+
+_POLL_SECONDS = 0.5
+_TELL_SECONDS = 2.0
+_EPOCHS_SHOWN = 8
+# A supervisor that has just been told needs so many seconds to have its workers say something.
+_START_SECONDS = 15.0
+
+
+def pause(
+    job: JobName,
+    servers: Servers = None,
+    kafka_config: KafkaConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have supervisors end a job's workers. Producers go on; nothing is lost within retention."""
+    from pipeline.phases import Phase
+
+    with cluster_of(servers, kafka_config) as cluster:
+        deployed, before = _find(cluster, job)
+        if before is not Phase.PAUSED:
+            _set(cluster, deployed, Phase.PAUSED)
+    if as_json:
+        _say_phase_json(deployed, Phase.PAUSED, before)
+        return
+    if before is Phase.PAUSED:
+        say(f"{deployed.name} is paused already")
+        return
+    retention = duration(deployed.topics.retention)
+    say(f"{deployed.name} is paused: supervisors end its workers; end those started by hand")
+    say(f"what producers write waits for dpstream resume {deployed.name}, for {retention} at most")
+    if before is Phase.DRAINING:
+        say("its drain waits too, and goes on when it is resumed")
+
+
+def resume(
+    job: JobName,
+    servers: Servers = None,
+    kafka_config: KafkaConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have supervisors run the workers of a job that was paused or drained."""
+    from pipeline.phases import Phase
+
+    with cluster_of(servers, kafka_config) as cluster:
+        deployed, before = _find(cluster, job)
+        if before is not Phase.RUNNING:
+            _set(cluster, deployed, Phase.RUNNING)
+    if as_json:
+        _say_phase_json(deployed, Phase.RUNNING, before)
+        return
+    if before is Phase.RUNNING:
+        say(f"{deployed.name} is running already")
+        return
+    say(f"{deployed.name}, which was {before}, is running: supervisors start its workers")
+    say("without a supervisor: dpstream run STAGE JOB starts one")
+    if before is Phase.DRAINING:
+        say("what was open when it was drained is decided without waiting all the same")
+
+
+def drain(
+    job: JobName,
+    timeout: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Wait no longer than this, such as 10min: exit code 1 then, and the drain goes "
+            "on. Default: until it is over.",
+        ),
+    ] = None,
+    servers: Servers = None,
+    kafka_config: KafkaConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Decide what is open with the producers that are in, publish it, and let the workers end.
+
+    What producers write from now on stays in the topic for resume. Run it again to wait on.
+    """
+    from pipeline.phases import Phase
+
+    seconds = None if timeout is None else _seconds(timeout)
+    with cluster_of(servers, kafka_config) as cluster:
+        deployed, before = _find(cluster, job)
+        patience = _START_SECONDS if before is Phase.PAUSED else 0.0
+        over = before is Phase.DRAINED or _drain(cluster, deployed, seconds, patience)
+    phase = Phase.DRAINED if over else Phase.DRAINING
+    if as_json:
+        _say_phase_json(deployed, phase, before)
+    elif before is Phase.DRAINED:
+        say(f"{deployed.name} is drained already")
+    elif over:
+        say(
+            f"{deployed.name} is drained: what was open is published, and supervisors end its "
+            f"workers; dpstream resume {deployed.name} goes on with what comes in from now"
+        )
+    if not over:
+        tell(f"not drained within {timeout}; {_goes_on(deployed)}")
+        raise typer.Exit(FAILED)
+
+
+def _drain(cluster: Cluster, job: DeployedJob, seconds: float | None, patience: float) -> bool:
+    """Begin a drain, or join the one that is under way; whether it is over within `seconds`.
+
+    Workers that a supervisor has to start first are missed only after `patience` seconds.
+    """
+    from pipeline.drains import DrainWatch, begin_drain, end_drain
+
+    watch = DrainWatch(cluster, job, begin_drain(cluster, job, now()))
+    began = time.monotonic()
+    told, tell_after = "", 0.0
+    try:
+        while not (progress := watch.look(now())).done:
+            waited = time.monotonic() - began
+            words = "; ".join(_words(job, progress, missed=waited >= patience))
+            if words != told and waited >= tell_after:
+                tell(words)
+                told, tell_after = words, waited + _TELL_SECONDS
+            if seconds is not None and waited >= seconds:
+                return False
+            time.sleep(_POLL_SECONDS)
+    except KeyboardInterrupt:
+        tell(_goes_on(job))
+        raise
+    end_drain(cluster, job, now())
+    return True
+
+
+def _words(job: DeployedJob, progress: DrainProgress, *, missed: bool) -> Iterator[str]:
+    """How far a drain has come; and, if that is `missed`, which stages have no worker."""
+    if progress.unfinished:
+        yield f"{plural(progress.unfinished, 'record')} of the reports to be finished"
+        for window in progress.windows[:_EPOCHS_SHOWN]:
+            waits = ", ".join(window.waits_for)
+            yield f"epoch {window.epoch} is open" + (f" without {waits}" if waits else "")
+    if progress.undecided:
+        yield f"{_epochs(progress.undecided)} to be decided"
+    if progress.unpublished:
+        yield f"{_epochs(progress.unpublished)} to be published"
+    if progress.idle and missed:
+        yield (
+            f"no worker of {', '.join(progress.idle)} is alive, and the drain waits for one: "
+            f"dpstream run {progress.idle[0]} {job.name} starts it"
+        )
+
+
+def _epochs(epochs: tuple[int, ...]) -> str:
+    if len(epochs) > _EPOCHS_SHOWN:
+        return f"{len(epochs):,} epochs from {epochs[0]} to {epochs[-1]}"
+    return f"epoch{'s' * (len(epochs) > 1)} {', '.join(map(str, epochs))}"
+
+
+def _goes_on(job: DeployedJob) -> str:
+    return (
+        f"the drain goes on without this command: dpstream drain {job.name} waits for it again, "
+        f"dpstream resume {job.name} has the job run on"
+    )
+
+
+def _seconds(text: str) -> float:
+    from pipeline.durations import parse_duration
+
+    try:
+        return parse_duration(text).timedelta().total_seconds()
+    except ValueError as error:
+        raise UsageProblem(f"--timeout is {text}: {error}") from None
+
+
+def _find(cluster: Cluster, job: str) -> tuple[DeployedJob, Phase]:
+    from pipeline.deployments import find_deployed, read_jobs
+
+    deployed = find_deployed(cluster, name_of(job))
+    return deployed, read_jobs(cluster).phase(deployed.name)
+
+
+def _set(cluster: Cluster, job: DeployedJob, phase: Phase) -> None:
+    from pipeline.deployments import set_phase
+
+    set_phase(cluster, job, phase, now())
+
+
+def _say_phase_json(job: DeployedJob, phase: Phase, before: Phase) -> None:
+    say_json(
+        {
+            "job": job.name,
+            "deployment": job.deployment.hex(),
+            "phase": phase.value,
+            "before": before.value,
+        }
+    )

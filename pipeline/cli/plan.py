@@ -1,0 +1,165 @@
+"""``dpstream plan``: what a job promises, before there are any data."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline.cli.errors import UsageProblem
+from pipeline.cli.inputs import load_input
+from pipeline.cli.options import AsJson, JobFile
+from pipeline.cli.output import say_json, tell
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pipeline.jobs import Job
+    from pipeline.plan import Plan
+
+
+def plan(
+    job: JobFile,
+    users: Annotated[
+        int, typer.Option(min=1, help="How many people are expected to take part.")
+    ] = 10_000,
+    error: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARE|USERS",
+            help="A wanted root mean squared error, such as 2% or 500: for how many users.",
+        ),
+    ] = None,
+    changes_histogram: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="CSV changes,share or changes,users: weighs noise against frozen users for "
+            "parameters.changes.",
+        ),
+    ] = None,
+    changes_from: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The same, counted in a change log. What is printed is not private then.",
+        ),
+    ] = None,
+    like: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Input of the job, or CSV item,count: errors are predicted for items as unequally "
+            "held. What is printed is not private then.",
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the error of every epoch into a PNG file."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a job promises and how accurate it will be, before there are any data."""
+    from pipeline.cli.plan_lines import half_width, show_plan
+    from pipeline.jobs import load_job
+    from pipeline.plan import plan as make_plan
+
+    loaded = load_job(job)
+    changes = _changes(loaded, changes_histogram, changes_from)
+    made = make_plan(
+        loaded,
+        users,
+        error=None if error is None else _wanted_error(error),
+        changes=changes,
+        held=None if like is None else _held(loaded, like),
+        compared=True,
+    )
+    if as_json:
+        say_json({**made.to_json(), "interval_half_width": half_width(made.rmse)})
+    else:
+        show_plan(made)
+    if plot is not None:
+        _plot(made, plot)
+    if changes_from is not None:
+        tell(
+            f"not private: the shares of users by changes are counted in {changes_from} without "
+            "any noise; do not publish them, nor what is said with other changes"
+        )
+    if like is not None:
+        tell(
+            f"not private: errors are predicted for what {like} says, without any noise; do not "
+            "publish them unless it is public"
+        )
+
+
+def _held(job: Job, path: Path) -> NDArray[np.float64]:
+    """The share of the users that hold each item, as a file has it."""
+    slots = job.domain.slots
+    if slots is None:
+        raise UsageProblem(f"--like is for items counted epoch by epoch, {job.protocol} has none")
+    from pipeline.input.item_counts import counts_in, usual_shares
+    from pipeline.input.item_log import ItemLog
+    from pipeline.input.rows import BadRowsError
+
+    counts = counts_in(path)
+    if counts is not None:
+        return counts * (slots / float(counts.sum()))
+    try:
+        log = load_input(job, path, skip_bad_rows=False)
+    except BadRowsError as error:
+        raise BadRowsError(error.bad_rows, skippable=False) from None
+    assert isinstance(log, ItemLog)
+    return usual_shares(log)
+
+
+def _plot(made: Plan, path: Path) -> None:
+    from pipeline.plan_plot import write_plan_plot
+    from pipeline.up.plot import PlotError
+
+    try:
+        write_plan_plot(made, path)
+        tell(f"{path} is written")
+    except PlotError as error:
+        raise UsageProblem(str(error)) from None
+    except ValueError as error:  # a file name that no kind of picture has
+        raise UsageProblem(f"--plot {path}: {error}") from None
+
+
+def _wanted_error(text: str) -> float:
+    """A share of the users below 1, or a number of them from 1 on."""
+    try:
+        error = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        error = 0.0
+    if not 0 < error < math.inf or (error >= 1 and text.endswith("%")):
+        raise UsageProblem(
+            f"--error is {text}: give a share of the users, such as 2%, or a number of them, such "
+            "as 500"
+        )
+    return error
+
+
+def _changes(job: Job, histogram: Path | None, log: Path | None) -> NDArray[np.float64] | None:
+    """The share of users by number of changes, where one of the options gives it."""
+    if histogram is not None and log is not None:
+        raise UsageProblem("--changes-histogram and --changes-from are both there: give one")
+    from pipeline.changes import count_changes, read_changes_histogram
+    from pipeline.input.change_log import ChangeLog
+    from pipeline.input.rows import BadRowsError
+
+    if histogram is not None:
+        return read_changes_histogram(histogram, job.epochs.count)
+    if log is None:
+        return None
+    try:
+        values = load_input(job, log, skip_bad_rows=False)
+    except BadRowsError as error:
+        raise BadRowsError(error.bad_rows, skippable=False) from None
+    if not isinstance(values, ChangeLog):
+        raise UsageProblem(
+            f"--changes-from is for values that change; {job.protocol} counts every epoch by itself"
+        )
+    return count_changes(values, job.epochs.count)

@@ -1,0 +1,108 @@
+"""How the status of a job looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from pipeline.cli.output import duration, instant, number, table_of
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from pipeline.status import JobStatus, OpenWindow, StageStatus
+
+
+def status_lines(status: JobStatus, moment: int) -> Iterator[RenderableType]:
+    """All there is to say of a job; `moment` is now, in milliseconds since 1970."""
+    age = duration((moment - status.deployed_at) / 1000)
+    phase = f", {status.phase}" + (f", a replay of {status.replay_of}" if status.replay_of else "")
+    yield Text(status.job + phase, "bold")
+    yield Text(
+        f"deployment {status.deployment[:8]}, since {instant(status.deployed_at)} ({age} ago)"
+    )
+    yield Text(_publication(status, moment))
+    counted = ", ".join(f"{count:,} {fate}" for fate, count in status.windows.items())
+    yield Text(f"windows: {counted}; producers: {status.producers:,}")
+    yield Text()
+    yield table_of(
+        ["stage", ">epoch", "worker", "heard", "partitions", ">reports/s", ">lag", ">behind"],
+        chain.from_iterable(map(_stage_rows, status.stages)),
+    )
+    yield from _window_lines(status)
+    if status.dead_letters or status.redriven:
+        listed = [f"{count:,} {reason}" for reason, count in status.dead_letters.items()]
+        fed_back = [f"{status.redriven:,} fed back"] if status.redriven else []
+        yield Text()
+        yield Text(f"dead letters: {', '.join(listed + fed_back)}")
+    yield Text()
+    for note in status.notes:
+        yield Text(f"note: {note}")
+    for problem in status.problems:
+        yield Text(f"problem: {problem}", "bold red")
+    if not status.problems:
+        yield Text("all is well", "green")
+
+
+def _publication(status: JobStatus, moment: int) -> str:
+    record = status.published
+    if record is None:
+        last = "" if status.last_epoch is None else f" of {status.last_epoch:,}"
+        return f"no epoch{last} is published yet"
+    age = duration(max(0, moment - record.closed_at) / 1000)
+    silent = record.headline is None or record.headline.value is None
+    fate = f"{record.fate}, " if silent else ""
+    return f"{status.position}, closed {age} ago: {fate}{status.headline}"
+
+
+def _stage_rows(stage: StageStatus) -> Iterator[tuple[str, ...]]:
+    first = stage.stage, number(stage.epoch)
+    behind = "-" if stage.waiting is None else duration(stage.waiting)
+    last = number(stage.lag), behind
+    if not stage.workers:
+        yield *first, "none", "-", "-", "-", *last
+    for worker in stage.workers:
+        yield (
+            *first,
+            worker.worker,
+            f"{duration(worker.age)} ago" if worker.alive else f"gone {duration(worker.age)}",
+            " ".join(map(str, worker.partitions)) or "-",
+            number(worker.reports_per_second) if worker.alive else "-",
+            *last,
+        )
+        first, last = ("", ""), ("", "")
+
+
+def _window_lines(status: JobStatus) -> Iterator[RenderableType]:
+    """The open windows, which the live workers of the shuffle stage tell of."""
+    workers = [worker for stage in status.stages for worker in stage.workers if worker.alive]
+    windows = sorted(
+        (window for worker in workers for window in worker.windows),
+        key=lambda window: window.epoch,
+    )
+    if not windows:
+        return
+    counted = "devices" if windows[0].reports is None else "reports"
+    yield Text()
+    yield table_of(
+        ["open window", f">{counted} so far", "waits for", ">at most"],
+        (
+            (
+                f"epoch {window.epoch}",
+                number(window.devices if window.reports is None else window.reports),
+                _awaited(window),
+                "-" if window.grace_left is None else duration(window.grace_left),
+            )
+            for window in windows
+        ),
+    )
+    more = sum(worker.open_windows for worker in workers if worker.windows) - len(windows)
+    if more > 0:
+        yield Text(f"and {more:,} more")
+
+
+def _awaited(window: OpenWindow) -> str:
+    return ", ".join(window.waits_for) or "producers that may still register"

@@ -1,0 +1,135 @@
+"""What needs a person, and what to do: sentences, by fixed rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pipeline.decisions import PATIENCE as EPOCHS_MISSED
+from pipeline.deployed_job import DeployedJob
+from pipeline.phases import Phase
+from pipeline.status.facts import JobStatus, StageStatus, TopicStatus, WorkerStatus
+from topics.records import Reason
+
+# A record is stuck if it has waited this many seconds beyond the grace period of its window while
+# the live workers of its stage read nothing.
+PATIENCE = 60.0
+_NAMES_SHOWN = 5
+
+
+def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
+    """Sentences on what needs a person.
+
+    Workers are needed only by a job that runs or drains and whose last epoch is not published.
+    Records of an earlier deployment that arrive late are refused, and nobody's fault; nor is what
+    was fed back after a fix.
+    """
+    for topic in status.topics:
+        yield from _topic_problem(job, topic)
+    for stage in status.stages:
+        if stage.deleted and not status.finished:
+            yield (
+                f"stage {stage.stage} has lost records: what it had not finished in partition "
+                f"{', '.join(map(str, stage.deleted))} was deleted, most likely by retention "
+                f"({job.topics.retention / 86_400:.3g} days): its epochs cannot be released; to "
+                f"begin anew, dpstream deploy JOBFILE --replace"
+            )
+    if status.phase.works and not status.finished:
+        for stage in status.stages:
+            yield from _stage_problem(job, stage)
+        if status.withheld >= EPOCHS_MISSED:
+            yield (
+                f"nothing was released of the last {status.withheld:,} epochs: fewer than "
+                f"{job.shuffle.minimum:,} devices were in each: dpstream producers {job.name} "
+                "shows who reports"
+            )
+    if status.late_reports:
+        what = "devices" if job.protocol_entry.needs_shuffle else "reports"
+        yield (
+            f"{status.late_reports:,} {what} came after their epoch was decided, and do not count: "
+            f"dpstream producers {job.name} shows who is behind"
+        )
+    refused = sum(
+        count for reason, count in status.dead_letters.items() if reason != Reason.DEPLOYMENT.value
+    )
+    if refused:
+        letters = "1 dead letter" if refused == 1 else f"{refused:,} dead letters"
+        yield (
+            f"{letters}: dpstream dead-letters {job.name} lists what was refused, and --redrive "
+            "feeds back after a fix what can be"
+        )
+
+
+def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
+    """Sentences on what is good to know and needs nobody."""
+    if status.phase is Phase.PAUSED:
+        yield f"paused: dpstream resume {job.name} goes on"
+    if status.phase is Phase.DRAINING:
+        yield "draining: what is open is decided and published, and then its workers end"
+    if status.phase is Phase.DRAINED:
+        yield (
+            f"drained: all that was there is published; dpstream resume {job.name} goes on, "
+            f"dpstream undeploy {job.name} ends it"
+        )
+    for topic in status.topics:
+        if topic.partitions > topic.deployed and not topic.stray:
+            yield (
+                f"topic {topic.name} has {topic.partitions} partitions, the job uses the first "
+                f"{topic.deployed}: the others stay empty"
+            )
+    missing = job.shuffle.producers - status.producers
+    if job.replay_of is None and missing > 0 and not status.finished:
+        yield (
+            f"{status.producers} of {job.shuffle.producers} producers have registered: until then "
+            "windows close when their grace is over"
+        )
+    if status.silent and not status.finished:
+        yield (
+            f"not waited for, since they missed the last {EPOCHS_MISSED} epochs: "
+            f"{_listed(status.silent)}; dpstream producers {job.name} --retire NAME ends one"
+        )
+
+
+def _topic_problem(job: DeployedJob, topic: TopicStatus) -> Iterator[str]:
+    if not topic.partitions:
+        yield (
+            f"topic {topic.name} is gone, with what it held: to begin anew, "
+            f"dpstream undeploy {job.name} --delete-topics and deploy it again"
+        )
+    elif topic.partitions < topic.deployed:
+        yield (
+            f"topic {topic.name} has {topic.partitions} partitions, and had {topic.deployed}: it "
+            "was deleted and made again, and what it held is lost: to begin anew, "
+            f"dpstream undeploy {job.name} --delete-topics and deploy it again"
+        )
+    elif topic.stray:
+        yield (
+            f"somebody writes to partitions of {topic.name} that were added after the job was "
+            f"deployed with {topic.deployed}: nobody reads them; epoch e belongs into partition "
+            f"e mod {topic.deployed}"
+        )
+
+
+def _stage_problem(job: DeployedJob, stage: StageStatus) -> Iterator[str]:
+    alive = [worker for worker in stage.workers if worker.alive]
+    if not alive:
+        yield (
+            f"no worker of stage {stage.stage} is alive: "
+            f"dpstream run {stage.stage} {job.name} starts one"
+        )
+    elif _stuck(job, stage, alive):
+        records = "" if stage.lag is None else f"{stage.lag:,} records wait, "
+        yield (
+            f"stage {stage.stage} is stuck: {records}the oldest for {stage.waiting:,.0f} s: "
+            "look at what its workers say, or restart them"
+        )
+
+
+def _stuck(job: DeployedJob, stage: StageStatus, alive: Sequence[WorkerStatus]) -> bool:
+    allowed = PATIENCE + (job.shuffle.grace if stage.stage == "shuffle" else 0.0)
+    idle = not any(worker.busy for worker in alive)
+    return stage.waiting is not None and stage.waiting > allowed and idle
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _NAMES_SHOWN
+    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")

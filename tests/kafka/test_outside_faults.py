@@ -1,0 +1,93 @@
+"""What others do to a job's topics is noticed: nothing is lost in silence, nothing counts twice."""
+
+import json
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+from kafka import KafkaProducer
+from kafka.admin import NewTopic
+
+from tests.support.echo import PARTITIONS, Echo
+from topics.names import Role
+
+
+def recreate(echo: Echo, role: Role, partitions: int) -> None:
+    """Delete a topic and make it again, as fast as the cluster allows."""
+    admin = echo.admin
+    topic = echo.topic(role)
+    admin.delete_topics([topic])
+    deadline = time.monotonic() + 30.0
+    while topic in admin.list_topics():
+        assert time.monotonic() < deadline, "the topic is still there"
+    admin.create_topics([NewTopic(topic, partitions, 1)])
+    admin.close()
+
+
+def delete(echo: Echo, role: Role) -> None:
+    admin = echo.admin
+    admin.delete_topics([echo.topic(role)])
+    admin.close()
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (lambda echo: delete(echo, Role.REPORTS), "reports is gone: was the job undeployed?"),
+        (lambda echo: delete(echo, Role.SHUFFLED), "shuffled is gone: was the job undeployed?"),
+        (
+            lambda echo: recreate(echo, Role.REPORTS, 1),
+            "reports has 1 partitions, the job was deployed with 3: it was deleted and made again",
+        ),
+        (
+            lambda echo: recreate(echo, Role.REPORTS, PARTITIONS),
+            "ends at offset 0, and 10 was reached before: the topic was deleted and made again",
+        ),
+    ],
+    ids=["reports deleted", "shuffled deleted", "fewer partitions", "made again"],
+)
+def test_a_topic_that_is_deleted_under_a_worker_ends_it(
+    echo: Echo, harm: Callable[[Echo], None], said: str
+) -> None:
+    echo.produce(10)
+    worker = echo.start("only")
+    echo.wait_until(lambda: echo.copied() >= 10 * PARTITIONS, "all records are copied")
+    harm(echo)
+    assert worker.exit_code() == 1
+    assert said in worker.lines[-1]
+    assert f"dpstream undeploy {echo.name} --delete-topics" in worker.lines[-1]
+
+
+def test_partitions_that_are_added_are_not_read_and_do_no_harm(echo: Echo) -> None:
+    echo.produce(50)
+    worker = echo.start("first")
+    echo.wait_until(lambda: echo.copied() >= 50 * PARTITIONS, "all records are copied")
+    admin = echo.admin
+    admin.create_partitions({echo.topic(Role.REPORTS): PARTITIONS + 2})
+    admin.close()
+    echo.wait_until(lambda: worker.said("has 5 partitions") == 1, "the worker says so")
+    stray = KafkaProducer(**echo.connection.kafka_python())
+    stray.send(echo.topic(Role.REPORTS), b"stray", partition=PARTITIONS).get(30)
+    stray.close()
+
+    # Who starts now is given the new partitions too, alone and beside the other.
+    second = echo.start("second")
+    echo.wait_until(lambda: second.said("partitions:") > 0, "the second is given partitions")
+    worker.signal(signal.SIGTERM)
+    assert worker.exit_code() == 0
+    echo.wait_until(lambda: second.said("partitions: 0, 1, 2") == 1, "it has all, and no others")
+    echo.produce(50)
+    echo.wait_until(lambda: echo.copied() >= 100 * PARTITIONS, "all records are copied")
+    echo.expect_each_once(100)
+    assert worker.said("has 5 partitions") == 1
+    assert echo.read(Role.REPORTS, PARTITIONS) == [b"stray"]
+
+
+def test_a_worker_that_is_stopped_says_so(echo: Echo) -> None:
+    worker = echo.start("only")
+    echo.wait_until(lambda: bool(echo.read(Role.STATUS, 0)), "the worker speaks")
+    worker.signal(signal.SIGTERM)
+    assert worker.exit_code() == 0
+    last = json.loads(echo.read(Role.STATUS, 0)[-1])
+    assert (last["stopped"], last["worker"], last["stage"]) == (True, "only", "echo")

@@ -1,0 +1,317 @@
+"""Supervisors on a real broker: workers come and go with the jobs, and disturb no other job's."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
+
+import psutil
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from pipeline.cluster import Cluster
+from pipeline.connection import Connection
+from pipeline.deployed_job import DeployedJob
+from pipeline.deployments import deploy, set_phase, undeploy
+from pipeline.follow import EstimateReader
+from pipeline.jobs import parse_job
+from pipeline.local_kafka import LocalKafka
+from pipeline.local_kafka.broker import free_port
+from pipeline.noise_keys import noise_key_at
+from pipeline.phases import Phase
+from tests.support.commands import Commands
+from tests.support.ended import still_running
+from tests.support.small_run import EPOCHS, job_text, write_changes
+from topics.names import JOBS_TOPIC
+
+ROOT = Path(__file__).parents[2]
+STAGES = ("shuffle", "aggregate", "publish")
+PATIENCE = 90.0
+"""Far longer than anything takes: who needs it has failed."""
+
+
+class Supervisor:
+    """``dpstream run STAGE``, which writes JSON lines into a file and serves metrics."""
+
+    def __init__(self, stage: str, pattern: str, servers: str, home: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.stage = stage
+        self.log = home / f"{stage}-{secrets.token_hex(4)}.log"
+        options = ["--jobs", pattern, "--name", "w1", "--log-format", "json"]
+        options += ["--metrics", str(self.port), "--bootstrap-servers", servers]
+        with self.log.open("wb") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "pipeline.cli", "run", stage, *options],
+                cwd=ROOT,
+                env={**os.environ, "DPSTREAM_HOME": str(home)},
+                stdin=subprocess.DEVNULL,
+                stderr=file,
+                start_new_session=True,
+            )
+
+    def children(self) -> dict[str, psutil.Process]:
+        """Its workers, by job."""
+        found = {}
+        for child in psutil.Process(self.process.pid).children():
+            try:
+                command = child.cmdline()
+            except psutil.Error:
+                continue
+            if "pipeline.lifeline" in command and child.status() != psutil.STATUS_ZOMBIE:
+                found[command[command.index(self.stage) + 1]] = child
+        return found
+
+    def lines(self, job: str | None) -> list[str]:
+        """What was said about a job."""
+        lines = [json.loads(line) for line in self.log.read_text().splitlines()]
+        return [line["message"] for line in lines if line["job"] == job and "message" in line]
+
+    def get(self, path: str) -> tuple[int, str]:
+        try:
+            with urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=30) as answer:
+                return answer.status, answer.read().decode()
+        except HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+        except URLError as error:
+            return 0, str(error)
+
+    def total(self, name: str, **labels: str) -> float:
+        status, text = self.get("/metrics")
+        assert status == 200
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {PATIENCE} s"
+        time.sleep(0.1)
+
+
+class Operator:
+    """Somebody with two jobs and a supervisor for each stage."""
+
+    def __init__(self, servers: str, prefix: str, home: Path, dpstream: Commands) -> None:
+        self.cluster = Cluster(Connection((servers,)))
+        self.servers, self.prefix, self.home, self.dpstream = servers, prefix, home, dpstream
+        self.changes = write_changes(home / "changes.csv")
+        self.supervisors = {stage: self.supervise(stage) for stage in STAGES}
+
+    def supervise(self, stage: str) -> Supervisor:
+        return Supervisor(stage, f"{self.prefix}-*", self.servers, self.home)
+
+    def deploy(self, name: str) -> DeployedJob:
+        job = parse_job(job_text(f"{self.prefix}-{name}"))
+        return deploy(self.cluster, job, deployment=secrets.token_bytes(16), now=0)
+
+    def produce(self, job: DeployedJob) -> None:
+        done = self.dpstream("produce", job.name, "--input", self.changes, "--name", "gateway")
+        assert done.code == 0, done.errors
+
+    def expect_all_published(self, job: DeployedJob) -> None:
+        reader, found = EstimateReader(self.cluster, job), set[int]()
+
+        def complete() -> bool:
+            found.update(record.epoch for record in reader.read())
+            return found == set(range(1, EPOCHS + 1))
+
+        wait_until(complete, f"{job.name} is published")
+
+    def wait_until_ready(self, supervisor: Supervisor) -> None:
+        wait_until(lambda: supervisor.get("/readyz")[0] == 200, "all workers are ready")
+
+    def wait_until_told(self, supervisor: Supervisor, job: DeployedJob) -> None:
+        wait_until(
+            lambda: supervisor.total("dpstream_windows_total", job=job.name) == EPOCHS,
+            "all windows are told of",
+        )
+
+    def children(self, job: DeployedJob) -> dict[str, int]:
+        """Process ids of a job's workers, by stage."""
+        found = {stage: each.children() for stage, each in self.supervisors.items()}
+        return {
+            stage: children[job.name].pid
+            for stage, children in found.items()
+            if job.name in children
+        }
+
+    def close(self) -> None:
+        for supervisor in self.supervisors.values():
+            supervisor.process.kill()
+            supervisor.process.wait()
+            print(supervisor.log.name, supervisor.log.read_text(), sep="\n")
+        self.cluster.close()
+
+
+@pytest.fixture
+def operator(
+    bootstrap_servers: str,
+    job_name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Iterator[Operator]:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path))
+    commands = Commands(capsys, ("--bootstrap-servers", bootstrap_servers))
+    operator = Operator(bootstrap_servers, job_name, tmp_path, commands)
+    yield operator
+    operator.close()
+
+
+@pytest.mark.slow
+def test_workers_come_and_go_with_the_jobs(operator: Operator) -> None:
+    supervisors = operator.supervisors
+    one, two = operator.deploy("one"), operator.deploy("two")
+    future = f"{operator.prefix}-future"
+    operator.cluster.append(JOBS_TOPIC, b"of a later version", key=future.encode())
+    for job in (one, two):
+        operator.produce(job)
+    for job in (one, two):
+        operator.expect_all_published(job)
+    before = {job.name: operator.children(job) for job in (one, two)}
+    assert all(children.keys() == set(STAGES) for children in before.values())
+    for supervisor in supervisors.values():
+        assert supervisor.lines(future) == ["not run: deployed by another version of dpstream"]
+    operator.cluster.append(JOBS_TOPIC, None, key=future.encode())
+
+    for supervisor in supervisors.values():
+        operator.wait_until_ready(supervisor)
+        assert supervisor.get("/healthz") == (200, "alive, workers: 2\n")
+        assert supervisor.total("dpstream_supervised_jobs") == 2
+        for job in (one, two):
+            operator.wait_until_told(supervisor, job)
+        assert supervisor.total("dpstream_process_resident_memory_bytes", job=one.name) > 0
+        assert supervisor.total("dpstream_worker_restarts_total") == 0
+
+    for stage, pid in before[one.name].items():
+        own = Path(f"/proc/{supervisors[stage].process.pid}/oom_score_adj")
+        if own.exists():
+            assert int(Path(f"/proc/{pid}/oom_score_adj").read_text()) > int(own.read_text())
+        os.kill(pid, signal.SIGKILL)
+    wait_until(
+        lambda: len(operator.children(one).items() - before[one.name].items()) == len(STAGES),
+        "the killed workers are back",
+    )
+    assert operator.children(two) == before[two.name]
+    for supervisor in supervisors.values():
+        assert supervisor.total("dpstream_worker_restarts_total", job=one.name) == 1
+        assert supervisor.total("dpstream_worker_restarts_total", job=two.name) == 0
+        assert "the worker has ended by signal 9" in " ".join(supervisor.lines(one.name))
+
+    # As when only keys that are an operator's own are changed.
+    restarted = operator.children(one)
+    shuffle = one.shuffle.model_copy(update={"grace": 2 * one.shuffle.grace})
+    changed = one.model_copy(update={"shuffle": shuffle})
+    operator.cluster.append(JOBS_TOPIC, changed.to_bytes(), key=one.name.encode())
+    wait_until(
+        lambda: len(operator.children(one).items() - restarted.items()) == len(STAGES),
+        "workers with the new record have taken the places of those before",
+    )
+    assert supervisors["shuffle"].total("dpstream_worker_restarts_total", job=one.name) == 1
+
+    set_phase(operator.cluster, one, Phase.PAUSED, 1)
+    wait_until(lambda: not operator.children(one), "a paused job has no workers")
+    set_phase(operator.cluster, one, Phase.DRAINING, 2)
+    wait_until(
+        lambda: operator.children(one).keys() == set(STAGES), "a draining job has them again"
+    )
+    undeploy(operator.cluster, one.name)
+    wait_until(lambda: not operator.children(one), "an undeployed job has none")
+    assert operator.children(two) == before[two.name]
+
+    processes = [psutil.Process(pid) for pid in operator.children(two).values()]
+    supervisors["shuffle"].process.send_signal(signal.SIGTERM)
+    assert supervisors["shuffle"].process.wait(PATIENCE) == 0
+    assert supervisors["shuffle"].lines(None)[-1] == "stopped"
+    for stage in ("aggregate", "publish"):
+        supervisors[stage].process.kill()
+    assert not still_running(processes, PATIENCE)
+
+
+@pytest.mark.slow
+def test_a_job_that_cannot_run_disturbs_no_other(operator: Operator, job_name: str) -> None:
+    """Its noise key is on another machine; the other job was there before the supervisor."""
+    shuffle = operator.supervisors["shuffle"]
+    noisy = parse_job(
+        f"name: {job_name}-noisy\nprotocol: shuffled_counts\n"
+        "parameters: {epsilon: 1, delta: 1.0e-6, dummies: shuffle}\n"
+        "epochs: {count: 4}\nshuffle: {minimum: 100}\ntopics: {partitions: 2}\n"
+    )
+    elsewhere = operator.home / "elsewhere"
+    deployed = deploy(
+        operator.cluster, noisy, deployment=secrets.token_bytes(16), now=0, noise_key=elsewhere
+    )
+    sound = operator.deploy("sound")
+    operator.produce(sound)
+    operator.expect_all_published(sound)
+    (said,) = shuffle.lines(deployed.name)
+    assert said.startswith("no worker: there is no noise key ")
+    assert deployed.name not in shuffle.children()
+    assert shuffle.get("/healthz") == (200, "alive, workers: 1, 1 to be started again\n")
+    assert shuffle.get("/readyz")[0] == 503
+
+    place = operator.home / "noise-keys" / deployed.name
+    noise_key_at(place)
+    refused = "the worker has ended with exit code 2 ("
+    wait_until(
+        lambda: any(line.startswith(refused) for line in shuffle.lines(deployed.name)),
+        "the key of another job is refused, and said to be",
+    )
+    elsewhere.replace(place)
+    operator.wait_until_ready(shuffle)
+
+
+@pytest.mark.slow
+def test_a_broker_that_is_away_is_waited_for(tmp_path: Path) -> None:
+    port = free_port()
+    servers = f"127.0.0.1:{port}"
+    broker = LocalKafka(tmp_path / "kafka")
+    supervisor = Supervisor("publish", "*", servers, tmp_path)
+
+    def deploy_one(name: str) -> str:
+        with Cluster(Connection((servers,))) as cluster:
+            job = parse_job(job_text(name))
+            return deploy(cluster, job, deployment=secrets.token_bytes(16), now=0).name
+
+    try:
+        away = f"Kafka does not answer (nobody listens at {servers}); waiting for it"
+        wait_until(lambda: away in supervisor.lines(None), "it notices that there is no broker")
+        assert supervisor.get("/readyz")[0] == 503
+        assert supervisor.get("/healthz") == (200, "alive, workers: 0\n")
+        broker.start(port)
+        first = deploy_one("first")
+        wait_until(lambda: supervisor.get("/readyz") == (200, "ready, workers: 1\n"), "it works")
+        before = supervisor.children()[first].pid
+
+        pid = broker.status().pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        broker.start()
+        deploy_one("second")
+        wait_until(lambda: supervisor.get("/readyz") == (200, "ready, workers: 2\n"), "both work")
+        assert supervisor.children()[first].pid == before, "workers wait for the broker themselves"
+        assert supervisor.lines(None).count(away) == 1
+        supervisor.process.send_signal(signal.SIGTERM)
+        assert supervisor.process.wait(PATIENCE) == 0
+    finally:
+        supervisor.process.kill()
+        supervisor.process.wait()
+        broker.stop(grace=0.0)
+        print(supervisor.log.read_text())

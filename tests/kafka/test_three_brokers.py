@@ -1,0 +1,58 @@
+"""Any broker of three may die: what is acknowledged is on another, and nobody loses his place."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from pipeline.cluster import Cluster
+from pipeline.deployments import deploy
+from pipeline.jobs import make_job
+from pipeline.protocols import PROTOCOLS
+from tests.support import cells
+from tests.support.cell_processes import Processes, Published, expect_every_cell_once
+from tests.support.three_brokers import ThreeBrokers
+from topics.names import Role
+
+CELLS = 20_000
+EPOCHS = 48
+PARTITIONS = 4
+PRODUCERS = {"north": (0, 15_000), "south": (15_000, 5_000)}
+WORKERS = {"shuffle": 2, "aggregate": 1, "publish": 1}
+
+
+@pytest.mark.slow
+def test_every_cell_is_exactly_one_though_a_broker_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
+    job = make_job(
+        {
+            "name": "cells",
+            "protocol": cells.NAME,
+            "parameters": {"cells": CELLS},
+            "epochs": {"count": EPOCHS},
+            "shuffle": {"minimum": 1, "producers": 2, "grace": "1h"},
+            "topics": {"partitions": PARTITIONS, "replication": 3},
+        }
+    )
+    with ThreeBrokers(tmp_path / "kafka") as brokers, Cluster(brokers.connection) as cluster:
+        deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
+        processes = Processes(brokers.servers, deployed, tmp_path, WORKERS, PRODUCERS)
+        published = Published(cluster, deployed)
+        topics = [deployed.topic(role) for role in Role]
+        try:
+            published.wait_for(EPOCHS // 4, processes)
+            ((busiest, led),) = Counter(brokers.leaders(topics).values()).most_common(1)
+            assert led >= 1
+            assert len(published.records) < EPOCHS, "all is over before anybody dies"
+            brokers.kill(busiest)
+            published.wait_for(EPOCHS, processes)
+        finally:
+            processes.stop()
+        led_by = brokers.leaders(topics)
+        assert busiest not in led_by.values(), "it stays dead"
+        expect_every_cell_once(cluster, deployed, published)

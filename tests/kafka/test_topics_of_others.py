@@ -1,0 +1,156 @@
+"""Topics that others have made, or made larger: used, or refused with what to do."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kafka import KafkaAdminClient, TopicPartition
+from kafka.admin import NewTopic
+
+from pipeline.cluster import Cluster, ClusterError
+from pipeline.connect import open_producer
+from pipeline.connection import Connection
+from pipeline.deployments import deploy, read_jobs
+from pipeline.drains import begin_drain
+from pipeline.jobs import Job, make_job
+from pipeline.status import JobWatch, gather_status
+from topics.names import Role
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def cluster(bootstrap_servers: str) -> Iterator[Cluster]:
+    with Cluster(Connection((bootstrap_servers,))) as opened:
+        yield opened
+
+
+@pytest.fixture
+def admin(cluster: Cluster) -> Iterator[KafkaAdminClient]:
+    client = KafkaAdminClient(**cluster.connection.kafka_python())
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def job(job_name: str) -> Job:
+    return make_job(
+        {
+            "name": job_name,
+            "protocol": "future_rand",
+            "parameters": {"epsilon": 1.0, "changes": 2},
+            "epochs": {"count": 8},
+            "topics": {"partitions": 2},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("role", "partitions", "configs", "said"),
+    [
+        (Role.REPORTS, 3, {}, "exists with 3 partitions, the job wants 2"),
+        (
+            Role.REPORTS,
+            2,
+            {"cleanup.policy": "compact"},
+            "cleanup.policy compact, needed is delete",
+        ),
+        (Role.STATUS, 1, {"cleanup.policy": "delete"}, "cleanup.policy delete, needed is compact"),
+        (
+            Role.SHUFFLED,
+            2,
+            {"message.timestamp.type": "LogAppendTime"},
+            "message.timestamp.type LogAppendTime, needed is CreateTime",
+        ),
+        (Role.PARTIALS, 1, {"max.message.bytes": "1000"}, "max.message.bytes 1000, needed is"),
+        (Role.MANIFESTS, 1, {"compression.type": "zstd"}, "compression.type zstd, needed is"),
+    ],
+)
+def test_what_would_lose_records_or_tell_their_time_is_refused(
+    cluster: Cluster,
+    admin: KafkaAdminClient,
+    job: Job,
+    role: Role,
+    partitions: int,
+    configs: dict[str, str],
+    said: str,
+) -> None:
+    admin.create_topics([NewTopic(job.topic(role), partitions, 1, topic_configs=configs)])
+    with pytest.raises(ClusterError, match=said):
+        deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
+    assert job.name not in read_jobs(cluster).jobs
+    assert [name for name in cluster.topics() if name.startswith(job.name)] == [job.topic(role)]
+
+
+def test_a_topic_of_an_administrator_that_serves_is_used(
+    cluster: Cluster, admin: KafkaAdminClient, job: Job
+) -> None:
+    configs = {"max.message.bytes": str(1 << 24), "compression.type": "producer"}
+    admin.create_topics([NewTopic(job.topic(Role.REPORTS), 2, 1, topic_configs=configs)])
+    deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
+    assert job.name in read_jobs(cluster).jobs
+
+
+def test_what_retention_took_is_said_by_the_worker_and_by_status(
+    cluster: Cluster, admin: KafkaAdminClient, job: Job, tmp_path: Path
+) -> None:
+    deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
+    with open_producer(cluster, deployed, tmp_path / "gateway", name="gateway") as producer:
+        producer.enrol(["ann"])
+        for epoch in range(1, 5):
+            producer.close(epoch)
+    admin.delete_records({TopicPartition(job.topic(Role.REPORTS), 1): 1})
+    (servers,) = cluster.connection.bootstrap_servers
+    worker = subprocess.run(
+        [sys.executable, "-m", "pipeline.cli", "run", "shuffle", job.name, "--name", "w1"],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "DPSTREAM_BOOTSTRAP_SERVERS": servers,
+            "DPSTREAM_HOME": str(tmp_path / "home"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert worker.returncode == 1
+    said = worker.stderr.splitlines()[-1]
+    assert f"{job.topic(Role.REPORTS)}, partition 1: offsets 0 to 0 are needed and were" in said
+    assert "epoch 1 and later ones of its partition cannot be released" in said
+    assert "dpstream deploy JOBFILE --replace" in said
+    status = gather_status(cluster, deployed, now=0)
+    assert status.stages[0].deleted == (1,)
+    assert (
+        "stage shuffle has lost records: what it had not finished in partition 1"
+        in (status.problems[0])
+    )
+
+
+def test_status_sees_partitions_that_were_added_and_topics_that_are_gone(
+    cluster: Cluster, admin: KafkaAdminClient, job: Job
+) -> None:
+    deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
+    watch, reports = JobWatch(cluster, deployed), job.topic(Role.REPORTS)
+    assert watch.look(now=0).topics == ()
+    admin.create_partitions({reports: 5})
+    assert any("has 5 partitions, the job uses the first 2" in n for n in watch.look(now=0).notes)
+    with Cluster(cluster.connection) as other:
+        other.producer.send(reports, b"stray", partition=4).get(30)
+    status = watch.look(now=0)
+    assert (status.stages[0].lag, status.topics[0].stray) == (0, True)
+    assert "epoch e belongs into partition e mod 2" in status.problems[0]
+    assert begin_drain(cluster, deployed, now=0) == {0: 0, 1: 0}
+
+    admin.delete_topics([reports, job.topic(Role.MANIFESTS)])
+    problems = " ".join(watch.look(now=0).problems)
+    assert f"topic {reports} is gone" in problems
+    assert f"topic {job.topic(Role.MANIFESTS)} is gone" in problems
+    assert f"dpstream undeploy {job.name} --delete-topics" in problems
+    admin.create_topics([NewTopic(reports, 1, 1)])
+    assert f"topic {reports} has 1 partitions, and had 2" in " ".join(watch.look(now=0).problems)

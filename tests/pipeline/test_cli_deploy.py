@@ -1,0 +1,488 @@
+"""``deploy`` over a running name, ``--dry-run``, ``undeploy`` and the phases of a job."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.actions import LogRecord
+from pipeline.budgets import Charge
+from pipeline.deployed_job import DeployedJob, Origin
+from pipeline.estimate_records import EstimateRecord
+from pipeline.jobs_topic import JobsTopic
+from pipeline.phases import Phase
+from tests.support.commands import Commands
+from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from tests.support.small_run import job_text, write_changes
+from topics.manifests import Fate, Manifest, encode_manifest
+from topics.names import JOBS_TOPIC, Role, TopicSettings
+from topics.records import Registration
+
+WEEK = 7 * 24 * 3_600_000
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "home"
+    monkeypatch.setenv("DPSTREAM_HOME", str(folder))
+    monkeypatch.delenv("DPSTREAM_BOOTSTRAP_SERVERS", raising=False)
+    return folder
+
+
+@pytest.fixture
+def dpstream(capsys: pytest.CaptureFixture[str], home: Path) -> Commands:
+    return Commands(capsys)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
+    return use_memory_cluster(monkeypatch)
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> Path:
+    path = tmp_path / "job.yaml"
+    path.write_text(job_text())
+    return path
+
+
+def jobs(cluster: MemoryCluster) -> JobsTopic:
+    state = JobsTopic()
+    for record in cluster.records[JOBS_TOPIC, 0]:
+        state.apply(record.key, record.value)
+    return state
+
+
+def deployed(cluster: MemoryCluster, name: str = "small") -> DeployedJob:
+    return jobs(cluster).jobs[name]
+
+
+def retention(cluster: MemoryCluster, role: Role) -> int:
+    return int(cluster.settings[f"small.{role}"].configs["retention.ms"])
+
+
+def snapshot(cluster: MemoryCluster) -> tuple[dict[Any, list[LogRecord]], dict[str, TopicSettings]]:
+    held = {place: list(records) for place, records in cluster.records.items() if records}
+    return held, dict(cluster.settings)
+
+
+def publish(cluster: MemoryCluster, epochs: int) -> None:
+    job = deployed(cluster)
+    for epoch in range(1, epochs + 1):
+        record = EstimateRecord(job.deployment, epoch, Fate.EMPTY, 5, 0, 0, None, {})
+        for _ in range(2):
+            cluster.append(job.topic(Role.ESTIMATES), record.to_bytes())
+
+
+OPERATORS = (
+    "shuffle: {grace: 5min}\ntopics: {partitions: 2, retention: 14d}\nbudget: {epsilon: 9}\n"
+)
+
+
+def with_operators_keys(path: Path, keys: str = OPERATORS, **changes: Any) -> Path:
+    path.write_text(job_text(**changes).replace("topics: {partitions: 2}\n", "") + keys)
+    return path
+
+
+def test_what_is_the_operators_is_changed_under_the_same_deployment(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    before, charges = deployed(cluster), jobs(cluster).charges
+    said = dpstream("deploy", with_operators_keys(job_file))
+    assert said.code == 0, said.errors
+    assert f"small goes on as deployment {before.deployment.hex()[:8]}" in said.output
+    for line in (
+        'shuffle.grace: "PT1M" -> "PT5M"',
+        'topics.retention: "P7D" -> "P14D"',
+        "budget.epsilon: left out -> 9",
+        "topic small.reports: retention: P7D -> P14D",
+        "topic small.dead-letters: retention: P28D -> P56D",
+        "workers under a supervisor start again by themselves",
+    ):
+        assert line in said.output, line
+    after = deployed(cluster)
+    assert (after.deployment, after.fingerprint) == (before.deployment, before.fingerprint)
+    assert (after.start_offsets, after.constants) == (before.start_offsets, before.constants)
+    assert (after.shuffle.grace, after.topics.retention) == (300.0, 14 * 86_400.0)
+    assert after.budget is not None
+    assert retention(cluster, Role.REPORTS) == retention(cluster, Role.SHUFFLED) == 2 * WEEK
+    assert retention(cluster, Role.DEAD_LETTERS) == 8 * WEEK
+    assert retention(cluster, Role.MANIFESTS) == retention(cluster, Role.ESTIMATES) == -1
+    assert jobs(cluster).charges == charges, "nobody is charged again"
+
+    again = dpstream("deploy", job_file)
+    assert (again.code, again.errors.count("\n")) == (1, 1)
+    assert "is deployed already, with these settings" in again.errors
+
+
+@pytest.mark.parametrize(
+    ("changes", "keys", "difference"),
+    [
+        ({"epochs": 13}, OPERATORS, "epochs.count: 12 -> 13"),
+        ({}, "shuffle: {grace: 5min, order: random}\ntopics: {partitions: 2}\n", "shuffle.order"),
+        ({}, "topics: {partitions: 3}\n", "topics.partitions: 2 -> 3"),
+        ({}, "population: others\ntopics: {partitions: 2}\n", "population: left out"),
+    ],
+)
+def test_anything_else_is_refused_and_nothing_is_changed(
+    dpstream: Commands,
+    cluster: MemoryCluster,
+    job_file: Path,
+    changes: dict[str, Any],
+    keys: str,
+    difference: str,
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    before = snapshot(cluster)
+    with_operators_keys(job_file, keys, **changes)
+    for arguments in ((), ("--dry-run",)):
+        said = dpstream("deploy", job_file, *arguments)
+        assert said.code == 1
+        assert said.errors.count("\n") == 1
+        assert difference in said.errors
+        assert snapshot(cluster) == before
+
+
+def test_a_budget_below_what_was_charged_is_refused(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    for epsilon, code in ((1.9, 1), (2, 0)):
+        keys = f"topics: {{partitions: 2}}\nbudget: {{epsilon: {epsilon}}}\n"
+        said = dpstream("deploy", with_operators_keys(job_file, keys))
+        assert said.code == code
+        assert (said.code == 0) or "may be charged epsilon 1.9; 0 earlier" in said.errors
+    assert deployed(cluster).budget is not None
+
+
+def renewing(path: Path, budget: float | None) -> Path:
+    keys = "topics: {partitions: 2}\npopulation: people\n"
+    stated = "" if budget is None else f"budget: {{epsilon: {budget}}}\n"
+    return with_operators_keys(path, keys + stated, more=", renew: true")
+
+
+def charged(cluster: MemoryCluster) -> list[int | None]:
+    return [charge.horizons for charge in jobs(cluster).charges]
+
+
+def order_of_last_writes(cluster: MemoryCluster) -> list[str]:
+    keys = [record.key or b"" for record in cluster.records[JOBS_TOPIC, 0][-2:]]
+    return [key.decode().partition("/")[0] for key in keys]
+
+
+def decide(cluster: MemoryCluster, epoch: int) -> None:
+    job = deployed(cluster)
+    manifest = Manifest(
+        job.fingerprint, job.deployment, epoch, Fate.EMPTY, 0, 0, epoch, (), (), 0, 0, 5
+    )
+    cluster.append(job.topic(Role.MANIFESTS), encode_manifest(manifest))
+
+
+def test_a_job_that_renews_gets_the_horizons_of_its_new_budget_and_keeps_those_begun(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    assert dpstream("deploy", renewing(job_file, 6)).code == 0
+    assert (deployed(cluster).horizons, charged(cluster)) == (3, [3])
+    said = dpstream("deploy", renewing(job_file, 11))
+    assert said.code == 0, said.errors
+    assert "it has 5 horizons of 12 epochs now" in said.output
+    assert (deployed(cluster).horizons, charged(cluster)) == (5, [5])
+    assert dpstream("deploy", renewing(job_file, 4)).code == 0
+    assert (deployed(cluster).horizons, charged(cluster)) == (2, [2])
+
+    assert dpstream("deploy", renewing(job_file, None)).code == 0
+    assert (deployed(cluster).horizons, charged(cluster)) == (None, [None])
+    assert order_of_last_writes(cluster) == ["charge", "small"], "charged before it may cost more"
+    decide(cluster, 25)
+    said = dpstream("deploy", renewing(job_file, 4))
+    assert said.code == 1
+    assert "may be charged epsilon 4; 0 earlier deployments took 0 and this one would take 6" in (
+        said.errors
+    )
+    assert (deployed(cluster).horizons, charged(cluster)) == (None, [None])
+    assert dpstream("deploy", renewing(job_file, 7)).code == 0
+    assert (deployed(cluster).horizons, charged(cluster)) == (3, [3])
+    assert order_of_last_writes(cluster) == ["small", "charge"], "charged until it costs less"
+
+
+def test_what_others_were_charged_counts_when_the_budget_changes(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    assert dpstream("deploy", renewing(job_file, 6)).code == 0
+    other = Charge("people", "other", "ab" * 16, 3.0, 0.0, 5)
+    cluster.append(JOBS_TOPIC, other.to_bytes(), key=other.key)
+    keys = "population: people\nshuffle: {grace: 5min}\ntopics: {partitions: 2}\nbudget: {epsilon: "
+    with_operators_keys(job_file, keys + "6}\n", more=", renew: true")
+    assert dpstream("deploy", job_file).code == 0
+    assert deployed(cluster).horizons == 3, "grace alone takes nothing away"
+    with_operators_keys(job_file, keys + "7.5}\n", more=", renew: true")
+    assert dpstream("deploy", job_file).code == 0
+    assert deployed(cluster).horizons == 2
+
+
+def test_a_dry_run_writes_nothing_and_says_everything(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, home: Path
+) -> None:
+    job_file.write_text(job_text() + "population: people\nbudget: {epsilon: 5}\n")
+    other = Charge("people", "other", "ab" * 16, 1.5, 0.0, 5)
+    cluster.append(JOBS_TOPIC, other.to_bytes(), key=other.key)
+    cluster.partitions[JOBS_TOPIC] = 1
+    before = snapshot(cluster)
+    said = dpstream("deploy", job_file, "--dry-run")
+    assert said.code == 0, said.errors
+    text = " ".join(said.output.split())
+    assert "a deployment would begin" in text
+    assert "topics small.*, with the cluster's replication" in text
+    assert "reports 2 P7D to be created" in text
+    assert "estimates 1 for ever to be created" in text
+    assert "status 1 last of each key to be created" in text
+    assert "guarantee epsilon 2 for a user's whole stream" in text
+    assert "epsilon 2 by this deployment, 1.5 by others; the budget is 5, 1.5 of it remain" in text
+    body = dpstream("deploy", job_file, "--dry-run", "--json").json
+    assert (body["step"], body["refusal"], body["difference"]) == ("begin", None, [])
+    assert body["budget"]["epsilon"] == {
+        "allowed": 5.0,
+        "charged": 2.0,
+        "charged_by_others": 1.5,
+        "remaining": 1.5,
+    }
+    assert {topic["fate"] for topic in body["topics"]} == {"create"}
+    assert snapshot(cluster) == before
+    assert not home.exists()
+
+
+def test_a_dry_run_shows_what_would_change_of_a_job_that_runs(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    with_operators_keys(job_file)
+    before = snapshot(cluster)
+    said = dpstream("deploy", job_file, "--dry-run")
+    assert said.code == 0, said.errors
+    text = " ".join(said.output.split())
+    assert "the deployment that runs would go on, with other settings" in text
+    assert 'shuffle.grace: "PT1M" -> "PT5M"' in text
+    assert "shuffled 2 P14D retention: P7D -> P14D" in text
+    body = dpstream("deploy", job_file, "--dry-run", "--json").json
+    assert body["step"] == "change"
+    assert body["running"] == deployed(cluster).deployment.hex()
+    fates = {topic["topic"]: topic["fate"] for topic in body["topics"]}
+    assert fates["small.reports"] == "change"
+    assert fates["small.manifests"] == "keep"
+
+    body = dpstream("deploy", job_file, "--dry-run", "--replace", "--json").json
+    assert (body["step"], body["running"]) == ("replace", deployed(cluster).deployment.hex())
+    assert body["budget"]["epsilon"]["charged_by_others"] == 2.0
+    assert snapshot(cluster) == before
+
+
+def test_a_dry_run_predicts_the_refusal_and_its_exit_code(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    def expect(reason: str) -> None:
+        before = snapshot(cluster)
+        dry, real = dpstream("deploy", job_file, "--dry-run"), dpstream("deploy", job_file)
+        assert (dry.code, dry.errors) == (real.code, real.errors) == (1, dry.errors)
+        assert reason in dry.errors
+        assert "it would be refused; nothing would be done" in dry.output
+        body = dpstream("deploy", job_file, "--dry-run", "--json")
+        assert json.loads(body.output)["refusal"] == dry.errors.strip().removeprefix("error: ")
+        assert snapshot(cluster) == before
+
+    job_file.write_text(job_text() + "budget: {epsilon: 1}\n")
+    expect("this one would take 2")
+    odd = TopicSettings("small.reports", 3, 1, {"retention.ms": "5"})
+    cluster.create_topics([odd])
+    job_file.write_text(job_text())
+    expect("topic small.reports exists with 3 partitions, the job wants 2")
+    cluster.delete_topics(["small.reports"])
+    assert dpstream("deploy", job_file).code == 0
+    expect("deployed already, with these settings")
+
+
+def test_without_a_broker_a_dry_run_shows_an_empty_one_and_starts_none(
+    dpstream: Commands, job_file: Path, home: Path
+) -> None:
+    said = dpstream("deploy", job_file, "--dry-run")
+    assert said.code == 0
+    assert "no local Kafka is running: deploy would start one" in said.errors
+    assert "a deployment would begin" in said.output
+    assert not home.exists()
+
+
+def test_topics_of_an_earlier_deployment_get_the_retention_of_the_new_one(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    assert dpstream("undeploy", "small").code == 0
+    assert dpstream("deploy", with_operators_keys(job_file)).code == 0
+    assert retention(cluster, Role.REPORTS) == 2 * WEEK
+
+
+def heartbeat(cluster: MemoryCluster, stage: str, time: int) -> None:
+    job = deployed(cluster)
+    body = {
+        "deployment": job.deployment.hex(),
+        "stage": stage,
+        "worker": "w1",
+        "time": time,
+        "partitions": [0],
+        "records_per_second": 0.0,
+    }
+    topic = job.topic(Role.STATUS)
+    cluster.append(topic, json.dumps(body).encode(), key=f"{stage}/w1".encode())
+
+
+def test_a_replacement_warns_of_who_goes_on_for_the_earlier_deployment(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    monkeypatch.setattr("pipeline.cli.deploy.now", lambda: 1_000_000)
+    heartbeat(cluster, "shuffle", 999_000)
+    heartbeat(cluster, "publish", 900_000)
+    old = deployed(cluster)
+    record = Registration(old.deployment, "gateway", bytes(16), 1)
+    cluster.append(old.topic(Role.PRODUCERS), record.to_bytes())
+    said = dpstream("deploy", job_file, "--replace")
+    assert said.code == 0
+    workers, producers = said.errors.splitlines()[:2]
+    assert workers.startswith("WARNING: workers of the deployment that was replaced, ")
+    assert ": shuffle w1; a supervisor ends its own" in workers
+    assert ": gateway; what they send is refused from now on" in producers
+    quiet = dpstream("deploy", job_file, "--replace")
+    assert "WARNING" not in quiet.errors
+
+
+class Terminal(io.StringIO):
+    """Somebody who types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def typing(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    return lambda text: monkeypatch.setattr("sys.stdin", Terminal(text))
+
+
+def test_topics_are_deleted_only_after_a_yes(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, typing: Callable[[str], None]
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    publish(cluster, 7)
+    typing("n\n")
+    said = dpstream("undeploy", "small", "--delete-topics")
+    assert said.code == 1
+    assert "delete the topics of small, with 7 epochs of estimates, for good?" in said.errors
+    assert "nothing is deleted, and small is still deployed" in said.errors
+    assert list(jobs(cluster).jobs) == ["small"]
+    assert "small.estimates" in cluster.partitions
+    typing("y\n")
+    said = dpstream("undeploy", "small", "--delete-topics")
+    assert said.code == 0
+    assert "its topics are deleted, with 7 epochs of estimates" in said.output
+    assert not jobs(cluster).jobs
+    assert list(cluster.partitions) == [JOBS_TOPIC]
+
+
+def test_without_a_terminal_a_yes_has_to_be_given_as_an_option(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert dpstream("deploy", job_file).code == 0
+    publish(cluster, 1)
+    said = dpstream("undeploy", "small", "--delete-topics")
+    assert (said.code, said.output, said.errors.count("\n")) == (2, "", 1)
+    assert "would delete 1 epoch of estimates of small for good" in said.errors
+    assert "add --yes" in said.errors
+    assert list(jobs(cluster).jobs) == ["small"]
+    said = dpstream("undeploy", "small", "--delete-topics", "--yes", "--json")
+    assert said.json["deleted_epochs"] == 1
+    assert list(cluster.partitions) == [JOBS_TOPIC]
+
+
+def test_estimates_that_stay_can_be_read_from_their_topic(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    said = dpstream("undeploy", "small")
+    assert "its topics stay" in said.output
+    assert "  kcat -C -e -b memory:9092 -t small.estimates\n" in said.output
+
+
+def test_pause_and_resume_are_told_and_listed(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+
+    def phase() -> Phase:
+        (listed,) = dpstream("list", "--json").json
+        row = dpstream("list").output.splitlines()[1].split()
+        assert listed["phase"] in row
+        return Phase(listed["phase"])
+
+    assert phase() is Phase.RUNNING
+    assert "small is running already" in dpstream("resume", "small").output
+    said = dpstream("pause", job_file)
+    assert said.code == 0
+    assert "supervisors end its workers" in said.output
+    assert "waits for dpstream resume small, for 7 d at most" in said.output
+    assert phase() is Phase.PAUSED
+    records = len(cluster.records[JOBS_TOPIC, 0])
+    assert "small is paused already" in dpstream("pause", "small").output
+    assert len(cluster.records[JOBS_TOPIC, 0]) == records
+    said = dpstream("resume", "small", "--json")
+    assert (said.json["phase"], said.json["before"]) == ("running", "paused")
+    assert phase() is Phase.RUNNING
+
+    dpstream("pause", "small")
+    assert dpstream("deploy", job_file, "--replace").code == 0
+    assert phase() is Phase.RUNNING, "a phase says nothing of a later deployment"
+    dpstream("pause", "small")
+    assert dpstream("deploy", with_operators_keys(job_file)).code == 0
+    assert phase() is Phase.PAUSED, "the deployment goes on, as it was"
+    assert dpstream("pause", "other").code == 1
+
+
+def test_a_replay_has_no_devices_no_shuffle_stage_and_nothing_to_drain(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, tmp_path: Path
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    job = deployed(cluster)
+    replay = job.model_copy(
+        update={"replay_of": Origin.model_validate({"job": "original", "deployment": "00" * 16})}
+    )
+    cluster.append(JOBS_TOPIC, replay.to_bytes(), key=b"small")
+    before = snapshot(cluster)
+    changes = write_changes(tmp_path / "changes.csv")
+    for arguments in (
+        ("run", "shuffle", "small"),
+        ("produce", "small", "--input", changes),
+        ("drain", "small"),
+    ):
+        said = dpstream(*arguments)
+        assert said.code == 1, arguments
+        assert "the windows of a replay are decided already" in said.errors
+    said = dpstream("deploy", with_operators_keys(job_file))
+    assert said.code == 1
+    assert "is deployed already, as a replay of original" in said.errors
+    assert snapshot(cluster) == before
+
+
+def test_a_name_that_another_version_deployed_is_not_taken_over(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    later = json.loads(deployed(cluster).to_bytes()) | {"version": 2}
+    cluster.append(JOBS_TOPIC, json.dumps(later).encode(), key=b"small")
+    said = dpstream("deploy", job_file)
+    assert said.code == 1
+    assert "was deployed by another version of this software" in said.errors
+    assert "job small was deployed by another version" in dpstream("list").errors
+    assert dpstream("deploy", job_file, "--replace").code == 0

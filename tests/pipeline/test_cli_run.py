@@ -1,0 +1,46 @@
+"""``dpstream run`` without a job: what cannot be asked for, and who is there already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.state import FolderLock, supervisor_folder
+from tests.support.commands import Commands
+from tests.support.memory_cluster import use_memory_cluster
+
+
+@pytest.fixture
+def dpstream(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Commands:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path))
+    use_memory_cluster(monkeypatch)
+    return Commands(capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("shuffle", "students", "--jobs", "*"), "--jobs and --noise-keys are for run STAGE"),
+        (("shuffle", "students", "--noise-keys", "."), "--jobs and --noise-keys are for run STAGE"),
+        (("shuffle", "--noise-key", "key"), "--noise-key is for one job"),
+        (("publish", "--noise-keys", "."), "run publish adds no noise"),
+        (("publish", "students", "--noise-key", "key"), "run publish adds no noise"),
+        (("shuffle", "--name", "../w1"), "--name is ../w1"),
+    ],
+)
+def test_what_cannot_be_asked_for(
+    dpstream: Commands, arguments: tuple[str, ...], message: str
+) -> None:
+    result = dpstream("run", *arguments)
+    assert result.code == 2
+    assert message in result.errors
+
+
+def test_there_is_one_supervisor_of_a_stage_and_name(dpstream: Commands) -> None:
+    with FolderLock(supervisor_folder("shuffle", "w1"), "supervisor w1 of shuffle"):
+        result = dpstream("run", "shuffle", "--name", "w1")
+    assert result.code == 1
+    assert "(supervisor w1 of shuffle)" in result.errors

@@ -1,0 +1,166 @@
+"""A job of the cells protocol on a real broker: its processes, what it published, its counts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from kafka.errors import KafkaError
+from numpy.typing import NDArray
+
+from pipeline.cluster import Cluster, ClusterError
+from pipeline.deployed_job import DeployedJob
+from pipeline.estimate_records import EstimateRecord
+from pipeline.follow import EstimateReader
+from pipeline.partial_log import PartialLog
+from tests.support import cells
+from topics.names import Role
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "tests" / "kafka" / "cells_process.py"
+PATIENCE = 180.0
+
+
+@dataclass
+class Processes:
+    """Processes by name, each started again when it is found dead.
+
+    `workers` are how many there are of each stage, `producers` the first cell of each and how many
+    it has; `options` are passed to all.
+    """
+
+    servers: str
+    job: DeployedJob
+    folder: Path
+    workers: Mapping[str, int]
+    producers: Mapping[str, tuple[int, int]]
+    options: tuple[str, ...] = ()
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    finished: set[str] = field(default_factory=set)
+
+    @property
+    def names(self) -> list[str]:
+        return [*self.worker_names, *self.producers]
+
+    @property
+    def worker_names(self) -> list[str]:
+        """Stage by stage."""
+        return [
+            f"{stage}-{number}"
+            for stage, count in self.workers.items()
+            for number in range(1, count + 1)
+        ]
+
+    def keep_alive(self) -> None:
+        """Start what is not running; a producer that has reached the end stays ended."""
+        for name in self.names:
+            process = self.running.get(name)
+            if process is not None and process.poll() is None:
+                continue
+            if process is not None and process.returncode == 0 and name in self.producers:
+                self.finished.add(name)
+            if name not in self.finished:
+                self.running[name] = self._start(name)
+
+    def _start(self, name: str) -> subprocess.Popen[bytes]:
+        what = "producer" if name in self.producers else name.rpartition("-")[0]
+        numbers = [str(number) for number in self.producers.get(name, ())]
+        arguments = [*self.options, what, self.job.name, name, self.servers]
+        arguments += [str(self.folder / name), *numbers]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, str(SCRIPT), *arguments],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Signal a process if it still runs."""
+        if self.running[name].poll() is None:
+            os.kill(self.running[name].pid, number)
+
+    def stop(self) -> None:
+        """Kill everything."""
+        for process in self.running.values():
+            process.kill()
+            process.wait()
+
+    def logs(self) -> str:
+        """The last lines of everybody, for a failure's message."""
+        tails = (
+            f"--- {name}\n" + "\n".join(path.read_text(errors="replace").splitlines()[-8:])
+            for name in self.names
+            if (path := self.folder / f"{name}.log").exists()
+        )
+        return "\n".join(tails)
+
+    def said(self, name: str, words: str) -> int:
+        """In how many lines a process has said so."""
+        path = self.folder / f"{name}.log"
+        return path.read_text(errors="replace").count(words) if path.exists() else 0
+
+
+class Published:
+    """The estimates so far, read through a broker that may be away."""
+
+    def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
+        self._reader = EstimateReader(cluster, job)
+        self.records: dict[int, EstimateRecord] = {}
+
+    def read(self) -> None:
+        """Take in what was published, if the broker answers."""
+        with suppress(KafkaError, ClusterError):
+            self.records.update({record.epoch: record for record in self._reader.read()})
+
+    def wait_for(self, count: int, processes: Processes) -> None:
+        """Wait until so many epochs are published, starting again whoever dies meanwhile."""
+        deadline = time.monotonic() + PATIENCE
+        while len(self.records) < count:
+            processes.keep_alive()
+            self.read()
+            assert time.monotonic() < deadline, (
+                f"{len(self.records)} epochs after {PATIENCE} s, waiting for {count}\n"
+                + processes.logs()
+            )
+
+
+def read_counts(cluster: Cluster, job: DeployedJob) -> NDArray[np.int64]:
+    """Reports by epoch and cell, from the first complete partial of every epoch."""
+    law = job.law()
+    assert isinstance(law, cells.CellsLaw)
+    counts = cells.CellsAggregator(law)
+
+    def merge(epoch: int, payload: bytes) -> None:
+        counts.merge(cells.CellsAggregator.from_bytes(counts.law, payload))
+
+    log = PartialLog(job.deployment, job.fingerprint, merge)
+    for record in cluster.read(job.topic(Role.PARTIALS)):
+        log.apply(record)
+    return counts.counts
+
+
+def expect_every_cell_once(
+    cluster: Cluster, job: DeployedJob, published: Published, last_epoch: int | None = None
+) -> None:
+    """Every report of every epoch is counted once, in what is released and what is published."""
+    law = job.law()
+    assert isinstance(law, cells.CellsLaw)
+    last = last_epoch or law.last_epoch
+    assert sorted(published.records) == list(range(1, last + 1))
+    wrong = np.argwhere(read_counts(cluster, job)[1 : last + 1] != 1)
+    assert not len(wrong), f"(epoch - 1, cell) not exactly 1: {wrong[:10]}, {len(wrong)} in all"
+    for record in published.records.values():
+        assert record.headline is not None
+        assert (record.headline.low, record.headline.high) == (1.0, 1.0)
+        assert (record.headline.value, record.contributors) == (law.cells, law.cells)
+    assert not list(cluster.read(job.topic(Role.DEAD_LETTERS)))

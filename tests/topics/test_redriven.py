@@ -1,0 +1,68 @@
+"""Markers of what was fed back are read as written, or refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from topics.frames import CodecError
+from topics.records import DeadLetter
+from topics.redriven import OFFSETS_MAX, Redriven, markers
+
+DEPLOYMENT = bytes(range(16))
+BODY = {
+    "version": 1,
+    "type": "redriven",
+    "deployment": DEPLOYMENT.hex(),
+    "partition": 2,
+    "offsets": [3, 5],
+}
+
+
+def test_its_bytes_are_what_they_always_were() -> None:
+    marker = Redriven(DEPLOYMENT, 2, (3, 5))
+    assert marker.to_bytes() == json.dumps(BODY, separators=(",", ":")).encode()
+    assert Redriven.from_bytes(marker.to_bytes()) == marker
+
+
+def test_it_is_no_dead_letter() -> None:
+    with pytest.raises(CodecError):
+        DeadLetter.from_record(Redriven(DEPLOYMENT, 2, (3,)).to_bytes(), ())
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"version": 2},
+        {"type": "farewell"},
+        {"deployment": "00"},
+        {"deployment": 5},
+        {"deployment": "zz" * 16},
+        {"partition": -1},
+        {"partition": True},
+        {"partition": "2"},
+        {"offsets": []},
+        {"offsets": [1.5]},
+        {"offsets": [-1]},
+        {"offsets": 5},
+        {"offsets": list(range(OFFSETS_MAX + 1))},
+        {"more": 1},
+    ],
+)
+def test_what_is_none_is_refused(changed: dict[str, object]) -> None:
+    with pytest.raises(CodecError):
+        Redriven.from_bytes(json.dumps(BODY | changed).encode())
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b"\xff", b"[" * 100_000])
+def test_what_is_no_json_object_is_refused(data: bytes) -> None:
+    with pytest.raises(CodecError):
+        Redriven.from_bytes(data)
+
+
+def test_many_offsets_take_several_markers() -> None:
+    offsets = range(2 * OFFSETS_MAX + 1)
+    made = list(markers(DEPLOYMENT, 1, offsets))
+    assert [len(marker.offsets) for marker in made] == [OFFSETS_MAX, OFFSETS_MAX, 1]
+    assert [offset for marker in made for offset in marker.offsets] == list(offsets)

@@ -1,0 +1,89 @@
+"""Which dead letters were fed back: markers among the dead letters themselves.
+
+A marker is a JSON record without the headers of a dead letter, so that whoever reads dead letters
+alone passes it over. It is written after what was fed back had been acknowledged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from topics.frames import VERSION, CodecError, check_identities, check_range
+
+OFFSETS_MAX = 1000
+"""Offsets in one marker."""
+
+_KEYS = {"version", "type", "deployment", "partition", "offsets"}
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """Refused records of the reports topic that were fed back into it.
+
+    Attributes:
+        deployment: 16 bytes.
+        partition: where they were refused.
+        offsets: of the records that were refused, at most `OFFSETS_MAX`.
+
+    Raises:
+        CodecError: a field has another length or lies outside its range.
+
+    >>> marker = Redriven(bytes(16), 3, (7, 11))
+    >>> Redriven.from_bytes(marker.to_bytes()) == marker
+    True
+    """
+
+    deployment: bytes
+    partition: int
+    offsets: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        check_identities(deployment=self.deployment)
+        check_range("partition", self.partition, 0)
+        check_range("number of offsets", len(self.offsets), 1, OFFSETS_MAX)
+        for offset in self.offsets:
+            check_range("offset", offset, 0)
+
+    def to_bytes(self) -> bytes:
+        """The record."""
+        body = {
+            "version": VERSION,
+            "type": "redriven",
+            "deployment": self.deployment.hex(),
+            "partition": self.partition,
+            "offsets": self.offsets,
+        }
+        return json.dumps(body, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Redriven:
+        """The marker of a record.
+
+        Raises:
+            CodecError: the record is not a valid marker.
+        """
+        try:
+            body = json.loads(data)
+        except (ValueError, RecursionError):
+            raise CodecError("record is not JSON") from None
+        if not isinstance(body, dict) or set(body) != _KEYS or body["type"] != "redriven":
+            raise CodecError("record does not say what was fed back")
+        if body["version"] != VERSION:
+            raise CodecError(f"record of version {body['version']!r:.40}, known is {VERSION}")
+        try:
+            deployment = bytes.fromhex(body["deployment"])
+            numbers = [body["partition"], *body["offsets"]]
+        except (TypeError, ValueError):
+            raise CodecError("a field of the record is of another type") from None
+        # Not isinstance: True is an int.
+        if any(type(number) is not int for number in numbers):
+            raise CodecError("partition and offsets must be integers")
+        return cls(deployment, numbers[0], tuple(numbers[1:]))
+
+
+def markers(deployment: bytes, partition: int, offsets: Sequence[int]) -> Iterator[Redriven]:
+    """As many markers as these offsets need."""
+    for start in range(0, len(offsets), OFFSETS_MAX):
+        yield Redriven(deployment, partition, tuple(offsets[start : start + OFFSETS_MAX]))
