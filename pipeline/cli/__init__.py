@@ -21,6 +21,8 @@ from pipeline.cli import (
     plan,
     produce,
     query,
+    record,
+    replay,
     run,
     simulate,
     status,
@@ -59,6 +61,8 @@ def build_app() -> typer.Typer:
     add("Jobs", deploy.deploy, "deploy", "students.yaml --dry-run")
     add("Jobs", run.run, "run", "shuffle students")
     add("Jobs", produce.produce, "produce", "students --input students.csv.gz --rate 10")
+    add("Jobs", record.record, "record", "students --output students-recording")
+    add("Jobs", replay.replay, "replay", "students --as students-again --dry-run")
     add("Jobs", phases.pause, "pause", "students")
     add("Jobs", phases.drain, "drain", "students --timeout 10min")
     add("Jobs", phases.resume, "resume", "students")

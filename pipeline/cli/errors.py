@@ -65,9 +65,11 @@ def explain(error: Exception) -> tuple[str, int] | None:
     from pipeline.local_kafka import LocalKafkaError
     from pipeline.noise_keys import NoiseKeyError
     from pipeline.producer import ProducerError
+    from pipeline.replay.sources import ReplayError
     from pipeline.smoothing import SmoothingError
     from pipeline.state import FolderInUse
     from pipeline.up.processes import ProcessError
+    from topics.recording_index import RecordingError
 
     if isinstance(
         error, UsageProblem | JobError | InputError | ConnectionSettingsError | NoiseKeyError
@@ -83,6 +85,8 @@ def explain(error: Exception) -> tuple[str, int] | None:
         | NoCountsError
         | ProcessError
         | ProducerError
+        | RecordingError
+        | ReplayError
         | SmoothingError
         | FolderInUse,
     ):

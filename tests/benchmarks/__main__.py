@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any, NoReturn
@@ -27,7 +28,7 @@ from pipeline.cluster import ClusterError
 from pipeline.connection import Connection
 from pipeline.subprocesses import python_module
 from pipeline.up.processes import ProcessError
-from tests.benchmarks import one_core
+from tests.benchmarks import one_core, recording, replaying
 from tests.benchmarks.end_to_end import (
     BenchmarkError,
     Load,
@@ -94,7 +95,7 @@ def _measure(runs: int, folder: Path, status: Status) -> dict[str, Any]:
     rates = []
     with on_cores(1):
         status.update("one core: randomize")
-        for rate in one_core.measure(runs):
+        for rate in chain(one_core.measure(runs), recording.measure(runs)):
             rates.append(rate)
             status.update(f"one core: {rate.name} is done")
     with local_broker(status.update) as connection:
@@ -115,6 +116,7 @@ def _measure(runs: int, folder: Path, status: Status) -> dict[str, Any]:
     status.update("a whole horizon in memory")
     horizon = _longitudinal()
     windows = _shuffled_windows(runs, folder, status)
+    replays = _replays(runs, folder, status)
     points = _many_epochs(folder, status)
     return {
         "longitudinal": horizon,
@@ -134,6 +136,7 @@ def _measure(runs: int, folder: Path, status: Status) -> dict[str, Any]:
             for name, passage in held.items()
         },
         "shuffled_windows": windows,
+        "replays": replays,
         "many_epochs": points,
     }
 
@@ -264,6 +267,44 @@ def _shuffled_windows(runs: int, folder: Path, status: Status) -> list[dict[str,
             window,
             f"{rate / 1e6:,.0f}",
             f"{figures['megabytes'] * rate / MESSAGES:,.1f}",
+            f"{figures['peak_megabytes']:.0f} MB",
+        )
+    console.print(table)
+    return measured
+
+
+def _replays(runs: int, folder: Path, status: Status) -> list[dict[str, Any]]:
+    """Every source of a replay, each in a process of its own."""
+    table = Table(
+        title=f"replay of {replaying.EPOCHS} windows of {replaying.WINDOW / 1e6:g} million "
+        "one-byte reports, one core",
+        caption=f"medians of {runs} replays in memory from files, by processor time",
+    )
+    table.add_column("from")
+    for heading in ("million reports/s", "MB", "peak memory"):
+        table.add_column(heading, justify="right")
+    measured = []
+    for number, source in enumerate(replaying.SOURCES):
+        status.update(f"replay: {source}")
+        place = folder / f"replay {number}"
+        place.mkdir()
+        with on_cores(1):
+            done = subprocess.run(
+                python_module("tests.benchmarks.replaying", source, str(runs), str(place)),
+                stdout=subprocess.PIPE,
+                text=True,
+                env=_environment(),
+                check=False,
+            )
+        shutil.rmtree(place)
+        if done.returncode != 0:
+            raise BenchmarkError(f"replaying has ended with exit code {done.returncode}")
+        figures = json.loads(done.stdout)
+        measured.append(figures)
+        table.add_row(
+            source,
+            f"{figures['reports_per_second'] / 1e6:,.0f}",
+            f"{figures['megabytes']:,.3f}",
             f"{figures['peak_megabytes']:.0f} MB",
         )
     console.print(table)

@@ -1,0 +1,283 @@
+"""``dpstream record``: what a job published and what it rests on, kept as files."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipeline.cli.errors import FAILED, UsageProblem
+from pipeline.cli.options import AsJson, KafkaConfig, Servers, cluster_of, find_job
+from pipeline.cli.output import plural, say, say_json, tell
+
+if TYPE_CHECKING:
+    from pipeline.cluster import Cluster
+    from pipeline.deployed_job import DeployedJob
+    from pipeline.record import Recorded, Recorder
+    from pipeline.record_verify import Verification
+    from topics.recordings import RecordingFolder, RecordingIndex
+
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+def record(
+    job: Annotated[
+        str | None,
+        typer.Argument(metavar="[JOB]", help="The name of a deployed job, or its job file."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            file_okay=False,
+            help="Where to record: a new folder, or one that a recording of this job was begun in "
+            "and that it goes on in.",
+        ),
+    ] = None,
+    from_epoch: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="EPOCH", help="Begin with this one. Default: the first."),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on until the job's last epoch is recorded.")
+    ] = False,
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw",
+            help="Raw reports too, by producer and batch: only with the shuffle stage's access to "
+            "Kafka, only for protocols whose reports are private by themselves, and only as long "
+            "as they are there. It keeps for good what the pipeline deletes.",
+        ),
+    ] = False,
+    verify: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Record nothing; see whether a recording is what was recorded. Exit code 1 if "
+            "anything was altered, cut short or lost.",
+        ),
+    ] = None,
+    deep: Annotated[
+        bool,
+        typer.Option(
+            "--deep", help="With --verify: aggregate all windows again, and compare the integers."
+        ),
+    ] = False,
+    servers: Servers = None,
+    kafka_config: KafkaConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Record a job: released windows, manifests, partials and estimates, as Parquet.
+
+    Run again on the same folder, it goes on where it was. A recording is as anonymous as the topics
+    it is made from, which is to say: as private as the job promises. It holds no more; its files
+    are for their owner alone (0600). What is missing, since it was deleted before, is named.
+    """
+    if verify is not None:
+        if job is not None or output is not None or follow or raw or from_epoch is not None:
+            raise UsageProblem("--verify DIR stands alone, with --deep and --json at most")
+        _verify(verify, deep, as_json)
+        return
+    if job is None or output is None:
+        raise UsageProblem("give JOB and --output DIR to record, or --verify DIR to check")
+    if deep:
+        raise UsageProblem("--deep is for --verify DIR")
+    # Whoever stops this process wants what it has read to count, as with Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    with cluster_of(servers, kafka_config) as cluster:
+        _record(cluster, find_job(cluster, job), output, from_epoch, follow, raw, as_json)
+
+
+def _record(
+    cluster: Cluster,
+    job: DeployedJob,
+    output: Path,
+    from_epoch: int | None,
+    follow: bool,
+    raw: bool,
+    as_json: bool,
+) -> None:
+    from pipeline.epoch_counts import check_epochs
+    from pipeline.record_raw import RawRecordingError, check_raw
+    from pipeline.state import FolderLock
+    from topics.recordings import RecordingFolder
+
+    if from_epoch is not None:
+        check_epochs(job, from_epoch, from_epoch)
+    if raw:
+        try:
+            check_raw(job)
+        except RawRecordingError as error:
+            raise UsageProblem(str(error)) from None
+    with FolderLock(output, "dpstream record"):
+        recorder = _open(cluster, job, RecordingFolder(output), from_epoch, raw)
+        added = reports = 0
+        try:
+            for epoch in _shown(recorder, job, follow):
+                added, reports = added + 1, reports + (epoch.reports or 0)
+        finally:
+            recorder.stop()
+        if as_json:
+            say_json(_to_json(recorder, job, output, added, reports))
+        else:
+            _say_recorded(recorder, job, output, added, reports)
+
+
+def _open(
+    cluster: Cluster,
+    job: DeployedJob,
+    folder: RecordingFolder,
+    from_epoch: int | None,
+    raw: bool,
+) -> Recorder:
+    from collections.abc import Generator
+    from typing import TypeVar
+
+    from pipeline.actions import Action
+    from pipeline.record import Recorder, open_recording
+    from pipeline.smoothing import read_from
+
+    result = TypeVar("result")
+
+    def run(steps: Generator[Action, object, result], /) -> result:
+        return read_from(cluster, job, steps)
+
+    index = open_recording(folder, job, from_epoch=from_epoch, raw=raw)
+    if raw:
+        tell(
+            f"raw reports of job {job.name} are kept in {folder.path} for good, by producer and "
+            "batch, where the pipeline deletes them: whoever has the folder can follow a "
+            "producer's reports over time, and only their own randomness protects them"
+        )
+    if index.last_epoch is not None:
+        tell(f"{folder.path} has epochs to {index.last_epoch:,} already: going on after them")
+    return Recorder(job, folder, index, run)
+
+
+def _shown(recorder: Recorder, job: DeployedJob, follow: bool) -> Iterator[Recorded]:
+    """Record, with a bar on a terminal."""
+    from pipeline import follow as following
+    from pipeline.cli.inputs import progress_bar
+
+    with progress_bar() as progress:
+        done = recorder.index.last_epoch or 0
+        bar = progress.add_task("epochs", total=job.last_epoch, completed=done)
+        source = (
+            following.follow(recorder.round, lambda: recorder.complete, tell)
+            if follow
+            else recorder.round()
+        )
+        for epoch in source:
+            progress.update(bar, completed=epoch.epoch)
+            yield epoch
+
+
+def _to_json(
+    recorder: Recorder, job: DeployedJob, output: Path, added: int, reports: int
+) -> dict[str, Any]:
+    index = recorder.index
+    return {
+        "job": job.name,
+        "deployment": job.deployment.hex(),
+        "folder": str(output),
+        "first_epoch": index.first_epoch,
+        "last_epoch": index.last_epoch,
+        "last_epoch_of_job": job.last_epoch,
+        "reached_last_epoch": recorder.complete,
+        "complete": recorder.complete and not index.missing,
+        "epochs_added": added,
+        "reports_added": reports,
+        "raw": index.raw,
+        "files": len(index.files),
+        "bytes": sum(file.size for file in index.files),
+        "missing": [
+            {
+                "what": gap.what.value,
+                "first_epoch": gap.first_epoch,
+                "last_epoch": gap.last_epoch,
+                "why": gap.why,
+            }
+            for gap in index.missing
+        ],
+    }
+
+
+def _say_recorded(
+    recorder: Recorder, job: DeployedJob, output: Path, added: int, reports: int
+) -> None:
+    index = recorder.index
+    if added:
+        say(f"{plural(added, 'epoch')} recorded, with {plural(reports, 'report')} in their windows")
+    else:
+        say("nothing new is published")
+    say(f"{output} has {_contents(index)}", whole=True)
+    for gap in index.missing:
+        say(f"missing: {gap}")
+    if recorder.complete:
+        say("the job's last epoch is recorded" + ("" if index.missing else ": it is complete"))
+    else:
+        following = 1 + (index.last_epoch or index.from_epoch - 1)
+        say(
+            f"epoch {following:,} is not published yet: the same command goes on with it later, "
+            "and --follow waits for it"
+        )
+
+
+def _contents(index: RecordingIndex) -> str:
+    size = _size(sum(file.size for file in index.files))
+    files = f"{plural(len(index.files), 'file')}, {size}"
+    if index.first_epoch is None or index.last_epoch is None:
+        return f"no epoch yet ({files})"
+    return f"epochs {index.first_epoch:,} to {index.last_epoch:,} of job {index.job} ({files})"
+
+
+def _verify(path: Path, deep: bool, as_json: bool) -> None:
+    from pipeline.cli.inputs import progress_bar
+    from pipeline.record_verify import verify
+
+    with progress_bar() as progress:
+        bar = progress.add_task("checking", total=None)
+        found = verify(
+            path, deep=deep, tell=lambda text: progress.update(bar, description=f"checking {text}")
+        )
+    if as_json:
+        say_json(found.to_json())
+    else:
+        _say_verified(path, found)
+    if found.problems:
+        raise typer.Exit(FAILED)
+
+
+def _say_verified(path: Path, found: Verification) -> None:
+    for problem in found.problems:
+        say(problem, "bold", whole=True)
+    for note in found.notes:
+        say(note)
+    if found.index is None:
+        return
+    for gap in found.index.missing:
+        say(f"missing since it was recorded: {gap}")
+    if found.problems:
+        say(f"{plural(len(found.problems), 'problem')}: record the job anew, if it is still there")
+        return
+    say(f"{path} is as it was recorded: {_contents(found.index)}", whole=True)
+    checked = "their windows add up to the partials" if found.deep else "the tables agree"
+    say(f"{plural(found.reports, 'report')} in windows; all checksums are right, and {checked}")
+
+
+def _size(size: float) -> str:
+    """Bytes in the largest unit of which there is one.
+
+    >>> _size(712), _size(5_000_000)
+    ('712 bytes', '4.8 MiB')
+    """
+    for unit in _UNITS:
+        if size < 1024 or unit == _UNITS[-1]:
+            break
+        size /= 1024
+    return f"{size:.0f} bytes" if unit == "bytes" else f"{size:.1f} {unit}"

@@ -1,0 +1,327 @@
+"""``dpstream replay``: the windows of a job aggregated again."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipeline.cli.errors import UsageProblem
+from pipeline.cli.options import AsJson, KafkaConfig, Servers, cluster_of, find_job
+from pipeline.cli.output import now, number, plural, say, say_command, say_json, say_pairs, tell
+from pipeline.cli.watch import Format
+
+if TYPE_CHECKING:
+    from pipeline.cluster import Cluster
+    from pipeline.deployed_job import DeployedJob
+    from pipeline.jobs import Job
+    from pipeline.replay.pace import Speed
+    from pipeline.replay.plan import ReplayPlan, Wanted
+    from pipeline.replay.sources import ReplaySource
+    from topics.manifests import Manifest
+
+
+def replay(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="The name of a deployed job, or the folder of a recording."
+        ),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option("--as", metavar="NAME", help="Of the replay. Default: SOURCE-replay."),
+    ] = None,
+    job: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A job file with another estimator or other topics; everything else must be as it "
+            "was.",
+        ),
+    ] = None,
+    from_epoch: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="E", help="The first epoch to aggregate again."),
+    ] = None,
+    from_time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="T",
+            help="The same: the first one decided at this moment or later (ISO 8601, UTC).",
+        ),
+    ] = None,
+    to_epoch: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="E", help="The last epoch. Default: the last one there is."),
+    ] = None,
+    from_partials: Annotated[
+        bool,
+        typer.Option(
+            "--from-partials",
+            help="Aggregate nothing again: estimate again from what was counted.",
+        ),
+    ] = False,
+    speed: Annotated[
+        str,
+        typer.Option(
+            metavar="N|xN|max", help="N epochs in a second, or N times as fast as it ran live."
+        ),
+    ] = "max",
+    in_memory: Annotated[
+        bool,
+        typer.Option("--in-memory", help="Deploy nothing and write no topic: print the estimates."),
+    ] = False,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, max=1024, metavar="P", help="Of the replay's topics.")
+    ] = None,
+    no_workers: Annotated[
+        bool,
+        typer.Option(
+            "--no-workers", help="Leave aggregate and publish to workers that run elsewhere."
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be read and written.")
+    ] = False,
+    format: Annotated[
+        Format, typer.Option(help="Of the estimates that --in-memory prints.")
+    ] = Format.table,
+    servers: Servers = None,
+    kafka_config: KafkaConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Aggregate the windows of a job again, under a new name: it costs no epsilon.
+
+    No window is closed anew, and none is released that was withheld. With the same parameters it
+    gives the same integers and estimates: dpstream diff compares them.
+    """
+    from pipeline.jobs import load_job
+    from pipeline.replay.job import find_replay, replayed_job
+    from pipeline.replay.pace import Speed
+    from pipeline.replay.plan import plan_replay
+
+    wanted = _wanted(from_epoch, from_time, to_epoch, from_partials)
+    try:
+        pace = Speed.parse(speed)
+    except ValueError as error:
+        raise UsageProblem(f"--speed {error}") from None
+    if in_memory and no_workers:
+        raise UsageProblem("--in-memory runs no workers: leave --no-workers out")
+    changed = None if job is None else load_job(job)
+    recording = _recording(source)
+    with ExitStack() as stack:
+        cluster: Cluster | None = None
+        if recording is None or not in_memory:
+            cluster = stack.enter_context(cluster_of(servers, kafka_config))
+        found = _source(cluster, source, recording, windows=not from_partials)
+        deployed_as = replayed_job(found.job, name=name, changed=changed, partitions=partitions)
+        plan = plan_replay(found, wanted)
+        begun = None
+        if cluster is not None and not in_memory:
+            begun = find_replay(cluster, found.job, deployed_as)
+        if dry_run:
+            _say_plan(found, deployed_as, plan, begun, in_memory=in_memory, as_json=as_json)
+            return
+        found.check(plan.first, plan.last)
+        if in_memory:
+            _print_estimates(found, deployed_as, plan, pace, "json" if as_json else format)
+        else:
+            assert cluster is not None
+            _run(cluster, found, deployed_as, plan, pace, begun, not no_workers, as_json)
+
+
+def _wanted(
+    from_epoch: int | None, from_time: str | None, to_epoch: int | None, from_partials: bool
+) -> Wanted:
+    from pipeline.input.times import parse_time
+    from pipeline.replay.plan import Wanted
+
+    if from_epoch is not None and from_time is not None:
+        raise UsageProblem("--from-epoch and --from-time are both there: give one")
+    milliseconds = None
+    if from_time is not None:
+        try:
+            # To the later millisecond: nothing from before is meant.
+            milliseconds = -(-parse_time(from_time) // 1000)
+        except ValueError as error:
+            raise UsageProblem(f"--from-time: {error}") from None
+    return Wanted(from_epoch, milliseconds, to_epoch, from_partials)
+
+
+def _recording(source: str) -> Path | None:
+    """The folder that a source means; None if it is the name of a job, or a job file."""
+    from topics.recording_index import INDEX_FILE
+
+    path = Path(source)
+    if path.is_file() or path.suffix.lower() in (".yaml", ".yml"):
+        return None
+    is_folder = (path / INDEX_FILE).exists() or any(mark in source for mark in "/\\.")
+    return path if is_folder else None
+
+
+def _source(
+    cluster: Cluster | None, source: str, recording: Path | None, *, windows: bool
+) -> ReplaySource:
+    if recording is not None:
+        from pipeline.replay.recording import RecordingSource
+        from topics.recordings import Recording
+
+        return RecordingSource(Recording.open(recording))
+    from pipeline.replay.on_cluster import ClusterReader
+    from pipeline.replay.topics import TopicSource
+
+    assert cluster is not None
+    job = find_job(cluster, source)
+    return TopicSource(job, ClusterReader(cluster, job), windows=windows)
+
+
+def _run(
+    cluster: Cluster,
+    source: ReplaySource,
+    job: Job,
+    plan: ReplayPlan,
+    speed: Speed,
+    begun: DeployedJob | None,
+    workers: bool,
+    as_json: bool,
+) -> None:
+    from pipeline.replay.job import begin_replay
+    from pipeline.replay.on_cluster import ClusterReplay
+
+    if begun is None:
+        begun = begin_replay(
+            cluster, source.job, job, deployment=secrets.token_bytes(16), now=now()
+        )
+        tell(f"job {job.name} is deployed, a replay of {source.place}: nobody is charged for it")
+    else:
+        tell(f"job {job.name} goes on: a replay of {source.place} that was not finished")
+    started = time.monotonic()
+    try:
+        ClusterReplay(cluster, begun, source, plan, tell).run(speed, workers=workers)
+    except KeyboardInterrupt:
+        tell(f"job {job.name} is not finished: the same command goes on with it")
+        raise
+    seconds = time.monotonic() - started
+    if as_json:
+        body = _to_json(source, begun, plan)
+        say_json({**body, "deployment": begun.deployment.hex(), "published": workers})
+        return
+    fate = "published" if workers else "written"
+    say(
+        f"{plural(plan.epochs, 'epoch')} of {source.job.name} are {fate} as {begun.name} "
+        f"in {number(seconds)} s; it cost no epsilon"
+    )
+    say("to go on:")
+    if not workers:
+        for stage in ("aggregate", "publish"):
+            say_command(f"dpstream run {stage} {begun.name}")
+    say_command(f"dpstream diff {source.job.name} {begun.name}{_epochs(plan)}")
+    say_command(f"dpstream estimates {begun.name}")
+
+
+def _epochs(plan: ReplayPlan) -> str:
+    return "" if plan.first == 1 else f" --epochs {plan.first}..{plan.last}"
+
+
+def _print_estimates(
+    source: ReplaySource, job: Job, plan: ReplayPlan, speed: Speed, form: str
+) -> None:
+    from pipeline.cli.estimate_lines import LINES, json_lines
+    from pipeline.cli.queries import answer_lines
+    from pipeline.input.sets import SetDomain
+    from pipeline.queries import usual_query
+    from pipeline.replay.in_memory import MemoryReplay
+    from pipeline.replay.job import deploy_replay
+    from pipeline.replay.pace import Pace
+
+    deployed = deploy_replay(source.job, job, deployment=secrets.token_bytes(16), deployed_at=now())
+    pace = Pace(speed, time.monotonic())
+
+    def wait(manifest: Manifest) -> None:
+        time.sleep(max(0.0, pace.due(manifest.timestamp) - time.monotonic()))
+
+    records = MemoryReplay(deployed, source, plan).run(wait)
+    query = None if form == "json" else usual_query(deployed.domain, everything=form == "csv")
+    lines: Iterator[str]
+    if query is not None:
+        lines = answer_lines(query, form)(records)
+    elif form == "json" and isinstance(deployed.domain, SetDomain):
+        lines = json_lines(records, deployed.domain)
+    else:
+        lines = LINES[form](records)
+    for line in lines:
+        print(line, flush=speed.limited)
+
+
+def _say_plan(
+    source: ReplaySource,
+    job: Job,
+    plan: ReplayPlan,
+    begun: DeployedJob | None,
+    *,
+    in_memory: bool,
+    as_json: bool,
+) -> None:
+    if as_json:
+        goes_on = None if begun is None else begun.deployment.hex()
+        say_json({**_to_json(source, job, plan), "goes_on": goes_on, "in_memory": in_memory})
+        return
+    stored = plan.stored
+    reads = [
+        ("from", source.place),
+        ("epochs", f"{plan.first:,} to {plan.last:,}, {plan.withheld:,} of them withheld"),
+        (
+            "windows",
+            f"{plan.windows:,}, from epoch {plan.windows_from:,} on: {stored.records:,} records, "
+            f"{stored.bytes:,} bytes"
+            if plan.windows
+            else "none",
+        ),
+        ("partials", f"{plan.copied:,} are copied as they are" if plan.copied else "none"),
+    ]
+    say("would be read:")
+    say_pairs(reads)
+    say("would be written:")
+    if in_memory:
+        say_pairs([("estimates", "to standard output; nothing is deployed")])
+    else:
+        how = "deployed anew" if begun is None else "deployed already, it goes on"
+        say_pairs(
+            [
+                ("job", f"{job.name}, {how}"),
+                *(
+                    ("topic", f"{topic.name}, {plural(topic.partitions, 'partition')}")
+                    for topic in job.topic_settings().values()
+                ),
+            ]
+        )
+    say("it would cost no epsilon: nothing is learned that was not released")
+
+
+def _to_json(source: ReplaySource, job: Job, plan: ReplayPlan) -> dict[str, Any]:
+    return {
+        "reads": {
+            "job": source.job.name,
+            "deployment": source.job.deployment.hex(),
+            "place": source.place,
+            "first_epoch": plan.first,
+            "windows_from": plan.windows_from if plan.windows else None,
+            "last_epoch": plan.last,
+            "windows": plan.windows,
+            "records": plan.stored.records,
+            "bytes": plan.stored.bytes,
+            "partials": plan.copied,
+            "withheld": plan.withheld,
+        },
+        "writes": {
+            "job": job.name,
+            "topics": {topic.name: topic.partitions for topic in job.topic_settings().values()},
+        },
+        "epsilon": 0,
+    }

@@ -1,0 +1,54 @@
+"""Estimates as a recording holds them, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from aggregators.estimate import Estimate
+from pipeline.estimate_records import VERSION, EstimateRecord
+from topics.recording_tables import Numbers
+from topics.recordings import RecordedEstimate
+
+
+def recorded_estimate(record: EstimateRecord) -> RecordedEstimate:
+    """The row of a published estimate; it holds all of the record but the deployment."""
+    estimate, body = record.estimate, record.to_json()
+    numbers: Numbers = (None, None, None, None)
+    if isinstance(estimate, Estimate):
+        numbers = (estimate.value, estimate.low, estimate.high, estimate.standard_deviation)
+    return RecordedEstimate(
+        epoch=record.epoch,
+        fate=record.fate,
+        closed_at=record.closed_at,
+        contributors=record.contributors,
+        population=record.population,
+        estimate=_text(body["estimate"]),
+        guarantee=_text(body["guarantee"]),
+        numbers=numbers,
+    )
+
+
+def published_estimate(row: RecordedEstimate, deployment: bytes) -> EstimateRecord:
+    """The published record of a row.
+
+    Raises:
+        CodecError: the row holds none.
+    """
+    body = {
+        "version": VERSION,
+        "deployment": deployment.hex(),
+        "epoch": row.epoch,
+        "fate": row.fate.value,
+        "closed_at": row.closed_at,
+        "contributors": row.contributors,
+        "population": row.population,
+    }
+    head = json.dumps(body)[:-1]
+    text = f'{head}, "estimate": {row.estimate}, "guarantee": {row.guarantee}}}'
+    return EstimateRecord.from_bytes(text.encode())
+
+
+def _text(body: Mapping[str, Any] | None) -> str:
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -1,0 +1,79 @@
+"""At what speed epochs are replayed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """How fast a replay goes.
+
+    >>> Speed.parse("2"), Speed.parse("x60"), Speed.parse("max").limited
+    (Speed(per_second=2.0, times=None), Speed(per_second=None, times=60.0), False)
+
+    Attributes:
+        per_second: epochs in a second.
+        times: as many times as fast as epochs were decided live.
+    """
+
+    per_second: float | None = None
+    times: float | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Speed:
+        """Read ``2`` (epochs in a second), ``x60`` (times as fast as live) or ``max``.
+
+        Raises:
+            ValueError: it is none of these.
+        """
+        if text == "max":
+            return cls()
+        try:
+            speed = float(text.removeprefix("x"))
+        except ValueError:
+            speed = math.nan
+        if not 0 < speed < math.inf:
+            raise ValueError(
+                f"{text} is no speed: give epochs in a second such as 2, a multiple of the live "
+                "speed such as x60, or max"
+            )
+        return cls(times=speed) if text.startswith("x") else cls(per_second=speed)
+
+    @property
+    def limited(self) -> bool:
+        """Whether epochs are waited for."""
+        return self.per_second is not None or self.times is not None
+
+
+class Pace:
+    """When each epoch is due.
+
+    Args:
+        speed: how fast.
+        started: the moment of the first epoch, in seconds of any origin.
+    """
+
+    def __init__(self, speed: Speed, started: float) -> None:
+        self._speed = speed
+        self._started = started
+        self._passed = 0
+        self._first: int | None = None
+
+    def due(self, decided_at: int) -> float:
+        """When the next epoch is due, which was decided live at so many milliseconds since 1970.
+
+        >>> pace = Pace(Speed.parse("x2"), started=100.0)
+        >>> [pace.due(decided_at) for decided_at in (5_000, 6_000, 9_000)]
+        [100.0, 100.5, 102.0]
+        """
+        if self._first is None:
+            self._first = decided_at
+        passed = self._passed
+        self._passed += 1
+        if self._speed.per_second is not None:
+            return self._started + passed / self._speed.per_second
+        if self._speed.times is not None:
+            return self._started + (decided_at - self._first) / 1000 / self._speed.times
+        return self._started

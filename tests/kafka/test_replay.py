@@ -1,0 +1,198 @@
+"""Replays on a real broker: live job, from its topics and from a recording, side by side."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from pipeline.cluster import Cluster
+from pipeline.connection import Connection
+from pipeline.deployments import charges, deployed_jobs, read_jobs
+from pipeline.follow import EstimateReader
+from pipeline.local_kafka import LocalKafka
+from pipeline.phases import Phase
+from tests.support.commands import Commands
+from tests.support.small_run import EPOCHS, job_text, write_changes
+
+ROOT = Path(__file__).parents[2]
+# Far longer than anything takes: who needs it has failed.
+PATIENCE = 90.0
+
+
+@pytest.fixture
+def dpstream(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    bootstrap_servers: str,
+) -> Commands:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "80")
+    return Commands(capsys, ("--bootstrap-servers", bootstrap_servers))
+
+
+Start: TypeAlias = Callable[..., subprocess.Popen[bytes]]
+
+
+@contextmanager
+def processes(home: Path, servers: str) -> Iterator[Start]:
+    """Starts commands as processes, and ends them."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start_process(*arguments: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pipeline.cli", *arguments],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "DPSTREAM_HOME": str(home),
+                "DPSTREAM_BOOTSTRAP_SERVERS": servers,
+            },
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    try:
+        yield start_process
+    finally:
+        for process in started:
+            process.terminate()
+        for process in started:
+            process.wait(PATIENCE)
+
+
+@pytest.fixture
+def start(tmp_path: Path, bootstrap_servers: str) -> Iterator[Start]:
+    with processes(tmp_path / "home", bootstrap_servers) as start_process:
+        yield start_process
+
+
+def wait_until_published(servers: str, name: str, epochs: int = EPOCHS) -> None:
+    """Wait for so many epochs of a job, which may not be deployed yet."""
+    deadline = time.monotonic() + PATIENCE
+
+    def wait(seconds: float) -> None:
+        assert time.monotonic() < deadline, f"{name} is not published"
+        time.sleep(seconds)
+
+    with Cluster(Connection((servers,))) as cluster:
+        while name not in (jobs := deployed_jobs(cluster)):
+            wait(0.1)
+        reader = EstimateReader(cluster, jobs[name])
+        for _ in islice(reader.follow(wait=wait), epochs):
+            pass
+
+
+@pytest.fixture(scope="module")
+def live(broker: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The name of a job that has run to its end."""
+    folder, name = tmp_path_factory.mktemp("live"), f"test-{uuid.uuid4().hex[:12]}"
+    servers = broker.status().bootstrap_servers
+    assert servers is not None
+    job_file, changes = folder / "job.yaml", write_changes(folder / "changes.csv")
+    job_file.write_text(job_text(name))
+    with processes(folder / "home", servers) as run:
+        assert run("deploy", str(job_file)).wait(PATIENCE) == 0
+        for stage in ("shuffle", "aggregate", "publish"):
+            run("run", stage, name, "--name", "w1")
+        assert run("produce", name, "--input", str(changes)).wait(PATIENCE) == 0
+        wait_until_published(servers, name)
+    return name
+
+
+def test_replays_are_as_the_live_job(
+    dpstream: Commands,
+    start: Start,
+    bootstrap_servers: str,
+    live: str,
+    tmp_path: Path,
+) -> None:
+    planned = dpstream("replay", live, "--partitions", 3, "--dry-run", "--json").json
+    assert (planned["reads"]["windows"], planned["reads"]["records"]) == (EPOCHS, EPOCHS)
+
+    # With workers of its own, and another number of partitions.
+    done = dpstream("replay", live, "--partitions", 3)
+    assert done.code == 0, done.errors
+    assert dpstream("diff", live, f"{live}-replay").code == 0
+    refused = dpstream("replay", live, "--partitions", 3)
+    assert refused.code == 1
+    assert "that is finished" in refused.errors
+
+    # With two aggregate workers of somebody else.
+    name = f"{live}-two"
+    written = dpstream("replay", live, "--as", name, "--partitions", 5, "--no-workers")
+    assert written.code == 0, written.errors
+    for worker in ("w1", "w2"):
+        start("run", "aggregate", name, "--name", worker)
+    start("run", "publish", name, "--name", "w1")
+    wait_until_published(bootstrap_servers, name)
+    assert dpstream("diff", live, name).code == 0
+
+    # From a recording.
+    folder, name = tmp_path / "recorded", f"{live}-recorded"
+    assert dpstream("record", live, "--output", folder).code == 0
+    done = dpstream("replay", folder, "--as", name, "--partitions", 1)
+    assert done.code == 0, done.errors
+    assert dpstream("diff", live, name).code == 0
+
+    # A part of it: what was counted before it is copied.
+    name = f"{live}-part"
+    done = dpstream("replay", live, "--as", name, "--from-epoch", 7, "--to-epoch", EPOCHS - 1)
+    assert done.code == 0, done.errors
+    assert dpstream("diff", live, name, "--epochs", f"1..{EPOCHS - 1}").code == 0
+
+    # In memory.
+    assert (
+        dpstream("replay", live, "--in-memory", "--format", "csv").output
+        == dpstream("estimates", live, "--format", "csv").output
+    )
+    with Cluster(Connection((bootstrap_servers,))) as cluster:
+        state = read_jobs(cluster)
+        assert state.phase(f"{live}-replay") is Phase.DRAINED
+        charged = [charge.job for charge in charges(cluster) if charge.job.startswith(live)]
+    assert charged == [live]
+
+
+def test_a_replay_that_was_killed_goes_on(
+    dpstream: Commands,
+    start: Start,
+    bootstrap_servers: str,
+    live: str,
+) -> None:
+    name = f"{live}-killed"
+    killed = start("replay", live, "--as", name, "--speed", "0.5")
+    wait_until_published(bootstrap_servers, name, epochs=2)
+    killed.kill()
+    killed.wait(PATIENCE)
+    assert dpstream("diff", live, name).code == 1
+    done = dpstream("replay", live, "--as", name)
+    assert done.code == 0, done.errors
+    assert "goes on: a replay of" in done.errors
+    assert dpstream("diff", live, name).code == 0
+    finished = dpstream("status", name)
+    assert finished.code == 0, finished.output
+
+
+def test_another_estimator_side_by_side(dpstream: Commands, live: str, tmp_path: Path) -> None:
+    job_file = tmp_path / "other.yaml"
+    text = job_text(f"{live}-prefix")
+    job_file.write_text(text.replace("changes: 2", "changes: 2, estimator: prefix"))
+    done = dpstream("replay", live, "--job", job_file)
+    assert done.code == 0, done.errors
+    compared = dpstream("diff", live, f"{live}-prefix", "--json")
+    assert compared.code == 1
+    assert '"integers": []' in compared.output
+    assert "counts" not in compared.output

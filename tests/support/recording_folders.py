@@ -1,0 +1,159 @@
+"""Folders of recordings in which something goes wrong, and recordings to try them with."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+
+from topics.manifests import Fate, Manifest
+from topics.recordings import (
+    RecordedEpoch,
+    RecordedEstimate,
+    RecordedManifest,
+    RecordingFolder,
+    RecordingIndex,
+)
+from topics.words import Words
+
+IDENTITY = bytes(range(16))
+
+
+class KilledError(Exception):
+    """The process is no more."""
+
+
+class AccidentFolder(RecordingFolder):
+    """Counts all that is done to files; at a chosen count the process dies, or the disk is full.
+
+    Args:
+        path: of the folder.
+        at: the operation before which it happens.
+        full: the disk is full from then on; otherwise the process is killed.
+        power: with the process goes what was not yet on the disk.
+    """
+
+    def __init__(
+        self, path: Path, at: int | None = None, *, full: bool = False, power: bool = False
+    ) -> None:
+        super().__init__(path)
+        self.at = at
+        self.full = full
+        self.power = power
+        self.count = 0
+        self.dead = False
+        self._unfinished: dict[str, _Written] = {}
+
+    def strike(self) -> None:
+        if self.dead:
+            raise KilledError
+        self.count += 1
+        if self.at is None or self.count < self.at:
+            return
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.dead = True
+        for name, written in self._unfinished.items():
+            written.file.close()
+            if self.power:
+                (self.path / name).write_bytes(b"")
+        raise KilledError
+
+    @property
+    def struck(self) -> bool:
+        """Whether it has happened."""
+        return self.at is not None and self.count >= self.at
+
+    def create(self, name: str) -> BinaryIO:
+        self.strike()
+        written = _Written(super().create(name), self)
+        self._unfinished[name] = written
+        return cast(BinaryIO, written)
+
+    def finish(self, file: BinaryIO) -> None:
+        self.strike()
+        name, written = next(
+            (name, each) for name, each in self._unfinished.items() if each is cast(Any, file)
+        )
+        super().finish(written.file)
+        del self._unfinished[name]
+
+    def rename(self, old: str, new: str) -> None:
+        self.strike()
+        super().rename(old, new)
+
+    def sync(self) -> None:
+        self.strike()
+        super().sync()
+
+    def remove(self, name: str) -> None:
+        if not self.full:  # there is always room for less
+            self.strike()
+        super().remove(name)
+
+
+class _Written:
+    """A file of whose writes the first and the third count."""
+
+    def __init__(self, file: BinaryIO, folder: AccidentFolder) -> None:
+        self.file = file
+        self._folder = folder
+        self._writes = 0
+
+    def write(self, data: bytes) -> int:
+        if self._folder.dead:  # What a dead process holds is cleared away, and writes no more.
+            return len(data)
+        self._writes += 1
+        if self._writes in (1, 3) or self._folder.struck:
+            self._folder.strike()
+        return self.file.write(data)
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def index_of(word_bytes: int = 2, width: int = 1, *, raw: bool = False) -> RecordingIndex:
+    """An empty recording."""
+    return RecordingIndex("0.1", "students", IDENTITY, IDENTITY, "{}", word_bytes, width, raw=raw)
+
+
+def epoch_of(number: int, form: tuple[str, int] = ("<u2", 1), rows: int = 40) -> RecordedEpoch:
+    """Some epoch: every fifth is too small, every seventh window is empty."""
+    generator = np.random.default_rng(number)
+    released = number % 5 != 0
+    dtype, width = np.dtype(form[0]), form[1]
+    count = rows if number % 7 else 0
+    high = min(np.iinfo(dtype).max, 1 << 62)
+    reports = generator.integers(0, high, (count, width), endpoint=True).astype(dtype)
+    reports[: count // 2] %= 5
+    manifest = Manifest(
+        fingerprint=IDENTITY,
+        deployment=IDENTITY,
+        epoch=number,
+        fate=Fate.RELEASED if released else Fate.TOO_SMALL,
+        first_offset=10 * number,
+        cut_offset=10 * number + 7,
+        first_epoch=1,
+        producers=(True, False, number % 2 == 0),
+        populations=(7, 2**32 - 1) if number % 2 == 0 else (7,),
+        contributors=3,
+        population=2**33,
+        timestamp=1_700_000_000_000 + number,
+    )
+    return RecordedEpoch(
+        RecordedManifest(manifest, offset=100 + number),
+        Words.canonical(reports) if released else None,
+        bytes([number]) * number if released else None,
+        RecordedEstimate(
+            epoch=number,
+            fate=manifest.fate,
+            closed_at=manifest.timestamp,
+            contributors=3,
+            population=2**33,
+            estimate=f'{{"value":{number}.5}}' if released else "null",
+            guarantee='{"epsilon":1.0}',
+            numbers=(number + 0.5, -1.0, 2.0, 0.25) if released else (None,) * 4,
+        ),
+    )

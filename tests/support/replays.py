@@ -1,0 +1,228 @@
+"""Jobs that have run in memory, for replays of them, and what came of a job."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.actions import LogRecord
+from pipeline.aggregate_stage import AggregateStage
+from pipeline.deployed_job import DeployedJob, deploy_job
+from pipeline.estimate_records import FirstEstimates
+from pipeline.jobs import Job, make_job
+from pipeline.memory import MemoryDriver, MemoryLog, MemoryWorker
+from pipeline.noise_keys import KEY_BYTES, NoiseKey
+from pipeline.partial_log import PartialLog
+from pipeline.producer import Producer
+from pipeline.protocol import Example
+from pipeline.publish_stage import PublishStage
+from pipeline.record import Recorder, open_recording
+from pipeline.replay.in_memory import MemoryReplay
+from pipeline.replay.job import deploy_replay, replayed_job
+from pipeline.replay.plan import Wanted, plan_replay
+from pipeline.replay.recording import RecordingSource
+from pipeline.replay.sources import ReplaySource
+from pipeline.replay.topics import TopicSource
+from pipeline.shuffle_stage import ShuffleStage
+from pipeline.stage import Stage
+from randomizers.randomness import seeded_generator
+from tests.support.small_run import generators
+from topics.manifests import Manifest, decode_manifest
+from topics.names import Role
+from topics.recordings import Recording, RecordingFolder
+
+ORIGINAL, REPLAY = bytes(range(16)), bytes(range(16, 32))
+DECIDED = 1_700_000_000_000
+"""A second before the first epoch is decided; every later one takes a second."""
+USERS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What became of a job: estimates and integers by epoch, without whose they are."""
+
+    estimates: Mapping[int, bytes]
+    integers: Mapping[int, bytes]
+
+    def part(self, first: int, last: int) -> Results:
+        """The epochs from the first to the last."""
+        epochs = range(first, last + 1)
+        return Results(
+            {epoch: found for epoch, found in self.estimates.items() if epoch in epochs},
+            {epoch: found for epoch, found in self.integers.items() if epoch in epochs},
+        )
+
+
+class RetainingLog(MemoryLog):
+    """A log whose retention may have deleted records: who asks for them gets those after them."""
+
+    def read(self, role: Role, partition: int, start: int, stop: int) -> Any:
+        """As `Cluster.read`."""
+        return super().read(role, partition, max(start, self.start(role, partition)), stop)
+
+    def start(self, role: Role, partition: int) -> int:
+        """The offset of the first record that is still there."""
+        return self.end(role, partition) - len(self.values(role, partition))
+
+
+def example_job(protocol: str, example: Example, **changed: Any) -> Job:
+    """A job with the parameters of a protocol's example, and short horizons."""
+    parameters = json.loads(json.dumps(dataclasses.asdict(example.parameters)))
+    values = {
+        "name": "live",
+        "protocol": protocol,
+        "parameters": parameters,
+        "epochs": {"count": max(2, example.last_epoch), "renew": True},
+        "shuffle": {"minimum": max(10, example.minimum)},
+        "topics": {"partitions": 2},
+    }
+    return make_job({**values, **changed})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LiveRun:
+    """A job that has run, and its topics."""
+
+    job: DeployedJob
+    log: MemoryLog
+
+    @classmethod
+    def of(
+        cls,
+        job: Job,
+        *,
+        epochs: int = 6,
+        first: int = 1,
+        small: Collection[int] = (),
+        silent: Collection[int] = (),
+    ) -> LiveRun:
+        """Run a job: in `small` epochs too few are present, in `silent` ones nobody is."""
+        deployed = deploy_job(job, deployed_at=1_000, deployment=ORIGINAL)
+        key = NoiseKey(bytes(KEY_BYTES)) if deployed.needs_noise_key else None
+        if key is not None:
+            deployed = deployed.model_copy(update={"noise_key": key.digest})
+        log, identifiers, seconds = RetainingLog(), itertools.count(1), itertools.count(1)
+        shuffle = ShuffleStage(
+            deployed,
+            identifiers=lambda: next(identifiers).to_bytes(16, "big"),
+            wall_clock=lambda: DECIDED + 1000 * next(seconds),
+            generator=generators("shuffle", 0),
+            noise_key=key,
+        )
+        workers = owners(deployed, log, shuffle, AggregateStage(deployed), PublishStage(deployed))
+        producer = Producer(
+            deployed,
+            None,
+            name="p",
+            transport=MemoryDriver(log),
+            generators=generators,
+            first_epoch=first,
+        )
+        users = [str(user) for user in range(USERS)]
+        producer.enrol(users)
+        rng = seeded_generator(1)
+        slots = deployed.domain.slots
+        for epoch in range(first, epochs + 1):
+            present = 0 if epoch in silent else 5 if epoch in small else USERS - epoch % 3
+            values = rng.integers(0, deployed.domain.size, USERS, np.int8)
+            chosen = [int(value) for value in values]
+            held = chosen if slots is None else [[value] * (value > 0) for value in chosen]
+            if present:
+                producer.report(epoch, dict(zip(users[:present], held[:present], strict=True)))
+            producer.close(epoch)
+            settle(workers)
+        producer.shut()
+        return cls(deployed, log)
+
+    @property
+    def source(self) -> TopicSource:
+        """What the topics hold."""
+        return TopicSource(self.job, MemoryDriver(self.log).run)
+
+    @property
+    def results(self) -> Results:
+        """What became of the job."""
+        return results_of(self.job, self.log)
+
+    def record(self, folder: Path, **options: Any) -> RecordingSource:
+        """A recording of it."""
+        folder.mkdir()
+        place = RecordingFolder(folder)
+        asked = {"from_epoch": None, "raw": False, **options}
+        recorder = Recorder(
+            self.job,
+            place,
+            open_recording(place, self.job, **asked),
+            MemoryDriver(self.log).run,
+        )
+        list(recorder.round())
+        recorder.stop()
+        return RecordingSource(Recording.open(folder))
+
+
+def owners(job: DeployedJob, log: MemoryLog, *stages: Stage) -> list[MemoryWorker]:
+    """A worker for each stage, which owns every partition."""
+    workers = [MemoryWorker(stage, log) for stage in stages]
+    for worker in workers:
+        for partition in range(len(job.start_offsets[worker.stage.role])):
+            worker.run(worker.assign(partition))
+    return workers
+
+
+def settle(workers: Iterable[MemoryWorker]) -> None:
+    """Let every stage do all it can."""
+    for worker in workers:
+        worker.run(worker.drain())
+
+
+def manifests_of(job: DeployedJob, log: MemoryLog) -> Iterator[Manifest]:
+    """All manifests of a deployment, as they stand in the log."""
+    for value in log.values(Role.MANIFESTS):
+        manifest = decode_manifest(value)
+        if manifest.deployment == job.deployment:
+            yield manifest
+
+
+def results_of(job: DeployedJob, log: MemoryLog) -> Results:
+    """What the topics say of a job."""
+    integers: dict[int, bytes] = {}
+    partials = PartialLog(job.deployment, job.fingerprint, integers.__setitem__)
+    for offset, value in enumerate(log.values(Role.PARTIALS)):
+        partials.apply(LogRecord(offset, value))
+    published = FirstEstimates(job.deployment)
+    records = map(published.apply, log.values(Role.ESTIMATES))
+    estimates = {
+        record.epoch: replace(record, deployment=bytes(16)).to_bytes()
+        for record in records
+        if record is not None
+    }
+    return Results(estimates, integers)
+
+
+class KeepingReplay(MemoryReplay):
+    """A replay in memory that deletes nothing, so that it can be looked at afterwards."""
+
+    def _forget(self) -> None:
+        pass
+
+
+def replayed(
+    source: ReplaySource,
+    wanted: Wanted = Wanted(),  # noqa: B008 - frozen
+    *,
+    changed: Job | None = None,
+    partitions: int | None = None,
+) -> tuple[DeployedJob, MemoryLog, Results]:
+    """Replay in memory."""
+    job = replayed_job(source.job, changed=changed, partitions=partitions)
+    deployed = deploy_replay(source.job, job, deployment=REPLAY, deployed_at=2_000)
+    done = KeepingReplay(deployed, source, plan_replay(source, wanted))
+    list(done.run())
+    return deployed, done.log, results_of(deployed, done.log)

@@ -1,0 +1,88 @@
+"""What earlier versions recorded is read, and gone on with as if it had been recorded today.
+
+``recordings/FORMAT`` holds what `write_recordings` wrote, in the middle of a job.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pipeline.deployed_job import DeployedJob
+from pipeline.record_rows import published_estimate
+from pipeline.record_verify import verify
+from tests.support.world import World
+from tests.upgrade.comparing import same
+from tests.upgrade.write_golden import middle_of, run_to_the_end, world_of
+from tests.upgrade.write_recordings import RECORDED, record
+from topics.recordings import Recording
+
+RECORDINGS = Path(__file__).parent / "recordings"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A recording of an earlier version."""
+
+    folder: Path
+
+    def __str__(self) -> str:
+        return f"{self.folder.parent.name}-{self.folder.name}"
+
+    def job(self) -> DeployedJob:
+        return DeployedJob.from_bytes(Recording.open(self.folder).job_record)
+
+
+every_recording = pytest.mark.parametrize(
+    "recorded", [Recorded(folder) for folder in sorted(RECORDINGS.glob("*/*"))], ids=str
+)
+
+
+def run_today(job: DeployedJob, folder: Path) -> World:
+    """The whole job, with the randomness with which it was recorded."""
+    world = world_of(job, folder)
+    run_to_the_end(world)
+    world.shut()
+    return world
+
+
+def test_the_present_format_is_among_them() -> None:
+    for version in RECORDINGS.iterdir():
+        assert {folder.name for folder in version.iterdir()} == set(RECORDED)
+
+
+@every_recording
+def test_recordings_say_what_was_published(recorded: Recorded, tmp_path: Path) -> None:
+    job, recording = recorded.job(), Recording.open(recorded.folder)
+    assert recording.epochs == range(1, middle_of(job) + 1)
+    world = run_today(job, tmp_path)
+    manifests, integers, published = world.manifests(), world.integers(), world.published()
+    for row in recording.manifests():
+        manifest, then = row.manifest, manifests[row.manifest.epoch]
+        assert (manifest.fate, manifest.producers) == (then.fate, then.producers)
+        assert manifest.contributors == then.contributors
+        assert manifest.population == then.population
+    assert {row.epoch: row.payload for row in recording.partials()} == {
+        epoch: integers[epoch] for epoch in recording.epochs
+    }
+    for estimate in recording.estimates():
+        found = published_estimate(estimate, job.deployment).to_json()
+        assert same(found, published[estimate.epoch].to_json())
+    for epoch, words in recording.windows():
+        aggregator = job.aggregator()
+        aggregator.add(job.local_epoch(epoch), words.values, words.counts)
+        assert aggregator.to_bytes() == integers[epoch]
+
+
+@every_recording
+def test_recordings_are_gone_on_with(recorded: Recorded, tmp_path: Path) -> None:
+    job, path = recorded.job(), tmp_path / "recording"
+    shutil.copytree(recorded.folder, path)
+    record(job, run_today(job, tmp_path / "job").log, path)
+    assert Recording.open(path).epochs == range(1, job.epochs.count + 1)
+    found = verify(path, deep=True)
+    assert found.problems == []
+    assert found.reports > 0
