@@ -24,6 +24,7 @@ from pipeline.cli import (
     record,
     replay,
     run,
+    serve,
     simulate,
     status,
     up,
@@ -67,6 +68,7 @@ def build_app() -> typer.Typer:
     add("Jobs", phases.drain, "drain", "students --timeout 10min")
     add("Jobs", phases.resume, "resume", "students")
     add("Jobs", deploy.undeploy, "undeploy", "students --delete-topics")
+    add("Results", serve.serve, "serve", "students --port 8765")
     add("Results", watch.estimates, "estimates", "students --follow --format csv")
     add("Results", query.query, "query", "words --epoch 3 --top 10")
     add("Results", diff.diff, "diff", "students students-replay")

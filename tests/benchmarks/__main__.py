@@ -117,6 +117,7 @@ def _measure(runs: int, folder: Path, status: Status) -> dict[str, Any]:
     horizon = _longitudinal()
     windows = _shuffled_windows(runs, folder, status)
     replays = _replays(runs, folder, status)
+    page = _page(status)
     points = _many_epochs(folder, status)
     return {
         "longitudinal": horizon,
@@ -137,6 +138,7 @@ def _measure(runs: int, folder: Path, status: Status) -> dict[str, Any]:
         },
         "shuffled_windows": windows,
         "replays": replays,
+        "page": page,
         "many_epochs": points,
     }
 
@@ -309,6 +311,26 @@ def _replays(runs: int, folder: Path, status: Status) -> list[dict[str, Any]]:
         )
     console.print(table)
     return measured
+
+
+def _page(status: Status) -> dict[str, Any]:
+    """The live page, with Kafka in memory; its server is a process of its own."""
+    status.update("the live page and its viewers")
+    done = subprocess.run(
+        python_module("tests.benchmarks.serving"),
+        stdout=subprocess.PIPE,
+        text=True,
+        env=_environment(),
+        check=False,
+    )
+    if done.returncode != 0:
+        raise BenchmarkError(f"serving has ended with exit code {done.returncode}")
+    figures: dict[str, Any] = json.loads(done.stdout)
+    console.print(
+        f"live page: each of {figures['viewers']} viewers adds "
+        f"{figures['share_of_a_core_each']:.2%} of a core"
+    )
+    return figures
 
 
 def _many_epochs(folder: Path, status: Status) -> list[dict[str, Any]]:

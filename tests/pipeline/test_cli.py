@@ -40,7 +40,7 @@ SLOW_TO_IMPORT = {"numpy", "scipy", "kafka", "aiokafka", "faust", "pydantic", "r
 COMMANDS = [
     *("demo", "up", "plan", "simulate", "evaluate"),
     *("deploy", "undeploy", "list", "run", "produce", "pause", "resume", "drain"),
-    *("record", "replay"),
+    *("record", "replay", "serve"),
     *("record", "estimates", "query", "diff", "status", "producers", "dead-letters"),
     *("kafka|start", "kafka|stop", "kafka|status", "kafka|logs"),
 ]

@@ -1,0 +1,255 @@
+"""Writes the dashboard; run it after a change: ``python docker/grafana/build_dashboard.py``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+DASHBOARD = Path(__file__).parent / "dashboards" / "dpstream.json"
+
+_SOURCE = {"type": "prometheus", "uid": "prometheus"}
+_COLUMNS = 24
+_JOB = 'job=~"$job"'
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A panel of the dashboard.
+
+    Attributes:
+        title: above it.
+        queries: PromQL, and the legend of what each finds.
+        unit: Grafana's name of it.
+        text: what it shows, for people.
+        kind: of Grafana's panels.
+        width: out of 24 columns.
+        height: in Grafana's rows.
+    """
+
+    title: str
+    queries: tuple[tuple[str, str], ...]
+    unit: str
+    text: str
+    kind: str = "timeseries"
+    width: int = 12
+    height: int = 8
+
+
+PANELS = (
+    Panel(
+        "Last epoch published",
+        ((f'max by (job) (dpstream_last_epoch{{{_JOB}, stage="publish"}})', "{{job}}"),),
+        "none",
+        "The highest epoch whose estimate the publisher has written since it was started.",
+        kind="stat",
+        width=6,
+        height=5,
+    ),
+    Panel(
+        "Since the last estimate",
+        (
+            (
+                "time() - max by (job) (dpstream_last_window_timestamp_seconds"
+                f'{{{_JOB}, stage="publish"}})',
+                "{{job}}",
+            ),
+        ),
+        "s",
+        "How long ago the last estimate was published.",
+        kind="stat",
+        width=6,
+        height=5,
+    ),
+    Panel(
+        "Privacy loss stated",
+        ((f"max by (job, unit) (dpstream_epsilon{{{_JOB}}})", "{{job}}, a user's {{unit}}"),),
+        "none",
+        "The epsilon that the job's guarantee states, and what of a user's it is spent on: "
+        "dpstream list says what has been charged in all.",
+        kind="stat",
+        width=6,
+        height=5,
+    ),
+    Panel(
+        "Dead letters in the last hour",
+        (
+            (
+                f"sum by (job) (increase(dpstream_dead_letters_total{{{_JOB}}}[1h]))",
+                "{{job}}",
+            ),
+        ),
+        "short",
+        "Records refused: dpstream dead-letters JOB lists them, with the reasons.",
+        kind="stat",
+        width=6,
+        height=5,
+    ),
+    Panel(
+        "Epochs done with",
+        ((f"max by (job, stage) (dpstream_last_epoch{{{_JOB}}})", "{{job}} {{stage}}"),),
+        "none",
+        "The highest epoch that each stage is done with.",
+    ),
+    Panel(
+        "Open windows",
+        ((f"sum by (job, stage) (dpstream_open_windows{{{_JOB}}})", "{{job}} {{stage}}"),),
+        "short",
+        "Windows begun and not finished: dpstream status JOB says whom they wait for.",
+    ),
+    Panel(
+        "Lag in seconds",
+        ((f"dpstream:lag_seconds{{{_JOB}}}", "{{job}} {{stage}}"),),
+        "s",
+        "Age of the oldest record that is not finished.",
+    ),
+    Panel(
+        "Lag in records",
+        ((f"dpstream:lag_records{{{_JOB}}}", "{{job}} {{stage}}"),),
+        "short",
+        "Records that are not finished; not told of a shuffle stage that hides messages.",
+    ),
+    Panel(
+        "Throughput",
+        (
+            (
+                f"sum by (job, stage) (rate(dpstream_reports_total{{{_JOB}}}[1m]))",
+                "{{job}} {{stage}}: reports",
+            ),
+            (
+                f"sum by (job, stage) (rate(dpstream_contributors_total{{{_JOB}}}[1m]))",
+                "{{job}} {{stage}}: devices",
+            ),
+        ),
+        "cps",
+        "Reports a second; devices a second where messages are hidden.",
+    ),
+    Panel(
+        "Windows by fate, an hour",
+        (
+            (
+                'sum by (job, fate) (increase(dpstream_windows_total{stage="shuffle", '
+                f"{_JOB}}}[1h]))",
+                "{{job}}: {{fate}}",
+            ),
+        ),
+        "short",
+        "Released, too small to be released, empty.",
+    ),
+    Panel(
+        "Time from a window's beginning to its end",
+        (
+            (
+                f"sum by (job, stage) (rate(dpstream_window_seconds_total{{{_JOB}}}[5m])) "
+                f"/ sum by (job, stage) (rate(dpstream_windows_total{{{_JOB}}}[5m]))",
+                "{{job}} {{stage}}",
+            ),
+        ),
+        "s",
+        "On average: for the publisher since the decision, for the others since the first record.",
+    ),
+    Panel(
+        "Late, and refused",
+        (
+            (
+                f"sum by (job) (rate(dpstream_late_reports_total{{{_JOB}}}[5m]))",
+                "{{job}}: late reports",
+            ),
+            (
+                f"sum by (job) (rate(dpstream_late_contributors_total{{{_JOB}}}[5m]))",
+                "{{job}}: late devices",
+            ),
+            (
+                f"sum by (job, reason) (rate(dpstream_dead_letters_total{{{_JOB}}}[5m]))",
+                "{{job}}: {{reason}}",
+            ),
+        ),
+        "cps",
+        "What does not count.",
+    ),
+    Panel(
+        "Workers ready",
+        (
+            (f"sum by (job, stage) (dpstream_worker_ready{{{_JOB}}})", "{{job}} {{stage}}"),
+            (
+                f"sum by (job, stage) (increase(dpstream_worker_restarts_total{{{_JOB}}}[1h]))",
+                "{{job}} {{stage}}: restarts in an hour",
+            ),
+        ),
+        "short",
+        "Workers whose partitions are assigned and restored.",
+        width=8,
+    ),
+    Panel(
+        "Memory",
+        (("dpstream_process_resident_memory_bytes", "{{job}} {{stage}} {{instance}}"),),
+        "bytes",
+        "Of every worker.",
+        width=8,
+    ),
+    Panel(
+        "CPU",
+        (("rate(dpstream_process_cpu_seconds_total[1m])", "{{job}} {{stage}} {{instance}}"),),
+        "percentunit",
+        "Of every worker, in cores.",
+        width=8,
+    ),
+)
+
+
+def build_dashboard() -> dict[str, Any]:
+    """The dashboard as Grafana's JSON model."""
+    panels = []
+    column = row = height = 0
+    for number, panel in enumerate(PANELS, 1):
+        if column + panel.width > _COLUMNS:
+            column, row = 0, row + height
+        panels.append(_panel(number, panel, column, row))
+        column, height = column + panel.width, panel.height
+    return {
+        "uid": "dpstream",
+        "title": "dpstream",
+        "schemaVersion": 39,
+        "editable": False,
+        "graphTooltip": 1,
+        "refresh": "10s",
+        "time": {"from": "now-1h", "to": "now"},
+        "timezone": "utc",
+        "templating": {
+            "list": [
+                {
+                    "name": "job",
+                    "label": "Job",
+                    "type": "query",
+                    "datasource": _SOURCE,
+                    "query": "label_values(dpstream_worker_ready, job)",
+                    "refresh": 2,
+                    "includeAll": True,
+                    "multi": True,
+                    "current": {"text": "All", "value": "$__all"},
+                }
+            ]
+        },
+        "panels": panels,
+    }
+
+
+def _panel(number: int, panel: Panel, column: int, row: int) -> dict[str, Any]:
+    return {
+        "id": number,
+        "type": panel.kind,
+        "title": panel.title,
+        "description": panel.text,
+        "datasource": _SOURCE,
+        "gridPos": {"x": column, "y": row, "w": panel.width, "h": panel.height},
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "targets": [
+            {"refId": chr(ord("A") + index), "expr": query, "legendFormat": legend}
+            for index, (query, legend) in enumerate(panel.queries)
+        ],
+    }
+
+
+if __name__ == "__main__":
+    DASHBOARD.write_text(json.dumps(build_dashboard(), indent=1) + "\n")

@@ -1,0 +1,73 @@
+"""The files of the page, held in memory: none is looked for that is not known beforehand."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+from importlib.resources import files
+
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".json": "application/json",
+    ".webmanifest": "application/manifest+json",
+    ".txt": "text/plain; charset=utf-8",
+}
+_PLACEHOLDER = "BOKEH_JS"
+_FOR_EVER = "public, max-age=31536000, immutable"
+_ASK_AGAIN = "no-cache"
+
+
+@dataclass(frozen=True)
+class Asset:
+    """A file.
+
+    Attributes:
+        content: its bytes.
+        type: of MIME.
+        caching: the header ``Cache-Control``.
+    """
+
+    content: bytes
+    type: str
+    caching: str
+
+    @cached_property
+    def tag(self) -> str:
+        """The header ``ETag``."""
+        return f'"{hashlib.sha256(self.content).hexdigest()[:32]}"'
+
+    @cached_property
+    def compressed(self) -> bytes | None:
+        """With gzip, where that is worth it."""
+        if self.type.startswith("image/") and "svg" not in self.type:
+            return None
+        return gzip.compress(self.content, 6, mtime=0)
+
+
+def load_assets() -> Mapping[str, Asset]:
+    """All files, by path: the page, what it loads, and BokehJS from its wheel."""
+    bokeh_path = f"/bokeh/{version('bokeh')}/bokeh.min.js"
+    bokeh = files("bokeh").joinpath("server", "static", "js", "bokeh.min.js").read_bytes()
+    found = {bokeh_path: Asset(bokeh, _TYPES[".js"], _FOR_EVER)}
+    for file in files("pipeline.serve").joinpath("static").iterdir():
+        ending = f".{file.name.rpartition('.')[2]}"
+        if file.is_file() and ending in _TYPES:
+            content = file.read_bytes()
+            if file.name == "index.html":
+                content = content.replace(_PLACEHOLDER.encode(), bokeh_path.encode())
+                found["/"] = Asset(content, _TYPES[ending], _ASK_AGAIN)
+            else:
+                found[f"/static/{file.name}"] = Asset(content, _TYPES[ending], _ASK_AGAIN)
+    icon = found.get("/static/favicon.svg")
+    if icon is not None:
+        found["/favicon.ico"] = icon
+    return found

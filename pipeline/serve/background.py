@@ -1,0 +1,186 @@
+"""What takes longer: the state of the pipelines, and smoothed curves. In a thread of its own.
+
+Pipelines are looked at once a second, and only while somebody watches; the jobs that nobody has
+opened less often. A horizon is looked back at when epochs have come, and so rarely that it takes a
+tenth of the time at most.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kafka.errors import KafkaError
+
+from pipeline.cluster import Cluster, ClusterError, NoTopicError
+from pipeline.deployed_job import DeployedJob
+from pipeline.epoch_log import EpochLog
+from pipeline.estimation import Estimation
+from pipeline.phases import Phase
+from pipeline.serve.pipeline_view import behind, pipeline_json
+from pipeline.smoothing import SmoothedHorizon, look_back, read_from
+from pipeline.status import JobWatch
+
+WATCHED_SECONDS = 1.0
+OTHERS_SECONDS = 10.0
+_SMOOTH_SECONDS = 2.0
+# What took a second is not done again for so many.
+_PATIENCE = 10.0
+_BACK_OFF_SECONDS = 2.0
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A job that is shown.
+
+    Attributes:
+        job: as deployed.
+        phase: what operators have it do.
+        opened: whether somebody looks at it, and not only at the list of jobs.
+        smooths: whether its protocol can look back.
+    """
+
+    job: DeployedJob
+    phase: Phase
+    opened: bool
+    smooths: bool
+
+
+class Listener(Protocol):
+    """Is told what was found, in the background's thread."""
+
+    def pipeline(
+        self, job: DeployedJob, body: dict[str, Any], problems: tuple[str, ...], behind: float
+    ) -> None:
+        """What the stages of a job are doing."""
+
+    def smoothed(self, job: DeployedJob, number: int, horizon: SmoothedHorizon) -> None:
+        """A horizon was looked back at."""
+
+
+class LookBack:
+    """The horizons of a job, looked back at as they grow."""
+
+    def __init__(self, job: DeployedJob) -> None:
+        self.job = job
+        self._epochs = EpochLog(job)
+        self._estimation = Estimation(job)
+        self._next = 0.0
+
+    def look(
+        self, cluster: Cluster, clock: Callable[[], float]
+    ) -> list[tuple[int, SmoothedHorizon]]:
+        """Read what is new; returns the horizons that are another now."""
+        started = clock()
+        if started < self._next:
+            return []
+        changed = []
+        fresh = False
+        read_from(cluster, self.job, self._epochs.look())
+        while (found := read_from(cluster, self.job, self._epochs.next())) is not None:
+            manifest, payload = found
+            of = self.job.horizon_of(manifest.epoch)
+            if of != self._estimation.horizon and self._estimation.last_epoch:
+                changed.append((self._estimation.horizon, look_back(self.job, self._estimation)))
+            self._estimation.take_in(manifest, payload)
+            fresh = True
+        if fresh:
+            changed.append((self._estimation.horizon, look_back(self.job, self._estimation)))
+        self._next = clock() + max(_SMOOTH_SECONDS, _PATIENCE * (clock() - started))
+        return changed
+
+
+class Background(threading.Thread):
+    """Looks at what is shown until it is stopped.
+
+    Args:
+        open_cluster: opens the cluster, for this thread alone.
+        shown: the jobs; called in this thread.
+        listener: is told what is found.
+        clock: milliseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        open_cluster: Callable[[], Cluster],
+        shown: Callable[[], tuple[Shown, ...]],
+        listener: Listener,
+        clock: Callable[[], int],
+    ) -> None:
+        super().__init__(name="background", daemon=True)
+        self._open_cluster = open_cluster
+        self._shown = shown
+        self._listener = listener
+        self._clock = clock
+        self._ended = threading.Event()
+        self._watches: dict[bytes, tuple[DeployedJob, JobWatch]] = {}
+        self._looked: dict[bytes, tuple[float, float]] = {}
+        self._look_backs: dict[bytes, LookBack] = {}
+
+    def run(self) -> None:
+        """Look again and again; a broker that is away is waited for."""
+        while not self._ended.is_set():
+            # A cluster is unusable after an error: begin anew with another one.
+            with suppress(KafkaError, ClusterError, OSError), self._open_cluster() as cluster:
+                self._watches.clear()
+                self._look_backs.clear()
+                while not self._ended.is_set():
+                    self.look(cluster)
+                    self._ended.wait(WATCHED_SECONDS / 4)
+            self._ended.wait(_BACK_OFF_SECONDS)
+
+    def look(self, cluster: Cluster) -> None:
+        """Look at what is due."""
+        shown = self._shown()
+        self._forget({each.job.deployment for each in shown})
+        for each in shown:
+            try:
+                self._look_if_due(cluster, each)
+            except NoTopicError:
+                # Of an undeployed job whose topics are deleted; its record goes soon.
+                continue
+            except (KafkaError, ClusterError, OSError):
+                raise
+            except Exception:
+                # The other jobs are to be seen all the same.
+                _LOG.exception("job %s cannot be looked at", each.job.name)
+                self._looked[each.job.deployment] = time.monotonic(), OTHERS_SECONDS
+
+    def _look_if_due(self, cluster: Cluster, shown: Shown) -> None:
+        key, now = shown.job.deployment, time.monotonic()
+        looked, took = self._looked.get(key, (-math.inf, 0.0))
+        usual = WATCHED_SECONDS if shown.opened else OTHERS_SECONDS
+        if now >= looked + max(usual, _PATIENCE * took):
+            self._look_at(cluster, shown)
+            self._looked[key] = now, time.monotonic() - now
+        if shown.opened and shown.smooths:
+            looking = self._look_backs.setdefault(key, LookBack(shown.job))
+            for number, horizon in looking.look(cluster, time.monotonic):
+                self._listener.smoothed(shown.job, number, horizon)
+
+    def end(self) -> None:
+        """Stop looking."""
+        self._ended.set()
+
+    def _look_at(self, cluster: Cluster, shown: Shown) -> None:
+        job, key = shown.job, shown.job.deployment
+        held = self._watches.get(key)
+        # Operators' keys may change under the same deployment.
+        if held is None or held[0] != job:
+            held = self._watches[key] = job, JobWatch(cluster, job)
+        status = held[1].look(now := self._clock(), shown.phase)
+        self._listener.pipeline(
+            job, pipeline_json(job, status, now), status.problems, behind(status)
+        )
+
+    def _forget(self, shown: set[bytes]) -> None:
+        for held in (self._watches, self._looked, self._look_backs):
+            for key in held.keys() - shown:
+                del held[key]

@@ -1,0 +1,183 @@
+"""Keeps idle connections from using up what a server has.
+
+`Gate` stands before the protocol of every connection. It hands a request over only when its head
+is complete, which has to be soon, and the connections that have been idle for longest make room for
+new ones. So who opens a thousand connections and says nothing, or says it a byte at a time, holds
+nothing that anybody else would need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import cast
+
+from pipeline.serve.limits import Limits
+from pipeline.serve.security import HEADERS, LONGEST_TARGET
+
+_LONGEST_HEAD = 16_384
+_END = b"\r\n\r\n"
+_WELL_FORMED = re.compile(
+    rb"[A-Z]{1,16} [!-~]+ HTTP/1\.[01]\r\n(?:[!#-'*+\-.^-`|~\w]+:[\t -~\x80-\xff]*\r\n)*\r\n"
+)
+
+
+class Connections:
+    """The open connections of a server.
+
+    Args:
+        make: the protocol of one that is served.
+        limits: of what they may use.
+    """
+
+    def __init__(self, make: Callable[[], asyncio.Protocol], limits: Limits) -> None:
+        self.make = make
+        self.limits = limits
+        # In the order in which they became idle.
+        self.idle: dict[Gate, None] = {}
+        self.open: set[Gate] = set()
+
+    def __call__(self) -> Gate:
+        """The protocol of a new connection."""
+        return Gate(self)
+
+    def make_room(self) -> bool:
+        """Close the one that is idle for longest, if there are too many; False if none is."""
+        if len(self.open) < self.limits.connections:
+            return True
+        oldest = next(iter(self.idle), None)
+        if oldest is None:
+            return False
+        oldest.drop()
+        return True
+
+
+class Gate(asyncio.Protocol):
+    """One connection: passes requests on that are complete, and everything after an upgrade."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._inner: asyncio.Protocol | None = None
+        self._transport: asyncio.Transport | None = None
+        self._head = b""
+        self._busy = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Make room, and wait for a request."""
+        self._transport = cast(asyncio.Transport, transport)
+        if not self._connections.make_room():
+            self._refuse(503, "there are too many connections: try again in a moment")
+            return
+        self._connections.open.add(self)
+        self._inner = self._connections.make()
+        self._inner.connection_made(transport)
+        self._wait(self._connections.limits.head_seconds)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass it on if it belongs to a request that is complete."""
+        if self._inner is None:
+            return
+        if self._busy:
+            self._inner.data_received(data)
+            return
+        if not self._head:
+            self._wait(self._connections.limits.head_seconds)
+        self._head += data
+        if _END in self._head:
+            head, self._head = self._head, b""
+            lines = head.lower()
+            if not _WELL_FORMED.match(head) or b"\r\nhost:" not in lines:
+                self._refuse(400, "this is no request of HTTP/1.1")
+            elif b"\r\nexpect:" in lines:
+                # What aiohttp answers by itself would never be noticed as finished.
+                self._refuse(417, "requests have no body here: expect nothing")
+            else:
+                self._work()
+                self._inner.data_received(head)
+        elif len(self._head) > LONGEST_TARGET + 100 and b"\r\n" not in self._head:
+            self._refuse(414, f"the address is too long: {LONGEST_TARGET:,} characters at most")
+        elif len(self._head) > _LONGEST_HEAD:
+            self._refuse(431, f"the head of the request has more than {_LONGEST_HEAD:,} bytes")
+
+    def eof_received(self) -> bool | None:
+        """Nothing more will come."""
+        return None if self._inner is None else self._inner.eof_received()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Forget it."""
+        self._stop_timer()
+        self._connections.idle.pop(self, None)
+        self._connections.open.discard(self)
+        if self._inner is not None:
+            self._inner.connection_lost(error)
+            self._inner = None
+
+    def pause_writing(self) -> None:
+        """The other side does not read."""
+        if self._inner is not None:
+            self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        if self._inner is not None:
+            self._inner.resume_writing()
+
+    def started(self) -> None:
+        """A request is being answered."""
+        self._work()
+
+    def finished(self) -> None:
+        """A request was answered: wait for the next one."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._busy = False
+            self._wait(self._connections.limits.idle_seconds)
+
+    def drop(self) -> None:
+        """Close it at once."""
+        self._connections.idle.pop(self, None)
+        self._connections.open.discard(self)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _work(self) -> None:
+        self._busy = True
+        self._stop_timer()
+        self._connections.idle.pop(self, None)
+
+    def _wait(self, seconds: float) -> None:
+        self._stop_timer()
+        self._connections.idle.pop(self, None)
+        self._connections.idle[self] = None
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.drop)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _refuse(self, status: int, message: str) -> None:
+        assert self._transport is not None
+        body = f"{message}\n".encode()
+        headers = {
+            **HEADERS,
+            "Content-Type": "text/plain; charset=utf-8",
+            "Content-Length": str(len(body)),
+            "Connection": "close",
+        }
+        lines = [
+            f"HTTP/1.1 {status} {_REASONS[status]}",
+            *(f"{k}: {v}" for k, v in headers.items()),
+        ]
+        self._transport.write("\r\n".join(lines).encode() + _END + body)
+        self._transport.close()
+
+
+_REASONS = {
+    400: "Bad Request",
+    414: "URI Too Long",
+    417: "Expectation Failed",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}

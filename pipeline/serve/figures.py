@@ -1,0 +1,165 @@
+"""The figure of the live page: curves with bands, described once and filled by the page.
+
+It holds no numbers. The page asks `/api/jobs/J/curve` for them and puts them into the sources,
+which it finds by name: for the curve numbered i, counted from 0,
+
+=============  ==============  =====================================================================
+source         columns         what
+=============  ==============  =====================================================================
+`band-i`       x, y            the 95 % band as one polygon for every unbroken run of epochs, with
+                               NaN between them: `varea` and `Band` would fill straight through gaps
+`alone-i`      x, low, high    intervals of epochs whose neighbours are gaps: they span no area
+`estimate-i`   x, y            solid line and dots, NaN at gaps
+`smoothed-i`   x, y            dashed line
+`truth-i`      x, y            dotted line
+`end-i`        x, y            a mark of its own shape at the last estimate in sight
+=============  ==============  =====================================================================
+
+The ranges are named `epochs` and `values`, the figure `figure`, the dots `dots-i`, the marks
+`mark-i`, a vertical line at the epoch that is read `cursor`. Colours are those
+of Okabe and Ito (https://jfly.uni-koeln.de/color/), which colour-blind readers can tell apart; the
+eighth, black, is left to the truth.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+Theme: TypeAlias = Literal["light", "dark"]
+
+MOST_CURVES = 12
+"""Drawn at once; more cannot be told apart, and slow the page down."""
+
+_FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', sans-serif"
+_INK = {"light": "#1d2329", "dark": "#e8eaed"}
+_FAINT = {"light": "#5b6570", "dark": "#9aa4af"}
+_GRID = {"light": "#e6e9ec", "dark": "#2c333b"}
+_PAPER = {"light": "#ffffff", "dark": "#171b20"}
+_COLOURS = {
+    "light": ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#B8A800"),
+    "dark": ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#3D9BE0", "#F0E442"),
+}
+# With as many shapes as colours, the eighth curve would look like the first.
+_SHAPES = ("circle", "square", "triangle", "diamond")
+
+
+def colours(theme: Theme) -> tuple[str, ...]:
+    """Of the curves, in their order; they repeat, the shapes of the marks tell them apart then."""
+    return tuple(_COLOURS[theme][index % 7] for index in range(MOST_CURVES))
+
+
+def curves(theme: Theme, count: int, *, unit: str = "users") -> dict[str, Any]:
+    """The figure for so many curves, as `bokeh.embed.json_item` gives it to a page.
+
+    Args:
+        theme: of the page.
+        count: of curves, 1 to `MOST_CURVES`.
+        unit: of the values, the title of their axis.
+
+    Raises:
+        ValueError: there are too many curves, or none.
+    """
+    if not 1 <= count <= MOST_CURVES:
+        raise ValueError(f"a figure has 1 to {MOST_CURVES} curves, not {count}")
+    from bokeh.embed import json_item
+
+    drawn = _empty_figure(theme, unit)
+    for index in range(count):
+        _add_curve(drawn, index, theme, alone=count == 1)
+    return dict(json_item(drawn))
+
+
+def _empty_figure(theme: Theme, unit: str) -> Any:
+    from bokeh.models import (
+        BasicTicker,
+        BoxZoomTool,
+        NumeralTickFormatter,
+        Range1d,
+        WheelZoomTool,
+    )
+    from bokeh.models.annotations import Span
+    from bokeh.plotting import figure
+
+    zoom = BoxZoomTool(dimensions="width")
+    zoom.overlay.update(
+        fill_color=_FAINT[theme], fill_alpha=0.15, line_color=_FAINT[theme], line_dash="solid"
+    )
+    drawn = figure(
+        name="figure",
+        x_range=Range1d(start=0, end=1, name="epochs"),
+        y_range=Range1d(start=0, end=1, name="values"),
+        sizing_mode="stretch_both",
+        tools=[zoom, WheelZoomTool(dimensions="width", modifiers="ctrl")],
+        toolbar_location=None,
+        background_fill_color=_PAPER[theme],
+        border_fill_color=_PAPER[theme],
+        outline_line_color=None,
+        min_border_right=18,
+        min_border_top=10,
+        output_backend="canvas",
+    )
+    drawn.toolbar.active_drag = zoom
+    text = {"text_color": _FAINT[theme], "text_font": _FONT, "text_font_size": "12px"}
+    for axis, title in ((drawn.xaxis[0], "epoch"), (drawn.yaxis[0], unit)):
+        axis.axis_label = title
+        axis.update(
+            **{f"axis_label_{name}": value for name, value in text.items()},
+            **{f"major_label_{name}": value for name, value in text.items()},
+            axis_label_text_font_style="normal",
+            axis_line_color=None,
+            major_tick_line_color=None,
+            minor_tick_line_color=None,
+        )
+    drawn.xaxis[0].axis_line_color = _GRID[theme]
+    drawn.xaxis[0].ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
+    drawn.xaxis[0].formatter = NumeralTickFormatter(format="0,0")
+    if unit == "users":
+        drawn.yaxis[0].formatter = NumeralTickFormatter(format="0,0")
+    drawn.xgrid[0].grid_line_color = None
+    drawn.ygrid[0].grid_line_color = _GRID[theme]
+    drawn.add_layout(
+        Span(dimension="height", location=float("nan"), line_color=_FAINT[theme], name="cursor")
+    )
+    return drawn
+
+
+def _add_curve(drawn: Any, index: int, theme: Theme, *, alone: bool) -> None:
+    from bokeh.models import ColumnDataSource
+
+    def source(kind: str, columns: str = "x y") -> ColumnDataSource:
+        return ColumnDataSource(data={each: [] for each in columns.split()}, name=f"{kind}-{index}")
+
+    colour = colours(theme)[index]
+    drawn.patch(
+        "x",
+        "y",
+        source=source("band"),
+        fill_color=colour,
+        fill_alpha=0.22 if alone else 0.13,
+        line_color=None,
+        level="underlay",
+    )
+    drawn.segment(
+        "x", "low", "x", "high", source=source("alone", "x low high"), color=colour, line_alpha=0.5,
+        line_width=3,
+    )  # fmt: skip
+    truth = _INK[theme] if alone else colour
+    drawn.line("x", "y", source=source("truth"), color=truth, line_dash="dotted", line_width=2)
+    drawn.line("x", "y", source=source("smoothed"), color=colour, line_dash=[7, 4], line_width=2)
+    estimate = source("estimate")
+    drawn.line("x", "y", source=estimate, color=colour, line_width=2, line_join="round")
+    shape = _SHAPES[index % len(_SHAPES)]
+    drawn.scatter(
+        "x", "y", source=estimate, marker=shape, color=colour, size=6, name=f"dots-{index}"
+    )
+    drawn.scatter(
+        "x",
+        "y",
+        source=source("end"),
+        marker=shape,
+        size=9,
+        fill_color=colour,
+        line_color=_PAPER[theme],
+        line_width=1.5,
+        name=f"mark-{index}",
+    )

@@ -1,0 +1,256 @@
+"""Follows the topics of deployed jobs and of their estimates, in a thread of its own.
+
+`Reader` knows what to read and what it means; `KafkaSource` reads it. A broker that is away is
+waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
+
+from pipeline.actions import LogRecord
+from pipeline.cluster import CLIENT_ID
+from pipeline.connection import Connection
+from pipeline.deployed_job import DeployedJob
+from pipeline.estimate_records import FirstEstimates
+from pipeline.jobs_topic import JobsTopic
+from pipeline.serve.board import Jobs
+from pipeline.serve.history import Point
+from pipeline.serve.series import check_estimate
+from topics.names import JOBS_TOPIC, Role
+
+_LOG = logging.getLogger(__name__)
+_POLL_MILLISECONDS = 200
+_PROBE_SECONDS = 2.0
+_PROBE_MILLISECONDS = 4_000
+# A broker that takes requests and says nothing is noticed after so long.
+_REQUEST_MILLISECONDS = 6_000
+_BACK_OFF_SECONDS = 0.5
+_MOST_RECORDS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Epochs of a deployment that were published."""
+
+    job: str
+    deployment: bytes
+    points: Sequence[Point]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Whether Kafka answers."""
+
+    answers: bool
+
+
+News: TypeAlias = Jobs | Published | Answers
+
+
+class Reader:
+    """What is to be read of which topics, all of one partition, and what it says.
+
+    Args:
+        only: names of the jobs that are followed; none for all.
+    """
+
+    def __init__(self, only: Iterable[str] = ()) -> None:
+        self._only = frozenset(only)
+        self._topic = JobsTopic()
+        self._position = 0
+        self._jobs: dict[str, _Estimates] = {}
+
+    @property
+    def positions(self) -> dict[str, int]:
+        """The offset of the next record, by topic."""
+        return {
+            JOBS_TOPIC: self._position,
+            **{reader.topic: reader.position for reader in self._jobs.values()},
+        }
+
+    def take(self, topic: str, records: Sequence[LogRecord]) -> News | None:
+        """Take in what was read of a topic; returns what it says."""
+        if topic == JOBS_TOPIC:
+            for record in records:
+                self._topic.apply(record.key, record.value)
+                self._position = record.offset + 1
+            return self._jobs_now()
+        for reader in self._jobs.values():
+            if reader.topic == topic:
+                points = reader.take(records)
+                return Published(reader.job.name, reader.job.deployment, points) if points else None
+        return None
+
+    def _jobs_now(self) -> Jobs:
+        jobs = {
+            name: job
+            for name, job in self._topic.jobs.items()
+            if not self._only or name in self._only
+        }
+        for name, job in jobs.items():
+            reader = self._jobs.get(name)
+            if reader is None or reader.job.deployment != job.deployment:
+                self._jobs[name] = _Estimates(job)
+            # Here and not in the event loop: of some laws it takes seconds.
+            job.guarantee()
+        self._jobs = {name: self._jobs[name] for name in jobs}
+        phases = {name: self._topic.phase(name) for name in jobs}
+        return Jobs(jobs, phases, tuple(self._topic.charges))
+
+
+class _Estimates:
+    """The estimates of one deployment."""
+
+    def __init__(self, job: DeployedJob) -> None:
+        self.job = job
+        self.topic = job.topic(Role.ESTIMATES)
+        self.position = job.start_offset(Role.ESTIMATES)
+        self._first = FirstEstimates(job.deployment)
+
+    def take(self, records: Sequence[LogRecord]) -> list[Point]:
+        points = []
+        for record in records:
+            self.position = record.offset + 1
+            estimate = self._first.apply(record.value)
+            if estimate is None:
+                continue
+            try:
+                check_estimate(self.job.domain, estimate.estimate)
+                points.append(Point.of(estimate, self.job.domain))
+            except Exception:
+                # The other jobs are to be seen all the same.
+                _LOG.exception("job %s: epoch %d cannot be shown", self.job.name, estimate.epoch)
+        return points
+
+
+class Source(Protocol):
+    """Where records come from."""
+
+    def poll(self, positions: Mapping[str, int]) -> Mapping[str, Sequence[LogRecord]]:
+        """Some records from these offsets on, by topic; waits a moment for the first one.
+
+        Raises:
+            KafkaError: it does not answer.
+        """
+
+    def close(self) -> None:
+        """Give back what it holds."""
+
+
+class KafkaSource:
+    """Reads from a cluster."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._consumer: Any = None
+        self._assigned: frozenset[str] = frozenset()
+        self._probed = 0.0
+
+    def poll(self, positions: Mapping[str, int]) -> Mapping[str, Sequence[LogRecord]]:
+        """As of `Source`."""
+        try:
+            return self._poll(positions)
+        except KafkaError:
+            self.close()
+            raise
+
+    def _poll(self, positions: Mapping[str, int]) -> Mapping[str, Sequence[LogRecord]]:
+        if self._consumer is None:
+            self._consumer = KafkaConsumer(
+                client_id=CLIENT_ID,
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                fetch_max_wait_ms=_POLL_MILLISECONDS,
+                max_poll_records=_MOST_RECORDS,
+                bootstrap_timeout_ms=_PROBE_MILLISECONDS,
+                request_timeout_ms=_REQUEST_MILLISECONDS,
+                **self._connection.kafka_python(),
+            )
+            self._assigned, self._probed = frozenset(), 0.0
+        if set(positions) != self._assigned or time.monotonic() - self._probed > _PROBE_SECONDS:
+            self._assign(positions)
+        if not self._assigned:
+            return {}
+        polled = self._consumer.poll(_POLL_MILLISECONDS)
+        return {
+            partition.topic: [
+                LogRecord(record.offset, record.value or b"", record.timestamp, record.key)
+                for record in records
+            ]
+            for partition, records in polled.items()
+        }
+
+    def _assign(self, positions: Mapping[str, int]) -> None:
+        """See that Kafka answers, and read from those of the topics that there are."""
+        there = self._assigned
+        if set(positions) != there:
+            there = frozenset(positions) & frozenset(self._consumer.topics())
+        partitions = {topic: TopicPartition(topic, 0) for topic in there}
+        if partitions:
+            self._consumer.end_offsets(
+                [next(iter(partitions.values()))], timeout_ms=_PROBE_MILLISECONDS
+            )
+        if there != self._assigned:
+            self._consumer.assign(list(partitions.values()))
+            for topic, partition in partitions.items():
+                self._consumer.seek(partition, positions[topic])
+            self._assigned = there
+        self._probed = time.monotonic()
+
+    def close(self) -> None:
+        """As of `Source`."""
+        if self._consumer is not None:
+            with suppress(KafkaError):
+                self._consumer.close(timeout_ms=500)
+            self._consumer = None
+            self._assigned = frozenset()
+
+
+class Follower(threading.Thread):
+    """Reads until it is stopped, and hands over what is new.
+
+    Args:
+        source: to be read.
+        reader: knows what.
+        tell: is called in this thread with every piece of news.
+    """
+
+    def __init__(self, source: Source, reader: Reader, tell: Callable[[News], None]) -> None:
+        super().__init__(name="follower", daemon=True)
+        self._source = source
+        self._reader = reader
+        self._tell = tell
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        """Read; while Kafka is away, ask again and again."""
+        answers = False
+        while not self._ended.is_set():
+            polled: Mapping[str, Sequence[LogRecord]] = {}
+            before = answers
+            try:
+                polled, answers = self._source.poll(self._reader.positions), True
+            except (KafkaError, OSError):
+                answers = False
+                self._ended.wait(_BACK_OFF_SECONDS)
+            for topic, records in polled.items():
+                news = self._reader.take(topic, records)
+                if news is not None:
+                    self._tell(news)
+            if answers != before:
+                self._tell(Answers(answers))
+        self._source.close()
+
+    def end(self) -> None:
+        """Stop reading."""
+        self._ended.set()

@@ -1,0 +1,228 @@
+"""What is known of the estimates of one deployment, by epoch."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.estimate import ItemEstimates
+from aggregators.found_items import FoundItems
+from aggregators.published import Published
+from pipeline.estimate_records import EstimateRecord
+from pipeline.input.values import ValueDomain
+from pipeline.serve.series import Series, kind_of, known, quantiles_of, triples_of
+from topics.manifests import Fate
+
+MOST_HELD = 1 << 28
+"""Bytes of estimates of one job that are held; the oldest ones beyond are in downloads only."""
+
+_OVERHEAD = 600
+# Series whose values at all epochs are held as one array.
+_MOST_COLUMNS = 64
+# Items that were found at some epoch: half of them, the largest ones, stay when there are more.
+_MOST_FOUND = 1 << 14
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Point:
+    """What was published of an epoch, ready to be drawn.
+
+    Attributes:
+        epoch: of the job.
+        fate: what became of its window.
+        closed_at: milliseconds since 1970.
+        contributors: devices in the window.
+        population: devices enrolled.
+        estimate: None where there is none.
+        quantiles: of numbers, as `quantiles_of`.
+    """
+
+    epoch: int
+    fate: Fate
+    closed_at: int
+    contributors: int
+    population: int
+    estimate: Published | None
+    quantiles: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, record: EstimateRecord, domain: ValueDomain) -> Point:
+        """From a record of the topic; of numbers this takes a moment."""
+        return cls(
+            record.epoch,
+            record.fate,
+            record.closed_at,
+            record.contributors,
+            record.population,
+            record.estimate,
+            quantiles_of(domain, record.estimate),
+        )
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Of the estimate."""
+        return () if self.estimate is None else self.estimate.flags
+
+    def triples(self, series: Sequence[Series]) -> NDArray[np.float64]:
+        """Value, low and high of some series, (series, 3); nan where nothing can be said."""
+        return triples_of(series, self.estimate, self.quantiles)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes."""
+        match self.estimate:
+            case ItemEstimates() | FoundItems():
+                return _OVERHEAD + 2 * int(self.estimate.values.nbytes)
+            case _:
+                return _OVERHEAD
+
+    def to_json(self) -> dict[str, Any]:
+        """What is said of an epoch besides its series."""
+        return {
+            "epoch": self.epoch,
+            "fate": self.fate.value,
+            "flags": list(self.flags),
+            "closed_at": self.closed_at,
+            "contributors": self.contributors,
+            "population": self.population,
+        }
+
+
+class History:
+    """The epochs of a deployment that are held, in increasing order.
+
+    Args:
+        domain: of the job.
+        most_held: about how many bytes of them; the oldest quarter goes when there are more.
+    """
+
+    def __init__(self, domain: ValueDomain, most_held: int = MOST_HELD) -> None:
+        self.domain = domain
+        self.kind = kind_of(domain)
+        self.points: list[Point] = []
+        self._epochs: list[int] = []
+        self._size = 0
+        self._most_held = most_held
+        self._columns: OrderedDict[str, _Column] = OrderedDict()
+        self._totals: NDArray[np.float64] = np.zeros(0)
+        self._found: dict[int, float] = {}
+
+    @property
+    def last(self) -> Point | None:
+        """The latest epoch."""
+        return self.points[-1] if self.points else None
+
+    def append(self, point: Point) -> bool:
+        """Take in an epoch; False if it is not later than those known, as published ones are."""
+        if self._epochs and point.epoch <= self._epochs[-1]:
+            return False
+        self.points.append(point)
+        self._epochs.append(point.epoch)
+        self._size += point.size
+        self._add_up(point.estimate)
+        if self._size > self._most_held and len(self.points) > 1:
+            self._forget(len(self.points) // 4 or 1)
+        return True
+
+    def at(self, epoch: int) -> Point | None:
+        """An epoch; None if it is not held."""
+        place = bisect_left(self._epochs, epoch)
+        held = place < len(self._epochs) and self._epochs[place] == epoch
+        return self.points[place] if held else None
+
+    def after(self, epoch: int) -> Iterator[Point]:
+        """The epochs after one, also those that come while they are looked at."""
+        while (place := bisect_right(self._epochs, epoch)) < len(self._epochs):
+            yield self.points[place]
+            epoch = self.points[place].epoch
+
+    def part(self, first: int | None, last: int | None) -> slice:
+        """Where the epochs from the first to the last stand."""
+        start = 0 if first is None else bisect_left(self._epochs, first)
+        stop = len(self._epochs) if last is None else bisect_right(self._epochs, last)
+        return slice(start, max(start, stop))
+
+    def epochs(self, part: slice = slice(None)) -> NDArray[np.int64]:
+        """Their numbers, int64 (n,)."""
+        return np.array(self._epochs[part], np.int64)
+
+    def triples(self, series: Sequence[Series]) -> list[NDArray[np.float64]]:
+        """Value, low and high at every epoch, float64 (n, 3), nan for gaps; not to be changed.
+
+        A column that was asked for before costs only what has come since.
+        """
+        columns = {}
+        for each in series:
+            columns[each] = self._columns.setdefault(each.id, _Column())
+            self._columns.move_to_end(each.id)
+        # Together those that are as long: of an epoch, many series cost little more than one.
+        for length in {column.length for column in columns.values()}:
+            behind = [each for each, column in columns.items() if column.length == length]
+            for point in self.points[length:]:
+                for each, row in zip(behind, point.triples(behind), strict=True):
+                    columns[each].append(row)
+        while len(self._columns) > _MOST_COLUMNS:
+            self._columns.popitem(last=False)
+        return [columns[each].rows for each in series]
+
+    def ranked(self, count: int) -> list[int]:
+        """The items with the largest sums over all epochs, by their numbers from 1 on."""
+        if self._found:
+            return sorted(self._found, key=lambda item: (-self._found[item], item))[:count]
+        order: list[int] = (np.argsort(-self._totals, kind="stable")[:count] + 1).tolist()
+        return order
+
+    def values(self, items: Sequence[int]) -> NDArray[np.float64]:
+        """Of items at every epoch, float64 (n, items), nan for gaps."""
+        found = np.full((len(self.points), len(items)), np.nan)
+        places = np.array(items, np.intp) - 1
+        for row, point in zip(found, self.points, strict=True):
+            if not known(point.estimate):
+                continue
+            if isinstance(point.estimate, ItemEstimates):
+                row[:] = point.estimate.values[places]
+            elif isinstance(point.estimate, FoundItems):
+                held = dict(zip(point.estimate.items.tolist(), point.estimate.values, strict=True))
+                row[:] = [held.get(item, np.nan) for item in items]
+        return found
+
+    def _add_up(self, estimate: Published | None) -> None:
+        if not known(estimate):
+            return
+        if isinstance(estimate, ItemEstimates):
+            self._totals = self._totals + estimate.values if self._totals.size else estimate.values
+        elif isinstance(estimate, FoundItems):
+            for item, value in zip(estimate.items.tolist(), estimate.values.tolist(), strict=True):
+                self._found[item] = self._found.get(item, 0.0) + value
+            if len(self._found) > _MOST_FOUND:
+                kept = self.ranked(_MOST_FOUND // 2)
+                self._found = {item: self._found[item] for item in kept}
+
+    def _forget(self, count: int) -> None:
+        self._size -= sum(point.size for point in self.points[:count])
+        del self.points[:count], self._epochs[:count]
+        self._columns.clear()
+
+
+class _Column:
+    """Rows of three numbers; appending is cheap."""
+
+    def __init__(self) -> None:
+        self._held = np.empty((64, 3))
+        self.length = 0
+
+    def append(self, row: NDArray[np.float64]) -> None:
+        if self.length == len(self._held):
+            self._held = np.concatenate([self._held, np.empty_like(self._held)])
+        self._held[self.length] = row
+        self.length += 1
+
+    @property
+    def rows(self) -> NDArray[np.float64]:
+        return self._held[: self.length]

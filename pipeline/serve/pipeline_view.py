@@ -1,0 +1,79 @@
+"""What the stages of a job are doing, as the drawing of the pipeline shows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline.deployed_job import DeployedJob
+from pipeline.status import JobStatus, StageStatus, WorkerStatus
+
+
+def pipeline_json(job: DeployedJob, status: JobStatus, now: int) -> dict[str, Any]:
+    """As of the API.
+
+    Where devices rely on the shuffle stage, what an older worker says of raw messages is left out.
+
+    Args:
+        job: as deployed.
+        status: of the job.
+        now: milliseconds since 1970.
+    """
+    hidden = job.protocol_entry.needs_shuffle
+    workers = [worker for stage in status.stages for worker in stage.workers if worker.alive]
+    windows = sorted(
+        (window for worker in workers for window in worker.windows),
+        key=lambda window: window.epoch,
+    )
+    return {
+        "at": now,
+        "workers_needed": status.workers_needed,
+        "stages": [
+            _stage(stage, hidden=hidden and stage.stage == "shuffle") for stage in status.stages
+        ],
+        "windows": [
+            {
+                "epoch": window.epoch,
+                "reports": None if hidden else window.reports,
+                "devices": window.devices,
+                "waits_for": list(window.waits_for),
+                "grace_left": window.grace_left,
+            }
+            for window in windows
+        ],
+        "open_windows": sum(worker.open_windows for worker in workers),
+        "decided": dict(status.windows),
+        "producers": status.producers,
+        "silent": list(status.silent),
+        "dead_letters": dict(status.dead_letters),
+        "late_reports": status.late_reports,
+        "problems": list(status.problems),
+        "notes": list(status.notes),
+    }
+
+
+def behind(status: JobStatus) -> float:
+    """Seconds since the oldest record that waits was written; 0 when none does."""
+    return max((stage.waiting or 0.0 for stage in status.stages), default=0.0)
+
+
+def _stage(stage: StageStatus, *, hidden: bool) -> dict[str, Any]:
+    return {
+        "stage": stage.stage,
+        "workers": [_worker(worker, hidden=hidden) for worker in stage.workers],
+        "lag": None if hidden else stage.lag,
+        "waiting": stage.waiting,
+        "epoch": stage.epoch,
+        "alive": any(worker.alive for worker in stage.workers),
+    }
+
+
+def _worker(worker: WorkerStatus, *, hidden: bool) -> dict[str, Any]:
+    said = worker.alive and not hidden
+    return {
+        "name": worker.worker,
+        "alive": worker.alive,
+        "age": round(worker.age, 1),
+        "partitions": list(worker.partitions),
+        "records_per_second": worker.records_per_second if said else None,
+        "reports_per_second": worker.reports_per_second if said else None,
+    }

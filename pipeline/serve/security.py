@@ -1,0 +1,137 @@
+"""Who may ask, and what every answer says to browsers.
+
+A page of another site must not read the numbers through a browser of ours: answers allow no other
+origin, and a request under a name that is not ours is refused, so that no name can be bound anew to
+this address (DNS rebinding). Nothing here asks for a password: who reaches the port may read.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+"""Of every answer."""
+
+LONGEST_TARGET = 2_000
+"""Characters of path and query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request is not answered.
+
+    Attributes:
+        status: of HTTP.
+        message: a sentence.
+    """
+
+    status: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gatekeeper:
+    """Looks at requests before they are answered.
+
+    Attributes:
+        hosts: names, in lower case and with the port if it is no usual one, besides addresses and
+            localhost, under which this server may be asked.
+    """
+
+    hosts: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, hosts: Iterable[str]) -> Gatekeeper:
+        """With names as people write them."""
+        return cls(frozenset(host.strip().rstrip(".").lower() for host in hosts))
+
+    def refuse(
+        self, method: str, target: str, headers: Mapping[str, str], *, has_body: bool
+    ) -> Refusal | None:
+        """What is wrong with a request; None if nothing is.
+
+        >>> gate = Gatekeeper.of(["stats.example.org"])
+        >>> gate.refuse("GET", "/", {"Host": "127.0.0.1:8765"}, has_body=False)
+        >>> gate.refuse("GET", "/", {"Host": "evil.example"}, has_body=False).status
+        421
+        >>> foreign = {"Host": "localhost", "Origin": "https://evil.example"}
+        >>> gate.refuse("GET", "/ws", foreign, has_body=False).status
+        403
+
+        Args:
+            method: of the request.
+            target: path and query, as they were sent.
+            headers: names in any case.
+            has_body: whether it has one.
+        """
+        if len(target) > LONGEST_TARGET:
+            return Refusal(
+                414, f"the address has {len(target):,} characters, at most {LONGEST_TARGET:,} do"
+            )
+        if method not in ("GET", "HEAD"):
+            return Refusal(405, "this server is read-only: ask with GET or HEAD")
+        if has_body:
+            return Refusal(413, "requests have no body here")
+        host = headers.get("Host", "")
+        if not self._is_ours(host):
+            return Refusal(
+                421,
+                f"this server is not known as {host[:100]!a}: name it with "
+                "dpstream serve --allow-host NAME if it should be",
+            )
+        origin = headers.get("Origin")
+        if origin is not None and not self._same_origin(origin, host):
+            return Refusal(403, "pages of other sites may not read this one")
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        name = _name(host)
+        if name is None:
+            return False
+        return name == "localhost" or _is_address(name) or name in map(_name, self.hosts)
+
+    def _same_origin(self, origin: str, host: str) -> bool:
+        try:
+            parts = urlsplit(origin)
+        except ValueError:
+            return False
+        if not origin.isprintable() or parts.scheme not in ("http", "https"):
+            return False
+        # A proxy may ask under an address of its own, for a page under a name we were told.
+        return parts.netloc.lower() in {host.lower(), *self.hosts}
+
+
+def _name(host: str) -> str | None:
+    """The name or address of a ``Host``, without its port; None if it is none."""
+    try:
+        parts = urlsplit(f"//{host}")
+        port = parts.port
+    except ValueError:
+        return None
+    plain = parts.hostname
+    if plain is None or parts.username is not None or parts.path or parts.query or parts.fragment:
+        return None
+    del port
+    return plain.rstrip(".").lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,281 @@
+"""Runs the live page: threads that find out, an event loop that answers."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from pipeline.cluster import Cluster
+from pipeline.connection import Connection
+from pipeline.deployed_job import DeployedJob
+from pipeline.estimate_records import EstimateRecord
+from pipeline.follow import EstimateReader
+from pipeline.input.item_log import ItemLog, ValueLog
+from pipeline.serve.api import Api
+from pipeline.serve.background import Background, Shown
+from pipeline.serve.board import Board, Jobs
+from pipeline.serve.connections import Connections
+from pipeline.serve.follower import Answers, Follower, KafkaSource, News, Published, Reader
+from pipeline.serve.limits import Limits
+from pipeline.serve.security import Gatekeeper
+from pipeline.serve.sockets import Sockets
+from pipeline.smoothing import SmoothedHorizon
+from pipeline.truths import Truths
+
+_FILES_BESIDES = 100
+_BACKLOG = 1_024
+_SHUTDOWN_SECONDS = 2.0
+# For a body that nobody wants, so that its sender reads why.
+_LINGERING_SECONDS = 0.2
+
+Load = Callable[[DeployedJob, Path], ValueLog]
+"""Reads the input of a job."""
+
+
+class NoPortError(Exception):
+    """The page cannot be served where it should be; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where and what is served.
+
+    Attributes:
+        address: of the interface.
+        port: 0 for any that is free.
+        jobs: names of those that are shown; none for all.
+        hosts: names under which it may be asked.
+        truths: inputs of jobs, by name.
+    """
+
+    address: str = "127.0.0.1"
+    port: int = 0
+    jobs: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    truths: Mapping[str, Path] = field(default_factory=dict)
+
+
+class Site:
+    """The board, kept by threads, and the application that answers from it.
+
+    It is to be made, and told news, in a running event loop.
+
+    Args:
+        settings: where and what.
+        open_cluster: opens the cluster, for one thread.
+        load: reads the input of a job.
+        notify: is told what the operator should know.
+        limits: of what viewers may use.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        open_cluster: Callable[[], Cluster],
+        load: Load,
+        notify: Callable[[str], None],
+        limits: Limits,
+    ) -> None:
+        self.board = Board()
+        self._settings = settings
+        self._open_cluster = open_cluster
+        self._load = load
+        self._notify = notify
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._loading: set[asyncio.Task[None]] = set()
+        self._asked_truths: set[bytes] = set()
+        self._told_missing = False
+        self._shown: tuple[Shown, ...] = ()
+        self.sockets = Sockets(self.board, limits)
+        gatekeeper = Gatekeeper.of(settings.hosts)
+        api = Api(self.board, self._published, gatekeeper, self.sockets, limits.downloads)
+        self._runner = web.AppRunner(
+            api.application(),
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=_SHUTDOWN_SECONDS,
+            lingering_time=_LINGERING_SECONDS,
+        )
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> str:
+        """Begin to answer; returns the address of the page.
+
+        Raises:
+            NoPortError: the port is taken, or the address is not this machine's.
+        """
+        await self._runner.setup()
+        make = self._runner.server
+        assert make is not None
+        self.connections = Connections(make, self._limits)
+        address, port = self._settings.address, self._settings.port
+        try:
+            self._server = await self._loop.create_server(
+                self.connections, address, port, backlog=_BACKLOG, reuse_address=True
+            )
+        except OSError as error:
+            raise NoPortError(
+                f"cannot serve at {address}, port {port}: {error.strerror}; give another --port, "
+                "or 0 for one that is free"
+            ) from None
+        port = self._server.sockets[0].getsockname()[1]
+        host = f"[{address}]" if ":" in address else address
+        return f"http://{host}:{port}/"
+
+    async def stop(self) -> None:
+        """Tell viewers, and answer no more."""
+        if self._server is not None:
+            self._server.close()
+        await self.sockets.close()
+        await self._runner.cleanup()
+
+    def tell(self, news: News) -> None:
+        """Take in news from any thread."""
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self.take, news)
+
+    def shown(self) -> tuple[Shown, ...]:
+        """The jobs that are looked at; may be called in any thread."""
+        return self._shown
+
+    def pipeline(
+        self, job: DeployedJob, body: dict[str, Any], problems: tuple[str, ...], behind: float
+    ) -> None:
+        """As of `pipeline.serve.background.Listener`."""
+        self._call(self.board.set_pipeline, job.name, job.deployment, body, problems, behind)
+
+    def smoothed(self, job: DeployedJob, number: int, horizon: SmoothedHorizon) -> None:
+        """As of `pipeline.serve.background.Listener`."""
+        self._call(self.board.set_smoothed, job.name, job.deployment, number, horizon)
+
+    def look_who_watches(self) -> None:
+        """See which jobs are looked at; to be called every now and then."""
+        opened = set(self.board.watched)
+        somebody = self.board.viewers > 0 or self.board.asked_lately
+        self._shown = (
+            tuple(
+                Shown(state.job, state.phase, name in opened, state.smooths)
+                for name, state in self.board.jobs.items()
+            )
+            if somebody
+            else ()
+        )
+
+    async def truths_loaded(self) -> None:
+        """Wait until all inputs that are being read have been."""
+        await asyncio.gather(*self._loading)
+
+    def _call(self, function: Callable[..., None], *arguments: Any) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def take(self, news: News) -> None:
+        """Take in news, in the event loop."""
+        match news:
+            case Jobs():
+                self.board.set_jobs(news)
+                self._load_truths()
+                self._tell_who_is_missing()
+            case Published():
+                self.board.add_points(news.job, news.deployment, news.points)
+            case Answers():
+                self.board.set_answers(news.answers)
+                if not news.answers:
+                    self._notify("Kafka does not answer; the page says so, and waits for it")
+
+    def _tell_who_is_missing(self) -> None:
+        """Once, of jobs that were named."""
+        missing = set(self._settings.jobs) - self.board.jobs.keys()
+        if missing and not self._told_missing:
+            self._told_missing = True
+            self._notify(
+                f"not deployed: {', '.join(sorted(missing))}; the page shows it as soon as it is"
+            )
+
+    def _load_truths(self) -> None:
+        for name, path in self._settings.truths.items():
+            state = self.board.jobs.get(name)
+            if state is not None and state.job.deployment not in self._asked_truths:
+                self._asked_truths.add(state.job.deployment)
+                task = asyncio.create_task(self._load_truth(state.job, path))
+                self._loading.add(task)
+                task.add_done_callback(self._loading.discard)
+
+    async def _load_truth(self, job: DeployedJob, path: Path) -> None:
+        try:
+            truths = await asyncio.to_thread(_truths, self._load, job, path)
+        except Exception as error:
+            self._notify(f"no truth for job {job.name}: {error}")
+            return
+        self.board.set_truths(job.name, job.deployment, truths)
+
+    def _published(self, job: DeployedJob) -> Iterator[EstimateRecord]:
+        with self._open_cluster() as cluster:
+            yield from EstimateReader(cluster, job).read()
+
+
+def _truths(load: Load, job: DeployedJob, path: Path) -> Truths:
+    log = load(job, path)
+    return Truths(log if isinstance(log, ItemLog) else log.truth(job.domain))
+
+
+async def serve(
+    settings: Settings,
+    connection: Connection,
+    load: Load,
+    *,
+    ready: Callable[[str], None],
+    notify: Callable[[str], None],
+) -> None:
+    """Serve until the process is told to end.
+
+    Args:
+        settings: where and what.
+        connection: the cluster.
+        load: reads the input of a job.
+        ready: is told the address of the page.
+        notify: is told what the operator should know.
+
+    Raises:
+        NoPortError: it cannot be served there.
+    """
+    site = Site(settings, lambda: Cluster(connection), load, notify, _limits())
+    address = await site.start()
+    follower = Follower(KafkaSource(connection), Reader(settings.jobs), site.tell)
+    background = Background(lambda: Cluster(connection), site.shown, site, site.board.clock)
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ended.set)
+    follower.start()
+    background.start()
+    ready(address)
+    while not ended.is_set():
+        if not (follower.is_alive() and background.is_alive()):
+            raise RuntimeError("a thread of the live page has ended: its error stands above")
+        site.look_who_watches()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), 0.25)
+    follower.end()
+    background.end()
+    await site.stop()
+
+
+def _limits() -> Limits:
+    """What this process has room for; its soft limit of open files is raised as far as need be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = Limits().connections + _FILES_BESIDES
+    if soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    connections = min(wanted, soft) - _FILES_BESIDES
+    return Limits(connections=connections, viewers=min(Limits().viewers, 2 * connections // 3))

@@ -1,0 +1,246 @@
+"""Viewers: each a WebSocket that is sent what it has not seen, from the history all share.
+
+There is no queue: a viewer has a place in the history, and what it missed while it was away or slow
+is what comes after that place. One that takes nothing for two seconds is dropped, and catches up
+when it is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import WSCloseCode, web
+
+from pipeline.serve.board import Board, encode
+from pipeline.serve.limits import Limits
+
+_LONGEST_MESSAGE = 1_024
+_ANOTHER = "the job was deployed anew, or is gone"
+
+
+class BlockedError(Exception):
+    """A viewer takes nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a viewer wants.
+
+    Attributes:
+        job: the job that is viewed; None for the list of jobs.
+        after: the last epoch that it has.
+        start: the life of the server in which it got it; None for any.
+        series: ids of the series that it wants; none for the usual ones.
+        deployment: of the job, in which it got that epoch; None for any.
+    """
+
+    job: str | None = None
+    after: int = 0
+    start: str | None = None
+    series: tuple[str, ...] = ()
+    deployment: str | None = None
+
+    def outdated(self, board: Board) -> str | None:
+        """Why what the viewer has is not of what there is now; None if it is."""
+        if self.start is not None and self.start != board.run:
+            return "the server was started anew"
+        if self.job is None or (self.start is None and self.deployment is None):
+            return None
+        state = board.jobs.get(self.job)
+        if state is None:
+            return _ANOTHER
+        last = 0 if state.history.last is None else state.history.last.epoch
+        # In one life of the server, epochs are only ever added to a deployment.
+        if self.start is not None and self.after > last:
+            return _ANOTHER
+        if self.deployment not in (None, state.job.deployment.hex()):
+            return _ANOTHER
+        return None
+
+
+class Sockets:
+    """The viewers of a server.
+
+    Args:
+        board: what they view.
+        limits: of what they may use.
+    """
+
+    def __init__(self, board: Board, limits: Limits) -> None:
+        self._board = board
+        self._limits = limits
+        self._open: set[web.WebSocketResponse] = set()
+
+    @property
+    def full(self) -> bool:
+        """Whether there may be no more of them."""
+        return len(self._open) >= self._limits.viewers
+
+    async def serve(self, request: web.Request, view: View) -> web.WebSocketResponse:
+        """Serve one viewer until it goes; `request` asks for it."""
+        socket = web.WebSocketResponse(
+            heartbeat=self._limits.heartbeat_seconds,
+            timeout=1.0,
+            max_msg_size=_LONGEST_MESSAGE,
+            compress=False,
+        )
+        await socket.prepare(request)
+        self._open.add(socket)
+        viewer = _Viewer(self._board, socket, view, self._limits)
+        sending = asyncio.create_task(viewer.send_all())
+        receiving = asyncio.create_task(_pass_over(socket))
+        try:
+            await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done() and isinstance(sending.exception(), BlockedError):
+                if request.transport is not None:
+                    request.transport.abort()
+            elif not socket.closed:
+                await socket.close()
+        finally:
+            self._open.discard(socket)
+            for task in (sending, receiving):
+                task.cancel()
+            results = await asyncio.gather(sending, receiving, return_exceptions=True)
+            for result in results:
+                if isinstance(result, Exception) and not isinstance(
+                    result, BlockedError | ConnectionError
+                ):
+                    raise result
+        return socket
+
+    async def close(self) -> None:
+        """Tell all of them that the server ends."""
+        await asyncio.gather(
+            *(
+                socket.close(code=WSCloseCode.GOING_AWAY, message=b"the server ends")
+                for socket in tuple(self._open)
+            ),
+            return_exceptions=True,
+        )
+
+
+class _Viewer:
+    def __init__(
+        self, board: Board, socket: web.WebSocketResponse, view: View, limits: Limits
+    ) -> None:
+        self._board = board
+        self._socket = socket
+        self._limits = limits
+        self._view = view
+        self._job = view.job
+        self._after = view.after
+        self._series = view.series
+        self._deployment: bytes | None = None
+        self._summaries = ""
+        self._pipeline: dict[str, Any] | None = None
+        self._smoothed = 0
+        self._kafka: dict[str, Any] = {}
+
+    async def send_all(self) -> None:
+        """Send everything there is, and then everything that comes."""
+        board, limits = self._board, self._limits
+        why = self._view.outdated(board)
+        if why is not None:
+            await self._reload(why)
+            return
+        await self._hello()
+        loop = asyncio.get_running_loop()
+        with board.listen(self._job) as news:
+            heartbeat = loop.time() + limits.heartbeat_seconds
+            slow_news = 0.0
+            while True:
+                news.clear()
+                if not await self._send_epochs():
+                    await self._reload(_ANOTHER)
+                    return
+                if loop.time() >= slow_news:
+                    slow_news = loop.time() + limits.news_seconds
+                    await self._send_slow_news()
+                if loop.time() >= heartbeat:
+                    heartbeat = loop.time() + limits.heartbeat_seconds
+                    body = {"type": "heartbeat", "at": board.clock(), "kafka": board.kafka}
+                    await self._send(encode(body))
+                waits = (slow_news if self._has_slow_news else heartbeat, heartbeat)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(min(waits)):
+                        await news.wait()
+
+    async def _hello(self) -> None:
+        board = self._board
+        state = None if self._job is None else board.jobs.get(self._job)
+        self._deployment = None if state is None else state.job.deployment
+        last = None if state is None or state.history.last is None else state.history.last.epoch
+        self._summaries, self._kafka = board.summaries(), board.kafka
+        about = {
+            "type": "hello",
+            "run": board.run,
+            "kafka": self._kafka,
+            "job": self._job,
+            "last_epoch": last,
+        }
+        await self._send(f'{encode(about)[:-1]},"jobs":{self._summaries}}}')
+
+    async def _send_epochs(self) -> bool:
+        """Send the epochs that are missing; False if the job is another one by now."""
+        if self._job is None:
+            return True
+        state = self._board.jobs.get(self._job)
+        if state is None or state.job.deployment != self._deployment:
+            return False
+        for point in state.history.after(self._after):
+            await self._send(self._board.epoch_text(state, point, self._series))
+            self._after = point.epoch
+            # Others have their turn, also while a viewer catches up with thousands.
+            await asyncio.sleep(0)
+        return True
+
+    @property
+    def _has_slow_news(self) -> bool:
+        board = self._board
+        state = None if self._job is None else board.jobs.get(self._job)
+        return (
+            self._kafka != board.kafka
+            or self._summaries != board.summaries()
+            or (state is not None and state.pipeline is not self._pipeline)
+            or (state is not None and state.smoothed_epoch != self._smoothed)
+        )
+
+    async def _send_slow_news(self) -> None:
+        board = self._board
+        if self._kafka != board.kafka:
+            self._kafka = board.kafka
+            await self._send(encode({"type": "kafka", **self._kafka}))
+        summaries = board.summaries()
+        if summaries != self._summaries:
+            self._summaries = summaries
+            await self._send(f'{{"type":"jobs","jobs":{summaries}}}')
+        state = None if self._job is None else board.jobs.get(self._job)
+        if state is None:
+            return
+        if state.pipeline is not self._pipeline and state.pipeline is not None:
+            self._pipeline = state.pipeline
+            await self._send(encode({"type": "pipeline", "job": self._job, **state.pipeline}))
+        if state.smoothed_epoch != self._smoothed:
+            self._smoothed = state.smoothed_epoch
+            body = {"type": "smoothed", "job": self._job, "epoch": self._smoothed}
+            await self._send(encode(body))
+
+    async def _reload(self, why: str) -> None:
+        await self._send(json.dumps({"type": "reload", "run": self._board.run, "why": why}))
+
+    async def _send(self, text: str) -> None:
+        try:
+            async with asyncio.timeout(self._limits.blocked_seconds):
+                await self._socket.send_str(text)
+        except TimeoutError:
+            raise BlockedError from None
+
+
+async def _pass_over(socket: web.WebSocketResponse) -> None:
+    """Read what a viewer sends, which says nothing, until it goes."""
+    async for _ in socket:
+        pass

@@ -1,0 +1,116 @@
+// The smaller parts of a job's page: largest items, quantiles, privacy in words.
+
+import { ask, jobPath } from "./api.js";
+import { h, setText, svg, table, column, numbers } from "./dom.js";
+import { chance, count, interval, left, loss, valueOf } from "./format.js";
+
+const TOP = 14;
+
+// Asks at most once a second, and again if an epoch closed in the meantime.
+class Asking {
+  #waits = 0;
+  #last = 0;
+
+  refresh() {
+    if (this.#waits || !this.model.lastEpoch) return;
+    const wait = Math.max(0, this.#last + 1000 - performance.now());
+    this.#waits = setTimeout(async () => {
+      this.#waits = 0;
+      this.#last = performance.now();
+      try {
+        this.draw(await ask(jobPath(this.model.name, this.what), this.asked));
+      } catch (failure) {
+        setText(this.notes, failure.message);
+      }
+    }, wait);
+  }
+
+  close() {
+    clearTimeout(this.#waits);
+  }
+}
+
+// A bar to the value, and a line over the interval; widths are shares of the largest upper end.
+function bar(value, low, high, [least, most]) {
+  const share = (of) => `${(100 * (Math.min(Math.max(of, least), most) - least)) / (most - least || 1)}%`;
+  const zero = share(0);
+  return svg("svg", { class: "bar", width: "100%", height: 16, "aria-hidden": "true" },
+    svg("rect", { x: zero, y: 3, width: share(Math.max(0, value) + least), height: 10, rx: 2, class: "body" }),
+    svg("line", { x1: share(low), x2: share(high), y1: 8, y2: 8, class: "whisker" }),
+    [low, high].map((end) => svg("line", { x1: share(end), x2: share(end), y1: 4, y2: 12, class: "whisker" })));
+}
+
+export class TopCard extends Asking {
+  what = "top";
+  asked = { count: TOP };
+
+  constructor(model) {
+    super();
+    this.model = model;
+    this.format = valueOf("users");
+    this.buckets = model.kind === "numbers";
+    this.asked = { count: this.buckets ? 100 : TOP };
+    this.body = h("div", { class: this.buckets ? "scroll" : "" });
+    this.notes = h("p", { class: "note" });
+    this.when = h("p", { class: "note" });
+    this.element = h("section", { class: "card topitems", "aria-label": "Largest items" },
+      h("div", { class: "card-head" }, h("h2", {}, this.buckets ? "Users by value" : "Largest items"), this.when), this.body, this.notes);
+  }
+
+  draw(body) {
+    const [least, most] = body.items.reduce(([low, high], item) => [Math.min(low, item.low), Math.max(high, item.high)], [0, 1]);
+    setText(this.when, body.epoch ? `epoch ${count(body.epoch)}` : "");
+    const truth = body.items.some((item) => item.truth !== null);
+    const columns = [column(this.buckets ? "from" : "item"), column(""), numbers("users"), numbers("95 %"), ...(truth ? [numbers("truth, not private")] : [])];
+    const rows = body.items.map((item) => [item.label, bar(item.value, item.low, item.high, [least, most]), this.format(item.value),
+      interval(this.format, item.low, item.high), ...(truth ? [this.format(item.truth)] : [])]);
+    const made = table("Largest items of the last epoch with 95 % intervals", columns, rows);
+    made.classList.add("bars");
+    this.body.replaceChildren(body.items.length ? made : h("p", { class: "empty" }, "Nothing can be said of this epoch."));
+    const all = body.simultaneous_half_width;
+    setText(this.notes, [all && `All intervals hold at once if each is ± ${this.format(all)}.`,
+      body.found_above && `Items are found from about ${this.format(body.found_above)} users on.`, ...body.notes].filter(Boolean).join(" "));
+  }
+}
+
+export class QuantileCard extends Asking {
+  what = "quantiles";
+  asked = {};
+
+  constructor(model) {
+    super();
+    this.model = model;
+    this.format = valueOf("value");
+    this.body = h("div");
+    this.notes = h("p", { class: "note" });
+    this.element = h("section", { class: "card quantiles", "aria-label": "Quantiles" }, h("div", { class: "card-head" }, h("h2", {}, "Quantiles"), this.notes), this.body);
+  }
+
+  draw(body) {
+    setText(this.notes, body.epoch ? `epoch ${count(body.epoch)}` : "");
+    const held = body.quantiles.filter((each) => each.value !== null);
+    const truth = held.some((each) => each.truth !== null);
+    const rows = held.map((each) => [`${count(100 * each.share)} % lie below`, this.format(each.value), interval(this.format, each.low, each.high), ...(truth ? [this.format(each.truth)] : [])]);
+    const columns = [column("users"), numbers("value"), numbers("95 %"), ...(truth ? [numbers("truth, not private")] : [])];
+    this.body.replaceChildren(held.length ? table("Quantiles of the last epoch", columns, rows) : h("p", { class: "empty" }, "Nothing can be said of this epoch."));
+  }
+}
+
+function account({ epsilon, delta }, spent) {
+  if (epsilon === null) return "without end";
+  const [loses, round] = spent ? [loss, Math.ceil] : [left, Math.floor];
+  return `ε ${loses(epsilon)}${delta ? `, δ ${chance(delta, round)}` : ""}`;
+}
+
+// A percent sign stays with its number.
+const tied = (words) => words.replaceAll(" %", "\u00a0%");
+
+export function privacyCard(model, named) {
+  const { budget, guarantee_words: words } = model.detail;
+  const rows = [["Stated by this job", budget.stated, true], ["Charged to these people so far", budget.charged, true], ["Remaining", budget.remaining, false]];
+  return h("section", { class: "card privacy", "aria-label": `Privacy of ${model.name}` },
+    h("div", { class: "card-head" }, h("h2", {}, named ? `Privacy: ${model.name}` : "Privacy")),
+    h("div", { class: "words" }, words.map((each) => h("p", {}, tied(each)))),
+    h("dl", { class: "account" }, rows.map(([name, of, spent]) => h("div", {}, h("dt", {}, name), h("dd", {}, of ? account(of, spent) : "no limit was set")))),
+    budget.words.map((each) => h("p", { class: "note" }, tied(each))));
+}

@@ -1,0 +1,147 @@
+// The figure that Python describes, filled with curves; it knows no network and no address.
+
+// So many epochs have a dot each.
+const FEW = 60;
+
+export class Chart extends EventTarget {
+  #document = null;
+  #models = new Map();
+  #view = null;
+  #quiet = false;
+  curves = [];
+  shown = { smoothed: true, truth: true };
+
+  constructor(place) {
+    super();
+    this.place = place;
+  }
+
+  // Draw the figure `item` (of bokeh.embed.json_item) in place of the one before.
+  async show(item, curves, range) {
+    const views = await Bokeh.embed.embed_item(item, this.place);
+    this.#clear();
+    const figure = [...views.roots][0].model;
+    this.#document = figure.document;
+    this.#view = views;
+    for (const part of this.place.children) part.hidden = false;
+    // With a finger one scrolls the page; the buttons zoom.
+    if (matchMedia("(pointer: coarse)").matches) for (const tool of figure.toolbar.tools) tool.active = false;
+    figure.on_event("mousemove", (event) => this.#point(event.x));
+    figure.on_event("mouseleave", () => this.#point(null));
+    figure.on_event("doubletap", () => this.dispatchEvent(new CustomEvent("range", { detail: null })));
+    const epochs = this.#model("epochs");
+    const told = () => this.#quiet || this.#ask(epochs);
+    epochs.properties.start.change.connect(told);
+    epochs.properties.end.change.connect(told);
+    this.set(curves, range);
+  }
+
+  close() {
+    this.#clear();
+    this.place.replaceChildren();
+  }
+
+  // Put other numbers into the figure; it has as many curves as before.
+  set(curves, range) {
+    this.curves = curves;
+    if (!this.#document) return;
+    curves.forEach((curve, index) => this.#fill(curve, index));
+    this.zoom(range);
+  }
+
+  // Show the epochs of `range`, [from, to], and the values that they have.
+  zoom(range) {
+    if (!this.#document) return;
+    this.range = range;
+    const [from, to] = range;
+    const room = Math.max(0.5, (to - from) * 0.012);
+    let [low, high] = [Infinity, -Infinity];
+    for (const curve of this.curves) {
+      const [least, most] = curve.extent(from, to);
+      low = Math.min(low, least);
+      high = Math.max(high, most);
+    }
+    if (low > high) [low, high] = [0, 1];
+    const air = Math.max((high - low) * 0.06, Math.abs(high) * 1e-6, 1e-9);
+    this.#quiet = true;
+    this.#model("epochs").setv({ start: from - room, end: to + room });
+    this.#model("values").setv({ start: low - air, end: high + air });
+    this.#quiet = false;
+    for (const [index, curve] of this.curves.entries()) {
+      const points = curve.nearest(to) - curve.nearest(from);
+      this.#model(`dots-${index}`).visible = points < FEW;
+      const last = curve.lastKnown(to);
+      this.#put(`end-${index}`, last < 0 ? { x: [], y: [] } : { x: [curve.epochs[last]], y: [curve.value[last]] });
+    }
+  }
+
+  // A line at an epoch; null takes it away.
+  markEpoch(epoch) {
+    const cursor = this.#model("cursor");
+    if (cursor) cursor.location = epoch ?? NaN;
+  }
+
+  // Colour and shape of a curve's mark.
+  mark(index) {
+    const { glyph } = this.#model(`mark-${index}`);
+    return { colour: glyph.fill_color.value, shape: glyph.marker.value };
+  }
+
+  get canvas() {
+    const [view] = this.#view.roots;
+    return view.export("png").canvas;
+  }
+
+  source(name) {
+    return this.#model(name)?.data;
+  }
+
+  #fill(curve, index) {
+    const { band, alone } = curve.band();
+    // Copies: an array that has grown is the same array to BokehJS, and is not drawn again.
+    const line = (values) => (values ? { x: [...curve.epochs], y: [...values] } : { x: [], y: [] });
+    const data = {
+      band,
+      alone,
+      estimate: line(curve.value),
+      smoothed: line(this.shown.smoothed && curve.smoothed),
+      truth: line(this.shown.truth && curve.truth),
+    };
+    for (const [kind, columns] of Object.entries(data)) this.#put(`${kind}-${index}`, columns);
+  }
+
+  // What is empty and stays so need not be looked at again.
+  #put(name, columns) {
+    const source = this.#model(name);
+    if (columns.x.length || source.data.x.length) source.data = columns;
+  }
+
+  #model(name) {
+    if (!this.#document) return null;
+    if (!this.#models.has(name)) this.#models.set(name, this.#document.get_model_by_name(name));
+    return this.#models.get(name);
+  }
+
+  #point(x) {
+    this.dispatchEvent(new CustomEvent("point", { detail: x }));
+  }
+
+  // The reader dragged or turned the wheel: the two ends change one after the other.
+  #ask(epochs) {
+    clearTimeout(this.asked);
+    this.asked = setTimeout(() => {
+      const range = [Math.ceil(epochs.start), Math.floor(epochs.end)];
+      this.dispatchEvent(new CustomEvent("range", { detail: range[0] <= range[1] ? range : null }));
+    }, 120);
+  }
+
+  #clear() {
+    clearTimeout(this.asked);
+    this.#view?.clear();
+    const place = Bokeh.documents.indexOf(this.#document);
+    if (place >= 0) Bokeh.documents.splice(place, 1);
+    this.#models.clear();
+    this.#document = null;
+    this.#view = null;
+  }
+}

@@ -1,0 +1,96 @@
+// The one WebSocket of a job: catches up after every cut, and says when what is shown is old.
+
+const FIRST_WAIT = 250;
+const LONGEST_WAIT = 4000;
+// The server is heard at least every 10 s.
+const SILENCE = 25_000;
+
+export class Connection extends EventTarget {
+  #socket = null;
+  #wait = FIRST_WAIT;
+  #timer = 0;
+  #closed = false;
+  #silence = 0;
+  run;
+  lastHeard = Date.now();
+  connected = false;
+
+  // `query` gives the job and the last epoch that is known, anew for every attempt.
+  constructor(run, query) {
+    super();
+    this.run = run;
+    this.query = query;
+    this.#open();
+    this.wake = () => !document.hidden && this.#hurry();
+    addEventListener("online", this.wake);
+    document.addEventListener("visibilitychange", this.wake);
+  }
+
+  close() {
+    this.#closed = true;
+    clearTimeout(this.#timer);
+    clearTimeout(this.#silence);
+    removeEventListener("online", this.wake);
+    document.removeEventListener("visibilitychange", this.wake);
+    const socket = this.#socket;
+    // Browsers complain of connections that are closed before they are there.
+    if (socket?.readyState === WebSocket.CONNECTING) socket.onopen = () => socket.close();
+    else socket?.close();
+  }
+
+  #open() {
+    const query = new URLSearchParams({ ...this.query(), start: this.run });
+    const scheme = location.protocol === "https:" ? "wss:" : "ws:";
+    const socket = new WebSocket(`${scheme}//${location.host}/ws?${query}`);
+    this.#socket = socket;
+    this.#listen();
+    socket.onmessage = (event) => this.#hear(JSON.parse(event.data));
+    socket.onclose = () => this.#lose(socket);
+  }
+
+  // A cut cable closes nothing: silence has to be noticed.
+  #listen() {
+    clearTimeout(this.#silence);
+    this.#silence = setTimeout(() => {
+      const socket = this.#socket;
+      socket.close();
+      this.#lose(socket);
+    }, SILENCE);
+  }
+
+  #hear(message) {
+    if (this.#closed) return;
+    this.#listen();
+    this.lastHeard = Date.now();
+    if (message.type === "reload") {
+      location.reload();
+      return;
+    }
+    if (!this.connected) {
+      this.connected = true;
+      this.#wait = FIRST_WAIT;
+      this.dispatchEvent(new Event("connected"));
+    }
+    this.dispatchEvent(new CustomEvent("message", { detail: message }));
+  }
+
+  #lose(socket) {
+    if (this.#closed || socket !== this.#socket) return;
+    this.#socket = null;
+    clearTimeout(this.#silence);
+    if (this.connected) {
+      this.connected = false;
+      this.dispatchEvent(new Event("lost"));
+    }
+    // Somewhat earlier or later each, so that a hundred pages do not come back at once.
+    const wait = this.#wait * (0.75 + 0.25 * Math.random());
+    this.#wait = Math.min(2 * this.#wait, LONGEST_WAIT);
+    this.#timer = setTimeout(() => this.#open(), wait);
+  }
+
+  #hurry() {
+    if (this.#socket !== null || this.#closed) return;
+    clearTimeout(this.#timer);
+    this.#open();
+  }
+}

@@ -1,0 +1,316 @@
+// The curves of one job or two, with their legend, their range, and the numbers behind them.
+
+import { ask, jobPath } from "./api.js";
+import { Chart } from "./chart.js";
+import { Curve } from "./curve.js";
+import { h, setText } from "./dom.js";
+import { count, error, interval, valueOf } from "./format.js";
+import { shape } from "./marks.js";
+import { NumbersTable, downloads } from "./numbers.js";
+import { savePicture } from "./picture.js";
+import { view } from "./view.js";
+
+const FIRST_EPOCHS = 12;
+const MANY = 4;
+const STEPS = [["all", "All"], ["latest-100", "Last 100"], ["latest-20", "Last 20"]];
+
+export class CurvesCard {
+  #charts = [];
+  #loading = null;
+  #fresh = 0;
+  #cursor = null;
+  shown = { smoothed: true, truth: true };
+
+  // `models` are one job or two, `chosen` says which series are drawn.
+  constructor(models, theme, chosen) {
+    [this.models, this.theme, this.chosen] = [models, theme, chosen];
+    this.overlaid = models.length === 2 && models.every((model) => model.kind === "value");
+    this.steps = h("div", { class: "buttons", role: "group", "aria-label": "Epochs shown" },
+      STEPS.map(([range, name]) => h("button", { type: "button", "data-range": range, onclick: () => this.#go(range) }, name)),
+      h("button", { type: "button", "aria-label": "Show fewer epochs", onclick: () => this.#scale(0.5) }, "+"),
+      h("button", { type: "button", "aria-label": "Show more epochs", onclick: () => this.#scale(2) }, "−"));
+    this.switches = h("div", { class: "switches" });
+    this.body = h("div", { class: "charts" });
+    this.numbers = new NumbersTable(models, () => ({ series: this.chosen(), range: this.range }));
+    this.error = h("p", { class: "problem", role: "alert", hidden: true });
+    this.element = h("section", { class: "card curves", "aria-labelledby": "curves-title" },
+      h("div", { class: "card-head" }, h("h2", { id: "curves-title" }, this.#title()), this.switches, this.steps),
+      this.error, this.body, this.#key(),
+      h("div", { class: "card-foot" }, this.numbers.element,
+        h("div", { class: "downloads" }, models.map((model) => downloads(model, models.length > 1)),
+          h("button", { type: "button", class: "quiet", onclick: () => this.#picture() }, "Save as PNG"))));
+    const panels = this.overlaid || models.length === 1 ? [models] : models.map((model) => [model]);
+    for (const of of panels) this.#charts.push(this.#panel(of));
+    this.resized = new ResizeObserver(() => this.#widen());
+    this.resized.observe(this.body);
+  }
+
+  close() {
+    this.#loading?.abort();
+    clearTimeout(this.#fresh);
+    this.numbers.close();
+    this.resized.disconnect();
+    for (const { chart } of this.#charts) chart.close();
+  }
+
+  get lastEpoch() {
+    return Math.max(...this.models.map((model) => model.lastEpoch));
+  }
+
+  // First and last epoch shown.
+  get range() {
+    const last = Math.max(this.lastEpoch, 1);
+    const first = Math.min(...this.models.map((model) => model.detail.first_epoch ?? 1));
+    const [from, to] = view.state.range.split("-");
+    if (from === "latest") return [Math.max(first, last - Number(to) + 1), last];
+    if (from !== "all") return [Number(from), Math.max(Number(from), Number(to))];
+    return [first, Math.max(last, Math.min(first + FIRST_EPOCHS - 1, this.models[0].detail.epochs ?? FIRST_EPOCHS))];
+  }
+
+  get #live() {
+    return view.state.range === "all" || view.state.range.startsWith("latest");
+  }
+
+  // Ask for the chosen curves in the chosen range, and draw them.
+  async load() {
+    this.#loading?.abort();
+    const loading = (this.#loading = new AbortController());
+    clearTimeout(this.#fresh);
+    this.#fresh = 0;
+    this.columns = this.#columns();
+    const nothing = !this.chosen().length;
+    this.body.classList.toggle("waiting", nothing);
+    if (nothing) return;
+    this.zoomed();
+    try {
+      await Promise.all(this.#charts.map((panel) => this.#fill(panel, loading.signal)));
+      this.error.hidden = true;
+    } catch (failure) {
+      if (failure.name === "AbortError") return;
+      setText(this.error, `The curve could not be read: ${failure.message}`);
+      this.error.hidden = false;
+      return;
+    }
+    if (loading.signal.aborted) return;
+    this.#drawSwitches();
+    this.numbers.show();
+    this.#read(null);
+    this.element.dispatchEvent(new CustomEvent("drawn", { detail: this.marks, bubbles: true }));
+  }
+
+  // Colour and shape of every series that is drawn.
+  get marks() {
+    const { chart } = this.#charts[0];
+    return new Map(chart.curves.map((curve, index) => [curve.id, chart.mark(index)]));
+  }
+
+  // An epoch of a job closed; `draw` shows it.
+  append(model, message) {
+    // Of a part of the past that is looked at, it is no part.
+    if (!this.#live && message.epoch > this.range[1]) return;
+    for (const panel of this.#charts) {
+      if (!panel.models.includes(model)) continue;
+      let missing = false;
+      for (const curve of panel.chart.curves) {
+        if (curve.job !== model.name) continue;
+        const estimate = message.series[curve.id];
+        if (estimate === undefined) missing = true;
+        else curve.append(message.epoch, estimate, message.truth?.[curve.id]);
+      }
+      panel.added += 1;
+      // Epochs come one by one, and a long history has few: what was added is reduced in its turn.
+      if (missing || panel.added > this.columns) this.refresh();
+    }
+  }
+
+  // Ask again, but not for every epoch of many.
+  refresh() {
+    this.#fresh ||= setTimeout(() => this.load(), 1000);
+  }
+
+  zoomed() {
+    for (const each of this.steps.children) {
+      if (each.dataset.range) each.setAttribute("aria-pressed", each.dataset.range === view.state.range);
+    }
+  }
+
+  #title() {
+    const [model] = this.models;
+    const what = { value: "Users", items: "Users with each item", numbers: "Where the values lie", found: "Users with each item found" };
+    return `${what[model.kind]}, epoch by epoch`;
+  }
+
+  #panel(models) {
+    const place = h("div", {
+      class: "chart", tabindex: 0, role: "group", "aria-roledescription": "chart",
+      "aria-label": `Curves of ${models.map((model) => model.name).join(" and ")}. Left and right arrow read epochs, plus and minus zoom; the numbers are in the table below.`,
+      onkeydown: (event) => this.#press(event), onblur: () => this.#read(null),
+    });
+    const chart = new Chart(place);
+    chart.shown = this.shown;
+    chart.addEventListener("point", (event) => this.#read(event.detail));
+    chart.addEventListener("range", (event) => this.#go(event.detail ? event.detail.join("-") : "all"));
+    const legend = h("ul", { class: "legend" });
+    const heading = this.#needsHeading(models) && h("h3", {}, models[0].name);
+    this.body.append(h("div", { class: "panel" }, heading, place, legend));
+    return { models, chart, legend, place, added: 0, figure: "" };
+  }
+
+  #needsHeading(models) {
+    return this.models.length > 1 && models.length === 1;
+  }
+
+  // Of many curves every second column is enough, and they are drawn in half the time.
+  #columns() {
+    const width = (this.body.clientWidth || 800) / (this.chosen().length > MANY ? 2 : 1);
+    return Math.min(4096, Math.max(16, Math.round(width)));
+  }
+
+  #widen() {
+    if (this.columns && Math.abs(this.#columns() - this.columns) > 0.3 * this.columns) this.refresh();
+  }
+
+  async #fill(panel, signal) {
+    const [from, to] = this.range;
+    const parts = await Promise.all(panel.models.map(async (model) => {
+      const series = model.own(this.chosen()).join(",");
+      const asked = { series, from, to: this.#live ? "" : to, columns: this.columns };
+      const body = await ask(jobPath(model.name, "curve"), asked, signal);
+      return { model, body };
+    }));
+    const curves = parts.flatMap(({ model, body }) => body.series.map((each) => {
+      const curve = new Curve(each, model.name);
+      if (panel.models.length > 1) curve.label = model.name;
+      return curve;
+    }));
+    const theme = this.theme();
+    if (!curves.length) return;
+    // The series of a chart share an axis.
+    const unit = panel.models[0].unitOf(curves[0].id);
+    panel.format = valueOf(unit);
+    const figure = `${curves.length} ${theme} ${unit}`;
+    const item = figure === panel.figure ? null : await this.#figure(panel, curves, theme, signal);
+    for (const { model, body } of parts) {
+      const late = model.recent.filter((message) => message.epoch > (body.last_epoch ?? 0) && (this.#live || message.epoch <= to));
+      for (const message of late) {
+        for (const curve of curves) {
+          if (curve.job === model.name) curve.append(message.epoch, message.series[curve.id], message.truth?.[curve.id]);
+        }
+      }
+    }
+    if (signal.aborted) return;
+    panel.added = 0;
+    panel.figure = figure;
+    if (item) await panel.chart.show(item, curves, this.range);
+    else panel.chart.set(curves, this.range);
+    this.#drawLegend(panel);
+  }
+
+  #figure(panel, curves, theme, signal) {
+    const [model] = panel.models;
+    const series = model.own(this.chosen()).join(",");
+    return ask("/figures.json", { job: model.name, theme, series, curves: curves.length }, signal);
+  }
+
+  // Draw what was added.
+  draw() {
+    for (const { chart } of this.#charts) chart.set(chart.curves, this.range);
+    this.#read(this.#cursor);
+    this.numbers.refresh();
+  }
+
+  #go(range) {
+    view.set({ range });
+  }
+
+  #scale(factor) {
+    const [from, to] = this.range;
+    const last = this.lastEpoch;
+    const width = Math.max(2, Math.round((to - from + 1) * factor));
+    if (width >= last) this.#go("all");
+    else if (to >= last) this.#go(`latest-${width}`);
+    else {
+      const start = Math.max(1, Math.min(last - width + 1, Math.round((from + to - width + 1) / 2)));
+      this.#go(`${start}-${start + width - 1}`);
+    }
+  }
+
+  #press(event) {
+    const [from, to] = this.range;
+    const steps = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10 };
+    if (event.key in steps) {
+      const at = this.#cursor ?? Math.min(to, this.lastEpoch) + (steps[event.key] < 0 ? 1 : -1);
+      this.#read(Math.min(Math.max(at + steps[event.key], from), Math.min(to, this.lastEpoch)));
+    } else if (event.key === "Home") this.#read(from);
+    else if (event.key === "End") this.#read(Math.min(to, this.lastEpoch));
+    else if (event.key === "+" || event.key === "=") this.#scale(0.5);
+    else if (event.key === "-") this.#scale(2);
+    else if (event.key === "Escape") this.#read(null);
+    else return;
+    event.preventDefault();
+  }
+
+  // Show in the legends what the curves say at an epoch; without one, the latest.
+  #read(epoch) {
+    this.#cursor = epoch;
+    for (const panel of this.#charts) {
+      const { chart, legend, format } = panel;
+      if (!panel.at) continue;
+      let at = null;
+      chart.curves.forEach((curve, index) => {
+        const point = curve.nearest(epoch ?? this.range[1]);
+        at = Math.max(at ?? 0, curve.epochs[point] ?? 0);
+        const words = legend.children[index]?.querySelector(".value");
+        if (!words) return;
+        const { value: { [point]: value }, low: { [point]: low }, high: { [point]: high } } = curve;
+        const gap = value === undefined || Number.isNaN(value);
+        setText(words, gap ? "no estimate" : `${format(value)} ${error(format, value, low, high)}`);
+        words.title = gap ? "" : `95 %: ${interval(format, low, high)}`;
+      });
+      chart.markEpoch(epoch === null ? null : at);
+      setText(panel.at, at ? `Epoch ${count(at)}` : "");
+    }
+  }
+
+  #drawLegend(panel) {
+    const { chart, legend } = panel;
+    panel.at = h("span", { class: "at" });
+    legend.replaceChildren(
+      ...chart.curves.map((curve, index) => h("li", {}, shape(chart.mark(index)), h("span", { class: "label" }, curve.label), h("span", { class: "value" }))),
+      h("li", { class: "epoch", "aria-live": "polite" }, panel.at));
+  }
+
+  // What lines and areas mean, whatever their colour.
+  #key() {
+    this.key = h("p", { class: "key" });
+    return this.key;
+  }
+
+  #drawSwitches() {
+    const curves = this.#charts.flatMap(({ chart }) => chart.curves);
+    const has = (name) => curves.some((curve) => curve[name]);
+    const note = this.models.map((model) => model.detail.truth_note).find(Boolean) ?? "not private";
+    const lines = [["estimate", "estimate"], ["band", "95 % interval"]];
+    if (has("smoothed")) lines.push(["smoothed", "smoothed, looking back"]);
+    if (has("truth")) lines.push(["truth", note]);
+    this.key.replaceChildren(...lines.map(([name, words]) => h("span", {}, h("i", { class: `line ${name}`, "aria-hidden": "true" }), words)));
+    const kinds = [["smoothed", "Smoothed"], ["truth", "True curve, not private"]].filter(([name]) => has(name));
+    if (this.switches.dataset.kinds === String(kinds)) return;
+    this.switches.dataset.kinds = String(kinds);
+    this.switches.replaceChildren(...kinds.map(([name, words]) => h("label", {},
+      h("input", { type: "checkbox", checked: this.shown[name], onchange: (event) => {
+        this.shown[name] = event.target.checked;
+        this.draw();
+      } }), words)));
+  }
+
+  #picture() {
+    const panels = this.#charts.map(({ chart, models }) => ({
+      canvas: chart.canvas,
+      heading: this.#needsHeading(models) ? models[0].name : "",
+      entries: chart.curves.map((curve, index) => ({ label: curve.label, ...chart.mark(index) })),
+    }));
+    const name = this.models.map((model) => model.name).join("-and-");
+    return savePicture(`${name}-epoch-${this.lastEpoch}.png`, `${this.models.map((model) => model.name).join(" and ")}: ${this.#title().toLowerCase()}`, panels);
+  }
+}

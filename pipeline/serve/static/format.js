@@ -1,0 +1,71 @@
+// Numbers, times and lengths of time in words; everything is set as a reader of English expects it.
+
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const fine = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
+const RECENT = 20 * 3600 * 1000;
+const clock = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
+const calendar = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+
+const known = (value) => value !== null && value !== undefined && !Number.isNaN(value);
+const minus = (text) => text.replace("-", "−");
+
+export const count = (value) => (known(value) ? minus(whole.format(value)) : "–");
+
+// Values of a job: whole users, or numbers of a domain to four digits.
+export function valueOf(unit) {
+  const format = unit === "users" ? whole : fine;
+  return (value) => (known(value) ? minus(format.format(value === 0 ? 0 : value)).replace(/^−0$/, "0") : "–");
+}
+
+export const interval = (format, low, high) => (known(low) && known(high) ? `${format(low)} to ${format(high)}` : "–");
+
+// Half of the interval, or all of it where its parts differ, as for a median.
+export function error(format, value, low, high) {
+  if (!known(value) || !known(low) || !known(high)) return "";
+  const [below, above] = [value - low, high - value];
+  if (Math.abs(above - below) <= 0.02 * (above + below)) return `± ${format((above + below) / 2)}`;
+  return `(${interval(format, low, high)})`;
+}
+
+// Three digits of a loss are enough. What is spent is rounded up, what is left down.
+const cutTo = (round) => (value) => {
+  if (!known(value)) return "–";
+  const scale = 10 ** (2 - Math.floor(Math.log10(Math.max(value, 1e-12))));
+  return fine.format(round(Number((value * scale).toFixed(6))) / scale);
+};
+export const loss = cutTo(Math.ceil);
+export const left = cutTo(Math.floor);
+
+// A small probability to two digits.
+export function chance(value, round = Math.ceil) {
+  if (value <= 0) return "0";
+  let power = Math.floor(Math.log10(value));
+  let digits = round(Number((value / 10 ** power).toFixed(9)) * 10) / 10;
+  if (digits >= 10) [digits, power] = [digits / 10, power + 1];
+  const raised = String(power).replaceAll(/./g, (each) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(each)]);
+  return digits === 1 ? `10${raised}` : `${digits} × 10${raised}`;
+}
+
+export function rate(perSecond) {
+  if (!known(perSecond)) return "–";
+  if (perSecond >= 1e6) return `${fine.format(Math.round(perSecond / 1e4) / 100)} M/s`;
+  return perSecond > 0 && perSecond < 10 ? `${fine.format(Math.round(perSecond * 10) / 10)}/s` : `${whole.format(perSecond)}/s`;
+}
+
+export function seconds(value) {
+  if (!known(value)) return "–";
+  if (value === 0) return "0 s";
+  if (value < 10) return `${value.toFixed(1)} s`;
+  if (value < 100) return `${Math.round(value)} s`;
+  if (value < 100 * 60) return `${Math.round(value / 60)} min`;
+  if (value < 48 * 3600) return `${Math.round(value / 3600)} h`;
+  return `${whole.format(value / 86400)} days`;
+}
+
+// A time of day, with the day if that was not today.
+export function time(milliseconds) {
+  if (!known(milliseconds)) return "–";
+  return (Math.abs(Date.now() - milliseconds) < RECENT ? clock : calendar).format(milliseconds);
+}
+export const moment = (milliseconds) => (known(milliseconds) ? calendar.format(milliseconds) : "–");
+export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;

@@ -1,0 +1,140 @@
+// The page of a job, or of two side by side.
+
+import { QuantileCard, TopCard, privacyCard } from "./cards.js";
+import { CurvesCard } from "./curves_card.js";
+import { h } from "./dom.js";
+import { Items } from "./items.js";
+import { Operators } from "./operators.js";
+import { Overview } from "./overview.js";
+import { PipelineCard } from "./pipeline.js";
+import { MOST_SERIES, view } from "./view.js";
+
+const TABS = [["results", "Results"], ["operators", "For operators"]];
+
+export class JobPage {
+  // `theme` says which one is in force; `begun` is called when more is known than at first.
+  constructor(models, theme, begun) {
+    this.models = models;
+    this.begun = begun;
+    const two = models.length > 1;
+    const [first] = models;
+    this.parts = models.map((model) => ({
+      model,
+      overview: new Overview(model, two),
+      pipeline: new PipelineCard(two ? `Pipeline of ${model.name}` : "Pipeline", Boolean(model.detail.replay_of)),
+      operators: new Operators(model),
+    }));
+    this.curves = new CurvesCard(models, theme, () => this.chosen);
+    this.items = first.kind === "value" || first.detail.series.length < 2 ? null : new Items(first, () => this.chosen);
+    this.asking = [
+      ...(first.kind === "numbers" ? models.map((model) => new QuantileCard(model)) : []),
+      ...(first.kind === "value" ? [] : models.filter((model) => model.kind !== "value").map((model) => new TopCard(model))),
+    ];
+    this.#build(two);
+    this.items?.addEventListener("choose", (event) => view.set({ series: event.detail }));
+    this.curves.element.addEventListener("drawn", (event) => {
+      if (!this.items) return;
+      this.items.marks = event.detail;
+      this.items.redraw();
+    });
+    for (const part of this.parts) this.#follow(part);
+    this.#tab();
+  }
+
+  // Ids of the series drawn: those of the address, or those that the server would draw.
+  get chosen() {
+    return this.models[0].own(view.state.series).slice(0, MOST_SERIES);
+  }
+
+  async load() {
+    for (const each of this.asking) each.refresh();
+    await Promise.all([this.curves.load(), this.items?.load()]);
+  }
+
+  close() {
+    this.curves.close();
+    this.items?.close();
+    for (const each of this.asking) each.close();
+    for (const { model } of this.parts) model.close();
+  }
+
+  // The address changed, but not the jobs.
+  change(before) {
+    const { state } = view;
+    if (state.tab !== before.tab) this.#tab();
+    if (String(state.series) !== String(before.series) || state.range !== before.range || state.theme !== before.theme) this.curves.load();
+    this.items?.redraw();
+  }
+
+  restyle() {
+    this.curves.load();
+    this.items?.redraw();
+  }
+
+  #build(two) {
+    const privacy = this.models.map((model) => privacyCard(model, two));
+    const results = h("div", { id: "results", role: "tabpanel", "aria-labelledby": "tab-results", class: "panel-page" },
+      h("div", { class: this.items ? "beside" : "" }, this.curves.element, this.items?.element),
+      h("div", { class: this.asking.length ? "halves" : "" }, this.asking.length ? h("div", { class: "stack" }, this.asking.map((each) => each.element)) : null,
+        h("div", { class: "stack" }, h("div", { class: two && !this.asking.length ? "halves" : "stack" }, this.parts.map((part) => part.pipeline.element)))),
+      h("div", { class: two ? "halves" : "" }, privacy));
+    const operators = h("div", { id: "operators", role: "tabpanel", "aria-labelledby": "tab-operators", class: "panel-page" },
+      this.parts.map((part) => part.operators.element));
+    this.panels = { results, operators };
+    this.tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Parts of the page", onkeydown: (event) => this.#press(event) },
+      TABS.map(([tab, name]) => h("button", { type: "button", role: "tab", id: `tab-${tab}`, "aria-controls": tab, onclick: () => view.set({ tab }) }, name)));
+    this.element = h("div", { class: "page" },
+      h("div", { class: two ? "halves overviews" : "" }, this.parts.map((part) => part.overview.element)), this.tabs, results, operators);
+  }
+
+  #tab() {
+    for (const button of this.tabs.children) {
+      const own = button.id === `tab-${view.state.tab}`;
+      button.setAttribute("aria-selected", own);
+      button.tabIndex = own ? 0 : -1;
+    }
+    for (const [name, panel] of Object.entries(this.panels)) panel.hidden = name !== view.state.tab;
+    for (const part of this.parts) this.#pipeline(part);
+  }
+
+  #press(event) {
+    if (!["ArrowLeft", "ArrowRight"].includes(event.key)) return;
+    const other = TABS.find(([tab]) => tab !== view.state.tab)[0];
+    view.set({ tab: other });
+    this.tabs.querySelector(`#tab-${other}`).focus();
+    event.preventDefault();
+  }
+
+  #follow(part) {
+    const { model, overview } = part;
+    model.addEventListener("hello", () => overview.show());
+    model.addEventListener("jobs", () => overview.show());
+    model.addEventListener("pipeline", () => this.#pipeline(part));
+    model.addEventListener("begun", () => this.begun());
+    model.addEventListener("smoothed", () => this.curves.refresh());
+    model.addEventListener("epoch", ({ detail: message }) => {
+      this.#catch(model, message);
+      if (model === this.models[0]) this.items?.append(message);
+      for (const each of this.asking) if (each.model === model) each.refresh();
+    });
+  }
+
+  // Epochs may come by the hundred after a cut: they are drawn once, in the next frame.
+  #catch(model, message) {
+    this.curves.append(model, message);
+    if (this.frame) return;
+    const start = performance.now();
+    this.frame = requestAnimationFrame(() => {
+      this.frame = 0;
+      this.curves.draw();
+      for (const { overview } of this.parts) overview.show();
+      // What was drawn is on the screen once another task begins after the frame.
+      requestAnimationFrame(() => setTimeout(() => performance.measure("dpstream update", { start })));
+    });
+  }
+
+  #pipeline({ model, pipeline, operators }) {
+    if (view.state.tab === "operators") operators.show();
+    else pipeline.show(model.pipeline);
+  }
+}

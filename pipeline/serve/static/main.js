@@ -1,0 +1,198 @@
+// Puts the page together from the address, and does so again when that changes.
+
+import { ask } from "./api.js";
+import { Connection } from "./connection.js";
+import { byId, h, setText } from "./dom.js";
+import { time } from "./format.js";
+import { JobList } from "./job_list.js";
+import { JobPage } from "./job_page.js";
+import { Model } from "./model.js";
+import { view } from "./view.js";
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const KEPT = "dpstream-theme";
+
+class Page {
+  jobs = [];
+  run = "";
+  shown = null;
+  lost = new Map();
+  kafka = { answers: true, since: null };
+
+  async start() {
+    this.#theme();
+    byId("theme").addEventListener("click", () => this.#switch());
+    dark.addEventListener("change", () => this.#theme());
+    view.addEventListener("change", (event) => this.#change(event.detail.before));
+    document.addEventListener("click", (event) => this.#follow(event));
+    await this.#begin();
+  }
+
+  // Ask what there is; a server that does not answer yet is asked again.
+  async #begin(wait = 250) {
+    try {
+      const { run, jobs, kafka } = await ask("/api/jobs");
+      [this.run, this.jobs, this.kafka] = [run, jobs, kafka];
+    } catch (failure) {
+      this.#notice(`The server cannot be asked: ${failure.message}. Trying again.`);
+      setTimeout(() => this.#begin(Math.min(2 * wait, 4000)), wait);
+      return;
+    }
+    await this.#show();
+  }
+
+  get job() {
+    return view.state.job || (this.jobs.length === 1 ? this.jobs[0].job : "");
+  }
+
+  async #show() {
+    const turn = (this.turn = Symbol("turn"));
+    this.shown?.close();
+    this.shown = null;
+    this.lost.clear();
+    this.#say();
+    this.#trail();
+    const main = byId("main");
+    document.title = this.job ? `${this.job} · dpstream` : "dpstream";
+    if (!this.job) {
+      const list = new JobList(this.jobs);
+      main.replaceChildren(list.element);
+      this.#await(() => (this.job ? this.#show() : list.show(this.jobs)));
+      return;
+    }
+    const names = [...new Set([this.job, view.state.with])].filter(Boolean);
+    const loaded = await Promise.allSettled(names.map((name) => Model.load(name, this.run)));
+    const models = loaded.filter((each) => each.status === "fulfilled").map((each) => each.value);
+    if (turn !== this.turn || loaded[0].status === "rejected") {
+      for (const model of models) model.close();
+      if (turn !== this.turn) return;
+      main.replaceChildren(this.#missing(loaded[0].reason));
+      // It may be deployed in a moment, or the server have just begun to read.
+      this.#await(() => this.jobs.some((job) => job.job === this.job) && this.#show());
+      return;
+    }
+    for (const model of models) this.#watch(model, model.connection);
+    this.shown = new JobPage(models, () => this.theme, () => this.#show());
+    main.replaceChildren(this.shown.element);
+    await this.shown.load();
+  }
+
+  // Without a job to look at, hear which jobs there are.
+  #await(heard) {
+    const connection = new Connection(this.run, () => ({}));
+    this.#watch(connection, connection, (type) => ["hello", "jobs"].includes(type) && heard());
+    this.shown = { close: () => connection.close(), change() {}, restyle() {} };
+  }
+
+  #missing(reason) {
+    return h("section", {}, h("h1", {}, `${this.job} cannot be shown`), h("p", { class: "sentence" }, reason.message), h("p", {}, h("a", { href: "/" }, "All jobs")));
+  }
+
+  // Follow a connection: whether it is there, and what is said of all jobs.
+  #watch(source, connection, heard = () => {}) {
+    source.addEventListener("lost", () => {
+      this.lost.set(source, connection.lastHeard);
+      this.#say();
+    });
+    source.addEventListener("connected", () => {
+      this.lost.delete(source);
+      this.#say();
+    });
+    connection.addEventListener("message", ({ detail: message }) => {
+      if (message.kafka) this.kafka = message.kafka;
+      else if (message.type === "kafka") this.kafka = message;
+      if (message.jobs) {
+        this.jobs = message.jobs;
+        this.#trail();
+      }
+      if (message.kafka || message.type === "kafka") this.#say();
+      heard(message.type);
+    });
+  }
+
+  // Say what is wrong with the numbers, if anything is, and let them look old.
+  #say() {
+    const since = Math.min(...this.lost.values());
+    const cut = this.lost.size > 0;
+    const silent = this.kafka?.answers === false;
+    document.body.classList.toggle("stale", cut || silent);
+    setText(byId("connection"), cut ? "reconnecting" : silent ? "Kafka is silent" : "live");
+    byId("connection").className = `connection ${cut || silent ? "lost" : "live"}`;
+    if (cut) this.#notice(`The connection was lost. The numbers below are those of ${time(since)}; they go on by themselves when it is back.`);
+    else if (silent) this.#notice(`Kafka does not answer the server${this.kafka.since ? ` since ${time(this.kafka.since)}` : ""}. The numbers below are older; they go on by themselves when it is back.`);
+    else this.#notice("");
+  }
+
+  #notice(words) {
+    setText(byId("notice"), words);
+    byId("notice").hidden = !words;
+  }
+
+  // Which job is shown, which other one beside it.
+  #trail() {
+    const names = this.jobs.map((job) => job.job);
+    const key = JSON.stringify([names, this.job, view.state.with]);
+    if (key === this.key) return;
+    this.key = key;
+    if (!this.job || names.length < 2) {
+      byId("trail").replaceChildren();
+      return;
+    }
+    const choice = (label, current, options, none, chosen) => h("select", { "aria-label": label, onchange: (event) => chosen(event.target.value) },
+      none && h("option", { value: "" }, none), options.map((name) => h("option", { value: name, selected: name === current }, name)));
+    byId("trail").replaceChildren(
+      choice("Job", this.job, names.includes(this.job) ? names : [this.job, ...names], null, (job) => view.set({ job, with: "", series: [], range: "all" })),
+      choice("Compare with", view.state.with, names.filter((name) => name !== this.job), "compare with …", (other) => view.set({ job: this.job, with: other })));
+  }
+
+  #change(before) {
+    const { state } = view;
+    if (state.theme !== before.theme) this.#theme({ redraw: false });
+    if (state.job !== before.job || state.with !== before.with) this.#show();
+    else this.shown?.change(before);
+  }
+
+  // Links within the page need no new one.
+  #follow(event) {
+    const link = event.target.closest("a");
+    if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    const href = link.getAttribute("href");
+    if (href !== "/" && !href.startsWith("?")) return;
+    event.preventDefault();
+    const asked = new URLSearchParams(href.slice(1));
+    view.set({ job: asked.get("job") ?? "", with: "", series: [], range: "all", tab: "results" });
+    byId("main").focus();
+  }
+
+  #theme({ redraw = true } = {}) {
+    const kept = view.state.theme || stored() || (dark.matches ? "dark" : "light");
+    const changed = kept !== this.theme;
+    this.theme = kept;
+    document.documentElement.dataset.theme = kept;
+    const other = kept === "dark" ? "light" : "dark";
+    setText(byId("theme"), other === "dark" ? "Dark" : "Light");
+    byId("theme").setAttribute("aria-label", `Use ${other} colours`);
+    if (changed && redraw) this.shown?.restyle();
+  }
+
+  #switch() {
+    const theme = this.theme === "dark" ? "light" : "dark";
+    try {
+      localStorage.setItem(KEPT, theme);
+    } catch {
+      // A browser that keeps nothing still has the address.
+    }
+    view.set({ theme }, { replace: true });
+  }
+}
+
+function stored() {
+  try {
+    const theme = localStorage.getItem(KEPT);
+    return ["light", "dark"].includes(theme) ? theme : "";
+  } catch {
+    return "";
+  }
+}
+
+new Page().start();

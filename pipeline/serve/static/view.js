@@ -1,0 +1,59 @@
+// What is shown, kept in the address: a link or the back button shows the same again.
+
+const DEFAULTS = { job: "", with: "", series: [], range: "all", tab: "results", theme: "" };
+const RANGE = /^(all|latest-[1-9]\d{0,8}|[1-9]\d{0,15}-[1-9]\d{0,15})$/;
+export const MOST_SERIES = 12;
+
+function read(search) {
+  const asked = new URLSearchParams(search);
+  const range = asked.get("range") ?? "";
+  return {
+    job: asked.get("job") ?? "",
+    with: asked.get("with") ?? "",
+    series: [...new Set((asked.get("series") ?? "").split(",").filter(Boolean))].slice(0, MOST_SERIES),
+    range: RANGE.test(range) ? range : "all",
+    tab: asked.get("tab") === "operators" ? "operators" : "results",
+    theme: ["light", "dark"].includes(asked.get("theme")) ? asked.get("theme") : "",
+  };
+}
+
+function address(state) {
+  const asked = new URLSearchParams();
+  for (const [name, value] of Object.entries(state)) {
+    const text = String(value);
+    if (text !== String(DEFAULTS[name])) asked.set(name, text);
+  }
+  // Commas and colons need no escape in a query, and are easier to read.
+  const query = asked.toString().replaceAll("%2C", ",").replaceAll("%3A", ":");
+  return query ? `?${query}` : location.pathname;
+}
+
+class View extends EventTarget {
+  state = read(location.search);
+
+  constructor() {
+    super();
+    addEventListener("popstate", () => this.#become(read(location.search)));
+  }
+
+  // Somebody's choice becomes an entry of the history; what follows from it only replaces one.
+  set(changes, { replace = false } = {}) {
+    const next = { ...this.state, ...changes };
+    const target = address(next);
+    if (target === address(this.state)) return;
+    history[replace ? "replaceState" : "pushState"](null, "", target);
+    this.#become(next);
+  }
+
+  href(changes) {
+    return address({ ...this.state, ...changes });
+  }
+
+  #become(next) {
+    const before = this.state;
+    this.state = next;
+    this.dispatchEvent(new CustomEvent("change", { detail: { before } }));
+  }
+}
+
+export const view = new View();

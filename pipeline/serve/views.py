@@ -1,0 +1,325 @@
+"""What the API says of a job: pure functions of what is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.estimate import ItemEstimates
+from aggregators.found_items import FoundItems
+from aggregators.top_items import simultaneous_half_width
+from pipeline.deployed_job import DeployedJob
+from pipeline.estimate_records import EstimateRecord
+from pipeline.headlines import Headline, headline_of
+from pipeline.input.numbers import NumericDomain
+from pipeline.phases import Phase
+from pipeline.produce import calendar_of
+from pipeline.serve.history import History, Point
+from pipeline.serve.series import (
+    VALUE,
+    Series,
+    find_series,
+    item_series,
+    known,
+    quantile_series,
+    range_series,
+    truth_of,
+)
+from pipeline.serve.words import budget_line, guarantee_words
+from pipeline.smoothing import SmoothedHorizon
+from pipeline.truths import Truths
+
+NOT_PRIVATE = "not private: the truth, taken from the input of a demonstration"
+
+MOST_SERIES = 12
+MOST_SENT = 256
+"""Series of an epoch that are sent when none is named."""
+MOST_SHORT_LABELS = 64
+MOST_LABELS = 4_096
+_MOST_FOUND = 200
+_CHOSEN = 5
+
+
+@dataclass(eq=False)
+class JobState:
+    """Everything known of a job.
+
+    Attributes:
+        job: as deployed.
+        history: its estimates.
+        smooths: whether its protocol can look back.
+        phase: what operators have it do.
+        budget: as of `budget_of`.
+        truths: beside the estimates, in demonstrations.
+        smoothed: horizons looked back at, by number.
+        smoothed_epoch: the last one of those.
+        pipeline: as of the API; None before it is known.
+        problems: that a person has to look at.
+        behind: seconds since the oldest record that waits was written; None when not known.
+        headlined: the last epoch that was summed up, and what was said of it.
+    """
+
+    job: DeployedJob
+    history: History
+    smooths: bool = False
+    phase: Phase = Phase.RUNNING
+    budget: dict[str, Any] = field(default_factory=dict)
+    truths: Truths | None = None
+    smoothed: dict[int, SmoothedHorizon] = field(default_factory=dict)
+    smoothed_epoch: int = 0
+    pipeline: dict[str, Any] | None = None
+    problems: tuple[str, ...] = ()
+    behind: float | None = None
+    headlined: tuple[Point, dict[str, Any]] | None = None
+
+
+def json_numbers(values: NDArray[np.float64]) -> list[float | None]:
+    """Numbers to a thousandth; null where there is none."""
+    return [
+        None if value != value else value
+        for value in np.round(np.asarray(values, np.float64), 3).tolist()
+    ]
+
+
+def triples_json(
+    point: Point, series: Sequence[Series]
+) -> Iterator[tuple[Series, list[float] | None]]:
+    """Each of some series at an epoch: value, low and high to a thousandth, or null."""
+    triples: list[list[float]] = np.round(point.triples(series), 3).tolist()
+    for each, triple in zip(series, triples, strict=True):
+        yield each, triple if all(map(math.isfinite, triple)) else None
+
+
+def headline(state: JobState, point: Point) -> Headline:
+    """The headline of an epoch."""
+    return headline_of(state.job.domain, _record(point))
+
+
+def _record(point: Point) -> EstimateRecord:
+    about = (point.epoch, point.fate, point.closed_at, point.contributors, point.population)
+    return EstimateRecord(b"", *about, point.estimate, {})
+
+
+def summary(state: JobState) -> dict[str, Any]:
+    """One job among others."""
+    job, last = state.job, state.history.last
+    body: dict[str, Any] = {
+        "job": job.name,
+        "protocol": job.protocol,
+        "deployment": job.deployment.hex(),
+        "deployed_at": job.deployed_at,
+        "phase": state.phase.value,
+        "replay_of": None if job.replay_of is None else job.replay_of.job,
+        "epochs": job.last_epoch,
+        "horizon": job.epochs.count,
+        "unit_of_value": "users",
+        "domain": _domain(state, MOST_SHORT_LABELS),
+        "position": None if last is None else job.position_of(last.epoch),
+        "last_epoch": None if last is None else last.epoch,
+        "closed_at": None if last is None else last.closed_at,
+        "fate": None if last is None else last.fate.value,
+        "flags": [] if last is None else list(last.flags),
+        "headline": "no estimate yet",
+        "estimate": None,
+        "problems": list(state.problems),
+        "behind_seconds": state.behind,
+        "budget": budget_line(state.budget),
+    }
+    if last is not None:
+        if state.headlined is None or state.headlined[0] is not last:
+            # A median takes a while, and all jobs are summed up whenever one has news.
+            state.headlined = last, _headline(state, last)
+        body |= state.headlined[1]
+    return body
+
+
+def _headline(state: JobState, point: Point) -> dict[str, Any]:
+    found = headline(state, point)
+    value = None
+    if found.value is not None:
+        value = {"value": found.value, "low": found.low, "high": found.high}
+    return {"headline": str(found), "estimate": value}
+
+
+def _domain(state: JobState, most: int) -> dict[str, Any]:
+    domain = state.job.domain
+    listed = None
+    if domain.size - 1 <= most and state.history.kind != "value":
+        listed = None if domain.items is None else list(domain.items)
+    return {"kind": state.history.kind, "items": listed}
+
+
+def details(state: JobState) -> dict[str, Any]:
+    """One job by itself."""
+    job, history = state.job, state.history
+    last = history.last
+    guarantee = job.guarantee() if last is None else job.guarantee_at(last.epoch)
+    calendar = calendar_of(job)
+    starts = None
+    if calendar is not None:
+        starts = {
+            name: int(calendar.start_of(epoch).timestamp() * 1000)
+            for name, epoch in (("first", 1), ("second", 2))
+        }
+    return summary(state) | {
+        "domain": _domain(state, MOST_LABELS),
+        "guarantee": guarantee.to_json(),
+        "guarantee_words": guarantee_words(guarantee),
+        "budget": state.budget,
+        "series": [each.to_json() for each in listed_series(history)],
+        "chosen": [each.id for each in chosen_series(history)],
+        "smoothed": state.smooths,
+        "truth": state.truths is not None,
+        "truth_note": truth_note(state),
+        "first_epoch": history.points[0].epoch if history.points else None,
+        "epoch_starts": starts,
+    }
+
+
+def listed_series(history: History) -> tuple[Series, ...]:
+    """Those that a page offers."""
+    domain = history.domain
+    if history.kind == "value":
+        return (VALUE,)
+    if isinstance(domain, NumericDomain):
+        return (*quantile_series(), *(range_series(domain) if domain.size <= MOST_LABELS else ()))
+    if history.kind == "items" and domain.size - 1 <= MOST_LABELS:
+        return item_series(domain, range(1, domain.size))
+    return item_series(domain, history.ranked(_MOST_FOUND))
+
+
+def chosen_series(history: History, count: int = _CHOSEN) -> tuple[Series, ...]:
+    """Those that are drawn when nobody has chosen."""
+    if history.kind == "value":
+        return (VALUE,)
+    if history.kind == "numbers":
+        return quantile_series()
+    return item_series(history.domain, history.ranked(count))
+
+
+def sent_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
+    """The series of an epoch that a viewer is told of: those named, or all if they are few."""
+    if ids:
+        return find_series(history.domain, ids)
+    listed = listed_series(history)
+    return listed if len(listed) <= MOST_SENT else chosen_series(history)
+
+
+def asked_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
+    """The series asked for; those chosen if none is.
+
+    Raises:
+        SeriesError: the job has no such series.
+    """
+    return find_series(history.domain, ids) if ids else chosen_series(history)
+
+
+def epoch_body(state: JobState, point: Point, series: Sequence[Series]) -> dict[str, Any]:
+    """What viewers are told of an epoch."""
+    body = {
+        **point.to_json(),
+        **_headline(state, point),
+        "series": {each.id: triple for each, triple in triples_json(point, series)},
+    }
+    if state.truths is not None:
+        body["truth"] = {each.id: truth(state, point, each) for each in series}
+    return body
+
+
+def truth(state: JobState, point: Point, series: Series) -> float | None:
+    """The truth about a series at an epoch; None where it is not known."""
+    if state.truths is None or (found := truths_at(state.truths, point)) is None:
+        return None
+    return truth_of(series, state.job.domain, point.estimate, found)
+
+
+def truths_at(truths: Truths, point: Point) -> NDArray[np.int64] | None:
+    """The truth about all that was estimated of an epoch; None after the last one of the input."""
+    if point.epoch > truths.last_epoch:
+        return None
+    return truths.of(_record(point))
+
+
+def truth_note(state: JobState) -> str | None:
+    """What is said of the truth wherever it stands; None without one."""
+    return None if state.truths is None else NOT_PRIVATE
+
+
+def table(
+    state: JobState, series: Sequence[Series], first: int | None, last: int | None, limit: int
+) -> dict[str, Any]:
+    """The numbers behind a chart, the last epoch first."""
+    points = state.history.points[state.history.part(first, last)]
+    return {"rows": [epoch_body(state, point, series) for point in points[: -limit - 1 : -1]]}
+
+
+def top(state: JobState, point: Point, count: int) -> dict[str, Any]:
+    """The largest items of an epoch; of numbers the buckets in their order."""
+    estimate, domain = point.estimate, state.job.domain
+    notes: list[str] = []
+    simultaneous = above = None
+    series: tuple[Series, ...] = ()
+    if not known(estimate):
+        estimate = None
+    elif isinstance(domain, NumericDomain):
+        series = tuple(range_series(domain))[:count] if domain.size <= MOST_LABELS else ()
+    elif isinstance(estimate, ItemEstimates):
+        order = np.argsort(-estimate.values, kind="stable")[:count]
+        series = item_series(domain, (order + 1).tolist())
+        simultaneous = simultaneous_half_width(estimate)
+    elif isinstance(estimate, FoundItems):
+        series = item_series(domain, estimate.items[:count].tolist())
+        above = estimate.found_above
+    if len(series) > 1 and not isinstance(domain, NumericDomain):
+        notes.append(
+            "Selecting the largest biases them upwards: each interval is right for an item named "
+            "beforehand."
+        )
+    rows = []
+    for each, triple in triples_json(point, series):
+        value, low, high = triple or (None, None, None)
+        rows.append(
+            {
+                "id": each.id,
+                "label": each.label,
+                "value": value,
+                "low": low,
+                "high": high,
+                "truth": truth(state, point, each),
+            }
+        )
+    return {
+        **_about(point),
+        "kind": "range" if isinstance(domain, NumericDomain) else "item",
+        "items": rows,
+        "simultaneous_half_width": simultaneous,
+        "found_above": above,
+        "notes": notes,
+    }
+
+
+def quantiles(state: JobState, point: Point) -> dict[str, Any]:
+    """The quantiles of an epoch."""
+    rows = []
+    for each, triple in triples_json(point, quantile_series()):
+        value, low, high = triple or (None, None, None)
+        rows.append(
+            {
+                "id": each.id,
+                "share": each.share,
+                "value": value,
+                "low": low,
+                "high": high,
+                "truth": truth(state, point, each),
+            }
+        )
+    return {**_about(point), "quantiles": rows}
+
+
+def _about(point: Point) -> Mapping[str, Any]:
+    return {"epoch": point.epoch, "fate": point.fate.value, "flags": list(point.flags)}

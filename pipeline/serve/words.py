@@ -1,0 +1,177 @@
+"""Privacy in words that need no textbook."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from decimal import ROUND_UP, Context, Decimal
+from fractions import Fraction
+from typing import Any
+
+from pipeline.budgets import Charge
+from pipeline.deployed_job import DeployedJob
+from randomizers.guarantee import Guarantee
+
+# Odds of one to ten million millions say nothing any more.
+_PROTECTS_NOTHING = 30.0
+
+
+def guarantee_words(guarantee: Guarantee) -> list[str]:
+    """What is promised, against whom, and what epsilon means in odds.
+
+    >>> stream = Guarantee(1.0, 0.0, "stream", "any two streams", "nobody", "exact")
+    >>> for sentence in guarantee_words(stream):
+    ...     print(sentence)
+    Who has to be trusted: nobody.
+    What nobody can tell apart: any two streams.
+    Whatever is seen, it shifts the odds of any guess about one person's whole stream by at most \
+a factor of 2.72 (epsilon 1): a guess that was 50 % likely becomes at most 73.2 % likely.
+    The factor is computed exactly from the probability law that is drawn from.
+    """
+    return list(_guarantee_words(guarantee))
+
+
+def _guarantee_words(guarantee: Guarantee) -> Iterator[str]:
+    yield f"Who has to be trusted: {guarantee.trust}."
+    yield f"What nobody can tell apart: {guarantee.neighbours}."
+    delta = (
+        f", apart from a chance of {_chance(guarantee.delta)} (delta)" if guarantee.delta else ""
+    )
+    yield (
+        f"Whatever is seen, it shifts the odds of any guess about one person's "
+        f"{guarantee.spent_on} by at most {odds(guarantee.epsilon)}{delta}."
+    )
+    if guarantee.stream_epsilon is not None:
+        yield f"For a person's whole stream that is {odds(guarantee.stream_epsilon)}."
+    yield {
+        "exact": "The factor is computed exactly from the probability law that is drawn from.",
+        "bound": "The factor is a proven upper bound.",
+        "conditional": "The factor rests on an assumption, which is named above.",
+    }[guarantee.basis]
+
+
+def odds(epsilon: float) -> str:
+    """What an epsilon means; all numbers are rounded up.
+
+    >>> odds(4.0)
+    'a factor of 54.6 (epsilon 4): a guess that was 50 % likely becomes at most 98.3 % likely'
+    """
+    if epsilon > _PROTECTS_NOTHING:
+        return f"a factor that protects nothing (epsilon {_up(epsilon, 4)})"
+    factor = math.exp(epsilon)
+    likely = _up(100 - 100 / (1 + factor), 3 if factor < 99 else 6)
+    becomes = "all but certain" if likely == "100" else f"at most {likely} % likely"
+    return (
+        f"a factor of {_up(factor, 3)} (epsilon {_up(epsilon, 4)}): a guess that was 50 % likely "
+        f"becomes {becomes}"
+    )
+
+
+def _up(number: float, digits: int) -> str:
+    """A number with so many digits, rounded up.
+
+    >>> _up(2.7182, 3), _up(22026.4657, 3), _up(4.0, 3)
+    ('2.72', '22,100', '4')
+    """
+    rounded = Context(prec=digits, rounding=ROUND_UP).create_decimal(Decimal(repr(number)))
+    return f"{rounded.normalize():,f}"
+
+
+def _chance(delta: float) -> str:
+    """A small probability, rounded up to what can be said.
+
+    >>> _chance(1e-6), _chance(0.25)
+    ('1 in 1,000,000', '1 in 4')
+    """
+    return f"1 in {math.floor(1 / Fraction(repr(delta))):,}"
+
+
+def budget_of(job: DeployedJob, charges: Iterable[Charge]) -> dict[str, Any]:
+    """What the people of a job were promised, have been charged and may still be.
+
+    Args:
+        job: as deployed.
+        charges: of all deployments of the cluster.
+    """
+    own = [each for each in charges if each.population == job.population_name]
+    guarantee = job.guarantee()
+    charged = {name: _total(own, name) for name in ("epsilon", "delta")}
+    allowed = None if job.budget is None else job.budget
+    remaining = None
+    if allowed is not None and None not in charged.values():
+        remaining = {
+            name: float(max(Fraction(), _decimal(getattr(allowed, name)) - (total or Fraction())))
+            for name, total in charged.items()
+        }
+    return {
+        "population": job.population_name,
+        "stated": {"epsilon": guarantee.epsilon, "delta": guarantee.delta},
+        "charged": {
+            name: None if total is None else float(total) for name, total in charged.items()
+        },
+        "allowed": None
+        if allowed is None
+        else {"epsilon": allowed.epsilon, "delta": allowed.delta},
+        "remaining": remaining,
+        "words": list(_budget_words(job, own, charged["epsilon"], remaining)),
+    }
+
+
+def budget_line(budget: dict[str, Any]) -> str:
+    """A budget in a few words.
+
+    >>> budget_line({"charged": {"epsilon": 2.0}, "allowed": {"epsilon": 6.0}})
+    'epsilon 2 of 6 charged'
+    """
+    charged = budget["charged"]["epsilon"]
+    if charged is None:
+        return "charged without end"
+    if budget["allowed"] is None:
+        return f"epsilon {_up(charged, 4)} charged, no limit was set"
+    return f"epsilon {_up(charged, 4)} of {budget['allowed']['epsilon']:.4g} charged"
+
+
+def _budget_words(
+    job: DeployedJob,
+    own: list[Charge],
+    charged: Fraction | None,
+    remaining: dict[str, float] | None,
+) -> Iterator[str]:
+    people = f"the people of {job.population_name}"
+    if job.replay_of is not None:
+        yield "This is a replay: it reads what was released before, and charges nobody again."
+    deployments = "1 deployment has" if len(own) == 1 else f"{len(own):,} deployments have"
+    if charged is None:
+        yield (
+            f"A job about {people} renews without end, so that nobody can say what it will have "
+            "cost them in all."
+        )
+    elif own:
+        yield (
+            f"So far {deployments} charged {people} epsilon {_up(float(charged), 4)} in all: "
+            f"{odds(float(charged))}, should somebody put everything together."
+        )
+    else:
+        yield f"Nothing has been charged to {people}."
+    if job.budget is None:
+        yield "No budget was set: nothing stops another job from charging them more."
+    elif remaining is not None:
+        left = remaining["epsilon"]
+        yield (
+            f"Of their budget of epsilon {job.budget.epsilon:.4g}, {left:.4g} is left"
+            + (": no further job may ask them anything." if left <= 0 else ".")
+        )
+
+
+def _total(charges: Iterable[Charge], name: str) -> Fraction | None:
+    total = Fraction()
+    for charge in charges:
+        if charge.horizons is None:
+            return None
+        total += _decimal(getattr(charge, name)) * charge.horizons
+    return total
+
+
+def _decimal(number: float) -> Fraction:
+    """A number as people write it: ten times 0.1 is 1."""
+    return Fraction(repr(number))

@@ -1,0 +1,555 @@
+"""The live page in a real browser, from a server in this process."""
+
+from __future__ import annotations
+
+import io
+import json
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+from numpy.typing import NDArray
+from playwright.sync_api import Locator, Page, expect
+
+from aggregators.estimate import Estimate, ItemEstimates
+from pipeline.deployed_job import DeployedJob
+from pipeline.estimate_csv import csv_lines
+from pipeline.follow import EstimateReader
+from tests.support import shown_jobs
+from tests.support.chromium import Watched
+from tests.support.served_page import ServedPage
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+Watch = Callable[..., Watched]
+
+COUNT = """
+name: enrolment
+protocol: future_rand
+parameters: {epsilon: 4, changes: 4}
+epochs: {count: 64}
+population: students
+budget: {epsilon: 8}
+"""
+TRUSTED = """
+name: enrolment-shuffled
+protocol: shuffled_counts
+parameters: {epsilon: 1, delta: 1e-6, changes: 4}
+epochs: {count: 64}
+shuffle: {minimum: 1000}
+population: students
+"""
+
+
+def item_job(labels: list[str], epochs: int = 64) -> str:
+    return (
+        "name: transport\nprotocol: hadamard_stream\n"
+        f"parameters: {{epsilon: 4, changes: 2, domain: {json.dumps(labels)}}}\n"
+        f"epochs: {{count: {epochs}}}\n"
+    )
+
+
+def estimate(value: float, half: float = 200.0) -> Estimate:
+    return Estimate(value, half / 1.96, value - half, value + half, 20_000, 20_000)
+
+
+def items(values: list[float] | NDArray[np.float64]) -> ItemEstimates:
+    return ItemEstimates(np.asarray(values, np.float64), 90.0, 176.4, 20_000, 20_000)
+
+
+def wavy(epoch: int) -> Estimate:
+    return estimate(6_000 + 3_000 * float(np.sin(epoch / 6)))
+
+
+def pixels(place: Locator) -> NDArray[np.float64]:
+    """What is seen, (height, width, 3), from 0 to 1."""
+    found: NDArray[np.float64] = imread(io.BytesIO(place.screenshot()))[..., :3]
+    return found
+
+
+BLUE = np.array([0, 0x72, 0xB2]) / 255
+"""Of the first curve, in light colours."""
+
+
+def band_columns(place: Locator) -> NDArray[np.intp]:
+    """Where the first curve or its band is seen."""
+    seen = pixels(place)
+    blue = seen[..., 2] - seen[..., 0] > 0.1
+    return np.flatnonzero(blue.any(axis=0))
+
+
+def line_columns(place: Locator) -> NDArray[np.intp]:
+    """Where the line of the first curve is seen."""
+    blue = np.abs(pixels(place) - BLUE).max(axis=2) < 0.15
+    return np.flatnonzero(blue.any(axis=0))
+
+
+def stages(epoch: int, *, alive: bool = True) -> dict[str, Any]:
+    """What the pipeline is doing, as of the API."""
+
+    def stage(name: str, lag: int) -> dict[str, Any]:
+        worker = {
+            "name": f"{name}-1",
+            "alive": alive or name != "shuffle",
+            "age": 0.4 if alive else 31.0,
+            "partitions": [0, 1],
+            "records_per_second": 12.0,
+            "reports_per_second": 48_000.0,
+        }
+        waiting = 0.7 if lag else None
+        return {
+            "stage": name,
+            "workers": [worker],
+            "lag": lag,
+            "waiting": waiting,
+            "epoch": epoch,
+            "alive": worker["alive"],
+        }
+
+    window = {"epoch": epoch + 1, "reports": 14_032, "waits_for": ["north"], "grace_left": 41.0}
+    return {
+        "at": 1_700_000_000_000 + epoch,
+        "stages": [stage("shuffle", 3), stage("aggregate", 0), stage("publish", 0)],
+        "windows": [window],
+        "open_windows": 1,
+        "dead_letters": {"fingerprint": 2},
+        "problems": [] if alive else ["no shuffle worker is alive"],
+        "notes": [],
+    }
+
+
+def fetch(address: str) -> bytes:
+    with urllib.request.urlopen(address, timeout=60) as answer:
+        body: bytes = answer.read()
+    return body
+
+
+def test_the_curve_grows_with_its_band_and_a_gap_stays_open(
+    served: ServedPage, watch: Watch, artefacts: Path
+) -> None:
+    job = served.deploy(COUNT)
+    constant = [estimate(5_000)] * 4
+    served.publish(job, 1, [*constant, None, None, estimate(5_000)])
+    seen = watch(served.address)
+    seen.open()
+    chart = seen.page.locator(".chart")
+    seen.wait_for_epoch(7)
+    assert seen.source("estimate-0")["y"] == [5_000.0] * 4 + [None, None, 5_000.0]
+    # One polygon round four epochs; the seventh, alone between gaps, is a line from end to end.
+    band = seen.source("band-0")
+    assert band["x"] == [1, 2, 3, 4, 4, 3, 2, 1]
+    assert band["y"] == [5_200.0] * 4 + [4_800.0] * 4
+    assert seen.source("alone-0") == {"x": [7], "low": [4_800.0], "high": [5_200.0]}
+    seen.wait_for_paint()
+    before = band_columns(chart)
+
+    served.publish(job, 8, [estimate(5_000)] * 5)
+    seen.wait_for_epoch(12)
+    band = seen.source("band-0")
+    assert band["x"][8] is None
+    assert band["x"][9:15] == [7, 8, 9, 10, 11, 12]
+    expect(seen.page.locator(".tile").nth(0)).to_contain_text("5,000 ± 200")
+    expect(seen.page.locator(".tile").nth(1)).to_contain_text("12 of 64")
+    seen.wait_for_paint()
+    after = band_columns(chart)
+    assert after[-1] > before[-1]
+    # Nothing is drawn over the gap, which is three of eleven epochs wide.
+    widest = np.diff(after).max() / (after[-1] - after[0])
+    assert 0.2 < widest < 3 / 11
+    # The line has grown too: it is seen all along the last four of eleven epochs.
+    line = line_columns(chart)
+    grown = after[-1] - (after[-1] - after[0]) * 4 // 11
+    assert (line > grown).sum() > 0.95 * (after[-1] - grown)
+    chart.screenshot(path=artefacts / "curve-with-gap.png")
+    seen.assert_well_behaved()
+
+
+def test_items_are_chosen_by_keyboard_and_the_address_holds_the_view(
+    served: ServedPage, watch: Watch
+) -> None:
+    labels = ["walk", "bus", "bicycle", "<img src=x onerror=alert(1)>", *map(str, range(40))]
+    job = served.deploy(item_job(labels))
+    values = [1_000.0 - 20 * place for place in range(len(labels))]
+    served.publish(job, 1, [items(values)] * 9)
+    seen = watch(served.address)
+    seen.open()
+    page = seen.page
+    page.wait_for_function(
+        "() => Bokeh.documents[0]?.get_model_by_name('estimate-4')?.data.x.length"
+    )
+
+    # The first stop is the link past the header.
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    search = page.get_by_label("Search items")
+    search.focus()
+    page.keyboard.type("bi")
+    rows = page.locator(".row:visible")
+    expect(rows).to_have_count(1)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Space")
+    expect(page.locator(".legend .label")).to_have_count(4)
+    expect(page.locator(".legend")).not_to_contain_text("bicycle")
+    assert "series=1,2,4,5" in page.url
+    page.keyboard.press("Space")
+    expect(page.locator(".legend .label").last).to_have_text("bicycle")
+    page.go_back()
+    expect(page.locator(".legend .label")).to_have_count(4)
+
+    # A name is a name, and no markup.
+    search.fill("")
+    expect(page.get_by_role("option", name="<img")).to_be_visible()
+    listbox = page.get_by_role("listbox")
+    listbox.focus()
+    page.keyboard.press("End")
+    last = page.locator(".row.active")
+    expect(last).to_have_attribute("aria-posinset", str(len(labels)))
+    assert listbox.get_attribute("aria-activedescendant") == last.get_attribute("id")
+    page.keyboard.press("Space")
+    expect(page.locator(".legend .label").last).to_have_text("39")
+
+    # The same view again from the address alone.
+    again = watch(served.address)
+    again.open(page.url.removeprefix(served.address).lstrip("/"))
+    expect(again.page.locator(".legend .label")).to_have_count(5)
+    expect(again.page.locator(".legend .label").last).to_have_text("39")
+    seen.assert_well_behaved()
+    again.assert_well_behaved()
+
+
+def test_a_chart_is_read_and_zoomed_by_keyboard(served: ServedPage, watch: Watch) -> None:
+    job = served.deploy(COUNT)
+    served.publish(job, 1, [estimate(1_000 + epoch) for epoch in range(1, 41)])
+    seen = watch(served.address)
+    seen.open()
+    seen.wait_for_epoch(40)
+    page, chart = seen.page, seen.page.locator(".chart")
+    chart.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowLeft")
+    expect(page.locator(".legend")).to_contain_text("1,038 ± 200")
+    expect(page.locator(".legend .at")).to_have_text("Epoch 38")
+    page.keyboard.press("Home")
+    expect(page.locator(".legend .at")).to_have_text("Epoch 1")
+    page.keyboard.press("+")
+    page.wait_for_url("**range=latest-20")
+    page.wait_for_function(
+        "() => Bokeh.documents[0].get_model_by_name('estimate-0').data.x[0] === 21"
+    )
+    # Dragging over a part of the chart shows that part, and asks for it.
+    box = chart.bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] * 0.4, middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.7, middle, steps=5)
+    with page.expect_response(lambda answer: "/curve?" in answer.url):
+        page.mouse.up()
+    shown = page.evaluate("new URLSearchParams(location.search).get('range')")
+    first, last = map(int, shown.split("-"))
+    assert 21 < first < last < 40
+    page.get_by_role("button", name="All", exact=True).click()
+    seen.wait_for_epoch(40)
+    assert "range" not in page.url
+    # The numbers behind it, the latest first.
+    page.get_by_text("The same numbers as a table").click()
+    row = page.locator(".scroll tbody tr").first
+    expect(row).to_contain_text("1,040")
+    expect(row).to_contain_text("840 to 1,240")
+    seen.assert_well_behaved()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(("device", "width"), [("desktop", 1280), ("phone", 390)])
+def test_both_themes_at_both_widths(
+    served: ServedPage, watch: Watch, artefacts: Path, theme: str, device: str, width: int
+) -> None:
+    labels = ["walk", "bus", "bicycle", "tram", "car", "ferry", "scooter", "taxi", "boat", "train"]
+    job = served.deploy(item_job(labels))
+    phase = np.arange(len(labels))
+
+    def at(epoch: int) -> ItemEstimates:
+        return items(2_000 / (1 + phase) + 300 * np.sin(epoch / 5 + phase))
+
+    gaps = (11, 12, 30)
+    served.publish(job, 1, [None if epoch in gaps else at(epoch) for epoch in range(1, 50)])
+    served.show_pipeline(job, stages(49))
+    phone = device == "phone"
+    seen = watch(
+        served.address,
+        color_scheme=theme,
+        viewport={"width": width, "height": 844 if phone else 900},
+        device_scale_factor=2 if phone else 1,
+        has_touch=phone,
+    )
+    seen.open()
+    seen.wait_for_epoch(49)
+    page = seen.page
+    expect(page.locator(".pipeline")).to_contain_text("Epoch 50 is open with 14,032 reports")
+    expect(page.locator(".topitems tbody tr")).to_have_count(len(labels))
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    brightness = sum(map(int, paper.strip("rgb()").split(",")))
+    assert brightness > 600 if theme == "light" else brightness < 120
+    seen.wait_for_paint()
+    corner = pixels(page.locator(".chart"))[3, 3].mean()
+    assert corner > 0.9 if theme == "light" else corner < 0.2
+    page.screenshot(path=artefacts / f"{device}-{theme}.png", full_page=True)
+
+    # The switch turns it round, and draws the chart anew.
+    page.locator("#theme").click()
+    page.wait_for_function("(old) => document.documentElement.dataset.theme !== old", arg=theme)
+    seen.wait_for_epoch(49)
+    page.get_by_role("tab", name="For operators").click()
+    expect(page.locator(".operators")).to_contain_text("shuffle-1")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.screenshot(path=artefacts / f"operators-{device}-{theme}-switched.png", full_page=True)
+    seen.assert_well_behaved()
+
+
+def test_the_pipeline_shows_a_worker_that_dies_and_returns(
+    served: ServedPage, watch: Watch
+) -> None:
+    job = served.deploy(COUNT)
+    served.publish(job, 1, [wavy(1)])
+    served.show_pipeline(job, stages(1))
+    seen = watch(served.address)
+    seen.open()
+    drawing = seen.page.locator(".drawing svg.across")
+    expect(drawing).to_contain_text("3 waiting")
+    expect(drawing.locator(".alive")).to_have_count(3)
+    served.show_pipeline(job, stages(2, alive=False))
+    expect(drawing.locator(".gone")).to_have_count(1)
+    expect(drawing.locator(".stage.bad")).to_contain_text("0 of 1 worker alive")
+    expect(seen.page.locator(".tile").nth(2)).to_contain_text("no shuffle worker is alive")
+    served.show_pipeline(job, stages(3))
+    expect(drawing.locator(".alive")).to_have_count(3)
+    expect(drawing.locator(".gone")).to_have_count(0)
+    seen.assert_well_behaved()
+
+
+def test_downloads_are_what_the_api_and_the_command_say(
+    served: ServedPage, watch: Watch, tmp_path: Path
+) -> None:
+    job = served.deploy(COUNT)
+    served.publish(job, 1, [wavy(1), None, *map(wavy, range(3, 31))])
+    seen = watch(served.address)
+    seen.open()
+    seen.wait_for_epoch(30)
+    page = seen.page
+    saved = {}
+    for name in ("CSV", "JSON", "Parquet", "Save as PNG"):
+        with page.expect_download() as download:
+            page.get_by_text(name, exact=True).click()
+        saved[name] = tmp_path / download.value.suggested_filename
+        download.value.save_as(saved[name])
+    records = EstimateReader(served.cluster, job).read()  # type: ignore[arg-type]
+    printed = "".join(f"{line}\n" for line in csv_lines(records))
+    assert saved["CSV"].name == "enrolment.csv"
+    assert saved["CSV"].read_text() == printed
+    assert printed.count("\n") == 31
+    api = f"{served.address}/api/jobs/{job.name}/estimates"
+    assert saved["JSON"].read_bytes() == fetch(f"{api}?format=json")
+    assert saved["Parquet"].read_bytes() == fetch(f"{api}?format=parquet")
+    picture = imread(saved["Save as PNG"])
+    assert picture.shape[0] > 300
+    assert picture.shape[1] > 900
+    blue = np.abs(picture[..., :3] - BLUE).max(axis=2) < 0.05
+    assert blue.sum() > 500
+    seen.assert_well_behaved()
+
+
+def test_everything_is_there_again_after_a_cut_and_after_a_restart(
+    served: ServedPage, watch: Watch
+) -> None:
+    job = served.deploy(COUNT)
+    served.publish(job, 1, list(map(wavy, range(1, 11))))
+    seen = watch(served.address)
+    seen.open()
+    seen.wait_for_epoch(10)
+    page = seen.page
+    page.evaluate("window.before = true")
+
+    seen.cable_cut = True
+    served.cut()
+    expect(page.locator("#notice")).to_contain_text("The connection was lost")
+    assert page.evaluate("getComputedStyle(document.querySelector('.tile .figure')).filter") == (
+        "grayscale(1)"
+    )
+    served.publish(job, 11, list(map(wavy, range(11, 21))))
+    assert seen.source("estimate-0")["x"][-1] == 10
+    served.mend()
+    seen.wait_for_epoch(20)
+    assert seen.source("estimate-0")["x"] == list(range(1, 21))
+    expect(page.locator("#notice")).to_be_hidden()
+    expect(page.locator("body.stale")).to_have_count(0)
+    # It caught up, and did not begin anew.
+    assert page.evaluate("window.before")
+
+    served.stop()
+    expect(page.locator("#notice")).to_contain_text("The connection was lost")
+    served.publish(job, 21, list(map(wavy, range(21, 26))))
+    served.start()
+    page.wait_for_function("() => !window.before")
+    seen.wait_for_epoch(25)
+    assert seen.source("estimate-0")["x"] == list(range(1, 26))
+    expect(page.locator("#connection")).to_have_text("live")
+    seen.assert_well_behaved()
+
+
+def test_the_content_security_policy_is_in_force(served: ServedPage, watch: Watch) -> None:
+    job = served.deploy(COUNT)
+    served.publish(job, 1, [wavy(1)])
+    seen = watch(served.address)
+    answer = seen.page.goto(served.address)
+    assert answer is not None
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "script-src 'self';" in policy
+    seen.wait_for_epoch(1)
+    assert any(url.startswith("ws:") for url in seen.asked)
+    seen.assert_well_behaved()
+    # What the page never does is refused.
+    seen.page.evaluate(
+        """() => {
+          const script = document.createElement("script");
+          script.textContent = "window.foreign = true";
+          document.head.append(script);
+          return fetch("https://example.org/").catch(() => {});
+        }"""
+    )
+    seen.page.wait_for_function("() => window.violations.length >= 2")
+    assert not seen.page.evaluate("window.foreign ?? false")
+
+
+def test_numbers_have_quantiles_and_items_that_are_found_appear(
+    served: ServedPage, watch: Watch
+) -> None:
+    hours = served.deploy(shown_jobs.HOURS)
+    seen = watch(served.address)
+    seen.open()
+    page = seen.page
+    # Which items there are is not known before the first estimate.
+    words = served.deploy(shown_jobs.WORDS)
+    other = watch(served.address)
+    other.open("?job=words")
+    expect(other.page.locator(".sentence")).to_contain_text("No epoch has closed yet")
+    served.publish(words, 1, [shown_jobs.found(i17=40.0, i99=35.0)])
+    expect(other.page.locator(".legend .label")).to_have_count(2)
+    expect(other.page.locator(".topitems tbody tr")).to_have_count(2)
+    expect(other.page.locator(".topitems")).to_contain_text("found from about 30 users on")
+    served.publish(words, 2, [shown_jobs.found(i17=41.0, i99=36.0)])
+    other.wait_for_epoch(2)
+
+    served.publish(hours, 1, [shown_jobs.numbers(1, 5, 30, 20, 9, 3, 2, 1)] * 3)
+    seen.wait_for_epoch(3, "estimate-2")
+    expect(page.locator(".sentence")).to_contain_text("Half of the values lie below")
+    expect(page.locator(".quantiles tbody tr")).to_have_count(3)
+    expect(page.locator(".topitems tbody tr")).to_have_count(8)
+    expect(page.locator(".legend .label")).to_have_text(
+        ["first quartile", "median", "third quartile"]
+    )
+    # Users and values of the domain do not share an axis.
+    page.get_by_role("option", name="20:30").click()
+    expect(page.locator(".legend .label")).to_have_text(["20:30"])
+    expect(page.locator(".legend .value")).to_contain_text("30 ± 10")
+    seen.assert_well_behaved()
+    other.assert_well_behaved()
+
+
+def test_jobs_are_listed_and_two_are_laid_over_each_other(
+    served: ServedPage, watch: Watch, artefacts: Path
+) -> None:
+    seen = watch(served.address)
+    seen.open()
+    page = seen.page
+    expect(page.locator(".jobs")).to_contain_text("No job is deployed yet")
+    first = served.deploy(COUNT)
+    expect(page.locator("h1")).to_contain_text("enrolment")
+    served.publish(first, 1, [estimate(4_000 + epoch, 400) for epoch in range(1, 13)])
+    second = served.deploy(TRUSTED)
+    served.publish(second, 1, [estimate(4_000 + epoch, 50) for epoch in range(1, 11)])
+    seen.wait_for_epoch(12)
+
+    seen.open()
+    expect(page.locator(".job")).to_have_count(2)
+    page.get_by_role("link", name="enrolment-shuffled").click()
+    expect(page.locator("h1")).to_contain_text("enrolment-shuffled")
+    expect(page.locator(".privacy")).to_contain_text("Who has to be trusted: the shuffle stage")
+    page.get_by_label("Job", exact=True).select_option("enrolment")
+    page.get_by_label("Compare with").select_option("enrolment-shuffled")
+    expect(page.locator(".tile")).to_have_count(8)
+    seen.wait_for_epoch(10, "estimate-1")
+    assert seen.source("estimate-0")["x"] == list(range(1, 13))
+    assert seen.source("estimate-1")["y"] == [4_000.0 + epoch for epoch in range(1, 11)]
+    expect(page.locator(".legend .label")).to_have_text(["enrolment", "enrolment-shuffled"])
+    expect(page.locator(".privacy").first).to_contain_text("Who has to be trusted: nobody")
+    served.publish(second, 11, [estimate(4_011, 50)])
+    seen.wait_for_epoch(11, "estimate-1")
+    seen.wait_for_paint()
+    page.screenshot(path=artefacts / "two-jobs.png", full_page=True)
+    page.go_back()
+    expect(page.locator(".tile")).to_have_count(4)
+    page.goto(f"{served.address}/?job=no-such-job")
+    expect(page.locator("h1")).to_contain_text("no-such-job cannot be shown")
+    seen.complaints = [each for each in seen.complaints if "404" not in each]
+    seen.assert_well_behaved()
+
+
+def test_two_hundred_series_of_4096_epochs_stay_smooth(
+    served: ServedPage, watch: Watch, artefacts: Path
+) -> None:
+    job = served.deploy(item_job([f"item {place}" for place in range(200)], epochs=8_192))
+    phase = np.arange(200)
+
+    def at(epoch: int) -> ItemEstimates:
+        return items(3_000 / (1 + phase) ** 0.7 * (1.5 + np.sin(epoch / (60 + 3 * phase) + phase)))
+
+    served.publish(job, 1, [at(epoch) for epoch in range(1, 4_097)])
+    seen = watch(served.address)
+    seen.open("?series=" + ",".join(map(str, range(1, 13))))
+    seen.wait_for_epoch(4_096, "estimate-11")
+    # Minimum and maximum of every column are drawn, and not every epoch.
+    assert len(seen.source("estimate-0")["x"]) <= 3 * 1_280
+    # Of 200 rows only those in sight exist.
+    assert seen.page.locator(".row").count() < 60
+    frames = _frames_while(seen.page, lambda: _publish_slowly(served, seen, job, at))
+    print(f"\n200 series of 4,096 epochs, 12 drawn, 20 more epochs: {frames}")
+    seen.page.screenshot(path=artefacts / "two-hundred-series.png", full_page=True)
+    assert seen.source("estimate-11")["x"][-1] == 4_116
+    seen.assert_well_behaved()
+
+
+def _publish_slowly(
+    served: ServedPage, seen: Watched, job: DeployedJob, at: Callable[[int], ItemEstimates]
+) -> None:
+    for epoch in range(4_097, 4_117):
+        served.publish(job, epoch, [at(epoch)])
+        seen.wait_for_epoch(epoch, "estimate-11")
+
+
+def _frames_while(page: Page, work: Callable[[], None]) -> str:
+    """How long the browser was busy at once, while something was going on."""
+    page.evaluate(
+        """() => {
+          window.tasks = [];
+          window.updates = [];
+          new PerformanceObserver((list) => window.tasks.push(
+            ...list.getEntries().map((entry) => entry.duration))).observe({ type: "longtask" });
+          new PerformanceObserver((list) => window.updates.push(
+            ...list.getEntries().map((entry) => entry.duration))).observe({ type: "measure" });
+        }"""
+    )
+    work()
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+    tasks, updates = page.evaluate("[window.tasks, window.updates]")
+    assert updates
+    return (
+        f"an update takes {np.median(updates):.0f} ms (median) and {max(updates):.0f} ms at most "
+        f"from message to paint, {len(tasks)} tasks were longer than 50 ms"
+        + (f" ({max(tasks):.0f} ms at most)" if tasks else "")
+    )

@@ -1,0 +1,173 @@
+"""docker/compose.yaml without Docker: its schema, and what it says of this software and Kafka."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import typer
+import yaml
+
+from pipeline.cli import build_app
+from pipeline.local_kafka.broker import SETTINGS
+from topics.names import BATCH_BYTES_MAX, KEPT_BATCH_BYTES_MAX
+
+DOCKER = Path(__file__).parents[2] / "docker"
+COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text())
+SERVICES: dict[str, Any] = COMPOSE["services"]
+BROKERS = {name: service for name, service in SERVICES.items() if name.startswith("kafka-")}
+OURS = {name: service for name, service in SERVICES.items() if service["image"] == "dpstream"}
+
+
+def schema() -> Any:
+    """The Compose Specification, as the package check-jsonschema carries it."""
+    files = resources.files("check_jsonschema") / "builtin_schemas" / "vendor"
+    return json.loads((files / "compose-spec.json").read_text())
+
+
+def test_it_follows_the_compose_specification() -> None:
+    # It names its draft by an address that jsonschema does not know, with https.
+    validator = jsonschema.Draft7Validator(schema())
+    assert [error.message for error in validator.iter_errors(COMPOSE)] == []
+    wrong = COMPOSE | {"services": SERVICES | {"page": SERVICES["page"] | {"comand": "serve"}}}
+    assert not validator.is_valid(wrong), "the schema refuses what it does not know"
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_command_is_one_of_ours(name: str) -> None:
+    app = typer.main.get_command(build_app())
+    command, *arguments = shlex.split(OURS[name]["command"])
+    parser = app.commands[command]  # type: ignore[attr-defined]
+    context = parser.make_context(command, arguments, resilient_parsing=False)
+    if command == "run":
+        assert name == context.params["stage"]
+        assert context.params["job"] is None
+        assert context.params["metrics"] == 9400
+        assert context.params["metrics_address"] == "0.0.0.0"
+        assert context.params["log_format"] == "json"
+    context.close()
+
+
+def test_there_is_a_service_for_every_role() -> None:
+    roles = {" ".join(shlex.split(service["command"])[:2]) for service in OURS.values()}
+    assert {"run shuffle", "run aggregate", "run publish"} < roles
+    assert "page" in OURS
+    assert len(BROKERS) == 3
+    for name in ("deploy", "produce"):
+        assert OURS[name]["profiles"] == ["demo"]
+
+
+def test_ports_are_open_to_this_machine_alone() -> None:
+    published = [port for service in SERVICES.values() for port in service.get("ports", ())]
+    assert published
+    for port in published:
+        assert re.fullmatch(r"127\.0\.0\.1:(\d+):\1", port), port
+    assert len(set(published)) == len(published)
+    for service in SERVICES.values():
+        assert "network_mode" not in service
+        assert "privileged" not in service
+
+
+def test_the_page_is_published_where_it_listens() -> None:
+    command = shlex.split(OURS["page"]["command"])
+    port = command[command.index("--port") + 1]
+    assert OURS["page"]["ports"] == [f"127.0.0.1:{port}:{port}"]
+    assert f":{port}/" in OURS["page"]["healthcheck"]["test"][-1]
+
+
+def test_what_is_mounted_exists() -> None:
+    for service in SERVICES.values():
+        for mount in service.get("volumes", ()):
+            source, _, mode = mount.partition(":")
+            if source.startswith("."):
+                assert (DOCKER / source).is_dir(), mount
+                assert mode.endswith(":ro"), f"{mount} could be written to"
+            else:
+                assert source in COMPOSE["volumes"], mount
+    used = {
+        mount.partition(":")[0]
+        for service in SERVICES.values()
+        for mount in service.get("volumes", ())
+    }
+    assert set(COMPOSE["volumes"]) <= used
+
+
+def test_what_commands_read_is_mounted() -> None:
+    for service in OURS.values():
+        mounts = dict(mount.split(":")[:2] for mount in service.get("volumes", ()))
+        for word in shlex.split(service["command"]):
+            if word.startswith("/"):
+                (source,) = (host for host, inside in mounts.items() if word.startswith(inside))
+                assert (DOCKER / source / word.removeprefix(f"{mounts[source]}/")).is_file()
+    job = yaml.safe_load((DOCKER.parent / "pipeline" / "demo" / "enrolment.yaml").read_text())
+    assert shlex.split(OURS["produce"]["command"])[1] == job["name"]
+
+
+def test_noise_keys_are_for_who_shuffles_and_who_deploys() -> None:
+    """Whoever has them can take the noise off what was released."""
+    holders = {name for name, each in SERVICES.items() if "noise-keys" in str(each.get("volumes"))}
+    assert holders == {"shuffle", "deploy"}
+
+
+def test_clients_know_all_brokers() -> None:
+    for service in OURS.values():
+        servers = service["environment"]["DPSTREAM_BOOTSTRAP_SERVERS"].split(",")
+        assert servers == [f"{name}:9092" for name in BROKERS]
+
+
+def test_brokers_are_set_up_as_the_local_one_is_and_survive_the_loss_of_one() -> None:
+    settings = {name: service["environment"] for name, service in BROKERS.items()}
+    voters = ",".join(f"{env['KAFKA_NODE_ID']}@{name}:9093" for name, env in settings.items())
+    copies = re.compile(r".*REPLICATION_FACTOR|.*MIN_ISR|KAFKA_MIN_INSYNC_REPLICAS")
+    shared = {"message.max.bytes", "replica.fetch.max.bytes", "auto.create.topics.enable"}
+    shared |= {"offsets.retention.minutes"}
+    shared |= {"group.min.session.timeout.ms", "group.initial.rebalance.delay.ms"}
+    shared |= {"process.roles", "controller.listener.names", "log.cleaner.dedupe.buffer.size"}
+    for name, environment in settings.items():
+        for key in shared:
+            assert environment[f"KAFKA_{key.replace('.', '_').upper()}"] == SETTINGS[key]
+        assert int(environment["KAFKA_MESSAGE_MAX_BYTES"]) >= max(
+            BATCH_BYTES_MAX, KEPT_BATCH_BYTES_MAX
+        )
+        for key, value in environment.items():
+            if copies.fullmatch(key):
+                assert value == ("3" if key.endswith("FACTOR") else "2"), key
+        assert environment["KAFKA_DEFAULT_REPLICATION_FACTOR"] == "3"
+        assert environment["KAFKA_CONTROLLER_QUORUM_VOTERS"] == voters
+        assert f"PLAINTEXT://{name}:9092" in environment["KAFKA_ADVERTISED_LISTENERS"]
+        outside = f"localhost:{BROKERS[name]['ports'][0].split(':')[1]}"
+        assert f"HOST://{outside}" in environment["KAFKA_ADVERTISED_LISTENERS"]
+        (volume,) = BROKERS[name]["volumes"]
+        assert volume == f"{name}:{environment['KAFKA_LOG_DIRS']}"
+    assert len({env["CLUSTER_ID"] for env in settings.values()}) == 1
+
+
+def test_brokers_are_of_the_version_that_tests_run_on() -> None:
+    lock = resources.files("pipeline.local_kafka").joinpath("jars.lock.toml").read_text()
+    (image,) = {service["image"] for service in BROKERS.values()}
+    assert f"kafka_2.13-{image.removeprefix('apache/kafka:')}" in lock or (
+        f'version = "{image.removeprefix("apache/kafka:")}"' in lock
+    )
+
+
+def test_nothing_in_it_is_a_secret() -> None:
+    text = (DOCKER / "compose.yaml").read_text() + (DOCKER / "Dockerfile").read_text()
+    names = re.findall(r"\b[A-Z_]*(?:PASSWORD|SECRET|TOKEN|API_KEY)[A-Z_]*\b", text)
+    assert names == []
+
+
+def test_prometheus_asks_every_stage() -> None:
+    settings = yaml.safe_load((DOCKER / "prometheus" / "prometheus.yml").read_text())
+    workers = next(each for each in settings["scrape_configs"] if each["job_name"] == "dpstream")
+    (found,) = workers["dns_sd_configs"]
+    running = {name for name, each in OURS.items() if each["command"].startswith("run ")}
+    assert set(found["names"]) == running
+    assert workers["honor_labels"] is True
+    for rules in settings["rule_files"]:
+        assert (DOCKER / "prometheus" / rules).is_file()

@@ -1,0 +1,189 @@
+"""Every query of the dashboard and of the rules finds what real workers tell a real Prometheus."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+import pytest
+import yaml
+
+from tests.support.commands import Commands
+from tests.support.prometheus_tools import find_tool
+from tests.support.small_run import EPOCHS, job_text, write_changes
+
+ROOT = Path(__file__).parents[2]
+DOCKER = ROOT / "docker"
+PATIENCE = 90.0
+STAGES = ("shuffle", "aggregate", "publish")
+
+# Metric names with their label matchers; what is in quotes is matched whole.
+_SELECTOR = re.compile(r'(?:\bup|\b(?:dpstream|kafka)[a-z_:]+)(?:\{(?:[^"}]|"[^"]*")*\})?')
+
+
+@pytest.fixture
+def dpstream(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bootstrap_servers: str,
+) -> Commands:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    return Commands(capsys, ("--bootstrap-servers", bootstrap_servers))
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., None]]:
+    """Starts processes, and ends them; prints what they wrote."""
+    started: list[tuple[subprocess.Popen[bytes], Path]] = []
+
+    def start_process(*command: str, **environment: str) -> None:
+        log = tmp_path / f"{len(started)}.log"
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+        started.append((process, log))
+
+    yield start_process
+    for process, _ in started:
+        process.send_signal(signal.SIGTERM)
+    for process, log in started:
+        try:
+            process.wait(PATIENCE)
+        finally:
+            process.kill()
+            print(*process.args, log.read_text(), sep="\n")  # type: ignore[misc]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port
+
+
+class Prometheus:
+    """Asks a Prometheus on this machine."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def query(self, expression: str) -> list[Any]:
+        """What is found at the moment; nothing while Prometheus is starting."""
+        address = f"http://127.0.0.1:{self.port}/api/v1/query?{urlencode({'query': expression})}"
+        try:
+            with urlopen(address, timeout=10) as answer:
+                body = json.load(answer)
+        except HTTPError as error:
+            if error.code == HTTPStatus.SERVICE_UNAVAILABLE:
+                return []
+            pytest.fail(f"{expression}: {error.read().decode()}")
+        except URLError:
+            return []
+        assert body["status"] == "success", expression
+        result: list[Any] = body["data"]["result"]
+        return result
+
+    def jobs(self, expression: str) -> set[str]:
+        """Of which jobs something is found."""
+        return {found["metric"]["job"] for found in self.query(expression)}
+
+
+def configuration(ports: dict[str, int], folder: Path) -> Path:
+    """The one of docker/, asking these workers, often."""
+    settings = yaml.safe_load((DOCKER / "prometheus" / "prometheus.yml").read_text())
+    settings["global"] = dict.fromkeys(("scrape_interval", "evaluation_interval"), "1s")
+    settings["rule_files"] = [str(DOCKER / "prometheus" / "rules.yml")]
+    workers = next(each for each in settings["scrape_configs"] if each["job_name"] == "dpstream")
+    assert [each["port"] for each in workers.pop("dns_sd_configs")] == [9400]
+    workers["static_configs"] = [{"targets": [f"127.0.0.1:{port}" for port in ports.values()]}]
+    settings["scrape_configs"] = [workers]
+    path = folder / "prometheus.yml"
+    path.write_text(yaml.safe_dump(settings))
+    return path
+
+
+def dashboard_queries(jobs: str) -> list[str]:
+    dashboard = json.loads((DOCKER / "grafana" / "dashboards" / "dpstream.json").read_text())
+    return [
+        target["expr"].replace("$job", jobs)
+        for panel in dashboard["panels"]
+        for target in panel["targets"]
+    ]
+
+
+def test_every_query_finds_what_workers_tell(
+    dpstream: Commands,
+    start: Callable[..., None],
+    job_name: str,
+    bootstrap_servers: str,
+    tmp_path: Path,
+) -> None:
+    local, hidden = f"{job_name}-local", f"{job_name}-hidden"
+    text = job_text(local, more=", start: 2024-01-01, length: P1D")
+    (tmp_path / "local.yaml").write_text(text)
+    (tmp_path / "hidden.yaml").write_text(
+        f"name: {hidden}\nprotocol: shuffled_counts\nparameters: {{epsilon: 1, delta: 1e-6}}\n"
+        f"epochs: {{count: {EPOCHS}}}\nshuffle: {{minimum: 10}}\ntopics: {{partitions: 2}}\n"
+    )
+    ports = {stage: free_port() for stage in STAGES}
+    for stage, port in ports.items():
+        start(
+            *(sys.executable, "-m", "pipeline.cli", "run", stage, "--jobs", f"{job_name}-*"),
+            *("--metrics", str(port), "--name", "w1", "--bootstrap-servers", bootstrap_servers),
+        )
+    prometheus = Prometheus(free_port())
+    start(
+        find_tool("prometheus"),
+        f"--config.file={configuration(ports, tmp_path)}",
+        f"--storage.tsdb.path={tmp_path / 'prometheus'}",
+        f"--web.listen-address=127.0.0.1:{prometheus.port}",
+    )
+    changes = write_changes(tmp_path / "changes.csv")
+    for job, file in ((local, "local.yaml"), (hidden, "hidden.yaml")):
+        deployed = dpstream("deploy", tmp_path / file)
+        assert deployed.code == 0, deployed.errors
+        produced = dpstream("produce", job, "--input", changes, "--name", "gateway")
+        assert produced.code == 0, produced.errors
+
+    rules = yaml.safe_load((DOCKER / "prometheus" / "rules.yml").read_text())["groups"][0]["rules"]
+    queries = dashboard_queries(f"{job_name}-.*")
+    selectors = {
+        selector
+        for query in [*queries, *(rule["expr"] for rule in rules)]
+        for selector in _SELECTOR.findall(query)
+    }
+    assert len(selectors) > 20
+    # Of the job that hides its messages no records are told.
+    told_of = {
+        f'dpstream_last_epoch{{stage="publish"}} == {EPOCHS}': {local, hidden},
+        'dpstream:lag_seconds{stage="shuffle"} == 0': {local, hidden},
+        'dpstream:lag_records{stage="shuffle"} == 0': {local},
+    }
+    deadline = time.monotonic() + PATIENCE
+    while missing := [
+        *(query for query in [*queries, *sorted(selectors)] if not prometheus.query(query)),
+        *(query for query, jobs in told_of.items() if prometheus.jobs(query) != jobs),
+    ]:
+        assert time.monotonic() < deadline, f"not found: {missing}"
+        time.sleep(0.2)
+    assert prometheus.query('ALERTS{alertstate="firing"}') == []

@@ -1,0 +1,140 @@
+"""The live page on a real broker: how soon an estimate is there, and what an outage does."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from aggregators.estimate import Estimate
+from pipeline.cli.inputs import load_input
+from pipeline.cluster import Cluster
+from pipeline.connection import Connection
+from pipeline.deployed_job import DeployedJob
+from pipeline.deployments import deploy
+from pipeline.estimate_records import EstimateRecord
+from pipeline.input.item_log import ValueLog
+from pipeline.jobs import parse_job
+from pipeline.local_kafka import LocalKafka
+from pipeline.serve.background import Background
+from pipeline.serve.follower import Follower, KafkaSource, Reader
+from pipeline.serve.limits import Limits
+from pipeline.serve.server import Settings, Site
+from tests.support.live_page import messages
+from tests.support.small_run import job_text
+from topics.manifests import Fate
+from topics.names import Role
+
+EPOCHS = 30
+
+
+def load(job: DeployedJob, path: Path) -> ValueLog:
+    return load_input(job, path, skip_bad_rows=False)
+
+
+class Served:
+    """The page with its threads, over a cluster."""
+
+    def __init__(self, connection: Connection, job: str) -> None:
+        self.site = Site(Settings(jobs=(job,)), lambda: Cluster(connection), load, print, Limits())
+        self.follower = Follower(KafkaSource(connection), Reader([job]), self.site.tell)
+        self.background = Background(
+            lambda: Cluster(connection), self.site.shown, self.site, self.site.board.clock
+        )
+
+    async def __aenter__(self) -> str:
+        address = await self.site.start()
+        self.follower.start()
+        self.background.start()
+        return address
+
+    async def __aexit__(self, *error: object) -> None:
+        self.follower.end()
+        self.background.end()
+        await self.site.stop()
+        await asyncio.to_thread(self.follower.join, 20)
+        await asyncio.to_thread(self.background.join, 20)
+
+
+def publish(cluster: Cluster, job: DeployedJob, epoch: int) -> None:
+    estimate = Estimate(float(epoch), 1.0, epoch - 2.0, epoch + 2.0, 100, 100)
+    record = EstimateRecord(
+        job.deployment, epoch, Fate.RELEASED, time.time_ns() // 1_000_000, 100, 100, estimate, {}
+    )
+    cluster.append(job.topic(Role.ESTIMATES), record.to_bytes())
+
+
+def test_an_estimate_is_sent_within_a_second_of_being_published(
+    bootstrap_servers: str, job_name: str
+) -> None:
+    connection = Connection((bootstrap_servers,))
+
+    async def test(cluster: Cluster, job: DeployedJob) -> list[float]:
+        served = Served(connection, job.name)
+        async with served as address, aiohttp.ClientSession() as client:
+            while job.name not in served.site.board.jobs:
+                await asyncio.sleep(0.01)
+            delays = []
+            async with client.ws_connect(f"{address}ws?job={job.name}") as viewer:
+                for epoch in range(1, EPOCHS + 1):
+                    sent = time.monotonic()
+                    await asyncio.to_thread(publish, cluster, job, epoch)
+                    assert (await messages(viewer, "epoch"))["epoch"] == epoch
+                    delays.append(time.monotonic() - sent)
+                    served.site.look_who_watches()
+                pipeline = await messages(viewer, "pipeline")
+                assert [stage["stage"] for stage in pipeline["stages"]] == [
+                    *("shuffle", "aggregate", "publish")
+                ]
+            return sorted(delays)
+
+    with Cluster(connection) as cluster:
+        job = deploy(
+            cluster, parse_job(job_text(job_name, epochs=EPOCHS)), deployment=bytes(16), now=0
+        )
+        delays = asyncio.run(test(cluster, job))
+    print(
+        "from sent by a publisher to received by a viewer: "
+        f"median {1000 * delays[EPOCHS // 2]:.0f} ms, at most {1000 * delays[-1]:.0f} ms"
+    )
+    # Generous: on a quiet machine it is some tens of milliseconds.
+    assert delays[EPOCHS // 2] < 1
+
+
+@pytest.mark.slow
+def test_an_outage_is_told_and_what_comes_after_it_is_shown(
+    broker: LocalKafka, bootstrap_servers: str, job_name: str
+) -> None:
+    connection = Connection((bootstrap_servers,))
+
+    async def test(job: DeployedJob) -> None:
+        served = Served(connection, job.name)
+        async with served as address, aiohttp.ClientSession() as client:
+            while job.name not in served.site.board.jobs:
+                await asyncio.sleep(0.01)
+            async with client.ws_connect(f"{address}ws?job={job.name}") as viewer:
+                await messages(viewer, "hello")
+                await asyncio.to_thread(broker.stop)
+                assert (await messages(viewer, "kafka"))["answers"] is False
+                url = f"{address}api/jobs/{job.name}/estimates"
+                async with client.get(url) as response:
+                    assert response.status == 503
+                await asyncio.to_thread(broker.start)
+                await asyncio.to_thread(_publish_one, connection, job)
+                assert (await messages(viewer, "epoch"))["epoch"] == 1
+                assert (await messages(viewer, "kafka"))["answers"] is True
+
+    with Cluster(connection) as cluster:
+        job = deploy(cluster, parse_job(job_text(job_name)), deployment=bytes(16), now=0)
+    try:
+        asyncio.run(test(job))
+    finally:
+        broker.start()
+
+
+def _publish_one(connection: Connection, job: DeployedJob) -> None:
+    with Cluster(connection) as cluster:
+        publish(cluster, job, 1)

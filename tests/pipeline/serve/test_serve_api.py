@@ -1,0 +1,501 @@
+"""The API of the live page: what it says of jobs of every kind, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+import threading
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pyarrow import parquet
+
+from pipeline.actions import LogRecord
+from pipeline.deployed_job import DeployedJob
+from pipeline.serve import api
+from pipeline.serve.board import milliseconds
+from pipeline.serve.limits import Limits
+from pipeline.serve.questions import LARGEST
+from pipeline.serve.views import MOST_SERIES, NOT_PRIVATE
+from tests.support.commands import Commands
+from tests.support.live_page import LivePage, deploy_text, live_page, publish, run
+from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from tests.support.shown_jobs import (
+    COUNT,
+    HOURS,
+    MODES,
+    WORDS,
+    count,
+    found,
+    gap,
+    items,
+    numbers,
+)
+from topics.manifests import Fate
+from topics.names import JOBS_TOPIC, Role
+
+
+@pytest.fixture
+def cluster(written: MemoryCluster) -> MemoryCluster:
+    """A job of every kind, a few epochs each; of the count, two cannot be drawn."""
+    return deepcopy(written)
+
+
+@pytest.fixture(scope="module")
+def written() -> MemoryCluster:
+    """To calibrate them takes seconds."""
+    cluster = MemoryCluster()
+    counted = deploy_text(cluster, COUNT, b"c" * 16)
+    publish(cluster, counted, 1, count(10.0))
+    publish(cluster, counted, 2, None, Fate.TOO_SMALL)
+    publish(cluster, counted, 3, gap(33.25))
+    publish(cluster, counted, 4, count(-2.5))
+    modes = deploy_text(cluster, MODES, b"m" * 16)
+    for epoch in (1, 2, 3):
+        publish(cluster, modes, epoch, items(10.0, 50.0 + epoch, 30.0))
+    hours = deploy_text(cluster, HOURS, b"h" * 16)
+    for epoch in (1, 2, 3):
+        publish(cluster, hours, epoch, numbers(*[10.0] * 4, *[15.0 * epoch] * 4))
+    words = deploy_text(cluster, WORDS, b"w" * 16)
+    publish(cluster, words, 1, found(i7=90.0, i9=40.0))
+    publish(cluster, words, 2, found(i9=80.0))
+    return cluster
+
+
+def test_the_list_sums_every_job_up(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        async with live_page(cluster) as page:
+            body = await page.get("/api/jobs")
+            assert body["run"] == page.site.board.run
+            assert body["kafka"]["answers"] is True
+            jobs = {job["job"]: job for job in body["jobs"]}
+            assert list(jobs) == ["count", "hours", "modes", "words"]
+            assert [job["domain"]["kind"] for job in jobs.values()] == [
+                *("value", "numbers", "items", "found")
+            ]
+            counted = jobs["count"]
+            assert counted["position"] == "epoch 4 of 12"
+            assert counted["estimate"] == pytest.approx({"value": -2.5, "low": -12.3, "high": 7.3})
+            assert counted["phase"] == "running"
+            assert counted["replay_of"] is None
+            assert jobs["modes"]["headline"].startswith("bus, or tram: 53 (95 %: 43 to 63)")
+            assert jobs["modes"]["budget"] == "epsilon 8 of 20 charged"
+            assert jobs["words"]["headline"].startswith("8: 80")
+            # The median of 40 values below 40 and 180 above.
+            assert jobs["hours"]["headline"].startswith("median ")
+
+    run(test)
+
+
+def test_only_the_jobs_that_were_named_are_shown(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        async with live_page(cluster, jobs=["modes"]) as page:
+            assert [job["job"] for job in (await page.get("/api/jobs"))["jobs"]] == ["modes"]
+            await page.get("/api/jobs/count", 404)
+
+    run(test)
+
+
+def test_details_say_what_can_be_drawn_and_what_it_costs(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        async with live_page(cluster) as page:
+            modes = await page.get("/api/jobs/modes")
+            assert modes["series"][1] == {"id": "2", "label": "bus, or tram", "unit": "users"}
+            assert modes["chosen"] == ["2", "3", "1"]
+            assert modes["smoothed"] is True
+            assert modes["truth"] is False
+            assert modes["truth_note"] is None
+            assert modes["epoch_starts"] == {"first": 1704067200000, "second": 1704153600000}
+            assert modes["budget"]["charged"]["epsilon"] == 8
+            assert modes["budget"]["remaining"]["epsilon"] == 12
+            assert any("epsilon 20, 12 is left" in words for words in modes["budget"]["words"])
+            assert modes["guarantee"]["epsilon"] <= 8
+            assert modes["guarantee_words"][0].startswith("Who has to be trusted: nobody")
+            hours = await page.get("/api/jobs/hours")
+            assert [each["id"] for each in hours["series"][:4]] == [
+                "q0.25",
+                "q0.5",
+                "q0.75",
+                "r0:10",
+            ]
+            assert hours["chosen"] == ["q0.25", "q0.5", "q0.75"]
+            words = await page.get("/api/jobs/words")
+            assert [each["id"] for each in words["series"]] == ["9", "7"]
+            assert words["smoothed"] is False
+            assert words["guarantee"]["delta"] > 0
+            assert "shuffle stage" in words["guarantee_words"][0]
+            counted = await page.get("/api/jobs/count")
+            assert counted["series"] == [{"id": "value", "label": "users", "unit": "users"}]
+            assert counted["budget"]["remaining"] is None
+
+    run(test)
+
+
+def test_gaps_of_a_curve_are_null_and_nothing_else_is(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        async with live_page(cluster) as page:
+            body = await page.get("/api/jobs/count/curve")
+            (curve,) = body["series"]
+            assert curve["epochs"] == [1, 2, 3, 4]
+            assert curve["value"] == [10.0, None, None, -2.5]
+            assert curve["low"] == [0.2, None, None, -12.3]
+            assert curve["high"] == [19.8, None, None, 7.3]
+            assert curve["truth"] is None
+            assert body["reduced"] is False
+            part = await page.get("/api/jobs/count/curve?from=3&to=3")
+            assert part["series"][0]["epochs"] == [3]
+            none = await page.get("/api/jobs/count/curve?from=9&to=3")
+            assert none["series"][0]["epochs"] == []
+            assert none["from"] is None
+            # What was published of the gap is told, flagged.
+            rows = (await page.get("/api/jobs/count/estimates"))["estimates"]
+            assert rows[2]["flags"] == ["gap"]
+            assert rows[2]["estimate"]["value"] == 33.25
+            assert rows[1]["fate"] == "too small"
+            assert rows[1]["estimate"] is None
+
+    run(test)
+
+
+def test_curves_of_items_ranges_and_quantiles(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        async with live_page(cluster) as page:
+            modes = await page.get("/api/jobs/modes/curve?series=2,1,2")
+            assert [curve["label"] for curve in modes["series"]] == ["bus, or tram", "walk"]
+            assert modes["series"][0]["value"] == [51, 52, 53]
+            words = await page.get("/api/jobs/words/curve?series=7")
+            assert words["series"][0]["value"] == [90, None]
+            hours = await page.get("/api/jobs/hours/curve?series=q0.5,r0:40,r70:80")
+            median, lower, last = hours["series"]
+            assert (median["unit"], lower["unit"]) == ("value", "users")
+            assert median["value"][0] < median["value"][2]
+            assert lower["value"] == [40, 40, 40]
+            assert last["value"] == [15, 30, 45]
+
+    run(test)
+
+
+def test_the_largest_items_and_the_quantiles_of_an_epoch(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        async with live_page(cluster) as page:
+            top = await page.get("/api/jobs/modes/top?epoch=1&count=2")
+            assert [item["label"] for item in top["items"]] == ["bus, or tram", "car"]
+            assert top["items"][0]["low"] == pytest.approx(41.2)
+            assert top["simultaneous_half_width"] > 9.8
+            assert "upwards" in top["notes"][0]
+            words = await page.get("/api/jobs/words/top")
+            assert (words["epoch"], words["found_above"]) == (2, 30.0)
+            assert [item["id"] for item in words["items"]] == ["9"]
+            buckets = await page.get("/api/jobs/hours/top?count=3")
+            assert [item["label"] for item in buckets["items"]] == ["0:10", "10:20", "20:30"]
+            quantiles = await page.get("/api/jobs/hours/quantiles?epoch=3")
+            values = [each["value"] for each in quantiles["quantiles"]]
+            assert values == sorted(values)
+            assert (await page.get("/api/jobs/modes/top?epoch=9", 404))["error"]
+            assert (await page.get("/api/jobs/count/top", 404))["error"]
+            assert (await page.get("/api/jobs/modes/quantiles", 404))["error"]
+
+    run(test)
+
+
+def test_sparklines_and_the_table_have_the_same_numbers(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        async with live_page(cluster) as page:
+            lines = await page.get("/api/jobs/modes/sparklines?count=2")
+            assert [line["label"] for line in lines["series"]] == ["bus, or tram", "car"]
+            assert lines["series"][0]["points"] == [51, 52, 53]
+            assert lines["series"][0]["last"] == [53, 43.2, 62.8]
+            table = await page.get("/api/jobs/modes/table?series=2&limit=2")
+            assert [row["epoch"] for row in table["rows"]] == [3, 2]
+            assert table["rows"][0]["series"] == {"2": [53, 43.2, 62.8]}
+            counted = await page.get("/api/jobs/count/table?from=2&to=3")
+            assert [row["series"] for row in counted["rows"]] == [{"value": None}] * 2
+
+    run(test)
+
+
+@pytest.mark.parametrize("job", ["count", "modes", "hours", "words"])
+def test_csv_is_byte_for_byte_what_the_command_prints(
+    job: str,
+    cluster: MemoryCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    from pipeline.cli import main
+
+    async def test() -> tuple[bytes, bytes]:
+        async with live_page(cluster) as page:
+            return (
+                await page.body(f"/api/jobs/{job}/estimates?format=csv"),
+                await page.body(f"/api/jobs/{job}/estimates?format=csv&from=2&to=2"),
+            )
+
+    whole, part = run(test)
+    used = use_memory_cluster(monkeypatch)
+    used.records, used.partitions = cluster.records, cluster.partitions
+    capfdbinary.readouterr()
+    assert main(["estimates", job, "--format", "csv"]) == 0
+    printed, _ = capfdbinary.readouterr()
+    assert whole == printed
+    header, *lines = printed.splitlines(keepends=True)
+    assert part == header + b"".join(line for line in lines if line.startswith(b"2,"))
+
+
+def test_parquet_holds_the_numbers_of_the_csv(cluster: MemoryCluster) -> None:
+    async def test() -> tuple[bytes, bytes]:
+        async with live_page(cluster) as page:
+            path = "/api/jobs/modes/estimates?format="
+            return await page.body(f"{path}csv"), await page.body(f"{path}parquet")
+
+    text, binary = run(test)
+    rows = list(csv.DictReader(io.StringIO(text.decode())))
+    table = parquet.read_table(io.BytesIO(binary))
+    assert table.num_rows == len(rows) == 9
+    for name in ("estimate", "standard_deviation", "low", "high"):
+        assert table[name].to_pylist() == [float(row[name]) for row in rows]
+    assert table["series"].to_pylist() == [row["item"] for row in rows]
+    assert table["epoch"].to_pylist() == [int(row["epoch"]) for row in rows]
+    assert json.loads(table.schema.metadata[b"guarantee"])["epsilon"] <= 8
+
+
+def test_epochs_without_a_number_are_rows_of_parquet_too(cluster: MemoryCluster) -> None:
+    async def test() -> bytes:
+        async with live_page(cluster) as page:
+            return await page.body("/api/jobs/count/estimates?format=parquet")
+
+    table = parquet.read_table(io.BytesIO(run(test)))
+    assert table["epoch"].to_pylist() == [1, 2, 3, 4]
+    assert table["estimate"].to_pylist() == [10.0, None, 33.25, -2.5]
+    assert table["fate"].to_pylist() == ["released", "too small", "released", "released"]
+
+
+def test_the_truth_is_labelled_wherever_it_is(cluster: MemoryCluster, tmp_path: Path) -> None:
+    changes = tmp_path / "modes.csv"
+    changes.write_text("user,epoch,value\na,1,walk\nb,1,car\nb,2,walk\n")
+
+    async def test() -> None:
+        async with live_page(cluster, truths=[("modes", changes)]) as page:
+            await page.truths_loaded()
+            assert page.told == []
+            curve = await page.get("/api/jobs/modes/curve?series=1")
+            assert curve["truth_note"] == NOT_PRIVATE
+            assert curve["series"][0]["truth"] == [1, 2, 2]
+            details = await page.get("/api/jobs/modes")
+            assert (details["truth"], details["truth_note"]) == (True, NOT_PRIVATE)
+            body = await page.get("/api/jobs/modes/estimates")
+            assert body["truth_note"] == NOT_PRIVATE
+            assert body["estimates"][2]["truth"] == [2, 0, 0]
+            top = await page.get("/api/jobs/modes/top?epoch=1")
+            assert {item["label"]: item["truth"] for item in top["items"]}["car"] == 1
+            table = await page.body("/api/jobs/modes/estimates?format=parquet")
+            assert "truth_not_private" in parquet.read_schema(io.BytesIO(table)).names
+            text = await page.body("/api/jobs/modes/estimates?format=csv")
+            assert b"truth" not in text
+            assert (await page.get("/api/jobs/hours/curve"))["truth_note"] is None
+
+    run(test)
+
+
+def test_a_truth_that_cannot_be_read_is_told_and_hinders_nothing(
+    cluster: MemoryCluster, tmp_path: Path
+) -> None:
+    wrong = tmp_path / "wrong.csv"
+    wrong.write_text("user,epoch,value\na,1,teleport\n")
+
+    async def test() -> None:
+        async with live_page(cluster, truths=[("modes", wrong)]) as page:
+            await page.truths_loaded()
+            assert page.told[0].startswith("no truth for job modes: ")
+            assert (await page.get("/api/jobs/modes"))["truth"] is False
+
+    run(test)
+
+
+def test_long_curves_keep_their_peaks_and_finer_parts_can_be_asked_for() -> None:
+    cluster = MemoryCluster()
+    job = deploy_text(cluster, COUNT.replace("count: 12", "count: 4096"))
+    values = np.sin(np.arange(4096) / 300) * 1_000
+    values[1_234] = 5_000
+    for epoch, value in enumerate(values.tolist(), 1):
+        publish(cluster, job, epoch, None if epoch == 3_000 else count(value))
+
+    async def test() -> None:
+        async with live_page(cluster) as page:
+            body = await page.get("/api/jobs/count/curve?columns=100")
+            (curve,) = body["series"]
+            assert body["reduced"] is True
+            assert len(curve["epochs"]) <= 301
+            assert curve["value"][curve["epochs"].index(1_235)] == 5_000
+            assert curve["value"][curve["epochs"].index(3_000)] is None
+            finer = await page.get("/api/jobs/count/curve?columns=100&from=1200&to=1300")
+            assert finer["series"][0]["epochs"] == list(range(1_200, 1_301))
+            lines = await page.get("/api/jobs/count/sparklines")
+            (line,) = lines["series"]
+            assert len(line["points"]) == 64
+            assert max(line["points"]) == 5_000
+
+    run(test)
+
+
+def test_a_pipeline_is_told_of_once_it_was_looked_at(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        async with live_page(cluster) as page:
+            assert await page.get("/api/jobs/count/pipeline") == {"at": None}
+            await page.look()
+            body = await page.get("/api/jobs/count/pipeline")
+            assert [stage["stage"] for stage in body["stages"]] == [
+                *("shuffle", "aggregate", "publish")
+            ]
+            assert any("no worker of stage shuffle is alive" in each for each in body["problems"])
+            summary = await page.get("/api/jobs/count")
+            assert summary["problems"] == body["problems"]
+            assert summary["behind_seconds"] == 0
+
+    run(test)
+
+
+def test_no_raw_messages_are_counted_where_devices_hide_among_them(cluster: MemoryCluster) -> None:
+    job = DeployedJob.from_bytes(
+        next(each.value for each in cluster.read(JOBS_TOPIC) if each.key == b"words")
+    )
+    window = {"epoch": 3, "reports": 424_242, "waits_for": ["gateway-1"]}
+    beat: dict[str, Any] = {
+        "deployment": job.deployment.hex(),
+        "time": milliseconds(),
+        "stage": "shuffle",
+        "worker": "w1",
+        "partitions": [0],
+        "records_per_second": 4242.42,
+        "counts": {"reports": 424_242, "records": 424_242},
+        "windows": [window],
+        "open_windows": 1,
+    }
+    for _ in range(2):
+        beat["time"] += 1_000
+        beat["counts"]["reports"] += 424_200
+        cluster.append(job.topic(Role.STATUS), json.dumps(beat).encode(), b"shuffle/w1")
+    cluster.append(job.topic(Role.REPORTS), b"a record")
+
+    async def test() -> None:
+        async with live_page(cluster) as page:
+            await page.get("/api/jobs/words")
+            await page.look()
+            body = await page.get("/api/jobs/words/pipeline")
+            shuffle = body["stages"][0]
+            assert [worker["name"] for worker in shuffle["workers"]] == ["w1"]
+            assert shuffle["lag"] is None
+            assert [each["epoch"] for each in body["windows"]] == [3]
+            assert "4242" not in json.dumps(body).replace(str(body["at"]), "")
+
+    run(test)
+
+
+async def refused(page: LivePage, path: str, status: int = 400) -> str:
+    body = await page.get(path, status)
+    assert list(body) == ["error"]
+    assert len(body["error"]) < 400
+    return str(body["error"])
+
+
+HOSTILE = [
+    "/api/jobs/count/curve?from=-1",
+    "/api/jobs/count/curve?from=1e3",
+    "/api/jobs/count/curve?from=%00",
+    "/api/jobs/count/curve?columns=0",
+    "/api/jobs/count/curve?to=" + "9" * 400,
+    f"/api/jobs/count/curve?to={LARGEST + 1}",
+    "/api/jobs/count/curve?from=%D9%A3",
+    "/api/jobs/count/curve?series=../../etc/passwd",
+    "/api/jobs/count/curve?series=" + "a" * 900,
+    "/api/jobs/modes/curve?series=0",
+    "/api/jobs/modes/curve?series=4",
+    "/api/jobs/modes/curve?series=-1",
+    "/api/jobs/modes/curve?series=1e0",
+    "/api/jobs/modes/curve?series=" + "9" * 300,
+    "/api/jobs/modes/curve?series=" + ",".join(map(str, range(MOST_SERIES + 1))),
+    "/api/jobs/hours/curve?series=rnan:inf",
+    "/api/jobs/hours/curve?series=r0:",
+    "/api/jobs/hours/curve?series=r0:5",
+    "/api/jobs/hours/curve?series=q0.9",
+    "/api/jobs/modes/top?count=1000000",
+    "/api/jobs/modes/sparklines?count=1001",
+    "/api/jobs/modes/table?limit=1000000",
+    "/api/jobs/count/estimates?format=exe",
+    "/figures.json?job=count&theme=../dark",
+    "/ws?job=count&after=x",
+    "/ws?job=count&series=y",
+]
+
+
+def test_hostile_queries_are_refused_in_a_sentence(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        async with live_page(cluster) as page:
+            for path in HOSTILE:
+                if path.endswith("series=r0:"):
+                    continue  # an open end is a range
+                assert await refused(page, path), path
+            await page.get("/api/jobs/hours/curve?series=r0:")
+            for path in (
+                "/api/jobs/nobody",
+                "/figures.json",
+                "/ws?job=nobody",
+                "/x",
+                "/static/../x",
+            ):
+                await refused(page, path, 404)
+            said = await refused(page, "/api/jobs/" + "n" * 300, 404)
+            assert said.endswith("the jobs there are: count, hours, modes, words")
+
+    run(test)
+
+
+def test_more_downloads_than_there_may_be_at_once_are_refused(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        async with live_page(cluster, limits=Limits(downloads=1)) as page:
+            reading, told = asyncio.Event(), threading.Event()
+            loop = asyncio.get_running_loop()
+
+            def read(*arguments: object, **options: object) -> Iterator[LogRecord]:
+                loop.call_soon_threadsafe(reading.set)
+                assert told.wait(20)
+                yield from ()
+
+            cluster.read = read  # type: ignore[method-assign]
+            first = asyncio.create_task(page.body("/api/jobs/count/estimates"))
+            await reading.wait()
+            said = await refused(page, "/api/jobs/count/estimates", 503)
+            assert "too many downloads" in said
+            told.set()
+            assert json.loads(await first)["estimates"] == []
+
+    run(test)
+
+
+def test_the_page_says_how_programs_ask(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        async with live_page(cluster) as page:
+            text = (await page.body("/api")).decode()
+            assert text == api.__doc__
+            for path in ("curve", "top", "quantiles", "sparklines", "table", "pipeline"):
+                assert f"GET /api/jobs/J/{path}" in text
+
+    run(test)
+
+
+def test_serve_refuses_what_it_cannot_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    use_memory_cluster(monkeypatch)
+    dpstream = Commands(capsys)
+    said = dpstream("serve", "a", "b", "--truth", tmp_path / "x.csv")
+    assert (said.code, "of which job" in said.errors) == (2, True)
+    said = dpstream("serve", "--truth", f"a={tmp_path / 'x.csv'}")
+    assert (said.code, "there is no file" in said.errors) == (2, True)
+    said = dpstream("serve", "--address", "192.0.2.1", "--port", 0)
+    assert (said.code, "cannot serve at 192.0.2.1" in said.errors) == (2, True)

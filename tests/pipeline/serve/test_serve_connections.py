@@ -1,0 +1,164 @@
+"""A thousand idle connections neither use the server up nor hinder a viewer."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections.abc import Iterator
+
+import pytest
+
+from pipeline.serve.limits import Limits
+from tests.support.live_page import (
+    Connection,
+    LivePage,
+    deploy_text,
+    epochs,
+    live_page,
+    messages,
+    publish,
+    run,
+    upgrade,
+)
+from tests.support.memory_cluster import MemoryCluster
+from tests.support.shown_jobs import COUNT, count
+
+GET = b"GET /api/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    cluster = MemoryCluster()
+    publish(cluster, deploy_text(cluster, COUNT, b"c" * 16), 1, count(10.0))
+    return cluster
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """Both ends of all connections are in this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4_096)), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def close(connections: list[Connection]) -> None:
+    for _, writer in connections:
+        writer.transport.abort()
+
+
+async def until(page: LivePage, connections: int) -> None:
+    while len(page.site.connections.open) != connections:
+        await asyncio.sleep(0)
+
+
+@pytest.mark.slow
+def test_a_thousand_idle_connections_hinder_no_viewer(
+    cluster: MemoryCluster, many_files: None
+) -> None:
+    async def test() -> None:
+        async with live_page(cluster) as page:
+            idle = [
+                await page.connect(request)
+                for _ in range(250)
+                for request in (b"", b"GET / HT", GET, upgrade("/ws?job=count"))
+            ]
+            try:
+                while page.site.board.viewers < 250:
+                    await asyncio.sleep(0)
+                assert len(page.site.connections.open) == 1_000
+                async with page.view("job=count") as viewer:
+                    assert (await epochs(viewer, 1))[0]["epoch"] == 1
+                    job = page.site.board.jobs["count"].job
+                    publish(cluster, job, 2, count(20.0))
+                    page.read()
+                    assert (await epochs(viewer, 1))[0]["epoch"] == 2
+                    await page.get("/api/jobs/count/curve")
+            finally:
+                close(idle)
+
+    run(test)
+
+
+def test_connections_that_say_nothing_or_too_little_are_closed(cluster: MemoryCluster) -> None:
+    limits = Limits(head_seconds=0.05, idle_seconds=0.05)
+
+    async def test() -> None:
+        async with live_page(cluster, limits=limits) as page:
+            silent = await page.connect()
+            partial = await page.connect(b"GET / HTTP/1.1\r\n")
+            finished = await page.connect(GET)
+            assert await silent[0].read() == b""
+            assert await partial[0].read() == b""
+            assert (await finished[0].read()).startswith(b"HTTP/1.1 200")
+            assert not page.site.connections.open
+            close([silent, partial, finished])
+
+    run(test)
+
+
+def test_a_byte_at_a_time_gains_no_time(cluster: MemoryCluster) -> None:
+    limits = Limits(head_seconds=0.1)
+
+    async def test() -> None:
+        async with live_page(cluster, limits=limits) as page:
+            _, writer = await page.connect()
+            await until(page, 1)
+            while page.site.connections.open:
+                writer.write(b"a")
+                await asyncio.sleep(0)
+            writer.transport.abort()
+
+    run(test)
+
+
+def test_the_one_that_is_idle_for_longest_makes_room(cluster: MemoryCluster) -> None:
+    limits = Limits(connections=3)
+
+    async def test() -> None:
+        async with live_page(cluster, limits=limits) as page, page.view("job=count") as viewer:
+            await messages(viewer, "hello")
+            first, second = await page.connect(), await page.connect()
+            await until(page, 3)
+            third = await page.connect(GET)
+            assert (await third[0].readline()) == b"HTTP/1.1 200 OK\r\n"
+            assert await first[0].read() == b""
+            second[1].write(GET)
+            assert (await second[0].readline()) == b"HTTP/1.1 200 OK\r\n"
+            # The viewer is at work all the time.
+            publish(cluster, page.site.board.jobs["count"].job, 2, count(20.0))
+            page.read()
+            await epochs(viewer, 2)
+            close([first, second, third])
+
+    run(test)
+
+
+def test_one_too_many_is_told_so_when_all_others_are_at_work(cluster: MemoryCluster) -> None:
+    limits = Limits(connections=1)
+
+    async def test() -> None:
+        async with live_page(cluster, limits=limits) as page, page.view("job=count") as viewer:
+            await messages(viewer, "hello")
+            one_more = await page.connect(GET)
+            answer = await one_more[0].read()
+            assert answer.startswith(b"HTTP/1.1 503")
+            assert b"too many connections" in answer
+            close([one_more])
+
+    run(test)
+
+
+def test_a_viewer_that_answers_no_ping_is_dropped(cluster: MemoryCluster) -> None:
+    limits = Limits(heartbeat_seconds=0.1)
+
+    async def test() -> None:
+        async with live_page(cluster, limits=limits) as page:
+            dead = await page.connect(upgrade("/ws?job=count"))
+            while page.site.board.viewers == 0:
+                await asyncio.sleep(0.01)
+            while page.site.board.viewers:
+                await asyncio.sleep(0.01)
+            close([dead])
+
+    run(test)

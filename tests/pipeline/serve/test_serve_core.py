@@ -1,0 +1,235 @@
+"""Histories, reduced curves and words: the pure parts of the live page."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from aggregators.published import Published
+from pipeline.budgets import Charge
+from pipeline.deployed_job import DeployedJob, deploy_job
+from pipeline.input.sets import SetDomain
+from pipeline.input.values import BOOLEAN, CategoryDomain
+from pipeline.jobs import parse_job
+from pipeline.serve.history import History, Point
+from pipeline.serve.reduction import envelope, reduce_curve
+from pipeline.serve.series import VALUE, find_series, triples_of
+from pipeline.serve.words import budget_line, budget_of, guarantee_words, odds
+from randomizers.item_domains import Bits
+from tests.support.shown_jobs import COUNT, MODES, count, found, gap, items, numbers
+from topics.manifests import Fate
+
+values = st.lists(
+    st.one_of(st.none(), st.floats(-1e6, 1e6, allow_nan=False)), min_size=1, max_size=400
+)
+
+
+def as_array(known: list[float | None]) -> NDArray[np.float64]:
+    return np.array([math.nan if each is None else each for each in known])
+
+
+@given(values, st.integers(1, 20))
+def test_a_reduced_curve_loses_no_peak_and_no_gap(known: list[float | None], columns: int) -> None:
+    curve = as_array(known)
+    epochs = np.arange(3, 3 + len(curve))
+    reduction = reduce_curve(epochs, [curve], columns)
+    kept = reduction.kept
+    assert len(kept) <= max(2 * columns, 3 * columns)
+    assert (np.diff(kept) > 0).all()
+    shown = curve[kept]
+    if not np.isnan(curve).all():
+        assert np.nanmin(shown) == np.nanmin(curve)
+        assert np.nanmax(shown) == np.nanmax(curve)
+    # Between two gaps of the reduced curve there is none that is not shown in its column.
+    if reduction.columns is not None:
+        column = (epochs - epochs[0]) * columns // (epochs[-1] - epochs[0] + 1)
+        with_gap = set(column[np.isnan(curve)].tolist())
+        assert with_gap == set(reduction.columns[np.isnan(shown)].tolist())
+
+
+@given(values, st.integers(1, 20))
+def test_the_band_of_a_reduced_curve_holds_every_band(
+    known: list[float | None], columns: int
+) -> None:
+    curve = as_array(known)
+    epochs = np.arange(1, 1 + len(curve))
+    reduction = reduce_curve(epochs, [curve], columns)
+    low = envelope(reduction, epochs, curve - 1, columns, np.fmin)
+    high = envelope(reduction, epochs, curve + 1, columns, np.fmax)
+    shown = curve[reduction.kept]
+    assert (np.isnan(low) == np.isnan(shown)).all()
+    column = (epochs - epochs[0]) * columns // (epochs[-1] - epochs[0] + 1)
+    for place, at in enumerate(reduction.kept.tolist()):
+        if not math.isnan(shown[place]) and reduction.columns is not None:
+            inside = curve[column == column[at]]
+            assert low[place] == np.nanmin(inside) - 1
+            assert high[place] == np.nanmax(inside) + 1
+
+
+def point(epoch: int, estimate: Published | None, fate: Fate = Fate.RELEASED) -> Point:
+    return Point(epoch, fate, 1_000 * epoch, 90, 100, estimate, np.zeros((0, 3)))
+
+
+def test_a_history_takes_every_epoch_once_and_in_order() -> None:
+    history = History(BOOLEAN)
+    assert [history.append(point(epoch, count(1.0))) for epoch in (3, 4, 4, 2, 7)] == [
+        *(True, True, False, False, True)
+    ]
+    assert history.epochs().tolist() == [3, 4, 7]
+    assert [each.epoch for each in history.after(3)] == [4, 7]
+    assert history.at(5) is None
+    assert history.part(4, 6) == slice(1, 2)
+    assert history.part(None, None) == slice(0, 3)
+    assert history.part(9, 3) == slice(3, 3)
+
+
+def test_whoever_looks_at_what_comes_after_sees_what_comes_meanwhile() -> None:
+    history = History(BOOLEAN)
+    history.append(point(1, count(1.0)))
+    coming = history.after(0)
+    assert next(coming).epoch == 1
+    history.append(point(2, count(1.0)))
+    assert next(coming).epoch == 2
+    assert list(coming) == []
+
+
+def test_columns_grow_with_the_history_and_gaps_are_none() -> None:
+    history = History(BOOLEAN)
+    for epoch in range(1, 201):
+        history.append(point(epoch, gap(5.0) if epoch == 100 else count(float(epoch))))
+    (column,) = history.triples([VALUE])
+    assert column.shape == (200, 3)
+    assert np.isnan(column[99]).all()
+    assert np.isnan(column).sum() == 3
+    history.append(point(201, count(None)))
+    history.append(point(202, None, Fate.EMPTY))
+    assert np.isnan(history.triples([VALUE])[0][200:]).all()
+    assert history.triples([VALUE])[0][198].tolist() == pytest.approx([199, 189.2, 208.8])
+
+
+def test_columns_asked_for_at_different_times_are_as_long() -> None:
+    domain = CategoryDomain(["a", "b", "c"])
+    history, series = History(domain), find_series(domain, ["1", "2", "3"])
+    history.append(point(1, items(1.0, 2.0, 3.0)))
+    history.triples(series[:1])
+    history.append(point(2, items(4.0, 5.0, 6.0)))
+    columns = history.triples([*series, series[0]])
+    assert [column[:, 0].tolist() for column in columns] == [[1, 4], [2, 5], [3, 6], [1, 4]]
+
+
+def test_a_history_holds_no_more_than_it_may() -> None:
+    domain = CategoryDomain([str(number) for number in range(1_000)])
+    history = History(domain, most_held=200_000)
+    for epoch in range(1, 101):
+        history.append(point(epoch, items(*[float(epoch)] * 1_000)))
+        history.triples(find_series(domain, ["1"]))
+    held = len(history.points)
+    assert 5 < held < 15
+    assert history.last is not None
+    assert history.last.epoch == 100
+    (column,) = history.triples(find_series(domain, ["1"]))
+    assert column[:, 0].tolist() == [float(epoch) for epoch in range(101 - held, 101)]
+    # A viewer that was away for longer than is held gets what is held.
+    assert next(history.after(0)).epoch == 101 - held
+
+
+def test_items_are_ranked_by_all_epochs() -> None:
+    domain = CategoryDomain(["a", "b", "c"])
+    history = History(domain)
+    history.append(point(1, items(1.0, 50.0, 30.0)))
+    history.append(point(2, items(900.0, 1.0, 1.0, flags=("gap",))))
+    history.append(point(3, items(2.0, 1.0, 30.0)))
+    assert history.ranked(2) == [3, 2]
+    assert np.isnan(history.values([3, 2])).tolist() == [[False] * 2, [True] * 2, [False] * 2]
+
+
+def test_of_an_open_domain_those_found_at_any_epoch_are_known() -> None:
+    domain = SetDomain(Bits(24), slots=1)
+    history = History(domain)
+    history.append(point(1, found(i5=50.0, i7=40.0)))
+    history.append(point(2, found(i7=45.0)))
+    assert (history.kind, history.ranked(5)) == ("found", [7, 5])
+    (five,) = history.triples(find_series(domain, ["5"]))
+    assert np.isnan(five[:, 0]).tolist() == [False, True]
+
+
+def test_ranges_all_at_once_are_those_one_by_one() -> None:
+    job = parse_job(
+        "name: h\nprotocol: range_stream\n"
+        "parameters: {epsilon: 8, changes: 1, low: 0, high: 80, buckets: 8}\nepochs: {count: 4}\n"
+    )
+    estimate = numbers(3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0)
+    series = find_series(job.domain, ["r0:10", "r10:40", "r0:80"])
+    rows = triples_of(series, estimate, np.zeros((3, 3)))
+    for row, (start, end) in zip(rows, ((0, 1), (1, 4), (0, 8)), strict=True):
+        one = estimate.range(start, end)
+        assert row.tolist() == pytest.approx([one.value, one.low, one.high])
+
+
+@pytest.mark.parametrize("epsilon", [0.001, 0.1, 1.0, 2.0, 4.0, 9.1, 13.5])
+def test_odds_are_never_better_than_they_are(epsilon: float) -> None:
+    said = odds(epsilon)
+    factor, stated, likely = (
+        float(each.replace(",", ""))
+        for each in re.findall(
+            r"factor of ([\d,.]+) \(epsilon ([\d.]+)\).* ([\d.]+) % likely", said
+        )[0]
+    )
+    assert factor >= math.exp(epsilon)
+    assert stated >= epsilon
+    assert likely >= 100 * math.exp(epsilon) / (1 + math.exp(epsilon))
+    assert factor <= 1.05 * math.exp(epsilon)
+    assert likely < 100
+
+
+def test_a_large_epsilon_is_called_what_it_is() -> None:
+    assert odds(20.0).endswith("becomes all but certain")
+    assert "protects nothing" in odds(120.0)
+
+
+def test_delta_is_told_as_a_chance() -> None:
+    job = deployed(COUNT)
+    guarantee = replace(job.guarantee(), delta=1e-6)
+    assert any(
+        "apart from a chance of 1 in 1,000,000" in each for each in guarantee_words(guarantee)
+    )
+
+
+def deployed(text: str, deployment: bytes = bytes(16)) -> DeployedJob:
+    return deploy_job(parse_job(text), deployed_at=0, deployment=deployment)
+
+
+def test_a_budget_adds_up_what_all_deployments_took() -> None:
+    job = deployed(MODES, b"1" * 16)
+    own = Charge.of(job)
+    earlier = replace(own, deployment="e" * 32, job="other", epsilon=0.1)
+    stranger = replace(own, deployment="f" * 32, population="village", epsilon=100.0)
+    body = budget_of(job, [own, *[earlier] * 2, stranger])
+    assert body["charged"]["epsilon"] == 8.2
+    assert body["remaining"]["epsilon"] == 11.8
+    assert budget_line(body) == "epsilon 8.2 of 20 charged"
+    assert any("3 deployments have charged" in words for words in body["words"])
+
+
+def test_a_budget_that_is_used_up_says_so() -> None:
+    job = deployed(MODES)
+    own = replace(Charge.of(job), epsilon=20.0)
+    body = budget_of(job, [own])
+    assert body["remaining"]["epsilon"] == 0
+    assert "0 is left: no further job may ask them anything." in body["words"][-1]
+
+
+def test_charges_without_end_are_called_that() -> None:
+    job = deployed(MODES)
+    body = budget_of(job, [replace(Charge.of(job), horizons=None)])
+    assert body["charged"]["epsilon"] is None
+    assert body["remaining"] is None
+    assert budget_line(body) == "charged without end"
+    assert "nobody can say" in body["words"][0]

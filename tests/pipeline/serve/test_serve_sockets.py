@@ -1,0 +1,265 @@
+"""Viewers: each gets every epoch once, whatever is cut, restarted or deployed anew."""
+
+from __future__ import annotations
+
+import asyncio
+import socket as sockets
+
+import aiohttp
+import pytest
+from aiohttp import WSCloseCode, WSMsgType
+
+from pipeline.serve.follower import Answers
+from pipeline.serve.limits import Limits
+from tests.support.live_page import (
+    deploy_text,
+    epochs,
+    live_page,
+    messages,
+    publish,
+    run,
+    upgrade,
+)
+from tests.support.memory_cluster import MemoryCluster
+from tests.support.shown_jobs import COUNT, MODES, count, gap, items
+
+QUICK = Limits(news_seconds=0.05)
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    """A job with three epochs, and another one."""
+    cluster = MemoryCluster()
+    job = deploy_text(cluster, COUNT, b"c" * 16)
+    for epoch in (1, 2, 3):
+        publish(cluster, job, epoch, gap(1.0) if epoch == 2 else count(10.0 * epoch))
+    publish(cluster, deploy_text(cluster, MODES, b"m" * 16), 1, items(1.0, 2.0, 3.0))
+    return cluster
+
+
+def grow(cluster: MemoryCluster, *numbers: int) -> None:
+    job = deploy_text(MemoryCluster(), COUNT, b"c" * 16)
+    for epoch in numbers:
+        publish(cluster, job, epoch, count(10.0 * epoch))
+
+
+def test_a_viewer_gets_what_there_is_and_then_what_comes(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        async with live_page(cluster) as page, page.view("job=count") as viewer:
+            hello = await messages(viewer, "hello")
+            assert hello["run"] == page.site.board.run
+            assert hello["last_epoch"] == 3
+            assert [job["job"] for job in hello["jobs"]] == ["count", "modes"]
+            first, second, third = await epochs(viewer, 3)
+            assert first["series"] == {"value": [10.0, 0.2, 19.8]}
+            assert first["headline"] == "10 (95 %: 0 to 20)"
+            assert (second["series"], second["flags"]) == ({"value": None}, ["gap"])
+            assert third["epoch"] == 3
+            grow(cluster, 4)
+            page.read()
+            (fourth,) = await epochs(viewer, 1)
+            assert (fourth["epoch"], fourth["job"]) == (4, "count")
+
+    run(test)
+
+
+def test_a_viewer_that_was_cut_off_catches_up_without_a_gap(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        async with live_page(cluster) as page:
+            start = page.site.board.run
+            async with page.view(f"job=count&after=2&start={start}") as viewer:
+                (third,) = await epochs(viewer, 1)
+                assert third["epoch"] == 3
+            grow(cluster, *range(4, 12))
+            page.read()
+            async with page.view(f"job=count&after=3&start={start}") as viewer:
+                caught_up = await epochs(viewer, 8)
+                grow(cluster, 12)
+                page.read()
+                (last,) = await epochs(viewer, 1)
+            assert [each["epoch"] for each in [*caught_up, last]] == list(range(4, 13))
+
+    run(test)
+
+
+def test_another_life_of_the_server_means_reload(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        async with live_page(cluster) as page:
+            before = page.site.board.run
+        async with live_page(cluster) as page:
+            async with page.view(f"job=count&after=3&start={before}") as viewer:
+                body = await viewer.receive_json()
+                assert body["type"] == "reload"
+                assert body["run"] == page.site.board.run != before
+                assert (await viewer.receive()).type is WSMsgType.CLOSE
+            async with page.view("job=count") as viewer:
+                assert [each["epoch"] for each in await epochs(viewer, 3)] == [1, 2, 3]
+
+    run(test)
+
+
+def test_another_deployment_of_the_job_means_reload(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        async with live_page(cluster) as page, page.view("job=count") as viewer:
+            await epochs(viewer, 3)
+            job = deploy_text(cluster, COUNT, b"d" * 16, replace=True)
+            publish(cluster, job, 1, count(99.0))
+            page.read()
+            assert (await messages(viewer, "reload", "epoch"))["type"] == "reload"
+            async with page.view("job=count") as again:
+                (first,) = await epochs(again, 1)
+                assert first["series"]["value"][0] == 99
+
+    run(test)
+
+
+def test_series_that_are_asked_for_are_those_that_are_sent(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        async with live_page(cluster) as page:
+            async with page.view("job=modes&series=3") as viewer:
+                (epoch,) = await epochs(viewer, 1)
+                assert epoch["series"] == {"3": [3.0, -6.8, 12.8]}
+            async with page.view("job=modes") as viewer:
+                (epoch,) = await epochs(viewer, 1)
+                assert list(epoch["series"]) == ["1", "2", "3"]
+
+    run(test)
+
+
+def test_the_list_of_jobs_is_told_when_it_changes(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        async with live_page(cluster, limits=QUICK) as page, page.view() as viewer:
+            assert (await messages(viewer, "hello"))["job"] is None
+            grow(cluster, 4)
+            page.read()
+            listed = await messages(viewer, "jobs", "epoch")
+            assert listed["type"] == "jobs"
+            assert listed["jobs"][0]["last_epoch"] == 4
+
+    run(test)
+
+
+def test_viewers_are_told_when_kafka_is_away_and_when_it_is_back(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        async with live_page(cluster, limits=QUICK) as page, page.view("job=count") as viewer:
+            assert (await messages(viewer, "hello"))["kafka"]["answers"] is True
+            page.site.take(Answers(False))
+            assert (await messages(viewer, "kafka"))["answers"] is False
+            assert "does not answer" in page.told[0]
+            page.site.take(Answers(True))
+            assert (await messages(viewer, "kafka"))["answers"] is True
+
+    run(test)
+
+
+def test_a_pipeline_is_sent_when_it_changes_and_not_again(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        async with live_page(cluster, limits=QUICK) as page, page.view("job=count") as viewer:
+            await epochs(viewer, 3)
+            await page.look()
+            body = await messages(viewer, "pipeline")
+            assert body["stages"][0]["stage"] == "shuffle"
+            held = page.site.board.jobs["count"].pipeline
+            assert held is not None
+            page.site.pipeline(
+                page.site.board.jobs["count"].job, {**held, "at": held["at"] + 1}, (), 0.0
+            )
+            await asyncio.sleep(0)
+            assert page.site.board.jobs["count"].pipeline is held
+            assert held["at"] == body["at"] + 1
+
+    run(test)
+
+
+def test_there_are_heartbeats(cluster: MemoryCluster) -> None:
+    limits = Limits(heartbeat_seconds=0.05)
+
+    async def test() -> None:
+        async with live_page(cluster, limits=limits) as page, page.view("job=count") as viewer:
+            assert (await messages(viewer, "heartbeat"))["kafka"]["answers"] is True
+            await messages(viewer, "heartbeat")
+
+    run(test)
+
+
+def test_one_viewer_too_many_is_told_so(cluster: MemoryCluster) -> None:
+    limits = Limits(viewers=2)
+
+    async def test() -> None:
+        async with live_page(cluster, limits=limits) as page:
+            async with page.view("job=count") as first, page.view() as second:
+                await messages(first, "hello")
+                await messages(second, "hello")
+                with pytest.raises(aiohttp.WSServerHandshakeError, match="503"):
+                    await page.view("job=count")
+                assert "2 viewers already" in (await page.get("/ws?job=count", 503))["error"]
+            while page.site.board.viewers == 2:
+                await asyncio.sleep(0)
+            async with page.view("job=count") as third:
+                await messages(third, "hello")
+
+    run(test)
+
+
+@pytest.mark.slow
+def test_a_viewer_that_takes_nothing_is_dropped_and_no_other_waits_for_it() -> None:
+    cluster = MemoryCluster()
+    labels = ", ".join(f"item{number}" for number in range(200))
+    text = MODES.replace("walk, 'bus, or tram', car", labels).replace("count: 12", "count: 4096")
+    job = deploy_text(cluster, text)
+    for epoch in range(1, 2_501):
+        publish(cluster, job, epoch, items(*[epoch / 7] * 200))
+
+    async def test() -> None:
+        async with live_page(cluster, limits=Limits(blocked_seconds=0.2)) as page:
+            # Its buffers hold a part of the ten million bytes that are to be sent.
+            host, _, port = page.address.removeprefix("http://").partition(":")
+            with sockets.socket() as blocked:
+                blocked.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4_096)
+                blocked.setblocking(False)
+                loop = asyncio.get_running_loop()
+                await loop.sock_connect(blocked, (host, int(port)))
+                await loop.sock_sendall(blocked, upgrade("/ws?job=modes"))
+                while page.site.board.viewers == 0:
+                    await asyncio.sleep(0.01)
+                async with page.view("job=modes&after=2490") as viewer:
+                    assert [each["epoch"] for each in await epochs(viewer, 10)][-1] == 2_500
+                while page.site.board.viewers:
+                    await asyncio.sleep(0.01)
+
+    run(test)
+
+
+def test_what_a_viewer_sends_is_passed_over_and_what_is_too_long_ends_it(
+    cluster: MemoryCluster,
+) -> None:
+    async def test() -> None:
+        async with live_page(cluster) as page, page.view("job=count&after=3") as viewer:
+            await messages(viewer, "hello")
+            await viewer.send_str('{"type": "drop tables"}')
+            grow(cluster, 4)
+            page.read()
+            await epochs(viewer, 1)
+            await viewer.send_str("x" * 100_000)
+            assert await closed(viewer) == WSCloseCode.MESSAGE_TOO_BIG
+
+    run(test)
+
+
+def test_when_the_server_ends_viewers_are_told(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        async with live_page(cluster) as page, page.view("job=count") as viewer:
+            await epochs(viewer, 3)
+            ending = asyncio.create_task(page.site.stop())
+            assert await closed(viewer) == WSCloseCode.GOING_AWAY
+            await ending
+
+    run(test)
+
+
+async def closed(viewer: aiohttp.ClientWebSocketResponse) -> int:
+    while True:
+        message = await asyncio.wait_for(viewer.receive(), 20)
+        if message.type is WSMsgType.CLOSE:
+            await viewer.close()
+            return int(message.data)

@@ -1,0 +1,259 @@
+"""What finds out: the follower of topics, and what looks at pipelines and smooths curves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from kafka.errors import KafkaTimeoutError
+
+from pipeline.actions import LogRecord
+from pipeline.cluster import Cluster, ClusterError
+from pipeline.deployed_job import DeployedJob
+from pipeline.deployments import set_phase, undeploy
+from pipeline.phases import Phase
+from pipeline.serve.background import Background, LookBack, Shown
+from pipeline.serve.board import Jobs
+from pipeline.serve.follower import Answers, Follower, News, Published, Reader
+from pipeline.smoothing import SmoothedHorizon, read_from, smoothed_horizons
+from tests.support.live_page import NOW, deploy_text, live_page, messages, publish, run
+from tests.support.memory_cluster import MemoryCluster
+from tests.support.set_jobs import Run
+from tests.support.shown_jobs import COUNT, MODES, count, items
+from topics.names import JOBS_TOPIC, Role
+
+
+def read_all(reader: Reader, cluster: MemoryCluster) -> list[News]:
+    """All there is to be read, topic by topic, until nothing is left."""
+    news: list[News] = []
+    while True:
+        before = reader.positions
+        for topic, position in before.items():
+            records = list(cluster.read(topic, start=position))
+            told = reader.take(topic, records) if records else None
+            news += [] if told is None else [told]
+        if reader.positions == before:
+            return news
+
+
+def test_a_reader_follows_deployments_as_they_come_and_go() -> None:
+    cluster, reader = MemoryCluster(), Reader()
+    assert reader.positions == {JOBS_TOPIC: 0}
+    job = deploy_text(cluster, COUNT, b"1" * 16)
+    publish(cluster, job, 1, count(5.0))
+    jobs, published = read_all(reader, cluster)
+    assert isinstance(jobs, Jobs)
+    assert jobs.phases == {"count": Phase.RUNNING}
+    assert [charge.epsilon for charge in jobs.charges] == [job.guarantee().epsilon]
+    assert isinstance(published, Published)
+    assert [point.epoch for point in published.points] == [1]
+    set_phase(cast(Cluster, cluster), job, Phase.PAUSED, NOW)
+    (paused,) = read_all(reader, cluster)
+    assert isinstance(paused, Jobs)
+    assert paused.phases == {"count": Phase.PAUSED}
+    again = deploy_text(cluster, COUNT, b"2" * 16, replace=True)
+    publish(cluster, job, 2, count(7.0))
+    publish(cluster, again, 1, count(6.0))
+    _, published = read_all(reader, cluster)
+    assert isinstance(published, Published)
+    assert published.deployment == again.deployment
+    assert [point.epoch for point in published.points] == [1]
+    undeploy(cast(Cluster, cluster), "count")
+    news = read_all(reader, cluster)
+    assert isinstance(news[-1], Jobs)
+    assert not news[-1].jobs
+    assert list(reader.positions) == [JOBS_TOPIC]
+
+
+def test_an_epoch_that_was_written_twice_is_told_once() -> None:
+    cluster, reader = MemoryCluster(), Reader()
+    job = deploy_text(cluster, COUNT)
+    for epoch, value in ((1, 5.0), (1, 99.0), (2, 6.0)):
+        publish(cluster, job, epoch, count(value))
+    cluster.append(job.topic(Role.ESTIMATES), b"no record")
+    *_, published = read_all(reader, cluster)
+    assert isinstance(published, Published)
+    assert [point.triples(())[:0].size for point in published.points] == [0, 0]
+    assert [point.estimate.value for point in published.points] == [5.0, 6.0]  # type: ignore[union-attr]
+
+
+def test_an_estimate_that_cannot_be_shown_leaves_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster, reader = MemoryCluster(), Reader()
+    job = deploy_text(cluster, MODES)
+    hours = deploy_text(
+        cluster,
+        "name: hours\nprotocol: range_stream\nepochs: {count: 4}\n"
+        "parameters: {epsilon: 8, changes: 1, low: 0, high: 80, buckets: 8}\n",
+    )
+    publish(cluster, hours, 1, items(1.0, 2.0))  # buckets have an order, items have none
+    publish(cluster, job, 1, items(1.0, 2.0, 3.0))
+    news = read_all(reader, cluster)
+    assert [each.job for each in news if isinstance(each, Published)] == ["modes"]
+    assert "epoch 1 cannot be shown" in caplog.text
+
+
+@dataclass
+class Flaky:
+    """A source that does not answer now and then."""
+
+    answers: Sequence[Mapping[str, Sequence[LogRecord]] | Exception]
+    done: threading.Event = field(default_factory=threading.Event)
+    polls: int = 0
+    closed: bool = False
+
+    def poll(self, positions: Mapping[str, int]) -> Mapping[str, Sequence[LogRecord]]:
+        if self.polls == len(self.answers):
+            self.done.set()
+            return {}
+        answer = self.answers[self.polls]
+        self.polls += 1
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_follower_waits_for_kafka_and_tells_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.serve.follower._BACK_OFF_SECONDS", 0.001)
+    cluster = MemoryCluster()
+    deploy_text(cluster, COUNT)
+    away = KafkaTimeoutError("nobody answers")
+    records = list(cluster.read(JOBS_TOPIC))
+    source = Flaky([{}, {}, away, away, OSError("gone"), {JOBS_TOPIC: records}, {}])
+    told: list[News] = []
+    follower = Follower(source, Reader(), told.append)
+    follower.start()
+    assert source.done.wait(20)
+    follower.end()
+    follower.join(20)
+    assert [type(each) for each in told] == [Answers, Answers, Jobs, Answers]
+    assert [each.answers for each in told if isinstance(each, Answers)] == [True, False, True]
+    assert source.closed
+
+
+@dataclass
+class Heard:
+    """What a background tells."""
+
+    pipelines: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    horizons: list[tuple[int, SmoothedHorizon]] = field(default_factory=list)
+
+    def pipeline(
+        self, job: DeployedJob, body: dict[str, Any], problems: tuple[str, ...], behind: float
+    ) -> None:
+        self.pipelines.append((job.name, problems))
+
+    def smoothed(self, job: DeployedJob, number: int, horizon: SmoothedHorizon) -> None:
+        self.horizons.append((number, horizon))
+
+
+def background(shown: Sequence[Shown], heard: Heard) -> Background:
+    return Background(lambda: cast(Cluster, None), lambda: tuple(shown), heard, lambda: NOW)
+
+
+def test_pipelines_are_looked_at_no_more_often_than_once_a_second() -> None:
+    cluster, heard = MemoryCluster(), Heard()
+    jobs = [deploy_text(cluster, COUNT), deploy_text(cluster, MODES, b"m" * 16)]
+    shown = [Shown(job, Phase.RUNNING, opened=False, smooths=False) for job in jobs]
+    looking = background(shown, heard)
+    for _ in range(5):
+        looking.look(cast(Cluster, cluster))
+    assert [name for name, _ in heard.pipelines] == ["count", "modes"]
+
+
+def test_nobody_watches_and_nothing_is_read() -> None:
+    heard = Heard()
+    background([], heard).look(cast(Cluster, None))
+    assert heard.pipelines == []
+
+
+class Broken(MemoryCluster):
+    """Its topics of one job cannot be read."""
+
+    def end_offsets(self, topic: str) -> list[int]:
+        if topic.startswith("count."):
+            raise ValueError("what is this?")
+        return super().end_offsets(topic)
+
+
+def test_a_job_that_cannot_be_looked_at_leaves_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    cluster, heard = MemoryCluster(), Heard()
+    jobs = [deploy_text(cluster, COUNT), deploy_text(cluster, MODES, b"m" * 16)]
+    shown = [Shown(job, Phase.RUNNING, opened=True, smooths=False) for job in jobs]
+    broken = Broken(cluster.records, cluster.partitions)
+    background(shown, heard).look(cast(Cluster, broken))
+    assert [name for name, _ in heard.pipelines] == ["modes"]
+    assert "job count cannot be looked at" in caplog.text
+
+
+class Away(MemoryCluster):
+    """It is not there."""
+
+    def partition_counts(self) -> dict[str, int]:
+        raise ClusterError("cannot reach Kafka")
+
+
+def test_a_cluster_that_is_away_is_opened_again() -> None:
+    cluster = MemoryCluster()
+    job = deploy_text(cluster, COUNT)
+    shown = [Shown(job, Phase.RUNNING, opened=True, smooths=False)]
+    with pytest.raises(ClusterError):
+        background(shown, Heard()).look(cast(Cluster, Away(cluster.records, cluster.partitions)))
+
+
+def report(job: Run, epochs: Sequence[int]) -> None:
+    for epoch in epochs:
+        job.report(epoch, ["1" if user % 5 < epoch else "0" for user in range(120)])
+
+
+def test_looking_back_step_by_step_is_looking_back_at_once() -> None:
+    cluster = MemoryCluster()
+    job = deploy_text(cluster, COUNT.replace("count: 12", "count: 4, renew: true"))
+    ran = Run(cluster, "count")
+    looking = LookBack(job)
+    known: dict[int, SmoothedHorizon] = {}
+    for minute, epochs in enumerate(([1, 2], [3], [], [4, 5, 6], [7, 8, 9])):
+        report(ran, epochs)
+        now = 60.0 * minute
+        known.update(looking.look(cast(Cluster, cluster), lambda now=now: now))  # type: ignore[misc]
+        # Not again so soon.
+        assert looking.look(cast(Cluster, cluster), lambda now=now: now + 0.1) == []  # type: ignore[misc]
+    whole = read_from(cast(Cluster, cluster), job, smoothed_horizons(job, 9))
+    assert known.keys() == whole.keys() == {0, 1, 2}
+    for number, horizon in whole.items():
+        assert known[number].first_epoch == horizon.first_epoch
+        assert np.array_equal(known[number].estimates.values, horizon.estimates.values)
+        assert np.array_equal(known[number].estimates.half_widths, horizon.estimates.half_widths)
+
+
+def test_the_smoothed_curve_is_made_when_somebody_looks_and_told() -> None:
+    cluster = MemoryCluster()
+    job = deploy_text(cluster, COUNT)
+    report(Run(cluster, "count"), [1, 2, 3])
+
+    async def test() -> None:
+        async with live_page(cluster) as page:
+            await page.look()
+            assert (await page.get("/api/jobs/count/curve"))["series"][0]["smoothed"] is None
+            async with page.view("job=count") as viewer:
+                await messages(viewer, "hello")
+                while not page.site.board.watched:
+                    await messages(viewer, "epoch")
+                await page.look()
+                assert (await messages(viewer, "smoothed"))["epoch"] == 3
+                (curve,) = (await page.get("/api/jobs/count/curve"))["series"]
+                whole = read_from(cast(Cluster, cluster), job, smoothed_horizons(job, 3))[0]
+                assert curve["smoothed"] == pytest.approx(
+                    whole.estimates.values[:, 0].tolist(), abs=1e-3
+                )
+                assert curve["smoothed_low"][0] < curve["smoothed"][0]
+
+    run(test)

@@ -1,0 +1,147 @@
+"""A Chromium without a window, and pages that tell on themselves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, WebSocket, sync_playwright
+
+CHROMIUM = Path(os.environ.get("DPSTREAM_CHROMIUM", "/usr/bin/chromium"))
+_ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+PATIENCE = 30_000.0
+"""Milliseconds; far longer than anything takes: who needs them has failed."""
+
+# Violations of the content security policy are told to the page itself.
+_WATCH = """
+window.violations = [];
+document.addEventListener("securitypolicyviolation", (event) =>
+  window.violations.push(`${event.violatedDirective}: ${event.blockedURI}`));
+"""
+
+
+@dataclass
+class Watched:
+    """A page, what it asked for, and what it complained of."""
+
+    page: Page
+    address: str
+    asked: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+    cable_cut: bool = False
+
+    def open(self, query: str = "") -> None:
+        """Open a view, and wait until it is connected."""
+        self.page.goto(f"{self.address}/{query}")
+        self.page.get_by_text("live", exact=True).wait_for()
+
+    def source(self, name: str) -> dict[str, list[float | None]]:
+        """The columns of a data source of the first figure; None for what is no number."""
+        found: dict[str, list[float | None]] = self.page.evaluate(
+            """(name) => {
+              const source = Bokeh.documents[0]?.get_model_by_name(name);
+              const plain = (value) => (Number.isNaN(value) ? null : value);
+              return Object.fromEntries(Object.entries(source?.data ?? {})
+                .map(([key, values]) => [key, Array.from(values, plain)]));
+            }""",
+            name,
+        )
+        return found
+
+    def wait_for_epoch(self, epoch: int, name: str = "estimate-0") -> None:
+        """Wait until a curve has grown to an epoch."""
+        self.page.wait_for_function(
+            """([name, epoch]) => {
+              const x = Bokeh.documents[0]?.get_model_by_name(name)?.data.x ?? [];
+              return x[x.length - 1] >= epoch;
+            }""",
+            arg=[name, epoch],
+        )
+
+    def wait_for_paint(self) -> None:
+        """Wait until everything that was drawn is on the screen."""
+        self.page.evaluate(
+            "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
+
+    def assert_well_behaved(self) -> None:
+        """It asked nobody else for anything, complained of nothing and broke no policy."""
+        own = (self.address, self.address.replace("http", "ws", 1), "blob:", "data:")
+        assert [url for url in self.asked if not url.startswith(own)] == []
+        assert self.complaints == []
+        assert self.page.evaluate("window.violations") == []
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    if not CHROMIUM.exists():
+        pytest.fail(f"no Chromium at {CHROMIUM}: apt install chromium, or set DPSTREAM_CHROMIUM")
+    with (
+        sync_playwright() as playwright,
+        playwright.chromium.launch(executable_path=CHROMIUM, args=list(_ARGUMENTS)) as launched,
+    ):
+        yield launched
+
+
+@pytest.fixture
+def watch(browser: Browser) -> Iterator[Callable[..., Watched]]:
+    """Makes pages: `watch(address, **options)`, with options of a context of Playwright."""
+    contexts = []
+
+    def open_page(address: str, **options: Any) -> Watched:
+        options.setdefault("viewport", {"width": 1280, "height": 900})
+        context = browser.new_context(**options)
+        contexts.append(context)
+        context.set_default_timeout(PATIENCE)
+        context.add_init_script(_WATCH)
+        watched = Watched(context.new_page(), address)
+        _listen(watched)
+        return watched
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+def _listen(watched: Watched) -> None:
+    page = watched.page
+
+    def request(asked: Request) -> None:
+        watched.asked.append(asked.url)
+
+    def socket(opened: WebSocket) -> None:
+        watched.asked.append(opened.url)
+
+    def complain(words: str) -> None:
+        # A browser itself reports connections that fail.
+        if not (watched.cable_cut and "ERR_" in words):
+            watched.complaints.append(words)
+
+    def console(said: ConsoleMessage) -> None:
+        if said.type in ("error", "warning"):
+            complain(said.text)
+
+    page.on("request", request)
+    page.on("websocket", socket)
+    page.on("pageerror", lambda error: complain(error.message))
+    page.on("console", console)
+
+
+@pytest.fixture
+def artefacts(tmp_path: Path) -> Path:
+    """Where screenshots go."""
+    folder = Path(os.environ.get("DPSTREAM_TEST_ARTEFACTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,174 @@
+"""The live page in this process, over a cluster in memory that is read when a test says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar, cast
+
+import aiohttp
+
+from aggregators.published import Published as Estimated
+from pipeline.cli.inputs import load_input
+from pipeline.cluster import Cluster
+from pipeline.deployed_job import DeployedJob
+from pipeline.deployments import deploy
+from pipeline.estimate_records import EstimateRecord
+from pipeline.input.item_log import ValueLog
+from pipeline.jobs import parse_job
+from pipeline.serve.background import Background
+from pipeline.serve.follower import Answers, Reader
+from pipeline.serve.limits import Limits
+from pipeline.serve.server import Settings, Site
+from tests.support.memory_cluster import MemoryCluster
+from topics.manifests import Fate
+from topics.names import Role
+
+NOW = 1_700_000_000_000
+Result = TypeVar("Result")
+Connection: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+def deploy_text(
+    cluster: MemoryCluster, text: str, deployment: bytes = bytes(16), *, replace: bool = False
+) -> DeployedJob:
+    """Deploy a job file."""
+    job = parse_job(text)
+    return deploy(cast(Cluster, cluster), job, deployment=deployment, now=NOW, replace=replace)
+
+
+def publish(
+    cluster: MemoryCluster,
+    job: DeployedJob,
+    epoch: int,
+    estimate: Estimated | None,
+    fate: Fate = Fate.RELEASED,
+) -> EstimateRecord:
+    """Write an estimate as a publisher does."""
+    record = EstimateRecord(
+        job.deployment, epoch, fate, NOW + 1_000 * epoch, 90, 100, estimate,
+        job.guarantee().to_json(),
+    )  # fmt: skip
+    cluster.append(job.topic(Role.ESTIMATES), record.to_bytes())
+    return record
+
+
+@dataclass
+class LivePage:
+    """A page that is served, and a browser's means to ask it."""
+
+    site: Site
+    address: str
+    cluster: MemoryCluster
+    client: aiohttp.ClientSession
+    told: list[str]
+    reader: Reader
+    _positions: dict[str, int] = field(default_factory=dict)
+
+    def read(self) -> None:
+        """Have it read what is new in all topics, as the follower does."""
+        while True:
+            before = self.reader.positions
+            for topic, position in before.items():
+                if topic in self.cluster.partitions:
+                    records = list(self.cluster.read(topic, start=position))
+                    news = self.reader.take(topic, records) if records else None
+                    if news is not None:
+                        self.site.take(news)
+            if self.reader.positions == before:
+                return
+
+    async def look(self) -> None:
+        """Have it look at the pipelines once, as the background does."""
+        self.site.look_who_watches()
+        background = Background(
+            lambda: cast(Cluster, self.cluster), self.site.shown, self.site, self.site.board.clock
+        )
+        await asyncio.to_thread(background.look, cast(Cluster, self.cluster))
+        # What the thread handed over comes before what is asked next.
+        await asyncio.sleep(0)
+
+    async def connect(self, request: bytes = b"") -> Connection:
+        """A bare connection, over which something was sent."""
+        host, _, port = self.address.removeprefix("http://").partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(request)
+        return reader, writer
+
+    async def truths_loaded(self) -> None:
+        """Wait until the inputs have been read."""
+        await self.site.truths_loaded()
+
+    async def get(self, path: str, status: int = 200, **headers: str) -> Any:
+        """The JSON of an answer."""
+        async with self.client.get(self.address + path, headers=headers) as response:
+            assert response.status == status, await response.text()
+            return await response.json()
+
+    async def body(self, path: str) -> bytes:
+        """The bytes of an answer."""
+        async with self.client.get(self.address + path) as response:
+            assert response.status == 200, await response.text()
+            return await response.read()
+
+    def view(self, query: str = "") -> Any:
+        """A WebSocket; an asynchronous context manager."""
+        return self.client.ws_connect(f"{self.address}/ws?{query}", autoclose=False)
+
+
+async def messages(socket: aiohttp.ClientWebSocketResponse, *types: str) -> dict[str, Any]:
+    """The next message of one of these types."""
+    while True:
+        body = await asyncio.wait_for(socket.receive_json(), 20)
+        if body["type"] in types:
+            return cast(dict[str, Any], body)
+
+
+async def epochs(socket: aiohttp.ClientWebSocketResponse, count: int) -> list[dict[str, Any]]:
+    """The next so many epochs."""
+    return [await messages(socket, "epoch") for _ in range(count)]
+
+
+@asynccontextmanager
+async def live_page(
+    cluster: MemoryCluster,
+    *,
+    jobs: Sequence[str] = (),
+    hosts: Sequence[str] = (),
+    truths: Iterable[tuple[str, Path]] = (),
+    limits: Limits | None = None,
+) -> AsyncIterator[LivePage]:
+    """Serve on a free port, having read what there is."""
+    told: list[str] = []
+
+    def load(job: DeployedJob, path: Path) -> ValueLog:
+        return load_input(job, path, skip_bad_rows=False)
+
+    settings = Settings(jobs=tuple(jobs), hosts=tuple(hosts), truths=dict(truths))
+    site = Site(settings, lambda: cast(Cluster, cluster), load, told.append, limits or Limits())
+    address = (await site.start()).rstrip("/")
+    async with aiohttp.ClientSession() as client:
+        page = LivePage(site, address, cluster, client, told, Reader(jobs))
+        try:
+            site.take(Answers(True))
+            page.read()
+            yield page
+        finally:
+            await site.stop()
+
+
+def run(test: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+    """Run an asynchronous test."""
+    return asyncio.run(test())
+
+
+def upgrade(path: str) -> bytes:
+    """The request of a WebSocket, as bytes."""
+    return (
+        f"GET {path} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
+        "Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+        "Sec-WebSocket-Version: 13\r\n\r\n"
+    ).encode()

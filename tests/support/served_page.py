@@ -1,0 +1,187 @@
+"""The live page of jobs in memory, behind the real server and a cable that can be cut."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self, TypeVar, cast
+
+from aggregators.published import Published
+from pipeline.budgets import Charge
+from pipeline.cluster import Cluster
+from pipeline.deployed_job import DeployedJob, deploy_job
+from pipeline.estimate_records import EstimateRecord
+from pipeline.jobs import parse_job
+from pipeline.serve.follower import Reader
+from pipeline.serve.limits import Limits
+from pipeline.serve.server import Settings, Site
+from tests.support.memory_cluster import MemoryCluster
+from topics.manifests import Fate
+from topics.names import JOBS_TOPIC, Role
+
+PATIENCE = 60.0
+FIRST_CLOSE = 1_700_000_000_000
+SECOND = 1_000
+
+Answer = TypeVar("Answer")
+
+
+class ServedPage:
+    """Jobs, their estimates in a cluster in memory, and a server that can be started again.
+
+    The browser comes through a forwarder of bytes, `address`, which can be cut like a cable.
+    """
+
+    def __init__(self) -> None:
+        self.cluster = MemoryCluster(partitions={JOBS_TOPIC: 1})
+        self.jobs: dict[str, DeployedJob] = {}
+        self.said: list[str] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="served page", daemon=True
+        )
+        self._site: Site | None = None
+        self._reader = Reader()
+        self._cable = Cable()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.start()
+        self._do(self._cable.mend())
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._do(self._cable.cut())
+        self.stop()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE)
+        self._loop.close()
+
+    @property
+    def address(self) -> str:
+        """Of the page, as the browser knows it."""
+        return f"http://127.0.0.1:{self._cable.port}"
+
+    @property
+    def site(self) -> Site:
+        """The server that runs."""
+        assert self._site is not None
+        return self._site
+
+    def start(self) -> None:
+        """Start a server, which reads everything that was published."""
+        self._site, self._reader = self._do(self._make_site()), Reader()
+        self._tell(JOBS_TOPIC)
+        for job in self.jobs.values():
+            self._tell(job.topic(Role.ESTIMATES))
+
+    def stop(self) -> None:
+        """End it."""
+        self._do(self.site.stop())
+        self._site = None
+
+    def cut(self) -> None:
+        """Cut the cable: all connections end, and none comes through."""
+        self._do(self._cable.cut())
+
+    def mend(self) -> None:
+        """Mend the cable."""
+        self._do(self._cable.mend())
+
+    def deploy(self, text: str) -> DeployedJob:
+        """Deploy a job from the text of its file."""
+        job = deploy_job(parse_job(text), deployed_at=FIRST_CLOSE)
+        self.jobs[job.name] = job
+        self.cluster.partitions[job.topic(Role.ESTIMATES)] = 1
+        charge = Charge.of(job)
+        self.cluster.append(JOBS_TOPIC, charge.to_bytes(), key=charge.key)
+        self.cluster.append(JOBS_TOPIC, job.to_bytes(), key=job.name.encode())
+        self._tell(JOBS_TOPIC, 2)
+        return job
+
+    def publish(self, job: DeployedJob, first: int, estimates: Sequence[Published | None]) -> None:
+        """Publish epochs from the first on; None for one that was too small to be released."""
+        topic = job.topic(Role.ESTIMATES)
+        for epoch, estimate in enumerate(estimates, first):
+            record = EstimateRecord(
+                deployment=job.deployment,
+                epoch=epoch,
+                fate=Fate.TOO_SMALL if estimate is None else Fate.RELEASED,
+                closed_at=FIRST_CLOSE + epoch * SECOND,
+                contributors=5 if estimate is None else 20_000,
+                population=20_000,
+                estimate=estimate,
+                guarantee=job.guarantee().to_json(),
+            )
+            self.cluster.append(topic, record.to_bytes())
+        self._tell(topic, len(estimates))
+
+    def show_pipeline(self, job: DeployedJob, body: dict[str, Any]) -> None:
+        """Say what the stages of a job are doing, as of the API."""
+        self.site.pipeline(job, body, tuple(body["problems"]), 0.0)
+
+    def _tell(self, topic: str, latest: int | None = None) -> None:
+        """Have the server hear the latest records of a topic."""
+        if self._site is None:
+            return
+        records = self.cluster.records[topic, 0]
+        news = self._reader.take(topic, records[-latest if latest else 0 :])
+        if news is not None:
+            self.site.tell(news)
+
+    async def _make_site(self) -> Site:
+        open_cluster = cast(Callable[[], Cluster], lambda: self.cluster)
+        site = Site(Settings(), open_cluster, _no_truth, self.said.append, Limits())
+        address = await site.start()
+        site.board.set_answers(True)
+        self._cable.to = int(address.rstrip("/").rpartition(":")[2])
+        return site
+
+    def _do(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+
+
+class Cable:
+    """Forwards bytes from a port of its own to another one, until it is cut."""
+
+    def __init__(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port: int = free.getsockname()[1]
+        self.to = 0
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def mend(self) -> None:
+        self._server = await asyncio.start_server(self._forward, "127.0.0.1", self.port)
+
+    async def cut(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for writer in tuple(self._writers):
+            writer.transport.abort()
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self.to)
+        both = {writer, back}
+        self._writers |= both
+        with suppress(OSError):
+            await asyncio.gather(_pour(reader, back), _pour(there, writer))
+        self._writers -= both
+        for each in both:
+            each.transport.abort()
+
+
+async def _pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(1 << 16):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+
+def _no_truth(job: DeployedJob, path: Path) -> Any:
+    raise AssertionError("no truth was given")

@@ -1,0 +1,61 @@
+"""Jobs of every kind that the live page shows, with estimates made up for them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aggregators.estimate import GAP, Estimate, ItemEstimates
+from aggregators.found_items import FoundItems
+from aggregators.level_estimates import LevelEstimates
+
+COUNT = (
+    "name: count\nprotocol: future_rand\nparameters: {epsilon: 2, changes: 2}\n"
+    "epochs: {count: 12}\ntopics: {partitions: 2}\n"
+)
+MODES = (
+    "name: modes\nprotocol: hadamard_stream\n"
+    "parameters: {epsilon: 8, changes: 1, domain: [walk, 'bus, or tram', car]}\n"
+    "epochs: {count: 12, start: 2024-01-01, length: P1D}\n"
+    "population: town\nbudget: {epsilon: 20}\n"
+)
+HOURS = (
+    "name: hours\nprotocol: range_stream\n"
+    "parameters: {epsilon: 8, changes: 1, low: 0, high: 80, buckets: 8}\n"
+    "epochs: {count: 12}\n"
+)
+WORDS = (
+    "name: words\nprotocol: count_min\n"
+    "parameters: {epsilon: 1, delta: 1e-6, domain: {bits: 24}, items: 1}\n"
+    "epochs: {count: 12}\nshuffle: {minimum: 40000}\n"
+)
+
+
+def count(value: float | None, *flags: str) -> Estimate:
+    """How many users have value 1, and who cannot be told."""
+    if value is None:
+        return Estimate(None, None, None, None, 0, 100, flags)
+    return Estimate(value, 5.0, value - 9.8, value + 9.8, 80, 100, flags)
+
+
+def gap(value: float) -> Estimate:
+    """A count of which no coverage is claimed."""
+    return count(value, GAP)
+
+
+def items(*values: float, flags: tuple[str, ...] = ()) -> ItemEstimates:
+    """How many users hold each item."""
+    return ItemEstimates(np.array(values, np.float64), 5.0, 9.8, 80, 100, flags)
+
+
+def numbers(*values: float) -> LevelEstimates:
+    """How many users have a number in each bucket."""
+    return LevelEstimates.of_values(items(*values))
+
+
+def found(**values: float) -> FoundItems:
+    """Items most held, ``i17=40.0`` for item 17, the largest first."""
+    return FoundItems(
+        np.array([int(name[1:]) for name in values], np.int64),
+        np.array(list(values.values()), np.float64),
+        5.0, 9.8, 30.0, 80, 100,
+    )  # fmt: skip
