@@ -7,6 +7,8 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +16,7 @@ import typer
 
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import AsJson, JobFile, KafkaConfig, Servers, SkipBadRows
-from pipeline.cli.output import plural, say, say_json, tell
+from pipeline.cli.output import plural, say, say_command, say_json, tell
 
 if TYPE_CHECKING:
     from pipeline.up.outcome import Outcome
@@ -37,6 +39,14 @@ KeepBroker = Annotated[
     typer.Option("--keep-broker", help="Leave the local broker running if this has started it."),
 ]
 
+Browser = Annotated[
+    bool,
+    typer.Option(
+        "--browser/--no-browser",
+        help="Open the live page, where this machine has a screen. Its address is printed anyway.",
+    ),
+]
+
 _DEMO_FOLDER = Path("dpstream-demo")
 _DEMO_CREDIT = "OULAD (Kuzilek, Hlosta and Zdrahal, 2017), CC BY 4.0"
 _SIGNALLED = 128
@@ -51,6 +61,13 @@ def up(
     rate: Rate = None,
     keep_broker: KeepBroker = False,
     skip_bad_rows: SkipBadRows = False,
+    page: Annotated[
+        bool,
+        typer.Option(
+            "--page", help="Serve the live page too; on a terminal, it stays until Ctrl-C."
+        ),
+    ] = False,
+    browser: Browser = True,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
@@ -69,26 +86,51 @@ def up(
         )
     if rate is not None and not rate > 0:
         raise UsageProblem(f"--rate is {rate:g}, must be above 0")
-    settings = Settings(job, input, servers, kafka_config, keep_broker, rate, skip_bad_rows)
-    _run(settings, output, as_json)
+    settings = Settings(
+        (job,), input, servers, kafka_config, keep_broker, rate, skip_bad_rows, page
+    )
+    _run(_watched(settings, browser, as_json), output, as_json)
 
 
 def demo(
     output: Output = _DEMO_FOLDER,
     rate: Rate = None,
     keep_broker: KeepBroker = False,
+    browser: Browser = True,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count 28,785 real students, week by week, without knowing about any of them."""
-    from pipeline.demo import demo_change_log, demo_job_file
+    """Count 28,785 real students, week by week, without knowing about any of them.
+
+    Two jobs on the same students: one in which nobody needs to be trusted, and one that relies on
+    the shuffle stage. Ends with the live page of both; on a terminal, it stays until Ctrl-C.
+    """
+    from pipeline.demo import demo_change_log, demo_job_file, demo_shuffled_job_file
     from pipeline.up.run import Settings
 
     settings = Settings(
-        demo_job_file(), demo_change_log(), servers, kafka_config, keep_broker, rate
+        (demo_job_file(), demo_shuffled_job_file()),
+        demo_change_log(),
+        servers,
+        kafka_config,
+        keep_broker,
+        rate,
+        page=True,
     )
-    _run(settings, output, as_json, credit=_DEMO_CREDIT)
+    _run(_watched(settings, browser, as_json), output, as_json, credit=_DEMO_CREDIT)
+
+
+def _watched(settings: Settings, browser: bool, as_json: bool) -> Settings:
+    """Whether a browser is opened and the page stays: only where somebody sits."""
+    from pipeline.up.page import has_browser
+
+    somebody = sys.stdin.isatty() and sys.stdout.isatty() and not as_json
+    return replace(
+        settings,
+        browser=settings.page and browser and somebody and has_browser(),
+        linger=settings.page and somebody,
+    )
 
 
 def _run(settings: Settings, output: Path | None, as_json: bool, credit: str | None = None) -> None:
@@ -99,19 +141,36 @@ def _run(settings: Settings, output: Path | None, as_json: bool, credit: str | N
     # What it has to say comes as exceptions; its log would say it again, many times.
     logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
     _check_folder(output or Path())
+
+    def finished(outcomes: Sequence[Outcome], page: str | None) -> None:
+        written = [_write(outcome, output, alone=len(outcomes) == 1) for outcome in outcomes]
+        if as_json:
+            _say_json(outcomes, written)
+            return
+        for outcome, files in zip(outcomes, written, strict=True):
+            _show(outcome, files, credit)
+        _show_next_steps(settings.job_files[0], example=credit is not None)
+        if page is not None:
+            say()
+            say_command(f"The live page: {page}")
+            say("It stays until Ctrl-C.")
+
     try:
-        outcome = run_up(settings, _screen(as_json))
+        run_up(settings, _screen(as_json), finished)
     except SignalledError as error:
         tell(f"{error}; the processes have ended, and nothing was written")
         raise typer.Exit(_SIGNALLED + error.number) from None
     except ProcessError as error:
         tell(f"error: {error}")
         raise typer.Exit(1) from None
-    files = _write(outcome, output)
-    if as_json:
-        say_json({**outcome.to_json(), "files": {name: str(path) for name, path in files.items()}})
-    else:
-        _show(outcome, files, settings.job_file, credit)
+
+
+def _say_json(outcomes: Sequence[Outcome], written: Sequence[Mapping[str, Path]]) -> None:
+    found = [
+        {**outcome.to_json(), "files": {name: str(path) for name, path in files.items()}}
+        for outcome, files in zip(outcomes, written, strict=True)
+    ]
+    say_json(found[0] if len(found) == 1 else found)
 
 
 def _check_folder(folder: Path) -> None:
@@ -133,13 +192,18 @@ def _screen(as_json: bool) -> Screen:
     return LiveScreen(console) if is_live else LineScreen(console)
 
 
-def _write(outcome: Outcome, output: Path | None) -> dict[str, Path]:
-    """Write table and plot; returns their paths by what they are."""
+def _write(outcome: Outcome, output: Path | None, *, alone: bool) -> dict[str, Path]:
+    """Write table and plot; returns their paths by what they are.
+
+    Jobs that are not alone have a folder each.
+    """
     from pipeline.up.curves import write_rows
     from pipeline.up.outcome import write_csv
     from pipeline.up.plot import PlotError
 
     folder = output or Path(f"{outcome.job.name}-{outcome.job.deployment.hex()[:8]}")
+    if not alone:
+        folder = folder / outcome.job.name
     folder.mkdir(parents=True, exist_ok=True)
     files = {"estimates": folder / "estimates.csv"}
     write_csv(outcome.job, outcome.rows, files["estimates"])
@@ -152,11 +216,8 @@ def _write(outcome: Outcome, output: Path | None) -> dict[str, Path]:
     return files
 
 
-def _show(outcome: Outcome, files: dict[str, Path], job_file: Path, credit: str | None) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    from pipeline.up.outcome import next_steps, summary
+def _show(outcome: Outcome, files: Mapping[str, Path], credit: str | None) -> None:
+    from pipeline.up.outcome import summary
 
     say()
     say(
@@ -168,9 +229,17 @@ def _show(outcome: Outcome, files: dict[str, Path], job_file: Path, credit: str 
     credits = {} if credit is None else {"data": credit}
     for about, what in {**dict(summary(outcome)), **credits, **files}.items():
         say(f"  {about:<15} {what}")
+
+
+def _show_next_steps(job_file: Path, *, example: bool) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from pipeline.up.outcome import next_steps
+
     # Not folded at the edge of the terminal: commands are to be copied.
     console = Console(highlight=False, soft_wrap=True)
-    for purpose, commands in next_steps(job_file, _program(), example=credit is not None):
+    for purpose, commands in next_steps(job_file, _program(), example=example):
         say()
         say(f"How to go on: {purpose}", "bold")
         for command in commands:

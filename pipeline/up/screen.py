@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
@@ -62,6 +63,11 @@ class View:
     population: int
     progress: Progress | None
 
+    @property
+    def name(self) -> str:
+        """The job's name, with which the title begins."""
+        return self.title.partition(" ")[0]
+
 
 class Screen(Protocol):
     """Where a run is shown."""
@@ -80,8 +86,8 @@ class Screen(Protocol):
     def say(self, sentence: str) -> None:
         """Tell something that shall stay to be read."""
 
-    def show(self, view: View) -> None:
-        """Show the present state; called many times a second."""
+    def show(self, *views: View) -> None:
+        """Show the present state of every job; called many times a second."""
 
 
 class LiveScreen:
@@ -94,7 +100,8 @@ class LiveScreen:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live = Live(console=console, auto_refresh=False)
-        self._activity = ""
+        self._activity: list[str] = []
+        self._views: tuple[View, ...] = ()
         self._drawn_at = 0.0
 
     def __enter__(self) -> Self:
@@ -107,19 +114,24 @@ class LiveScreen:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._draw()
         self._live.stop()
 
     def say(self, sentence: str) -> None:
         """Print above the table."""
         self._console.print(Text(sentence, "yellow"))
 
-    def show(self, view: View) -> None:
-        """Draw the table anew, unless it has just been drawn."""
-        now = time.monotonic()
-        if now < self._drawn_at + _REDRAW_SECONDS and view.activity == self._activity:
-            return
-        self._drawn_at, self._activity = now, view.activity
-        self._live.update(render(view, *self._console.size), refresh=True)
+    def show(self, *views: View) -> None:
+        """Draw the tables anew, unless they have just been drawn."""
+        self._views = views
+        now, activity = time.monotonic(), [view.activity for view in views]
+        if now >= self._drawn_at + _REDRAW_SECONDS or activity != self._activity:
+            self._drawn_at, self._activity = now, activity
+            self._draw()
+
+    def _draw(self) -> None:
+        if self._views:
+            self._live.update(render_all(self._views, *self._console.size), refresh=True)
 
 
 class LineScreen:
@@ -131,8 +143,8 @@ class LineScreen:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._activity = ""
-        self._shown = 0
+        self._activity: dict[int, str] = {}
+        self._shown: Counter[int] = Counter()
 
     def __enter__(self) -> Self:
         return self
@@ -149,21 +161,28 @@ class LineScreen:
         """Print a line."""
         self._console.print(Text(sentence), soft_wrap=True)
 
-    def show(self, view: View) -> None:
+    def show(self, *views: View) -> None:
         """Print what is new and due."""
-        # "fetching: 3 of 40" is the same activity as "fetching: 2 of 40".
-        activity = view.activity.partition(":")[0]
-        if activity and activity != self._activity:
-            self._activity = activity
-            self.say(view.activity)
-        if view.progress is not None:
-            every = max(1, round(view.progress.last_epoch / _LINES_PER_RUN))
-            published = len(view.progress.records)
-            new = view.progress.rows(last=published - self._shown)
-            self._shown = published
-            for row in new:
-                if row.epoch % every == 0 or row.epoch == view.progress.last_epoch:
-                    self.say(line_of(row))
+        for number, view in enumerate(views):
+            name = f"{view.name}: " if len(views) > 1 else ""
+            # "fetching: 3 of 40" is the same activity as "fetching: 2 of 40".
+            activity = view.activity.partition(":")[0]
+            if activity and activity != self._activity.get(number):
+                self._activity[number] = activity
+                self.say(name + view.activity)
+            for row in self._due(number, view.progress):
+                self.say(name + line_of(row))
+
+    def _due(self, number: int, progress: Progress | None) -> Iterator[Row]:
+        if progress is None:
+            return
+        every = max(1, round(progress.last_epoch / _LINES_PER_RUN))
+        published = len(progress.records)
+        new = progress.rows(last=published - self._shown[number])
+        self._shown[number] = published
+        for row in new:
+            if row.epoch % every == 0 or row.epoch == progress.last_epoch:
+                yield row
 
 
 def line_of(row: Row) -> str:
@@ -183,6 +202,15 @@ def line_of(row: Row) -> str:
             ),
         )
     )
+
+
+def render_all(views: Sequence[View], width: int, height: int) -> RenderableType:
+    """The pictures of several jobs, one below the other."""
+    share = height // len(views)
+    pictures: list[RenderableType] = []
+    for view in views:
+        pictures += [Text("")] * bool(pictures) + [render(view, width, share)]
+    return Group(*pictures)
 
 
 def render(view: View, width: int, height: int) -> RenderableType:

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from pipeline.up.outcome import NOT_PRIVATE
 from pipeline.up.progress import Progress
-from pipeline.up.screen import LineScreen, LiveScreen, Part, View, draw, render
+from pipeline.up.screen import LineScreen, LiveScreen, Part, View, draw, render, render_all
 from tests.support.small_run import EPOCHS, USERS, run_small_job
 
 
@@ -97,3 +97,27 @@ def test_what_lies_outside_the_picture_is_drawn_at_its_edge() -> None:
     assert draw(low=-5, value=-2, high=20, truth=30, scale=10, width=6) == "●────┊"
     assert draw(low=None, value=None, high=None, truth=5, scale=10, width=3) == " ┊ "
     assert draw(low=0, value=0, high=0, truth=0, scale=0, width=2) == "● "
+
+
+@pytest.mark.parametrize("height", [24, 40])
+def test_two_jobs_stand_one_below_the_other(view: View, height: int) -> None:
+    console = Console(record=True, width=100, height=height, file=io.StringIO())
+    other = replace(view, title="other  epsilon 1", parts=())
+    console.print(render_all([view, other], 100, height))
+    text = console.export_text()
+    assert len(text.splitlines()) <= max(height, 26)
+    assert text.index("small  epsilon 2") < text.index("other  epsilon 1")
+    assert text.count(f"epoch {EPOCHS} of {EPOCHS}") == 2
+
+
+def test_lines_of_two_jobs_begin_with_their_names(view: View) -> None:
+    output = io.StringIO()
+    other = replace(view, title="other  epsilon 1")
+    with LineScreen(Console(file=output, width=80)) as screen:
+        screen.show(replace(view, activity="deploying", progress=None), other)
+        screen.show(view, other)
+    lines = output.getvalue().splitlines()
+    assert lines[0] == "small: deploying"
+    for name in ("small", "other"):
+        epochs = [line for line in lines if line.startswith(f"{name}: epoch ")]
+        assert len(epochs) == EPOCHS

@@ -1,0 +1,85 @@
+"""The live page of a run: ``dpstream serve`` in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import webbrowser
+from collections.abc import Container, Mapping
+from pathlib import Path
+
+from pipeline.connection import Connection
+from pipeline.state import state_home
+from pipeline.subprocesses import python_module
+from pipeline.up.processes import Supervisor
+
+PORT = 8765
+"""Where the page is, unless something else is there."""
+
+
+class Page:
+    """The page of some jobs, beside the truth, until its supervisor ends.
+
+    Args:
+        connection: the cluster.
+        truths: the input of each job, by the job's name.
+        pages: starts the process.
+    """
+
+    def __init__(
+        self, connection: Connection, truths: Mapping[str, Path], pages: Supervisor
+    ) -> None:
+        self._port = _free_port()
+        self.address = f"http://127.0.0.1:{self._port}/"
+        self._answered = False
+        truth = [text for name, path in truths.items() for text in ("--truth", f"{name}={path}")]
+        pages.start(
+            "serve",
+            python_module(
+                "pipeline.lifeline",
+                str(pages.lifeline),
+                *("serve", *truths, "--port", str(self._port), *truth),
+                *connection.arguments(),
+            ),
+            state_home() / "up" / "serve.log",
+        )
+
+    def just_ready(self) -> bool:
+        """Whether it answers and did not before; true once."""
+        if self._answered:
+            return False
+        try:
+            with socket.create_connection(("127.0.0.1", self._port), timeout=0.2):
+                self._answered = True
+        except OSError:
+            pass
+        return self._answered
+
+    def open_browser(self) -> None:
+        """Show the page to whoever sits before this machine."""
+        webbrowser.open(self.address)
+
+
+def has_browser(environment: Container[str] = os.environ) -> bool:
+    """Whether this machine has a screen with a browser on it."""
+    displayed = os.name == "nt" or os.uname().sysname == "Darwin"
+    if not displayed and not ("DISPLAY" in environment or "WAYLAND_DISPLAY" in environment):
+        return False
+    try:
+        webbrowser.get()
+    except webbrowser.Error:
+        return False
+    return True
+
+
+def _free_port() -> int:
+    for port in (PORT, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            found: int = probe.getsockname()[1]
+            return found
+    raise AssertionError("port 0 is any free port")
