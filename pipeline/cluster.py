@@ -333,7 +333,7 @@ class KafkaTransport:
                 self._pending.clear()
                 self._pending_bytes = 0
                 raise ClusterError(
-                    f"Kafka did not take a record: {error}; it is kept, run the producer again"
+                    f"Kafka did not take a record: {error}; it is kept, run the same again"
                 ) from error
             self._pending.popleft()
             self._pending_bytes -= size

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replaced
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pipeline.admission import Admission, Refusal
-from pipeline.budgets import Charge
+from pipeline.budgets import BudgetError, Charge, check_budget
 from pipeline.cluster import Cluster
 from pipeline.decisions import Decisions
 from pipeline.deploy_plan import DeploymentError as DeploymentError
@@ -133,7 +134,8 @@ def carry_out(cluster: Cluster, plan: DeployPlan, noise_key: Path | None = None)
     if deployed.needs_noise_key:
         key = noise_key_at(noise_key or noise_key_file(deployed.name))
         deployed = deployed.model_copy(update={"noise_key": key.digest})
-    _append_charge(cluster, deployed)
+    nothing = replaced(Charge.of(deployed), epsilon=0.0, delta=0.0, horizons=1)
+    _charge(cluster, deployed, otherwise=nothing)
     _append_job(cluster, deployed)
     return deployed
 
@@ -143,14 +145,29 @@ def _rewrite(cluster: Cluster, plan: DeployPlan) -> None:
     assert plan.running is not None
     before, after = plan.running.horizons, plan.deployed.horizons
     if before != after and (after is None or (before is not None and before < after)):
-        _append_charge(cluster, plan.deployed)
+        _charge(cluster, plan.deployed, otherwise=Charge.of(plan.running))
     _append_job(cluster, plan.deployed)
-    if before != after and after is not None and (before is None or after < before):
-        _append_charge(cluster, plan.deployed)
+    owed = Charge.of(plan.deployed)
+    # Also what a deploy that was interrupted has left.
+    if any(each.key == owed.key and each.horizons != owed.horizons for each in charges(cluster)):
+        _append_charge(cluster, owed)
 
 
-def _append_charge(cluster: Cluster, job: DeployedJob) -> None:
-    charge = Charge.of(job)
+def _charge(cluster: Cluster, job: DeployedJob, *, otherwise: Charge) -> None:
+    """Charge people for a job, or `otherwise` if somebody else has just used up their budget.
+
+    Of two who charge at once, at least one sees the other here, which no plan could.
+    """
+    _append_charge(cluster, Charge.of(job))
+    others = [charge for charge in charges(cluster) if charge.deployment != job.deployment.hex()]
+    try:
+        check_budget(job, others)
+    except BudgetError:
+        _append_charge(cluster, otherwise)
+        raise
+
+
+def _append_charge(cluster: Cluster, charge: Charge) -> None:
     cluster.append(JOBS_TOPIC, charge.to_bytes(), key=charge.key)
 
 

@@ -20,6 +20,7 @@ from pipeline.phases import Phase
 from pipeline.roster import Roster
 from pipeline.status.facts import STAGES, OpenWindow
 from pipeline.status.heartbeats import Heartbeats
+from pipeline.workers.groups import group_name
 from topics.names import Role
 from topics.records import Drain
 
@@ -104,8 +105,6 @@ class DrainWatch:
     """
 
     def __init__(self, cluster: Cluster, job: DeployedJob, ends: Mapping[int, int]) -> None:
-        from pipeline.workers.groups import group_name
-
         self._cluster = cluster
         self._job = job
         self._ends = ends

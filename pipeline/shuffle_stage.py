@@ -274,10 +274,10 @@ class ShuffleStage:
             new = window.add(record)
         except PunctuationError as error:
             return Refusal(Reason.PUNCTUATION, str(error))
-        if not new:
-            self.counts["duplicates"] += 1
-        else:
+        if new:
             self.counts["reports"] += self._told(record)
+        elif not self._hides_messages:
+            self.counts["duplicates"] += 1
         if window.complete(record.enrolment) is not None and self._everybody_is_in(window):
             yield from self._decide(state, window, as_complete=True)
         return None

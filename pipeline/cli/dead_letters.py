@@ -66,18 +66,25 @@ def dead_letters(
     counts: Counter[str] = Counter()
     latest: deque[DeadLetter] = deque(maxlen=show)
     with cluster_of(servers, kafka_config) as cluster:
-        log = DeadLetterLog(cluster, find_job(cluster, job))
+        deployed = find_job(cluster, job)
+        hidden = deployed.protocol_entry.needs_shuffle
+        if hidden and save is not None:
+            raise UsageProblem(
+                f"job {deployed.name} is of protocol {deployed.protocol}, whose reports are not "
+                "private before they are shuffled: --save would keep them for good, leave it out"
+            )
+        log = DeadLetterLog(cluster, deployed)
         for letter in log.read():
             counts[letter.reason.value] += 1
             latest.append(letter)
     if as_json:
-        say_json([_as_json(letter, log.redriven) for letter in latest])
+        say_json([_as_json(letter, log.redriven, hidden=hidden) for letter in latest])
     elif not latest:
         say("there are no dead letters")
     else:
         listed = ", ".join(f"{counts[reason]:,} {reason}" for reason in sorted(counts))
         say(listed + (f"; {len(log.redriven):,} of them fed back" if log.redriven else ""))
-        _show(latest, log.redriven)
+        _show(latest, log.redriven, hidden=hidden)
         if (total := counts.total()) > len(latest):
             say(f"{total - len(latest):,} earlier ones: --show {total} lists them all")
     if save is not None:
@@ -86,7 +93,7 @@ def dead_letters(
         tell(f"{plural(len(latest), 'record')} saved in {save}")
 
 
-def _as_json(letter: DeadLetter, redriven: Collection[Place]) -> dict[str, object]:
+def _as_json(letter: DeadLetter, redriven: Collection[Place], *, hidden: bool) -> dict[str, object]:
     from pipeline.dead_letters import header_of, place_of
 
     return {
@@ -95,13 +102,18 @@ def _as_json(letter: DeadLetter, redriven: Collection[Place]) -> dict[str, objec
         "offset": letter.offset,
         "reason": letter.reason.value,
         "detail": letter.detail,
-        "size": len(letter.value),
+        "size": _size(letter, hidden=hidden),
         "header": header_of(letter),
         "redriven": place_of(letter) in redriven,
     }
 
 
-def _show(letters: Collection[DeadLetter], redriven: Collection[Place]) -> None:
+def _size(letter: DeadLetter, *, hidden: bool) -> int | None:
+    """In bytes, which tell how many messages a batch holds; None where that is hidden."""
+    return None if hidden else len(letter.value)
+
+
+def _show(letters: Collection[DeadLetter], redriven: Collection[Place], *, hidden: bool) -> None:
     from pipeline.dead_letters import header_of, place_of
 
     say_table(
@@ -112,7 +124,7 @@ def _show(letters: Collection[DeadLetter], redriven: Collection[Place]) -> None:
                 letter.partition,
                 letter.offset,
                 letter.reason.value,
-                number(len(letter.value)),
+                number(_size(letter, hidden=hidden)),
                 _kind_and_epoch(header_of(letter)),
                 ("fed back; " if place_of(letter) in redriven else "") + letter.detail,
             )

@@ -76,6 +76,7 @@ def deploy(
         where = cluster.connection.bootstrap_servers
         if plan.step is Step.REPLACE and plan.running is not None:
             _warn_of_earlier(cluster, plan.running)
+    _warn_of_horizons(plan)
     if plan.step is not Step.CHANGE:
         rounding = rounding_note(deployed.epochs.count, horizon_of(deployed, deployed.law()))
         if rounding is not None:
@@ -167,6 +168,21 @@ def _say_deployed(deployed: DeployedJob, where: tuple[str, ...], noise_key: Path
         say_command(f"dpstream run {stage} {name}")
     say_command(f"dpstream produce {name} --input FILE")
     say_command(f"dpstream estimates {name} --follow")
+
+
+def _warn_of_horizons(plan: DeployPlan) -> None:
+    """What goes on of horizons that were taken away: the charge for them is gone."""
+    from pipeline.deploy_plan import Step
+
+    if plan.step is not Step.CHANGE or plan.running is None or plan.deployed.horizons is None:
+        return
+    before, after = plan.running.horizons, plan.deployed.horizons
+    if before is None or after < before:
+        tell(
+            f"WARNING: producers of {plan.deployed.name} that are running go on beyond "
+            f"{plural(after, 'horizon')}, which nobody is charged for any more: start them again "
+            "before anything else is deployed for these people"
+        )
 
 
 def _warn_of_earlier(cluster: Cluster, earlier: DeployedJob) -> None:

@@ -147,7 +147,10 @@ def _drain(cluster: Cluster, job: DeployedJob, seconds: float | None, patience: 
 def _words(job: DeployedJob, progress: DrainProgress, *, missed: bool) -> Iterator[str]:
     """How far a drain has come; and, if that is `missed`, which stages have no worker."""
     if progress.unfinished:
-        yield f"{plural(progress.unfinished, 'record')} of the reports to be finished"
+        # Where devices rely on the shuffle stage, how many there are is for nobody to see.
+        hidden = job.protocol_entry.needs_shuffle
+        records = "records" if hidden else plural(progress.unfinished, "record")
+        yield f"{records} of the reports to be finished"
         for window in progress.windows[:_EPOCHS_SHOWN]:
             waits = ", ".join(window.waits_for)
             yield f"epoch {window.epoch} is open" + (f" without {waits}" if waits else "")

@@ -135,17 +135,8 @@ def _open(
     from_epoch: int | None,
     raw: bool,
 ) -> Recorder:
-    from collections.abc import Generator
-    from typing import TypeVar
-
-    from pipeline.actions import Action
     from pipeline.record import Recorder, open_recording
-    from pipeline.smoothing import read_from
-
-    result = TypeVar("result")
-
-    def run(steps: Generator[Action, object, result], /) -> result:
-        return read_from(cluster, job, steps)
+    from pipeline.replay.on_cluster import ClusterReader
 
     index = open_recording(folder, job, from_epoch=from_epoch, raw=raw)
     if raw:
@@ -156,7 +147,7 @@ def _open(
         )
     if index.last_epoch is not None:
         tell(f"{folder.path} has epochs to {index.last_epoch:,} already: going on after them")
-    return Recorder(job, folder, index, run)
+    return Recorder(job, folder, index, ClusterReader(cluster, job))
 
 
 def _shown(recorder: Recorder, job: DeployedJob, follow: bool) -> Iterator[Recorded]:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import AsJson, KafkaConfig, Servers, cluster_of, find_job
-from pipeline.cli.output import console, now, say_json
+from pipeline.cli.output import console, now, say_json, tell
 from pipeline.cli.status_lines import status_lines
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ def status(
             return
         found, unreadable = look()
     if as_json:
+        for each in unreadable:
+            tell(_unreadable(each))
         say_json([each.to_json() for each in found] if job is None else found[0].to_json())
     else:
         console().print(Group(*_picture(found, unreadable)))
@@ -120,9 +122,11 @@ def _picture(found: Sequence[JobStatus], unreadable: Sequence[str]) -> tuple[Ren
     for each in found:
         lines += [*([Text()] if lines else []), *status_lines(each, now())]
     for name in unreadable:
-        lines.append(
-            Text(f"problem: job {name} was deployed by another version of dpstream", "bold red")
-        )
+        lines.append(Text(f"problem: {_unreadable(name)}", "bold red"))
     if not lines:
         lines.append(Text("no job is deployed: dpstream deploy JOBFILE deploys one"))
     return tuple(lines)
+
+
+def _unreadable(name: str) -> str:
+    return f"job {name} was deployed by another version of dpstream"

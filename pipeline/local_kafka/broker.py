@@ -48,6 +48,9 @@ SETTINGS: Mapping[str, str] = {
     "auto.create.topics.enable": "false",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "2",
+    # A job may be paused or drained for longer than the 7 days of Kafka's default, after which it
+    # would not know where to go on.
+    "offsets.retention.minutes": "2147483647",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "2",

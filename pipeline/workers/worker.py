@@ -334,8 +334,11 @@ class _Process:
         """Write what this worker is doing to ``<job>.status``, where the latest word counts."""
         execution = self.execution
         before, records = time.monotonic(), 0
-        while not self.stopping:
+        while True:
             await asyncio.sleep(self.timings.status)
+            if self.stopping:
+                # Nothing may come after the goodbye.
+                return
             now = time.monotonic()
             words = heartbeat(
                 self.stage.heartbeat(),

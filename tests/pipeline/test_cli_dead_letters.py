@@ -88,6 +88,28 @@ def test_they_are_counted_by_reason_and_the_latest_are_shown(
         assert f"{SECRET:x}" not in text.lower()
 
 
+def test_where_messages_are_hidden_no_size_is_shown_and_nothing_saved(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Such reports are private only once they are shuffled, and their number is their noise."""
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    dpstream, cluster = Commands(capsys), use_memory_cluster(monkeypatch)
+    path, kept = tmp_path / "small.yaml", tmp_path / "kept"
+    path.write_text(
+        "name: small\nprotocol: shuffled_counts\nparameters: {epsilon: 1, delta: 1e-6}\n"
+        "epochs: {count: 4}\nshuffle: {minimum: 1000}\ntopics: {partitions: 2}\n"
+    )
+    assert dpstream("deploy", path).code == 0
+    refuse(cluster, letter(BATCH, Reason.ENROLMENT, 2))
+    (shown,) = dpstream("dead-letters", "small", "--json").json
+    assert (shown["size"], shown["header"]["epoch"]) == (None, 7)
+    assert f" {len(BATCH)} " not in dpstream("dead-letters", "small").output
+    said = dpstream("dead-letters", "small", "--save", kept)
+    assert (said.code, said.output, said.errors.count("\n")) == (2, "", 1)
+    assert "not private before they are shuffled" in said.errors
+    assert not kept.exists()
+
+
 def refuse(cluster: MemoryCluster, *letters: DeadLetter) -> None:
     """Write dead letters of the job named small."""
     for offset, each in enumerate(letters):

@@ -193,7 +193,10 @@ def test_a_job_that_renews_gets_the_horizons_of_its_new_budget_and_keeps_those_b
     assert said.code == 0, said.errors
     assert "it has 5 horizons of 12 epochs now" in said.output
     assert (deployed(cluster).horizons, charged(cluster)) == (5, [5])
-    assert dpstream("deploy", renewing(job_file, 4)).code == 0
+    assert "WARNING" not in said.errors
+    said = dpstream("deploy", renewing(job_file, 4), "--json")
+    assert said.code == 0
+    assert "running go on beyond 2 horizons, which nobody is charged for any more" in said.errors
     assert (deployed(cluster).horizons, charged(cluster)) == (2, [2])
 
     assert dpstream("deploy", renewing(job_file, None)).code == 0
@@ -211,6 +214,39 @@ def test_a_job_that_renews_gets_the_horizons_of_its_new_budget_and_keeps_those_b
     assert order_of_last_writes(cluster) == ["small", "charge"], "charged until it costs less"
 
 
+@pytest.mark.parametrize(
+    ("budget", "horizons", "left"), [(4, 2, 3), (8, 3, 4)], ids=["lowered", "raised"]
+)
+def test_who_is_interrupted_never_charges_too_little_and_the_next_puts_it_right(
+    dpstream: Commands,
+    cluster: MemoryCluster,
+    job_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    budget: int,
+    horizons: int,
+    left: int,
+) -> None:
+    assert dpstream("deploy", renewing(job_file, 6)).code == 0
+    allowed, append = [True], cluster.append
+
+    def once(topic: str, value: bytes | None, key: bytes | None = None) -> int:
+        if not allowed.pop():
+            raise KeyboardInterrupt
+        allowed.append(False)
+        return append(topic, value, key=key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "append", once)
+        assert dpstream("deploy", renewing(job_file, budget)).code == 130
+    assert (deployed(cluster).horizons, charged(cluster)) == (horizons, [left])
+    keys = "population: people\nshuffle: {grace: 5min}\ntopics: {partitions: 2}\n"
+    stated = deployed(cluster).budget
+    assert stated is not None
+    keys += f"budget: {{epsilon: {stated.epsilon}}}\n"
+    assert dpstream("deploy", with_operators_keys(job_file, keys, more=", renew: true")).code == 0
+    assert (deployed(cluster).horizons, charged(cluster)) == (horizons, [horizons])
+
+
 def test_what_others_were_charged_counts_when_the_budget_changes(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
@@ -224,6 +260,36 @@ def test_what_others_were_charged_counts_when_the_budget_changes(
     with_operators_keys(job_file, keys + "7.5}\n", more=", renew: true")
     assert dpstream("deploy", job_file).code == 0
     assert deployed(cluster).horizons == 2
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_of_two_who_deploy_at_once_the_budget_bears_only_one(
+    dpstream: Commands,
+    cluster: MemoryCluster,
+    job_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    running: bool,
+) -> None:
+    """The other one's charge arrives after the plan was made, and before ours."""
+    if running:
+        assert dpstream("deploy", renewing(job_file, 3)).code == 0
+    before, append = len(cluster.records[JOBS_TOPIC, 0]), cluster.append
+    others = [Charge("people", "other", "ab" * 16, 5.0, 0.0, 5)]
+
+    def race(topic: str, value: bytes | None, key: bytes | None = None) -> int:
+        while others:
+            each = others.pop()
+            append(JOBS_TOPIC, each.to_bytes(), key=each.key)
+        return append(topic, value, key=key)
+
+    monkeypatch.setattr(cluster, "append", race)
+    said = dpstream("deploy", renewing(job_file, 8))
+    assert (said.code, said.errors.count("\n")) == (1, 1)
+    assert "1 earlier deployments took 5" in said.errors
+    records = cluster.records[JOBS_TOPIC, 0][before:]
+    assert all((record.key or b"").startswith(b"charge/") for record in records), "no job"
+    total = sum(charge.epsilon * (charge.horizons or 1) for charge in jobs(cluster).charges)
+    assert total == pytest.approx(5.0 + 2.0 * running)
 
 
 def test_a_dry_run_writes_nothing_and_says_everything(
@@ -448,6 +514,28 @@ def test_pause_and_resume_are_told_and_listed(
     assert dpstream("deploy", with_operators_keys(job_file)).code == 0
     assert phase() is Phase.PAUSED, "the deployment goes on, as it was"
     assert dpstream("pause", "other").code == 1
+
+
+@pytest.mark.parametrize(
+    ("protocol", "said"),
+    [
+        ("future_rand\nparameters: {epsilon: 2, changes: 2}", "17 records of the reports"),
+        ("shuffled_counts\nparameters: {epsilon: 1, delta: 1e-6}", "records of the reports"),
+    ],
+)
+def test_a_drain_says_what_it_waits_for_and_counts_no_hidden_messages(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, protocol: str, said: str
+) -> None:
+    job_file.write_text(
+        f"name: small\nprotocol: {protocol}\nepochs: {{count: 4}}\n"
+        "shuffle: {minimum: 1000}\ntopics: {partitions: 2}\n"
+    )
+    assert dpstream("deploy", job_file).code == 0
+    for _ in range(17):
+        cluster.append("small.reports", b"report")
+    drained = dpstream("drain", "small", "--timeout", "1ms")
+    assert drained.code == 1
+    assert drained.errors.startswith(f"{said} to be finished; no worker of shuffle,")
 
 
 def test_a_replay_has_no_devices_no_shuffle_stage_and_nothing_to_drain(

@@ -60,6 +60,9 @@ def test_a_job_that_nobody_here_can_read_needs_a_person(
     said = dpstream("status")
     assert said.code == 1
     assert "job future was deployed by another version of dpstream" in said.output
+    said = dpstream("status", "--json")
+    assert (said.code, "job future was deployed by another version" in said.errors) == (1, True)
+    assert [each["job"] for each in json.loads(said.output)] == ["small"]
 
 
 def test_watching_is_for_people(cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]) -> None:
