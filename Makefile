@@ -17,7 +17,7 @@ help: ## this list
 install: $(INSTALLED) ## .venv with dpstream, the local Kafka and plots
 
 demo: $(INSTALLED) ## real students, a local Kafka, estimates beside the truth
-	@$(BIN)/dpstream demo
+	@$(BIN)/dpstream demo $(OPTIONS)
 
 test: $(TOOLS) ## every test, broker included
 	@$(BIN)/pytest -m "not kafka and not verify" -n auto

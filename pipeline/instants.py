@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def iso(milliseconds: int) -> str:
@@ -11,5 +13,5 @@ def iso(milliseconds: int) -> str:
     >>> iso(1_700_000_000_123)
     '2023-11-14T22:13:20.123Z'
     """
-    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    moment = _EPOCH + timedelta(milliseconds=milliseconds)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -205,6 +205,8 @@ class Producer:
         """
         self._check_open(epoch)
         positions = self._positions_of(values)
+        if not positions:
+            return
         numbers = self._numbers_of(values)
         self._values = self._values.astype(np.int64, copy=False)
         self._values[positions] = numbers

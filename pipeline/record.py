@@ -143,7 +143,9 @@ class Recorder:
         floors: dict[str, dict[int, int]] = {Role.SHUFFLED: {}, Role.REPORTS: {}}
         for place in index.places:
             floors[place.topic][place.partition] = place.offset
-        self._raw = RawLog(job, floors[Role.REPORTS], index.lost) if index.raw else None
+        self._raw = None
+        if index.raw:
+            self._raw = RawLog(job, index.from_epoch, floors[Role.REPORTS], index.lost)
         self._whole = True
         with self._writing():
             self._writer = RecordingWriter(folder, index)

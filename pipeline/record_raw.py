@@ -37,14 +37,20 @@ class RawLog:
 
     Args:
         job: as deployed.
+        first: the first epoch that is wanted.
         places: where to begin, by partition; what is not named from the deployment's start.
         lost: ranges that are known to be gone.
     """
 
     def __init__(
-        self, job: DeployedJob, places: Mapping[int, int], lost: Iterable[LostRange]
+        self,
+        job: DeployedJob,
+        first: int,
+        places: Mapping[int, int],
+        lost: Iterable[LostRange],
     ) -> None:
         self._job = job
+        self._first = first
         self._lost = list(lost)
         self.positions = {
             partition: max(start, places.get(partition, 0))
@@ -93,7 +99,7 @@ class RawLog:
                 decoded = decode_raw(record.value)
             except CodecError:
                 continue
-            if decoded.deployment == self._job.deployment:
+            if decoded.deployment == self._job.deployment and decoded.epoch >= self._first:
                 yield RecordedReports(
                     decoded.epoch, partition, record.offset, record.timestamp, record.value
                 )

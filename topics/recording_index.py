@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,6 +16,8 @@ from typing import Any
 
 VERSION = 1
 INDEX_FILE = "recording.json"
+
+_WORD_BYTES = (1, 2, 4, 8)
 
 
 class RecordingError(ValueError):
@@ -204,27 +207,26 @@ class RecordingIndex:
             digest = body.pop("sha256")
             if digest != _digest(body) or data != _spell({**body, "sha256": digest}):
                 raise RecordingError("it was altered: its own checksum does not match")
+            first, last = body["first_epoch"], body["last_epoch"]
             return cls(
-                software=body["software"],
-                job=body["job"],
+                software=_text(body["software"]),
+                job=_text(body["job"]),
                 deployment=bytes.fromhex(body["deployment"]),
                 fingerprint=bytes.fromhex(body["fingerprint"]),
-                job_record=body["job_record"],
-                word_bytes=body["words"]["bytes"],
-                word_width=body["words"]["width"],
-                from_epoch=body["from_epoch"],
-                first_epoch=body["first_epoch"],
-                last_epoch=body["last_epoch"],
-                raw=body["raw"],
+                job_record=_text(body["job_record"]),
+                word_bytes=_WORD_BYTES[_WORD_BYTES.index(body["words"]["bytes"])],
+                word_width=_number(body["words"]["width"], 1),
+                from_epoch=_number(body["from_epoch"]),
+                first_epoch=None if first is None else _number(first),
+                last_epoch=None if last is None else _number(last),
+                raw=body["raw"] is True,
                 files=tuple(map(_file, body["files"])),
-                missing=tuple(
-                    Missing(
-                        RecordKind(gap["what"]), gap["first_epoch"], gap["last_epoch"], gap["why"]
-                    )
-                    for gap in body["missing"]
+                missing=tuple(map(_missing, body["missing"])),
+                places=tuple(
+                    Place(_text(topic), _number(partition), _number(offset))
+                    for topic, partition, offset in body["places"]
                 ),
-                places=tuple(Place(*place) for place in body["places"]),
-                lost=tuple(LostRange(*lost) for lost in body["lost"]),
+                lost=tuple(LostRange(*map(_number, lost)) for lost in body["lost"]),
             )
         except RecordingError:
             raise
@@ -244,17 +246,39 @@ def with_missing(missing: Iterable[Missing], gap: Missing) -> tuple[Missing, ...
 
 
 def _file(body: dict[str, Any]) -> RecordingFile:
-    if "/" in body["path"] or body["path"] in ("", ".", ".."):
-        raise RecordingError(f"it names the file {body['path']!r:.80} outside of the recording")
+    path, kind = _text(body["path"]), RecordKind(body["kind"])
+    if re.fullmatch(rf"{kind}-[0-9]+\.parquet", path) is None:
+        raise RecordingError(f"it names the file {path!r:.80}, which is none of a recording")
     return RecordingFile(
-        path=body["path"],
-        kind=RecordKind(body["kind"]),
-        first_epoch=body["first_epoch"],
-        last_epoch=body["last_epoch"],
-        rows=body["rows"],
-        size=body["bytes"],
-        sha256=body["sha256"],
+        path=path,
+        kind=kind,
+        first_epoch=_number(body["first_epoch"]),
+        last_epoch=_number(body["last_epoch"]),
+        rows=_number(body["rows"]),
+        size=_number(body["bytes"]),
+        sha256=_text(body["sha256"]),
     )
+
+
+def _missing(body: dict[str, Any]) -> Missing:
+    return Missing(
+        what=RecordKind(body["what"]),
+        first_epoch=_number(body["first_epoch"]),
+        last_epoch=_number(body["last_epoch"]),
+        why=_text(body["why"]),
+    )
+
+
+def _number(value: object, least: int = 0) -> int:
+    if type(value) is not int or value < least:
+        raise TypeError(f"{value!r:.40} is no number from {least} on")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is no text")
+    return value
 
 
 def _digest(body: dict[str, Any]) -> str:

@@ -244,7 +244,9 @@ class Recording:
             try:
                 for table in self._tables(file, from_epoch):
                     yield from rows(table)
-            except (pa.ArrowException, CodecError) as error:
+            except RecordingError:
+                raise
+            except (pa.ArrowException, OSError, TypeError, ValueError) as error:
                 raise RecordingError(f"{self.path / file.path} cannot be read: {error}") from None
 
     def _tables(self, file: RecordingFile, from_epoch: int) -> Iterator[Any]:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pipeline.replay.sources import ReplaySource
     from topics.manifests import Manifest
 
+_LAST_MILLISECOND = 253_402_300_799_999
+
 
 def replay(
     source: Annotated[
@@ -147,8 +149,8 @@ def _wanted(
     milliseconds = None
     if from_time is not None:
         try:
-            # To the later millisecond: nothing from before is meant.
-            milliseconds = -(-parse_time(from_time) // 1000)
+            # To the later millisecond, within the last year there is: nothing from before is meant.
+            milliseconds = min(-(-parse_time(from_time) // 1000), _LAST_MILLISECOND)
         except ValueError as error:
             raise UsageProblem(f"--from-time: {error}") from None
     return Wanted(from_epoch, milliseconds, to_epoch, from_partials)
@@ -159,6 +161,8 @@ def _recording(source: str) -> Path | None:
     from topics.recording_index import INDEX_FILE
 
     path = Path(source)
+    if path.name == INDEX_FILE:
+        return path.parent
     if path.is_file() or path.suffix.lower() in (".yaml", ".yml"):
         return None
     is_folder = (path / INDEX_FILE).exists() or any(mark in source for mark in "/\\.")

@@ -104,9 +104,14 @@ def find_replay(cluster: Cluster, original: DeployedJob, job: Job) -> DeployedJo
     """
     state = read_jobs(cluster)
     running = state.jobs.get(job.name)
+    another = "give the replay another name with --as"
+    if job.name in state.unreadable:
+        raise ReplayError(
+            f"job {job.name} was deployed by another version of the software, which this one "
+            f"cannot read: {another}"
+        )
     if running is None:
         return None
-    another = "give the replay another name with --as"
     origin = running.replay_of
     if origin is None or (origin.job, origin.deployment) != (original.name, original.deployment):
         raise ReplayError(

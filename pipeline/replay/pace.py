@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+# Slower than an epoch in a fortnight is a slip of the pen.
+_SLOWEST = 1e-6
+
 
 @dataclass(frozen=True, slots=True)
 class Speed:
@@ -34,7 +37,7 @@ class Speed:
             speed = float(text.removeprefix("x"))
         except ValueError:
             speed = math.nan
-        if not 0 < speed < math.inf:
+        if not _SLOWEST <= speed < math.inf:
             raise ValueError(
                 f"{text} is no speed: give epochs in a second such as 2, a multiple of the live "
                 "speed such as x60, or max"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from pipeline.deployed_job import DeployedJob
+from pipeline.instants import iso
 from pipeline.replay.sources import ReplayError, ReplaySource, Stored, in_words
 from topics.manifests import Fate, Manifest
 
@@ -134,9 +134,9 @@ def _start(source: ReplaySource, decided: list[_Decided], wanted: Wanted) -> int
         for each in decided:
             if each.timestamp >= wanted.from_time:
                 return each.epoch
-        moment = _moment(max(each.timestamp for each in decided))
+        moment = iso(max(each.timestamp for each in decided))
         raise ReplayError(
-            f"no epoch of {source.place} was decided at {_moment(wanted.from_time)} or later: "
+            f"no epoch of {source.place} was decided at {iso(wanted.from_time)} or later: "
             f"the latest one was at {moment}"
         )
     if wanted.from_epoch is None:
@@ -198,8 +198,3 @@ def _retention(job: DeployedJob) -> str:
     hours = job.topics.retention / 3600
     after = f"{hours / 24:,.3g} days" if hours >= 48 else f"{hours:,.3g} hours"
     return f"retention deletes them after {after}"
-
-
-def _moment(milliseconds: int) -> str:
-    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

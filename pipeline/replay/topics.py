@@ -6,22 +6,18 @@ of the shuffled topic says which are still whole, and where.
 
 from __future__ import annotations
 
-import functools
 import typing
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
-from pipeline.actions import LogCursor, LogRecord, Steps, end_offset, scan
-from pipeline.admission import Refusal
-from pipeline.attempts import Attempts, read_chunk
+from pipeline.actions import LogCursor, Steps, end_offset, scan
 from pipeline.decisions import Decisions
 from pipeline.deployed_job import DeployedJob
 from pipeline.multisets import Scratch, WordMultiset, temporary_file
 from pipeline.partial_log import PartialLog
+from pipeline.released_windows import WindowIndex
 from pipeline.replay.sources import ReplayError, Stored, in_words
-from topics.chunks import Chunk
 from topics.manifests import Manifest
 from topics.names import Role
 from topics.words import Words
@@ -35,98 +31,6 @@ class Reader(typing.Protocol):
     def __call__(self, steps: Steps[Result], /) -> Result:
         """What the generator returns."""
         ...
-
-
-@dataclass(slots=True)
-class _Size:
-    """Of what has been read of an attempt."""
-
-    bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class WindowPlace:
-    """Where the first complete attempt of a window lies.
-
-    Attributes:
-        partition: of the shuffled topic.
-        start: offset of its first chunk.
-        stop: the offset after its last one; chunks of others may lie between.
-        attempt: its id.
-        stored: its records, and the bytes of their words.
-    """
-
-    partition: int
-    start: int
-    stop: int
-    attempt: bytes
-    stored: Stored
-
-
-class WindowIndex:
-    """The whole windows of a shuffled topic, by epoch.
-
-    As for who aggregates them live, the first attempt that is complete counts.
-    """
-
-    def __init__(self, job: DeployedJob) -> None:
-        self._job = job
-        self._checks = job.aggregator()
-        self.places: dict[int, WindowPlace] = {}
-
-    def scan(self) -> Steps[None]:
-        """Look through everything there is now."""
-        for partition in range(self._job.partitions):
-            end = yield from end_offset(Role.SHUFFLED, partition)
-            start = self._job.start_offset(Role.SHUFFLED, partition)
-            attempts = Attempts(_Size, _count)
-            visit = functools.partial(self._take_in, partition, attempts)
-            yield from LogCursor(Role.SHUFFLED, start, visit, partition).read_to(end)
-
-    def read(self, epoch: int, words: WordMultiset) -> Steps[bool]:
-        """Collect the words of a window; False if some of it has been deleted meanwhile."""
-        place = self.places[epoch]
-        attempts = Attempts(lambda: words, lambda found, chunk: found.add(chunk.words))
-        whole: list[object] = []
-
-        def collect(record: LogRecord) -> None:
-            chunk = self.chunk(record)
-            if chunk is not None and (chunk.epoch, chunk.attempt) == (epoch, place.attempt):
-                whole.append(attempts.take_in(record.offset, chunk))
-
-        yield from scan(Role.SHUFFLED, place.partition, place.start, place.stop, collect)
-        return any(attempt is not None for attempt in whole)
-
-    def chunk(self, record: LogRecord) -> Chunk | None:
-        """The chunk of a record; None for what whoever aggregates refuses."""
-        chunk = read_chunk(self._job, record.value)
-        if isinstance(chunk, Refusal):
-            return None
-        try:
-            self._checks.check_words(self._job.local_epoch(chunk.epoch), chunk.words.values)
-        except ValueError:
-            return None
-        return chunk
-
-    def _take_in(self, partition: int, attempts: Attempts[_Size], record: LogRecord) -> None:
-        chunk = self.chunk(record)
-        if chunk is None or chunk.epoch in self.places:
-            return
-        attempt = attempts.take_in(record.offset, chunk)
-        if attempt is None:
-            return
-        self.places[chunk.epoch] = WindowPlace(
-            partition,
-            attempt.first_offset,
-            record.offset + 1,
-            chunk.attempt,
-            Stored(chunk.total, attempt.content.bytes),
-        )
-        attempts.drop(lambda epoch: epoch in self.places)
-
-
-def _count(size: _Size, chunk: Chunk) -> None:
-    size.bytes += chunk.words.nbytes
 
 
 class TopicSource:
@@ -158,6 +62,7 @@ class TopicSource:
         start = job.start_offset(Role.PARTIALS)
         read(scan(Role.PARTIALS, 0, start, self._partials_end, self._partials.apply))
         if windows:
+            read(self._index.look())
             read(self._index.scan())
 
     def has_window(self, epoch: int) -> bool:
@@ -166,7 +71,7 @@ class TopicSource:
 
     def stored(self, epochs: Sequence[int]) -> Stored:
         """How much is read for the windows of some epochs."""
-        places = [self._index.places[epoch].stored for epoch in epochs]
+        places = [self._index.places[epoch] for epoch in epochs]
         return Stored(sum(each.records for each in places), sum(each.bytes for each in places))
 
     def check(self, first: int, last: int) -> None:

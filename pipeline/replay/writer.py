@@ -15,9 +15,9 @@ from pipeline.actions import Append, Flush, LogCursor, Steps
 from pipeline.decisions import Decision, Decisions
 from pipeline.deployed_job import DeployedJob
 from pipeline.partial_log import PartialLog
+from pipeline.released_windows import WindowIndex
 from pipeline.replay.plan import ReplayPlan
 from pipeline.replay.sources import ReplayError, ReplaySource
-from pipeline.replay.topics import WindowIndex
 from topics.chunks import Chunk, encode_chunk
 from topics.manifests import Fate, Manifest, encode_manifest
 from topics.names import Role
@@ -77,6 +77,7 @@ class ReplayWriter:
             Role.PARTIALS, self._job.start_offset(Role.PARTIALS), self._partials.apply
         )
         yield from partials.catch_up()
+        yield from self._windows.look()
         yield from self._windows.scan()
 
     def has(self, manifest: Manifest) -> bool:

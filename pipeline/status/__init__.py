@@ -17,7 +17,7 @@ from pipeline.status.facts import (
     stages_of,
 )
 from pipeline.status.gathering import JobWatch, gather_status
-from pipeline.status.judging import PATIENCE, find_notes, find_problems
+from pipeline.status.judging import PATIENCE, find_notes, find_problems, workers_needed
 
 __all__ = [
     "PATIENCE",
@@ -33,4 +33,5 @@ __all__ = [
     "find_problems",
     "gather_status",
     "stages_of",
+    "workers_needed",
 ]

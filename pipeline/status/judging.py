@@ -19,7 +19,6 @@ _NAMES_SHOWN = 5
 def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     """Sentences on what needs a person.
 
-    Workers are needed only by a job that runs or drains and whose last epoch is not published.
     Records of an earlier deployment that arrive late are refused, and nobody's fault; nor is what
     was fed back after a fix.
     """
@@ -33,10 +32,10 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
                 f"({job.topics.retention / 86_400:.3g} days): its epochs cannot be released; to "
                 f"begin anew, dpstream deploy JOBFILE --replace"
             )
-    if status.phase.works and not status.finished:
+    if workers_needed(job, status):
         for stage in status.stages:
             yield from _stage_problem(job, stage)
-        if status.withheld >= EPOCHS_MISSED:
+        if status.withheld >= EPOCHS_MISSED and job.replay_of is None:
             yield (
                 f"nothing was released of the last {status.withheld:,} epochs: fewer than "
                 f"{job.shuffle.minimum:,} devices were in each: dpstream producers {job.name} "
@@ -57,6 +56,15 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
             f"{letters}: dpstream dead-letters {job.name} lists what was refused, and --redrive "
             "feeds back after a fix what can be"
         )
+
+
+def workers_needed(job: DeployedJob, status: JobStatus) -> bool:
+    """Whether the job runs or drains, and its last epoch is not published.
+
+    A replay, which may end at any epoch, needs workers as long as something waits for them.
+    """
+    waits = status.published is None or any(stage.waiting is not None for stage in status.stages)
+    return status.phase.works and not status.finished and (waits or job.replay_of is None)
 
 
 def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:

@@ -158,6 +158,8 @@ def test_in_memory_a_recording_needs_no_cluster(
     said = dpstream("replay", tmp_path / "recorded", "--in-memory", "--format", "csv")
     assert said.code == 0, said.errors
     assert said.output == live
+    by_index = tmp_path / "recorded" / "recording.json"
+    assert dpstream("replay", by_index, "--in-memory", "--format", "csv").output == live
     fast = dpstream(
         "replay", tmp_path / "recorded", "--in-memory", "--format", "csv", "--speed", "x1000000"
     )
@@ -197,6 +199,8 @@ def test_a_damaged_recording_deploys_nothing(
         (["live", "--from-epoch", 2, "--from-time", "2024-01-01"], 2, "are both there: give one"),
         (["live", "--from-time", "noon"], 2, "--from-time"),
         (["live", "--speed", "fast"], 2, "--speed fast is no speed"),
+        (["live", "--speed", "1e-12"], 2, "--speed 1e-12 is no speed"),
+        (["live", "--from-time", "9999-12-31T23:59:59.9999"], 1, "9999-12-31T23:59:59.999Z"),
         (["live", "--in-memory", "--no-workers"], 2, "leave --no-workers out"),
         (["live", "--as", "live"], 1, "job live is deployed already, and is no replay"),
         (["live", "--as", "No Name"], 2, "1 to 236 lower-case letters"),

@@ -118,13 +118,33 @@ def test_only_a_job_that_is_to_work_needs_workers(phase: Phase) -> None:
     assert ("dpstream resume small" in said) == (not phase.works)
 
 
+REPLAY = JOB.model_copy(
+    update={"replay_of": Origin.model_validate({"job": "big", "deployment": "00" * 16})}
+)
+
+
+def test_a_replay_needs_workers_only_while_something_waits() -> None:
+    done = tuple(StageStatus(stage, (), 0, None) for stage in stages_of(REPLAY))
+    begun = status_of(done, replay_of="big")
+    assert len(list(find_problems(REPLAY, begun))) == 2
+    over = replace(begun, published=publication(1))
+    assert list(find_problems(REPLAY, over)) == []
+    waits = replace(done[0], lag=1, waiting=0.0), done[1]
+    found = list(find_problems(REPLAY, replace(over, stages=waits)))
+    assert len(found) == 2
+    assert "no worker of stage aggregate is alive" in found[0]
+
+
+def test_what_was_withheld_from_a_replay_was_withheld_live() -> None:
+    found = status_of(stages()[1:], withheld=5)
+    assert list(find_problems(REPLAY, replace(found, replay_of="big"))) == []
+    assert len(list(find_problems(JOB, found))) == 1
+
+
 def test_a_replay_has_no_shuffle_stage() -> None:
-    replay = JOB.model_copy(
-        update={"replay_of": Origin.model_validate({"job": "big", "deployment": "00" * 16})}
-    )
-    assert list(stages_of(replay)) == ["aggregate", "publish"]
+    assert list(stages_of(REPLAY)) == ["aggregate", "publish"]
     topics = Topics()
-    status = gather_status(topics.cluster, replay, NOW)
+    status = gather_status(topics.cluster, REPLAY, NOW)
     assert [stage.stage for stage in status.stages] == ["aggregate", "publish"]
     assert status.replay_of == "big"
     assert len(status.problems) == 2

@@ -75,6 +75,11 @@ def test_what_is_no_set_is_refused_and_nothing_is_taken_in(
     assert not producer._values.any()
 
 
+def test_nobody_has_anything_to_say(producer: Producer) -> None:
+    producer.report(1, {})
+    assert not producer._present.any()
+
+
 def test_all_at_once_they_are_rows(producer: Producer) -> None:
     producer.report_all(1, np.array([[2, 0], [1, 4]]))
     assert producer._values.tolist() == [[2, 0], [1, 4]]

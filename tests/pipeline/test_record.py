@@ -16,6 +16,7 @@ from pipeline.actions import Action, Append, EndOffset, LogRecord, LogSlice, Rea
 from pipeline.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs import make_job
 from pipeline.memory import MemoryLog
+from pipeline.multisets import WordMultiset
 from pipeline.noise_keys import NoiseKey
 from pipeline.protocols import PROTOCOLS
 from pipeline.record import Recorder, open_recording
@@ -41,6 +42,7 @@ from topics.recordings import (
     RecordingWriter,
     RecordKind,
 )
+from topics.word_forms import WordForm
 
 DEPLOYMENT = bytes(range(16))
 EPOCHS, CELLS = 4, 40
@@ -61,7 +63,9 @@ def memory() -> Iterator[Path]:
         yield Path(name)
 
 
-def deployed(protocol: str = cells.NAME, **parameters: object) -> DeployedJob:
+def deployed(
+    protocol: str = cells.NAME, *, partitions: int = 2, **parameters: object
+) -> DeployedJob:
     job = make_job(
         {
             "name": "watched",
@@ -69,7 +73,7 @@ def deployed(protocol: str = cells.NAME, **parameters: object) -> DeployedJob:
             "parameters": parameters or {"cells": CELLS},
             "epochs": {"count": EPOCHS},
             "shuffle": {"minimum": 10, "grace": "60 s", "producers": 2},
-            "topics": {"partitions": 2},
+            "topics": {"partitions": partitions},
         }
     )
     return deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
@@ -217,7 +221,7 @@ def test_everything_published_is_recorded(tmp_path: Path) -> None:
     ],
 )
 def test_windows_are_recorded_as_released_with_their_noise(
-    tmp_path: Path, protocol: str, parameters: dict[str, object]
+    tmp_path: Path, protocol: str, parameters: dict[str, Any]
 ) -> None:
     job = deployed(protocol, **parameters)
     key = NoiseKey(bytes(32)) if job.needs_noise_key else None
@@ -349,6 +353,31 @@ def test_deleted_windows_are_named_and_all_else_is_kept(tmp_path: Path) -> None:
     assert found.to_json()["missing"] == [str(gap)]
 
 
+def test_of_what_retention_left_one_window_is_held_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: set[WordMultiset] = set()
+    most = 0
+
+    class Watched(WordMultiset):
+        def __init__(self, form: WordForm) -> None:
+            nonlocal most
+            super().__init__(form)
+            held.add(self)
+            most = max(most, len(held))
+
+        def close(self) -> None:
+            held.discard(self)
+            super().close()
+
+    monkeypatch.setattr("pipeline.record_log.WordMultiset", Watched)
+    world = ran(tmp_path / "producers", deployed(partitions=1))
+    world.log.delete_below(Role.SHUFFLED, 0, 1)
+    recording = record(world, tmp_path / "kept")
+    assert [epoch for epoch, _ in recording.windows()] == [2, 4]
+    assert (most, held) == (1, set())
+
+
 def test_an_epoch_that_is_not_published_yet_is_not_missing(tmp_path: Path) -> None:
     world = ran(tmp_path / "producers", to=2)
     for name in world.values:
@@ -413,6 +442,16 @@ def test_raw_reports_are_kept_where_that_is_no_secret(tmp_path: Path) -> None:
     assert recording.index.missing == ()
     assert sorted(row.value for row in recording.reports()) == sorted(set(sent))
     assert verify(tmp_path / "kept", deep=True).problems == []
+
+
+def test_raw_reports_of_epochs_that_nobody_asked_for_are_not_kept(tmp_path: Path) -> None:
+    world = ran(tmp_path / "producers", deployed(**LOCAL), to=0)
+    for epoch in (1, 2):
+        for name in world.values:
+            world.close_epoch(name, epoch)
+    recording = record(world, tmp_path / "kept", raw=True, from_epoch=2)
+    assert {row.epoch for row in recording.reports()} == {2}
+    world.shut()
 
 
 def test_raw_reports_that_were_deleted_first_are_named(tmp_path: Path) -> None:

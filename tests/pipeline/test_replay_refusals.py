@@ -30,7 +30,7 @@ from tests.support.replays import (
     example_job,
     replayed,
 )
-from topics.names import Role
+from topics.names import JOBS_TOPIC, Role
 from topics.recordings import Recording, RecordingError
 
 EPOCHS = 8
@@ -233,6 +233,13 @@ class TestTakenNames:
         assert found is not None
         assert (found.deployment, found.fingerprint) == (REPLAY, run.job.fingerprint)
         assert find_replay(cluster, run.job, replayed_job(run.job, name="another")) is None
+
+    def test_one_that_nobody_here_can_read_is_not_replaced(
+        self, run: LiveRun, cluster: Cluster
+    ) -> None:
+        cluster.append(JOBS_TOPIC, b'{"version": 99}', key=b"theirs")
+        with pytest.raises(ReplayError, match="theirs was deployed by another version"):
+            find_replay(cluster, run.job, replayed_job(run.job, name="theirs"))
 
     def test_nobody_is_charged(self, cluster: Cluster) -> None:
         assert charges(cluster) == []

@@ -9,8 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.support.recording_folders import (
@@ -231,25 +234,73 @@ def test_a_folder_without_a_recording_is_none(tmp_path: Path) -> None:
         Recording.open(tmp_path)
 
 
-def test_an_index_cannot_name_files_elsewhere(tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", ["../secret", "/secret", "..", "", "a\0", "windows-1.parquet"])
+def test_an_index_names_only_files_of_a_recording(tmp_path: Path, path: str) -> None:
     write(tmp_path, range(1, 3))
     index = Recording.open(tmp_path).index
-    stray = replace(index, files=(replace(index.files[0], path="../secret"), *index.files[1:]))
+    assert index.files[0].kind is RecordKind.MANIFESTS
+    stray = replace(index, files=(replace(index.files[0], path=path), *index.files[1:]))
     (tmp_path / INDEX_FILE).write_bytes(stray.to_bytes())
-    with pytest.raises(RecordingError, match="outside of the recording"):
+    with pytest.raises(RecordingError, match=r"names the file .* which is none of a recording"):
         Recording.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"word_bytes": 3},
+        {"word_width": 0},
+        {"first_epoch": "1"},
+        {"from_epoch": None},
+        {"job_record": 5},
+        {"places": (Place("shuffled", 0, -1),)},
+        {"missing": (Missing(RecordKind.WINDOWS, None, 3, "gone"),)},  # type: ignore[arg-type]
+        {"lost": (LostRange(0, 1.5, 3),)},  # type: ignore[arg-type]
+    ],
+)
+def test_an_index_of_other_things_is_refused_even_with_its_right_sum(
+    tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    (tmp_path / INDEX_FILE).write_bytes(replace(index_of(), **changed).to_bytes())
+    with pytest.raises(RecordingError, match=r"recording\.json: it was altered or cut short"):
+        Recording.open(tmp_path)
+
+
+def swap_contents(path: Path, kind: RecordKind, data: bytes) -> None:
+    """Put other bytes in the place of a file of a recording, with right sums."""
+    index = Recording.open(path).index
+    (file,) = index.of_kind(kind)
+    (path / file.path).write_bytes(data)
+    forged = replace(file, size=len(data), sha256=hashlib.sha256(data).hexdigest())
+    kept = tuple(forged if each == file else each for each in index.files)
+    (path / INDEX_FILE).write_bytes(replace(index, files=kept).to_bytes())
+
+
+def test_what_is_no_table_is_refused_even_with_right_sums(tmp_path: Path) -> None:
+    write(tmp_path, range(1, 3))
+    (file,) = tmp_path.glob("manifests-*")
+    footer = b"\xff" * 40 + (40).to_bytes(4, "little") + b"PAR1"
+    for data in (b"no table", b"PAR1" + footer, file.read_bytes()[:-60] + footer):
+        swap_contents(tmp_path, RecordKind.MANIFESTS, data)
+        with pytest.raises(RecordingError, match=f"{file.name} cannot be read"):
+            read_all(tmp_path)
+
+
+def test_a_fate_that_there_is_not_is_refused_even_with_right_sums(tmp_path: Path) -> None:
+    write(tmp_path, range(1, 3))
+    (file,) = tmp_path.glob("manifests-*")
+    table = pq.read_table(file)
+    at = table.column_names.index("fate")
+    pq.write_table(table.set_column(at, "fate", pa.array(["later"] * len(table))), file)
+    swap_contents(tmp_path, RecordKind.MANIFESTS, file.read_bytes())
+    with pytest.raises(RecordingError, match=f"{file.name} cannot be read: 'later'"):
+        read_all(tmp_path)
 
 
 def test_other_columns_are_refused_even_with_right_sums(tmp_path: Path) -> None:
     write(tmp_path, range(1, 3))
-    index = Recording.open(tmp_path).index
-    files = {file.kind: file for file in index.files}
-    partials, windows = files[RecordKind.PARTIALS], files[RecordKind.WINDOWS]
-    data = (tmp_path / partials.path).read_bytes()
-    (tmp_path / windows.path).write_bytes(data)
-    forged = replace(windows, size=len(data), sha256=hashlib.sha256(data).hexdigest())
-    kept = tuple(forged if file == windows else file for file in index.files)
-    (tmp_path / INDEX_FILE).write_bytes(replace(index, files=kept).to_bytes())
+    (partials,) = tmp_path.glob("partials-*")
+    swap_contents(tmp_path, RecordKind.WINDOWS, partials.read_bytes())
     with pytest.raises(RecordingError, match="has other columns than windows"):
         list(Recording.open(tmp_path).windows())
 
