@@ -12,6 +12,7 @@ can say what it will have cost in all: its people cannot be kept within a budget
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
@@ -85,9 +86,25 @@ class Charge:
             CodecError: it is no charge.
         """
         try:
-            return cls(**json.loads(data))
+            charge = cls(**json.loads(data))
         except (TypeError, ValueError, RecursionError) as error:
             raise CodecError(f"not a charge: {error}") from None
+        charge._check()
+        return charge
+
+    def _check(self) -> None:
+        texts = (self.population, self.job, self.deployment)
+        if not all(isinstance(text, str) and text for text in texts):
+            raise CodecError("not a charge: population, job and deployment must be names")
+        for name in ("epsilon", "delta"):
+            loss = getattr(self, name)
+            if type(loss) not in (int, float) or not 0 <= loss < math.inf:
+                raise CodecError(f"not a charge: {name} must be a number from 0 on")
+        if type(self.at) is not int or self.at < 0:
+            raise CodecError("not a charge: at must be milliseconds since 1970")
+        horizons = 1 if self.horizons is None else self.horizons
+        if type(horizons) is not int or not 1 <= horizons <= INTEGER_MAX:
+            raise CodecError("not a charge: horizons must be a whole number from 1 on, or null")
 
 
 def is_charge(key: bytes | None) -> bool:
@@ -135,7 +152,8 @@ def check_budget(job: DeployedJob, charges: Iterable[Charge]) -> Charge:
         if charged + asked > allowed:
             raise BudgetError(
                 f"population {charge.population} may be charged {name} {float(allowed):g}; "
-                f"{len(earlier)} earlier deployments took {float(charged):g} and this one "
+                f"{len(earlier)} earlier deployment{'s' * (len(earlier) != 1)} took "
+                f"{float(charged):g} and this one "
                 f"would take {float(asked):g}: lower it, or raise budget.{name} if these people "
                 "agree"
             )

@@ -56,7 +56,8 @@ class DeployPlan:
         running: the deployment of that name, if there is one.
         difference: from it, ``key: old -> new``.
         topics: those of the job, and ``dpstream.jobs``.
-        deployed: the job as it is to be; a new one still has no noise key, and offsets of 0.
+        deployed: the job as it is to be; a new one still has no noise key, and offsets of 0. Where
+            a running job is left as it is: that one.
         accounts: what its people are charged of epsilon and of delta.
         refusal: why it cannot be; None if it can.
     """
@@ -165,7 +166,7 @@ def _over(
     refusal: Exception | None = _name_refusal(running, fresh, differences)
     deployed, step = running, Step.NOTHING
     topics: tuple[TopicChange, ...] = ()
-    if refusal is None:
+    if refusal is None and differences:
         step, deployed = Step.CHANGE, _with_operators_keys(running, job, others, begun)
         topics = tuple(
             change for change in _topic_changes(deployed, existing) if change.fate != "create"
@@ -241,13 +242,9 @@ def _name_refusal(
         )
     if fresh.fingerprint != running.fingerprint:
         return DeploymentError(
-            f"{deployed} under another fingerprint "
-            f"({changes or 'the same settings, other constants'}), and their reports cannot be "
-            f"added up: give this job another name; {begin}"
-        )
-    if not differences:
-        return DeploymentError(
-            f"{deployed}, with these settings: there is no need to do anything; {begin}"
+            f"{deployed} with another meaning of its reports "
+            f"({changes or 'the same settings, other constants'}), and they cannot be added up: "
+            f"give this job another name; {begin}"
         )
     if all(map(_is_operators, differences)):
         return None

@@ -172,7 +172,12 @@ class DeployedJob(Job):
             raise JobError([Problem((), "not the record of a deployed job: no JSON object")])
         job = validate(cls, values)
         # Of the values as written: a later version may know more parameters, with defaults.
-        if job.fingerprint != fingerprint_of(values):
+        try:
+            altered = job.fingerprint != fingerprint_of(values)
+        except ValueError:
+            # Not-a-number has no fingerprint.
+            altered = True
+        if altered:
             raise JobError(
                 [
                     Problem(

@@ -92,7 +92,7 @@ def deploy(
 
     A job that renews is given as many horizons as its budget has room for, and charged for them.
     One whose shuffle stage adds noise is given the SHA-256 of a noise key. Under the name of a job
-    that runs, what is the operators' is changed, and its deployment goes on.
+    that runs, what is the operators' is changed, if anything, and its deployment goes on.
 
     Args:
         cluster: where.
@@ -116,6 +116,8 @@ def carry_out(cluster: Cluster, plan: DeployPlan, noise_key: Path | None = None)
     """Do what a plan says, or raise its refusal; see `deploy`."""
     if plan.refusal is not None:
         raise plan.refusal
+    if plan.step is Step.NOTHING:
+        return plan.deployed
     cluster.create_topics(topic.wanted for topic in plan.topics if topic.found is None)
     cluster.alter_topics(
         {topic.wanted.name: topic.configs for topic in plan.topics if topic.configs}

@@ -81,6 +81,7 @@ class DrainProgress:
         undecided: epochs before a decided one that are still to be decided.
         unpublished: epochs that are decided and not published.
         idle: stages of which no worker is alive.
+        finished: whether the last epoch of the job is published.
     """
 
     unfinished: int
@@ -88,6 +89,7 @@ class DrainProgress:
     undecided: tuple[int, ...]
     unpublished: tuple[int, ...]
     idle: tuple[str, ...]
+    finished: bool = False
 
     @property
     def done(self) -> bool:
@@ -140,6 +142,7 @@ class DrainWatch:
             undecided=missing,
             unpublished=unpublished,
             idle=tuple(stage for stage in STAGES if stage not in stages),
+            finished=(self._job.last_epoch or 0) in self._published,
         )
 
     def _unfinished(self) -> int:

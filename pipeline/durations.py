@@ -62,6 +62,19 @@ class Duration:
         time += f"{seconds}{fraction}S" if seconds or fraction else ""
         return "P" + "".join(f"{n}{unit}" for n, unit in date if n) + (f"T{time}" if time else "")
 
+    def in_words(self) -> str:
+        """As people write it in a job file: in the largest unit of which it is a whole number.
+
+        >>> [parse_duration(text).in_words() for text in ("PT20S", "PT90S", "P1W", "P1M")]
+        ['20 s', '90 s', '7 d', 'P1M']
+        """
+        microseconds = self.exact // timedelta(microseconds=1)
+        for unit in ("d", "h", "min", "s", "ms"):
+            count, rest = divmod(microseconds, _MICROSECONDS[unit])
+            if not self.months and not rest:
+                return f"{count} {unit}"
+        return str(self)
+
     def timedelta(self) -> timedelta:
         """The exact length; `ValueError` for calendar months and years, which have none."""
         if self.months:

@@ -57,6 +57,8 @@ from topics.names import (
 LONGEST_HORIZON = 2**20
 """The most epochs of a horizon."""
 
+_LENGTHS_OF_TIME = ("epochs.length", "shuffle.grace", "topics.retention")
+
 _DURATION = f"a duration above 0, at most 1000 years: {FORMS}"
 _FIXED_DURATION = f"{_DURATION}, but no months or years"
 
@@ -364,7 +366,7 @@ def find_differences(old: Job, new: Job) -> dict[str, str]:
     """What a job file would have to change to turn `old` into `new`: ``old -> new`` by key."""
     before, after = dict(_flat(old.to_json())), dict(_flat(new.to_json()))
     return {
-        key: _difference(before.get(key), after.get(key))
+        key: _difference(_in_words(key, before.get(key)), _in_words(key, after.get(key)))
         for key in dict.fromkeys([*before, *after])
         if before.get(key) != after.get(key)
     }
@@ -388,7 +390,14 @@ def _difference(old: object, new: object) -> str:
 
 
 def _shown_or_left_out(value: object) -> str:
+    if isinstance(value, Duration):
+        return value.in_words()
     return "left out" if value is None else shown(value)
+
+
+def _in_words(key: str, value: object) -> object:
+    """A length of time as such, which JSON has as text."""
+    return parse_duration(str(value)) if value and key in _LENGTHS_OF_TIME else value
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -162,9 +162,7 @@ class Query:
             standard_deviation=None,
             low=domain.edge(found.low),
             high=domain.edge(found.high),
-            truth=None
-            if truth is None or not truth.any()
-            else domain.edge(_true_quantile(truth, share)),
+            truth=None if truth is None else true_quantile(domain, truth, share),
         )
 
 
@@ -321,12 +319,14 @@ def _answer(
     )
 
 
-def _true_quantile(truth: NDArray[np.integer], share: float) -> float:
-    """In buckets from 0 on, with the values of a bucket spread evenly."""
+def true_quantile(domain: NumericDomain, truth: NDArray[np.integer], share: float) -> float | None:
+    """A quantile of the users in each bucket, shape (buckets,), spread evenly; None without any."""
+    if not truth.any():
+        return None
     counts = np.insert(np.cumsum(truth), 0, 0)
     after = int(np.searchsorted(counts, wanted := share * float(counts[-1])))
     before = counts[after - 1]
-    return float(after - 1 + (wanted - before) / (counts[after] - before))
+    return domain.edge(float(after - 1 + (wanted - before) / (counts[after] - before)))
 
 
 def _query_of_sets(

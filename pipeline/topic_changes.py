@@ -74,7 +74,7 @@ def _retention(configs: Mapping[str, str]) -> str:
         return "last of each key"
     if milliseconds == FOREVER:
         return "for ever"
-    return str(Duration(exact=timedelta(milliseconds=milliseconds)))
+    return Duration(exact=timedelta(milliseconds=milliseconds)).in_words()
 
 
 def _settings(topic: TopicSettings) -> dict[str, Any]:

@@ -110,9 +110,10 @@ class ShuffledCountsParameters:
         if boosted and isinstance(self.domain, tuple) and self.cells != "count_min":
             if self.calibration != "conditional":
                 raise ValueError(
-                    "boosted counts of items with a hash for every message have a conditional "
-                    "calibration only: say so, by `calibration: conditional`, take `cells: "
-                    "count_min`, or leave `changes` out"
+                    "no amount of noise is proven to suffice for a domain with `changes` and "
+                    "without `cells: count_min`; one is known that rests on an assumption. Set "
+                    "`cells: count_min`, for which there is a proof, `calibration: conditional` to "
+                    "accept the assumption, or leave `changes` out"
                 )
         elif boosted and self.domain and self.calibration == "conditional":
             raise ValueError(

@@ -5,6 +5,7 @@ Modules that take long to import are imported inside the commands, so that ``--h
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 
@@ -45,9 +46,12 @@ def build_app() -> typer.Typer:
     )
 
     def add(panel: str, command: Callable[..., None], name: str, example: str) -> None:
-        app.command(name, rich_help_panel=panel, epilog=f"Example: dpstream {name} {example}")(
-            command
-        )
+        app.command(
+            name,
+            rich_help_panel=panel,
+            help=_flowing(command),
+            epilog=f"Example: dpstream {name} {example}",
+        )(command)
 
     add("First steps", up.demo, "demo", "--rate 10")
     add("First steps", up.up, "up", "students.yaml --input students.csv.gz")
@@ -78,6 +82,12 @@ def build_app() -> typer.Typer:
     add("Results", dead_letters.dead_letters, "dead-letters", "students --redrive")
     app.add_typer(kafka.app, name="kafka", rich_help_panel="Jobs")
     return app
+
+
+def _flowing(command: Callable[..., None]) -> str:
+    """What its docstring says, a line a paragraph: terminals are not as wide as the source."""
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -53,13 +53,13 @@ def deploy(
 ) -> None:
     """Create a job's topics and begin a new deployment. Starts the local broker if need be.
 
-    Of a job that runs, shuffle.grace, topics.retention and budget are changed in place.
+    Of a job that runs, shuffle.grace, topics.retention and budget are changed in place; if nothing
+    is another, nothing is done.
     """
     from pipeline.budgets import endless_warning
     from pipeline.deploy_plan import Step
     from pipeline.deployments import carry_out, plan_on
     from pipeline.jobs import load_job
-    from pipeline.plan import horizon_of, rounding_note
 
     loaded = load_job(job)
     endless = endless_warning(loaded)
@@ -77,10 +77,7 @@ def deploy(
         if plan.step is Step.REPLACE and plan.running is not None:
             _warn_of_earlier(cluster, plan.running)
     _warn_of_horizons(plan)
-    if plan.step is not Step.CHANGE:
-        rounding = rounding_note(deployed.epochs.count, horizon_of(deployed, deployed.law()))
-        if rounding is not None:
-            tell(f"note: {rounding}")
+    _note_rounding(plan)
     if as_json:
         say_json(
             {
@@ -92,6 +89,8 @@ def deploy(
         )
     elif plan.step is Step.CHANGE:
         _say_changed(plan)
+    elif plan.step is Step.NOTHING:
+        say(f"{deployed.name} is deployed already, with these settings: nothing to do")
     else:
         _say_deployed(deployed, where, noise_key)
 
@@ -123,9 +122,20 @@ def _dry_run(
         show_deploy_plan(plan)
     if plan.refusal is not None:
         raise plan.refusal
+    _note_rounding(plan)
     file = noise_key or noise_key_file(job.name)
     if plan.deployed.needs_noise_key and plan.starts_over and file.exists():
         read_noise_key(file)
+
+
+def _note_rounding(plan: DeployPlan) -> None:
+    from pipeline.plan import horizon_of, rounding_note
+
+    job = plan.deployed
+    if plan.starts_over:
+        rounding = rounding_note(job.epochs.count, horizon_of(job, job.law()))
+        if rounding is not None:
+            tell(f"note: {rounding}")
 
 
 def _say_changed(plan: DeployPlan) -> None:
@@ -147,6 +157,7 @@ def _say_changed(plan: DeployPlan) -> None:
 
 def _say_deployed(deployed: DeployedJob, where: tuple[str, ...], noise_key: Path | None) -> None:
     from pipeline.state import noise_key_file
+    from pipeline.status import STAGES
 
     name = deployed.name
     say(
@@ -162,12 +173,13 @@ def _say_deployed(deployed: DeployedJob, where: tuple[str, ...], noise_key: Path
         file = noise_key or noise_key_file(name)
         say("its shuffle workers share this noise key: who has it can take their noise off")
         say_command(str(file))
-    say("to go on, each in a terminal of its own:")
-    say_command(f"dpstream run shuffle {name}{key}")
-    for stage in ("aggregate", "publish"):
-        say_command(f"dpstream run {stage} {name}")
+    say("to go on, each in a terminal of its own, unless workers of all jobs run already:")
+    keys = "" if noise_key is None or not key else " --noise-keys FOLDER"
+    for stage in STAGES:
+        say_command(f"dpstream run {stage}{keys if stage == 'shuffle' else ''}")
     say_command(f"dpstream produce {name} --input FILE")
     say_command(f"dpstream estimates {name} --follow")
+    say(f"a single worker, for {name} alone: dpstream run shuffle|aggregate|publish {name}{key}")
 
 
 def _warn_of_horizons(plan: DeployPlan) -> None:
@@ -228,7 +240,11 @@ def undeploy(
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """End a deployment. Its topics, with the estimates, stay unless they are to be deleted."""
+    """End a deployment. Its topics, with the estimates, stay unless they are to be deleted.
+
+    Those are still there, but estimates, query, serve, record and replay find deployed jobs only:
+    dpstream record it before, to have a recording that can be read and replayed.
+    """
     from pipeline import deployments
     from pipeline.deployments import find_deployed
     from pipeline.state import noise_key_file
@@ -252,7 +268,10 @@ def undeploy(
         fate = f"its topics are deleted, with {plural(lost, 'epoch')} of estimates"
     say(f"undeployed {ended.name}: {fate}; stop its workers and producers")
     if not delete_topics:
-        say("dpstream estimates reads those of deployed jobs only; from the topic, as JSON:")
+        say(
+            "dpstream estimates, record and replay find deployed jobs only: before the next "
+            "undeploy, dpstream record JOB keeps what they read; from the topic, as JSON:"
+        )
         say_command(f"kcat -C -e -b {where} -t {ended.topic(Role.ESTIMATES)}")
     if ended.needs_noise_key:
         say("its noise key takes the noise off its counts: delete the file")

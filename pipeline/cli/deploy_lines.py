@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 def show_deploy_plan(plan: DeployPlan) -> None:
     """Print all of it."""
     job = plan.deployed
-    say(f"{job.name}: {job.protocol}, {length(job)}", "bold")
+    stays = plan.running is not None and plan.deployed is plan.running
+    runs = " as it runs" if stays else ""
+    say(f"{job.name}{runs}: {job.protocol}, {length(job)}", "bold")
     say(_step(plan))
     if plan.difference and plan.running is not None:
         say(f"\ndifference from deployment {plan.running.deployment.hex()[:8]}", "bold")
@@ -39,7 +41,7 @@ def show_deploy_plan(plan: DeployPlan) -> None:
                 for topic in plan.topics
             ),
         )
-    say("\nprivacy", "bold")
+    say("\nprivacy of the running job" if stays else "\nprivacy", "bold")
     say_pairs([*guarantee_pairs(promised(job)), *_accounts(plan)])
 
 

@@ -9,6 +9,7 @@ from pipeline.cli.output import iso, number, plural, say, say_json, say_table, t
 
 if TYPE_CHECKING:
     from pipeline.deployed_job import DeployedJob
+    from pipeline.phases import Phase
     from randomizers.guarantee import Guarantee
 
 
@@ -24,7 +25,16 @@ def list_jobs(
     for name in sorted(state.unreadable):
         tell(f"job {name} was deployed by another version of this software, which lists it")
     if as_json:
-        say_json([job_json(job) | {"phase": state.phase(job.name).value} for job in found])
+        say_json(
+            [
+                job_json(job)
+                | {
+                    "phase": state.phase(job.name).value,
+                    "replay_of": None if job.replay_of is None else job.replay_of.job,
+                }
+                for job in found
+            ]
+        )
     elif not found:
         say("no job is deployed: dpstream deploy JOBFILE deploys one")
     else:
@@ -36,7 +46,7 @@ def list_jobs(
                     job.protocol,
                     _length_in_short(job),
                     _epsilon_in_short(job),
-                    state.phase(job.name).value,
+                    _phase_in_short(job, state.phase(job.name)),
                     iso(job.deployed_at)[:10],
                     job.deployment.hex()[:8],
                 )
@@ -63,11 +73,19 @@ def _length_in_short(job: DeployedJob) -> str:
 
 
 def _epsilon_in_short(job: DeployedJob) -> str:
+    """With delta, if there is one. A replay costs nobody anything."""
+    if job.replay_of is not None:
+        return "none"
     guarantee = promised(job)
+    delta = f", delta {guarantee.delta:.3g}" if guarantee.delta else ""
     if guarantee.unit == "epoch":
-        return f"{guarantee.epsilon:.3g} an epoch"
+        return f"{guarantee.epsilon:.3g}{delta} an epoch"
     endless = job.epochs.renew and job.horizons is None
-    return f"{'n x ' if endless else ''}{guarantee.epsilon:.3g}"
+    return f"{'n x ' if endless else ''}{guarantee.epsilon:.3g}{delta}"
+
+
+def _phase_in_short(job: DeployedJob, phase: Phase) -> str:
+    return phase.value + (f", replay of {job.replay_of.job}" if job.replay_of else "")
 
 
 def promised(job: DeployedJob) -> Guarantee:

@@ -101,24 +101,32 @@ def drain(
     with cluster_of(servers, kafka_config) as cluster:
         deployed, before = _find(cluster, job)
         patience = _START_SECONDS if before is Phase.PAUSED else 0.0
-        over = before is Phase.DRAINED or _drain(cluster, deployed, seconds, patience)
+        progress = None
+        if before is not Phase.DRAINED:
+            progress = _drain(cluster, deployed, seconds, patience)
+    over = progress is None or progress.done
     phase = Phase.DRAINED if over else Phase.DRAINING
     if as_json:
         _say_phase_json(deployed, phase, before)
-    elif before is Phase.DRAINED:
+    elif progress is None:
         say(f"{deployed.name} is drained already")
     elif over:
+        then = f"dpstream resume {deployed.name} goes on with what has come in since"
+        if progress.finished:
+            then = f"its last epoch is published too: dpstream undeploy {deployed.name} ends it"
         say(
             f"{deployed.name} is drained: what was open is published, and supervisors end its "
-            f"workers; dpstream resume {deployed.name} goes on with what comes in from now"
+            f"workers; {then}"
         )
     if not over:
         tell(f"not drained within {timeout}; {_goes_on(deployed)}")
         raise typer.Exit(FAILED)
 
 
-def _drain(cluster: Cluster, job: DeployedJob, seconds: float | None, patience: float) -> bool:
-    """Begin a drain, or join the one that is under way; whether it is over within `seconds`.
+def _drain(
+    cluster: Cluster, job: DeployedJob, seconds: float | None, patience: float
+) -> DrainProgress:
+    """Begin a drain, or join the one that is under way; how far it is when over or in `seconds`.
 
     Workers that a supervisor has to start first are missed only after `patience` seconds.
     """
@@ -135,13 +143,13 @@ def _drain(cluster: Cluster, job: DeployedJob, seconds: float | None, patience: 
                 tell(words)
                 told, tell_after = words, waited + _TELL_SECONDS
             if seconds is not None and waited >= seconds:
-                return False
+                return progress
             time.sleep(_POLL_SECONDS)
     except KeyboardInterrupt:
         tell(_goes_on(job))
         raise
     end_drain(cluster, job, now())
-    return True
+    return progress
 
 
 def _words(job: DeployedJob, progress: DrainProgress, *, missed: bool) -> Iterator[str]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pipeline.deployed_job import DeployedJob
     from pipeline.record import Recorded, Recorder
     from pipeline.record_verify import Verification
+    from pipeline.tenure import Tenure
     from topics.recordings import RecordingFolder, RecordingIndex
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -105,6 +106,7 @@ def _record(
     from pipeline.epoch_counts import check_epochs
     from pipeline.record_raw import RawRecordingError, check_raw
     from pipeline.state import FolderLock
+    from pipeline.tenure import Tenure
     from topics.recordings import RecordingFolder
 
     if from_epoch is not None:
@@ -118,7 +120,7 @@ def _record(
         recorder = _open(cluster, job, RecordingFolder(output), from_epoch, raw)
         added = reports = 0
         try:
-            for epoch in _shown(recorder, job, follow):
+            for epoch in _shown(recorder, Tenure(cluster, job), job, follow):
                 added, reports = added + 1, reports + (epoch.reports or 0)
         finally:
             recorder.stop()
@@ -145,23 +147,29 @@ def _open(
             "batch, where the pipeline deletes them: whoever has the folder can follow a "
             "producer's reports over time, and only their own randomness protects them"
         )
-    if index.last_epoch is not None:
-        tell(f"{folder.path} has epochs to {index.last_epoch:,} already: going on after them")
     return Recorder(job, folder, index, ClusterReader(cluster, job))
 
 
-def _shown(recorder: Recorder, job: DeployedJob, follow: bool) -> Iterator[Recorded]:
+def _shown(
+    recorder: Recorder, tenure: Tenure, job: DeployedJob, follow: bool
+) -> Iterator[Recorded]:
     """Record, with a bar on a terminal."""
     from pipeline import follow as following
     from pipeline.cli.inputs import progress_bar
+    from topics.recording_index import RecordingError
+
+    def round() -> Iterator[Recorded]:
+        # Asked first: all that was published before the answer is recorded still.
+        ended = tenure.ended()
+        yield from recorder.round()
+        if ended is not None and not recorder.complete:
+            raise RecordingError(f"{ended}: all there was of it is recorded, no more will come")
 
     with progress_bar() as progress:
         done = recorder.index.last_epoch or 0
         bar = progress.add_task("epochs", total=job.last_epoch, completed=done)
         source = (
-            following.follow(recorder.round, lambda: recorder.complete, tell)
-            if follow
-            else recorder.round()
+            following.follow(round, lambda: recorder.complete, tell) if follow else recorder.round()
         )
         for epoch in source:
             progress.update(bar, completed=epoch.epoch)
@@ -204,9 +212,9 @@ def _say_recorded(
     index = recorder.index
     if added:
         say(f"{plural(added, 'epoch')} recorded, with {plural(reports, 'report')} in their windows")
+        say(f"{output} has {_contents(index)}", whole=True)
     else:
-        say("nothing new is published")
-    say(f"{output} has {_contents(index)}", whole=True)
+        say(f"nothing new is published: {output} has {_contents(index)}", whole=True)
     for gap in index.missing:
         say(f"missing: {gap}")
     if recorder.complete:
@@ -246,7 +254,7 @@ def _verify(path: Path, deep: bool, as_json: bool) -> None:
 
 def _say_verified(path: Path, found: Verification) -> None:
     for problem in found.problems:
-        say(problem, "bold", whole=True)
+        tell(f"error: {problem}")
     for note in found.notes:
         say(note)
     if found.index is None:

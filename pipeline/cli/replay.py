@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -130,7 +131,7 @@ def replay(
         if dry_run:
             _say_plan(found, deployed_as, plan, begun, in_memory=in_memory, as_json=as_json)
             return
-        found.check(plan.first, plan.last)
+        found.check(plan.first, plan.windows_from, plan.last)
         if in_memory:
             _print_estimates(found, deployed_as, plan, pace, "json" if as_json else format)
         else:
@@ -243,12 +244,19 @@ def _print_estimates(
     from pipeline.replay.in_memory import MemoryReplay
     from pipeline.replay.job import deploy_replay
     from pipeline.replay.pace import Pace
+    from pipeline.replay.progress import Progress
 
     deployed = deploy_replay(source.job, job, deployment=secrets.token_bytes(16), deployed_at=now())
     pace = Pace(speed, time.monotonic())
+    # On a terminal the estimates themselves show how far it is.
+    progress = Progress(plan.last, (lambda text: None) if sys.stdout.isatty() else tell)
 
     def wait(manifest: Manifest) -> None:
-        time.sleep(max(0.0, pace.due(manifest.timestamp) - time.monotonic()))
+        due = pace.due(manifest.timestamp)
+        while (left := due - time.monotonic()) > 0:
+            progress.waiting()
+            time.sleep(min(left, 1.0))
+        progress.reached(manifest.epoch, "under way")
 
     records = MemoryReplay(deployed, source, plan).run(wait)
     query = None if form == "json" else usual_query(deployed.domain, everything=form == "csv")
@@ -287,7 +295,12 @@ def _say_plan(
             if plan.windows
             else "none",
         ),
-        ("partials", f"{plan.copied:,} are copied as they are" if plan.copied else "none"),
+        (
+            "partials",
+            f"{plan.copied:,} are copied as they are"
+            if plan.copied
+            else "not read, the windows are counted again",
+        ),
     ]
     say("would be read:")
     say_pairs(reads)

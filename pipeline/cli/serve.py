@@ -71,6 +71,8 @@ def serve(
     from pipeline.serve.server import NoPortError, Settings
     from pipeline.serve.server import serve as serve_page
 
+    if not address.strip():
+        raise UsageProblem("--address is empty: give 127.0.0.1, or 0.0.0.0 for every interface")
     names = tuple(dict.fromkeys(map(name_of, jobs or ())))
     truths = _truths(names, truth or [])
     # What they have to say is on the page; their logs would say it again, many times.
@@ -97,7 +99,7 @@ def serve(
 
 def _ready(address: str) -> None:
     say(f"live page: {address}")
-    tell("Ctrl-C ends it; nothing else does")
+    tell("Ctrl-C ends it")
 
 
 def _load(job: DeployedJob, path: Path) -> ValueLog:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
 # Gathers what there is to say: of every job, and names of jobs that nobody here can read.
 Look = Callable[[], tuple[Sequence["JobStatus"], Sequence[str]]]
 
+_EVERY = 2.0
+_ALARM = "bold red"
+# Seconds after which Kafka is said not to answer; the clients themselves ask on for minutes.
+_ANSWER_SECONDS = 3.0
+
 
 def status(
     job: Annotated[
@@ -36,8 +43,11 @@ def status(
         bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")
     ] = False,
     every: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="How often --watch looks.")
-    ] = 2.0,
+        float | None,
+        typer.Option(
+            min=0.1, metavar="SECONDS", help="How often --watch looks. Default: every 2 seconds."
+        ),
+    ] = None,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
@@ -45,19 +55,19 @@ def status(
     """Say what jobs are doing. Exit code 1 if anything needs a person."""
     if watch and as_json:
         raise UsageProblem("--watch is for people: leave --json out, and call status repeatedly")
+    if every is not None and not watch:
+        raise UsageProblem("--every is for --watch, which is not there: status looks once")
     with cluster_of(servers, kafka_config) as cluster:
-        name = None if job is None else find_job(cluster, job).name
-        look = looker(cluster, name)
         if watch:
-            watch_status(look, every)
+            watch_status(_patient(cluster, job), every or _EVERY)
             return
-        found, unreadable = look()
+        found, unreadable = _patient(cluster, job)()
     if as_json:
         for each in unreadable:
             tell(_unreadable(each))
         say_json([each.to_json() for each in found] if job is None else found[0].to_json())
     else:
-        console().print(Group(*_picture(found, unreadable)))
+        console().print(Group(*Picture(found, unreadable, now()).lines(current=True)))
     if unreadable or any(each.problems for each in found):
         raise typer.Exit(1)
 
@@ -85,47 +95,117 @@ def looker(cluster: Cluster, name: str | None) -> Look:
     return look
 
 
-def watch_status(look: Look, every: float, sleep: Callable[[float], None] = time.sleep) -> None:
+def _patient(cluster: Cluster, job: str | None) -> Look:
+    """A look that finds the job at the first one that Kafka answers."""
+    found: list[Look] = []
+
+    def look() -> tuple[Sequence[JobStatus], Sequence[str]]:
+        if not found:
+            found.append(looker(cluster, None if job is None else find_job(cluster, job).name))
+        return found[0]()
+
+    return look
+
+
+def watch_status(
+    look: Look,
+    every: float,
+    sleep: Callable[[float], None] = time.sleep,
+    patience: float = _ANSWER_SECONDS,
+) -> None:
     """Show what `look` finds, in place on a terminal, until Ctrl-C.
 
-    A broker that is away is waited for, with the latest picture left standing.
+    A broker that is away is waited for, with the latest picture left standing as what it is: of
+    then. That is said after `patience` seconds, while `look` may still be waiting for an answer.
+
+    Raises:
+        DeploymentError: the job is not deployed when it is first looked for.
     """
     from kafka.errors import KafkaError
 
-    from pipeline.cluster import ClusterError
+    from pipeline.cluster import ClusterError, NoTopicError
     from pipeline.deployments import DeploymentError
 
     screen = console()
-    picture: tuple[RenderableType, ...] = ()
+    live = Live(console=screen, auto_refresh=False, vertical_overflow="visible")
+    latest: Picture | None = None
+    since, is_past = _clock(), False
+
+    def show(*lines: RenderableType) -> None:
+        if screen.is_terminal:
+            live.update(Group(*lines), refresh=True)
+        else:
+            screen.print(Group(*lines))
+
+    def show_past(what: str, why: str) -> None:
+        nonlocal is_past
+        is_past = True
+        below = "" if latest is None else "; below is how it was then"
+        past = () if latest is None else latest.lines(current=False)
+        title = Text(f"{what} since {since}{below}", _ALARM)
+        show(title, *past, Text(f"{why}; looking on", _ALARM))
+
+    def show_no_answer() -> None:
+        if not is_past:
+            # A first look at a job that has run for long may take its time.
+            asked = "no answer from Kafka" if latest is None else "Kafka does not answer"
+            show_past(asked, f"nothing within {patience:g} s")
+
     try:
-        live = Live(console=screen, auto_refresh=False, vertical_overflow="visible")
         with live if screen.is_terminal else nullcontext():
             while True:
                 try:
-                    picture = _picture(*look())
-                    trouble = ""
+                    with _after(patience, show_no_answer):
+                        found = look()
+                    latest, since, is_past = Picture(*found, now()), _clock(), False
+                    show(Text(since, "dim"), *latest.lines(current=True))
                 except (KafkaError, ClusterError, DeploymentError) as error:
-                    trouble = f"{' '.join(str(error).split()) or type(error).__name__}; looking on"
-                stamp = Text(time.strftime("%H:%M:%S"), "dim")
-                shown = Group(stamp, *picture, *([Text(trouble, "bold red")] if trouble else ()))
-                if screen.is_terminal:
-                    live.update(shown, refresh=True)
-                else:
-                    screen.print(shown)
+                    if latest is None and isinstance(error, DeploymentError):
+                        raise
+                    answered = isinstance(error, DeploymentError | NoTopicError)
+                    what = "out of date" if answered else "Kafka does not answer"
+                    show_past(what, " ".join(str(error).split()) or type(error).__name__)
                 sleep(every)
     except KeyboardInterrupt:
         pass
 
 
-def _picture(found: Sequence[JobStatus], unreadable: Sequence[str]) -> tuple[RenderableType, ...]:
-    lines: list[RenderableType] = []
-    for each in found:
-        lines += [*([Text()] if lines else []), *status_lines(each, now())]
-    for name in unreadable:
-        lines.append(Text(f"problem: {_unreadable(name)}", "bold red"))
-    if not lines:
-        lines.append(Text("no job is deployed: dpstream deploy JOBFILE deploys one"))
-    return tuple(lines)
+@contextmanager
+def _after(seconds: float, act: Callable[[], None]) -> Iterator[None]:
+    """Act once in a thread of its own, if what is done here takes longer than that."""
+    timer = threading.Timer(seconds, act)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What was found at a moment, in milliseconds since 1970."""
+
+    found: Sequence[JobStatus]
+    unreadable: Sequence[str]
+    moment: int
+
+    def lines(self, *, current: bool) -> tuple[RenderableType, ...]:
+        """How it looks, or looked."""
+        lines: list[RenderableType] = []
+        for each in self.found:
+            gap = [Text()] if lines else []
+            lines += [*gap, *status_lines(each, self.moment, current=current)]
+        for name in self.unreadable:
+            lines.append(Text(f"problem: {_unreadable(name)}", _ALARM))
+        if not lines:
+            lines.append(Text("no job is deployed: dpstream deploy JOBFILE deploys one"))
+        return tuple(lines)
+
+
+def _clock() -> str:
+    return time.strftime("%H:%M:%S")
 
 
 def _unreadable(name: str) -> str:

@@ -16,8 +16,13 @@ if TYPE_CHECKING:
     from pipeline.status import JobStatus, OpenWindow, StageStatus
 
 
-def status_lines(status: JobStatus, moment: int) -> Iterator[RenderableType]:
-    """All there is to say of a job; `moment` is now, in milliseconds since 1970."""
+def status_lines(
+    status: JobStatus, moment: int, *, current: bool = True
+) -> Iterator[RenderableType]:
+    """All there is to say of a job at a moment, in milliseconds since 1970.
+
+    That all is well is said only of a status that is current.
+    """
     age = duration((moment - status.deployed_at) / 1000)
     phase = f", {status.phase}" + (f", a replay of {status.replay_of}" if status.replay_of else "")
     yield Text(status.job + phase, "bold")
@@ -43,7 +48,7 @@ def status_lines(status: JobStatus, moment: int) -> Iterator[RenderableType]:
         yield Text(f"note: {note}")
     for problem in status.problems:
         yield Text(f"problem: {problem}", "bold red")
-    if not status.problems:
+    if current and not status.problems:
         yield Text("all is well", "green")
 
 

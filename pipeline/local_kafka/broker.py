@@ -125,6 +125,12 @@ class LocalKafka:
         """
         with FolderLock(self.directory, "starting the local Kafka", wait=timeout):
             if self._serves(timeout):
+                running = self._kept_port()
+                if port not in (None, running):
+                    raise LocalKafkaError(
+                        f"the local Kafka runs already, on port {running}: stop it first to have "
+                        f"it on port {port}"
+                    )
                 return self.status()
             jars = kafka_jars(on_progress)
             on_progress("starting Apache Kafka")

@@ -27,6 +27,7 @@ from pipeline.follow import EstimateReader
 from pipeline.phases import Phase
 from pipeline.replay.pace import Pace, Speed
 from pipeline.replay.plan import ReplayPlan
+from pipeline.replay.progress import Progress
 from pipeline.replay.sources import ReplaySource
 from pipeline.replay.writer import ReplayWriter
 from pipeline.smoothing import read_from
@@ -44,7 +45,6 @@ _STAGES = ("aggregate", "publish")
 _EPOCHS_AT_ONCE = 64
 _RECORDS_AHEAD = 64
 _WAIT_SECONDS = 0.1
-_TELL_SECONDS = 2.0
 
 Result = TypeVar("Result")
 
@@ -101,9 +101,23 @@ def _part(held: LogSlice, wanted: ReadRange) -> LogSlice:
 
 
 class ClusterDriver:
-    """Carries out the actions of a `ReplayWriter` on the topics of a job."""
+    """Carries out the actions of a `ReplayWriter` on the topics of a job.
 
-    def __init__(self, cluster: Cluster, job: DeployedJob, notify: Callable[[str], None]) -> None:
+    Args:
+        cluster: where.
+        job: the replay.
+        notify: is told what the operator should know.
+        tick: is called before every action.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        job: DeployedJob,
+        notify: Callable[[str], None],
+        tick: Callable[[], None],
+    ) -> None:
+        self._tick = tick
         self._cluster = cluster
         self._job = job
         self._transport = KafkaTransport(cluster, job.name, notify)
@@ -121,6 +135,7 @@ class ClusterDriver:
             except StopIteration as finished:
                 result: Result = finished.value
                 return result
+            self._tick()
             if isinstance(action, Append | Flush):
                 self._transport.run(_done(action))
                 reply = None
@@ -152,8 +167,8 @@ class ClusterReplay:
         self._source = source
         self._plan = plan
         self._tell = tell
-        self._told_at = time.monotonic()
-        self._driver = ClusterDriver(cluster, job, tell)
+        self._progress = Progress(plan.last, tell)
+        self._driver = ClusterDriver(cluster, job, tell, self._progress.waiting)
         self._writer = ReplayWriter(
             job,
             source,
@@ -209,6 +224,7 @@ class ClusterReplay:
             due = pace.due(item[0].timestamp)
             while (wait := due - time.monotonic()) > 0:
                 check()
+                self._progress.waiting()
                 time.sleep(min(wait, _WAIT_SECONDS))
             batch.append(item)
             if speed.limited or len(batch) == _EPOCHS_AT_ONCE:
@@ -222,23 +238,18 @@ class ClusterReplay:
         self._driver.run(self._writer.write(batch))
         check()
         if batch:
-            self._progress(batch[-1][0].epoch, "written")
+            self._progress.reached(batch[-1][0].epoch, "written")
 
     def _see_it_published(self, check: Callable[[], None]) -> None:
         def wait(seconds: float) -> None:
             check()
+            self._progress.waiting()
             time.sleep(min(seconds, _WAIT_SECONDS))
 
         for record in EstimateReader(self._cluster, self._job).follow(self._tell, wait):
-            self._progress(record.epoch, "published")
+            self._progress.reached(record.epoch, "published")
             if record.epoch >= self._plan.last:
                 return
-
-    def _progress(self, epoch: int, what: str) -> None:
-        now = time.monotonic()
-        if now - self._told_at >= _TELL_SECONDS:
-            self._told_at = now
-            self._tell(f"epoch {epoch:,} of {self._plan.last:,} is {what}")
 
 
 def _done(action: Action) -> Steps[None]:

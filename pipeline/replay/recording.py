@@ -57,10 +57,13 @@ class RecordingSource:
         files = self._files(RecordKind.WINDOWS, epochs[0], epochs[-1])
         return Stored(sum(file.rows for file in files), sum(file.size for file in files))
 
-    def check(self, first: int, last: int) -> None:
-        """See that the files with anything from the first to the last epoch are undamaged."""
-        for kind in (RecordKind.WINDOWS, RecordKind.PARTIALS):
-            for file in self._files(kind, first, last):
+    def check(self, first: int, windows_from: int, last: int) -> None:
+        """See that the files of those partials and windows that are read are undamaged."""
+        for kind, start, end in (
+            (RecordKind.PARTIALS, first, min(windows_from - 1, last)),
+            (RecordKind.WINDOWS, windows_from, last),
+        ):
+            for file in self._files(kind, start, end) if start <= end else ():
                 self._recording.check_file(file)
 
     def has_partial(self, epoch: int) -> bool:

@@ -56,8 +56,13 @@ class ReplaySource(typing.Protocol):
         """How much is read for the windows of some epochs, in increasing order."""
         ...
 
-    def check(self, first: int, last: int) -> None:
-        """See that what there is from the first to the last epoch is undamaged.
+    def check(self, first: int, windows_from: int, last: int) -> None:
+        """See that partials from the first epoch on and windows of later ones are undamaged.
+
+        Args:
+            first: epoch whose partial is read, unless its window is.
+            windows_from: the first epoch whose window is read, in place of its partial.
+            last: epoch of which anything is read.
 
         Raises:
             RecordingError: a file is not; the message names it.

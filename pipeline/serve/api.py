@@ -12,9 +12,10 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
     ``kafka`` is ``{"answers": true|false, "since"}``: while it does not answer, numbers are stale.
 
     SUMMARY: ``{"job", "protocol", "deployment", "deployed_at", "phase", "replay_of" (a job or
-    null), "epochs" (the last one there will be, or null), "horizon" (epochs of one), "position" (in
-    words, or null), "unit_of_value" ("users"), "domain": {"kind": "value"|"items"|"numbers"|
-    "found", "items": [label, ...] or null}, "last_epoch", "closed_at", "fate", "flags",
+    null), "epochs" (the last one there will be, or null), "horizon" (epochs of one), "population"
+    (the people whom it charges), "position" (in words, or null), "unit_of_value" ("users"),
+    "domain": {"kind": "value"|"items"|"numbers"|"found", "items": [label, ...] or null},
+    "last_epoch", "closed_at", "fate", "flags",
     "headline" (text), "estimate": {"value", "low", "high"} or null, "problems": [sentence, ...],
     "behind_seconds" (since the oldest record that waits was written, of the stage where that is
     longest; 0 when nothing waits, null when not known), "budget" (text)}``.
@@ -26,10 +27,16 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
     or null without a budget, "allowed": the same or null, "words": [sentence, ...]}, "series":
     [{"id", "label", "unit": "users"|"value"}, ...], "chosen": [id, ...] (what to draw at first),
     "smoothed": bool, "truth": bool, "truth_note" ("not private: ..." or null), "first_epoch" (held
-    here), "epoch_starts": {"first", "second"} or null (when epochs 1 and 2 begin)}``.
+    here), "epoch_starts": {"first", "months", "milliseconds"} or null}``: epoch e begins
+    e - 1 times so many calendar months (UTC) and milliseconds after the first one.
 
     Ids of series: ``value``; of items their number from 1 on, such as ``17``; of numbers ``q0.5``
     for a quantile (0.25, 0.5 and 0.75) and ``r10:20`` for a range between edges of buckets.
+
+``GET /api/recent?epochs=N``
+    ``{"jobs": {J: {"id", "label", "unit", "epochs": [...], "value": [...], "low": [...], "high":
+    [...]}}}``: of every job with an estimate its last N epochs (100, at most 1,000) of one series:
+    the value, the largest item by its mean, or the median.
 
 ``GET /api/jobs/J/curve?series=ID,ID&from=&to=&columns=N``
     ``{"job", "from", "to", "last_epoch", "reduced": bool, "truth_note", "series": [{"id", "label",
@@ -61,11 +68,12 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
     2,000) of the epochs asked for, the last one first.
 
 ``GET /api/jobs/J/pipeline``
-    ``{"at", "workers_needed" (false of a job that is paused or drained, or whose last epoch is
-    published: that none is alive needs nobody), "stages": [{"stage", "workers": [{"name", "alive", "age" (seconds since it was heard
-    of), "partitions", "records_per_second", "reports_per_second"}], "lag" (records), "waiting"
-    (seconds) or null, "epoch" (the latest one that was decided, added up or published), "alive"
-    (whether a worker is)}], "windows": [{"epoch", "reports", "devices", "waits_for": [producer,
+    ``{"at", "workers_needed" (false where it needs nobody that none is alive: the job is paused or
+    drained, its last epoch is published, or it is a replay for which nothing waits), "stages":
+    [{"stage", "workers": [{"name", "alive", "age" (seconds since it was heard of), "partitions",
+    "records_per_second", "reports_per_second"}], "lag" (records), "waiting" (seconds) or null,
+    "epoch" (the latest one that was decided, added up or published), "alive" (whether a worker
+    is)}], "windows": [{"epoch", "reports", "devices", "waits_for": [producer,
     ...], "grace_left" (seconds)}], "open_windows", "decided": {fate: count}, "producers",
     "silent": [producer, ...], "dead_letters": {reason: count}, "late_reports", "problems":
     [sentence, ...], "notes": [sentence, ...]}`` or ``{"at": null}`` before anything is known; a
@@ -110,13 +118,14 @@ Limits: 2,000 characters of path and query, 12 series, whole numbers from 0 to 2
 400 what makes no sense, 404 what there is not, 405 any method but GET and HEAD, 413 a body, 414 an
 address that is too long, 431 a head that is, 421 a ``Host`` and 403 an ``Origin`` that this server
 was not told of (``--allow-host``), 503 what is too much at once (connections, viewers, downloads),
-and downloads while Kafka is away.
+and downloads while Kafka is away. 500 is a fault of the server, of which its log has a line.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -135,20 +144,24 @@ from pipeline.serve.connections import Gate
 from pipeline.serve.downloads import TYPES, Download, Format
 from pipeline.serve.figures import MOST_CURVES, Theme, curves
 from pipeline.serve.history import Point
-from pipeline.serve.questions import AskedWronglyError, one_of, series_ids, whole
+from pipeline.serve.questions import AskedWronglyError, epoch_range, one_of, series_ids, whole
 from pipeline.serve.security import HEADERS, Gatekeeper
 from pipeline.serve.series import SeriesError
 from pipeline.serve.sockets import Sockets, View
 from pipeline.serve.views import JobState
+from pipeline.serve.words import in_a_line
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Records: TypeAlias = Callable[[DeployedJob], Iterator[EstimateRecord]]
 """All that was published of a job; called and iterated in a thread."""
 
 _PIECE_SECONDS = 30.0
+# To make the columns of so many takes some 50 ms at most.
+_EPOCHS_AT_ONCE = 500
 _COMPRESSED_FROM = 1_000
 _NOTHING = object()
 _AWAY = "Kafka does not answer: try again when it is back"
+_LOG = logging.getLogger(__name__)
 
 
 class ProblemError(Exception):
@@ -185,6 +198,7 @@ class Api:
         self._assets = load_assets()
         self._most_downloads = downloads
         self._downloads = 0
+        self._begun: dict[int, bool] = {}
         self._drawing = asyncio.Lock()
         self._figures_made: dict[tuple[Theme, int, str], str] = {}
         self._pool = ThreadPoolExecutor(downloads, "download")
@@ -193,9 +207,11 @@ class Api:
         """The routes."""
         app = web.Application(middlewares=[self._guard])
         app.on_response_prepare.append(_secure)
+        app.on_response_prepare.append(self._begin)
         job = "/api/jobs/{job}"
         app.router.add_get("/api", self._about)
         app.router.add_get("/api/jobs", self._jobs)
+        app.router.add_get("/api/recent", self._recent)
         app.router.add_get(job, self._details)
         app.router.add_get(f"{job}/curve", self._curve)
         app.router.add_get(f"{job}/top", self._top)
@@ -215,6 +231,7 @@ class Api:
         gate = None if request.transport is None else request.transport.get_protocol()
         if isinstance(gate, Gate):
             gate.started()
+        self._begun[id(request)] = False
         try:
             refusal = self._gatekeeper.refuse(
                 request.method,
@@ -231,9 +248,26 @@ class Api:
             return _problem(400, str(error))
         except web.HTTPException as error:
             return _problem(error.status, error.reason)
+        except (ConnectionError, TimeoutError):
+            # Who has asked is gone, or takes nothing.
+            raise
+        except Exception as error:
+            _LOG.error("%s %a failed: %s", request.method, request.path[:100], in_a_line(error))
+            if self._begun[id(request)]:
+                # Half an answer must not look like a whole one.
+                if request.transport is not None:
+                    request.transport.abort()
+                raise
+            return _problem(500, "the server failed to answer this; its log says why")
         finally:
+            del self._begun[id(request)]
             if isinstance(gate, Gate):
                 gate.finished()
+
+    async def _begin(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
+        """Note that an answer begins while its handler is still at work."""
+        if id(request) in self._begun:
+            self._begun[id(request)] = True
 
     async def _shut(self, app: web.Application) -> None:
         await self._sockets.close()
@@ -258,7 +292,8 @@ class Api:
         point = state.history.last if epoch is None else state.history.at(epoch)
         if point is None:
             which = "no epoch" if epoch is None else f"epoch {epoch:,}"
-            raise ProblemError(404, f"{which} of job {state.job.name} is published here yet")
+            published = "is published" if epoch is None else "is not published"
+            raise ProblemError(404, f"{which} of job {state.job.name} {published} here yet")
         return point
 
     async def _about(self, request: web.Request) -> web.StreamResponse:
@@ -273,21 +308,27 @@ class Api:
         )
         return _json_text(text)
 
+    async def _recent(self, request: web.Request) -> web.StreamResponse:
+        board = self._board
+        board.asked()
+        count = whole(request.query, "epochs", 1, 1_000) or 100
+        found = {name: curve_view.recent(state, count) for name, state in board.jobs.items()}
+        return _json({"jobs": {name: body for name, body in found.items() if body}})
+
     async def _details(self, request: web.Request) -> web.StreamResponse:
         return _json(views.details(self._state(request)))
 
     async def _curve(self, request: web.Request) -> web.StreamResponse:
         state, query = self._state(request), request.query
         columns = whole(query, "columns", 1)
-        return _json(
-            curve_view.curve(
-                state,
-                views.asked_series(state.history, series_ids(query)),
-                whole(query, "from"),
-                whole(query, "to"),
-                1_000 if columns is None else min(max(columns, 16), 4_096),
-            )
-        )
+        first, last = whole(query, "from"), whole(query, "to")
+        series = views.asked_series(state.history, series_ids(query))
+        for _ in range(len(state.history.points) // _EPOCHS_AT_ONCE):
+            state.history.triples(series, _EPOCHS_AT_ONCE)
+            # Others have their turn, also when a long curve is made for the first time.
+            await asyncio.sleep(0)
+        count = 1_000 if columns is None else min(max(columns, 16), 4_096)
+        return _json(curve_view.curve(state, series, first, last, count))
 
     async def _top(self, request: web.Request) -> web.StreamResponse:
         state = self._state(request)
@@ -317,7 +358,10 @@ class Api:
 
     async def _figures(self, request: web.Request) -> web.StreamResponse:
         theme: Theme = one_of(request.query, "theme", "light", "dark")
-        state = self._job(request.query.get("job", ""))
+        name = request.query.get("job")
+        if not name:
+            raise AskedWronglyError("name a job: ?job=NAME")
+        state = self._job(name)
         series = views.asked_series(state.history, series_ids(request.query))
         unit = "users" if all(each.unit == "users" for each in series) else "value"
         count = whole(request.query, "curves", 1, MOST_CURVES) or max(1, len(series))
@@ -354,8 +398,7 @@ class Api:
         ids = series_ids(query)
         download = Download(
             state.job,
-            whole(query, "from"),
-            whole(query, "to"),
+            *epoch_range(query),
             views.asked_series(state.history, ids) if ids else (),
             state.truths,
         )

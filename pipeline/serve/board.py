@@ -131,6 +131,7 @@ class Board:
             return
         for point in points:
             state.history.append(point)
+        _forget_smoothed(state)
         self._tell()
 
     def set_pipeline(
@@ -161,6 +162,7 @@ class Board:
         if state is None:
             return
         state.smoothed[number] = horizon
+        _forget_smoothed(state)
         state.smoothed_epoch = horizon.first_epoch + len(horizon.estimates.values) - 1
         self._tell()
 
@@ -208,6 +210,15 @@ class Board:
         for event in self._listeners:
             # Every one of them shows the summary of every job.
             event.set()
+
+
+def _forget_smoothed(state: JobState) -> None:
+    """Forget the horizons of which the history holds no epoch any more."""
+    points = state.history.points
+    first = points[0].epoch if points else 0
+    for number, horizon in list(state.smoothed.items()):
+        if horizon.first_epoch + len(horizon.estimates.values) <= first:
+            del state.smoothed[number]
 
 
 def encode(body: object) -> str:

@@ -12,6 +12,7 @@ from pipeline.serve.reduction import envelope, reduce_curve
 from pipeline.serve.series import Series, item_series
 from pipeline.serve.views import (
     JobState,
+    chosen_series,
     json_numbers,
     listed_series,
     triples_json,
@@ -108,12 +109,35 @@ def _smoothed(
     return found
 
 
+def recent(state: JobState, count: int) -> dict[str, Any] | None:
+    """The last so many epochs of the series that says most of a job; None before an estimate."""
+    history = state.history
+    chosen = chosen_series(history)
+    if history.last is None or not chosen:
+        return None
+    series = next((each for each in chosen if each.share == 0.5), chosen[0])
+    part = history.part(history.last.epoch - count + 1, None)
+    value, low, high = history.triples([series])[0][part].T
+    return {
+        **series.to_json(),
+        "epochs": history.epochs(part).tolist(),
+        "value": json_numbers(value),
+        "low": json_numbers(low),
+        "high": json_numbers(high),
+    }
+
+
 def sparklines(state: JobState, count: int) -> dict[str, Any]:
     """Many series, each as a few points."""
     history = state.history
     if history.kind in ("value", "numbers"):
         series = listed_series(history)[:count]
-        matrix = np.stack([triples[:, 0] for triples in history.triples(series)], axis=1)
+        columns = [each for each in series if each.buckets is None]
+        # Every bucket is an item; to keep a column of each would take seconds.
+        buckets = [each.buckets[1] for each in series if each.buckets is not None]
+        matrix = np.column_stack(
+            [*(rows[:, 0] for rows in history.triples(columns)), history.values(buckets)]
+        )
     else:
         items = history.ranked(count)
         series = item_series(history.domain, items)

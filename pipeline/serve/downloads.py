@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Iterator
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from pipeline.deployed_job import DeployedJob
 from pipeline.estimate_csv import csv_of_everything
@@ -14,10 +15,14 @@ from pipeline.estimate_records import EstimateRecord
 from pipeline.input.sets import SetDomain
 from pipeline.queries import Query, usual_query
 from pipeline.serve.history import Point
-from pipeline.serve.series import Series
+from pipeline.serve.series import Series, check_estimate
 from pipeline.serve.views import NOT_PRIVATE, triples_json, truths_at
+from pipeline.serve.words import in_a_line
 from pipeline.truths import Truths
 
+_LOG = logging.getLogger(__name__)
+
+Made = TypeVar("Made")
 Format: TypeAlias = Literal["json", "csv", "parquet"]
 
 TYPES = {
@@ -75,10 +80,29 @@ class Download:
             about["truth_note"] = NOT_PRIVATE
         yield f'{json.dumps(about)[:-1]}, "estimates": ['
         separator = "\n"
-        for record in records:
-            yield separator + json.dumps(self._epoch(record), allow_nan=False)
+        for text in self._each(
+            records, lambda each: json.dumps(self._epoch(each), allow_nan=False)
+        ):
+            yield separator + text
             separator = ",\n"
         yield "\n]}\n"
+
+    def _each(
+        self, records: Iterable[EstimateRecord], made: Callable[[EstimateRecord], Made]
+    ) -> Iterator[Made]:
+        """What is made of every record; one that is none of the job is passed over."""
+        for record in records:
+            try:
+                check_estimate(self.job.domain, record.estimate)
+                found = made(record)
+            except Exception as error:
+                # Half a file would be worse; the follower passes it over too.
+                _LOG.warning(
+                    "job %s: epoch %d is left out of a download: %s",
+                    *(self.job.name, record.epoch, in_a_line(error)),
+                )
+                continue
+            yield found
 
     def _epoch(self, record: EstimateRecord) -> dict[str, Any]:
         point = Point.of(record, self.job.domain)
@@ -123,8 +147,8 @@ class Download:
         sink = _Pieces()
         with parquet.ParquetWriter(sink, schema, compression="zstd") as writer:
             rows: list[tuple[object, ...]] = []
-            for record in records:
-                rows += self._rows(record)
+            for found in self._each(records, lambda each: list(self._rows(each))):
+                rows += found
                 if len(rows) >= _ROWS_AT_ONCE:
                     writer.write_table(_table(pyarrow, schema, rows))
                     rows = []

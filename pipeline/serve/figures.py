@@ -15,7 +15,8 @@ source         columns         what
 `end-i`        x, y            a mark of its own shape at the last estimate in sight
 =============  ==============  =====================================================================
 
-The ranges are named `epochs` and `values`, the figure `figure`, the dots `dots-i`, the marks
+The ranges are named `epochs` and `values`, the formatters of their ticks, to which the page gives
+its own words, `epochs-ticks` and `values-ticks`, the figure `figure`, the dots `dots-i`, the marks
 `mark-i`, a vertical line at the epoch that is read `cursor`. Colours are those
 of Okabe and Ito (https://jfly.uni-koeln.de/color/), which colour-blind readers can tell apart; the
 eighth, black, is left to the truth.
@@ -72,8 +73,8 @@ def curves(theme: Theme, count: int, *, unit: str = "users") -> dict[str, Any]:
 def _empty_figure(theme: Theme, unit: str) -> Any:
     from bokeh.models import (
         BasicTicker,
+        BasicTickFormatter,
         BoxZoomTool,
-        NumeralTickFormatter,
         Range1d,
         WheelZoomTool,
     )
@@ -100,8 +101,12 @@ def _empty_figure(theme: Theme, unit: str) -> Any:
     )
     drawn.toolbar.active_drag = zoom
     text = {"text_color": _FAINT[theme], "text_font": _FONT, "text_font_size": "12px"}
-    for axis, title in ((drawn.xaxis[0], "epoch"), (drawn.yaxis[0], unit)):
+    for axis, title, name in (
+        (drawn.xaxis[0], "epoch", "epochs"),
+        (drawn.yaxis[0], unit, "values"),
+    ):
         axis.axis_label = title
+        axis.formatter = BasicTickFormatter(name=f"{name}-ticks", use_scientific=False)
         axis.update(
             **{f"axis_label_{name}": value for name, value in text.items()},
             **{f"major_label_{name}": value for name, value in text.items()},
@@ -112,9 +117,6 @@ def _empty_figure(theme: Theme, unit: str) -> Any:
         )
     drawn.xaxis[0].axis_line_color = _GRID[theme]
     drawn.xaxis[0].ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
-    drawn.xaxis[0].formatter = NumeralTickFormatter(format="0,0")
-    if unit == "users":
-        drawn.yaxis[0].formatter = NumeralTickFormatter(format="0,0")
     drawn.xgrid[0].grid_line_color = None
     drawn.ygrid[0].grid_line_color = _GRID[theme]
     drawn.add_layout(

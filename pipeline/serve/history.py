@@ -152,10 +152,16 @@ class History:
         """Their numbers, int64 (n,)."""
         return np.array(self._epochs[part], np.int64)
 
-    def triples(self, series: Sequence[Series]) -> list[NDArray[np.float64]]:
+    def triples(
+        self, series: Sequence[Series], most: int | None = None
+    ) -> list[NDArray[np.float64]]:
         """Value, low and high at every epoch, float64 (n, 3), nan for gaps; not to be changed.
 
         A column that was asked for before costs only what has come since.
+
+        Args:
+            series: of the job.
+            most: so many epochs are added to a column at most; it may be shorter than all then.
         """
         columns = {}
         for each in series:
@@ -164,7 +170,8 @@ class History:
         # Together those that are as long: of an epoch, many series cost little more than one.
         for length in {column.length for column in columns.values()}:
             behind = [each for each, column in columns.items() if column.length == length]
-            for point in self.points[length:]:
+            stop = len(self.points) if most is None else length + most
+            for point in self.points[length:stop]:
                 for each, row in zip(behind, point.triples(behind), strict=True):
                     columns[each].append(row)
         while len(self._columns) > _MOST_COLUMNS:

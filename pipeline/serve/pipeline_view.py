@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline.deployed_job import DeployedJob
-from pipeline.status import JobStatus, StageStatus, WorkerStatus
+from pipeline.status import JobStatus, StageStatus, WorkerStatus, workers_needed
 
 
 def pipeline_json(job: DeployedJob, status: JobStatus, now: int) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def pipeline_json(job: DeployedJob, status: JobStatus, now: int) -> dict[str, An
     )
     return {
         "at": now,
-        "workers_needed": status.workers_needed,
+        "workers_needed": workers_needed(job, status),
         "stages": [
             _stage(stage, hidden=hidden and stage.stage == "shuffle") for stage in status.stages
         ],

@@ -31,10 +31,27 @@ def whole(query: Mapping[str, str], name: str, least: int = 0, most: int = LARGE
     if not text:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) <= len(str(LARGEST))):
-        raise AskedWronglyError(f"{name}={text[:_SHOWN]!a} is not a whole number")
+        raise AskedWronglyError(
+            f"{name}={text[:_SHOWN]!a} must be a whole number from {least:,} to {most:,}"
+        )
     if not least <= int(text) <= most:
         raise AskedWronglyError(f"{name}={text} must lie between {least:,} and {most:,}")
     return int(text)
+
+
+def epoch_range(query: Mapping[str, str]) -> tuple[int | None, int | None]:
+    """The first and the last epoch that are asked for; None where it was not given.
+
+    >>> epoch_range({"from": "3", "to": "7"}), epoch_range({})
+    ((3, 7), (None, None))
+
+    Raises:
+        AskedWronglyError: they are no epochs, or the last one lies before the first.
+    """
+    first, last = whole(query, "from"), whole(query, "to")
+    if first is not None and last is not None and last < first:
+        raise AskedWronglyError(f"to={last} lies before from={first}: no epoch is both")
+    return first, last
 
 
 def series_ids(query: Mapping[str, str]) -> tuple[str, ...]:

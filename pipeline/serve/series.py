@@ -17,7 +17,7 @@ from aggregators.range_estimates import OrderedEstimates
 from pipeline.input.numbers import NumericDomain
 from pipeline.input.sets import SetDomain
 from pipeline.input.values import ValueDomain
-from pipeline.queries import Query, QueryError, buckets_between
+from pipeline.queries import Query, QueryError, buckets_between, true_quantile
 
 Kind: TypeAlias = Literal["value", "items", "numbers", "found"]
 Unit: TypeAlias = Literal["users", "value"]
@@ -237,10 +237,8 @@ def truth_of(
         truth: of what was estimated, shape (estimates,).
     """
     if series.share:
-        if not isinstance(domain, NumericDomain) or estimate is None:
-            return None
-        query = Query(domain.items, domain, quantiles=(series.share,))
-        return next((answer.truth for answer in query.answers(estimate, truth)), None)
+        assert isinstance(domain, NumericDomain)
+        return true_quantile(domain, truth, series.share)
     if series.buckets is not None:
         return float(truth[slice(*series.buckets)].sum())
     if isinstance(estimate, FoundItems):

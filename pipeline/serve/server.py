@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import resource
 import signal
+import socket
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from aiohttp import web
 
@@ -27,6 +29,7 @@ from pipeline.serve.follower import Answers, Follower, KafkaSource, News, Publis
 from pipeline.serve.limits import Limits
 from pipeline.serve.security import Gatekeeper
 from pipeline.serve.sockets import Sockets
+from pipeline.serve.words import in_a_line
 from pipeline.smoothing import SmoothedHorizon
 from pipeline.truths import Truths
 
@@ -36,6 +39,7 @@ _SHUTDOWN_SECONDS = 2.0
 # For a body that nobody wants, so that its sender reads why.
 _LINGERING_SECONDS = 0.2
 
+Result = TypeVar("Result")
 Load = Callable[[DeployedJob, Path], ValueLog]
 """Reads the input of a job."""
 
@@ -117,10 +121,14 @@ class Site:
         make = self._runner.server
         assert make is not None
         self.connections = Connections(make, self._limits)
+        # Whatever fails in a callback would be told to a log that is muted.
+        self._loop.set_exception_handler(self._failed)
         address, port = self._settings.address, self._settings.port
         try:
+            # A name may stand for several addresses, each of which would get a port of its own.
+            bound = address if port else await self._first_address(address)
             self._server = await self._loop.create_server(
-                self.connections, address, port, backlog=_BACKLOG, reuse_address=True
+                self.connections, bound, port, backlog=_BACKLOG, reuse_address=True
             )
         except OSError as error:
             raise NoPortError(
@@ -130,6 +138,23 @@ class Site:
         port = self._server.sockets[0].getsockname()[1]
         host = f"[{address}]" if ":" in address else address
         return f"http://{host}:{port}/"
+
+    async def _first_address(self, name: str) -> str:
+        """One of the addresses of a name, of IPv4 if there is one.
+
+        Raises:
+            OSError: there is none.
+        """
+        found = await self._loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        families = sorted(found, key=lambda each: each[0] != socket.AF_INET)
+        return str(families[0][4][0])
+
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        # Connections that break off are no news.
+        if not isinstance(error, ConnectionError | TimeoutError):
+            said = in_a_line(error) if isinstance(error, Exception) else context["message"]
+            self._notify(f"something failed, and is passed over: {said}")
 
     async def stop(self) -> None:
         """Tell viewers, and answer no more."""
@@ -212,7 +237,7 @@ class Site:
 
     async def _load_truth(self, job: DeployedJob, path: Path) -> None:
         try:
-            truths = await asyncio.to_thread(_truths, self._load, job, path)
+            truths = await _in_a_daemon(lambda: _truths(self._load, job, path))
         except Exception as error:
             self._notify(f"no truth for job {job.name}: {error}")
             return
@@ -221,6 +246,32 @@ class Site:
     def _published(self, job: DeployedJob) -> Iterator[EstimateRecord]:
         with self._open_cluster() as cluster:
             yield from EstimateReader(cluster, job).read()
+
+
+async def _in_a_daemon(function: Callable[[], Result]) -> Result:
+    """What a function returns in a thread that nobody waits for when the process ends."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Result] = loop.create_future()
+
+    def settle(result: Result | None, error: Exception | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(cast(Result, result))
+
+    def work() -> None:
+        result, failed = None, None
+        try:
+            result = function()
+        except Exception as error:
+            failed = error
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, result, failed)
+
+    threading.Thread(target=work, name="truth", daemon=True).start()
+    return await future
 
 
 def _truths(load: Load, job: DeployedJob, path: Path) -> Truths:

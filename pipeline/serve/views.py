@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,7 @@ def summary(state: JobState) -> dict[str, Any]:
         "replay_of": None if job.replay_of is None else job.replay_of.job,
         "epochs": job.last_epoch,
         "horizon": job.epochs.count,
+        "population": job.population_name,
         "unit_of_value": "users",
         "domain": _domain(state, MOST_SHORT_LABELS),
         "position": None if last is None else job.position_of(last.epoch),
@@ -159,12 +161,12 @@ def details(state: JobState) -> dict[str, Any]:
     job, history = state.job, state.history
     last = history.last
     guarantee = job.guarantee() if last is None else job.guarantee_at(last.epoch)
-    calendar = calendar_of(job)
     starts = None
-    if calendar is not None:
+    if (calendar := calendar_of(job)) is not None:
         starts = {
-            name: int(calendar.start_of(epoch).timestamp() * 1000)
-            for name, epoch in (("first", 1), ("second", 2))
+            "first": int(calendar.start.timestamp() * 1_000),
+            "months": calendar.length.months,
+            "milliseconds": calendar.length.exact / timedelta(milliseconds=1),
         }
     return summary(state) | {
         "domain": _domain(state, MOST_LABELS),
@@ -221,14 +223,7 @@ def asked_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
 
 def epoch_body(state: JobState, point: Point, series: Sequence[Series]) -> dict[str, Any]:
     """What viewers are told of an epoch."""
-    body = {
-        **point.to_json(),
-        **_headline(state, point),
-        "series": {each.id: triple for each, triple in triples_json(point, series)},
-    }
-    if state.truths is not None:
-        body["truth"] = {each.id: truth(state, point, each) for each in series}
-    return body
+    return {**_row(state, point, series), **_headline(state, point)}
 
 
 def truth(state: JobState, point: Point, series: Series) -> float | None:
@@ -255,7 +250,17 @@ def table(
 ) -> dict[str, Any]:
     """The numbers behind a chart, the last epoch first."""
     points = state.history.points[state.history.part(first, last)]
-    return {"rows": [epoch_body(state, point, series) for point in points[: -limit - 1 : -1]]}
+    return {"rows": [_row(state, point, series) for point in points[: -limit - 1 : -1]]}
+
+
+def _row(state: JobState, point: Point, series: Sequence[Series]) -> dict[str, Any]:
+    body = {
+        **point.to_json(),
+        "series": {each.id: triple for each, triple in triples_json(point, series)},
+    }
+    if state.truths is not None:
+        body["truth"] = {each.id: truth(state, point, each) for each in series}
+    return body
 
 
 def top(state: JobState, point: Point, count: int) -> dict[str, Any]:

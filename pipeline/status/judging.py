@@ -74,9 +74,16 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     if status.phase is Phase.DRAINING:
         yield "draining: what is open is decided and published, and then its workers end"
     if status.phase is Phase.DRAINED:
+        goes_on = "" if status.finished else f"dpstream resume {job.name} goes on, "
         yield (
-            f"drained: all that was there is published; dpstream resume {job.name} goes on, "
+            f"drained: what was open then is published{_come_since(status)}; {goes_on}"
             f"dpstream undeploy {job.name} ends it"
+        )
+    elif status.finished:
+        drain = "" if job.replay_of is not None else f"drain {job.name} or "
+        yield (
+            "the last epoch is published: it needs no workers; "
+            f"dpstream {drain}undeploy {job.name} ends it"
         )
     for topic in status.topics:
         if topic.partitions > topic.deployed and not topic.stray:
@@ -95,6 +102,17 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
             f"not waited for, since they missed the last {EPOCHS_MISSED} epochs: "
             f"{_listed(status.silent)}; dpstream producers {job.name} --retire NAME ends one"
         )
+
+
+def _come_since(status: JobStatus) -> str:
+    """What came after a drain: its records are not counted where their number is hidden."""
+    reports = next((stage for stage in status.stages if stage.stage == "shuffle"), None)
+    if status.finished or reports is None or reports.waiting is None:
+        return ""
+    if reports.lag is None:
+        return "; records have come since and wait for resume"
+    come = "1 record has" if reports.lag == 1 else f"{reports.lag:,} records have"
+    return f"; {come} come since and wait{'s' * (reports.lag == 1)} for resume"
 
 
 def _topic_problem(job: DeployedJob, topic: TopicStatus) -> Iterator[str]:

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from pipeline.workers.log_lines import LogLines
+from pipeline.workers.log_lines import Level, LogLines
 
 _TEXT = re.compile(r"\d\d:\d\d:\d\d [^:]*: (?P<message>.*)")
 _ERROR = "error: "
+# Lines for people do not tell how much they matter.
+_IN_COURSE = re.compile(r"epoch \d+: |partitions: |stopped$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +50,35 @@ class Lines:
         return LogLines(job, self.stage, self.worker, self.as_json, self.stream)
 
 
-def reason_of(lines: Sequence[str]) -> str:
-    """Why a worker has ended, from its last lines.
+def reason_of(code: int, lines: Sequence[str]) -> str:
+    """Why a worker has ended, from its return code and last lines; empty if they do not say it.
 
-    >>> reason_of(["12:00:00 students shuffle w1: partitions: 0", "error: there is no noise key"])
+    Who is ended by a signal had no time to say why.
+
+    >>> reason_of(2, ["12:00:00 jobs shuffle w1: partitions: 0", "error: there is no noise key"])
     'there is no noise key'
-    >>> reason_of(["12:00:00 students shuffle w1: topic students.reports is gone"])
+    >>> reason_of(1, ["12:00:00 students shuffle w1: topic students.reports is gone"])
     'topic students.reports is gone'
+    >>> reason_of(-9, ["12:00:00 students shuffle w1: epoch 20: released, 0.4 s"])
+    ''
     """
+    if code <= 0:
+        return ""
     for line in reversed(lines):
         if line.startswith(_ERROR):
             return line.removeprefix(_ERROR)
-    return _message(lines[-1]) if lines else ""
+    return _complaint(lines[-1]) if lines else ""
 
 
-def _message(line: str) -> str:
+def _complaint(line: str) -> str:
+    """What a line says, unless it is known to be about the normal course."""
     if found := _TEXT.fullmatch(line):
-        return found["message"]
+        message = found["message"]
+        return "" if _IN_COURSE.match(message) else message
     try:
-        return str(json.loads(line)["message"])
-    except (ValueError, TypeError, KeyError):
+        fields = json.loads(line)
+    except ValueError:
         return line
+    if not isinstance(fields, dict):
+        return line
+    return str(fields.get("message", "")) if fields.get("level") == Level.error else ""

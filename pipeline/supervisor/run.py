@@ -203,8 +203,8 @@ class _Supervisor:
             self._lines.info(job, f"the worker has ended {how}")
             return
         self._restarts[job] += 1
-        reason = reason_of(ended.last_lines)
-        because = f" ({reason})" if ended.code != 0 and reason else ""
+        reason = reason_of(ended.code, ended.last_lines)
+        because = f" ({reason})" if reason else ""
         self._lines.warning(
             job, f"the worker has ended {how}{because}, starting it again in {wait:g} s"
         )

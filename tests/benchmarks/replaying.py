@@ -131,7 +131,7 @@ def record(job: DeployedJob, log: FileLog, folder: Path) -> None:
 def replay(source: ReplaySource) -> int:
     """Replay everything; returns how many epochs were published."""
     plan = plan_replay(source, Wanted())
-    source.check(plan.first, plan.last)
+    source.check(plan.first, plan.windows_from, plan.last)
     job = deploy_replay(
         source.job, replayed_job(source.job), deployment=secrets.token_bytes(16), deployed_at=0
     )

@@ -113,6 +113,7 @@ def stages(epoch: int, *, alive: bool = True) -> dict[str, Any]:
     window = {"epoch": epoch + 1, "reports": 14_032, "waits_for": ["north"], "grace_left": 41.0}
     return {
         "at": 1_700_000_000_000 + epoch,
+        "workers_needed": True,
         "stages": [stage("shuffle", 3), stage("aggregate", 0), stage("publish", 0)],
         "windows": [window],
         "open_windows": 1,
@@ -477,7 +478,7 @@ def test_jobs_are_listed_and_two_are_laid_over_each_other(
 
     seen.open()
     expect(page.locator(".job")).to_have_count(2)
-    page.get_by_role("link", name="enrolment-shuffled").click()
+    page.get_by_role("link", name="enrolment-shuffled", exact=True).click()
     expect(page.locator("h1")).to_contain_text("enrolment-shuffled")
     expect(page.locator(".privacy")).to_contain_text("Who has to be trusted: the shuffle stage")
     page.get_by_label("Job", exact=True).select_option("enrolment")

@@ -124,6 +124,34 @@ def test_horizons_without_end_leave_no_budget_to_be_kept() -> None:
     check_budget(deployed(population="students"), [charge])
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("population", None),
+        ("population", ["a"]),
+        ("job", ""),
+        ("deployment", 7),
+        ("epsilon", -1.0),
+        ("epsilon", "4"),
+        ("epsilon", True),
+        ("epsilon", float("nan")),
+        ("delta", float("inf")),
+        ("delta", None),
+        ("at", 1.5),
+        ("at", -1),
+        ("horizons", 0),
+        ("horizons", -3),
+        ("horizons", 2.0),
+        ("horizons", True),
+    ],
+)
+def test_a_damaged_charge_is_none(field: str, value: object) -> None:
+    record = json.loads(Charge.of(deployed()).to_bytes())
+    damaged = json.dumps({**record, field: value}).encode()
+    with pytest.raises(CodecError, match="not a charge"):
+        Charge.from_bytes(damaged)
+
+
 def test_charges_of_earlier_software_are_for_one_horizon() -> None:
     record = json.loads(Charge.of(deployed()).to_bytes())
     del record["horizons"]

@@ -91,6 +91,12 @@ def test_the_list_of_commands_above_is_complete() -> None:
     assert found == set(COMMANDS)
 
 
+def test_help_flows_in_terminals_of_every_width() -> None:
+    for command in build_app().registered_commands:
+        assert command.help is not None
+        assert all("\n" not in paragraph for paragraph in command.help.split("\n\n"))
+
+
 def test_help_is_quick_because_it_imports_nothing_slow() -> None:
     program = "import sys; from pipeline.cli import main; main(['--help']); print(*sys.modules)"
     done = subprocess.run(

@@ -98,11 +98,11 @@ def test_what_is_the_operators_is_changed_under_the_same_deployment(
     assert said.code == 0, said.errors
     assert f"small goes on as deployment {before.deployment.hex()[:8]}" in said.output
     for line in (
-        'shuffle.grace: "PT1M" -> "PT5M"',
-        'topics.retention: "P7D" -> "P14D"',
+        "shuffle.grace: 1 min -> 5 min",
+        "topics.retention: 7 d -> 14 d",
         "budget.epsilon: left out -> 9",
-        "topic small.reports: retention: P7D -> P14D",
-        "topic small.dead-letters: retention: P28D -> P56D",
+        "topic small.reports: retention: 7 d -> 14 d",
+        "topic small.dead-letters: retention: 28 d -> 56 d",
         "workers under a supervisor start again by themselves",
     ):
         assert line in said.output, line
@@ -117,8 +117,8 @@ def test_what_is_the_operators_is_changed_under_the_same_deployment(
     assert jobs(cluster).charges == charges, "nobody is charged again"
 
     again = dpstream("deploy", job_file)
-    assert (again.code, again.errors.count("\n")) == (1, 1)
-    assert "is deployed already, with these settings" in again.errors
+    assert (again.code, again.errors) == (0, "")
+    assert again.output == "small is deployed already, with these settings: nothing to do\n"
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_of_two_who_deploy_at_once_the_budget_bears_only_one(
     monkeypatch.setattr(cluster, "append", race)
     said = dpstream("deploy", renewing(job_file, 8))
     assert (said.code, said.errors.count("\n")) == (1, 1)
-    assert "1 earlier deployments took 5" in said.errors
+    assert "1 earlier deployment took 5" in said.errors
     records = cluster.records[JOBS_TOPIC, 0][before:]
     assert all((record.key or b"").startswith(b"charge/") for record in records), "no job"
     total = sum(charge.epsilon * (charge.horizons or 1) for charge in jobs(cluster).charges)
@@ -305,7 +305,7 @@ def test_a_dry_run_writes_nothing_and_says_everything(
     text = " ".join(said.output.split())
     assert "a deployment would begin" in text
     assert "topics small.*, with the cluster's replication" in text
-    assert "reports 2 P7D to be created" in text
+    assert "reports 2 7 d to be created" in text
     assert "estimates 1 for ever to be created" in text
     assert "status 1 last of each key to be created" in text
     assert "guarantee epsilon 2 for a user's whole stream" in text
@@ -333,8 +333,8 @@ def test_a_dry_run_shows_what_would_change_of_a_job_that_runs(
     assert said.code == 0, said.errors
     text = " ".join(said.output.split())
     assert "the deployment that runs would go on, with other settings" in text
-    assert 'shuffle.grace: "PT1M" -> "PT5M"' in text
-    assert "shuffled 2 P14D retention: P7D -> P14D" in text
+    assert "shuffle.grace: 1 min -> 5 min" in text
+    assert "shuffled 2 14 d retention: 7 d -> 14 d" in text
     body = dpstream("deploy", job_file, "--dry-run", "--json").json
     assert body["step"] == "change"
     assert body["running"] == deployed(cluster).deployment.hex()
@@ -369,7 +369,68 @@ def test_a_dry_run_predicts_the_refusal_and_its_exit_code(
     expect("topic small.reports exists with 3 partitions, the job wants 2")
     cluster.delete_topics(["small.reports"])
     assert dpstream("deploy", job_file).code == 0
-    expect("deployed already, with these settings")
+    job_file.write_text(job_text(epochs=13))
+    expect("deployed already with another meaning of its reports (epochs.count: 12 -> 13)")
+    said = dpstream("deploy", job_file, "--dry-run").output
+    assert "small as it runs: future_rand, 12 epochs" in said
+    assert "privacy of the running job" in said
+
+
+def test_a_file_that_says_nothing_new_does_nothing(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    before = snapshot(cluster)
+    said = dpstream("deploy", job_file)
+    assert (said.code, said.errors) == (0, "")
+    assert said.output == "small is deployed already, with these settings: nothing to do\n"
+    assert dpstream("deploy", job_file, "--json").json["step"] == "nothing"
+    said = dpstream("deploy", job_file, "--dry-run")
+    assert (said.code, said.errors) == (0, "")
+    assert "nothing would be done" in said.output
+    assert "refused" not in said.output
+    assert snapshot(cluster) == before
+    assert dpstream("deploy", job_file, "--replace").code == 0
+    assert len(jobs(cluster).charges) == 2
+
+
+def test_a_rounded_horizon_is_said_before_and_when_it_is_deployed(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    note = "note: a horizon of 12 epochs is rounded up to 16"
+    assert note in dpstream("deploy", job_file, "--dry-run").errors
+    assert note in dpstream("deploy", job_file).errors
+    assert dpstream("deploy", job_file, "--dry-run").errors == ""
+
+
+def test_what_to_do_next_is_said_with_workers_of_all_jobs_first(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    said = dpstream("deploy", job_file).output
+    for command in ("run shuffle", "run aggregate", "run publish", "produce small --input FILE"):
+        assert f"\n  dpstream {command}\n" in said
+    last = said.splitlines()[-1]
+    assert last.endswith("for small alone: dpstream run shuffle|aggregate|publish small")
+
+
+def test_a_listed_replay_says_of_what_and_costs_nothing(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    job_file.write_text(
+        "name: small\nprotocol: shuffled_counts\nparameters: {epsilon: 1, delta: 1e-6}\n"
+        "epochs: {count: 4}\nshuffle: {minimum: 1000}\n"
+    )
+    assert dpstream("deploy", job_file).code == 0
+    origin = Origin.model_validate({"job": "small", "deployment": "00" * 16})
+    replay = deployed(cluster).model_copy(update={"name": "again", "replay_of": origin})
+    cluster.append(JOBS_TOPIC, replay.to_bytes(), key=b"again")
+    again, small = dpstream("list").output.splitlines()[1:]
+    assert " ".join(again.split()).startswith(
+        "again shuffled_counts 4 none running, replay of small "
+    )
+    assert ", delta 1e-06" in small
+    assert "replay" not in small
+    assert [job["replay_of"] for job in dpstream("list", "--json").json] == ["small", None]
 
 
 def test_without_a_broker_a_dry_run_shows_an_empty_one_and_starts_none(
@@ -480,6 +541,7 @@ def test_estimates_that_stay_can_be_read_from_their_topic(
     said = dpstream("undeploy", "small")
     assert "its topics stay" in said.output
     assert "  kcat -C -e -b memory:9092 -t small.estimates\n" in said.output
+    assert "before the next undeploy, dpstream record JOB keeps what they read" in said.output
 
 
 def test_pause_and_resume_are_told_and_listed(
@@ -536,6 +598,23 @@ def test_a_drain_says_what_it_waits_for_and_counts_no_hidden_messages(
     drained = dpstream("drain", "small", "--timeout", "1ms")
     assert drained.code == 1
     assert drained.errors.startswith(f"{said} to be finished; no worker of shuffle,")
+
+
+@pytest.mark.parametrize(
+    ("epochs", "said"),
+    [
+        (11, "dpstream resume small goes on with what has come in since\n"),
+        (12, "its last epoch is published too: dpstream undeploy small ends it\n"),
+    ],
+)
+def test_who_has_drained_a_job_is_told_what_can_still_be_done_with_it(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, epochs: int, said: str
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    publish(cluster, epochs)
+    drained = dpstream("drain", "small")
+    assert drained.code == 0
+    assert drained.output.endswith(said)
 
 
 def test_a_replay_has_no_devices_no_shuffle_stage_and_nothing_to_drain(

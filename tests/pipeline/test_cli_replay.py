@@ -20,6 +20,7 @@ from pipeline.memory import MemoryLog
 from pipeline.protocols import PROTOCOLS
 from pipeline.publish_stage import PublishStage
 from pipeline.replay.on_cluster import ClusterReader
+from pipeline.replay.progress import Progress
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
 from tests.support.replays import LiveRun, example_job, owners, results_of, settle
@@ -105,6 +106,8 @@ def test_a_dry_run_says_what_would_be_read_and_written_and_does_nothing(
     assert "5 to 7" in said.output
     assert "again.shuffled" in said.output
     assert "it would cost no epsilon" in said.output
+    whole = dpstream("replay", "live", "--dry-run").output
+    assert "partials  not read, the windows are counted again" in whole
     planned = dpstream(
         "replay", "live", "--as", "again", "--from-epoch", 6, "--dry-run", "--json"
     ).json
@@ -189,6 +192,23 @@ def test_a_damaged_recording_deploys_nothing(
     assert (said.code, said.output) == (1, "")
     assert f"{windows} is cut short" in said.errors
     assert "live-replay.shuffled" not in cluster.topics()
+
+
+def test_progress_is_told_now_and_then_also_while_nothing_happens() -> None:
+    told: list[str] = []
+    seconds = [0.0]
+    progress = Progress(9_000, told.append, lambda: seconds[0])
+    for now in range(1, 13):
+        seconds[0] = float(now)
+        if now <= 4:
+            progress.reached(1_000 * now, "written")
+        else:
+            progress.waiting()
+    assert told == [
+        "epoch 2,000 of 9,000 is written",
+        "epoch 4,000 of 9,000 is written",
+        "epoch 4,000 of 9,000 is written",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,37 @@ GONE = tuple(StageStatus(stage, (), 1_000, 10_000.0) for stage in STAGES)
 def test_a_finished_job_needs_no_workers() -> None:
     assert len(problems(GONE, published=publication(EPOCHS - 1))) == 3
     assert problems(GONE, published=publication(EPOCHS), withheld=5) == []
+    ended = "dpstream drain small or undeploy small ends it"
+    assert notes(published=publication(EPOCHS)) == [
+        f"the last epoch is published: it needs no workers; {ended}"
+    ]
+    (replayed,) = find_notes(REPLAY, status_of((), published=publication(EPOCHS)))
+    assert replayed.endswith("; dpstream undeploy small ends it")
+
+
+@pytest.mark.parametrize(
+    ("lag", "said"),
+    [
+        (12, "12 records have come since and wait for resume; "),
+        (1, "1 record has come since and waits for resume; "),
+        (None, "records have come since and wait for resume; "),
+    ],
+)
+def test_what_came_after_a_drain_waits_and_needs_nobody(lag: int | None, said: str) -> None:
+    def drained(waiting: float | None, **more: Any) -> JobStatus:
+        shuffle = StageStatus("shuffle", (), lag if waiting else 0, waiting)
+        return status_of((shuffle, *stages()[1:]), phase=Phase.DRAINED, **more)
+
+    (note,) = find_notes(JOB, drained(10_000.0))
+    assert note == (
+        f"drained: what was open then is published; {said}"
+        "dpstream resume small goes on, dpstream undeploy small ends it"
+    )
+    assert list(find_problems(JOB, drained(10_000.0))) == []
+    (note,) = find_notes(JOB, drained(None))
+    assert "since" not in note
+    (note,) = find_notes(JOB, drained(10_000.0, published=publication(EPOCHS)))
+    assert note == "drained: what was open then is published; dpstream undeploy small ends it"
 
 
 @pytest.mark.parametrize("phase", Phase)

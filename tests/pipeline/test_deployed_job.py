@@ -141,6 +141,7 @@ def change(key: str, value: object) -> Callable[[dict[str, Any]], None]:
         (change("start_offsets.reports", [0]), "has 4 partitions"),
         (change("start_offsets.reports", [0, 0, 0, -1]), "start_offsets.reports.3: -1 is not"),
         (change("start_offsets.other", [0]), "start_offsets.other"),
+        (change("constants.epsilon", float("nan")), "fingerprint: is not that of the values"),
         (lambda record: record.pop("shuffle"), "fingerprint: is not that of the values"),
         (lambda record: record.pop("constants"), "constants: is required"),
     ],

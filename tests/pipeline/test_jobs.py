@@ -304,8 +304,8 @@ def test_a_changed_job_is_described_key_by_key() -> None:
     assert describe_difference(job, changed(epochs=epochs, shuffle={"grace": "90 s"})) == [
         "epochs.count: 170 -> 12",
         'epochs.start: left out -> "2013-10-01T00:00:00Z"',
-        'epochs.length: left out -> "P7D"',
-        'shuffle.grace: "PT1M" -> "PT1M30S"',
+        "epochs.length: left out -> 7 d",
+        "shuffle.grace: 1 min -> 90 s",
     ]
 
 

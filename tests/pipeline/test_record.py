@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from aggregators.estimate import Estimate
+from pipeline import follow as following
 from pipeline.actions import Action, Append, EndOffset, LogRecord, LogSlice, ReadRange
 from pipeline.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs import make_job
@@ -593,7 +594,9 @@ def test_the_command_records_goes_on_and_verifies(
     assert said.output.startswith("2 epochs recorded, with 80 reports in their windows\n")
     assert f"{kept} has epochs 1 to 2 of job watched (4 files, " in said.output
     assert "epoch 3 is not published yet" in said.output
-    assert "nothing new is published" in dpstream("record", "watched", "--output", kept).output
+    again = dpstream("record", "watched", "--output", kept)
+    assert f"nothing new is published: {kept} has epochs 1 to 2 of job" in again.output
+    assert again.errors == ""
 
     go_on(world, 3, 4)
     publish(cluster, world)
@@ -615,6 +618,41 @@ def test_the_command_records_goes_on_and_verifies(
     assert json.loads(said.output)["intact"] is False
     again = dpstream("record", "watched", "--output", kept)
     assert (again.code, "altered" in again.errors) == (1, True)
+    said = dpstream("record", "--verify", tmp_path / "nowhere")
+    assert (said.code, said.output) == (1, "")
+    assert said.errors.startswith(f"error: there is no recording in {tmp_path / 'nowhere'}")
+
+
+@pytest.mark.parametrize("how", ["undeployed", "deployed anew"])
+def test_following_ends_when_the_job_is_gone(
+    tmp_path: Path,
+    dpstream: Commands,
+    cluster: MemoryCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+) -> None:
+    world = ran(tmp_path / "producers", to=2)
+    publish(cluster, world)
+    gone = b""
+    if how == "deployed anew":
+        gone = world.job.model_copy(update={"deployment": b"n" * 16}).to_bytes()
+
+    def pause(seconds: float) -> None:
+        cluster.append(JOBS_TOPIC, gone, key=b"watched")
+
+    real = following.follow
+    monkeypatch.setattr("pipeline.tenure._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(
+        following,
+        "follow",
+        lambda read, complete, notify: real(read, complete, notify, pause),
+    )
+    said = dpstream("record", "watched", "--output", tmp_path / "kept", "--follow")
+    assert said.code == 1
+    assert said.errors == (
+        f"error: job watched has been {how}: all there was of it is recorded, no more will come\n"
+    )
+    assert Recording.open(tmp_path / "kept").index.last_epoch == 2
 
 
 @pytest.mark.parametrize(

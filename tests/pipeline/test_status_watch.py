@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
 import pytest
 from kafka.errors import KafkaConnectionError
+from rich.console import Console
 
 from pipeline.cli.status import looker, watch_status
 from pipeline.cluster import Cluster
@@ -148,15 +152,78 @@ def test_an_outage_leaves_the_picture_standing(capsys: pytest.CaptureFixture[str
     assert "problem: fire" in before
     assert "looking on" not in before
     assert "problem: fire" in during
-    assert "nobody listens" in during
-    assert "looking on" in during
+    title, *_, last = during.splitlines()
+    assert re.fullmatch(
+        r"Kafka does not answer since \d\d:\d\d:\d\d; below is how it was then", title
+    )
+    assert "nobody listens; looking on" in last
     assert "all is well" in after
     assert "looking on" not in after
 
 
+def test_nothing_of_the_past_is_said_to_be_well(capsys: pytest.CaptureFixture[str]) -> None:
+    before, during = watched([status_of(), KafkaConnectionError()], capsys)
+    assert "all is well" in before
+    assert "epoch 5" in during
+    assert "all is well" not in during
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["later", "at first"])
+def test_who_waits_for_an_answer_is_told_so_meanwhile(
+    seen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = threading.Event()
+
+    class Screen(io.StringIO):
+        def write(self, text: str) -> int:
+            if "looking on" in text:
+                told.set()
+            return super().write(text)
+
+    screen = Screen()
+    monkeypatch.setattr("pipeline.cli.status.console", lambda: Console(file=screen, width=80))
+    looks = 0
+
+    def look() -> tuple[Sequence[JobStatus], Sequence[str]]:
+        nonlocal looks
+        looks += 1
+        if looks == 1 and seen:
+            return (status_of(),), ()
+        assert told.wait(30), "nothing was said while Kafka kept still"
+        raise KeyboardInterrupt
+
+    watch_status(look, 2.0, lambda seconds: None, patience=0.01)
+    said = screen.getvalue()
+    if seen:
+        assert "Kafka does not answer since" in said
+        assert "below is how it was then" in said
+    else:
+        assert "no answer from Kafka since" in said
+        assert "below" not in said
+
+
+def test_a_job_that_goes_while_it_is_watched_is_shown_as_it_was(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, gone = watched([status_of(), DeploymentError("job small is not deployed")], capsys)
+    assert gone.startswith("out of date since")
+    assert "job small is not deployed; looking on" in gone
+    with pytest.raises(DeploymentError):
+        watched([DeploymentError("job small is not deployed")], capsys)
+
+
+def test_how_often_to_look_is_for_who_watches(
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = Commands(capsys)("status", "--every", "5")
+    assert (refused.code, refused.output) == (2, "")
+    assert "--every is for --watch" in refused.errors
+
+
 def test_an_outage_before_the_first_picture_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     (said,) = watched([KafkaConnectionError()], capsys)
-    assert "KafkaConnectionError" in said
+    assert "Kafka does not answer since" in said
+    assert "KafkaConnectionError; looking on" in said
 
 
 def test_json_has_everything() -> None:

@@ -46,10 +46,15 @@ def test_every_line_is_json_whatever_a_worker_prints() -> None:
         ([], ""),
         (["error: no noise key", "see dpstream run --help"], "no noise key"),
         (["12:00:00 a shuffle w1: giving up, start me again"], "giving up, start me again"),
+        (["12:00:00 a shuffle w1: epoch 20: released, 9 contributors, 0.4 s"], ""),
+        (["12:00:00 a shuffle w1: partitions: 0"], ""),
         (['{"level": "error", "message": "giving up"}'], "giving up"),
-        (['{"epoch": 3}'], '{"epoch": 3}'),
+        (['{"level": "info", "message": "partitions: 0"}'], ""),
+        (['{"level": "warning", "epoch": 3, "fate": "too small"}'], ""),
         (["Traceback", "MemoryError"], "MemoryError"),
+        (["Traceback", "17"], "17"),
     ],
 )
 def test_the_reason_is_in_the_last_lines(lines: Sequence[str], reason: str) -> None:
-    assert reason_of(lines) == reason
+    assert reason_of(1, lines) == reason
+    assert reason_of(-9, lines) == ""

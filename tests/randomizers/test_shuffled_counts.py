@@ -239,6 +239,10 @@ def test_what_is_refused_changes_nothing() -> None:
         ({"changes": 4, "boost": 0, "calibration": "rigorous"}, "without a boost"),
         ({"changes": 4, "calibration": "exact"}, "no exact calibration"),
         ({"changes": 4, "dummies": "negative_binomial"}, "conditional"),
+        (
+            {"changes": 2, "domain": ("a", "b")},
+            "no amount of noise is proven .* Set `cells: count_min`",
+        ),
         ({"changes": 0}, "changes is 0"),
         ({"changes": 2, "boost": -1}, "boost is -1"),
         ({"changes": True}, "changes is True"),

@@ -84,8 +84,10 @@ class Watched:
         assert self.page.evaluate("window.violations") == []
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    # Not for the whole session: Playwright's event loop runs in this thread as long as it is there,
+    # and no test could run one of its own.
     if not CHROMIUM.exists():
         pytest.fail(f"no Chromium at {CHROMIUM}: apt install chromium, or set DPSTREAM_CHROMIUM")
     with (

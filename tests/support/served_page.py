@@ -16,6 +16,7 @@ from pipeline.cluster import Cluster
 from pipeline.deployed_job import DeployedJob, deploy_job
 from pipeline.estimate_records import EstimateRecord
 from pipeline.jobs import parse_job
+from pipeline.phases import JobPhase, Phase
 from pipeline.serve.follower import Reader
 from pipeline.serve.limits import Limits
 from pipeline.serve.server import Settings, Site
@@ -119,6 +120,12 @@ class ServedPage:
             )
             self.cluster.append(topic, record.to_bytes())
         self._tell(topic, len(estimates))
+
+    def set_phase(self, job: DeployedJob, phase: Phase) -> None:
+        """Have an operator decide what a job does."""
+        decided = JobPhase(job.name, job.deployment, phase, FIRST_CLOSE)
+        self.cluster.append(JOBS_TOPIC, decided.to_bytes(), key=decided.key)
+        self._tell(JOBS_TOPIC, 1)
 
     def show_pipeline(self, job: DeployedJob, body: dict[str, Any]) -> None:
         """Say what the stages of a job are doing, as of the API."""

@@ -30,6 +30,9 @@ class Asking {
   }
 }
 
+// With the job's name, where there are two.
+const titled = (title, model, named) => (named ? `${title}: ${model.name}` : title);
+
 // A bar to the value, and a line over the interval; widths are shares of the largest upper end.
 function bar(value, low, high, [least, most]) {
   const share = (of) => `${(100 * (Math.min(Math.max(of, least), most) - least)) / (most - least || 1)}%`;
@@ -44,7 +47,7 @@ export class TopCard extends Asking {
   what = "top";
   asked = { count: TOP };
 
-  constructor(model) {
+  constructor(model, named) {
     super();
     this.model = model;
     this.format = valueOf("users");
@@ -54,7 +57,7 @@ export class TopCard extends Asking {
     this.notes = h("p", { class: "note" });
     this.when = h("p", { class: "note" });
     this.element = h("section", { class: "card topitems", "aria-label": "Largest items" },
-      h("div", { class: "card-head" }, h("h2", {}, this.buckets ? "Users by value" : "Largest items"), this.when), this.body, this.notes);
+      h("div", { class: "card-head" }, h("h2", {}, titled(this.buckets ? "Users by value" : "Largest items", model, named)), this.when), this.body, this.notes);
   }
 
   draw(body) {
@@ -77,13 +80,13 @@ export class QuantileCard extends Asking {
   what = "quantiles";
   asked = {};
 
-  constructor(model) {
+  constructor(model, named) {
     super();
     this.model = model;
     this.format = valueOf("value");
     this.body = h("div");
     this.notes = h("p", { class: "note" });
-    this.element = h("section", { class: "card quantiles", "aria-label": "Quantiles" }, h("div", { class: "card-head" }, h("h2", {}, "Quantiles"), this.notes), this.body);
+    this.element = h("section", { class: "card quantiles", "aria-label": "Quantiles" }, h("div", { class: "card-head" }, h("h2", {}, titled("Quantiles", model, named)), this.notes), this.body);
   }
 
   draw(body) {
@@ -109,7 +112,7 @@ export function privacyCard(model, named) {
   const { budget, guarantee_words: words } = model.detail;
   const rows = [["Stated by this job", budget.stated, true], ["Charged to these people so far", budget.charged, true], ["Remaining", budget.remaining, false]];
   return h("section", { class: "card privacy", "aria-label": `Privacy of ${model.name}` },
-    h("div", { class: "card-head" }, h("h2", {}, named ? `Privacy: ${model.name}` : "Privacy")),
+    h("div", { class: "card-head" }, h("h2", {}, titled("Privacy", model, named))),
     h("div", { class: "words" }, words.map((each) => h("p", {}, tied(each)))),
     h("dl", { class: "account" }, rows.map(([name, of, spent]) => h("div", {}, h("dt", {}, name), h("dd", {}, of ? account(of, spent) : "no limit was set")))),
     budget.words.map((each) => h("p", { class: "note" }, tied(each))));

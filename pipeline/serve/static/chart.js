@@ -1,5 +1,10 @@
 // The figure that Python describes, filled with curves; it knows no network and no address.
 
+import { tickLabels } from "./format.js";
+
+// From the lowest to the highest of some ranges, [low, high] each.
+export const widest = (ranges) => [Math.min(...ranges.map(([low]) => low)), Math.max(...ranges.map(([, high]) => high))];
+
 // So many epochs have a dot each.
 const FEW = 60;
 
@@ -33,7 +38,11 @@ export class Chart extends EventTarget {
     const told = () => this.#quiet || this.#ask(epochs);
     epochs.properties.start.change.connect(told);
     epochs.properties.end.change.connect(told);
-    this.set(curves, range);
+    for (const name of ["epochs", "values"]) {
+      this.#model(`${name}-ticks`).doFormat = (ticks) => tickLabels(ticks);
+    }
+    this.set(curves);
+    this.zoom(range);
   }
 
   close() {
@@ -42,25 +51,24 @@ export class Chart extends EventTarget {
   }
 
   // Put other numbers into the figure; it has as many curves as before.
-  set(curves, range) {
+  set(curves) {
     this.curves = curves;
     if (!this.#document) return;
     curves.forEach((curve, index) => this.#fill(curve, index));
-    this.zoom(range);
   }
 
-  // Show the epochs of `range`, [from, to], and the values that they have.
-  zoom(range) {
+  // Smallest and largest value of the epochs of `range`.
+  extent([from, to]) {
+    return widest(this.curves.map((curve) => curve.extent(from, to)));
+  }
+
+  // Show the epochs of `range`, [from, to], and the values of `extent`, if not just its own.
+  zoom(range, extent = this.extent(range)) {
     if (!this.#document) return;
     this.range = range;
     const [from, to] = range;
     const room = Math.max(0.5, (to - from) * 0.012);
-    let [low, high] = [Infinity, -Infinity];
-    for (const curve of this.curves) {
-      const [least, most] = curve.extent(from, to);
-      low = Math.min(low, least);
-      high = Math.max(high, most);
-    }
+    let [low, high] = extent;
     if (low > high) [low, high] = [0, 1];
     const air = Math.max((high - low) * 0.06, Math.abs(high) * 1e-6, 1e-9);
     this.#quiet = true;

@@ -1,10 +1,10 @@
 // The curves of one job or two, with their legend, their range, and the numbers behind them.
 
 import { ask, jobPath } from "./api.js";
-import { Chart } from "./chart.js";
+import { Chart, widest } from "./chart.js";
 import { Curve } from "./curve.js";
 import { h, setText } from "./dom.js";
-import { count, error, interval, valueOf } from "./format.js";
+import { beginning, count, error, interval, valueOf } from "./format.js";
 import { shape } from "./marks.js";
 import { NumbersTable, downloads } from "./numbers.js";
 import { savePicture } from "./picture.js";
@@ -153,7 +153,7 @@ export class CurvesCard {
     const legend = h("ul", { class: "legend" });
     const heading = this.#needsHeading(models) && h("h3", {}, models[0].name);
     this.body.append(h("div", { class: "panel" }, heading, place, legend));
-    return { models, chart, legend, place, added: 0, figure: "" };
+    return { models, chart, legend, place, added: 0, figure: "", unit: "" };
   }
 
   #needsHeading(models) {
@@ -194,16 +194,30 @@ export class CurvesCard {
       const late = model.recent.filter((message) => message.epoch > (body.last_epoch ?? 0) && (this.#live || message.epoch <= to));
       for (const message of late) {
         for (const curve of curves) {
-          if (curve.job === model.name) curve.append(message.epoch, message.series[curve.id], message.truth?.[curve.id]);
+          if (curve.job !== model.name) continue;
+          const estimate = message.series[curve.id];
+          if (estimate === undefined) this.refresh();
+          else curve.append(message.epoch, estimate, message.truth?.[curve.id]);
         }
       }
     }
     if (signal.aborted) return;
     panel.added = 0;
     panel.figure = figure;
+    panel.unit = unit;
     if (item) await panel.chart.show(item, curves, this.range);
-    else panel.chart.set(curves, this.range);
+    else panel.chart.set(curves);
+    this.#zoom();
     this.#drawLegend(panel);
+  }
+
+  // Charts of the same unit have the same axis, so that heights can be compared.
+  #zoom() {
+    const { range } = this;
+    for (const { chart, unit, models: [model] } of this.#charts) {
+      const alike = this.#charts.filter((other) => other.unit === unit && (unit === "users" || model.measuresAs(other.models[0])));
+      chart.zoom(range, widest(alike.map((other) => other.chart.extent(range))));
+    }
   }
 
   #figure(panel, curves, theme, signal) {
@@ -214,7 +228,8 @@ export class CurvesCard {
 
   // Draw what was added.
   draw() {
-    for (const { chart } of this.#charts) chart.set(chart.curves, this.range);
+    for (const { chart } of this.#charts) chart.set(chart.curves);
+    this.#zoom();
     this.#read(this.#cursor);
     this.numbers.refresh();
   }
@@ -268,8 +283,14 @@ export class CurvesCard {
         words.title = gap ? "" : `95 %: ${interval(format, low, high)}`;
       });
       chart.markEpoch(epoch === null ? null : at);
-      setText(panel.at, at ? `Epoch ${count(at)}` : "");
+      setText(panel.at, at ? [`Epoch ${count(at)}`, this.#begins(panel, at)].filter(Boolean).join(", ") : "");
     }
+  }
+
+  // When an epoch of all jobs of a chart begins; nothing where they have other calendars.
+  #begins({ models }, epoch) {
+    const days = new Set(models.map((model) => beginning(model.detail.epoch_starts, epoch)));
+    return days.size === 1 ? [...days][0] : "";
   }
 
   #drawLegend(panel) {

@@ -11,6 +11,15 @@ const minus = (text) => text.replace("-", "−");
 
 export const count = (value) => (known(value) ? minus(whole.format(value)) : "–");
 
+// Ticks of an axis, with as many decimals as tell them apart.
+export function tickLabels(ticks) {
+  const step = Math.abs(ticks[1] - ticks[0]) || Math.abs(ticks[0]) || 1;
+  let decimals = 0;
+  while (decimals < 12 && ticks.some((tick) => Math.abs(tick - Number(tick.toFixed(decimals))) > step / 1000)) decimals++;
+  const format = new Intl.NumberFormat("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
+  return ticks.map((tick) => minus(format.format(Math.abs(tick) < step / 1000 ? 0 : tick)));
+}
+
 // Values of a job: whole users, or numbers of a domain to four digits.
 export function valueOf(unit) {
   const format = unit === "users" ? whole : fine;
@@ -60,6 +69,28 @@ export function seconds(value) {
   if (value < 100 * 60) return `${Math.round(value / 60)} min`;
   if (value < 48 * 3600) return `${Math.round(value / 3600)} h`;
   return `${whole.format(value / 86400)} days`;
+}
+
+// When epochs begin, as of `epoch_starts`: in UTC, in which they are counted, by days if they are whole ones.
+const day = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeZone: "UTC" });
+const hour = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "short", timeZone: "UTC" });
+const second = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium", timeZone: "UTC" });
+const DAY = 86_400_000;
+
+export function beginning(starts, epoch) {
+  if (!starts || !epoch) return "";
+  const { first, months, milliseconds } = starts;
+  const at = new Date(first);
+  if (months) {
+    // Of a shorter month the last day.
+    const [year, month] = [at.getUTCFullYear(), at.getUTCMonth() + (epoch - 1) * months];
+    const days = new Date(Date.UTC(year, month + 1, 0)).getUTCDate();
+    at.setUTCFullYear(year, month, Math.min(at.getUTCDate(), days));
+  }
+  at.setTime(at.getTime() + (epoch - 1) * milliseconds);
+  if (Number.isNaN(at.getTime())) return "";
+  const whole = (length) => first % length === 0 && milliseconds % length === 0;
+  return whole(DAY) ? day.format(at) : `${(whole(60_000) ? hour : second).format(at)} UTC`;
 }
 
 // A time of day, with the day if that was not today.

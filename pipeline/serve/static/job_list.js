@@ -1,30 +1,92 @@
 // All jobs at a glance.
 
+import { ask } from "./api.js";
 import { h } from "./dom.js";
-import { count, seconds, time } from "./format.js";
+import { count, plural, seconds, time } from "./format.js";
+import { smallCurve } from "./small_curve.js";
 import { view } from "./view.js";
 
+const EPOCHS = 100;
+const PAUSE = 2000;
+const MOST_PAIRS = 12;
+
 export class JobList {
+  #curves = {};
+  #drawn = "";
+  #waits = 0;
+  #closed = false;
+
   constructor(jobs) {
     this.body = h("div", { class: "jobs" });
-    this.element = h("section", { "aria-labelledby": "jobs-title" }, h("h1", { id: "jobs-title" }, "Jobs"), this.body);
+    this.pairs = h("p", { class: "pairs" });
+    this.element = h("section", { "aria-labelledby": "jobs-title" }, h("h1", { id: "jobs-title" }, "Jobs"), this.body, this.pairs);
     this.show(jobs);
   }
 
+  close() {
+    this.#closed = true;
+    clearTimeout(this.#waits);
+  }
+
   show(jobs) {
+    this.jobs = jobs;
+    this.#draw();
+    if (this.#epochs() !== this.#drawn) this.#refresh(0);
+  }
+
+  #draw() {
+    const { jobs } = this;
     const focused = document.activeElement?.getAttribute?.("href");
-    this.body.replaceChildren(...(jobs.length ? jobs.map(card) : [h("p", { class: "sentence" }, "No job is deployed yet; it appears here by itself once ", h("code", {}, "dpstream deploy"), " or ", h("code", {}, "dpstream up"), " has begun one.")]));
-    if (focused) [...this.body.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus();
+    this.body.replaceChildren(...(jobs.length ? jobs.map((job) => card(job, this.#curves[job.job])) : [h("p", { class: "sentence" }, "No job is deployed yet; it appears here by itself once ", h("code", {}, "dpstream deploy"), " or ", h("code", {}, "dpstream up"), " has begun one.")]));
+    const found = pairs(jobs);
+    this.pairs.hidden = !found.length;
+    this.pairs.replaceChildren(...found.slice(0, MOST_PAIRS).map(([one, other]) =>
+      h("a", { href: view.href({ job: one.job, with: other.job }) }, `compare ${one.job} with ${other.job}`)));
+    if (focused) [...this.element.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus();
+  }
+
+  // Of which deployments, up to which epochs, the small curves are.
+  #epochs() {
+    return JSON.stringify(this.jobs.map((job) => [job.deployment, job.last_epoch]));
+  }
+
+  // Ask for all curves at once, and not for every epoch of many.
+  #refresh(wait) {
+    this.#waits ||= setTimeout(async () => {
+      const drawn = this.#epochs();
+      const body = await ask("/api/recent", { epochs: EPOCHS }).catch(() => null);
+      this.#waits = 0;
+      if (this.#closed) return;
+      if (body) {
+        [this.#curves, this.#drawn] = [body.jobs, drawn];
+        this.#draw();
+      }
+      if (this.#epochs() !== this.#drawn) this.#refresh(PAUSE);
+    }, wait);
   }
 }
 
-function card(job) {
+function card(job, curve) {
   const { epochs, last_epoch: last } = job;
   const fact = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
   return h("article", { class: "card job" },
     h("h2", {}, h("a", { href: view.href({ job: job.job }) }, job.job), " ", h("small", {}, job.replay_of ? `replay of ${job.replay_of}` : job.protocol)),
     h("p", { class: "headline" }, last ? job.headline : "no epoch has closed yet"),
+    curve && h("figure", {}, smallCurve(curve), h("figcaption", { class: "note" }, caption(job, curve))),
     h("dl", { class: "facts" }, fact("Epoch", `${count(last)}${epochs ? ` of ${count(epochs)}` : ""}`), fact("Closed", time(job.closed_at)),
       fact("Behind", seconds(job.behind_seconds)), fact("Budget", job.budget), job.phase !== "running" && fact("Phase", job.phase)),
     job.problems.map((problem) => h("p", { class: "problem" }, problem)));
+}
+
+function caption(job, { label, epochs }) {
+  const what = job.domain.kind === "value" ? "Users" : label;
+  return `${what}, ${epochs.length > 1 ? `last ${plural(epochs.length, "epoch")}` : "first epoch"}`;
+}
+
+// Jobs of the same people, or with the same domain over as many epochs, as far as it is known.
+function pairs(jobs) {
+  const about = ({ domain: { kind, items }, horizon }) => (kind === "value" || items ? JSON.stringify([kind, items, horizon]) : NaN);
+  return jobs.flatMap((one, index) => jobs.slice(index + 1)
+    .filter((other) => one.population === other.population || about(one) === about(other))
+    .map((other) => [one, other]));
 }

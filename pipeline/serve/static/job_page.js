@@ -27,8 +27,8 @@ export class JobPage {
     this.curves = new CurvesCard(models, theme, () => this.chosen);
     this.items = first.kind === "value" || first.detail.series.length < 2 ? null : new Items(first, () => this.chosen);
     this.asking = [
-      ...(first.kind === "numbers" ? models.map((model) => new QuantileCard(model)) : []),
-      ...(first.kind === "value" ? [] : models.filter((model) => model.kind !== "value").map((model) => new TopCard(model))),
+      ...(first.kind === "numbers" ? models.map((model) => new QuantileCard(model, two)) : []),
+      ...(first.kind === "value" ? [] : models.filter((model) => model.kind !== "value").map((model) => new TopCard(model, two))),
     ];
     this.#build(two);
     this.items?.addEventListener("choose", (event) => view.set({ series: event.detail }));
@@ -107,8 +107,12 @@ export class JobPage {
 
   #follow(part) {
     const { model, overview } = part;
-    model.addEventListener("hello", () => overview.show());
-    model.addEventListener("jobs", () => overview.show());
+    for (const type of ["hello", "jobs"]) {
+      model.addEventListener(type, () => {
+        overview.show();
+        if (model.detail.phase !== part.phase) this.#pipeline(part);
+      });
+    }
     model.addEventListener("pipeline", () => this.#pipeline(part));
     model.addEventListener("begun", () => this.begun());
     model.addEventListener("smoothed", () => this.curves.refresh());
@@ -133,8 +137,10 @@ export class JobPage {
     });
   }
 
-  #pipeline({ model, pipeline, operators }) {
+  #pipeline(part) {
+    const { model, pipeline, operators } = part;
+    part.phase = model.detail.phase;
     if (view.state.tab === "operators") operators.show();
-    else pipeline.show(model.pipeline);
+    else pipeline.show(model.pipeline, model.detail.phase);
   }
 }

@@ -57,7 +57,7 @@ class Page {
     if (!this.job) {
       const list = new JobList(this.jobs);
       main.replaceChildren(list.element);
-      this.#await(() => (this.job ? this.#show() : list.show(this.jobs)));
+      this.#await(() => (this.job ? this.#show() : list.show(this.jobs)), () => list.close());
       return;
     }
     const names = [...new Set([this.job, view.state.with])].filter(Boolean);
@@ -73,15 +73,21 @@ class Page {
     }
     for (const model of models) this.#watch(model, model.connection);
     this.shown = new JobPage(models, () => this.theme, () => this.#show());
-    main.replaceChildren(this.shown.element);
+    const [, other] = loaded;
+    const left = other?.status === "rejected" ? [h("p", { class: "sentence" }, `${names[1]} cannot be shown beside it: ${other.reason.message}`)] : [];
+    main.replaceChildren(...left, this.shown.element);
     await this.shown.load();
   }
 
   // Without a job to look at, hear which jobs there are.
-  #await(heard) {
+  #await(heard, close = () => {}) {
     const connection = new Connection(this.run, () => ({}));
     this.#watch(connection, connection, (type) => ["hello", "jobs"].includes(type) && heard());
-    this.shown = { close: () => connection.close(), change() {}, restyle() {} };
+    const ended = () => {
+      connection.close();
+      close();
+    };
+    this.shown = { close: ended, change() {}, restyle() {} };
   }
 
   #missing(reason) {
@@ -160,7 +166,7 @@ class Page {
     if (href !== "/" && !href.startsWith("?")) return;
     event.preventDefault();
     const asked = new URLSearchParams(href.slice(1));
-    view.set({ job: asked.get("job") ?? "", with: "", series: [], range: "all", tab: "results" });
+    view.set({ job: asked.get("job") ?? "", with: asked.get("with") ?? "", series: [], range: "all", tab: "results" });
     byId("main").focus();
   }
 

@@ -15,7 +15,9 @@ export class Model extends EventTarget {
     super();
     this.detail = detail;
     this.name = detail.job;
-    this.connection = new Connection(run, () => ({ job: this.name, after: this.detail.last_epoch ?? 0 }));
+    // Of the deployment whose epochs are shown: of another one the server says to load anew.
+    const { deployment } = detail;
+    this.connection = new Connection(run, () => ({ job: this.name, after: this.detail.last_epoch ?? 0, deployment }));
     this.connection.addEventListener("message", (event) => this.#hear(event.detail));
     for (const type of ["lost", "connected"]) {
       this.connection.addEventListener(type, () => this.dispatchEvent(new Event(type)));
@@ -47,6 +49,12 @@ export class Model extends EventTarget {
   // Unit of a series: of jobs over numbers some are users, and some are values of the domain.
   unitOf(id) {
     return this.detail.series.find((each) => each.id === id)?.unit ?? "users";
+  }
+
+  // Whether values of the domain mean the same as another job's: their buckets are the same.
+  measuresAs(other) {
+    const ids = (model) => String(model.detail.series.map((each) => each.id));
+    return ids(this) === ids(other);
   }
 
   // Unit of the headline.

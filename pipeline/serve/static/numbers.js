@@ -2,7 +2,7 @@
 
 import { ask, jobPath } from "./api.js";
 import { column, h, numbers, table } from "./dom.js";
-import { count, interval, time, valueOf } from "./format.js";
+import { beginning, count, interval, time, valueOf } from "./format.js";
 
 const ROWS = 200;
 const FILES = [["csv", "CSV"], ["parquet", "Parquet"], ["json", "JSON"]];
@@ -45,9 +45,10 @@ export class NumbersTable {
   #table(model, rows) {
     const ids = model.own(this.shown().series);
     const labels = new Map(model.detail.series.map((each) => [each.id, each.label]));
-    const columns = [numbers("epoch"), column("closed"), column("fate"), numbers("devices"),
+    const { epoch_starts: starts } = model.detail;
+    const columns = [numbers("epoch"), ...(starts ? [column("begins")] : []), column("closed"), column("fate"), numbers("devices"),
       ...ids.flatMap((id) => [numbers(labels.get(id) ?? id), numbers("95 %")])];
-    const cells = (row) => [count(row.epoch), time(row.closed_at), [row.fate, ...row.flags].join(", "), count(row.contributors),
+    const cells = (row) => [count(row.epoch), ...(starts ? [beginning(starts, row.epoch)] : []), time(row.closed_at), [row.fate, ...row.flags].join(", "), count(row.contributors),
       ...ids.flatMap((id) => {
         const [value, low, high] = row.series[id] ?? [];
         const format = valueOf(model.unitOf(id));

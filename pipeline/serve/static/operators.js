@@ -3,14 +3,15 @@
 import { jobPath } from "./api.js";
 import { column, h, numbers, table } from "./dom.js";
 import { count, moment, rate, seconds } from "./format.js";
-import { waitsFor } from "./pipeline.js";
+import { idleWords, waitsFor } from "./pipeline.js";
 
-function stageRows(stages) {
+function stageRows(stages, idle) {
+  const silent = (worker) => `silent for ${seconds(worker.age)}`;
   return stages.flatMap(({ stage, workers, lag, waiting }) => {
     const behind = [count(lag), seconds(waiting)];
-    if (!workers.length) return [[stage, "none", "–", "–", "–", "–", ...behind]];
+    if (!workers.length) return [[stage, idle || "none", "–", "–", "–", "–", ...behind]];
     return workers.map((worker, index) => [
-      index ? "" : stage, worker.name, worker.alive ? `${seconds(worker.age)} ago` : h("b", { class: "bad" }, `silent for ${seconds(worker.age)}`),
+      index ? "" : stage, worker.name, worker.alive ? `${seconds(worker.age)} ago` : idle ? silent(worker) : h("b", { class: "bad" }, silent(worker)),
       worker.partitions.join(" ") || "–", worker.alive ? rate(worker.records_per_second) : "–", worker.alive ? rate(worker.reports_per_second) : "–",
       ...(index ? ["", ""] : behind)]);
   });
@@ -44,7 +45,7 @@ export class Operators {
     this.body.replaceChildren(
       h("h3", {}, "Stages and workers"),
       h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Stages and workers" }, table("Stages and workers",
-        [column("stage"), column("worker"), column("heard"), column("partitions"), numbers("records"), numbers("reports"), numbers("lag"), numbers("oldest")], stageRows(pipeline.stages))),
+        [column("stage"), column("worker"), column("heard"), column("partitions"), numbers("records"), numbers("reports"), numbers("lag"), numbers("oldest")], stageRows(pipeline.stages, idleWords(pipeline, detail.phase)))),
       h("h3", {}, "Open windows"),
       pipeline.windows.length
         ? table("Open windows", [numbers("epoch"), numbers("reports so far"), column("waits for")], pipeline.windows.map((each) => [count(each.epoch), count(each.reports), waitsFor(each)]))

@@ -11,17 +11,17 @@ const STAGES = [
 
 const text = (x, y, words, attributes = {}) => svg("text", { x, y, "text-anchor": "middle", ...attributes }, words);
 
-function workers(x, y, all) {
+function workers(x, y, all, idle) {
   const shown = all.slice(0, 9);
   const left = x - (shown.length - 1) * 8;
   return shown.map((worker, index) => svg("g", {},
     svg("title", {}, `${worker.name}: ${worker.alive ? "alive" : "silent for " + seconds(worker.age)}`),
-    worker.alive
-      ? svg("circle", { cx: left + index * 16, cy: y, r: 5, class: "alive" })
+    worker.alive || idle
+      ? svg("circle", { cx: left + index * 16, cy: y, r: 5, class: worker.alive ? "alive" : "ended" })
       : svg("path", { d: `M${left + index * 16 - 4} ${y - 4}l8 8m0 -8l-8 8`, class: "gone" })));
 }
 
-function stageBox(x, y, width, height, { stage, does }, found) {
+function stageBox(x, y, width, height, { stage, does }, found, idle) {
   const all = found?.workers ?? [];
   const alive = all.filter((worker) => worker.alive).length;
   const speeds = all.filter((worker) => worker.alive).map((worker) => worker.reports_per_second ?? null).filter((each) => each !== null);
@@ -31,22 +31,24 @@ function stageBox(x, y, width, height, { stage, does }, found) {
   const total = speeds.reduce((sum, each) => sum + each, 0);
   const speed = speeds.length ? rate(total).replace("/s", " reports/s") : rate(records).replace("/s", " records/s");
   const middle = x + width / 2;
-  return svg("g", { class: found && !alive ? "stage bad" : "stage" },
+  const warns = !idle && alive < all.length;
+  const state = idle && !alive ? idle : all.length ? `${count(alive)} of ${plural(all.length, "worker")} alive` : "no worker";
+  return svg("g", { class: found && !alive ? (idle ? "stage idle" : "stage bad") : "stage" },
     svg("title", {}, `${stage}: ${does}`),
     svg("rect", { x, y, width, height, rx: 9 }),
     text(middle, y + 24, stage, { class: "name" }),
-    found ? workers(middle, y + 44, all) : null,
-    text(middle, y + 68, found ? (all.length ? `${count(alive)} of ${plural(all.length, "worker")} alive` : "no worker") : "not known yet", { class: all.length && alive < all.length ? "small warn" : "small" }),
-    found && text(middle, y + 86, speed, { class: "small" }));
+    found ? workers(middle, y + 44, all, idle) : null,
+    text(middle, y + 68, found ? state : "not known yet", { class: warns ? "small warn" : "small" }),
+    found && (alive || !idle) && text(middle, y + 86, speed, { class: "small" }));
 }
 
 // A topic as the pipe that it is, with how much waits in it.
 function topic(x, y, name, found) {
   const waits = found?.lag > 0;
   return svg("g", { class: waits ? "topic waits" : "topic" },
-    svg("path", { d: `M${x - 39} ${y - 15}h76a7 15 0 0 1 0 30h-76a7 15 0 0 1 0 -30z` }),
-    svg("path", { d: `M${x + 37} ${y - 15}a7 15 0 0 0 0 30`, class: "rim" }),
-    text(x - 5, y + 4, name, { class: "name" }),
+    svg("path", { d: `M${x - 45} ${y - 15}h90a7 15 0 0 1 0 30h-90a7 15 0 0 1 0 -30z` }),
+    svg("path", { d: `M${x + 45} ${y - 15}a7 15 0 0 0 0 30`, class: "rim" }),
+    text(x - 7, y + 4, name, { class: "name" }),
     found && text(x, y + 32, found.lag === null || found.lag === undefined ? "" : waits ? `${count(found.lag)} waiting` : "nothing waits", { class: "small" }),
     waits && known(found.waiting) && text(x, y + 48, `oldest ${seconds(found.waiting)}`, { class: "small" }));
 }
@@ -61,53 +63,54 @@ function arrow(x1, y1, x2, y2, busy) {
 
 const busy = (found) => found?.workers.some((worker) => worker.alive && worker.records_per_second > 0) ?? false;
 
-function across(body, replay) {
+function across(body, replay, idle) {
   const by = stagesOf(body);
   const y = 62;
-  const nodes = [source(46, y, replay)];
-  let x = 92;
+  const nodes = [source(52, y, replay)];
+  let x = 104;
   stagesFor(replay).forEach((each) => {
     const found = by.get(each.stage);
-    nodes.push(arrow(x, y, x + 20, y, busy(found)), topic(x + 62, y, each.from, found), arrow(x + 106, y, x + 124, y, busy(found)), stageBox(x + 125, y - 50, 142, 100, each, found));
-    x += 267;
+    nodes.push(arrow(x, y, x + 18, y, busy(found)), topic(x + 71, y, each.from, found), arrow(x + 124, y, x + 142, y, busy(found)), stageBox(x + 143, y - 50, 134, 100, each, found, idle));
+    x += 277;
   });
-  nodes.push(arrow(x, y, x + 20, y, busy(by.get("publish"))), topic(x + 62, y, "estimates", null));
-  return svg("svg", { viewBox: `0 0 ${x + 108} 128`, role: "img", "aria-label": words(body), class: "across" }, nodes);
+  nodes.push(arrow(x, y, x + 18, y, busy(by.get("publish"))), topic(x + 71, y, "estimates", null));
+  return svg("svg", { viewBox: `0 0 ${x + 126} 128`, role: "img", "aria-label": words(body, idle), class: "across" }, nodes);
 }
 
 // Folded for narrow places: a row for every stage, with the topic that it reads on the left.
-function folded(body, replay) {
+function folded(body, replay, idle) {
   const by = stagesOf(body);
   const nodes = [source(66, 26, replay)];
   let y = 46;
   stagesFor(replay).forEach((each) => {
     const found = by.get(each.stage);
     nodes.push(arrow(66, y, 66, y + 30, busy(found)), topic(66, y + 46, each.from, found),
-      arrow(112, y + 46, 162, y + 46, busy(found)), stageBox(163, y - 4, 200, 100, each, found));
+      arrow(119, y + 46, 162, y + 46, busy(found)), stageBox(163, y - 4, 200, 100, each, found, idle));
     y += 114;
     nodes.push(svg("path", { d: `M263 ${y - 18}v10h-197v8`, class: busy(found) ? "flow busy" : "flow" }));
   });
   nodes.push(arrow(66, y, 66, y + 10, busy(by.get("publish"))), topic(66, y + 26, "estimates", null));
-  return svg("svg", { viewBox: `0 0 372 ${y + 46}`, role: "img", "aria-label": words(body), class: "folded" }, nodes);
+  return svg("svg", { viewBox: `0 0 372 ${y + 46}`, role: "img", "aria-label": words(body, idle), class: "folded" }, nodes);
 }
 
 // A replay has no devices and no shuffle stage: its windows were released before.
 const stagesFor = (replay) => (replay ? STAGES.filter(({ stage }) => stage !== "shuffle") : STAGES);
 
 function source(x, y, replay) {
-  return svg("g", { class: "stage source" }, svg("rect", { x: x - 45, y: y - 20, width: 90, height: 40, rx: 20 }),
+  return svg("g", { class: "stage source" }, svg("rect", { x: x - 51, y: y - 20, width: 102, height: 40, rx: 20 }),
     text(x, y + 4, replay ? "replay" : "producers", { class: "name" }));
 }
 
 const stagesOf = (body) => new Map((body?.stages ?? []).map((each) => [each.stage, each]));
 
 // The drawing in words, for those who do not see it.
-function words(body) {
+function words(body, idle) {
   if (!body?.stages) return "Nothing is known of the pipeline yet.";
   return body.stages.map((each) => {
     const alive = each.workers.filter((worker) => worker.alive).length;
     const waits = known(each.lag) ? `, ${plural(each.lag, "record")} waiting` : "";
-    return `${each.stage}: ${alive} of ${plural(each.workers.length, "worker")} alive${waits}`;
+    const state = idle && !alive ? idle : `${alive} of ${plural(each.workers.length, "worker")} alive`;
+    return `${each.stage}: ${state}${waits}`;
   }).join("; ");
 }
 
@@ -116,6 +119,12 @@ export function waitsFor(window) {
   const [first, second, ...others] = window.waits_for;
   const names = [first, second && `, ${second}`, others.length > 0 && ` and ${plural(others.length, "other")}`].filter(Boolean).join("");
   return known(window.grace_left) ? `${names}, ${seconds(window.grace_left)} at most` : names;
+}
+
+// Why it is well that no worker is alive; empty where workers are needed.
+export function idleWords(body, phase) {
+  if (!body?.stages || body.workers_needed) return "";
+  return phase === "paused" ? "paused" : "no worker needed";
 }
 
 export const deadLetters = (found) => Object.values(found ?? {}).reduce((sum, each) => sum + each, 0);
@@ -128,8 +137,10 @@ export class PipelineCard {
     this.element = h("section", { class: "card pipeline", "aria-label": title }, h("div", { class: "card-head" }, h("h2", {}, title)), this.drawing, this.windows);
   }
 
-  show(body) {
-    this.drawing.replaceChildren(across(body, this.replay), folded(body, this.replay));
+  // `phase` is what operators have the job do.
+  show(body, phase) {
+    const idle = idleWords(body, phase);
+    this.drawing.replaceChildren(across(body, this.replay, idle), folded(body, this.replay, idle));
     const open = (body?.windows ?? []).slice(0, 3);
     const more = (body?.open_windows ?? 0) - open.length;
     const dead = deadLetters(body?.dead_letters);

@@ -7,21 +7,30 @@ import csv
 import io
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import aiohttp
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from pyarrow import parquet
 
 from pipeline.actions import LogRecord
+from pipeline.cluster import Cluster
 from pipeline.deployed_job import DeployedJob
-from pipeline.serve import api
+from pipeline.deployments import find_deployed, set_phase
+from pipeline.phases import Phase
+from pipeline.serve import api, views
 from pipeline.serve.board import milliseconds
+from pipeline.serve.follower import Answers
+from pipeline.serve.history import Point
 from pipeline.serve.limits import Limits
 from pipeline.serve.questions import LARGEST
+from pipeline.serve.series import Series
+from pipeline.serve.server import Settings, Site
 from pipeline.serve.views import MOST_SERIES, NOT_PRIVATE
 from tests.support.commands import Commands
 from tests.support.live_page import LivePage, deploy_text, live_page, publish, run
@@ -111,7 +120,9 @@ def test_details_say_what_can_be_drawn_and_what_it_costs(cluster: MemoryCluster)
             assert modes["smoothed"] is True
             assert modes["truth"] is False
             assert modes["truth_note"] is None
-            assert modes["epoch_starts"] == {"first": 1704067200000, "second": 1704153600000}
+            assert modes["population"] == "town"
+            starts = {"first": 1704067200000, "months": 0, "milliseconds": 86_400_000}
+            assert modes["epoch_starts"] == starts
             assert modes["budget"]["charged"]["epsilon"] == 8
             assert modes["budget"]["remaining"]["epsilon"] == 12
             assert any("epsilon 20, 12 is left" in words for words in modes["budget"]["words"])
@@ -214,8 +225,100 @@ def test_sparklines_and_the_table_have_the_same_numbers(cluster: MemoryCluster) 
             table = await page.get("/api/jobs/modes/table?series=2&limit=2")
             assert [row["epoch"] for row in table["rows"]] == [3, 2]
             assert table["rows"][0]["series"] == {"2": [53, 43.2, 62.8]}
+            # Headlines, which take long of numbers, are not what a chart is made of.
+            assert "headline" not in table["rows"][0]
             counted = await page.get("/api/jobs/count/table?from=2&to=3")
             assert [row["series"] for row in counted["rows"]] == [{"value": None}] * 2
+
+    run(test)
+
+
+def test_sparklines_of_many_buckets_are_read_off_the_estimates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = MemoryCluster()
+    job = deploy_text(cluster, HOURS.replace("high: 80, buckets: 8", "high: 128, buckets: 128"))
+    for epoch in (1, 2, 3):
+        publish(cluster, job, epoch, None if epoch == 2 else numbers(*map(float, range(128))))
+
+    async def test() -> None:
+        async with live_page(cluster) as page:
+            lines = (await page.get("/api/jobs/hours/sparklines"))["series"]
+            assert [line["id"] for line in lines[2:5]] == ["q0.75", "r0:1", "r1:2"]
+            assert [line["points"] for line in lines[3:6]] == [[n, None, n] for n in (0, 1, 2)]
+            assert lines[130]["points"] == [127, None, 127]
+            asked: list[int] = []
+            triples = Point.triples
+
+            def counted(point: Point, series: Sequence[Series]) -> NDArray[np.float64]:
+                asked.append(point.epoch)
+                return triples(point, series)
+
+            monkeypatch.setattr(Point, "triples", counted)
+            assert (await page.get("/api/jobs/hours/sparklines"))["series"] == lines
+            # Once, for the numbers of the last epoch.
+            assert asked == [3]
+
+    run(test)
+
+
+def test_the_latest_epochs_of_all_jobs_come_in_one_answer(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        async with live_page(cluster) as page:
+            found = (await page.get("/api/recent?epochs=2"))["jobs"]
+            curve = (await page.get("/api/jobs/modes/curve?from=2&series=2"))["series"][0]
+            names = ("id", "label", "unit", "epochs", "value", "low", "high")
+            assert found["modes"] == {name: curve[name] for name in names}
+            assert found["modes"]["epochs"] == [2, 3]
+            assert found["hours"]["id"] == "q0.5"
+            assert None in found["count"]["value"]
+            await page.get("/api/recent?epochs=1001", 400)
+
+    run(test)
+
+
+def test_a_long_curve_is_made_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = MemoryCluster()
+    job = deploy_text(cluster, COUNT.replace("count: 12", "count: 64"))
+    for epoch in range(1, 65):
+        publish(cluster, job, epoch, count(float(epoch)))
+    monkeypatch.setattr(api, "_EPOCHS_AT_ONCE", 10)
+    seen: list[int] = []
+    turns = 0
+    triples = Point.triples
+
+    def counted(point: Point, series: Sequence[Series]) -> NDArray[np.float64]:
+        seen.append(turns)
+        return triples(point, series)
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def test() -> None:
+        async with live_page(cluster) as page:
+            monkeypatch.setattr(Point, "triples", counted)
+            ticking = asyncio.create_task(others())
+            (curve,) = (await page.get("/api/jobs/count/curve"))["series"]
+            ticking.cancel()
+            assert curve["value"] == list(range(1, 65))
+            assert len(seen) == 64
+            assert all(seen.count(turn) <= 10 for turn in seen)
+
+    run(test)
+
+
+def test_of_a_gap_no_item_is_called_the_largest(cluster: MemoryCluster) -> None:
+    job = deploy_text(MemoryCluster(), MODES, b"m" * 16)
+    publish(cluster, job, 4, items(10.0, 90.0, 30.0, flags=("gap",)))
+
+    async def test() -> None:
+        async with live_page(cluster) as page:
+            top = await page.get("/api/jobs/modes/top")
+            assert (top["epoch"], top["flags"], top["items"]) == (4, ["gap"], [])
+            assert top["simultaneous_half_width"] is None
 
     run(test)
 
@@ -360,6 +463,31 @@ def test_a_pipeline_is_told_of_once_it_was_looked_at(cluster: MemoryCluster) -> 
     run(test)
 
 
+def test_a_pipeline_says_whether_workers_are_needed(cluster: MemoryCluster) -> None:
+    job = deploy_text(MemoryCluster(), COUNT, b"c" * 16)
+
+    async def test() -> None:
+        async with live_page(cluster) as page:
+
+            async def needed() -> bool:
+                page.read()
+                await page.get("/api/jobs/count")
+                await page.look()
+                body = await page.get("/api/jobs/count/pipeline")
+                assert bool(body["problems"]) is body["workers_needed"]
+                return bool(body["workers_needed"])
+
+            assert await needed()
+            set_phase(cast(Cluster, cluster), job, Phase.PAUSED, milliseconds())
+            assert not await needed()
+            set_phase(cast(Cluster, cluster), job, Phase.RUNNING, milliseconds())
+            assert await needed()
+            publish(cluster, job, 12, count(7.0))
+            assert not await needed()
+
+    run(test)
+
+
 def test_no_raw_messages_are_counted_where_devices_hide_among_them(cluster: MemoryCluster) -> None:
     job = DeployedJob.from_bytes(
         next(each.value for each in cluster.read(JOBS_TOPIC) if each.key == b"words")
@@ -427,6 +555,8 @@ HOSTILE = [
     "/api/jobs/modes/sparklines?count=1001",
     "/api/jobs/modes/table?limit=1000000",
     "/api/jobs/count/estimates?format=exe",
+    "/api/jobs/count/estimates?from=5&to=1",
+    "/figures.json",
     "/figures.json?job=count&theme=../dark",
     "/ws?job=count&after=x",
     "/ws?job=count&series=y",
@@ -443,14 +573,112 @@ def test_hostile_queries_are_refused_in_a_sentence(cluster: MemoryCluster) -> No
             await page.get("/api/jobs/hours/curve?series=r0:")
             for path in (
                 "/api/jobs/nobody",
-                "/figures.json",
+                "/figures.json?job=nobody",
                 "/ws?job=nobody",
                 "/x",
                 "/static/../x",
             ):
                 await refused(page, path, 404)
+            said = await refused(page, "/api/jobs/modes/top?epoch=99", 404)
+            assert said == "epoch 99 of job modes is not published here yet"
+            said = await refused(page, "/api/jobs/count/curve?columns=-1")
+            assert said.startswith("columns='-1' must be a whole number from 1 to ")
+            assert await refused(page, "/figures.json") == "name a job: ?job=NAME"
             said = await refused(page, "/api/jobs/" + "n" * 300, 404)
             assert said.endswith("the jobs there are: count, hours, modes, words")
+
+    run(test)
+
+
+def test_what_nobody_expected_is_a_sentence_and_a_line(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*arguments: object) -> None:
+        raise RuntimeError("one\ntwo")
+
+    def half_a_file(*arguments: object) -> Iterator[bytes]:
+        yield b"epoch"
+        broken()
+
+    async def test() -> None:
+        async with live_page(cluster) as page:
+            with monkeypatch.context() as patched:
+                patched.setattr("pipeline.serve.downloads.Download.pieces", half_a_file)
+                with pytest.raises(aiohttp.ClientPayloadError):
+                    await page.body("/api/jobs/count/estimates?format=csv")
+            monkeypatch.setattr(views, "details", broken)
+            assert "its log says why" in await refused(page, "/api/jobs/count", 500)
+            monkeypatch.setattr(page.site, "take", broken)
+            page.site.tell(Answers(True))
+            await asyncio.sleep(0)
+            await page.get("/api/jobs")
+            assert page.told == ["something failed, and is passed over: RuntimeError: one two"]
+
+    run(test)
+    assert [line for line in caplog.messages if line.startswith("GET")] == [
+        "GET '/api/jobs/count/estimates' failed: RuntimeError: one two",
+        "GET '/api/jobs/count' failed: RuntimeError: one two",
+    ]
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_a_damaged_estimate_cuts_no_download_short(cluster: MemoryCluster, form: str) -> None:
+    job = find_deployed(cast(Cluster, cluster), "modes")
+    body = publish(cluster, job, 4, items(1.0, 2.0, 3.0)).to_json()
+    for epoch, wrong in ((5, [1.0, 2.0]), (6, [1.0, 2.0, float("nan")])):
+        body["epoch"], body["estimate"]["items"] = epoch, wrong
+        cluster.append(job.topic(Role.ESTIMATES), json.dumps(body).encode())
+    publish(cluster, job, 7, items(1.0, 2.0, 3.0))
+
+    async def test() -> bytes:
+        async with live_page(cluster) as page:
+            return await page.body(f"/api/jobs/modes/estimates?format={form}")
+
+    data = run(test)
+    if form == "json":
+        found = [each["epoch"] for each in json.loads(data)["estimates"]]
+    else:
+        found = sorted(set(parquet.read_table(io.BytesIO(data))["epoch"].to_pylist()))
+    assert found == [1, 2, 3, 4, 7]
+
+
+def test_nobody_waits_for_a_truth_when_the_server_ends(
+    cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def load(*arguments: object, **options: object) -> None:
+        begun.set()
+        end.wait(20)
+        ended.set()
+
+    monkeypatch.setattr("tests.support.live_page.load_input", load)
+
+    async def test() -> None:
+        async with live_page(cluster, truths=[("modes", tmp_path)]) as page:
+            while not begun.is_set():
+                await page.get("/api/jobs")
+
+    run(test)
+    assert not ended.is_set()
+    end.set()
+    assert ended.wait(20)
+
+
+def test_a_name_of_several_addresses_gets_one_port(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        site = Site(
+            Settings(address="localhost"),
+            lambda: cast(Cluster, cluster),
+            lambda job, path: pytest.fail("there is no truth"),
+            print,
+            Limits(),
+        )
+        address = await site.start()
+        assert site._server is not None
+        (socket,) = site._server.sockets
+        assert address == f"http://localhost:{socket.getsockname()[1]}/"
+        await site.stop()
 
     run(test)
 
@@ -497,5 +725,7 @@ def test_serve_refuses_what_it_cannot_do(
     assert (said.code, "of which job" in said.errors) == (2, True)
     said = dpstream("serve", "--truth", f"a={tmp_path / 'x.csv'}")
     assert (said.code, "there is no file" in said.errors) == (2, True)
+    said = dpstream("serve", "--address", "")
+    assert (said.code, "--address is empty" in said.errors) == (2, True)
     said = dpstream("serve", "--address", "192.0.2.1", "--port", 0)
     assert (said.code, "cannot serve at 192.0.2.1" in said.errors) == (2, True)

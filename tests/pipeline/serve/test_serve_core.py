@@ -13,15 +13,28 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from aggregators.published import Published
+from aggregators.smoothed_estimates import SmoothedEstimates
 from pipeline.budgets import Charge
 from pipeline.deployed_job import DeployedJob, deploy_job
+from pipeline.input.numbers import NumericDomain
 from pipeline.input.sets import SetDomain
 from pipeline.input.values import BOOLEAN, CategoryDomain
 from pipeline.jobs import parse_job
+from pipeline.phases import Phase
+from pipeline.queries import Query
+from pipeline.serve.board import Board, Jobs
 from pipeline.serve.history import History, Point
 from pipeline.serve.reduction import envelope, reduce_curve
-from pipeline.serve.series import VALUE, find_series, triples_of
+from pipeline.serve.series import (
+    SHARES,
+    VALUE,
+    find_series,
+    quantile_series,
+    triples_of,
+    truth_of,
+)
 from pipeline.serve.words import budget_line, budget_of, guarantee_words, odds
+from pipeline.smoothing import SmoothedHorizon
 from randomizers.item_domains import Bits
 from tests.support.shown_jobs import COUNT, MODES, count, found, gap, items, numbers
 from topics.manifests import Fate
@@ -41,7 +54,8 @@ def test_a_reduced_curve_loses_no_peak_and_no_gap(known: list[float | None], col
     epochs = np.arange(3, 3 + len(curve))
     reduction = reduce_curve(epochs, [curve], columns)
     kept = reduction.kept
-    assert len(kept) <= max(2 * columns, 3 * columns)
+    assert len(kept) <= 3 * columns + 2
+    assert kept[[0, -1]].tolist() == [0, len(curve) - 1]
     assert (np.diff(kept) > 0).all()
     shown = curve[kept]
     if not np.isnan(curve).all():
@@ -140,6 +154,27 @@ def test_a_history_holds_no_more_than_it_may() -> None:
     assert next(history.after(0)).epoch == 101 - held
 
 
+def test_of_horizons_only_those_of_the_history_are_held() -> None:
+    job = deployed(MODES)
+    board = Board()
+    board.set_jobs(Jobs({"modes": job}, {"modes": Phase.RUNNING}, ()))
+    state = board.jobs["modes"]
+    state.history = History(job.domain, most_held=10_000)
+    for number in range(50):
+        first = 4 * number + 1
+        points = [point(epoch, items(1.0, 2.0, 3.0)) for epoch in range(first, first + 4)]
+        board.add_points("modes", job.deployment, points)
+        counts, ones = np.zeros((4, 3)), np.ones(4)
+        smoothed = SmoothedEstimates(
+            counts, ones, ones, ones > 1, np.ones(4, np.int64), counts, counts
+        )
+        board.set_smoothed("modes", job.deployment, number, SmoothedHorizon(first, smoothed))
+    held = state.history.points[0].epoch
+    assert held > 100
+    assert list(state.smoothed) == list(range((held - 1) // 4, 50))
+    assert state.smoothed_epoch == 200
+
+
 def test_items_are_ranked_by_all_epochs() -> None:
     domain = CategoryDomain(["a", "b", "c"])
     history = History(domain)
@@ -171,6 +206,18 @@ def test_ranges_all_at_once_are_those_one_by_one() -> None:
     for row, (start, end) in zip(rows, ((0, 1), (1, 4), (0, 8)), strict=True):
         one = estimate.range(start, end)
         assert row.tolist() == pytest.approx([one.value, one.low, one.high])
+
+
+def test_true_quantiles_are_those_that_queries_tell() -> None:
+    domain = NumericDomain(0, 80, 8)
+    truth = np.array([3, 1, 4, 1, 5, 9, 2, 6])
+    estimate = numbers(*map(float, truth))
+    answers = Query(domain.items, domain, quantiles=SHARES).answers(estimate, truth)
+    found = [truth_of(each, domain, estimate, truth) for each in quantile_series()]
+    assert found == [answer.truth for answer in answers]
+    # 14 of 31 users lie below 50, 9 between 50 and 60.
+    assert found[1] == pytest.approx(50 + 10 * (15.5 - 14) / 9)
+    assert truth_of(quantile_series()[0], domain, estimate, 0 * truth) is None
 
 
 @pytest.mark.parametrize("epsilon", [0.001, 0.1, 1.0, 2.0, 4.0, 9.1, 13.5])

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket as sockets
+from typing import cast
 
 import aiohttp
 import pytest
 from aiohttp import WSCloseCode, WSMsgType
 
+from pipeline.cluster import Cluster
+from pipeline.deployments import undeploy
 from pipeline.serve.follower import Answers
 from pipeline.serve.limits import Limits
 from tests.support.live_page import (
@@ -109,6 +112,47 @@ def test_another_deployment_of_the_job_means_reload(cluster: MemoryCluster) -> N
             async with page.view("job=count") as again:
                 (first,) = await epochs(again, 1)
                 assert first["series"]["value"][0] == 99
+
+    run(test)
+
+
+def test_a_job_that_was_deployed_anew_while_a_viewer_was_away_means_reload(
+    cluster: MemoryCluster,
+) -> None:
+    async def test() -> None:
+        async with live_page(cluster) as page:
+            start = page.site.board.run
+            before = page.site.board.jobs["count"].job.deployment.hex()
+            job = deploy_text(cluster, COUNT, b"d" * 16, replace=True)
+            publish(cluster, job, 1, count(99.0))
+            page.read()
+            # It has no epoch 3 to go on from.
+            async with page.view(f"job=count&after=3&start={start}") as viewer:
+                assert (await viewer.receive_json())["type"] == "reload"
+            publish(cluster, job, 2, count(99.0))
+            publish(cluster, job, 3, count(99.0))
+            page.read()
+            query = f"job=count&after=2&start={start}&deployment="
+            async with page.view(query + before) as viewer:
+                assert (await viewer.receive_json())["type"] == "reload"
+            async with page.view(query + job.deployment.hex()) as viewer:
+                assert (await epochs(viewer, 1))[0]["epoch"] == 3
+
+    run(test)
+
+
+def test_a_job_that_went_while_a_viewer_was_away_means_reload(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        async with live_page(cluster) as page:
+            undeploy(cast(Cluster, cluster), "count")
+            page.read()
+            for start in (page.site.board.run, "another"):
+                async with page.view(f"job=count&after=3&start={start}") as viewer:
+                    assert (await viewer.receive_json())["type"] == "reload"
+            await page.get("/ws?job=count", 404)
+            # Before Kafka has answered, nobody knows what there is.
+            page.site.take(Answers(False))
+            await page.get("/ws?job=count&start=another", 404)
 
     run(test)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from kafka.errors import KafkaTimeoutError
 
+from aggregators.published import Published as Estimated
 from pipeline.actions import LogRecord
 from pipeline.cluster import Cluster, ClusterError
 from pipeline.deployed_job import DeployedJob
@@ -23,7 +25,7 @@ from pipeline.smoothing import SmoothedHorizon, read_from, smoothed_horizons
 from tests.support.live_page import NOW, deploy_text, live_page, messages, publish, run
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.set_jobs import Run
-from tests.support.shown_jobs import COUNT, MODES, count, items
+from tests.support.shown_jobs import COUNT, HOURS, MODES, WORDS, count, found, items, numbers
 from topics.names import JOBS_TOPIC, Role
 
 
@@ -96,6 +98,46 @@ def test_an_estimate_that_cannot_be_shown_leaves_the_others(
     news = read_all(reader, cluster)
     assert [each.job for each in news if isinstance(each, Published)] == ["modes"]
     assert "epoch 1 cannot be shown" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "estimate", "field", "wrong"),
+    [
+        (COUNT, count(5.0), "value", float("nan")),
+        (COUNT, count(5.0), "high", float("inf")),
+        (COUNT, count(5.0), "low", []),
+        (COUNT, count(5.0), "flags", [float("nan")]),
+        (MODES, items(1.0, 2.0, 3.0), "items", [1.0, 2.0]),
+        (MODES, items(1.0, 2.0, 3.0), "items", [1.0, 2.0, None]),
+        (MODES, items(1.0, 2.0, 3.0), "half_width", float("nan")),
+        (WORDS, found(i7=9.0), "values", [float("nan")]),
+        (WORDS, found(i7=9.0), "found", [1 << 30]),
+        (HOURS, numbers(*[1.0] * 8), "items", [1.0]),
+    ],
+)
+def test_an_estimate_that_is_none_of_the_job_is_not_shown(
+    text: str,
+    estimate: Estimated,
+    field: str,
+    wrong: object,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = MemoryCluster()
+    job = deploy_text(cluster, text)
+    body = publish(cluster, job, 1, estimate).to_json()
+    body["epoch"], body["estimate"][field] = 2, wrong
+    cluster.append(job.topic(Role.ESTIMATES), json.dumps(body).encode())
+    publish(cluster, job, 3, estimate)
+
+    async def test() -> None:
+        async with live_page(cluster) as page:
+            (body,) = (await page.get("/api/jobs"))["jobs"]
+            assert body["last_epoch"] == 3
+            (curve, *_) = (await page.get(f"/api/jobs/{job.name}/curve"))["series"]
+            assert curve["epochs"] == [1, 3]
+
+    run(test)
+    assert "epoch 2 cannot be shown" in caplog.text
 
 
 @dataclass

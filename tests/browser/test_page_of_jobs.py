@@ -1,0 +1,314 @@
+"""The live page in a real browser: the list of jobs, jobs at rest, two side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+from aggregators.estimate import Estimate, ItemEstimates
+from pipeline.phases import Phase
+from tests.support.chromium import Watched
+from tests.support.served_page import ServedPage
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+Watch = Callable[..., Watched]
+
+VIEWS = (
+    ("light", {"color_scheme": "light"}),
+    ("dark", {"color_scheme": "dark"}),
+    ("phone", {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2}),
+)
+
+
+def count_job(name: str, *lines: str, epochs: str = "{count: 64}") -> str:
+    return "\n".join(
+        (
+            f"name: {name}",
+            "protocol: future_rand",
+            "parameters: {epsilon: 4, changes: 4}",
+            f"epochs: {epochs}",
+            *lines,
+        )
+    )
+
+
+def item_job(name: str, labels: str) -> str:
+    return (
+        f"name: {name}\nprotocol: hadamard_stream\n"
+        f"parameters: {{epsilon: 4, changes: 2, domain: [{labels}]}}\n"
+        "epochs: {count: 32}\n"
+    )
+
+
+def estimate(value: float, half: float = 200.0) -> Estimate:
+    return Estimate(value, half / 1.96, value - half, value + half, 20_000, 20_000)
+
+
+def items(*values: float) -> ItemEstimates:
+    return ItemEstimates(np.array(values, np.float64), 90.0, 176.4, 20_000, 20_000)
+
+
+def at_rest(*stages: str, problems: tuple[str, ...] = (), needed: bool = False) -> dict[str, Any]:
+    """What is said of stages whose workers are gone."""
+    silent = {
+        "name": "shuffle-1",
+        "alive": False,
+        "age": 900.0,
+        "partitions": [],
+        "records_per_second": None,
+        "reports_per_second": None,
+    }
+    return {
+        "at": 1_700_000_000_000,
+        "workers_needed": needed,
+        "stages": [
+            {
+                "stage": stage,
+                "workers": [silent] if stage == "shuffle" else [],
+                "lag": 0,
+                "waiting": None,
+                "epoch": 9,
+                "alive": False,
+            }
+            for stage in stages
+        ],
+        "windows": [],
+        "open_windows": 0,
+        "dead_letters": {},
+        "problems": list(problems),
+        "notes": [],
+    }
+
+
+def test_every_job_of_the_list_has_a_small_curve_and_jobs_alike_can_be_compared(
+    served: ServedPage, watch: Watch, artefacts: Path
+) -> None:
+    first = served.deploy(count_job("enrolment", "population: students"))
+    second = served.deploy(count_job("attendance", "population: students", epochs="{count: 32}"))
+    transport = served.deploy(item_job("transport", "walk, bus"))
+    waiting = count_job("waiting", epochs="{count: 128}")
+    served.deploy(waiting)
+    wave = [estimate(5_000 + 1_500 * float(np.sin(epoch / 7))) for epoch in range(1, 41)]
+    served.publish(first, 1, [*wave[:20], None, None, wave[22], None, *wave[24:]])
+    served.publish(second, 1, wave[:30])
+    served.publish(transport, 1, [items(-400 + 9 * epoch, 900 - epoch) for epoch in range(30)])
+    seen = watch(served.address)
+    seen.open()
+    page = seen.page
+    card = page.locator(".job", has=page.get_by_role("link", name="enrolment"))
+    drawing = card.locator(".small-curve")
+    expect(drawing).to_have_attribute("aria-label", "users, epochs 1 to 40: 3,500 to 6,500, 3 gaps")
+    line = drawing.locator(".estimate")
+    # A gap ends the line; what is alone between two of them is a dot, and a line over its interval.
+    runs = (line.get_attribute("d") or "").split("M")[1:]
+    assert [run.count("L") for run in runs] == [19, 0, 15]
+    assert runs[1].endswith("h0")
+    band = (drawing.locator(".band").get_attribute("d") or "").split("M")[1:]
+    assert [run.count("L") for run in band] == [39, 31]
+    assert (drawing.locator(".alone").get_attribute("d") or "").count("M") == 1
+    expect(page.locator(".small-curve")).to_have_count(3)
+    walked = page.locator(".job", has_text="transport").locator(".small-curve")
+    expect(walked).to_have_attribute("aria-label", "bus, epochs 1 to 30: 871 to 900")
+    served.publish(first, 41, [estimate(5_000)])
+    expect(drawing).to_have_attribute("aria-label", "users, epochs 1 to 41: 3,500 to 6,500, 3 gaps")
+
+    for name, options in VIEWS:
+        other = watch(served.address, **options)
+        other.open()
+        expect(other.page.locator(".small-curve")).to_have_count(3)
+        width = other.page.viewport_size["width"] if other.page.viewport_size else 0
+        assert other.page.evaluate("document.documentElement.scrollWidth") <= width
+        other.wait_for_paint()
+        other.page.screenshot(path=artefacts / f"jobs-{name}.png", full_page=True)
+        other.assert_well_behaved()
+
+    # The same people; another domain or another number of epochs is another thing.
+    expect(page.locator(".pairs a")).to_have_text(["compare attendance with enrolment"])
+    page.locator(".pairs a").click()
+    page.wait_for_url("**/?job=attendance&with=enrolment")
+    expect(page.locator(".tile")).to_have_count(8)
+    page.go_back()
+    served.deploy(waiting.replace("name: waiting", "name: same-epochs"))
+    expect(page.locator(".pairs a")).to_have_text(
+        ["compare attendance with enrolment", "compare same-epochs with waiting"]
+    )
+    seen.assert_well_behaved()
+
+
+def test_stages_that_need_no_workers_are_no_cause_for_alarm(
+    served: ServedPage, watch: Watch, artefacts: Path
+) -> None:
+    job = served.deploy(count_job("enrolment"))
+    served.publish(job, 1, [estimate(5_000)] * 9)
+    stages = ("shuffle", "aggregate", "publish")
+    served.show_pipeline(
+        job, at_rest(*stages, problems=("no worker of stage publish is alive",), needed=True)
+    )
+    seen = watch(served.address)
+    seen.open()
+    page = seen.page
+    drawing = page.locator(".drawing svg.across")
+    expect(drawing.locator(".stage.bad")).to_have_count(3)
+    expect(drawing.locator(".stage.bad").nth(2)).to_contain_text("no worker")
+    alarm = _colour(drawing.locator(".stage.bad rect").first)
+
+    served.set_phase(job, Phase.PAUSED)
+    served.show_pipeline(job, at_rest(*stages))
+    idle = drawing.locator(".stage.idle .small")
+    expect(idle).to_have_text(["paused"] * 3)
+    expect(drawing.locator(".bad, .warn, .gone")).to_have_count(0)
+    expect(drawing.locator(".ended")).to_have_count(1)
+    expect(page.locator(".phase")).to_have_text("paused")
+    assert _colour(drawing.locator(".stage.idle rect").first) != alarm
+    expect(drawing).to_have_attribute("aria-label", "shuffle: paused, 0 records waiting; "
+        "aggregate: paused, 0 records waiting; publish: paused, 0 records waiting")  # fmt: skip
+    page.get_by_role("tab", name="For operators").click()
+    rows = page.locator(".operators tbody tr")
+    expect(rows.nth(0)).to_contain_text("silent for")
+    expect(rows.nth(1)).to_contain_text("paused")
+    expect(page.locator(".operators .bad")).to_have_count(0)
+    page.get_by_role("tab", name="Results").click()
+
+    # The phase alone changes: it is over.
+    served.set_phase(job, Phase.DRAINED)
+    expect(idle).to_have_text(["no worker needed"] * 3)
+    for name, options in VIEWS:
+        other = watch(served.address, **options)
+        other.open()
+        shown = other.page.locator(f".drawing svg.{'folded' if name == 'phone' else 'across'}")
+        expect(shown).to_contain_text("no worker needed")
+        # Every label of a topic lies within its drawing, with some room.
+        for topic in shown.locator(".topic").all():
+            pipe, rim = topic.locator("path").first.bounding_box(), topic.locator(".rim")
+            label, edge = topic.locator(".name").bounding_box(), rim.bounding_box()
+            assert pipe is not None
+            assert label is not None
+            assert edge is not None
+            assert label["x"] > pipe["x"] + 2
+            assert label["x"] + label["width"] < edge["x"] - 2
+        other.wait_for_paint()
+        other.page.locator(".pipeline").screenshot(path=artefacts / f"at-rest-{name}.png")
+        other.assert_well_behaved()
+
+    served.set_phase(job, Phase.RUNNING)
+    served.show_pipeline(job, at_rest(*stages, needed=True))
+    expect(drawing.locator(".stage.bad")).to_have_count(3)
+    seen.assert_well_behaved()
+
+
+def _colour(drawn: Any) -> str:
+    found: str = drawn.evaluate("(element) => getComputedStyle(element).stroke")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("epochs", "third", "last"),
+    [
+        ("{count: 64, start: 2024-01-01, length: P1D}", "3 Jan 2024", "9 Jan 2024"),
+        ("{count: 64, start: 2024-01-31, length: P1M}", "31 Mar 2024", "30 Sept 2024"),
+        (
+            "{count: 64, start: 2024-01-01T06:00:00Z, length: PT90M}",
+            "1 Jan 2024, 09:00 UTC",
+            "1 Jan 2024, 18:00 UTC",
+        ),
+    ],
+)
+def test_epochs_with_a_calendar_say_when_they_begin(
+    served: ServedPage, watch: Watch, epochs: str, third: str, last: str
+) -> None:
+    job = served.deploy(count_job("dated", epochs=epochs))
+    served.publish(job, 1, [estimate(5_000)] * 9)
+    # Wherever the reader lives, days are those of the job.
+    seen = watch(served.address, timezone_id="America/New_York")
+    seen.open()
+    seen.wait_for_epoch(9)
+    page = seen.page
+    read = page.locator(".legend .at")
+    expect(read).to_have_text(f"Epoch 9, {last}")
+    page.locator(".chart").focus()
+    for key in ("Home", "ArrowRight", "ArrowRight"):
+        page.keyboard.press(key)
+    expect(read).to_have_text(f"Epoch 3, {third}")
+    page.get_by_text("The same numbers as a table").click()
+    expect(page.locator(".scroll th").nth(1)).to_have_text("begins")
+    expect(page.locator(".scroll tbody tr").nth(6).locator("td").nth(1)).to_have_text(third)
+    seen.assert_well_behaved()
+
+
+def test_charts_side_by_side_of_the_same_unit_have_the_same_axis(
+    served: ServedPage, watch: Watch, artefacts: Path
+) -> None:
+    small = served.deploy(item_job("small", "walk, bus"))
+    large = served.deploy(item_job("large", "walk, bus"))
+    served.publish(small, 1, [items(120.0, 80.0)] * 5)
+    served.publish(large, 1, [items(9_000.0, 7_000.0)] * 5)
+    seen = watch(served.address)
+    seen.open("?job=small&with=large")
+    seen.page.wait_for_function(
+        "() => Bokeh.documents.length === 2 && Bokeh.documents.every("
+        "(each) => each.get_model_by_name('estimate-1')?.data.x.length === 5)"
+    )
+    low, high = _axis(seen, 0)
+    assert _axis(seen, 1) == (low, high)
+    expect(seen.page.locator(".topitems h2")).to_have_text(
+        ["Largest items: small", "Largest items: large"]
+    )
+    assert low < 80 - 176.4
+    assert high > 9_000 + 176.4
+    served.publish(large, 6, [items(20_000.0, 7_000.0)])
+    seen.page.wait_for_function(
+        "() => Bokeh.documents.every((each) => each.get_model_by_name('values').end > 20_000)"
+    )
+    assert _axis(seen, 0) == _axis(seen, 1)
+    seen.wait_for_paint()
+    seen.page.screenshot(path=artefacts / "two-item-jobs.png", full_page=True)
+    seen.assert_well_behaved()
+
+
+def _axis(seen: Watched, place: int) -> tuple[float, float]:
+    low, high = seen.page.evaluate(
+        """(place) => {
+          const { start, end } = Bokeh.documents[place].get_model_by_name("values");
+          return [start, end];
+        }""",
+        place,
+    )
+    return low, high
+
+
+def test_ticks_are_written_as_all_other_numbers(served: ServedPage, watch: Watch) -> None:
+    job = served.deploy(count_job("enrolment", epochs="{count: 2048}"))
+    served.publish(job, 1, [estimate(-2_000 + 2 * epoch) for epoch in range(1, 1_501)])
+    seen = watch(served.address)
+    # What is written onto a canvas can be read nowhere else.
+    seen.page.add_init_script(
+        """window.written = [];
+        const draw = CanvasRenderingContext2D.prototype.fillText;
+        CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+          window.written.push(text);
+          return draw.call(this, text, ...rest);
+        };"""
+    )
+    seen.open()
+    seen.wait_for_epoch(1_500)
+    seen.page.wait_for_function("() => window.written.some((text) => text.endsWith('1,500'))")
+    written = set(seen.page.evaluate("window.written"))
+    assert {"\N{MINUS SIGN}2,000", "\N{MINUS SIGN}1,000", "0", "1,000"} <= written
+    assert not any("-" in text for text in written)
+    seen.assert_well_behaved()
+
+
+def test_a_second_job_that_is_not_there_is_named(
+    served: ServedPage, watch: Callable[..., Watched]
+) -> None:
+    served.publish(served.deploy(count_job("enrolment")), 1, [estimate(5_000)] * 9)
+    seen = watch(served.address)
+    seen.open("?job=enrolment&with=nothing")
+    expect(seen.page.get_by_text("nothing cannot be shown beside it")).to_be_visible()
+    expect(seen.page.get_by_text("Users, epoch by epoch")).to_be_visible()
