@@ -14,7 +14,7 @@ from topics.batches import Batch, Punctuation, decode_batch, decode_punctuation
 from topics.chunks import Chunk, decode_chunk
 from topics.frames import CodecError, Kind, kind_of
 from topics.names import Role
-from topics.records import DeadLetter
+from topics.records import DeadLetter, Dismissal
 from topics.redriven import Redriven
 
 Place: TypeAlias = tuple[str, int, int]
@@ -26,19 +26,22 @@ class DeadLetterLog:
 
     Attributes:
         redriven: places of those that were fed back, as far as the log has been read.
+        dismissed: places of those that somebody has seen and dismissed.
+        position: the offset at which it is read on.
     """
 
     def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
         self._cluster = cluster
         self._job = job
-        self._position = job.start_offset(Role.DEAD_LETTERS)
-        self._seen: set[Place] = set()
+        self._seen: dict[Place, int] = {}
+        self.position = job.start_offset(Role.DEAD_LETTERS)
         self.redriven: set[Place] = set()
+        self.dismissed: set[Place] = set()
 
     def read(self) -> Iterator[DeadLetter]:
         """What was not read before, each record once, in the order of refusal."""
-        for record in self._cluster.read(self._job.topic(Role.DEAD_LETTERS), start=self._position):
-            self._position = record.offset + 1
+        for record in self._cluster.read(self._job.topic(Role.DEAD_LETTERS), start=self.position):
+            self.position = record.offset + 1
             try:
                 letter = DeadLetter.from_record(record.value, record.headers)
             except CodecError:
@@ -46,7 +49,7 @@ class DeadLetterLog:
                 continue
             # A worker that was killed before it committed has refused them twice.
             if (place := place_of(letter)) not in self._seen:
-                self._seen.add(place)
+                self._seen[place] = record.offset
                 yield letter
 
     def _mark(self, value: bytes) -> None:
@@ -57,6 +60,26 @@ class DeadLetterLog:
                 self.redriven.update(
                     (reports, marker.partition, offset) for offset in marker.offsets
                 )
+        with suppress(CodecError):
+            dismissal = Dismissal.from_bytes(value)
+            if dismissal.deployment == self._job.deployment:
+                self.dismissed.update(
+                    place for place, offset in self._seen.items() if offset < dismissal.end
+                )
+
+
+def dismiss(cluster: Cluster, job: DeployedJob) -> int:
+    """Have the dead letters that there are disturb nobody any more; returns how many are new.
+
+    They stay, and can still be fed back.
+    """
+    log = DeadLetterLog(cluster, job)
+    places = {place_of(letter) for letter in log.read()}
+    new = len(places - log.redriven - log.dismissed)
+    if new:
+        record = Dismissal(job.deployment, log.position)
+        cluster.append(job.topic(Role.DEAD_LETTERS), record.to_bytes())
+    return new
 
 
 def place_of(letter: DeadLetter) -> Place:

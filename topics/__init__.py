@@ -12,7 +12,7 @@ topic                       record                                              
 ``students.partials``       `PartialPart`: what an aggregator made of a window  `topics.partials`
 ``students.estimates``      the published estimates                             `pipeline`
 ``students.status``         heartbeats of the workers                           `pipeline`
-``students.dead-letters``   `DeadLetter`: what was refused, and why             `topics.records`
+``students.dead-letters``   `DeadLetter`, `Dismissal`: what was refused, why    `topics.records`
 ==========================  ==================================================  ==================
 
 Batches, punctuation, manifests, chunks and partials are binary: a fixed little-endian header whose

@@ -34,6 +34,7 @@ _DECIMAL = re.compile("0|[1-9][0-9]{0,18}")
 _REGISTRATION_KEYS = {"deployment": str, "name": str, "enrolment": str, "first_epoch": int}
 _FAREWELL_KEYS = {"deployment": str, "enrolment": str, "last_epoch": int}
 _DRAIN_KEYS = {"deployment": str, "partition": int, "end": int}
+_DISMISSAL_KEYS = {"deployment": str, "end": int}
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,43 @@ class Drain:
     def _from_json(cls, body: dict[str, Any]) -> Drain:
         _check_shape(body, "drain", _DRAIN_KEYS)
         return cls(_identity(body, "deployment"), body["partition"], body["end"])
+
+
+@dataclass(frozen=True, slots=True)
+class Dismissal:
+    """Somebody has seen the dead letters up to here, and wants to hear of them no more.
+
+    It lies among the dead letters, without the headers of one: who reads those passes it over.
+
+    Attributes:
+        deployment: 16 bytes.
+        end: those at a lower offset are dismissed.
+
+    Raises:
+        CodecError: a field has another length or lies outside its range.
+    """
+
+    deployment: bytes
+    end: int
+
+    def __post_init__(self) -> None:
+        check_identities(deployment=self.deployment)
+        check_range("end", self.end, 0)
+
+    def to_bytes(self) -> bytes:
+        """The record."""
+        return _dump("dismissal", deployment=self.deployment.hex(), end=self.end)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Dismissal:
+        """The dismissal of a record.
+
+        Raises:
+            CodecError: the record is not a valid dismissal.
+        """
+        body = _load(data)
+        _check_shape(body, "dismissal", _DISMISSAL_KEYS)
+        return cls(_identity(body, "deployment"), body["end"])
 
 
 def decode_producer_record(data: bytes) -> Registration | Farewell | Drain:

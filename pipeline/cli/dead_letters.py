@@ -16,7 +16,7 @@ from pipeline.cli.output import number, plural, say, say_json, say_table, tell
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from pipeline.dead_letters import Place
+    from pipeline.dead_letters import DeadLetterLog, Place
     from pipeline.redrive import Redrive
     from topics.records import DeadLetter
 
@@ -45,6 +45,13 @@ def dead_letters(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what --redrive would do.")
     ] = False,
+    dismiss: Annotated[
+        bool,
+        typer.Option(
+            "--dismiss",
+            help="Have those there are disturb status no more. They stay where they are.",
+        ),
+    ] = False,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
@@ -55,10 +62,13 @@ def dead_letters(
     """
     if dry_run and not redrive:
         raise UsageProblem("--dry-run says what --redrive would do: give that too")
-    if redrive and save is not None:
-        raise UsageProblem("--save writes what was refused, --redrive feeds it back: give one")
+    if redrive + dismiss + (save is not None) > 1:
+        raise UsageProblem("--save, --redrive and --dismiss are different things to do: give one")
     if redrive:
         _redrive(job, servers, kafka_config, dry_run=dry_run, as_json=as_json)
+        return
+    if dismiss:
+        _dismiss(job, servers, kafka_config, as_json=as_json)
         return
 
     from pipeline.dead_letters import DeadLetterLog, save_dead_letter
@@ -78,12 +88,14 @@ def dead_letters(
             counts[letter.reason.value] += 1
             latest.append(letter)
     if as_json:
-        say_json([_as_json(letter, log.redriven, hidden=hidden) for letter in latest])
+        say_json([_as_json(letter, log, hidden=hidden) for letter in latest])
     elif not latest:
         say("there are no dead letters")
     else:
         listed = ", ".join(f"{counts[reason]:,} {reason}" for reason in sorted(counts))
-        say(listed + (f"; {len(log.redriven):,} of them fed back" if log.redriven else ""))
+        settled = {"fed back": log.redriven, "dismissed": log.dismissed - log.redriven}
+        of_them = [f"{len(places):,} of them {how}" for how, places in settled.items() if places]
+        say("; ".join([listed, *of_them]))
         _show(latest, log.redriven, hidden=hidden)
         if (total := counts.total()) > len(latest):
             say(f"{total - len(latest):,} earlier ones: --show {total} lists them all")
@@ -93,7 +105,7 @@ def dead_letters(
         tell(f"{plural(len(latest), 'record')} saved in {save}")
 
 
-def _as_json(letter: DeadLetter, redriven: Collection[Place], *, hidden: bool) -> dict[str, object]:
+def _as_json(letter: DeadLetter, log: DeadLetterLog, *, hidden: bool) -> dict[str, object]:
     from pipeline.dead_letters import header_of, place_of
 
     return {
@@ -104,7 +116,8 @@ def _as_json(letter: DeadLetter, redriven: Collection[Place], *, hidden: bool) -
         "detail": letter.detail,
         "size": _size(letter, hidden=hidden),
         "header": header_of(letter),
-        "redriven": place_of(letter) in redriven,
+        "redriven": place_of(letter) in log.redriven,
+        "dismissed": place_of(letter) in log.dismissed,
     }
 
 
@@ -150,6 +163,19 @@ def _redrive(
     say(_summary(done))
     for why, count in sorted(done.kept.items()):
         say(f"{plural(count, 'record')} kept: {why}")
+
+
+def _dismiss(job: str, servers: str | None, kafka_config: Path | None, *, as_json: bool) -> None:
+    from pipeline.dead_letters import dismiss
+
+    with cluster_of(servers, kafka_config) as cluster:
+        new = dismiss(cluster, find_job(cluster, job))
+    if as_json:
+        say_json({"dismissed": new})
+    elif new:
+        say(f"{plural(new, 'dead letter')} dismissed: status speaks up for later ones only")
+    else:
+        say("there is nothing to dismiss")
 
 
 def _summary(done: Redrive) -> str:

@@ -38,11 +38,12 @@ def status_lines(
         chain.from_iterable(map(_stage_rows, status.stages)),
     )
     yield from _window_lines(status)
-    if status.dead_letters or status.redriven:
+    if status.dead_letters or status.redriven or status.dismissed:
         listed = [f"{count:,} {reason}" for reason, count in status.dead_letters.items()]
-        fed_back = [f"{status.redriven:,} fed back"] if status.redriven else []
+        settled = {"fed back": status.redriven, "dismissed": status.dismissed}
+        listed += [f"{count:,} {how}" for how, count in settled.items() if count]
         yield Text()
-        yield Text(f"dead letters: {', '.join(listed + fed_back)}")
+        yield Text(f"dead letters: {', '.join(listed)}")
     yield Text()
     for note in status.notes:
         yield Text(f"note: {note}")

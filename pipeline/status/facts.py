@@ -135,7 +135,7 @@ class JobStatus:
         last_epoch: of the job; None for one that goes on without end.
         published: the latest estimate; None before the first.
         stages: in the order of the data flow.
-        dead_letters: how many records were refused and not fed back, by reason.
+        dead_letters: how many records were refused, and neither fed back nor dismissed, by reason.
         problems: sentences on what needs a person; none if all is well.
         position: in words, which epoch the latest estimate is of.
         headline: in words, the latest estimate: of items the largest one, of numbers the median.
@@ -145,6 +145,7 @@ class JobStatus:
         producers: how many have registered.
         silent: names of producers that are not waited for until they are back.
         redriven: dead letters that were fed back.
+        dismissed: dead letters that somebody has seen and dismissed.
         withheld: of how many epochs up to the last decided one, without a break, nothing was
             released.
         topics: those that are not as the job was deployed with them.
@@ -167,6 +168,7 @@ class JobStatus:
     producers: int = 0
     silent: tuple[str, ...] = ()
     redriven: int = 0
+    dismissed: int = 0
     withheld: int = 0
     topics: tuple[TopicStatus, ...] = ()
     notes: tuple[str, ...] = ()

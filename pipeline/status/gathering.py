@@ -91,9 +91,9 @@ class JobWatch:
         workers = sorted(
             self._heartbeats.workers(now), key=lambda worker: (not worker.alive, worker.worker)
         )
-        refused = Counter(
-            reason for place, reason in self._refused if place not in self._dead_letters.redriven
-        )
+        letters = self._dead_letters
+        settled = letters.redriven | letters.dismissed
+        refused = Counter(reason for place, reason in self._refused if place not in settled)
         status = JobStatus(
             job=job.name,
             deployment=job.deployment.hex(),
@@ -109,7 +109,8 @@ class JobWatch:
             windows={fate.value: self._fates[fate.value] for fate in Fate},
             producers=len(self._roster),
             silent=self._silent_producers(),
-            redriven=len(self._refused) - refused.total(),
+            redriven=len(letters.redriven),
+            dismissed=len(letters.dismissed - letters.redriven),
             withheld=self._withheld(),
             topics=tuple(self._changed_topics()),
         )

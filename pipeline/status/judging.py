@@ -53,8 +53,8 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     if refused:
         letters = "1 dead letter" if refused == 1 else f"{refused:,} dead letters"
         yield (
-            f"{letters}: dpstream dead-letters {job.name} lists what was refused, and --redrive "
-            "feeds back after a fix what can be"
+            f"{letters}: dpstream dead-letters {job.name} lists what was refused, --redrive feeds "
+            "back after a fix what can be, --dismiss is for what cannot"
         )
 
 

@@ -15,7 +15,7 @@ from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
 from tests.support.small_run import job_text
 from topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
 from topics.chunks import Chunk, encode_chunk
-from topics.records import DeadLetter, Reason
+from topics.records import DeadLetter, Dismissal, Reason
 from topics.words import Words
 
 SECRET = 0xABCD
@@ -110,10 +110,59 @@ def test_where_messages_are_hidden_no_size_is_shown_and_nothing_saved(
     assert not kept.exists()
 
 
+def test_those_that_are_dismissed_disturb_status_no_more_and_later_ones_do(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    dpstream, cluster = Commands(capsys), use_memory_cluster(monkeypatch)
+    path = tmp_path / "small.yaml"
+    path.write_text(job_text())
+    assert dpstream("deploy", path).code == 0
+    assert dpstream("dead-letters", "small", "--dismiss").output == "there is nothing to dismiss\n"
+    refuse(cluster, letter(BATCH, Reason.EPOCH, 2), letter(b"?", Reason.UNREADABLE, 3))
+    assert "problem: 2 dead letters" in dpstream("status", "small").output
+    said = dpstream("dead-letters", "small", "--dismiss").output
+    assert said == "2 dead letters dismissed: status speaks up for later ones only\n"
+    assert dpstream("dead-letters", "small", "--dismiss").output == "there is nothing to dismiss\n"
+    status = dpstream("status", "small").output
+    assert "dead letters: 2 dismissed" in status
+    assert "problem: 2 dead letters" not in status
+    listed = dpstream("dead-letters", "small").output
+    assert listed.startswith("1 epoch, 1 unreadable; 2 of them dismissed\n")
+
+    refuse(cluster, letter(b"?", Reason.UNREADABLE, 4))
+    status = dpstream("status", "small").output
+    assert "problem: 1 dead letter" in status
+    assert "dead letters: 1 unreadable, 2 dismissed" in status
+    shown = dpstream("dead-letters", "small", "--json").json
+    assert [each["dismissed"] for each in shown] == [True, True, False]
+
+
+def test_dismissals_of_another_deployment_say_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    dpstream, cluster = Commands(capsys), use_memory_cluster(monkeypatch)
+    path = tmp_path / "small.yaml"
+    path.write_text(job_text())
+    assert dpstream("deploy", path).code == 0
+    refuse(cluster, letter(b"?", Reason.UNREADABLE, 3))
+    cluster.append("small.dead-letters", Dismissal(b"o" * 16, 9).to_bytes())
+    (shown,) = dpstream("dead-letters", "small", "--json").json
+    assert not shown["dismissed"]
+
+
+def test_only_one_thing_is_done_with_them(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    said = Commands(capsys)("dead-letters", "small", "--dismiss", "--redrive")
+    assert (said.code, said.errors.count("give one")) == (2, 1)
+
+
 def refuse(cluster: MemoryCluster, *letters: DeadLetter) -> None:
     """Write dead letters of the job named small."""
-    for offset, each in enumerate(letters):
+    records = cluster.records["small.dead-letters", 0]
+    for each in letters:
         value, headers = each.to_record()
-        cluster.records["small.dead-letters", 0].append(
-            LogRecord(offset, value, 0, None, tuple(headers))
-        )
+        records.append(LogRecord(len(records), value, 0, None, tuple(headers)))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from topics.frames import Kind, kind_of
-from topics.records import DeadLetter, Drain, Farewell, Reason, Registration
+from topics.records import DeadLetter, Dismissal, Drain, Farewell, Reason, Registration
 
 # Magic, version, kind and header length; then as each kind's header goes; payload length and
 # checksum; payload.
@@ -128,6 +128,14 @@ def test_json_is_pinned() -> None:
     )
     assert drain.to_bytes() == golden
     assert Drain.from_bytes(golden) == drain
+
+    dismissal = Dismissal(bytes(range(16)), 4711)
+    golden = (
+        b'{"version":1,"type":"dismissal","deployment":"000102030405060708090a0b0c0d0e0f",'
+        b'"end":4711}'
+    )
+    assert dismissal.to_bytes() == golden
+    assert Dismissal.from_bytes(golden) == dismissal
 
 
 def test_dead_letter_headers_are_pinned() -> None:

@@ -31,12 +31,14 @@ from topics.partials import (
 )
 from topics.records import (
     DeadLetter,
+    Dismissal,
     Drain,
     Farewell,
     Reason,
     Registration,
     decode_producer_record,
 )
+from topics.redriven import Redriven
 from topics.words import Words
 
 DTYPES = [np.dtype(code) for code in ("<u1", "<u2", "<u4", "<u8")]
@@ -240,6 +242,16 @@ def test_farewell(farewell: Farewell) -> None:
 def test_drain(drain: Drain) -> None:
     data = drain.to_bytes()
     assert Drain.from_bytes(data) == decode_producer_record(data) == drain
+
+
+@given(st.builds(Dismissal, identities, offsets))
+def test_dismissal(dismissal: Dismissal) -> None:
+    data = dismissal.to_bytes()
+    assert Dismissal.from_bytes(data) == dismissal
+    with pytest.raises(CodecError):
+        DeadLetter.from_record(data, ())
+    with pytest.raises(CodecError):
+        Redriven.from_bytes(data)
 
 
 letters = st.builds(
