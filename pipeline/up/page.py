@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import webbrowser
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
+from urllib.parse import urlencode
 
 from pipeline.connection import Connection
 from pipeline.state import state_home
@@ -30,7 +31,7 @@ class Page:
         self, connection: Connection, truths: Mapping[str, Path], pages: Supervisor
     ) -> None:
         self._port = _free_port()
-        self.address = f"http://127.0.0.1:{self._port}/"
+        self.address = address_of(self._port, truths)
         self._answered = False
         truth = [text for name, path in truths.items() for text in ("--truth", f"{name}={path}")]
         pages.start(
@@ -58,6 +59,16 @@ class Page:
     def open_browser(self) -> None:
         """Show the page to whoever sits before this machine."""
         webbrowser.open(self.address)
+
+
+def address_of(port: int, jobs: Iterable[str]) -> str:
+    """Where jobs are looked at, two of them together.
+
+    >>> address_of(8765, ["students", "students-again"])
+    'http://127.0.0.1:8765/?job=students&with=students-again'
+    """
+    shown = urlencode(dict(zip(("job", "with"), jobs, strict=False)))
+    return f"http://127.0.0.1:{port}/?{shown}"
 
 
 def has_browser(environment: Container[str] = os.environ) -> bool:
