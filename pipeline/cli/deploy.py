@@ -179,7 +179,8 @@ def _say_deployed(deployed: DeployedJob, where: tuple[str, ...], noise_key: Path
         say_command(f"dpstream run {stage}{keys if stage == 'shuffle' else ''}")
     say_command(f"dpstream produce {name} --input FILE")
     say_command(f"dpstream estimates {name} --follow")
-    say(f"a single worker, for {name} alone: dpstream run shuffle|aggregate|publish {name}{key}")
+    say(f"or a single worker, for {name} alone:")
+    say_command(f"dpstream run shuffle {name}{key}")
 
 
 def _warn_of_horizons(plan: DeployPlan) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from importlib import resources
+from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,10 @@ OURS = {name: service for name, service in SERVICES.items() if service["image"] 
 
 def schema() -> Any:
     """The Compose Specification, as the package check-jsonschema carries it."""
-    files = resources.files("check_jsonschema") / "builtin_schemas" / "vendor"
-    return json.loads((files / "compose-spec.json").read_text())
+    # Not imported: of that package nothing but a file is wanted.
+    package = metadata.distribution("check-jsonschema")
+    path = package.locate_file("check_jsonschema/builtin_schemas/vendor/compose-spec.json")
+    return json.loads(Path(str(path)).read_text())
 
 
 def test_it_follows_the_compose_specification() -> None:

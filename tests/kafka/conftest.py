@@ -1,13 +1,21 @@
 """A real broker for the tests of this folder. One that cannot be started fails them all."""
 
+import os
+import signal
+import subprocess
+import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from pipeline.local_kafka import LocalKafka
 from tests.support.echo import Echo
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 60.0
+"""Seconds, far longer than anything takes: who needs them has failed."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -49,3 +57,31 @@ def echo(bootstrap_servers: str, job_name: str, tmp_path: Path) -> Iterator[Echo
     job = Echo(job_name, bootstrap_servers, tmp_path)
     yield job
     job.close()
+
+
+@pytest.fixture
+def start(bootstrap_servers: str) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts commands as processes, and ends them."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start_process(*arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pipeline.cli", *arguments],
+            cwd=ROOT,
+            env={**os.environ, "DPSTREAM_BOOTSTRAP_SERVERS": bootstrap_servers},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            # Somebody's shell may have had it ignored for us.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        started.append(process)
+        return process
+
+    yield start_process
+    for process in started:
+        process.terminate()
+    for process in started:
+        process.communicate(timeout=PATIENCE)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,6 @@ from tests.support.commands import Commands, Result
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 from topics.names import Role, topic_name
 
-ROOT = Path(__file__).parents[2]
 # Far longer than anything takes: who needs it has failed.
 PATIENCE = 60.0
 
@@ -38,34 +35,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def dpstream(capsys: pytest.CaptureFixture[str], home: Path, bootstrap_servers: str) -> Commands:
     return Commands(capsys, ("--bootstrap-servers", bootstrap_servers))
-
-
-@pytest.fixture
-def start(home: Path, bootstrap_servers: str) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts commands as processes, and ends them."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start_process(*arguments: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pipeline.cli", *arguments],
-            cwd=ROOT,
-            env={**os.environ, "DPSTREAM_BOOTSTRAP_SERVERS": bootstrap_servers},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            # Somebody's shell may have had it ignored for us.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        )
-        started.append(process)
-        return process
-
-    yield start_process
-    for process in started:
-        process.terminate()
-    for process in started:
-        process.communicate(timeout=PATIENCE)
 
 
 def wait_for(look: Callable[[], Result], enough: Callable[[Result], bool]) -> Result:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -22,7 +20,6 @@ from pipeline.producer import Producer
 from tests.support.commands import Commands
 from topics.names import Role
 
-ROOT = Path(__file__).parents[2]
 # Far longer than anything takes: who needs it has failed.
 PATIENCE = 60.0
 STAGES = ("shuffle", "aggregate", "publish")
@@ -47,36 +44,6 @@ def dpstream(
     return Commands(capsys, ("--bootstrap-servers", bootstrap_servers))
 
 
-Start = Callable[..., "subprocess.Popen[str]"]
-
-
-@pytest.fixture
-def start(dpstream: Commands, bootstrap_servers: str) -> Iterator[Start]:
-    """Starts commands as processes, and ends them."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start_process(*arguments: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pipeline.cli", *arguments],
-            cwd=ROOT,
-            env={**os.environ, "DPSTREAM_BOOTSTRAP_SERVERS": bootstrap_servers},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            # Somebody's shell may have had it ignored for us.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        )
-        started.append(process)
-        return process
-
-    yield start_process
-    for process in started:
-        process.terminate()
-    for process in started:
-        process.communicate(timeout=PATIENCE)
-
-
 def close_epoch(producer: Producer, epoch: int) -> None:
     """Twenty people take part, half of whom have the value 1."""
     users = {f"{producer.name}{number}": number % 2 for number in range(20)}
@@ -97,7 +64,11 @@ def phase(dpstream: Commands, job_name: str) -> str:
 
 
 def test_what_is_open_is_published_with_who_is_in_and_what_comes_later_waits(
-    dpstream: Commands, start: Start, bootstrap_servers: str, job_name: str, tmp_path: Path
+    dpstream: Commands,
+    start: Callable[..., subprocess.Popen[str]],
+    bootstrap_servers: str,
+    job_name: str,
+    tmp_path: Path,
 ) -> None:
     """The south is registered and silent; an hour of grace would pass before a window closes."""
     job_file = tmp_path / "job.yaml"

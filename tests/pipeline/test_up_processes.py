@@ -183,7 +183,12 @@ def test_a_command_runs_on_a_lifeline_wherever_the_user_stands(
     assert any(re.search(r"Usage: dpstream run", line) for line in run("run", "--help"))
 
 
-def test_signals_are_noted_and_stop_nothing_by_themselves() -> None:
+def test_signals_are_noted_and_stop_nothing_by_themselves(
+    request: pytest.FixtureRequest,
+) -> None:
+    # Who runs the tests in the background of a script has it ignored.
+    interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, interrupt))
     before = [signal.getsignal(number) for number in STOPPING]
     with Signals() as signals:
         signals.check()
