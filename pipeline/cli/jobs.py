@@ -39,7 +39,7 @@ def list_jobs(
         say("no job is deployed: dpstream deploy JOBFILE deploys one")
     else:
         say_table(
-            ["job", "protocol", ">epochs", ">epsilon", "phase", "deployed", "id"],
+            ["=job", "protocol", ">epochs", ">epsilon", "phase", "deployed", "id"],
             (
                 (
                     job.name,

@@ -52,11 +52,18 @@ def say_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
 
 
 def table_of(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
-    """A table to be printed, as by `say_table`."""
+    """A table to be printed, as by `say_table`.
+
+    A column whose name begins with ``=`` holds what is to be copied, and is never wrapped.
+    """
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
-        name = column.removeprefix(">")
-        table.add_column(name, justify="left" if name == column else "right", overflow="fold")
+        table.add_column(
+            column.removeprefix(">").removeprefix("="),
+            justify="right" if column.startswith(">") else "left",
+            overflow="fold",
+            no_wrap=column.startswith("="),
+        )
     for row in rows:
         table.add_row(*(Text(_printable(str(cell))) for cell in row))
     return table

@@ -436,6 +436,19 @@ def test_a_listed_replay_says_of_what_and_costs_nothing(
     assert [job["replay_of"] for job in dpstream("list", "--json").json] == ["small", None]
 
 
+def test_names_in_a_list_are_never_wrapped(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    name = "weekly-attendance-of-everybody-everywhere"
+    job_file.write_text(
+        f"name: {name}\nprotocol: shuffled_counts\nparameters: {{epsilon: 1, delta: 1e-6}}\n"
+        "epochs: {count: 4}\nshuffle: {minimum: 1000}\n"
+    )
+    assert dpstream("deploy", job_file).code == 0
+    assert f"\n{name} " in dpstream("list").output
+
+
 def test_without_a_broker_a_dry_run_shows_an_empty_one_and_starts_none(
     dpstream: Commands, job_file: Path, home: Path
 ) -> None:
