@@ -21,7 +21,7 @@ demo: $(INSTALLED) ## real students, a local Kafka, estimates beside the truth
 
 test: $(TOOLS) ## every test, broker included
 	@$(BIN)/pytest -m "not kafka and not verify" -n auto
-	@$(BIN)/pytest -m kafka -n 2 --dist loadfile
+	@$(BIN)/pytest -m kafka
 
 test-fast: $(TOOLS) ## the tests that need no broker and are no exhaustive search
 	@$(BIN)/pytest -m "not kafka and not verify and not slow" -n auto

@@ -85,6 +85,10 @@ def test_an_estimate_is_sent_within_a_second_of_being_published(
                     assert (await messages(viewer, "epoch"))["epoch"] == epoch
                     delays.append(time.monotonic() - sent)
                     served.site.look_who_watches()
+            # Another viewer: the first may have been told while it waited for an epoch, and
+            # what does not change is told once.
+            async with client.ws_connect(f"{address}ws?job={job.name}") as viewer:
+                served.site.look_who_watches()
                 pipeline = await messages(viewer, "pipeline")
                 assert [stage["stage"] for stage in pipeline["stages"]] == [
                     *("shuffle", "aggregate", "publish")
