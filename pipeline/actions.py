@@ -27,7 +27,10 @@ Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """A record as read from a topic: its offset, value and timestamp (milliseconds)."""
+    """A record as read from a topic: its offset, value and timestamp.
+
+    The timestamp, in milliseconds since 1970, is when the broker wrote it: no writer chooses one.
+    """
 
     offset: int
     value: bytes
@@ -53,7 +56,6 @@ class Append:
     value: bytes = field(repr=False)
     key: bytes | None = None
     headers: Headers = ()
-    timestamp: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

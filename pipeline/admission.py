@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 from pipeline.actions import Append
 from pipeline.deployed_job import DeployedJob
+from pipeline.job_range import place_problem
 from topics.batches import Batch, Punctuation, decode_batch, decode_punctuation
 from topics.frames import CodecError, Kind, OversizedError, VersionError, kind_of
 from topics.names import Role
@@ -105,16 +106,9 @@ class Admission:
         return identity_refusal(self._job, record) or self._misplaced(partition, record) or record
 
     def _misplaced(self, partition: int, record: Batch | Punctuation) -> Refusal | None:
-        job = self._job
-        if job.last_epoch is not None and record.epoch > job.last_epoch:
-            return Refusal(
-                Reason.EPOCH, f"epoch {record.epoch} lies after the last, {job.last_epoch}"
-            )
-        if job.partition_of(record.epoch) != partition:
-            return Refusal(
-                Reason.EPOCH,
-                f"epoch {record.epoch} belongs to partition {job.partition_of(record.epoch)}",
-            )
+        problem = place_problem(self._job, record.epoch, partition)
+        if problem is not None:
+            return Refusal(Reason.EPOCH, problem)
         return self._foreign_words(record) if isinstance(record, Batch) else None
 
     def _foreign_words(self, batch: Batch) -> Refusal | None:

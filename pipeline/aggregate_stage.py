@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from itertools import count
 
 from pipeline.actions import Append, Commit, Flush, LogCursor, Steps
 from pipeline.admission import Refusal, dead_letter
@@ -49,7 +48,7 @@ class AggregateStage:
         self._job = job
         self._told = told
         self._partitions: dict[int, _Partition] = {}
-        self._partials = PartialLog(job.deployment, job.fingerprint)
+        self._partials = PartialLog(job)
         self._partial_log = LogCursor(
             Role.PARTIALS, job.start_offset(Role.PARTIALS), self._partials.apply
         )
@@ -70,11 +69,13 @@ class AggregateStage:
         """Forget a partition."""
         self._partitions.pop(partition, None)
 
-    def record(self, partition: int, offset: int, value: bytes, now: float) -> Steps[None]:
+    def record(
+        self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
+    ) -> Steps[None]:
         """Take in one chunk; the last one of an attempt makes the epoch's partial."""
         state = self._partitions[partition]
         state.position = offset + 1
-        chunk = read_chunk(self._job, value)
+        chunk = read_chunk(self._job, partition, value)
         if isinstance(chunk, Refusal):
             yield from self._refuse(state, offset, value, chunk)
             return
@@ -99,11 +100,9 @@ class AggregateStage:
     def unfinished(self, partition: int) -> str:
         """Epochs without a partial."""
         complete = self._partials.complete
-        first = next(
-            epoch
-            for epoch in count(complete.lowest or 1)
-            if epoch not in complete and self._job.partition_of(epoch) == partition
-        )
+        first = complete.first_missing(complete.lowest or 1)
+        while first in complete or self._job.partition_of(first) != partition:
+            first += 1
         return f"epoch {first} and later ones of its partition"
 
     def heartbeat(self) -> dict[str, object]:

@@ -13,15 +13,21 @@ from typing import Generic, TypeVar
 
 from pipeline.admission import Refusal, identity_refusal, readable
 from pipeline.deployed_job import DeployedJob
+from pipeline.job_range import place_problem
 from topics.chunks import Chunk, decode_chunk
+from topics.records import Reason
 
 Content = TypeVar("Content")
 
 
-def read_chunk(job: DeployedJob, value: bytes) -> Chunk | Refusal:
-    """The chunk of a record, or why it is none of the job."""
+def read_chunk(job: DeployedJob, partition: int, value: bytes) -> Chunk | Refusal:
+    """The chunk of a record in a partition, or why it is none of the job there."""
     chunk = readable(decode_chunk, value)
-    return chunk if isinstance(chunk, Refusal) else identity_refusal(job, chunk) or chunk
+    if isinstance(chunk, Refusal):
+        return chunk
+    problem = place_problem(job, chunk.epoch, partition)
+    misplaced = None if problem is None else Refusal(Reason.EPOCH, problem)
+    return identity_refusal(job, chunk) or misplaced or chunk
 
 
 @dataclass(slots=True)
@@ -32,12 +38,14 @@ class Attempt(Generic[Content]):
         first_offset: of the first of its chunks that was read.
         began: when that was, in seconds.
         content: what its chunks add up to.
+        total: chunks of it, as the first one says.
         indices: of its chunks.
     """
 
     first_offset: int
     began: float
     content: Content
+    total: int
     indices: set[int] = field(default_factory=set)
 
 
@@ -63,16 +71,19 @@ class Attempts(Generic[Content]):
         """Take a chunk in; returns its attempt once that is complete.
 
         Raises:
-            ValueError: the protocol has no such words; the chunk is as if it had never been.
+            ValueError: the protocol has no such words, or the chunk says of how many it is one and
+                the first one said otherwise; the chunk is as if it had never been.
         """
         attempt = self._open.get((chunk.epoch, chunk.attempt))
         if attempt is None:
-            attempt = Attempt(offset, now, self._begin())
+            attempt = Attempt(offset, now, self._begin(), chunk.total)
+        if chunk.total != attempt.total:
+            raise ValueError(f"one of {chunk.total} chunks, the first was one of {attempt.total}")
         if chunk.index not in attempt.indices:
             self._add(attempt.content, chunk)
             attempt.indices.add(chunk.index)
             self._open[chunk.epoch, chunk.attempt] = attempt
-        return attempt if len(attempt.indices) == chunk.total else None
+        return attempt if len(attempt.indices) == attempt.total else None
 
     def drop(self, finished: Callable[[int], bool]) -> None:
         """Forget all attempts at epochs that are finished."""

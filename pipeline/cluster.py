@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,6 +17,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from pipeline.actions import Append, Flush, LogRecord, Steps
+from pipeline.broker_clock import BrokerClock, own_milliseconds
 from pipeline.connection import Connection
 from topics.names import BATCH_BYTES_MAX, Role, TopicSettings, topic_name
 from topics.topic_checks import refuse_topic
@@ -278,22 +280,38 @@ class Cluster:
             raise ClusterError(f"cannot reach Kafka at {self.servers}: {error}") from error
 
 
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A record on its way: its size, and when it set out by a steady clock and by our own."""
+
+    future: Any
+    size: int
+    begun: float
+    own: int
+
+
 class KafkaTransport:
     """Carries out a producer's actions on the topics of a job.
 
-    While the broker is away it waits, and says so once through `notify`.
+    While the broker is away it waits, and says so once through `notify`. Every acknowledgement
+    tells `clock` what the broker's says.
 
     Raises:
         ClusterError: a record was refused, or the broker stayed away for ten minutes.
     """
 
     def __init__(
-        self, cluster: Cluster, job: str, notify: Callable[[str], None] = lambda message: None
+        self,
+        cluster: Cluster,
+        job: str,
+        notify: Callable[[str], None] = lambda message: None,
+        clock: BrokerClock | None = None,
     ) -> None:
         self._cluster = cluster
         self._job = job
         self._notify = notify
-        self._pending: deque[tuple[Any, int]] = deque()
+        self._clock = clock or BrokerClock()
+        self._pending: deque[_Sent] = deque()
         self._pending_bytes = 0
 
     def run(self, steps: Steps[None]) -> None:
@@ -308,10 +326,11 @@ class KafkaTransport:
                     raise TypeError(f"a producer does not {action}")
 
     def _append(self, role: Role, partition: int, value: bytes) -> None:
+        begun, own = self._clock.begin(), own_milliseconds()
         future = self._cluster.producer.send(
-            topic_name(self._job, role), value, partition=partition
+            topic_name(self._job, role), value, partition=partition, timestamp_ms=own
         )
-        self._pending.append((future, len(value)))
+        self._pending.append(_Sent(future, len(value), begun, own))
         self._pending_bytes += len(value)
         self._settle(_IN_FLIGHT)
 
@@ -320,11 +339,11 @@ class KafkaTransport:
         started = time.monotonic()
         told = False
         while self._pending and self._pending_bytes > allowed:
-            future, size = self._pending[0]
+            sent = self._pending[0]
             try:
-                future.get(timeout=0.2)
+                written = sent.future.get(timeout=0.2).timestamp
             except KafkaError as error:
-                if not future.is_done:
+                if not sent.future.is_done:
                     waited = time.monotonic() - started
                     if waited > _NOTICE_AFTER and not told:
                         self._notify("Kafka does not answer; waiting for it, nothing is lost")
@@ -336,6 +355,9 @@ class KafkaTransport:
                     f"Kafka did not take a record: {error}; it is kept, run the same again"
                 ) from error
             self._pending.popleft()
-            self._pending_bytes -= size
+            self._pending_bytes -= sent.size
+            if written != sent.own:
+                # Not the time we have put there, but the broker's.
+                self._clock.note(written, sent.begun)
         if told:
             self._notify("Kafka is back")

@@ -6,17 +6,46 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_bytes
 
+from pipeline.actions import Append, Flush, Steps
+from pipeline.broker_clock import BrokerClock
 from pipeline.cluster import Cluster, KafkaTransport
 from pipeline.connection import find_cluster
 from pipeline.deployed_job import DeployedJob
 from pipeline.deployments import check_has_devices, find_deployed
+from pipeline.epoch_times import calendar_of
 from pipeline.producer import Producer
 from pipeline.registrations import check_registered
+from topics.names import Role
+from topics.records import Farewell
 
 
 def _to_stderr(message: str) -> None:
     print(message, file=sys.stderr)
+
+
+def ask_broker_clock(
+    cluster: Cluster, job: DeployedJob, notify: Callable[[str], None] = _to_stderr
+) -> BrokerClock:
+    """The broker's clock, where a job has a calendar by which epochs begin and end.
+
+    A broker tells the time only to whoever writes. What is written is the farewell of an enrolment
+    that nobody has, which every reader passes over. `notify` is told if our own clock is off.
+    """
+    clock = BrokerClock()
+    if calendar_of(job) is None:
+        return clock
+
+    def ask() -> Steps[None]:
+        yield Append(Role.PRODUCERS, 0, Farewell(job.deployment, token_bytes(16), 0).to_bytes())
+        yield Flush()
+
+    KafkaTransport(cluster, job.name, notify, clock).run(ask())
+    problem = clock.problem()
+    if problem is not None:
+        notify(f"{problem}: epochs begin and end by the broker's; set this one")
+    return clock
 
 
 @contextmanager
@@ -28,18 +57,21 @@ def open_producer(
     name: str,
     first_epoch: int = 1,
     notify: Callable[[str], None] = _to_stderr,
+    clock: BrokerClock | None = None,
 ) -> Iterator[Producer]:
     """Open a producer on a cluster, and see that its registration is the one that counts.
 
-    Arguments and errors are those of `connect_producer`.
+    Arguments and errors are those of `connect_producer`; `clock` is one of `ask_broker_clock`.
     """
     check_has_devices(job)
+    clock = clock or ask_broker_clock(cluster, job, notify)
     with Producer(
         job,
         state_directory,
         name=name,
-        transport=KafkaTransport(cluster, job.name, notify),
+        transport=KafkaTransport(cluster, job.name, notify, clock),
         first_epoch=first_epoch,
+        clock=clock.milliseconds,
     ) as producer:
         check_registered(cluster, producer)
         yield producer

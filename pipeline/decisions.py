@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 
+from pipeline.deployed_job import DeployedJob
 from pipeline.epochs import EpochSet
+from pipeline.job_range import EPOCHS_AHEAD, epoch_problem
 from topics.frames import CodecError
 from topics.manifests import Manifest, decode_manifest
 
 # A producer that missed this many decided epochs in a row is not waited for until it is back.
 PATIENCE = 3
-# Windows may run this far ahead of the oldest undecided epoch; it also bounds what is remembered.
-EPOCHS_AHEAD = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +30,23 @@ class Decision:
 
 
 class Decisions:
-    """The decided epochs, who was in lately, and how many devices each producer stands for."""
+    """The decided epochs, who was in lately, and how many devices each producer stands for.
+
+    Manifests of epochs that the job does not have are passed over, and so are those more than
+    `EPOCHS_AHEAD` beyond the oldest epoch that no earlier manifest decides: no worker decides so
+    far ahead, and what is between is due work for all who read. Every reader passes over the same,
+    since what an earlier manifest decides is a matter of the log alone.
+
+    Args:
+        job: the deployed job.
+        on_decision: is shown every decision.
+    """
 
     def __init__(
-        self,
-        deployment: bytes,
-        fingerprint: bytes,
-        on_decision: Callable[[Decision], None] | None = None,
+        self, job: DeployedJob, on_decision: Callable[[Decision], None] | None = None
     ) -> None:
-        self._identity = (deployment, fingerprint)
+        self._job = job
+        self._identity = (job.deployment, job.fingerprint)
         self._on_decision = on_decision
         self._recent: dict[int, Decision] = {}
         self._order: deque[int] = deque()
@@ -53,7 +62,9 @@ class Decisions:
             return
         if (manifest.deployment, manifest.fingerprint) != self._identity:
             return
-        if not self.exists(manifest.epoch) or not self.decided.add(manifest.epoch):
+        if self._out_of_range(manifest) or not self.exists(manifest.epoch):
+            return
+        if not self.decided.add(manifest.epoch):
             return
         if self.first_epoch is None:
             self.first_epoch = manifest.first_epoch
@@ -61,6 +72,13 @@ class Decisions:
         self._remember(decision)
         if self._on_decision is not None:
             self._on_decision(decision)
+
+    def _out_of_range(self, manifest: Manifest) -> bool:
+        oldest = self.oldest_undecided(manifest.first_epoch)
+        return (
+            epoch_problem(self._job, manifest.epoch) is not None
+            or manifest.epoch > oldest + EPOCHS_AHEAD
+        )
 
     def _remember(self, decision: Decision) -> None:
         manifest = decision.manifest
@@ -87,6 +105,10 @@ class Decisions:
         """Devices of a producer, as of the last epoch it was in with; 0 before."""
         return self._populations.get(index, (0, 0))[1]
 
+    def last_in(self, index: int) -> int:
+        """The latest epoch whose window a producer was in; 0 before the first."""
+        return self._populations.get(index, (0, 0))[0]
+
     def oldest_undecided(self, roster_first_epoch: int) -> int:
         """The lowest epoch that exists and has no manifest."""
         first = roster_first_epoch if self.first_epoch is None else self.first_epoch
@@ -97,16 +119,17 @@ class Decisions:
 
         `first_epoch` is the producer's own: what was decided before it came does not count.
         """
-        misses = 0
-        earlier = min(epoch - 1, self.decided.highest)
-        for candidate in range(earlier, max(first_epoch, earlier - EPOCHS_AHEAD) - 1, -1):
-            decision = self._recent.get(candidate)
-            if decision is None:
-                continue
-            producers = decision.manifest.producers
-            if index < len(producers) and producers[index]:
-                return False
-            misses += 1
-            if misses == PATIENCE:
-                return True
-        return False
+        latest = list(islice(self.decided.below(epoch), PATIENCE))
+        return (
+            len(latest) == PATIENCE
+            and latest[-1] >= first_epoch
+            and not any(self._was_in(index, earlier) for earlier in latest)
+        )
+
+    def _was_in(self, index: int, epoch: int) -> bool:
+        """Whether a producer was in a window; so it is taken where that is not remembered."""
+        decision = self._recent.get(epoch)
+        if decision is None:
+            return True
+        producers = decision.manifest.producers
+        return index < len(producers) and producers[index]

@@ -25,7 +25,7 @@ from pipeline.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs import Job, describe_difference, find_differences
 from pipeline.jobs_topic import JobsTopic
 from pipeline.topic_changes import TopicChange
-from topics.names import TopicSettings, jobs_topic
+from topics.names import TIMESTAMP_TYPE, TopicSettings, jobs_topic
 
 _OPERATORS_KEYS = ("shuffle.grace", "topics.retention")
 
@@ -42,7 +42,7 @@ class Step(StrEnum):
     REPLACE = "replace"
     """Another deployment takes the place of the one that runs."""
     CHANGE = "change"
-    """The deployment that runs goes on with other settings of the operators."""
+    """The deployment that runs goes on with other settings of the operators, or of its topics."""
     NOTHING = "nothing"
     """The job runs already."""
 
@@ -166,7 +166,12 @@ def _over(
     refusal: Exception | None = _name_refusal(running, fresh, differences)
     deployed, step = running, Step.NOTHING
     topics: tuple[TopicChange, ...] = ()
-    if refusal is None and differences:
+    clocks = tuple(
+        change for change in _topic_changes(running, existing) if TIMESTAMP_TYPE in change.configs
+    )
+    if refusal is None and clocks and not differences:
+        step, topics = Step.CHANGE, clocks
+    elif refusal is None and differences:
         step, deployed = Step.CHANGE, _with_operators_keys(running, job, others, begun)
         topics = tuple(
             change for change in _topic_changes(deployed, existing) if change.fate != "create"

@@ -13,12 +13,12 @@ from pipeline.decisions import Decisions
 from pipeline.deploy_plan import DeploymentError as DeploymentError
 from pipeline.deploy_plan import DeployPlan, Step, plan_deployment
 from pipeline.deployed_job import DeployedJob, deploy_job
+from pipeline.epoch_times import calendar_of
 from pipeline.follow import EstimateReader
 from pipeline.jobs import Job, describe_difference
 from pipeline.jobs_topic import JobsTopic
 from pipeline.noise_keys import noise_key_at
 from pipeline.phases import JobPhase, Phase, phase_key
-from pipeline.produce import calendar_of
 from pipeline.state import noise_key_file
 from topics.names import JOBS_TOPIC, Role, topic_name
 
@@ -185,7 +185,7 @@ def begun_horizons(cluster: Cluster, job: DeployedJob, now: int) -> int:
         job: as deployed.
         now: milliseconds since 1970.
     """
-    decisions = Decisions(job.deployment, job.fingerprint)
+    decisions = Decisions(job)
     for record in cluster.read(job.topic(Role.MANIFESTS), start=job.start_offset(Role.MANIFESTS)):
         decisions.apply(record.offset, record.value)
     latest = max(1, decisions.decided.highest)

@@ -38,7 +38,7 @@ def begin_drain(cluster: Cluster, job: DeployedJob, now: int) -> Mapping[int, in
     """
     check_has_devices(job)
     if read_jobs(cluster).phase(job.name) is Phase.DRAINING:
-        roster = Roster(job.deployment)
+        roster = Roster(job)
         topic = job.topic(Role.PRODUCERS)
         for producer in cluster.read(topic, start=job.start_offset(Role.PRODUCERS)):
             roster.apply(producer.value)
@@ -112,7 +112,7 @@ class DrainWatch:
         self._ends = ends
         self._group = group_name(job, "shuffle")
         self._positions = {role: job.start_offset(role) for role in (Role.MANIFESTS, Role.STATUS)}
-        self._decisions = Decisions(job.deployment, job.fingerprint, self._note)
+        self._decisions = Decisions(job, self._note)
         self._last = 0
         self._estimates = EstimateReader(cluster, job)
         self._published = EpochSet()

@@ -145,6 +145,22 @@ def parse_duration(text: str) -> Duration:
     raise ValueError(f"{text!r} is not a duration: give {FORMS}")
 
 
+def roughly(seconds: float) -> str:
+    """A length of time in one unit, for sentences.
+
+    >>> [roughly(seconds) for seconds in (75, 3_000, 7_200, 700_000)]
+    ['75 s', '50 min', '2 h', '8.1 days']
+    """
+    for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return (
+                f"{seconds / size:,.2g} {unit}"
+                if seconds < 100 * size
+                else (f"{seconds / size:,.0f} {unit}")
+            )
+    return f"{seconds:.0f} s"
+
+
 def _duration(months: int, microseconds: int) -> Duration:
     # Numbers too large for a timedelta fail as ones that are merely too long do.
     capped = min(microseconds, 2 * _LONGEST // timedelta(microseconds=1))

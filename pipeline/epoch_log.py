@@ -28,13 +28,11 @@ class EpochLog:
         self._manifests: dict[int, Decision] = {}
         self._payloads: dict[int, bytes] = {}
         self._decisions = Decisions(
-            job.deployment,
-            job.fingerprint,
+            job,
             lambda decision: self._manifests.update({decision.manifest.epoch: decision}),
         )
         self._partials = PartialLog(
-            job.deployment,
-            job.fingerprint,
+            job,
             lambda epoch, payload: self._payloads.update({epoch: payload}),
         )
         self._manifest_log = LogCursor(

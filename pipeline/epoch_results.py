@@ -48,7 +48,7 @@ class PublishedLog:
     def __init__(self, job: DeployedJob, first: int = 1) -> None:
         self._job = job
         self._first = first
-        self._published = FirstEstimates(job.deployment)
+        self._published = FirstEstimates(job)
         self._records: deque[EstimateRecord] = deque()
         self._cursor = LogCursor(Role.ESTIMATES, job.start_offset(Role.ESTIMATES), self._take_in)
         self._end = 0

@@ -72,6 +72,11 @@ class EpochSet:
             epoch = max(epoch, end + 1)
         yield from range(epoch, last + 1)
 
+    def below(self, epoch: int) -> Iterator[int]:
+        """The epochs of the set before an epoch, latest first."""
+        for run in range(bisect_right(self._starts, epoch - 1) - 1, -1, -1):
+            yield from range(min(self._ends[run], epoch - 1), self._starts[run] - 1, -1)
+
     def first_missing(self, first: int) -> int:
         """The lowest epoch from `first` on that is not in the set."""
         run = bisect_right(self._starts, first) - 1

@@ -12,7 +12,9 @@ from aggregators.found_items import FoundItems
 from aggregators.level_estimates import LevelEstimates
 from aggregators.published import Published
 from aggregators.range_estimates import RangeEstimates
+from pipeline.deployed_job import DeployedJob
 from pipeline.epochs import EpochSet
+from pipeline.job_range import epoch_problem
 from topics.frames import CodecError
 from topics.manifests import Fate
 
@@ -123,10 +125,13 @@ def _estimate(body: Mapping[str, Any] | None) -> Published | None:
 
 
 class FirstEstimates:
-    """The estimates of one deployment: the first record of an epoch is the estimate."""
+    """The estimates of one deployment: the first record of an epoch is the estimate.
 
-    def __init__(self, deployment: bytes) -> None:
-        self._deployment = deployment
+    Records of other deployments, and of epochs that the job does not have, are passed over.
+    """
+
+    def __init__(self, job: DeployedJob) -> None:
+        self._job = job
         self.epochs = EpochSet()
 
     def apply(self, value: bytes) -> EstimateRecord | None:
@@ -135,6 +140,8 @@ class FirstEstimates:
             record = EstimateRecord.from_bytes(value)
         except CodecError:
             return None
-        if record.deployment != self._deployment or not self.epochs.add(record.epoch):
+        if record.deployment != self._job.deployment:
+            return None
+        if epoch_problem(self._job, record.epoch) is not None or not self.epochs.add(record.epoch):
             return None
         return record

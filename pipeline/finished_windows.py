@@ -20,8 +20,8 @@ class FinishedWindow:
         fate: what was decided; who aggregates sees released windows only.
         contributors: devices present; None where the stage does not learn it.
         began: when the stage saw the window's first record, on the clock of its driver.
-        decided_at: when the window was decided, in milliseconds since 1970; for a stage that waits
-            for that decision.
+        decided_at: when the window was decided, in milliseconds since 1970 by the broker's clock;
+            for a stage that waits for that decision.
     """
 
     epoch: int
@@ -31,7 +31,7 @@ class FinishedWindow:
     decided_at: int | None = None
 
     def seconds(self, clock: float, wall_clock: int) -> float:
-        """How long the stage took, at a moment given on both clocks.
+        """How long the stage took, at a moment given on its driver's clock and the broker's.
 
         >>> FinishedWindow(7, Fate.RELEASED, 100, began=20.0).seconds(22.5, 0)
         2.5

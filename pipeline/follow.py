@@ -26,7 +26,7 @@ class EstimateReader:
     def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
         self._cluster = cluster
         self._job = job
-        self._first = FirstEstimates(job.deployment)
+        self._first = FirstEstimates(job)
         self._position = job.start_offset(Role.ESTIMATES)
 
     @property

@@ -7,7 +7,7 @@ single action: what a crashed owner had appended and not flushed is then lost, o
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
@@ -24,6 +24,7 @@ from pipeline.actions import (
     ReadRange,
     Steps,
 )
+from pipeline.broker_clock import own_milliseconds
 from pipeline.stage import Stage
 from topics.names import Role
 
@@ -50,9 +51,14 @@ class _Partition:
 
 
 class MemoryLog:
-    """The partitions of a job's topics, and the committed offsets, by (role, partition)."""
+    """The partitions of a job's topics, and the committed offsets, by (role, partition).
 
-    def __init__(self) -> None:
+    Args:
+        clock: stamps every record that is written, as a broker does; milliseconds since 1970.
+    """
+
+    def __init__(self, clock: Callable[[], int] = own_milliseconds) -> None:
+        self.clock = clock
         self._partitions: defaultdict[tuple[Role, int], _Partition] = defaultdict(_Partition)
         self.committed: dict[tuple[Role, int], int] = {}
 
@@ -60,9 +66,7 @@ class MemoryLog:
         """Write a record at the end of its partition."""
         partition = self._partitions[action.role, action.partition]
         partition.records.append(
-            LogRecord(
-                partition.end, action.value, action.timestamp or 0, action.key, action.headers
-            )
+            LogRecord(partition.end, action.value, self.clock(), action.key, action.headers)
         )
 
     def end(self, role: Role, partition: int) -> int:
@@ -166,7 +170,9 @@ class MemoryWorker:
         for partition, position in list(self.positions.items()):
             for record in self.log.read(self.stage.role, partition, position, position + 1).records:
                 self.positions[partition] = record.offset + 1
-                yield from self.stage.record(partition, record.offset, record.value, now)
+                yield from self.stage.record(
+                    partition, record.offset, record.value, now, record.timestamp
+                )
                 shown = True
         return shown
 

@@ -20,21 +20,11 @@ import numpy as np
 from pipeline.input.item_log import ValueLog
 from pipeline.input.live import Change, CloseEpoch, Event, Held, LiveSource
 from pipeline.input.rows import InputError
-from pipeline.input.times import EpochCalendar
-from pipeline.jobs import Job
 from pipeline.producer import Producer
 
 # Waits until a moment at most; returns the bytes that came, b"" at the end of the input, None when
 # the moment came first.
 ReadUntil: TypeAlias = Callable[[datetime], bytes | None]
-
-
-def calendar_of(job: Job) -> EpochCalendar | None:
-    """When the epochs of a job begin and end; None if its job file does not say."""
-    epochs = job.epochs
-    if epochs.start is None or epochs.length is None:
-        return None
-    return EpochCalendar(epochs.start, epochs.length)
 
 
 def produce_change_log(

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from pipeline.actions import Append, Flush, Steps
 from pipeline.deployed_job import DeployedJob
+from pipeline.epoch_times import times_of
 from pipeline.producer_store import ProducerStore
 from pipeline.protocol import Randomizer
 from pipeline.state import FolderLock
@@ -75,6 +76,9 @@ class Producer:
         first_epoch: the first epoch it reports; counts when the producer is first opened.
         generators: randomness; cryptographic, from the operating system, by default.
         identifiers: makes 16-byte ids.
+        clock: milliseconds since 1970, by the broker's clock where that is known. An epoch that the
+            job's calendar has not begun by it is refused before anything is drawn. None: refuse
+            none.
 
     Raises:
         ProducerError: the directory belongs to another deployment or producer.
@@ -98,9 +102,12 @@ class Producer:
         first_epoch: int = 1,
         generators: Generators | None = None,
         identifiers: Callable[[], bytes] = lambda: secrets.token_bytes(16),
+        clock: Callable[[], int] | None = None,
     ) -> None:
         self.job = job
         self.name = name
+        self._clock = clock
+        self._times = times_of(job)
         self._transport = transport
         self._generators = generators or _cryptographic()
         self._identifiers = identifiers
@@ -200,8 +207,8 @@ class Producer:
                 hold sets of items: one of these, or a list of them.
 
         Raises:
-            ProducerError: a user is not enrolled, the epoch is closed, a text is no value, or
-                somebody holds more items than the job allows.
+            ProducerError: a user is not enrolled, the epoch is closed or has not begun, a text is
+                no value, or somebody holds more items than the job allows.
         """
         self._check_open(epoch)
         positions = self._positions_of(values)
@@ -232,6 +239,9 @@ class Producer:
 
         Args:
             epoch: later than every closed one; epochs may be left out, their reports are missing.
+
+        Raises:
+            ProducerError: the epoch is closed, or has not begun by the job's calendar.
         """
         self._transport.run(self.close_steps(epoch))
 
@@ -468,6 +478,10 @@ class Producer:
                 f"epoch {epoch} lies after the last epoch of job {self.job.name}, "
                 f"{self.job.last_epoch}: deploy a new job to go on"
             )
+        if self._times is not None and self._clock is not None:
+            refusal = self._times.refusal(epoch, self._clock())
+            if refusal is not None:
+                raise ProducerError(f"{refusal}: nothing was drawn, report it then")
 
     def _words(
         self, reports: NDArray[np.unsignedinteger] | CountedWords, generator: np.random.Generator

@@ -40,7 +40,7 @@ class PublishStage:
         job = self._job
         self._active = False
         self._estimation = Estimation(job)
-        self._published = FirstEstimates(job.deployment)
+        self._published = FirstEstimates(job)
         self._epochs = EpochLog(job)
         self._estimate_log = LogCursor(
             Role.ESTIMATES,
@@ -62,7 +62,9 @@ class PublishStage:
         """Another worker publishes now."""
         self._start_over()
 
-    def record(self, partition: int, offset: int, value: bytes, now: float) -> Steps[None]:
+    def record(
+        self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
+    ) -> Steps[None]:
         """A part of a partial has arrived, and wakes the publisher up if it has not read it yet."""
         if offset >= self._epochs.partials_position:
             yield from self._publish_due()
@@ -112,7 +114,7 @@ class PublishStage:
             guarantee=self._job.guarantee_at(manifest.epoch).to_json(),
         )
         self.counts["estimates"] += 1
-        return Append(Role.ESTIMATES, 0, record.to_bytes(), timestamp=manifest.timestamp)
+        return Append(Role.ESTIMATES, 0, record.to_bytes())
 
 
 def _finished(manifest: Manifest) -> FinishedWindow:

@@ -18,9 +18,10 @@ from pipeline.actions import Append, Flush, LogRecord, Steps
 from pipeline.admission import Admission, Refusal
 from pipeline.cluster import Cluster, KafkaTransport
 from pipeline.dead_letters import DeadLetterLog, header_of, place_of
-from pipeline.decisions import EPOCHS_AHEAD, Decisions
+from pipeline.decisions import Decisions
 from pipeline.deployed_job import DeployedJob
 from pipeline.deployments import check_has_devices
+from pipeline.job_range import EPOCHS_AHEAD
 from pipeline.roster import Roster
 from topics.batches import Batch, Punctuation
 from topics.names import Role
@@ -65,8 +66,8 @@ class _Epochs:
         def read(role: Role) -> Iterator[LogRecord]:
             return cluster.read(job.topic(role), start=job.start_offset(role))
 
-        self._roster = Roster(job.deployment)
-        self._decisions = Decisions(job.deployment, job.fingerprint)
+        self._roster = Roster(job)
+        self._decisions = Decisions(job)
         for record in read(Role.PRODUCERS):
             self._roster.apply(record.value)
         for record in read(Role.MANIFESTS):

@@ -48,10 +48,10 @@ class Registrations:
         self._cluster = cluster
         self._job = job
         self._last_in: dict[int, int] = {}
-        self.roster = Roster(job.deployment)
+        self.roster = Roster(job)
         for record in self._read(Role.PRODUCERS):
             self.roster.apply(record.value)
-        self._decisions = Decisions(job.deployment, job.fingerprint, self._note)
+        self._decisions = Decisions(job, self._note)
         for record in self._read(Role.MANIFESTS):
             self._decisions.apply(record.offset, record.value)
 

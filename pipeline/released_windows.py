@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
@@ -119,9 +120,10 @@ class WindowIndex:
         whole: list[object] = []
 
         def collect(record: LogRecord) -> None:
-            chunk = self._chunk(record)
+            chunk = self._chunk(place.partition, record)
             if chunk is not None and (chunk.epoch, chunk.attempt) == (epoch, place.attempt):
-                whole.append(attempts.take_in(record.offset, chunk))
+                with suppress(ValueError):
+                    whole.append(attempts.take_in(record.offset, chunk))
 
         yield from scan(Role.SHUFFLED, place.partition, place.start, place.stop, collect)
         return any(attempt is not None for attempt in whole)
@@ -134,9 +136,9 @@ class WindowIndex:
                 self.places.pop(heappop(partition.starts)[1])
             partition.attempts.drop(lambda each: each <= epoch)
 
-    def _chunk(self, record: LogRecord) -> Chunk | None:
+    def _chunk(self, number: int, record: LogRecord) -> Chunk | None:
         """The chunk of a record; None for what whoever aggregates refuses."""
-        chunk = read_chunk(self._job, record.value)
+        chunk = read_chunk(self._job, number, record.value)
         if isinstance(chunk, Refusal):
             return None
         try:
@@ -146,10 +148,13 @@ class WindowIndex:
         return chunk
 
     def _take_in(self, number: int, record: LogRecord) -> None:
-        chunk, partition = self._chunk(record), self._partitions[number]
+        chunk, partition = self._chunk(number, record), self._partitions[number]
         if chunk is None or chunk.epoch < self._next or chunk.epoch in self.places:
             return
-        attempt = partition.attempts.take_in(record.offset, chunk)
+        try:
+            attempt = partition.attempts.take_in(record.offset, chunk)
+        except ValueError:
+            return
         if attempt is None:
             return
         self.places[chunk.epoch] = WindowPlace(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pipeline.deployed_job import DeployedJob
+from pipeline.job_range import epoch_problem
 from topics.frames import CodecError
 from topics.manifests import PRODUCERS_MAX
 from topics.records import Drain, Farewell, Registration, decode_producer_record
@@ -28,20 +30,23 @@ class EnrolledProducer:
 class Roster:
     """The registered producers, built up from the records of ``<job>.producers`` in log order.
 
-    The first registration of a name counts. Records of other deployments, what nobody can read, and
-    registrations beyond the producers that a manifest has room for are passed over.
+    The first registration of a name counts. Passed over are records of other deployments, what
+    nobody can read, registrations beyond the producers that a manifest has room for or from an
+    epoch on that the job does not have, and drains of partitions that it does not have.
 
     Attributes:
         drains: by partition of the reports, the offset up to which an operator has drained it.
+        version: changes whenever the rest may have.
     """
 
-    def __init__(self, deployment: bytes) -> None:
-        self._deployment = deployment
+    def __init__(self, job: DeployedJob) -> None:
+        self._job = job
         self._producers: list[EnrolledProducer] = []
         self._by_enrolment: dict[bytes, EnrolledProducer] = {}
         self._names: set[str] = set()
         self._first_epoch: int | None = None
         self.drains: dict[int, int] = {}
+        self.version = 0
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -68,12 +73,13 @@ class Roster:
             record = decode_producer_record(value)
         except CodecError:
             return
-        if record.deployment != self._deployment:
+        if record.deployment != self._job.deployment:
             return
+        self.version += 1
         if isinstance(record, Registration):
             self._register(record)
         elif isinstance(record, Drain):
-            self.drains[record.partition] = max(record.end, self.drains.get(record.partition, 0))
+            self._drain(record)
         else:
             self._farewell(record)
 
@@ -82,6 +88,8 @@ class Roster:
             return
         if len(self._producers) == PRODUCERS_MAX:
             return
+        if epoch_problem(self._job, record.first_epoch) is not None:
+            return
         producer = EnrolledProducer(
             len(self._producers), record.name, record.enrolment, record.first_epoch
         )
@@ -89,6 +97,10 @@ class Roster:
         self._names.add(record.name)
         self._producers.append(producer)
         self._by_enrolment[record.enrolment] = producer
+
+    def _drain(self, record: Drain) -> None:
+        if record.partition < self._job.partitions:
+            self.drains[record.partition] = max(record.end, self.drains.get(record.partition, 0))
 
     def _farewell(self, record: Farewell) -> None:
         producer = self._by_enrolment.get(record.enrolment)

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count, islice
+from itertools import islice
 
 import numpy as np
 
@@ -31,14 +31,16 @@ from pipeline.actions import (
     scan,
 )
 from pipeline.admission import Admission, Refusal, dead_letter
-from pipeline.decisions import EPOCHS_AHEAD, Decision, Decisions
+from pipeline.decisions import Decision, Decisions
 from pipeline.deployed_job import DeployedJob
 from pipeline.epochs import EpochSet
 from pipeline.finished_windows import FinishedWindow, Told, nobody
+from pipeline.job_range import EPOCHS_AHEAD
 from pipeline.multisets import Scratch, WordMultiset, temporary_file
 from pipeline.noise_keys import NoiseKey
 from pipeline.roster import EnrolledProducer, Roster
 from pipeline.stage_noise import StageNoise
+from pipeline.timeline import Timeline
 from pipeline.windows import PunctuationError, Window
 from topics.batches import Batch, Punctuation
 from topics.chunks import Chunk, encode_chunk
@@ -50,6 +52,9 @@ from topics.words import split_words
 # A heartbeat names this many open windows, and of each this many producers it waits for.
 _WINDOWS_SHOWN = 8
 _NAMES_SHOWN = 8
+# Without a calendar all producers are looked at for every open window: with a thousand of them at
+# most ten times a second.
+_LOOK_SECONDS = 1e-4
 
 
 @dataclass(slots=True)
@@ -57,7 +62,7 @@ class _Partition:
     """What the stage knows of a partition it owns.
 
     `owed` holds the released epochs whose words this owner has not written yet, whoever decided
-    them; `written` those it has.
+    them; `written` those it has. `looked_at` is what was known when silent epochs were looked for.
     """
 
     number: int
@@ -66,6 +71,7 @@ class _Partition:
     windows: dict[int, Window] = field(default_factory=dict)
     owed: dict[int, Decision] = field(default_factory=dict)
     written: EpochSet = field(default_factory=EpochSet)
+    looked_at: object = None
 
     def unfinished_offsets(self) -> Iterator[int]:
         """First offsets of what is still to be decided or written."""
@@ -83,6 +89,7 @@ class ShuffleStage:
         job: the deployed job.
         identifiers: makes the random 16-byte ids of attempts.
         wall_clock: milliseconds since 1970, for the manifests' timestamps.
+        broker_time: the same by the broker's clock, for the calendar; None while it is not known.
         generator: cryptographic generator for ``order: random``.
         scratch: opens scratch files for windows whose words do not fit a table of counts.
         noise_key: for jobs that ask this stage for dummies.
@@ -100,6 +107,7 @@ class ShuffleStage:
         *,
         identifiers: Callable[[], bytes],
         wall_clock: Callable[[], int],
+        broker_time: Callable[[], int | None],
         generator: np.random.Generator,
         scratch: Scratch = temporary_file,
         noise_key: NoiseKey | None = None,
@@ -115,15 +123,16 @@ class ShuffleStage:
         self._told_of_windows = told
         self._admission = Admission(job)
         self._partitions: dict[int, _Partition] = {}
-        self._roster = Roster(job.deployment)
+        self._roster = Roster(job)
         self._producer_log = LogCursor(
             Role.PRODUCERS,
             job.start_offset(Role.PRODUCERS),
             lambda record: self._roster.apply(record.value),
         )
         self._decisions, self._manifest_log = self._new_decisions()
+        self._timeline = Timeline(job, broker_time)
         self._unflushed = False
-        self._now = 0.0
+        self._now = self._next_look = 0.0
         self.counts: Counter[str] = Counter()
 
     def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
@@ -147,16 +156,19 @@ class ShuffleStage:
         for window in state.windows.values() if state is not None else ():
             window.close()
 
-    def record(self, partition: int, offset: int, value: bytes, now: float) -> Steps[None]:
+    def record(
+        self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
+    ) -> Steps[None]:
         """Take in one record of the raw topic."""
         self._now = now
+        self._timeline.note_written(written)
         state = self._partitions[partition]
         state.position = offset + 1
         admitted = self._admission.admit(partition, value)
         refusal = (
             admitted
             if isinstance(admitted, Refusal)
-            else (yield from self._place(state, offset, admitted, now))
+            else (yield from self._place(state, offset, admitted, now, written))
         )
         if refusal is not None:
             yield from self._refuse(state, offset, value, refusal)
@@ -170,24 +182,32 @@ class ShuffleStage:
         if not self._partitions:
             return
         yield from self._catch_up()
+        looks = self._timeline.by_calendar or now >= self._next_look
+        if looks:
+            self._next_look = now + _LOOK_SECONDS * len(self._roster)
         for state in list(self._partitions.values()):
             self._open_silent_epochs(state, now)
             for window in list(state.windows.values()):
+                if looks:
+                    self._see_time(window, now)
                 yield from self._expire(state, window, now)
             yield from self._write_owed(state)
             yield from self._commit_floor(state)
 
     def unfinished(self, partition: int) -> str:
         """Epochs that are decided and not written, or not decided."""
-        oldest = self._decisions.oldest_undecided(self._roster.first_epoch)
-        undecided = (epoch for epoch in count(oldest) if epoch not in self._decisions.decided)
-        first = next(e for e in undecided if self._job.partition_of(e) == partition)
+        first = self._oldest_undecided
+        while first in self._decisions.decided or self._job.partition_of(first) != partition:
+            first += 1
         state = self._partitions.get(partition)
         owed = () if state is None else state.owed
         return f"epoch {min([first, *owed])} and later ones of its partition"
 
     def heartbeat(self) -> dict[str, object]:
         """Open windows (oldest first), whom they wait for, and what has been counted so far.
+
+        ``grace_left`` is None as long as a window's time has not come. ``ahead`` names the
+        producers that send epochs whose time has not come, and by how many.
 
         Where devices rely on this stage to hide their messages (``hides_messages``), how many they
         are is not for all to see before a window is released: devices are counted instead, who are
@@ -213,15 +233,22 @@ class ShuffleStage:
             "hides_messages": self._hides_messages,
             "open_windows": len(windows),
             "windows": shown,
+            "ahead": [
+                {"producer": each.producer, "epochs": each.epochs}
+                for each in islice(
+                    self._timeline.ahead(self._roster, self._decisions), _NAMES_SHOWN
+                )
+            ],
             "counts": dict(self.counts),
         }
 
-    def _grace_left(self, window: Window) -> float:
+    def _grace_left(self, window: Window) -> float | None:
         """Seconds until a window is decided without those it waits for."""
-        return max(0.0, round(window.opened_at + self._job.shuffle.grace - self._now, 1))
+        ends = window.grace_ends(self._job.shuffle.grace)
+        return None if ends is None else max(0.0, round(ends - self._now, 1))
 
     def _new_decisions(self) -> tuple[Decisions, LogCursor]:
-        decisions = Decisions(self._job.deployment, self._job.fingerprint, self._owe)
+        decisions = Decisions(self._job, self._owe)
 
         def visit(record: LogRecord) -> None:
             decisions.apply(record.offset, record.value)
@@ -252,7 +279,12 @@ class ShuffleStage:
         return WordMultiset(self._job.word_form, self._scratch)
 
     def _place(
-        self, state: _Partition, offset: int, record: Batch | Punctuation, now: float
+        self,
+        state: _Partition,
+        offset: int,
+        record: Batch | Punctuation,
+        now: float,
+        written: int | None,
     ) -> Steps[Refusal | None]:
         """Put a record into its window, or say why it has none."""
         producer = self._roster.find(record.enrolment)
@@ -263,11 +295,13 @@ class ShuffleStage:
             # Only as far as this worker knows: the others may have decided more.
             yield from self._manifest_log.catch_up()
         if record.epoch in self._decisions.decided:
+            self._note_punctuation(record)
             self._count_late(record, offset)
             return None
-        refusal = self._unexpected(producer, record.epoch)
+        refusal = self._unexpected(producer, record.epoch, written)
         if refusal is not None:
             return refusal
+        self._note_punctuation(record)
         window = self._open(state, record.epoch, now)
         window.note_record(offset, now)
         try:
@@ -282,7 +316,13 @@ class ShuffleStage:
             yield from self._decide(state, window, as_complete=True)
         return None
 
-    def _unexpected(self, producer: EnrolledProducer | None, epoch: int) -> Refusal | None:
+    def _note_punctuation(self, record: Batch | Punctuation) -> None:
+        if isinstance(record, Punctuation):
+            self._timeline.note_punctuation(record.enrolment, record.epoch)
+
+    def _unexpected(
+        self, producer: EnrolledProducer | None, epoch: int, written: int | None
+    ) -> Refusal | None:
         if producer is None:
             return Refusal(Reason.ENROLMENT, "nobody registered (first) under this enrolment id")
         if not producer.reports_at(epoch):
@@ -292,14 +332,20 @@ class ShuffleStage:
                 f"{producer.last_epoch or 'the end'}, this is epoch {epoch}",
             )
         if epoch < self._oldest_undecided:
-            return Refusal(Reason.EPOCH, "this deployment begins with a later epoch")
-        if self._too_far_ahead(epoch):
             return Refusal(
                 Reason.EPOCH,
-                f"more than {EPOCHS_AHEAD} epochs ahead of the oldest open one, "
-                f"{self._oldest_undecided}",
+                f"this deployment begins with a later epoch, {self._oldest_undecided}",
             )
-        return None
+        problem = self._timeline.early(epoch, written)
+        if problem is None and self._too_far_ahead(epoch):
+            problem = (
+                f"epoch {epoch} lies more than {EPOCHS_AHEAD} epochs ahead of the oldest open one, "
+                f"{self._oldest_undecided}"
+            )
+        if problem is None:
+            return None
+        self._timeline.note_refusal(producer.enrolment, epoch)
+        return Refusal(Reason.EPOCH, f"producer {producer.name} is ahead of time: {problem}")
 
     @property
     def _oldest_undecided(self) -> int:
@@ -312,6 +358,8 @@ class ShuffleStage:
         window = state.windows.get(epoch)
         if window is None:
             window = state.windows[epoch] = Window(epoch, now, self._multiset)
+            if self._timeline.by_calendar:
+                self._see_time(window, now)
         return window
 
     def _count_late(self, record: Batch | Punctuation, offset: int) -> None:
@@ -326,18 +374,38 @@ class ShuffleStage:
             return record.contributors if isinstance(record, Punctuation) else 0
         return record.words.messages if isinstance(record, Batch) else 0
 
-    def _expected(self, window: Window) -> Iterator[EnrolledProducer]:
-        """Who must be in before the window closes by completeness."""
+    def _expected(self, epoch: int, window: Window | None) -> Iterator[EnrolledProducer]:
+        """Who must be in before the window of an epoch closes by completeness."""
         for producer in self._roster:
-            if producer.reports_at(window.epoch) and (
-                window.holds(producer.enrolment)
-                or not self._decisions.missed(producer.index, producer.first_epoch, window.epoch)
+            if producer.reports_at(epoch) and (
+                (window is not None and window.holds(producer.enrolment))
+                or not self._decisions.missed(producer.index, producer.first_epoch, epoch)
             ):
                 yield producer
 
+    def _see_time(self, window: Window, now: float) -> None:
+        """Note when the time of a window has come; it is looked for when anything has changed."""
+        known = self._known, len(window.contributions)
+        if self._timeline.by_calendar or (window.due_at is None and window.looked_at != known):
+            window.looked_at = known
+            if not self._time_has_come(window.epoch, window):
+                # The calendar may have become known since, or the broker's clock set back.
+                window.due_at = None
+            elif window.due_at is None:
+                window.due_at = now
+
+    @property
+    def _known(self) -> tuple[int, int, int]:
+        """Changes with all that says, without a calendar, whether an epoch's time has come."""
+        return self._roster.version, self._timeline.version, self._manifest_log.position
+
+    def _time_has_come(self, epoch: int, window: Window | None) -> bool:
+        expected = self._expected(epoch, window)
+        return self._timeline.has_come(epoch, expected, self._decisions)
+
     def _missing(self, window: Window) -> Iterator[EnrolledProducer]:
         """Who is expected and not in."""
-        for producer in self._expected(window):
+        for producer in self._expected(window.epoch, window):
             if window.complete(producer.enrolment) is None:
                 yield producer
 
@@ -345,46 +413,74 @@ class ShuffleStage:
         if len(self._roster) < self._job.shuffle.producers:
             return False
         somebody = False
-        for producer in self._expected(window):
+        for producer in self._expected(window.epoch, window):
             if window.complete(producer.enrolment) is None:
                 return False
             somebody = True
         return somebody
 
     def _open_silent_epochs(self, state: _Partition, now: float) -> None:
-        """An epoch of this partition without a record, while a later one is decided, is due too."""
-        decided = self._decisions.decided
-        if self._decisions.first_epoch is None:
+        """Open the epochs of this partition without a record that are due.
+
+        Those before a decided one, once their time has come or an operator drains them.
+        """
+        decided, known = self._decisions.decided, (self._known, state.position)
+        unchanged = state.looked_at == known and not self._timeline.by_calendar
+        if self._decisions.first_epoch is None or unchanged:
             return
+        state.looked_at = known
         for epoch in decided.missing(self._decisions.first_epoch, decided.highest):
-            if self._job.partition_of(epoch) == state.number:
+            if (
+                self._job.partition_of(epoch) == state.number
+                and epoch not in state.windows
+                and (self._time_has_come(epoch, None) or self._drained(state, epoch, None))
+            ):
                 self._open(state, epoch, now)
 
     def _expire(self, state: _Partition, window: Window, now: float) -> Steps[None]:
         if window.epoch in self._decisions.decided:
             yield from self._decide(state, window)
+        elif self._abandoned(window):
+            del state.windows[window.epoch]
+            window.close()
         elif self._everybody_is_in(window):
             yield from self._decide(state, window, as_complete=True)
-        elif self._drained(state, window):
+        elif self._drained(state, window.epoch, window.first_offset):
             yield from self._decide(state, window)
-        elif now - window.opened_at >= self._job.shuffle.grace and window.closing_end is None:
+        elif window.closing_end is None and self._grace_is_over(window, now):
             # Nothing that is in the log now may be called late because this worker was slow.
             window.closing_end = yield from end_offset(Role.REPORTS, state.number)
             if state.position >= window.closing_end:
                 yield from self._decide(state, window)
 
-    def _drained(self, state: _Partition, window: Window) -> bool:
-        """Whether an operator's drain closes a window: it began before, or a later one did.
+    def _abandoned(self, window: Window) -> bool:
+        """Whether all that arrived is of producers that report for the epoch no more.
+
+        An operator has retired them, and what they sent for it before is refused from now on.
+        """
+        holders = map(self._roster.find, window.contributions)
+        return window.first_offset is not None and not any(
+            producer is not None and producer.reports_at(window.epoch) for producer in holders
+        )
+
+    def _grace_is_over(self, window: Window, now: float) -> bool:
+        ends = window.grace_ends(self._job.shuffle.grace)
+        return ends is not None and now >= ends
+
+    def _drained(self, state: _Partition, epoch: int, first_offset: int | None) -> bool:
+        """Whether an operator's drain closes an epoch: it began before, or a later one did.
 
         Estimates are published in the order of epochs: whoever drains a later one needs this too.
         """
         end = self._roster.drains.get(state.number)
         if end is None or state.position < end:
             return False
-        if window.first_offset is not None and window.first_offset < end:
+        if first_offset is not None and first_offset < end:
             return True
-        later = range(window.epoch + 1, self._decisions.decided.highest + 1)
-        return any(self._began_before_drain(epoch) for epoch in later)
+        for later in self._decisions.decided.below(self._decisions.decided.highest + 1):
+            if later <= epoch or self._began_before_drain(later):
+                return later > epoch
+        return False
 
     def _began_before_drain(self, epoch: int) -> bool:
         decision = self._decisions.recent(epoch)
@@ -405,7 +501,7 @@ class ShuffleStage:
             if as_complete and not self._everybody_is_in(window):
                 return
             own = self._manifest(state, window)
-            yield Append(Role.MANIFESTS, 0, encode_manifest(own), timestamp=own.timestamp)
+            yield Append(Role.MANIFESTS, 0, encode_manifest(own))
             yield Flush()
             yield from self._manifest_log.catch_up()
         decision = self._decisions.recent(window.epoch)
@@ -493,9 +589,9 @@ class ShuffleStage:
                 with suppress(PunctuationError):
                     window.add(admitted)
 
-        yield from scan(
-            Role.REPORTS, partition, manifest.first_offset, manifest.cut_offset, collect
-        )
+        end = yield from end_offset(Role.REPORTS, partition)
+        stop = min(manifest.cut_offset, end)
+        yield from scan(Role.REPORTS, partition, manifest.first_offset, stop, collect)
         return window.words
 
     def _write(self, state: _Partition, decision: Decision, words: WordMultiset) -> Steps[None]:
@@ -520,9 +616,7 @@ class ShuffleStage:
                 total=len(pieces),
                 words=piece,
             )
-            yield Append(
-                Role.SHUFFLED, state.number, encode_chunk(chunk), timestamp=manifest.timestamp
-            )
+            yield Append(Role.SHUFFLED, state.number, encode_chunk(chunk))
         yield Flush()
         self._unflushed = False
         state.written.add(manifest.epoch)

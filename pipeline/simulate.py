@@ -13,6 +13,7 @@ from aggregators.cell_window import MOST_PUBLISHED
 from aggregators.estimate import Estimate
 from pipeline.aggregate_stage import AggregateStage
 from pipeline.deployed_job import DeployedJob
+from pipeline.epoch_times import LAST_MOMENT
 from pipeline.estimate_records import EstimateRecord
 from pipeline.input.item_log import ItemLog, ValueLog
 from pipeline.item_accuracy import ItemAccuracy
@@ -196,13 +197,15 @@ class SimulatedCluster:
             noise_key = noise_key or NoiseKey(generators("noise key", 0).bytes(KEY_BYTES))
             job = job.model_copy(update={"noise_key": noise_key.digest})
         self.job = job
-        self.log = MemoryLog()
+        # After all of a calendar's epochs, wherever it lies.
+        self.log = MemoryLog(clock=lambda: LAST_MOMENT)
         self._read = 0
         identifiers = generators("identifier", 0)
         shuffle = ShuffleStage(
             job,
             identifiers=lambda: identifiers.bytes(16),
             wall_clock=lambda: 0,
+            broker_time=self.log.clock,
             generator=generators("shuffle", 0),
             noise_key=noise_key,
         )

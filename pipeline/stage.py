@@ -29,8 +29,14 @@ class Stage(Protocol):
         """Forget a partition."""
         ...
 
-    def record(self, partition: int, offset: int, value: bytes, now: float) -> Steps[None]:
-        """Take in the next record of a partition."""
+    def record(
+        self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
+    ) -> Steps[None]:
+        """Take in the next record of a partition.
+
+        `written` is when the broker wrote it, in milliseconds since 1970 by the broker's clock;
+        None where the topic leaves that to its writers.
+        """
         ...
 
     def tick(self, now: float) -> Steps[None]:

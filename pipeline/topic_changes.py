@@ -1,4 +1,4 @@
-"""What deploying a job does to its topics: it creates them, changes their retention, or cannot."""
+"""What deploying a job does to its topics: it creates them, changes their settings, or cannot."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 from pipeline.durations import Duration
-from topics.names import FOREVER, TopicSettings
-from topics.topic_checks import refuse_topic
+from topics.names import FOREVER, TIMESTAMP_TYPE, TopicSettings
+from topics.topic_checks import refuse_topic, wrong_clock
 
 _RETENTION = "retention.ms"
 
@@ -23,7 +23,7 @@ class TopicChange:
 
     @property
     def fate(self) -> str:
-        """What becomes of it: create, keep, change (its retention) or refuse."""
+        """What becomes of it: create, keep, change (its retention or its clock) or refuse."""
         if self.found is None:
             return "create"
         if self.refusal is not None:
@@ -38,10 +38,15 @@ class TopicChange:
     @property
     def configs(self) -> dict[str, str]:
         """The settings of a topic that exists which are to be changed."""
-        wanted = self.wanted.configs.get(_RETENTION)
-        if self.found is None or wanted is None or self.found.configs.get(_RETENTION) == wanted:
+        if self.found is None:
             return {}
-        return {_RETENTION: wanted}
+        changed: dict[str, str] = {}
+        wanted = self.wanted.configs.get(_RETENTION)
+        if wanted is not None and self.found.configs.get(_RETENTION) != wanted:
+            changed[_RETENTION] = wanted
+        if wrong_clock(self.found.configs) is not None:
+            changed[TIMESTAMP_TYPE] = self.wanted.configs[TIMESTAMP_TYPE]
+        return changed
 
     @property
     def retention_in_words(self) -> str:
@@ -56,7 +61,13 @@ class TopicChange:
         if self.refusal is not None:
             return "cannot be used"
         if self.configs:
-            return f"retention: {_retention(self.found.configs)} -> {self.retention_in_words}"
+            changes = []
+            if _RETENTION in self.configs:
+                kept = _retention(self.found.configs)
+                changes.append(f"retention: {kept} -> {self.retention_in_words}")
+            if TIMESTAMP_TYPE in self.configs:
+                changes.append("to go by the broker's clock")
+            return ", ".join(changes)
         if self.wanted.replication not in (None, self.found.replication):
             return f"stays, with replication {self.found.replication}"
         return "stays"

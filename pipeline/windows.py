@@ -32,16 +32,32 @@ class Window:
 
     A producer's words join the window's own only when its punctuation and all its batches are
     there: a producer is in a window with everything it has or with nothing.
+
+    Attributes:
+        epoch: of the window.
+        opened_at: when its first record was read, or when it was found to have none.
+        due_at: when its time was found to have come; None before.
+        looked_at: what was known when its time was last looked for.
+        first_offset: of its first record; None while it has none.
+        closing_end: the end of the partition when its grace was over; None before.
+        contributions: what has arrived, by enrolment.
+        words: of the producers that are complete.
     """
 
     def __init__(self, epoch: int, opened_at: float, multiset: Callable[[], WordMultiset]) -> None:
         self.epoch = epoch
         self.opened_at = opened_at
+        self.due_at: float | None = None
+        self.looked_at: object = None
         self.first_offset: int | None = None
         self.closing_end: int | None = None
         self.contributions: dict[bytes, Contribution] = {}
         self.words = multiset()
         self._multiset = multiset
+
+    def grace_ends(self, grace: float) -> float | None:
+        """When the window need not wait any longer; None while its time has not come."""
+        return None if self.due_at is None else max(self.opened_at, self.due_at) + grace
 
     def note_record(self, offset: int, now: float) -> None:
         """A record of the epoch was read; the first one starts the grace period."""

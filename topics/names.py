@@ -1,7 +1,8 @@
 """Names and settings of the topics of a job.
 
 Settings are stated even where they are Kafka's own defaults, if a delivery promise hangs on them: a
-cluster may have others.
+cluster may have others. Every topic takes LogAppendTime: the broker says when a record was written,
+so that no writer's clock decides what retention deletes, or what Kafka refuses.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ KEPT_BATCH_BYTES_MAX = 1024 * 1024
 A dead letter holds a record of reports or shuffled, and headers on top.
 """
 FOREVER = -1
+TIMESTAMP_TYPE = "message.timestamp.type"
+"""The setting that says whose clock a topic goes by."""
+LOG_APPEND_TIME = "LogAppendTime"
+"""The broker's."""
 
 
 class Role(StrEnum):
@@ -159,7 +164,7 @@ def _deleted(retention_ms: int, batch_bytes: int) -> dict[str, str]:
         "retention.ms": str(retention_ms),
         "retention.bytes": "-1",
         "max.message.bytes": str(batch_bytes),
-        "message.timestamp.type": "CreateTime",
+        TIMESTAMP_TYPE: LOG_APPEND_TIME,
     }
 
 
@@ -170,5 +175,5 @@ def _compacted() -> dict[str, str]:
         "segment.ms": "60000",
         "min.cleanable.dirty.ratio": "0.1",
         "max.message.bytes": str(KEPT_BATCH_BYTES_MAX),
-        "message.timestamp.type": "CreateTime",
+        TIMESTAMP_TYPE: LOG_APPEND_TIME,
     }

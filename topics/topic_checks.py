@@ -1,13 +1,16 @@
 """Whether a topic that exists can take the place of one that a job would create.
 
 Others may have made it: an administrator, a broker that creates topics when they are asked for, an
-earlier job. What would lose records, refuse them or tell when they were sent is refused; replicas
-and retention are the operators' business.
+earlier job. What would lose records or refuse them is refused; replicas and retention are the
+operators' business. Whose clock a topic goes by is set by deploying a job on it, and said of a job
+that runs.
 """
 
 from __future__ import annotations
 
-from topics.names import TopicSettings
+from collections.abc import Mapping, Sequence
+
+from topics.names import LOG_APPEND_TIME, TIMESTAMP_TYPE, TopicSettings
 
 _PLAIN = {"uncompressed", "producer"}
 
@@ -38,9 +41,31 @@ def refuse_topic(wanted: TopicSettings, found: TopicSettings) -> str | None:
     return None
 
 
+def wrong_clock(configs: Mapping[str, str]) -> str | None:
+    """What a topic has in place of LogAppendTime; None if it goes by the broker's clock.
+
+    What its settings do not say is not held against it.
+
+    >>> wrong_clock({"message.timestamp.type": "CreateTime"})
+    'CreateTime'
+    """
+    has = configs.get(TIMESTAMP_TYPE)
+    return None if has in (None, LOG_APPEND_TIME) else has
+
+
+def clock_problem(job: str, topics: Sequence[str]) -> str:
+    """A sentence on topics of a job that go by the clocks of whoever writes to them."""
+    return (
+        f"{'topic' if len(topics) == 1 else 'topics'} {', '.join(topics)} of {job} "
+        f"{'goes' if len(topics) == 1 else 'go'} by the clocks of whoever writes "
+        f"({TIMESTAMP_TYPE} CreateTime), which then decide what retention deletes: "
+        f"dpstream deploy JOBFILE sets {LOG_APPEND_TIME}"
+    )
+
+
 def _serves(key: str, has: str, value: str) -> bool:
     match key:
-        case "cleanup.policy" | "message.timestamp.type":
+        case "cleanup.policy":
             return has == value
         case "compression.type":
             return has in _PLAIN

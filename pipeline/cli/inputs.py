@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 def load_input(job: Job, path: Path, skip_bad_rows: bool) -> ValueLog:
     """The change log of a job; what an operator may not expect is said."""
+    from pipeline.epoch_times import calendar_of
     from pipeline.input.item_log import load_value_log
-    from pipeline.produce import calendar_of
 
     change_log = load_value_log(
         path,

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -30,6 +30,7 @@ from pipeline.cli.options import (
 from pipeline.cli.output import plural, say, say_json, tell
 
 if TYPE_CHECKING:
+    from pipeline.broker_clock import BrokerClock
     from pipeline.deployed_job import DeployedJob
     from pipeline.producer import Producer
 
@@ -71,7 +72,7 @@ def produce(
     Run again after an interruption, it goes on where it was: an epoch once drawn is never drawn
     again.
     """
-    from pipeline.connect import open_producer
+    from pipeline.connect import ask_broker_clock, open_producer
     from pipeline.produce import produce_change_log
     from pipeline.state import producer_folder
 
@@ -85,7 +86,8 @@ def produce(
         opened = partial(open_producer, cluster, deployed, folder, name=name, notify=tell)
         tell(f"producer {name} of {deployed.name} keeps its state in {folder}")
         if input == "-":
-            _produce_live(opened, deployed, folder, skip_bad_rows, as_json)
+            clock = ask_broker_clock(cluster, deployed, tell)
+            _produce_live(opened, deployed, folder, skip_bad_rows, as_json, clock)
             return
         change_log = load_input(deployed, Path(input), skip_bad_rows)
         with opened() as producer, progress_bar() as progress:
@@ -134,9 +136,11 @@ def _produce_live(
     folder: Path,
     skip_bad_rows: bool,
     as_json: bool,
+    broker_clock: BrokerClock,
 ) -> None:
+    from pipeline.epoch_times import calendar_of
     from pipeline.input.live import LiveSource
-    from pipeline.produce import LiveProducer, calendar_of, produce_live
+    from pipeline.produce import LiveProducer, produce_live
 
     calendar = calendar_of(job)
     if calendar is None:
@@ -145,9 +149,8 @@ def _produce_live(
             "epochs.start and epochs.length"
         )
 
-    def clock() -> datetime:
-        return datetime.now(UTC)
-
+    # Not this machine's clock, which may be off or set meanwhile.
+    clock = broker_clock.moment
     running = max(1, calendar.epoch_of(clock()))
     if job.last_epoch is not None and running > job.last_epoch:
         raise UsageProblem(
@@ -155,7 +158,7 @@ def _produce_live(
         )
     # Whoever stops this process wants the rows read so far to be kept, as with Ctrl-C.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    with opened(first_epoch=running) as producer:
+    with opened(first_epoch=running, clock=broker_clock) as producer:
         begun = producer.closed_epoch
         source = LiveSource(
             calendar,

@@ -15,9 +15,9 @@ import typer
 
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import KafkaConfig, Servers, check_name, cluster_of, find_job
-from pipeline.cli.output import now
 
 if TYPE_CHECKING:
+    from pipeline.broker_clock import BrokerClock
     from pipeline.deployed_job import DeployedJob
     from pipeline.finished_windows import Told
     from pipeline.stage import Stage
@@ -101,6 +101,7 @@ def run(
     kafka_config: KafkaConfig = None,
 ) -> None:
     """Run one worker of a stage, or one for every job, until told to stop (Ctrl-C, SIGTERM)."""
+    from pipeline.broker_clock import BrokerClock
     from pipeline.state import private_folder, worker_folder
     from pipeline.supervisor.run import Settings, supervise
     from pipeline.workers.job_facts import JobFacts
@@ -132,7 +133,8 @@ def run(
         deployed, connection = find_job(cluster, job), cluster.connection
     folder = private_folder(worker_folder(deployed.name, stage, worker))
     lines = LogLines(deployed.name, stage, worker, as_json=log_format is LogFormat.json)
-    windows = WindowTally(lines.window)
+    clock = BrokerClock()
+    windows = WindowTally(lines.window, wall_clock=lambda: clock.milliseconds() / 1000)
     monitor = None
     if metrics is not None or metrics_descriptor is not None:
         hides_messages = stage is StageName.shuffle and deployed.protocol_entry.needs_shuffle
@@ -144,7 +146,7 @@ def run(
             descriptor=metrics_descriptor,
         )
     code = run_worker(
-        _make_stage(stage, deployed, folder, noise_key, windows),
+        _make_stage(stage, deployed, folder, noise_key, windows, clock),
         deployed,
         connection,
         stage_name=stage,
@@ -153,12 +155,18 @@ def run(
         lines=lines,
         windows=windows,
         monitor=monitor,
+        clock=clock,
     )
     raise typer.Exit(code)
 
 
 def _make_stage(
-    stage: StageName, job: DeployedJob, folder: Path, noise_key: Path | None, told: Told
+    stage: StageName,
+    job: DeployedJob,
+    folder: Path,
+    noise_key: Path | None,
+    told: Told,
+    clock: BrokerClock,
 ) -> Stage:
     from pipeline.aggregate_stage import AggregateStage
     from pipeline.deployments import check_has_devices
@@ -181,7 +189,8 @@ def _make_stage(
             return ShuffleStage(
                 job,
                 identifiers=partial(secrets.token_bytes, 16),
-                wall_clock=now,
+                wall_clock=clock.milliseconds,
+                broker_time=clock.now,
                 generator=cryptographic_generator(),
                 scratch=lambda: tempfile.TemporaryFile(dir=folder),
                 noise_key=key,

@@ -100,7 +100,7 @@ def _window_lines(status: JobStatus) -> Iterator[RenderableType]:
                 f"epoch {window.epoch}",
                 number(window.devices if window.reports is None else window.reports),
                 _awaited(window),
-                "-" if window.grace_left is None else duration(window.grace_left),
+                "its time" if window.grace_left is None else duration(window.grace_left),
             )
             for window in windows
         ),

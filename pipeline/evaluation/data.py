@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from pipeline.deployed_job import DeployedJob
+from pipeline.epoch_times import calendar_of
 from pipeline.input.change_log import ChangeLog
 from pipeline.input.item_log import ValueLog, load_value_log
 from pipeline.input.rows import BadRows, BadRowsError, InputError
-from pipeline.produce import calendar_of
 
 MOST_CHANGES = 1 << 28
 """The most changes of all synthetic users together: several GiB."""

@@ -39,7 +39,6 @@ class MemoryReplay:
             source,
             plan,
             identifiers=partial(secrets.token_bytes, IDENTIFIER_BYTES),
-            wall_clock=lambda: 0,
         )
         stages: tuple[Stage, ...] = (AggregateStage(job), PublishStage(job))
         self._workers = [MemoryWorker(stage, self.log) for stage in stages]

@@ -174,7 +174,6 @@ class ClusterReplay:
             source,
             plan,
             identifiers=partial(secrets.token_bytes, IDENTIFIER_BYTES),
-            wall_clock=_now,
         )
 
     def run(self, speed: Speed, *, workers: bool) -> None:

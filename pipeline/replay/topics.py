@@ -85,8 +85,7 @@ class TopicSource:
         """The manifests that count, in the order of epochs, up to the first undecided epoch."""
         waiting: dict[int, Manifest] = {}
         decisions = Decisions(
-            self.job.deployment,
-            self.job.fingerprint,
+            self.job,
             lambda decision: waiting.update({decision.manifest.epoch: decision.manifest}),
         )
         cursor = LogCursor(
@@ -133,4 +132,4 @@ class TopicSource:
             yield wanted[0], found.pop(wanted.popleft())
 
     def _partial_log(self, on_partial: Callable[[int, bytes], None] | None = None) -> PartialLog:
-        return PartialLog(self.job.deployment, self.job.fingerprint, on_partial)
+        return PartialLog(self.job, on_partial)

@@ -33,7 +33,6 @@ class ReplayWriter:
         source: what it replays.
         plan: which epochs.
         identifiers: makes the random 16-byte ids of attempts.
-        wall_clock: milliseconds since 1970; retention would delete chunks with the windows' dates.
     """
 
     def __init__(
@@ -43,22 +42,20 @@ class ReplayWriter:
         plan: ReplayPlan,
         *,
         identifiers: Callable[[], bytes],
-        wall_clock: Callable[[], int],
     ) -> None:
         self._job = job
         self._source = source
         self._plan = plan
         self._identifiers = identifiers
-        self._wall_clock = wall_clock
         self._offsets: dict[int, int] = {}
-        self._decisions = Decisions(job.deployment, job.fingerprint, self._remember)
+        self._decisions = Decisions(job, self._remember)
         self._manifest_log = LogCursor(
             Role.MANIFESTS,
             job.start_offset(Role.MANIFESTS),
             lambda record: self._decisions.apply(record.offset, record.value),
         )
         self._windows = WindowIndex(job)
-        self._partials = PartialLog(job.deployment, job.fingerprint)
+        self._partials = PartialLog(job)
 
     def begin(self) -> Steps[None]:
         """See what an earlier run has left.
@@ -99,7 +96,7 @@ class ReplayWriter:
         for manifest, _ in todo:
             if manifest.epoch not in self._decisions.decided:
                 value = encode_manifest(self._own(manifest))
-                yield Append(Role.MANIFESTS, 0, value, timestamp=manifest.timestamp)
+                yield Append(Role.MANIFESTS, 0, value)
         yield Flush()
         yield from self._manifest_log.catch_up()
         for manifest, payload in todo:
@@ -131,12 +128,7 @@ class ReplayWriter:
                 total=len(pieces),
                 words=piece,
             )
-            yield Append(
-                Role.SHUFFLED,
-                self._job.partition_of(epoch),
-                encode_chunk(chunk),
-                timestamp=self._wall_clock(),
-            )
+            yield Append(Role.SHUFFLED, self._job.partition_of(epoch), encode_chunk(chunk))
 
     def _copy_partial(self, epoch: int, payload: bytes) -> Steps[None]:
         parts = split_partial(

@@ -115,7 +115,7 @@ class _Estimates:
         self.job = job
         self.topic = job.topic(Role.ESTIMATES)
         self.position = job.start_offset(Role.ESTIMATES)
-        self._first = FirstEstimates(job.deployment)
+        self._first = FirstEstimates(job)
 
     def take(self, records: Sequence[LogRecord]) -> list[Point]:
         points = []

@@ -15,11 +15,11 @@ from aggregators.estimate import ItemEstimates
 from aggregators.found_items import FoundItems
 from aggregators.top_items import simultaneous_half_width
 from pipeline.deployed_job import DeployedJob
+from pipeline.epoch_times import calendar_of
 from pipeline.estimate_records import EstimateRecord
 from pipeline.headlines import Headline, headline_of
 from pipeline.input.numbers import NumericDomain
 from pipeline.phases import Phase
-from pipeline.produce import calendar_of
 from pipeline.serve.history import History, Point
 from pipeline.serve.series import (
     VALUE,

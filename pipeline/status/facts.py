@@ -39,7 +39,8 @@ class OpenWindow:
         reports: so far; None where their number is hidden.
         waits_for: some of the producers who are expected and have not punctuated.
         devices: present with the producers that are in; None from older workers.
-        grace_left: seconds until it is decided without them; None from older workers.
+        grace_left: seconds until it is decided without them; None as long as its time has not come,
+            and from older workers.
     """
 
     epoch: int
@@ -66,6 +67,9 @@ class WorkerStatus:
         late_reports: that came after their epoch was decided, since the worker started; devices,
             where the number of reports is hidden.
         busy: whether it has read anything lately.
+        clock_ahead: by how many seconds its machine's clock is ahead of the broker's, negative if
+            behind; None where that is not known.
+        ahead: producers that send epochs whose time has not come, and by how many.
     """
 
     stage: str
@@ -78,6 +82,8 @@ class WorkerStatus:
     open_windows: int
     late_reports: int = 0
     busy: bool = False
+    clock_ahead: float | None = None
+    ahead: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def alive(self) -> bool:
@@ -149,6 +155,9 @@ class JobStatus:
         withheld: of how many epochs up to the last decided one, without a break, nothing was
             released.
         topics: those that are not as the job was deployed with them.
+        other_clocks: names of topics that go by the clocks of whoever writes to them.
+        clock_ahead: by how many seconds the clock of the machine that looks is ahead of the
+            broker's, at least; negative if behind, None where that is not known.
         notes: sentences on what is good to know.
     """
 
@@ -171,6 +180,8 @@ class JobStatus:
     dismissed: int = 0
     withheld: int = 0
     topics: tuple[TopicStatus, ...] = ()
+    other_clocks: tuple[str, ...] = ()
+    clock_ahead: float | None = None
     notes: tuple[str, ...] = ()
 
     @property

@@ -12,10 +12,11 @@ one thread, with the cluster it was given. A broker that is away raises `KafkaEr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from pipeline.actions import LogRecord
+from pipeline.broker_clock import steady_seconds
 from pipeline.cluster import Cluster
 from pipeline.dead_letters import DeadLetterLog, place_of
 from pipeline.decisions import Decision, Decisions
@@ -24,6 +25,7 @@ from pipeline.estimate_records import EstimateRecord, FirstEstimates
 from pipeline.headlines import headline_of
 from pipeline.phases import Phase
 from pipeline.roster import Roster
+from pipeline.status.clocks import LookingClock
 from pipeline.status.facts import (
     JobStatus,
     StageStatus,
@@ -38,11 +40,14 @@ from topics.frames import CodecError
 from topics.manifests import Fate
 from topics.names import Role
 from topics.partials import decode_partial
+from topics.topic_checks import wrong_clock
 
 # Heartbeats are compacted away; reading more of them tells nothing new.
 _HEARTBEATS_READ = 5_000
 # An estimate that a paused publisher repeats is among the latest ones.
 _ESTIMATES_READ = 16
+# Settings of topics are rarely changed.
+_SETTINGS_SECONDS = 60.0
 
 
 def gather_status(
@@ -58,35 +63,53 @@ class JobWatch:
     Args:
         cluster: where it runs.
         job: as deployed; for another deployment, or changed settings, make another watch.
+        steady: seconds of any origin, of a clock that nobody sets.
     """
 
-    def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        job: DeployedJob,
+        steady: Callable[[], float] = steady_seconds,
+    ) -> None:
         self._cluster = cluster
         self._job = job
         self._counts: dict[str, int] = {}
         self._positions: dict[Role, int] = {}
         self._lags = Lags(cluster, job)
-        self._estimates = FirstEstimates(job.deployment)
+        self._estimates = FirstEstimates(job)
         self._published: EstimateRecord | None = None
         self._headline = ""
         self._added_up: int | None = None
         self._heartbeats = Heartbeats(job.deployment)
+        self._clock = LookingClock(steady)
+        self._steady = steady
+        self._settings_read = float("-inf")
+        self._other_clocks: tuple[str, ...] = ()
         self._dead_letters = DeadLetterLog(cluster, job)
         self._refused: list[tuple[tuple[str, int, int], str]] = []
-        self._roster = Roster(job.deployment)
-        self._decisions = Decisions(job.deployment, job.fingerprint, self._note_decision)
+        self._roster = Roster(job)
+        self._decisions = Decisions(job, self._note_decision)
         self._fates: Counter[str] = Counter()
         self._silent: tuple[tuple[int, int], tuple[str, ...]] = (-1, -1), ()
 
     def look(self, now: int, phase: Phase = Phase.RUNNING) -> JobStatus:
         """What the job is doing at a moment, in milliseconds since 1970, and what is wrong.
 
+        The moment is corrected where this machine's clock is known to be off the broker's.
+
         Raises:
             ClusterError: the cluster cannot be reached.
             KafkaError: the broker does not answer.
         """
         self._counts = self._cluster.partition_counts()
+        self._see_settings()
+        heard = self._heartbeats.newest
         self._catch_up()
+        newest = self._heartbeats.newest
+        if self._job.topic(Role.STATUS) not in self._other_clocks:
+            self._clock.look(now, None if newest == heard else newest)
+        now = self._clock.broker_time(now)
         job, published = self._job, self._published
         workers = sorted(
             self._heartbeats.workers(now), key=lambda worker: (not worker.alive, worker.worker)
@@ -113,6 +136,8 @@ class JobWatch:
             dismissed=len(letters.dismissed - letters.redriven),
             withheld=self._withheld(),
             topics=tuple(self._changed_topics()),
+            other_clocks=self._other_clocks,
+            clock_ahead=self._clock.ahead,
         )
         return replace(
             status,
@@ -221,6 +246,17 @@ class JobWatch:
             waiting=lag.seconds,
             epoch=reached[stage],
             deleted=lag.deleted,
+        )
+
+    def _see_settings(self) -> None:
+        """Now and then, see which topics go by the clocks of whoever writes to them."""
+        moment = self._steady()
+        if moment < self._settings_read + _SETTINGS_SECONDS:
+            return
+        self._settings_read = moment
+        found = self._cluster.existing_topics(map(self._job.topic, self._job.start_offsets))
+        self._other_clocks = tuple(
+            name for name, topic in found.items() if wrong_clock(topic.configs) is not None
         )
 
     def _changed_topics(self) -> Iterator[TopicStatus]:

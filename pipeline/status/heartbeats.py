@@ -1,10 +1,13 @@
-"""The last words of workers, from ``<job>.status``."""
+"""The last words of workers, from ``<job>.status``.
+
+When they were said is what the broker's clock says of it, and not their own.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.actions import LogRecord
 from pipeline.status.facts import OpenWindow, WorkerStatus
@@ -14,11 +17,16 @@ FORGOTTEN = 86_400.0
 
 
 class Heartbeats:
-    """The last two heartbeats of every worker of a deployment, fed record by record."""
+    """The last two heartbeats of every worker of a deployment, fed record by record.
+
+    Attributes:
+        newest: the latest stamp of all, in milliseconds since 1970; None before the first.
+    """
 
     def __init__(self, deployment: bytes) -> None:
         self._deployment = deployment.hex()
-        self._last: dict[bytes, list[dict[str, Any]]] = {}
+        self._last: dict[bytes, list[_Beat]] = {}
+        self.newest: int | None = None
 
     def apply(self, record: LogRecord) -> None:
         """Take in a record of the topic; what nobody can read is passed over."""
@@ -26,29 +34,40 @@ class Heartbeats:
             body = json.loads(record.value)
         except (ValueError, RecursionError):
             return
+        self.newest = max(record.timestamp, self.newest or 0)
         own = isinstance(body, dict) and body.get("deployment") in (None, self._deployment)
         if not own or not record.key:
             return
         if body.get("stopped"):
             self._last.pop(record.key, None)
         else:
-            self._last[record.key] = [*self._last.get(record.key, [])[-1:], body]
+            self._last[record.key] = [
+                *self._last.get(record.key, [])[-1:],
+                _Beat(record.timestamp, body),
+            ]
 
     def workers(self, now: int) -> Iterator[WorkerStatus]:
-        """Everybody who was not stopped; `now` in milliseconds since 1970."""
+        """Everybody who was not stopped; `now` by the broker's clock, milliseconds since 1970."""
         for beats in self._last.values():
             # Another version's heartbeats may say other things.
             try:
                 worker = _worker(beats, now)
-            except (AttributeError, KeyError, TypeError):
+            except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
                 continue
             if worker.age <= FORGOTTEN:
                 yield worker
 
 
-def _worker(beats: Sequence[Mapping[str, Any]], now: int) -> WorkerStatus:
-    beat = beats[-1]
-    age = max(0, now - beat["time"]) / 1000
+class _Beat(NamedTuple):
+    """A heartbeat: when it was written by the broker's clock, and what it says."""
+
+    written: int
+    body: Mapping[str, Any]
+
+
+def _worker(beats: Sequence[_Beat], now: int) -> WorkerStatus:
+    written, beat = beats[-1]
+    age = max(0, now - written) / 1000
     rate = beat.get("records_per_second")
     return WorkerStatus(
         stage=beat["stage"],
@@ -61,6 +80,8 @@ def _worker(beats: Sequence[Mapping[str, Any]], now: int) -> WorkerStatus:
         open_windows=beat.get("open_windows", 0),
         late_reports=beat.get("counts", {}).get("late_reports", 0),
         busy=bool(beat.get("busy", rate)),
+        clock_ahead=None if (ahead := beat.get("clock_ahead")) is None else float(ahead),
+        ahead={each["producer"]: int(each["epochs"]) for each in beat.get("ahead", ())},
     )
 
 
@@ -75,9 +96,9 @@ def _window(window: Mapping[str, Any], age: float) -> OpenWindow:
     )
 
 
-def _reports_per_second(beats: Sequence[Mapping[str, Any]]) -> float | None:
-    counts = [beat.get("counts", {}).get("reports") for beat in beats]
+def _reports_per_second(beats: Sequence[_Beat]) -> float | None:
+    counts = [beat.body.get("counts", {}).get("reports") for beat in beats]
     if len(beats) < 2 or None in counts or counts[1] < counts[0]:
         return None
-    elapsed = (beats[1]["time"] - beats[0]["time"]) / 1000
+    elapsed = (beats[1].written - beats[0].written) / 1000
     return round((counts[1] - counts[0]) / elapsed, 1) if elapsed > 0 else None

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pipeline.broker_clock import CLOCK_TOLERANCE, off_by
 from pipeline.decisions import PATIENCE as EPOCHS_MISSED
 from pipeline.deployed_job import DeployedJob
+from pipeline.epoch_times import calendar_of
 from pipeline.phases import Phase
 from pipeline.status.facts import JobStatus, StageStatus, TopicStatus, WorkerStatus
 from topics.records import Reason
+from topics.topic_checks import clock_problem
 
 # A record is stuck if it has waited this many seconds beyond the grace period of its window while
 # the live workers of its stage read nothing.
@@ -32,6 +35,10 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
                 f"({job.topics.retention / 86_400:.3g} days): its epochs cannot be released; to "
                 f"begin anew, dpstream deploy JOBFILE --replace"
             )
+    if status.other_clocks:
+        yield clock_problem(job.name, status.other_clocks)
+    yield from _clock_problems(status)
+    yield from _ahead_problems(job, status)
     if workers_needed(job, status):
         for stage in status.stages:
             yield from _stage_problem(job, stage)
@@ -113,6 +120,43 @@ def _come_since(status: JobStatus) -> str:
         return "; records have come since and wait for resume"
     come = "1 record has" if reports.lag == 1 else f"{reports.lag:,} records have"
     return f"; {come} come since and wait{'s' * (reports.lag == 1)} for resume"
+
+
+def _clock_problems(status: JobStatus) -> Iterator[str]:
+    """Clocks that are off; nothing that is promised rests on them."""
+    if status.clock_ahead is not None and abs(status.clock_ahead) > CLOCK_TOLERANCE:
+        yield (
+            f"this machine's clock is {off_by(status.clock_ahead)} the broker's: set it; ages are "
+            "told here by the broker's"
+        )
+    for stage in status.stages:
+        for worker in stage.workers:
+            ahead = worker.clock_ahead
+            if worker.alive and ahead is not None and abs(ahead) > CLOCK_TOLERANCE:
+                yield (
+                    f"the clock of worker {worker.worker} of stage {stage.stage} is "
+                    f"{off_by(ahead)} the broker's: set it"
+                )
+
+
+def _ahead_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
+    """Producers that send epochs whose time has not come."""
+    ahead: dict[str, int] = {}
+    for stage in status.stages:
+        for worker in stage.workers:
+            if worker.alive:
+                for producer, epochs in worker.ahead.items():
+                    ahead[producer] = max(epochs, ahead.get(producer, 0))
+    what = (
+        "what it sends waits until more than half of the producers have come as far"
+        if calendar_of(job) is None
+        else "what it sends for epochs that have not begun is refused"
+    )
+    for producer, epochs in ahead.items():
+        yield (
+            f"producer {producer} is {epochs:,} epochs ahead of time: {what}; look at its clock "
+            f"and its epochs, or dpstream producers {job.name} --retire {producer} ends it"
+        )
 
 
 def _topic_problem(job: DeployedJob, topic: TopicStatus) -> Iterator[str]:

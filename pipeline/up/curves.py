@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from aggregators.estimate import GAP
 from pipeline.deployed_job import DeployedJob
+from pipeline.epoch_times import calendar_of
 from pipeline.estimate_records import EstimateRecord
 from pipeline.input.values import ValueDomain
 from pipeline.jobs import Job
-from pipeline.produce import calendar_of
 from pipeline.queries import Query, overview
 from pipeline.up.plot import GAPS, INSTALL, PlotError, draw_plot, mark_gaps
 from pipeline.up.progress import Row

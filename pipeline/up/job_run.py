@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from pipeline.cluster import ClusterError
 from pipeline.connection import Connection
 from pipeline.deployed_job import IDENTIFIER_BYTES, DeployedJob
+from pipeline.epoch_times import calendar_of
 from pipeline.input.item_log import ItemLog, load_value_log
 from pipeline.jobs import Job, load_job
-from pipeline.produce import calendar_of
 from pipeline.smoothing import SmoothedHorizon
 from pipeline.state import producer_folder, worker_folder
 from pipeline.subprocesses import python_module

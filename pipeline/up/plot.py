@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from aggregators.estimate import GAP
 from pipeline.deployed_job import DeployedJob
+from pipeline.epoch_times import calendar_of
 from pipeline.jobs import Job
-from pipeline.produce import calendar_of
 from pipeline.up.outcome import NOT_PRIVATE
 from pipeline.up.progress import Row
 

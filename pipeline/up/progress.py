@@ -135,7 +135,7 @@ class Progress:
         """Of the run: a job that renews goes on, its input does not."""
         self._known: list[NDArray[np.int64]] = []
         """The truth about each of the records."""
-        self._first = FirstEstimates(job.deployment)
+        self._first = FirstEstimates(job)
         self._sizes = WindowSizes(job.deployment)
 
     @property

@@ -156,8 +156,13 @@ class Execution:
         self._owned = tuple(sorted(p for p in partitions if p < self._partitions))
         self._restoring = asyncio.create_task(self._restore(self._owned))
 
-    async def record(self, partition: int, offset: int, value: bytes) -> None:
-        """Show the stage a record, if it is the next one of a partition that is ours."""
+    async def record(
+        self, partition: int, offset: int, value: bytes, written: int | None = None
+    ) -> None:
+        """Show the stage a record, if it is the next one of a partition that is ours.
+
+        `written` is as of `pipeline.stage.Stage.record`.
+        """
         async with self._lock:
             expected = self.positions.get(partition)
             if expected is None or offset < expected:
@@ -166,7 +171,7 @@ class Execution:
                 await self._attempt(self._explain_gap(partition, expected, offset))
                 return
             self.records += 1
-            steps = self._stage.record(partition, offset, value, self._clock())
+            steps = self._stage.record(partition, offset, value, self._clock(), written)
             if await self._attempt(self._run(steps)):
                 self.positions[partition] = self.reached[partition] = offset + 1
 

@@ -9,22 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.structs import ConsumerRecord
 
 from pipeline.actions import Append, LogRecord, LogSlice
+from pipeline.broker_clock import BrokerClock
 from pipeline.workers.errors import PositionDeletedError
 from pipeline.workers.patience import patiently
-from topics.names import BATCH_BYTES_MAX, Role
+from topics.names import BATCH_BYTES_MAX, TIMESTAMP_TYPE, Role
 
 # The client counts the records of a batch, the topic what is around them too.
 BATCH_BYTES = BATCH_BYTES_MAX - 4096
 SLICE_BYTES = 2 << 20
 _STOP_SECONDS = 1.0
+# Kafka's number of the type of a timestamp.
+_LOG_APPEND_TIME = 1
 
 
 class KafkaLog:
@@ -33,10 +38,17 @@ class KafkaLog:
     Args:
         options: what every aiokafka client is given: servers, security, timeouts, client id.
         topic: names the topic of a role.
+        clock: is told by every acknowledgement what the broker's clock says.
     """
 
-    def __init__(self, options: Mapping[str, Any], topic: Callable[[Role], str]) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        topic: Callable[[Role], str],
+        clock: BrokerClock | None = None,
+    ) -> None:
         self._topic = topic
+        self._clock = clock or BrokerClock()
         self._producer = AIOKafkaProducer(
             **options,
             acks="all",
@@ -87,6 +99,19 @@ class KafkaLog:
         """How many partitions every topic of the job has; 0 where there is no such topic."""
         metadata = await self._producer.client.fetch_all_metadata()
         return {role: len(metadata.partitions_for_topic(self._topic(role)) or ()) for role in Role}
+
+    async def settings(self, roles: Iterable[Role]) -> dict[str, dict[str, str]]:
+        """The settings that say whose clock topics go by, by name of the topic."""
+        asked = [
+            ConfigResource(ConfigResourceType.TOPIC, self._topic(role), {TIMESTAMP_TYPE: None})
+            for role in roles
+        ]
+        found: dict[str, dict[str, str]] = {}
+        for response in await self._admin.describe_configs(asked):
+            for code, _, _, name, entries in response.resources:
+                if not code:
+                    found[name] = {entry[0]: entry[1] for entry in entries}
+        return found
 
     async def append(self, action: Append) -> None:
         """Hand a record to the producer, for `flush` to wait for."""
@@ -156,16 +181,25 @@ class KafkaLog:
         await self._admin.delete_records({where: RecordsToDelete(before_offset=offset)})
 
     async def _send(self, action: Append) -> asyncio.Future[object]:
-        return await patiently(
+        begun = self._clock.begin()
+        sent: asyncio.Future[object] = await patiently(
             lambda: self._producer.send(
                 self._topic(action.role),
                 action.value,
                 key=action.key,
                 partition=action.partition,
-                timestamp_ms=action.timestamp,
                 headers=list(action.headers),
             )
         )
+        sent.add_done_callback(partial(self._read_clock, begun))
+        return sent
+
+    def _read_clock(self, begun: float, sent: asyncio.Future[Any]) -> None:
+        if sent.cancelled() or sent.exception() is not None:
+            return
+        written = sent.result()
+        if written.timestamp_type == _LOG_APPEND_TIME:
+            self._clock.note(written.timestamp, begun)
 
     async def _read(
         self, where: TopicPartition, start: int, stop: int

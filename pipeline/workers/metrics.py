@@ -55,6 +55,8 @@ class Look:
         last_window_at: when it was done with the last one, in seconds since 1970.
         window_seconds: what all windows took together.
         facts: of the job; None if nothing is to be said of it.
+        clock_ahead: by how many seconds the machine's clock is ahead of the broker's; None while
+            that is not known.
     """
 
     job: str
@@ -73,6 +75,7 @@ class Look:
     last_window_at: float | None = None
     window_seconds: float = 0.0
     facts: JobFacts | None = None
+    clock_ahead: float | None = None
 
 
 def metric_families(look: Look) -> Iterator[Metric]:
@@ -100,6 +103,15 @@ def metric_families(look: Look) -> Iterator[Metric]:
     yield gauge("worker_ready", "1 if partitions are assigned and restored.", look.restored)
     yield gauge("broker_reachable", "1 if the broker answered lately.", look.broker_answers)
     yield gauge("partitions_assigned", "Partitions that this worker owns.", look.partitions)
+    if look.clock_ahead is not None:
+        text = "Seconds that this machine's clock is ahead of the broker's; negative if behind."
+        yield gauge("clock_ahead_seconds", text, look.clock_ahead)
+    if "ahead" in look.heartbeat:
+        ahead = look.heartbeat["ahead"]
+        text = "Producers that send epochs whose time has not come; at most 8 are counted."
+        yield gauge("producers_ahead", text, len(ahead))
+        text = "By how many epochs the one that is furthest ahead is."
+        yield gauge("epochs_ahead", text, max((each["epochs"] for each in ahead), default=0))
     if "open_windows" in look.heartbeat:
         yield gauge(
             "open_windows", "Windows begun and not finished.", look.heartbeat["open_windows"]

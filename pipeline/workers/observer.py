@@ -17,7 +17,11 @@ from topics.manifests import Fate
 
 @dataclass(slots=True)
 class WindowTally:
-    """Counts the windows that a stage is done with, and passes them on to `told`."""
+    """Counts the windows that a stage is done with, and passes them on to `told`.
+
+    `clock` is never set; `wall_clock`, in seconds since 1970, should be the broker's, by which
+    windows are dated.
+    """
 
     told: Told = nobody
     clock: Callable[[], float] = time.monotonic
@@ -58,6 +62,7 @@ class Observer:
         ends: Mapping[int, int],
         *,
         broker_answers: bool,
+        clock_ahead: float | None = None,
     ) -> None:
         """Look at the worker at a moment; `ends` are those of the partitions, if they are known."""
         if broker_answers:
@@ -68,6 +73,7 @@ class Observer:
             self.look,
             restored=execution.restored,
             broker_answers=broker_answers,
+            clock_ahead=clock_ahead,
             partitions=len(execution.positions),
             records=execution.records,
             lag={

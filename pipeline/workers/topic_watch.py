@@ -61,6 +61,11 @@ class TopicWatch:
         """How many partitions of the topic are the job's."""
         return len(self._job.start_offsets[self._role])
 
+    @property
+    def used(self) -> tuple[Role, ...]:
+        """The topics that the stage reads and writes, of those the job was deployed with."""
+        return tuple(role for role in _USED[self._role] if role in self._job.start_offsets)
+
     def see_partitions(self, counts: Mapping[Role, int]) -> list[str]:
         """Look at how many partitions the topics have; returns what is new and harmless.
 
@@ -69,9 +74,7 @@ class TopicWatch:
         """
         wrong = None
         notices = []
-        for role in _USED[self._role]:
-            if role not in self._job.start_offsets:
-                continue
+        for role in self.used:
             deployed, found = len(self._job.start_offsets[role]), counts.get(role, 0)
             topic = self._job.topic(role)
             if not found:

@@ -26,6 +26,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 from faust.types import AppT
 
 from pipeline.actions import Append
+from pipeline.broker_clock import BrokerClock, own_milliseconds
 from pipeline.connection import Connection
 from pipeline.stage import Stage
 from pipeline.state import FolderInUse, FolderLock
@@ -46,6 +47,7 @@ from pipeline.workers.timings import Timings
 from pipeline.workers.topic_watch import TopicWatch
 from pipeline.workers.watchdog import Pulse, Watchdog, guard
 from topics.names import Role
+from topics.topic_checks import clock_problem, wrong_clock
 
 _LIBRARIES = ("aiokafka", "faust", "mode", "asyncio")
 _STOP_SECONDS = 3.0
@@ -68,6 +70,7 @@ def run_worker(
     lines: LogLines | None = None,
     windows: WindowTally | None = None,
     monitor: MonitorAddress | None = None,
+    clock: BrokerClock | None = None,
 ) -> int:
     """Run a stage until this process is told to stop; returns the exit code.
 
@@ -85,13 +88,22 @@ def run_worker(
         lines: writes what there is to say.
         windows: that `stage` tells of its windows, for metrics.
         monitor: where metrics and health are served; nowhere by default.
+        clock: is told by every acknowledgement what the broker's clock says.
     """
     lines = lines or LogLines(job.name, stage_name, worker)
     for library in _LIBRARIES:
         # A hundred lines a second during an outage, of which we say one.
         logging.getLogger(library).setLevel(logging.CRITICAL + 1)
     process = _Process(
-        stage, job, connection, stage_name, worker, directory, timings or Timings(), lines
+        stage,
+        job,
+        connection,
+        stage_name,
+        worker,
+        directory,
+        timings or Timings(),
+        lines,
+        clock or BrokerClock(),
     )
     if monitor is not None:
         process.watch(monitor, windows or WindowTally())
@@ -124,6 +136,7 @@ class _Process:
     directory: Path
     timings: Timings
     lines: LogLines
+    clock: BrokerClock
     ends: dict[int, int] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     faust: _FaustWorker | None = None
@@ -135,6 +148,7 @@ class _Process:
     watchdog: Watchdog = field(init=False)
     topics: TopicWatch = field(init=False)
     stopping: bool = False
+    clock_is_off: bool = False
     ended: asyncio.Future[None] = field(init=False)
 
     def watch(self, monitor: MonitorAddress, windows: WindowTally) -> None:
@@ -158,7 +172,7 @@ class _Process:
             loop.add_signal_handler(number, self._end, None)
         self.outage = Outage(",".join(self.connection.bootstrap_servers), self.lines.warning)
         options = {"client_id": self._client, **self.connection.aiokafka()}
-        self.log = KafkaLog(options, self.job.topic)
+        self.log = KafkaLog(options, self.job.topic, self.clock)
         self.topics = TopicWatch(self.job, self.stage.role)
         self.execution = Execution(
             self.stage,
@@ -290,6 +304,7 @@ class _Process:
                 self.stage,
                 self.ends,
                 broker_answers=self.outage.over,
+                clock_ahead=self.clock.ahead(),
             )
             await asyncio.sleep(self.timings.status)
 
@@ -315,9 +330,24 @@ class _Process:
             await asyncio.sleep(1.0)
 
     async def _watch_topics(self) -> None:
+        told: tuple[str, ...] = ()
         while True:
             await asyncio.sleep(self.timings.topics)
             await self._see_topics()
+            wrong = await self._topics_of_other_clocks()
+            if wrong and wrong != told:
+                self.lines.warning(clock_problem(self.job.name, wrong))
+            told = wrong
+
+    async def _topics_of_other_clocks(self) -> tuple[str, ...]:
+        """The topics that this stage uses and that do not go by the broker's clock."""
+        try:
+            async with asyncio.timeout(self.timings.probe):
+                settings = await self.log.settings(self.topics.used)
+        except (KafkaError, TimeoutError):
+            # Perhaps this worker may not ask: status says it too.
+            return ()
+        return tuple(name for name, configs in settings.items() if wrong_clock(configs))
 
     async def _see_topics(self) -> bool:
         """Look at the topics; whether the broker answers: its topics may be gone all the same."""
@@ -333,9 +363,9 @@ class _Process:
     async def _tell_status(self) -> None:
         """Write what this worker is doing to ``<job>.status``, where the latest word counts."""
         execution = self.execution
-        before, records = time.monotonic(), 0
+        # The first word is said at once: its acknowledgement tells what time it is.
+        before, records = time.monotonic() - self.timings.status, 0
         while True:
-            await asyncio.sleep(self.timings.status)
             if self.stopping:
                 # Nothing may come after the goodbye.
                 return
@@ -349,6 +379,17 @@ class _Process:
             )
             before, records = now, execution.records
             await self._say(words)
+            self._check_clock()
+            await asyncio.sleep(self.timings.status)
+
+    def _check_clock(self) -> None:
+        """Say once that this machine's clock is off, and once that it is right again."""
+        problem = self.clock.problem()
+        if problem is not None and not self.clock_is_off:
+            self.lines.warning(f"{problem}: set it, nothing here rests on it")
+        if problem is None and self.clock_is_off:
+            self.lines.info("this machine's clock is right again")
+        self.clock_is_off = problem is not None
 
     async def _say_goodbye(self) -> None:
         """Say that this worker was ended, so that nobody takes it for lost."""
@@ -363,7 +404,8 @@ class _Process:
             "deployment": self.job.deployment.hex(),
             "stage": self.stage_name,
             "worker": self.worker,
-            "time": int(time.time() * 1000),
+            "time": own_milliseconds(),
+            "clock_ahead": None if (ahead := self.clock.ahead()) is None else round(ahead, 1),
         }
         value = json.dumps(said, allow_nan=False, separators=(",", ":")).encode()
         key = f"{self.stage_name}/{self.worker}".encode()

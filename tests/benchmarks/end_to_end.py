@@ -304,7 +304,7 @@ def count_reports(cluster: Cluster, job: DeployedJob) -> int:
         nodes = (aggregator.tree.node(order, epoch >> order) for order in range(orders_due(epoch)))
         count += int(sum(map(sum, nodes)))
 
-    log = PartialLog(job.deployment, job.fingerprint, add)
+    log = PartialLog(job, add)
     for record in cluster.read(job.topic(Role.PARTIALS)):
         log.apply(record)
     return count

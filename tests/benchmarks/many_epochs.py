@@ -70,7 +70,7 @@ class FileLog(MemoryLog):
         held = self._files[action.role, action.partition]
         held.file.write(action.value)
         held.starts.append(held.starts[-1] + len(action.value))
-        held.stamps.append(action.timestamp or 0)
+        held.stamps.append(self.clock())
 
     def end(self, role: Role, partition: int) -> int:
         """The offset of the next record."""

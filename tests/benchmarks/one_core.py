@@ -210,6 +210,7 @@ def shuffle_stage(job: DeployedJob) -> ShuffleStage:
         job,
         identifiers=lambda: secrets.token_bytes(16),
         wall_clock=lambda: 0,
+        broker_time=lambda: 0,
         generator=cryptographic_generator(),
     )
 

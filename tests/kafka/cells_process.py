@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.aggregate_stage import AggregateStage
+from pipeline.broker_clock import own_milliseconds
 from pipeline.cluster import Cluster, KafkaTransport
 from pipeline.connection import Connection
 from pipeline.deployed_job import DeployedJob
@@ -42,7 +43,8 @@ def stage_of(what: str, job: DeployedJob) -> Stage:
         return ShuffleStage(
             job,
             identifiers=lambda: secrets.token_bytes(16),
-            wall_clock=lambda: time.time_ns() // 1_000_000,
+            wall_clock=own_milliseconds,
+            broker_time=lambda: None,
             generator=cryptographic_generator(),
         )
     return AggregateStage(job) if what == "aggregate" else PublishStage(job)

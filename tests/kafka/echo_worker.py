@@ -86,7 +86,9 @@ class EchoStage:
         self.copied.pop(partition, None)
         self.committed.pop(partition, None)
 
-    def record(self, partition: int, offset: int, value: bytes, now: float) -> Steps[None]:
+    def record(
+        self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
+    ) -> Steps[None]:
         if offset < self.copied[partition]:
             return
         copy = Copy(offset, self.worker, self.assignment, time.time())

@@ -151,4 +151,4 @@ def test_operators_keys_reach_the_topics_of_a_cluster(
         found = cluster.existing_topics([f"{job_name}.{Role.REPORTS}"])
         (topic,) = found.values()
         assert (topic.partitions, topic.replication) == (2, 1)
-        assert topic.configs["message.timestamp.type"] == "CreateTime"
+        assert topic.configs["message.timestamp.type"] == "LogAppendTime"

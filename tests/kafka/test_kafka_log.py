@@ -49,9 +49,7 @@ def test_records_are_read_as_they_were_written(connection: Connection, job_name:
         assert await log.partitions(Role.SHUFFLED) == 2
         assert await log.end_offset(Role.SHUFFLED, 1) == 0
         assert (await log.read(Role.SHUFFLED, 1, 0, 0)).records == ()
-        await log.append(
-            Append(Role.SHUFFLED, 1, b"value", key=b"k", headers=(("h", b"1"),), timestamp=1_000)
-        )
+        await log.append(Append(Role.SHUFFLED, 1, b"value", key=b"k", headers=(("h", b"1"),)))
         await log.append(Append(Role.SHUFFLED, 1, b"another"))
         await log.append(Append(Role.MANIFESTS, 0, b"manifest"))
         await log.flush()

@@ -106,7 +106,7 @@ def closed_epoch(processes: Processes, name: str) -> int:
 
 def publications(cluster: Cluster, job: DeployedJob) -> list[float]:
     """When each epoch was published, in seconds since 1970."""
-    first = FirstEstimates(job.deployment)
+    first = FirstEstimates(job)
     return [
         record.timestamp / 1000
         for record in cluster.read(job.topic(Role.ESTIMATES))

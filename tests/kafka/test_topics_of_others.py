@@ -62,17 +62,11 @@ def job(job_name: str) -> Job:
             "cleanup.policy compact, needed is delete",
         ),
         (Role.STATUS, 1, {"cleanup.policy": "delete"}, "cleanup.policy delete, needed is compact"),
-        (
-            Role.SHUFFLED,
-            2,
-            {"message.timestamp.type": "LogAppendTime"},
-            "message.timestamp.type LogAppendTime, needed is CreateTime",
-        ),
         (Role.PARTIALS, 1, {"max.message.bytes": "1000"}, "max.message.bytes 1000, needed is"),
         (Role.MANIFESTS, 1, {"compression.type": "zstd"}, "compression.type zstd, needed is"),
     ],
 )
-def test_what_would_lose_records_or_tell_their_time_is_refused(
+def test_what_would_lose_or_refuse_records_is_refused(
     cluster: Cluster,
     admin: KafkaAdminClient,
     job: Job,

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from pipeline.deployed_job import DeployedJob, deploy_job
+from pipeline.epoch_times import calendar_of
 from pipeline.input.change_log import ChangeLog, load_change_log
 from pipeline.input.live import LiveSource
 from pipeline.input.rows import BadRowsError, InputError
 from pipeline.jobs import parse_job
 from pipeline.memory import MemoryDriver, MemoryLog
-from pipeline.produce import LiveProducer, calendar_of, produce_change_log, produce_live
+from pipeline.produce import LiveProducer, produce_change_log, produce_live
 from pipeline.producer import Producer
 from tests.support.small_run import EPOCHS, job_text, write_changes
 

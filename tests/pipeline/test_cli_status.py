@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -37,7 +37,7 @@ from pipeline.status import (
 )
 from tests.support.small_run import EPOCHS, job_text
 from topics.manifests import Fate, Manifest, encode_manifest
-from topics.names import Role
+from topics.names import Role, TopicSettings
 from topics.partials import encode_partial, split_partial
 from topics.records import DeadLetter, Farewell, Reason, Registration
 
@@ -262,9 +262,14 @@ class Topics:
     first: int = 0
     gone: set[str] = field(default_factory=set)
     asked: list[str] = field(default_factory=list)
+    settings: dict[str, TopicSettings] = field(default_factory=dict)
 
     def add(self, role: Role, value: bytes, *, key: bytes | None = None, **more: Any) -> None:
         held = self.records.setdefault(JOB.topic(role), [])
+        if role is Role.STATUS and "timestamp" not in more:
+            # A heartbeat is written as it is said.
+            body = json.loads(value) if value[:1] == b"{" else {}
+            more["timestamp"] = body.get("time", NOW)
         held.append(LogRecord(len(held), value, key=key, **more))
 
     def end_offsets(self, topic: str) -> list[int]:
@@ -276,6 +281,9 @@ class Topics:
         counts = {JOB.topic(role): len(self.end_offsets(JOB.topic(role))) for role in Role}
         found = counts | self.changed
         return {name: count for name, count in found.items() if name not in self.gone}
+
+    def existing_topics(self, names: Iterable[str]) -> dict[str, TopicSettings]:
+        return {name: self.settings[name] for name in names if name in self.settings}
 
     def start_offsets(self, topic: str) -> list[int]:
         return [self.first for _ in self.end_offsets(topic)]

@@ -61,7 +61,8 @@ def deployed(
             "name": "delivery",
             "protocol": protocol,
             "parameters": parameters,
-            "epochs": {"count": last_epoch},
+            # All of them are over before a world begins.
+            "epochs": {"count": last_epoch, "start": "2023-01-01", "length": "PT1H"},
             "shuffle": {"minimum": 10, "grace": "60 s", "producers": 2, **shuffle},
             "topics": {"partitions": 2},
         }
@@ -677,7 +678,7 @@ def test_a_producer_that_promises_too_much_stops_nobody(folder: Path, what: str)
 
 
 def test_the_first_registration_of_a_name_counts() -> None:
-    roster = Roster(DEPLOYMENT)
+    roster = Roster(deployed(*CELLS))
     first, second = bytes([1] * 16), bytes([2] * 16)
     for name, enrolment in (("north", first), ("north", second), ("south", first)):
         roster.apply(Registration(DEPLOYMENT, name, enrolment, 1).to_bytes())
@@ -687,7 +688,7 @@ def test_the_first_registration_of_a_name_counts() -> None:
 
 def test_registrations_end_where_a_manifest_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.roster.PRODUCERS_MAX", 3)
-    roster = Roster(DEPLOYMENT)
+    roster = Roster(deployed(*CELLS))
     for number in range(4):
         enrolment = number.to_bytes(16, "big")
         roster.apply(Registration(DEPLOYMENT, f"{number}", enrolment, 1).to_bytes())

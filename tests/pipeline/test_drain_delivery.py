@@ -247,13 +247,14 @@ def test_two_owners_in_every_interleaving_decide_once(job: DeployedJob, folder: 
 
 
 def test_the_highest_end_counts_and_other_deployments_do_not() -> None:
-    roster = Roster(DEPLOYMENT)
+    roster = Roster(job())
     for record in (
         Drain(DEPLOYMENT, 0, 7),
         Drain(DEPLOYMENT, 0, 5),
         Drain(bytes(16), 1, 9),
-        Drain(DEPLOYMENT, 2, 0),
+        Drain(DEPLOYMENT, 1, 0),
+        Drain(DEPLOYMENT, PARTITIONS, 9),
     ):
         roster.apply(record.to_bytes())
-    assert roster.drains == {0: 7, 2: 0}
+    assert roster.drains == {0: 7, 1: 0}
     assert not list(roster)

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from pipeline.deployed_job import DeployedJob, deploy_job
+from pipeline.epoch_times import calendar_of
 from pipeline.input.live import CloseEpoch, Held, LiveSource
 from pipeline.jobs import make_job
 from pipeline.memory import MemoryDriver, MemoryLog
-from pipeline.produce import LiveProducer, calendar_of
+from pipeline.produce import LiveProducer
 from pipeline.producer import Producer
 
 START = datetime(2024, 1, 1, tzinfo=UTC)

@@ -64,9 +64,9 @@ class LogCluster:
             yield from found.records
             start = found.end
 
-    def send(self, topic: str, value: bytes, partition: int) -> Acknowledged:
+    def send(self, topic: str, value: bytes, partition: int, timestamp_ms: int = 0) -> Acknowledged:
         self.log.append(Append(self._role(topic), partition, value))
-        return Acknowledged()
+        return Acknowledged(self.log.clock())
 
     def append(self, topic: str, value: bytes, key: bytes | None = None) -> int:
         if not self.appends:

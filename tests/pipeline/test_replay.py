@@ -243,7 +243,6 @@ def test_any_number_of_workers_gives_the_same(run: LiveRun, workers: int) -> Non
         source,
         plan,
         identifiers=lambda: next(attempts).to_bytes(16, "big"),
-        wall_clock=lambda: 7,
     )
     driver = MemoryDriver(log)
     driver.run(writer.begin())
@@ -262,14 +261,12 @@ def test_any_number_of_workers_gives_the_same(run: LiveRun, workers: int) -> Non
 
 
 def test_chunks_are_dated_now_and_not_when_their_window_was_decided(run: LiveRun) -> None:
-    """Retention would delete them at once."""
+    """By the broker, as everything is: retention would delete them at once otherwise."""
     source = run.source
     job = deploy_replay(source.job, replayed_job(source.job), deployment=REPLAY, deployed_at=2_000)
     plan = plan_replay(source, Wanted())
-    log = MemoryLog()
-    writer = ReplayWriter(
-        job, source, plan, identifiers=lambda: bytes(16), wall_clock=lambda: 1_900_000_000_000
-    )
+    log = MemoryLog(clock=lambda: 1_900_000_000_000)
+    writer = ReplayWriter(job, source, plan, identifiers=lambda: bytes(16))
     MemoryDriver(log).run(writer.write(list(plan.items(source))))
     dates = {
         record.timestamp

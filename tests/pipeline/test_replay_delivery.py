@@ -79,7 +79,6 @@ class Replay:
             self.source,
             self.plan,
             identifiers=lambda: next(self._numbers).to_bytes(16, "big"),
-            wall_clock=lambda: 0,
         )
 
     def _settle(self) -> None:

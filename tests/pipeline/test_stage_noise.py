@@ -65,7 +65,8 @@ def deployed(key: NoiseKey | None = KEY, **shuffle: object) -> DeployedJob:
         "name": "noise",
         "protocol": noisy_cells.NAME,
         "parameters": {"cells": CELLS},
-        "epochs": {"count": 3},
+        # All of them are over before a world begins.
+        "epochs": {"count": 3, "start": "2023-01-01", "length": "PT1H"},
         "shuffle": {"minimum": 2, "grace": "60 s", "producers": 2, **shuffle},
         "topics": {"partitions": 2},
     }

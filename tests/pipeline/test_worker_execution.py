@@ -40,7 +40,9 @@ class ScriptedStage:
     def revoke(self, partition: int) -> None:
         self.seen.append(f"revoke {partition}")
 
-    def record(self, partition: int, offset: int, value: bytes, now: float) -> Steps[None]:
+    def record(
+        self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
+    ) -> Steps[None]:
         self.seen.append(f"record {partition}:{offset}")
         yield from self._ask(self.on_record)
         self.seen.append(f"done {partition}:{offset}")
@@ -323,7 +325,9 @@ async def test_pause_is_noticed_even_if_the_heart_beats_first() -> None:
 @story
 async def test_pause_between_two_actions_stops_the_second() -> None:
     class Paused(ScriptedStage):
-        def record(self, partition: int, offset: int, value: bytes, now: float) -> Steps[None]:
+        def record(
+            self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
+        ) -> Steps[None]:
             yield Append(Role.SHUFFLED, 0, b"")
             world.now += 5.1
             world.ours = False

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from pipeline.actions import Append
+from pipeline.broker_clock import BrokerClock
 from pipeline.connection import Connection
 from pipeline.workers.log_lines import LogLines
 from pipeline.workers.timings import Timings
@@ -29,6 +30,7 @@ def test_nothing_is_said_after_the_goodbye(tmp_path: Path) -> None:
             tmp_path,
             Timings(status=0.01),
             LogLines("small", "shuffle", "w1"),
+            BrokerClock(),
         )
         process.log = cast(Any, SimpleNamespace(write=write))
         process.execution = cast(Any, SimpleNamespace(records=0, positions={}))
@@ -38,4 +40,4 @@ def test_nothing_is_said_after_the_goodbye(tmp_path: Path) -> None:
         await heartbeats
 
     asyncio.run(end_between_two_heartbeats())
-    assert [each.get("stopped") for each in said] == [True]
+    assert [each.get("stopped") for each in said] == [None, True]

@@ -143,7 +143,7 @@ def read_counts(cluster: Cluster, job: DeployedJob) -> NDArray[np.int64]:
     def merge(epoch: int, payload: bytes) -> None:
         counts.merge(cells.CellsAggregator.from_bytes(counts.law, payload))
 
-    log = PartialLog(job.deployment, job.fingerprint, merge)
+    log = PartialLog(job, merge)
     for record in cluster.read(job.topic(Role.PARTIALS)):
         log.apply(record)
     return counts.counts

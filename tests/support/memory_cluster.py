@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import pytest
 
 from pipeline.actions import LogRecord
+from pipeline.broker_clock import own_milliseconds
 from pipeline.connection import Connection
 from topics.names import TopicSettings
 
 
+@dataclass(frozen=True)
 class Acknowledged:
-    """What sending a record promises, kept at once."""
+    """What sending a record promises, kept at once; when the broker wrote it, in milliseconds."""
 
+    timestamp: int
     is_done = True
 
-    def get(self, timeout: float | None = None) -> None:
+    def get(self, timeout: float | None = None) -> Self:
         """It has arrived."""
+        return self
 
 
 @dataclass
 class MemoryCluster:
-    """Stands in for `pipeline.cluster.Cluster`; `records` are by topic and partition."""
+    """Stands in for `pipeline.cluster.Cluster`; `records` are by topic and partition.
+
+    As a broker does, it stamps what is written, by its `clock`, in milliseconds since 1970.
+    """
 
     records: dict[tuple[str, int], list[LogRecord]] = field(
         default_factory=lambda: defaultdict(list)
@@ -33,6 +40,7 @@ class MemoryCluster:
     partitions: dict[str, int] = field(default_factory=dict)
     settings: dict[str, TopicSettings] = field(default_factory=dict)
     connection: Connection = field(default_factory=lambda: Connection(("memory:9092",)))
+    clock: Callable[[], int] = own_milliseconds
 
     def __enter__(self) -> Self:
         return self
@@ -87,13 +95,13 @@ class MemoryCluster:
 
     def append(self, topic: str, value: bytes | None, key: bytes | None = None) -> int:
         held = self.records[topic, 0]
-        held.append(LogRecord(len(held), value or b"", 0, key, ()))
+        held.append(LogRecord(len(held), value or b"", self.clock(), key, ()))
         return len(held) - 1
 
-    def send(self, topic: str, value: bytes, partition: int) -> Acknowledged:
+    def send(self, topic: str, value: bytes, partition: int, timestamp_ms: int = 0) -> Acknowledged:
         held = self.records[topic, partition]
-        held.append(LogRecord(len(held), value, 0, None, ()))
-        return Acknowledged()
+        held.append(LogRecord(len(held), value, self.clock(), None, ()))
+        return Acknowledged(held[-1].timestamp)
 
 
 def use_memory_cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:

@@ -113,6 +113,7 @@ class LiveRun:
             deployed,
             identifiers=lambda: next(identifiers).to_bytes(16, "big"),
             wall_clock=lambda: DECIDED + 1000 * next(seconds),
+            broker_time=lambda: DECIDED,
             generator=generators("shuffle", 0),
             noise_key=key,
         )
@@ -193,10 +194,10 @@ def manifests_of(job: DeployedJob, log: MemoryLog) -> Iterator[Manifest]:
 def results_of(job: DeployedJob, log: MemoryLog) -> Results:
     """What the topics say of a job."""
     integers: dict[int, bytes] = {}
-    partials = PartialLog(job.deployment, job.fingerprint, integers.__setitem__)
+    partials = PartialLog(job, integers.__setitem__)
     for offset, value in enumerate(log.values(Role.PARTIALS)):
         partials.apply(LogRecord(offset, value))
-    published = FirstEstimates(job.deployment)
+    published = FirstEstimates(job)
     records = map(published.apply, log.values(Role.ESTIMATES))
     estimates = {
         record.epoch: replace(record, deployment=bytes(16)).to_bytes()

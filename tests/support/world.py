@@ -31,6 +31,8 @@ from topics.manifests import Manifest, decode_manifest
 from topics.names import Role
 
 SEED = 20240229
+BEGUN = 1_700_000_000_000
+"""What the broker's clock says when a world begins, on 2023-11-14, in milliseconds since 1970."""
 
 
 class CrashError(Exception):
@@ -88,16 +90,20 @@ class World:
     folder: Path
     values: Mapping[str, Mapping[int, Mapping[str, int]]]
     accidents: Accidents = field(default_factory=Accidents)
-    log: MemoryLog = field(default_factory=MemoryLog)
     now: float = 0.0
     identifiers: int = 0
     noise_key: NoiseKey | None = None
     told: defaultdict[str, Told] = field(default_factory=lambda: defaultdict(lambda: nobody))
 
     def __post_init__(self) -> None:
+        self.log = MemoryLog(self.broker_time)
         self.producers: dict[str, Producer] = {}
         self.workers: dict[str, MemoryWorker] = {}
         self.restarts = 0
+
+    def broker_time(self) -> int:
+        """The broker's clock, which goes with `now`."""
+        return BEGUN + int(1000 * self.now)
 
     def identifier(self) -> bytes:
         """New for every call, as random ids are."""
@@ -112,7 +118,8 @@ class World:
         return ShuffleStage(
             self.job,
             identifiers=self.identifier,
-            wall_clock=lambda: 1_700_000_000_000,
+            wall_clock=lambda: BEGUN,
+            broker_time=self.broker_time,
             generator=seeded_generator(SEED, self.identifiers),
             noise_key=self.noise_key,
             told=self.told[name],
@@ -197,21 +204,21 @@ class World:
 
     def roster(self) -> Roster:
         """The producers, in the order of registration."""
-        roster = Roster(self.job.deployment)
+        roster = Roster(self.job)
         for value in self.log.values(Role.PRODUCERS):
             roster.apply(value)
         return roster
 
     def published(self) -> dict[int, EstimateRecord]:
         """The first estimate of every epoch."""
-        reader = FirstEstimates(self.job.deployment)
+        reader = FirstEstimates(self.job)
         records = (reader.apply(value) for value in self.log.values(Role.ESTIMATES))
         return {record.epoch: record for record in records if record is not None}
 
     def integers(self) -> dict[int, bytes]:
         """The first complete partial of every epoch."""
         partials: dict[int, bytes] = {}
-        reader = PartialLog(self.job.deployment, self.job.fingerprint, partials.__setitem__)
+        reader = PartialLog(self.job, partials.__setitem__)
         for offset, value in enumerate(self.log.values(Role.PARTIALS)):
             reader.apply(LogRecord(offset, value))
         return partials

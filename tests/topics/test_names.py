@@ -108,7 +108,7 @@ def test_an_acknowledged_record_survives_a_broker_once_there_are_three(
     for topic in [*job_topics("job", 1, replication, _WEEK).values(), jobs_topic(replication)]:
         assert topic.replication == replication
         assert topic.configs.get("min.insync.replicas") == ("2" if durable else None)
-        assert topic.configs["message.timestamp.type"] == "CreateTime"
+        assert topic.configs["message.timestamp.type"] == "LogAppendTime"
 
 
 def test_settings_out_of_range_are_refused() -> None:

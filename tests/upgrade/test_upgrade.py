@@ -78,16 +78,16 @@ class Left:
 
     def log(self) -> MemoryLog:
         """The topics, with the offsets they had."""
-        log = MemoryLog()
+        moment = 0
+        log = MemoryLog(clock=lambda: moment)
         for role, partition, end, records in self.partitions():
             first = end - len(records)
             for _ in range(first):
                 log.append(Append(role, partition, b""))
             log.delete_below(role, partition, first)
             for each in records:
-                log.append(
-                    Append(role, partition, each.value, each.key, each.headers, each.timestamp)
-                )
+                moment = each.timestamp
+                log.append(Append(role, partition, each.value, each.key, each.headers))
             assert log.end(role, partition) == end
         for role, partition, offset in self.read("log")["committed"]:
             log.committed[Role(role), partition] = offset
@@ -151,7 +151,7 @@ def test_workers_of_an_earlier_version_are_seen(left: Left) -> None:
     told = [json.loads(text) for text in left.read("heartbeats")]
     for offset, beat in enumerate(told):
         key = f"{beat['stage']}/{beat['worker']}".encode()
-        heartbeats.apply(LogRecord(offset, json.dumps(beat).encode(), key=key))
+        heartbeats.apply(LogRecord(offset, json.dumps(beat).encode(), beat["time"], key))
     workers = list(heartbeats.workers(max(beat["time"] for beat in told)))
     assert [worker.stage for worker in workers] == ["shuffle", "aggregate", "publish"]
     for worker, beat in zip(workers, told, strict=True):
