@@ -401,7 +401,8 @@ class ShuffleStage:
 
     def _time_has_come(self, epoch: int, window: Window | None) -> bool:
         expected = self._expected(epoch, window)
-        return self._timeline.has_come(epoch, expected, self._decisions)
+        unregistered = max(0, self._job.shuffle.producers - len(self._roster))
+        return self._timeline.has_come(epoch, expected, unregistered, self._decisions)
 
     def _missing(self, window: Window) -> Iterator[EnrolledProducer]:
         """Who is expected and not in."""

@@ -4,7 +4,8 @@ No epoch is decided without those who are still to send it on the word of one pr
 
 * With a calendar, the time of an epoch has come when it has ended by the broker's clock.
 * Without one, and while the broker's clock is not known, it has come when more than half of the
-  producers that are expected for it have punctuated it or a later epoch.
+  producers that are expected for it have punctuated it or a later epoch. As long as fewer than
+  ``shuffle.producers`` have registered, the others are expected too.
 
 What a worker knows of punctuations is what it has read in its own partitions, late ones included,
 and the producers that any manifest names.
@@ -88,13 +89,20 @@ class Timeline:
         return None if moment is None else self._times.refusal(epoch, moment)
 
     def has_come(
-        self, epoch: int, expected: Iterable[EnrolledProducer], decisions: Decisions
+        self,
+        epoch: int,
+        expected: Iterable[EnrolledProducer],
+        unregistered: int,
+        decisions: Decisions,
     ) -> bool:
-        """Whether the time of an epoch has come; `expected` are the producers it would wait for."""
+        """Whether the time of an epoch has come.
+
+        `expected` are the producers it would wait for, beside so many that are `unregistered`.
+        """
         now = self.now
         if self._times is not None and now is not None:
             return self._times.has_ended(epoch, now)
-        through = waiting = 0
+        through, waiting = 0, unregistered
         for producer in expected:
             if self._reached(producer, decisions) >= epoch:
                 through += 1

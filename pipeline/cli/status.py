@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # Gathers what there is to say: of every job, and names of jobs that nobody here can read.
 Look = Callable[[], tuple[Sequence["JobStatus"], Sequence[str]]]
 
+# Workers write a heartbeat every second.
+_SECOND_LOOK_SECONDS = 2.0
 _EVERY = 2.0
 _ALARM = "bold red"
 # Seconds after which Kafka is said not to answer; the clients themselves ask on for minutes.
@@ -61,7 +63,12 @@ def status(
         if watch:
             watch_status(_patient(cluster, job), every or _EVERY)
             return
-        found, unreadable = _patient(cluster, job)()
+        look = _patient(cluster, job)
+        found, unreadable = look()
+        if _clock_may_be_off(found):
+            # Only what is written between two looks tells what time it is.
+            time.sleep(_SECOND_LOOK_SECONDS)
+            found, unreadable = look()
     if as_json:
         for each in unreadable:
             tell(_unreadable(each))
@@ -70,6 +77,13 @@ def status(
         console().print(Group(*Picture(found, unreadable, now()).lines(current=True)))
     if unreadable or any(each.problems for each in found):
         raise typer.Exit(1)
+
+
+def _clock_may_be_off(found: Sequence[JobStatus]) -> bool:
+    """Whether workers look as if they had stopped, which a clock that is ahead makes of them."""
+    workers = [worker for each in found for stage in each.stages for worker in stage.workers]
+    unknown = any(each.clock_ahead is None for each in found)
+    return unknown and any(not worker.alive for worker in workers)
 
 
 def looker(cluster: Cluster, name: str | None) -> Look:

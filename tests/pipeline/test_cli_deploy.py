@@ -479,6 +479,7 @@ def heartbeat(cluster: MemoryCluster, stage: str, time: int) -> None:
         "records_per_second": 0.0,
     }
     topic = job.topic(Role.STATUS)
+    cluster.clock = lambda: time
     cluster.append(topic, json.dumps(body).encode(), key=f"{stage}/w1".encode())
 
 

@@ -269,7 +269,8 @@ class Topics:
         if role is Role.STATUS and "timestamp" not in more:
             # A heartbeat is written as it is said.
             body = json.loads(value) if value[:1] == b"{" else {}
-            more["timestamp"] = body.get("time", NOW)
+            time = body.get("time")
+            more["timestamp"] = time if isinstance(time, int) else 0
         held.append(LogRecord(len(held), value, key=key, **more))
 
     def end_offsets(self, topic: str) -> list[int]:

@@ -19,7 +19,7 @@ from pipeline.jobs import make_job
 from pipeline.phases import Phase
 from pipeline.protocols import PROTOCOLS
 from tests.support import cells
-from tests.support.world import World
+from tests.support.world import BEGUN, World
 from topics.names import JOBS_TOPIC, Role
 from topics.records import decode_producer_record
 
@@ -181,6 +181,7 @@ def test_live_workers_and_their_open_windows_are_named(topics: Topics) -> None:
             "open_windows": 1,
         }
         key = f"{stage}/w1".encode()
+        world.now = (NOW - age - BEGUN) / 1000
         topics.append(job.topic(Role.STATUS), json.dumps(beat).encode(), key)
     watch = DrainWatch(topics.cluster, job, begin_drain(topics.cluster, job, NOW))
     progress = watch.look(NOW)

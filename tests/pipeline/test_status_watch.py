@@ -137,7 +137,7 @@ def test_it_says_where_everything_stands(
         "aggregate - none - - - 0 -",
         "open window devices so far waits for at most",
         "epoch 5 1,234 gateway-2, gateway-3 12 s",
-        "epoch 6 0 producers that may still register -",
+        "epoch 6 0 producers that may still register its time",
         "and 7 more",
         "dead letters: 2 enrolment, 7 fed back",
         "note: something is good to know",

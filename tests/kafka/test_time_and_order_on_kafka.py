@@ -1,0 +1,306 @@
+"""Clocks, retention and producers ahead of time, on a real broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from kafka import KafkaProducer
+
+from pipeline.actions import Append, Flush, Steps
+from pipeline.cluster import Cluster, KafkaTransport
+from pipeline.connect import open_producer
+from pipeline.connection import Connection
+from pipeline.dead_letters import read_dead_letters
+from pipeline.decisions import Decisions
+from pipeline.deployed_job import DeployedJob
+from pipeline.deployments import deploy
+from pipeline.jobs import make_job
+from pipeline.producer import Producer, ProducerError
+from pipeline.status import JobStatus, gather_status
+from tests.kafka.conftest import PATIENCE, ROOT
+from topics.manifests import Fate, Manifest
+from topics.names import LOG_APPEND_TIME, TIMESTAMP_TYPE, Role
+
+NAMES = ("north", "south", "east", "west")
+
+
+@pytest.fixture
+def cluster(bootstrap_servers: str) -> Iterator[Cluster]:
+    with Cluster(Connection((bootstrap_servers,))) as cluster:
+        yield cluster
+
+
+def deployed(cluster: Cluster, name: str, **epochs: object) -> DeployedJob:
+    job = make_job(
+        {
+            "name": name,
+            "protocol": "future_rand",
+            "parameters": {"epsilon": 1.0, "changes": 2},
+            "epochs": {"count": 4096, **epochs},
+            "shuffle": {"minimum": 1, "grace": "1 s", "producers": 4},
+            "topics": {"partitions": 2},
+        }
+    )
+    return deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
+
+
+def manifests(cluster: Cluster, job: DeployedJob) -> dict[int, Manifest]:
+    found: dict[int, Manifest] = {}
+    decisions = Decisions(job, lambda each: found.update({each.manifest.epoch: each.manifest}))
+    for record in cluster.read(job.topic(Role.MANIFESTS)):
+        decisions.apply(record.offset, record.value)
+    return found
+
+
+def until(true: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.2)
+
+
+class Gateways:
+    """Four producers of a job, each with a device; closed at the end."""
+
+    def __init__(self, cluster: Cluster, job: DeployedJob, folder: Path) -> None:
+        self._opened = {
+            name: open_producer(cluster, job, folder / name, name=name) for name in NAMES
+        }
+        self._producers: dict[str, Producer] = {
+            name: opened.__enter__() for name, opened in self._opened.items()
+        }
+        for name, producer in self._producers.items():
+            producer.enrol([name])
+
+    def close(self, epoch: int, *names: str) -> None:
+        for name in names or NAMES:
+            self._producers[name].report(epoch, {name: 1})
+            self._producers[name].close(epoch)
+
+    def shut(self) -> None:
+        for opened in self._opened.values():
+            opened.__exit__(None, None, None)
+
+
+def test_a_gateway_far_ahead_costs_nobody_an_epoch_and_status_names_it(
+    cluster: Cluster,
+    start: Callable[..., subprocess.Popen[str]],
+    job_name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    job = deployed(cluster, job_name)
+    start("run", "shuffle", job_name, "--name", "w1")
+    gateways = Gateways(cluster, job, tmp_path)
+    for epoch in range(1, 6):
+        gateways.close(epoch)
+    gateways.close(2000, "north")
+    gateways.close(6, "south", "east", "west")
+
+    def now() -> JobStatus:
+        return gather_status(cluster, job, time.time_ns() // 1_000_000)
+
+    until(lambda: 6 in manifests(cluster, job), "epoch 6 is decided by the three others")
+    until(
+        lambda: any(
+            "producer north is 1,994 epochs ahead of time: what it sends waits until more than half"
+            in problem
+            for problem in now().problems
+        ),
+        "status names the one that is ahead",
+    )
+    for epoch in range(7, 11):
+        gateways.close(epoch, "south", "east", "west")
+    until(lambda: 10 in manifests(cluster, job), "the others go on")
+    decided = manifests(cluster, job)
+    assert sorted(decided) == [*range(1, 11)]
+    assert [each.fate for each in decided.values()] == [Fate.RELEASED] * 10
+    assert [decided[epoch].contributors for epoch in range(6, 11)] == [3] * 5
+    gateways.shut()
+
+
+def test_epochs_that_have_not_begun_are_refused_by_the_producer_and_by_the_stage(
+    cluster: Cluster,
+    start: Callable[..., subprocess.Popen[str]],
+    job_name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    began = datetime.now(UTC) - timedelta(hours=2, minutes=30)
+    job = deployed(cluster, job_name, start=began.isoformat(), length="PT1H")
+    start("run", "shuffle", job_name, "--name", "w1")
+    with open_producer(cluster, job, tmp_path / "right", name="right") as producer:
+        producer.enrol(["ann"])
+        with pytest.raises(ProducerError, match=r"epoch 9 begins at .* 5\.5 h later by the broker"):
+            producer.close(9)
+        producer.close(3)
+    transport = KafkaTransport(cluster, job.name)
+    with Producer(job, tmp_path / "wrong", name="wrong", transport=transport) as unchecked:
+        unchecked.enrol(["bob"])
+        unchecked.close(9)
+    until(lambda: len(list(read_dead_letters(cluster, job))) == 2, "both records are refused")
+    letters = list(read_dead_letters(cluster, job))
+    assert all(letter.reason.value == "epoch" for letter in letters)
+    assert "producer wrong is ahead of time: epoch 9 begins at" in letters[0].detail
+    until(
+        lambda: any(
+            "producer wrong is 6 epochs ahead of time" in problem
+            for problem in gather_status(cluster, job, time.time_ns() // 1_000_000).problems
+        ),
+        "status names it",
+    )
+    assert not manifests(cluster, job)
+
+
+def test_no_clock_of_a_writer_decides_what_retention_deletes(
+    cluster: Cluster, bootstrap_servers: str, job_name: str
+) -> None:
+    """A record from 1973, or of next year, is stamped with the moment of its arrival."""
+    job = deployed(cluster, job_name)
+    before = time.time_ns() // 1_000_000
+    producer = KafkaProducer(bootstrap_servers=bootstrap_servers)
+    for role in Role:
+        for stamp in (100_000_000_000, before + 365 * 86_400_000):
+            producer.send(job.topic(role), b"x", key=b"k", partition=0, timestamp_ms=stamp).get(30)
+    producer.close()
+    after = time.time_ns() // 1_000_000
+    for role in Role:
+        records = list(cluster.read(job.topic(role)))
+        assert len(records) == 2, role
+        assert all(before - 1_000 <= record.timestamp <= after + 1_000 for record in records), role
+
+
+def test_deploying_again_sets_the_clock_of_a_deployment_of_an_earlier_version(
+    cluster: Cluster, job_name: str
+) -> None:
+    job = deployed(cluster, job_name)
+    reports = job.topic(Role.REPORTS)
+    cluster.alter_topics({reports: {TIMESTAMP_TYPE: "CreateTime"}})
+    problems = gather_status(cluster, job, time.time_ns() // 1_000_000).problems
+    assert any(f"topic {reports} of {job_name} goes by the clocks" in each for each in problems)
+    again = make_job(
+        {
+            "name": job_name,
+            "protocol": "future_rand",
+            "parameters": {"epsilon": 1.0, "changes": 2},
+            "epochs": {"count": 4096},
+            "shuffle": {"minimum": 1, "grace": "1 s", "producers": 4},
+            "topics": {"partitions": 2},
+        }
+    )
+    after = deploy(cluster, again, deployment=secrets.token_bytes(16), now=1)
+    assert after.deployment == job.deployment
+    assert cluster.existing_topics([reports])[reports].configs[TIMESTAMP_TYPE] == LOG_APPEND_TIME
+
+
+def test_what_is_written_to_the_shuffled_topic_is_dated_when_it_is_written(
+    cluster: Cluster, job_name: str
+) -> None:
+    """Whoever writes a window chooses no time: not its manifest's, and not its machine's."""
+    job = deployed(cluster, job_name)
+
+    def steps() -> Steps[None]:
+        yield Append(Role.SHUFFLED, 0, b"chunk")
+        yield Flush()
+
+    before = time.time_ns() // 1_000_000
+    KafkaTransport(cluster, job.name).run(steps())
+    (record,) = cluster.read(job.topic(Role.SHUFFLED))
+    assert abs(record.timestamp - before) < 30_000
+
+
+# Lies about the time of day to a process and all it starts; what measures durations is left alone.
+_LIE = """
+import os, time
+_ahead = int(os.environ["TEST_CLOCK_AHEAD"])
+_time, _time_ns = time.time, time.time_ns
+time.time = lambda: _time() + _ahead
+time.time_ns = lambda: _time_ns() + _ahead * 1_000_000_000
+"""
+
+
+def lying(folder: Path, servers: str, ahead: int, *arguments: str) -> subprocess.Popen[str]:
+    """A command on a machine whose clock is so many seconds ahead."""
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(_LIE)
+    return subprocess.Popen(
+        [sys.executable, "-m", "pipeline.cli", *arguments],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}",
+            "TEST_CLOCK_AHEAD": str(ahead),
+            "DPSTREAM_BOOTSTRAP_SERVERS": servers,
+            "DPSTREAM_HOME": str(folder / "home"),
+        },
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_live_rows_on_a_clock_50_minutes_fast_go_by_the_brokers(
+    cluster: Cluster, bootstrap_servers: str, job_name: str, tmp_path: Path
+) -> None:
+    """With epochs of five minutes it would close ten of them early; it closes none."""
+    began = datetime.now(UTC) - timedelta(minutes=7)
+    job = deployed(cluster, job_name, start=began.isoformat(), length="PT5M")
+    process = lying(
+        tmp_path / "fast", bootstrap_servers, 3_000, "produce", job_name, "--input", "-"
+    )
+    said, errors = process.communicate("user,value\nann,1\n", timeout=PATIENCE)
+    assert process.returncode == 0, errors
+    assert "this machine's clock is 50 min ahead of the broker's" in errors
+    ends = began + timedelta(minutes=10)
+    assert f"epoch 2 closes at {ends:%Y-%m-%d %H:%M:%S} UTC" in errors
+    assert "no epoch was closed" in said
+    assert not any(cluster.end_offsets(job.topic(Role.REPORTS)))
+
+
+def test_a_worker_and_status_on_wrong_clocks_say_so_and_tell_true_ages(
+    cluster: Cluster, bootstrap_servers: str, job_name: str, tmp_path: Path
+) -> None:
+    job = deployed(cluster, job_name)
+    worker = lying(
+        tmp_path / "slow",
+        bootstrap_servers,
+        -8 * 86_400,
+        "run",
+        "shuffle",
+        job_name,
+        "--name",
+        "w1",
+    )
+    gateways = Gateways(cluster, job, tmp_path)
+    gateways.close(1)
+    until(lambda: 1 in manifests(cluster, job), "epoch 1 is decided")
+    off_by = abs(manifests(cluster, job)[1].timestamp - time.time_ns() // 1_000_000)
+    assert off_by < PATIENCE * 1000, "a window is dated by the broker's clock"
+    (chunk, *_) = cluster.read(job.topic(Role.SHUFFLED), 1)
+    assert abs(chunk.timestamp - time.time_ns() // 1_000_000) < PATIENCE * 1000
+    status = lying(tmp_path / "fast", bootstrap_servers, 7_200, "status", job_name, "--json")
+    said, errors = status.communicate(timeout=PATIENCE)
+    assert status.returncode == 1, errors
+    found = json.loads(said)
+    problems = " ".join(found["problems"])
+    assert "this machine's clock is 2 h ahead of the broker's" in problems
+    assert "the clock of worker w1 of stage shuffle is 8 days behind the broker's" in problems
+    (shuffle, *_) = found["stages"]
+    assert shuffle["workers"][0]["age"] < 30
+    worker.send_signal(signal.SIGTERM)
+    _, lines = worker.communicate(timeout=PATIENCE)
+    assert "this machine's clock is 8 days behind the broker's: set it" in lines
+    gateways.shut()
