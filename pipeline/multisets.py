@@ -19,6 +19,8 @@ _TABLE_WORD_SIZE = 2
 # Words wait in memory up to this many bytes: plain ones then go to a scratch file, counted ones are
 # added up. A table takes their place once it is the smaller thing.
 _MEMORY_LIMIT = 1 << 22
+SCRATCH_FILE_BYTES = 1 << 20
+"""What an open scratch file counts for in `WordMultiset.held_bytes`."""
 
 
 def temporary_file() -> BinaryIO:
@@ -63,7 +65,15 @@ class WordMultiset:
         self._plain_bytes = 0
         self._counted: list[Words] = []
         self._counted_bytes = 0
+        self._summed_bytes = 0
         self.messages = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that is held; a scratch file counts as `SCRATCH_FILE_BYTES`, for there are few."""
+        table = 0 if self._table is None else self._table.nbytes
+        file = 0 if self._file is None else SCRATCH_FILE_BYTES
+        return table + file + self._plain_bytes + self._counted_bytes + self._summed_bytes
 
     def add(self, words: Words) -> None:
         """Add words, plain or counted; they are kept, so they must not be written to later."""
@@ -81,7 +91,7 @@ class WordMultiset:
         if self._counted_bytes >= _MEMORY_LIMIT and len(self._counted) > 1:
             self._counted = [_sum(self._counted)]
             # Counts from 0 again: adding up costs as much as there are distinct words.
-            self._counted_bytes = 0
+            self._counted_bytes, self._summed_bytes = 0, self._counted[0].nbytes
 
     def merge(self, other: WordMultiset) -> None:
         """Add everything that another multiset of the same form holds; it ends empty."""
@@ -131,7 +141,7 @@ class WordMultiset:
         if self._file is not None:
             self._file.truncate(0)
         self._plain, self._plain_bytes = [], 0
-        self._counted, self._counted_bytes = [], 0
+        self._counted, self._counted_bytes, self._summed_bytes = [], 0, 0
         return self._table
 
     def _spill(self) -> None:

@@ -49,6 +49,8 @@ from topics.names import Role
 from topics.records import Reason
 from topics.words import split_words
 
+MEMORY_HELD = 1 << 28
+"""Bytes of words that open windows hold; what is beyond is read again when it is needed."""
 # A heartbeat names this many open windows, and of each this many producers it waits for.
 _WINDOWS_SHOWN = 8
 _NAMES_SHOWN = 8
@@ -182,6 +184,7 @@ class ShuffleStage:
         if not self._partitions:
             return
         yield from self._catch_up()
+        self._bound_memory()
         looks = self._timeline.by_calendar or now >= self._next_look
         if looks:
             self._next_look = now + _LOOK_SECONDS * len(self._roster)
@@ -193,6 +196,19 @@ class ShuffleStage:
                 yield from self._expire(state, window, now)
             yield from self._write_owed(state)
             yield from self._commit_floor(state)
+
+    def _bound_memory(self) -> None:
+        """Drop the words of the windows that are furthest ahead; they are read again in time."""
+        held = sorted(
+            (w for state in self._partitions.values() for w in state.windows.values()),
+            key=lambda window: window.epoch,
+        )
+        total = sum(window.held_bytes for window in held)
+        while total > MEMORY_HELD and len(held) > 1:
+            furthest = held.pop()
+            total -= furthest.held_bytes
+            if furthest.held_bytes:
+                furthest.drop_words()
 
     def unfinished(self, partition: int) -> str:
         """Epochs that are decided and not written, or not decided."""
@@ -512,7 +528,7 @@ class ShuffleStage:
                 self._told_of_windows(
                     FinishedWindow(own.epoch, own.fate, own.contributors, began=window.opened_at)
                 )
-                if window.epoch in state.owed:
+                if window.epoch in state.owed and not window.set_aside:
                     yield from self._write(state, decision, window.words)
         elif self._decisions.exists(window.epoch):
             assert window.epoch in self._decisions.decided, "an acknowledged manifest is in the log"

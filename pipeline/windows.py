@@ -22,6 +22,7 @@ class Contribution:
     """What one producer sent for one epoch, until it is complete."""
 
     words: WordMultiset
+    messages: int = 0
     batches: set[bytes] = field(default_factory=set)
     punctuation: Punctuation | None = None
     complete: bool = False
@@ -42,6 +43,8 @@ class Window:
         closing_end: the end of the partition when its grace was over; None before.
         contributions: what has arrived, by enrolment.
         words: of the producers that are complete.
+        held_bytes: memory that its words hold.
+        set_aside: whether its words were dropped, to be read again when it is written.
     """
 
     def __init__(self, epoch: int, opened_at: float, multiset: Callable[[], WordMultiset]) -> None:
@@ -53,6 +56,8 @@ class Window:
         self.closing_end: int | None = None
         self.contributions: dict[bytes, Contribution] = {}
         self.words = multiset()
+        self.held_bytes = 0
+        self.set_aside = False
         self._multiset = multiset
 
     def grace_ends(self, grace: float) -> float | None:
@@ -72,7 +77,21 @@ class Window:
         Raises:
             PunctuationError: what the producer sends contradicts itself, or is more than can be.
         """
-        return self._add_batch(record) if isinstance(record, Batch) else self._punctuate(record)
+        before = self._held_with(record.enrolment)
+        new = self._add_batch(record) if isinstance(record, Batch) else self._punctuate(record)
+        self.held_bytes += self._held_with(record.enrolment) - before
+        return new
+
+    def drop_words(self) -> None:
+        """Hold no words any more, and none of those to come: the topic has them all."""
+        self.set_aside = True
+        self.held_bytes = 0
+        self.close()
+
+    def _held_with(self, enrolment: bytes) -> int:
+        contribution = self.contributions.get(enrolment)
+        own = 0 if contribution is None else contribution.words.held_bytes
+        return self.words.held_bytes + own
 
     def _add_batch(self, batch: Batch) -> bool:
         contribution = self._contribution(batch.enrolment)
@@ -84,12 +103,14 @@ class Window:
                 f"epoch {self.epoch}: the producer announced {announced.batches} batches "
                 "and sends more"
             )
-        if contribution.words.messages + batch.words.messages > REPORTS_MAX:
+        if contribution.messages + batch.words.messages > REPORTS_MAX:
             raise PunctuationError(
                 f"epoch {self.epoch}: the producer sends more than {REPORTS_MAX} reports"
             )
         contribution.batches.add(batch.batch)
-        contribution.words.add(batch.words)
+        contribution.messages += batch.words.messages
+        if not self.set_aside:
+            contribution.words.add(batch.words)
         self._complete(contribution)
         return True
 
@@ -129,8 +150,7 @@ class Window:
     @property
     def messages(self) -> int:
         """Messages that have arrived, of producers that are complete or not."""
-        held = sum(contribution.words.messages for contribution in self.contributions.values())
-        return self.words.messages + held
+        return sum(contribution.messages for contribution in self.contributions.values())
 
     @property
     def contributors(self) -> int:
@@ -158,4 +178,5 @@ class Window:
         if announced is not None and len(contribution.batches) == announced.batches:
             contribution.complete = True
             contribution.batches = set()
-            self.words.merge(contribution.words)
+            if not self.set_aside:
+                self.words.merge(contribution.words)

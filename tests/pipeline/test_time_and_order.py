@@ -51,7 +51,9 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def deployed(epochs: int = 4096, *, calendar: bool = False, **keys: object) -> DeployedJob:
+def deployed(
+    epochs: int = 4096, *, calendar: bool = False, order: str = "sorted", **keys: object
+) -> DeployedJob:
     """Four producers; with a calendar, epoch 1 begins with the world, and each lasts an hour."""
     times: dict[str, object] = {"start": "2023-11-14T22:13:20Z", "length": "PT1H"}
     job = make_job(
@@ -60,7 +62,7 @@ def deployed(epochs: int = 4096, *, calendar: bool = False, **keys: object) -> D
             "protocol": cells.NAME,
             "parameters": {"cells": 8},
             "epochs": {"count": epochs, **(times if calendar else {}), **keys},
-            "shuffle": {"minimum": 1, "grace": "60 s", "producers": 4},
+            "shuffle": {"minimum": 1, "grace": "60 s", "producers": 4, "order": order},
             "topics": {"partitions": 2},
         }
     )
@@ -191,6 +193,33 @@ def test_a_drain_is_the_word_of_an_operator(folder: Path) -> None:
         3: Fate.EMPTY,
         4: Fate.RELEASED,
     }
+    world.shut()
+
+
+@pytest.mark.parametrize("order", ["sorted", "random"])
+def test_windows_ahead_stay_bounded_in_memory_and_are_released_whole(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    """What is furthest ahead is dropped, counted on, and read again when its time comes."""
+    monkeypatch.setattr("pipeline.shuffle_stage.MEMORY_HELD", 40)
+    world = World(deployed(64, order=order), folder, values(64))
+    held = []
+    for epoch in range(1, 33):
+        close(world, epoch, "north", "south")
+        settle(world)
+        stage = world.worker("shuffle").stage
+        windows = [w for p in stage._partitions.values() for w in p.windows.values()]  # type: ignore[attr-defined]
+        held.append(sum(window.held_bytes for window in windows))
+        assert len(windows) == epoch
+    assert 0 < max(held) <= 40
+    for epoch in range(1, 33):
+        close(world, epoch, "east", "west")
+    settle(world)
+    settle(world)
+    assert sorted(world.published()) == [*range(1, 33)]
+    for epoch, payload in world.integers().items():
+        aggregator = world.job.aggregator_from_bytes(payload)
+        np.testing.assert_array_equal(aggregator.counts[epoch], np.ones(8))  # type: ignore[attr-defined]
     world.shut()
 
 
@@ -391,7 +420,7 @@ def actions_of(driver: MemoryDriver, steps: Steps[object], most: int) -> int:
 @given(data=st.data())
 def test_no_well_formed_record_makes_work_without_end(renew: bool, data: st.DataObject) -> None:
     """Whatever one record in any topic says, a restart and a tick take bounded work."""
-    job = deployed(64, **({"renew": True} if renew else {}))
+    job = deployed(64, renew=renew)
     assert (job.last_epoch is None) == renew
     epoch, first = data.draw(EPOCHS), data.draw(EPOCHS)
     enrolment = bytes([7] * 16)
