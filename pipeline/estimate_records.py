@@ -14,7 +14,7 @@ from aggregators.published import Published
 from aggregators.range_estimates import RangeEstimates
 from pipeline.deployed_job import DeployedJob
 from pipeline.epochs import EpochSet
-from pipeline.job_range import epoch_problem
+from pipeline.job_range import EPOCHS_AHEAD, epoch_problem
 from topics.frames import CodecError
 from topics.manifests import Fate
 
@@ -127,7 +127,8 @@ def _estimate(body: Mapping[str, Any] | None) -> Published | None:
 class FirstEstimates:
     """The estimates of one deployment: the first record of an epoch is the estimate.
 
-    Records of other deployments, and of epochs that the job does not have, are passed over.
+    Records of other deployments are passed over, and so are those of epochs that the job does not
+    have, or that lie more than `EPOCHS_AHEAD` beyond the first gap: they are published in order.
     """
 
     def __init__(self, job: DeployedJob) -> None:
@@ -142,6 +143,12 @@ class FirstEstimates:
             return None
         if record.deployment != self._job.deployment:
             return None
-        if epoch_problem(self._job, record.epoch) is not None or not self.epochs.add(record.epoch):
+        if epoch_problem(self._job, record.epoch) is not None or self._too_far(record.epoch):
+            return None
+        if not self.epochs.add(record.epoch):
             return None
         return record
+
+    def _too_far(self, epoch: int) -> bool:
+        known = self.epochs
+        return bool(known) and epoch > known.first_missing(known.lowest) + EPOCHS_AHEAD

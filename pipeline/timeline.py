@@ -114,6 +114,8 @@ class Timeline:
         """Who is ahead of the running epoch, by the calendar or by what the majority has sent."""
         present = self._running_epoch(roster, decisions)
         for producer in roster:
+            if producer.last_epoch is not None:
+                continue
             refused = self._refused.get(producer.enrolment, 0)
             reached = 0 if self.by_calendar else self._reached(producer, decisions)
             epochs = max(refused, reached) - present
