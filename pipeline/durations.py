@@ -148,16 +148,14 @@ def parse_duration(text: str) -> Duration:
 def roughly(seconds: float) -> str:
     """A length of time in one unit, for sentences.
 
-    >>> [roughly(seconds) for seconds in (75, 3_000, 7_200, 700_000)]
+    >>> [roughly(seconds) for seconds in (75, 3_000, 7_199, 700_000)]
     ['75 s', '50 min', '2 h', '8.1 days']
     """
     for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return (
-                f"{seconds / size:,.2g} {unit}"
-                if seconds < 100 * size
-                else (f"{seconds / size:,.0f} {unit}")
-            )
+        # What rounds to two of a unit is told in it.
+        if seconds >= 1.96 * size:
+            number = f"{seconds / size:,.0f}" if seconds >= 100 * size else f"{seconds / size:.2g}"
+            return f"{number} {unit}"
     return f"{seconds:.0f} s"
 
 
