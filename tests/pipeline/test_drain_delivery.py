@@ -246,8 +246,8 @@ def test_two_owners_in_every_interleaving_decide_once(job: DeployedJob, folder: 
             progress += 1
 
 
-def test_the_highest_end_counts_and_other_deployments_do_not() -> None:
-    roster = Roster(job())
+def test_the_highest_end_counts_and_other_deployments_do_not(job: DeployedJob) -> None:
+    roster = Roster(job)
     for record in (
         Drain(DEPLOYMENT, 0, 7),
         Drain(DEPLOYMENT, 0, 5),

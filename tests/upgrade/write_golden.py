@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.actions import Append, LogRecord
+from pipeline.broker_clock import BrokerClock
 from pipeline.budgets import Charge
 from pipeline.deployed_job import DeployedJob, deploy_job
 from pipeline.estimate_records import EstimateRecord
@@ -228,6 +229,7 @@ def heartbeats_of(world: World) -> list[str]:
             execution=SimpleNamespace(positions=dict(worker.positions), records=100),
             timings=SimpleNamespace(status=0.01),
             log=SimpleNamespace(write=write),
+            clock=BrokerClock(),
             stopping=False,
         )
         process._say = partial(_Process._say, process)
