@@ -16,11 +16,13 @@ from typing import Any
 
 from pipeline.actions import Append, Flush, LogRecord, Steps
 from pipeline.admission import Admission, Refusal
+from pipeline.broker_clock import own_milliseconds
 from pipeline.cluster import Cluster, KafkaTransport
 from pipeline.dead_letters import DeadLetterLog, header_of, place_of
 from pipeline.decisions import Decisions
 from pipeline.deployed_job import DeployedJob
 from pipeline.deployments import check_has_devices
+from pipeline.epoch_times import times_of
 from pipeline.job_range import EPOCHS_AHEAD
 from pipeline.roster import Roster
 from topics.batches import Batch, Punctuation
@@ -66,6 +68,7 @@ class _Epochs:
         def read(role: Role) -> Iterator[LogRecord]:
             return cluster.read(job.topic(role), start=job.start_offset(role))
 
+        self._times = times_of(job)
         self._roster = Roster(job)
         self._decisions = Decisions(job)
         for record in read(Role.PRODUCERS):
@@ -87,6 +90,8 @@ class _Epochs:
             return "deployment begins with a later epoch"
         if record.epoch > self._oldest + EPOCHS_AHEAD:
             return f"epoch is still more than {EPOCHS_AHEAD} ahead"
+        if self._times is not None and self._times.refusal(record.epoch, own_milliseconds()):
+            return "epoch has not begun"
         return None
 
 

@@ -100,9 +100,14 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
             )
     missing = job.shuffle.producers - status.producers
     if job.replay_of is None and missing > 0 and not status.finished:
+        until = (
+            "windows wait for more than half of them"
+            if calendar_of(job) is None
+            else "windows close when their grace is over"
+        )
         yield (
             f"{status.producers} of {job.shuffle.producers} producers have registered: until then "
-            "windows close when their grace is over"
+            f"{until}"
         )
     if status.silent and not status.finished:
         yield (

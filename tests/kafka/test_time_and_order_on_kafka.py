@@ -184,13 +184,23 @@ def test_no_clock_of_a_writer_decides_what_retention_deletes(
 
 
 def test_deploying_again_sets_the_clock_of_a_deployment_of_an_earlier_version(
-    cluster: Cluster, job_name: str
+    cluster: Cluster,
+    start: Callable[..., subprocess.Popen[str]],
+    job_name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Until then workers and status say what is wrong with it."""
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
     job = deployed(cluster, job_name)
     reports = job.topic(Role.REPORTS)
     cluster.alter_topics({reports: {TIMESTAMP_TYPE: "CreateTime"}})
     problems = gather_status(cluster, job, time.time_ns() // 1_000_000).problems
     assert any(f"topic {reports} of {job_name} goes by the clocks" in each for each in problems)
+    worker = start("run", "shuffle", job_name, "--name", "w1")
+    assert worker.stderr is not None
+    said = next(line for line in worker.stderr if "goes by the clocks" in line)
+    assert f"topic {reports} of {job_name} goes by the clocks of whoever writes" in said
     again = make_job(
         {
             "name": job_name,

@@ -28,7 +28,9 @@ HALF = 600
 EPOCHS = 4
 COUNTED = (
     "name: small\nprotocol: future_rand\nparameters: {epsilon: 2, changes: 2}\n"
-    f"epochs: {{count: {EPOCHS}}}\nshuffle: {{producers: 2}}\ntopics: {{partitions: 2}}\n"
+    # All epochs are over before a story begins, so that grace is all a window waits for.
+    f"epochs: {{count: {EPOCHS}, start: '2023-01-01', length: PT1H}}\n"
+    "shuffle: {producers: 2}\ntopics: {partitions: 2}\n"
 )
 HIDDEN = (
     "name: small\nprotocol: shuffled_counts\nparameters: {epsilon: 1, delta: 1e-6}\n"
@@ -221,6 +223,23 @@ def test_an_epoch_that_is_decided_takes_nothing_more(counted: Story) -> None:
     counted.settle()
     assert counted.world.manifests()[1].contributors == HALF
     assert counted.world.manifests()[2].contributors == 2 * HALF
+
+
+def test_what_has_not_begun_stays_where_it_is_until_it_has(
+    counted: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fed back too early it would only be refused once more."""
+    counted.register()
+    counted.north(1)
+    counted.send(1, shift=1)
+    counted.settle()
+    clock = {"now": 1_672_531_200_000 - 3_600_000}
+    monkeypatch.setattr("pipeline.redrive.own_milliseconds", lambda: clock["now"])
+    early = counted.redrive()
+    assert early.fed_back == {}
+    assert list(early.kept) == ["epoch has not begun"]
+    clock["now"] += 3_600_000 - 60_000
+    assert sum(counted.redrive().fed_back.values()) == early.kept["epoch has not begun"]
 
 
 def test_what_was_sent_to_another_partition_is_fed_into_its_own(counted: Story) -> None:

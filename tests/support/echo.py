@@ -14,7 +14,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
 from pipeline.connection import Connection
-from topics.names import Role, topic_name
+from topics.names import LOG_APPEND_TIME, TIMESTAMP_TYPE, Role, topic_name
 
 PARTITIONS = 3
 PATIENCE = 60.0
@@ -59,7 +59,12 @@ class Echo:
         admin = KafkaAdminClient(**self.connection.kafka_python())
         admin.create_topics(
             [
-                NewTopic(topic_name(self.name, role), count, 1)
+                NewTopic(
+                    topic_name(self.name, role),
+                    count,
+                    1,
+                    topic_configs={TIMESTAMP_TYPE: LOG_APPEND_TIME},
+                )
                 for role, count in (
                     (Role.REPORTS, PARTITIONS),
                     (Role.SHUFFLED, PARTITIONS),
