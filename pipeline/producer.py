@@ -12,7 +12,7 @@ import operator
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias
@@ -530,7 +530,10 @@ class Producer:
             yield Append(role, partition, value)
         if last is not None:
             yield Flush()
-            self._store.delete_sent(last)
+            # On a full disk it stays, is sent once more, and dropped where it arrives. The next
+            # epoch, which cannot be stored either, says so.
+            with suppress(sqlite3.Error):
+                self._store.delete_sent(last)
 
 
 def _cryptographic() -> Generators:
