@@ -21,7 +21,7 @@ demo: $(INSTALLED) ## real students, a local Kafka, estimates beside the truth
 
 test: $(TOOLS) ## every test, broker included
 	@$(BIN)/pytest -m "not kafka and not verify" -n auto
-	@$(BIN)/pytest -m kafka
+	@$(BIN)/pytest -m "kafka and not verify"
 
 test-fast: $(TOOLS) ## the tests that need no broker and are no exhaustive search
 	@$(BIN)/pytest -m "not kafka and not verify and not slow" -n auto

@@ -26,6 +26,9 @@ CLIENT_ID = "dpstream"
 _READ_TIMEOUT_MS = 500
 _BOOTSTRAP_TIMEOUT_MS = 10_000
 _COORDINATOR_SECONDS = 10.0
+# kafka-python goes on asking a broker that leads a partition no more where it ends, for as long as
+# it takes its metadata for fresh: five minutes by default.
+_METADATA_AGE_MS = 3_000
 # Bytes appended and not yet acknowledged; the client itself has no limit.
 _IN_FLIGHT = 1 << 25
 # Say that the broker is away after this many seconds, give up after that many.
@@ -268,7 +271,10 @@ class Cluster:
     def _consumer(self) -> KafkaConsumer:
         if self._consumer_client is None:
             self._consumer_client = self._make(
-                KafkaConsumer, enable_auto_commit=False, auto_offset_reset="earliest"
+                KafkaConsumer,
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                metadata_max_age_ms=_METADATA_AGE_MS,
             )
         return self._consumer_client
 

@@ -12,7 +12,7 @@ import operator
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias
@@ -28,7 +28,14 @@ from pipeline.protocol import Randomizer
 from pipeline.state import FolderLock
 from randomizers.counted_words import CountedWords
 from randomizers.randomness import cryptographic_generator
-from topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
+from topics.batches import (
+    DRAWING_BYTES,
+    Batch,
+    Punctuation,
+    batch_id,
+    encode_batch,
+    encode_punctuation,
+)
 from topics.frames import CodecError
 from topics.names import Role
 from topics.records import Farewell, Registration
@@ -499,12 +506,13 @@ class Producer:
         """The epoch's batches and its punctuation."""
         job = self.job
         pieces = split_words(words) if words.rows else []
-        for piece in pieces:
+        drawing = self._identifiers()[:DRAWING_BYTES]
+        for index, piece in enumerate(pieces):
             yield encode_batch(
                 Batch(
                     job.fingerprint,
                     job.deployment,
-                    self._identifiers(),
+                    batch_id(drawing, index),
                     self.enrolment,
                     epoch,
                     piece,
@@ -530,7 +538,10 @@ class Producer:
             yield Append(role, partition, value)
         if last is not None:
             yield Flush()
-            self._store.delete_sent(last)
+            # On a full disk it stays, is sent once more, and dropped where it arrives. The next
+            # epoch, which cannot be stored either, says so.
+            with suppress(sqlite3.Error):
+                self._store.delete_sent(last)
 
 
 def _cryptographic() -> Generators:

@@ -153,5 +153,7 @@ class ProducerStore:
         A loss of power may bring it back, to be sent once more. Nothing waits for the disk.
         """
         self._connection.execute("PRAGMA synchronous = NORMAL")
-        self._connection.execute("DELETE FROM outbox WHERE position <= ?", (position,))
-        self._connection.execute("PRAGMA synchronous = FULL")
+        try:
+            self._connection.execute("DELETE FROM outbox WHERE position <= ?", (position,))
+        finally:
+            self._connection.execute("PRAGMA synchronous = FULL")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pipeline.multisets import WordMultiset
-from topics.batches import Batch, Punctuation
+from topics.batches import Batch, Punctuation, drawing_of
 from topics.frames import U4_MAX
 
 # Of one producer for one epoch: the counts of all producers together stay below 2^53.
@@ -18,14 +18,42 @@ class PunctuationError(ValueError):
 
 
 @dataclass(slots=True)
-class Contribution:
-    """What one producer sent for one epoch, until it is complete."""
+class Drawing:
+    """Batches of one drawing of an epoch's reports: never put together with those of another."""
 
     words: WordMultiset
     messages: int = 0
     batches: set[bytes] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Contribution:
+    """What one producer sent for one epoch, until it is complete.
+
+    There is one drawing, unless its folder was copied and the copy draws too. Batches of earlier
+    versions do not say of which drawing they are, and are taken for one, None.
+
+    Attributes:
+        drawings: by what `drawing_of` says of their batches; none once it is complete.
+        messages: of all drawings, or of the one that is in.
+        punctuation: None until it has arrived.
+        complete: whether one drawing has joined the window.
+    """
+
+    drawings: dict[bytes | None, Drawing] = field(default_factory=dict)
+    messages: int = 0
     punctuation: Punctuation | None = None
     complete: bool = False
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that the words of its drawings hold."""
+        return sum(drawing.words.held_bytes for drawing in self.drawings.values())
+
+    def close(self) -> None:
+        """Give back scratch files."""
+        for drawing in self.drawings.values():
+            drawing.words.close()
 
 
 class Window:
@@ -90,15 +118,16 @@ class Window:
 
     def _held_with(self, enrolment: bytes) -> int:
         contribution = self.contributions.get(enrolment)
-        own = 0 if contribution is None else contribution.words.held_bytes
+        own = 0 if contribution is None else contribution.held_bytes
         return self.words.held_bytes + own
 
     def _add_batch(self, batch: Batch) -> bool:
         contribution = self._contribution(batch.enrolment)
-        if contribution.complete or batch.batch in contribution.batches:
+        drawing = contribution.drawings.get(drawing_of(batch.batch))
+        if contribution.complete or (drawing is not None and batch.batch in drawing.batches):
             return False
-        announced = contribution.punctuation
-        if announced is not None and len(contribution.batches) >= announced.batches:
+        announced, sent = contribution.punctuation, 0 if drawing is None else len(drawing.batches)
+        if announced is not None and sent >= announced.batches:
             raise PunctuationError(
                 f"epoch {self.epoch}: the producer announced {announced.batches} batches "
                 "and sends more"
@@ -107,10 +136,13 @@ class Window:
             raise PunctuationError(
                 f"epoch {self.epoch}: the producer sends more than {REPORTS_MAX} reports"
             )
-        contribution.batches.add(batch.batch)
+        if drawing is None:
+            drawing = contribution.drawings[drawing_of(batch.batch)] = Drawing(self._multiset())
+        drawing.batches.add(batch.batch)
+        drawing.messages += batch.words.messages
         contribution.messages += batch.words.messages
         if not self.set_aside:
-            contribution.words.add(batch.words)
+            drawing.words.add(batch.words)
         self._complete(contribution)
         return True
 
@@ -127,10 +159,11 @@ class Window:
                     f"epoch {self.epoch}: a second punctuation differs from the producer's first"
                 )
             return False
-        if len(contribution.batches) > punctuation.batches:
+        sent = max((len(each.batches) for each in contribution.drawings.values()), default=0)
+        if sent > punctuation.batches:
             raise PunctuationError(
                 f"epoch {self.epoch}: the producer announces {punctuation.batches} batches "
-                f"and has sent {len(contribution.batches)}"
+                f"and has sent {sent}"
             )
         contribution.punctuation = punctuation
         self._complete(contribution)
@@ -165,18 +198,26 @@ class Window:
         """Give back scratch files."""
         self.words.close()
         for contribution in self.contributions.values():
-            contribution.words.close()
+            contribution.close()
 
     def _contribution(self, enrolment: bytes) -> Contribution:
         contribution = self.contributions.get(enrolment)
         if contribution is None:
-            contribution = self.contributions[enrolment] = Contribution(self._multiset())
+            contribution = self.contributions[enrolment] = Contribution()
         return contribution
 
     def _complete(self, contribution: Contribution) -> None:
+        """Have the first drawing that is whole join the window, and no other."""
         announced = contribution.punctuation
-        if announced is not None and len(contribution.batches) == announced.batches:
-            contribution.complete = True
-            contribution.batches = set()
-            if not self.set_aside:
-                self.words.merge(contribution.words)
+        if announced is None:
+            return
+        drawings = contribution.drawings.values()
+        whole = next((each for each in drawings if len(each.batches) == announced.batches), None)
+        if whole is None and announced.batches:
+            return
+        if whole is not None and not self.set_aside:
+            self.words.merge(whole.words)
+        contribution.close()
+        contribution.messages = 0 if whole is None else whole.messages
+        contribution.drawings = {}
+        contribution.complete = True

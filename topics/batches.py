@@ -11,6 +11,33 @@ _BATCH = Frame(Kind.BATCH, f"16s16sQ{WORDS_FIELDS}")
 _PUNCTUATION = Frame(Kind.PUNCTUATION, "16sQQQI")
 
 
+DRAWING_BYTES = 8
+# Says that an id names its drawing: those of earlier versions are random throughout.
+_NAMES_DRAWING = b"draw"
+
+
+def batch_id(drawing: bytes, index: int) -> bytes:
+    """The id of a batch: which drawing of an epoch's reports it is of, and which of its batches.
+
+    Two producers with copies of one folder both draw an epoch. Their batches must never be put
+    together: some devices would be in twice, and others not at all.
+
+    Args:
+        drawing: 8 random bytes, new whenever an epoch is drawn.
+        index: of the batch, from 0.
+
+    >>> drawing_of(batch_id(bytes(8), 3)) == bytes(8), drawing_of(bytes(16)) is None
+    (True, True)
+    """
+    return drawing + _NAMES_DRAWING + index.to_bytes(4, "little")
+
+
+def drawing_of(batch: bytes) -> bytes | None:
+    """The drawing of a batch id; None for those of earlier versions, which name none."""
+    mark = batch[DRAWING_BYTES : DRAWING_BYTES + len(_NAMES_DRAWING)]
+    return batch[:DRAWING_BYTES] if mark == _NAMES_DRAWING else None
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Some of the reports of one producer for one epoch.
@@ -18,7 +45,7 @@ class Batch:
     Attributes:
         fingerprint: 16 bytes; of the job, covers what changes the meaning of a report.
         deployment: 16 bytes; id of the deployment the reports were made for.
-        batch: 16 bytes, random; a batch that is sent again keeps its id and is dropped.
+        batch: 16 bytes, see `batch_id`; a batch that is sent again keeps its id and is dropped.
         enrolment: 16 bytes; id the producer registered under.
         epoch: at least 1.
         words: the reports.

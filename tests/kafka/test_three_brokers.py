@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from kafka import KafkaAdminClient
+from kafka.admin import NewTopic
+from kafka.errors import KafkaError
 
 from pipeline.cluster import Cluster
 from pipeline.deployments import deploy
@@ -21,6 +25,8 @@ CELLS = 20_000
 EPOCHS = 48
 PARTITIONS = 4
 PRODUCERS = {"north": (0, 15_000), "south": (15_000, 5_000)}
+# Seconds: far more than a leader takes, far less than clients keep what they know by default.
+READ_AGAIN = 120.0
 WORKERS = {"shuffle": 2, "aggregate": 1, "publish": 1}
 
 
@@ -56,3 +62,31 @@ def test_every_cell_is_exactly_one_though_a_broker_dies(
         led_by = brokers.leaders(topics)
         assert busiest not in led_by.values(), "it stays dead"
         expect_every_cell_once(cluster, deployed, published)
+
+
+@pytest.mark.slow
+def test_reading_goes_on_though_a_leader_was_killed_and_came_back(tmp_path: Path) -> None:
+    topic = "read"
+    with (
+        ThreeBrokers(tmp_path / "kafka") as brokers,
+        Cluster(brokers.connection, patience=5.0) as reader,
+        Cluster(brokers.connection) as writer,
+    ):
+        admin = KafkaAdminClient(**brokers.connection.kafka_python())
+        admin.create_topics([NewTopic(topic, 1, 3)])
+        admin.close()
+        writer.append(topic, b"before")
+        assert [record.value for record in reader.read(topic)] == [b"before"]
+        leader = brokers.leaders([topic])[topic, 0]
+        brokers.kill(leader)
+        brokers.start(leader)
+        last = writer.append(topic, b"after")
+        read: list[bytes] = []
+        deadline = time.monotonic() + READ_AGAIN
+        while not read:
+            assert time.monotonic() < deadline, "the reader does not find the leader"
+            try:
+                read = [record.value for record in reader.read(topic, start=last)]
+            except KafkaError:
+                continue
+        assert read == [b"after"]

@@ -68,6 +68,28 @@ def test_wherever_a_producer_is_killed_everything_is_drawn_once(name: str, tmp_p
         assert reports(log) == expected
 
 
+def test_what_a_full_disk_does_not_let_go_is_sent_once_more_and_the_next_draw_is_durable(
+    tmp_path: Path,
+) -> None:
+    job, log = deployed("future_rand"), MemoryLog()
+    with open_producer(job, tmp_path, MemoryDriver(log), 1) as producer:
+        report(producer, job)
+        store = producer._store._connection
+        store.execute(
+            "CREATE TRIGGER full BEFORE DELETE ON outbox "
+            "BEGIN SELECT RAISE(FAIL, 'database or disk is full'); END"
+        )
+        producer.close(1)
+        sent = log.values(Role.REPORTS)
+        # 2 is FULL: what is drawn next must not be drawn again after a loss of power.
+        assert store.execute("PRAGMA synchronous").fetchone() == (2,)
+        store.execute("DROP TRIGGER full")
+    open_producer(job, tmp_path, MemoryDriver(log), 2).shut()
+    assert log.values(Role.REPORTS) == [*sent, *sent]
+    open_producer(job, tmp_path, MemoryDriver(log), 3).shut()
+    assert log.values(Role.REPORTS) == [*sent, *sent]
+
+
 def deployed(name: str) -> DeployedJob:
     example = PROTOCOLS[name].examples[0]
     return deploy_job(

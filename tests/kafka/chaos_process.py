@@ -1,0 +1,178 @@
+"""A worker or a producer of the fleet, as a process of its own.
+
+Its argument is a file of JSON, `tests.support.fleet.Orders`. A producer writes into its journal
+which epochs it is about to close and which it has closed, and goes on epoch by epoch until the one
+that the file ``stop`` names. Into a file ``ahead`` of its own goes an epoch that it is to close out
+of turn.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from kafka.errors import KafkaError
+
+from pipeline.aggregate_stage import AggregateStage
+from pipeline.broker_clock import BrokerClock
+from pipeline.cluster import Cluster, ClusterError, KafkaTransport
+from pipeline.connect import ask_broker_clock
+from pipeline.connection import Connection
+from pipeline.deployed_job import DeployedJob
+from pipeline.deployments import find_deployed
+from pipeline.follow import EstimateReader
+from pipeline.noise_keys import NoiseKey
+from pipeline.producer import Producer, ProducerError
+from pipeline.publish_stage import PublishStage
+from pipeline.shuffle_stage import ShuffleStage
+from pipeline.stage import Stage
+from pipeline.state import FolderInUse
+from pipeline.workers.timings import Timings
+from pipeline.workers.worker import run_worker
+from randomizers.randomness import cryptographic_generator
+from tests.support import cells
+from tests.support.fleet import LEAD, Orders
+
+TIMINGS = Timings(session=3.0, heartbeat=0.5, rebalance=10.0, request=10.0, probe=1.0)
+# What another try may mend, and what an operator's supervisor starts the process again for.
+AGAIN = 3
+_PAUSE = 0.2
+
+
+def stage_of(orders: Orders, job: DeployedJob, clock: BrokerClock) -> Stage:
+    """A new stage."""
+    if orders.what == "shuffle":
+        return ShuffleStage(
+            job,
+            identifiers=lambda: secrets.token_bytes(16),
+            wall_clock=clock.milliseconds,
+            broker_time=clock.now,
+            generator=cryptographic_generator(),
+            noise_key=NoiseKey(bytes.fromhex(orders.noise_key)) if orders.noise_key else None,
+        )
+    return AggregateStage(job) if orders.what == "aggregate" else PublishStage(job)
+
+
+class Gateway:
+    """Closes epoch after epoch, in step with what is published."""
+
+    def __init__(
+        self, orders: Orders, job: DeployedJob, cluster: Cluster, watched: Cluster
+    ) -> None:
+        self._orders = orders
+        self._job = job
+        self._devices = orders.devices()
+        self._estimates = EstimateReader(watched, job)
+        self._published = orders.first_epoch - 1
+        clock = ask_broker_clock(cluster, job, _say)
+        self._producer = Producer(
+            job,
+            Path(orders.folder),
+            name=orders.producer,
+            transport=KafkaTransport(cluster, job.name, _say, clock),
+            clock=clock.milliseconds,
+            generators=self._devices.generators,
+            first_epoch=orders.first_epoch,
+        )
+
+    def run(self) -> None:
+        """Go on until the last epoch is closed."""
+        with self._producer as producer:
+            self._try(lambda: producer.enrol(self._devices.users))
+            while not self._is_over():
+                ahead = self._ahead()
+                if ahead is not None:
+                    with suppress(ProducerError):
+                        self._close(ahead)
+                    self._orders.ahead.unlink()
+                elif producer.closed_epoch < self._published + LEAD:
+                    self._try(lambda: self._close(producer.closed_epoch + 1))
+                self._look()
+
+    def _is_over(self) -> bool:
+        stop = Path(self._orders.stop)
+        return stop.exists() and self._producer.closed_epoch >= int(stop.read_text())
+
+    def _ahead(self) -> int | None:
+        """An epoch that is to be closed out of turn."""
+        return int(self._orders.ahead.read_text()) if self._orders.ahead.exists() else None
+
+    def _close(self, epoch: int) -> None:
+        """Report an epoch and close it."""
+        producer, devices = self._producer, self._devices
+        values, present = devices.values(self._job, epoch), devices.present(self._job, epoch)
+        self._note("closing", epoch)
+        try:
+            if present.all():
+                producer.report_all(epoch, values)
+            else:
+                held = zip(devices.users, values.tolist(), present.tolist(), strict=True)
+                producer.report(epoch, {user: value for user, value, here in held if here})
+            producer.close(epoch)
+        except ProducerError as error:
+            self._note("refused", epoch)
+            _say(str(error))
+            raise
+        self._note("closed", epoch)
+
+    def _try(self, work: Callable[[], None]) -> None:
+        """Do something until the producer takes it."""
+        while True:
+            try:
+                work()
+                return
+            except ProducerError:
+                time.sleep(_PAUSE)
+
+    def _look(self) -> None:
+        """See what is published, if the broker answers."""
+        time.sleep(self._orders.pace)
+        with suppress(KafkaError, ClusterError):
+            for record in self._estimates.read():
+                self._published = max(self._published, record.epoch)
+
+    def _note(self, what: str, epoch: int) -> None:
+        with Path(self._orders.journal).open("a") as journal:
+            journal.write(f"{what} {epoch}\n")
+
+
+def _say(words: str) -> None:
+    """A line of the log, with seconds of a clock that nobody sets."""
+    print(f"{time.monotonic():.1f} {words}", flush=True)
+
+
+def main() -> int:
+    """Run until killed, or for a producer until the last epoch is closed."""
+    orders = Orders.read(Path(sys.argv[1]))
+    cells.register()
+    connection = Connection(tuple(orders.servers.split(",")))
+    try:
+        # To see what is published must not take long: whoever reports does not wait for it.
+        with Cluster(connection) as cluster, Cluster(connection, patience=5.0) as watched:
+            job = find_deployed(cluster, orders.job)
+            if orders.what == "producer":
+                Gateway(orders, job, cluster, watched).run()
+                return 0
+    except (ClusterError, KafkaError, ProducerError, FolderInUse, sqlite3.Error) as error:
+        _say(f"{type(error).__name__}: {error}")
+        return AGAIN
+    clock = BrokerClock()
+    return run_worker(
+        stage_of(orders, job, clock),
+        job,
+        connection,
+        stage_name=orders.what,
+        worker=orders.producer,
+        directory=Path(orders.folder),
+        timings=TIMINGS,
+        clock=clock,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""Whatever is killed, paused, doubled, full or wrong about the time: every report counts once.
+
+Producers and workers are real processes with clocks of their own, their devices' coins functions of
+a seed. Afterwards all that was published is computed again for exactly the producers that the first
+manifests name. `tests.kafka.test_long_chaos` does more of it for longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from pipeline.protocols import PROTOCOLS
+from tests.support import cells
+from tests.support.clocks import YEAR, compile_preload
+from tests.support.faults import Kind
+from tests.support.fleet import LEAD
+from tests.support.stories import CELLS, OneBroker, Story, wait_for_retention
+from topics.manifests import Fate
+from topics.names import Role
+
+WORKERS = {"shuffle": 1, "aggregate": 1, "publish": 1}
+
+
+@pytest.fixture(scope="module")
+def preload(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library that sets clocks."""
+    return compile_preload(tmp_path_factory.mktemp("preload"))
+
+
+@pytest.fixture(scope="module")
+def one_broker(tmp_path_factory: pytest.TempPathFactory, preload: Path) -> Iterator[OneBroker]:
+    """A broker that all stories of this file share."""
+    with OneBroker(tmp_path_factory.mktemp("broker"), preload) as broker:
+        yield broker
+
+
+def test_clocks_that_are_wrong_from_the_start_and_jump_lose_and_double_nothing(
+    one_broker: OneBroker, preload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
+    with Story(one_broker, preload, tmp_path, cells.NAME, shuffle={"producers": 2}) as story:
+        story.add_producers(north=CELLS - 18_000, south=18_000)
+        story.add_workers(**WORKERS)
+        outlast_retention(story, one_broker)
+        # Everybody once, and some twice.
+        story.survive({Kind.CLOCK: 6, Kind.BROKER_CLOCK: 1})
+        account = story.account()
+    assert account.late == account.refused == 0
+    assert account.counted == account.epochs * CELLS
+
+
+def outlast_retention(story: Story, broker: OneBroker) -> None:
+    """Have every clock decades slow, and every stage begin when its input would be too old."""
+    fleet = story.fleet
+    for member in fleet.members.values():
+        member.clock.set(-30 * YEAR)
+        member.held = not member.is_producer
+    fleet.wait_until(
+        lambda: all(each.closed >= LEAD for each in fleet.producers.values()),
+        "producers are as far ahead as they go",
+    )
+    wait_for_retention(broker.servers)
+    fleet.members["shuffle-1"].held = False
+    for role in (Role.MANIFESTS, Role.SHUFFLED):
+        topic = story.job.topic(role)
+        fleet.wait_until(
+            lambda topic=topic: sum(story.cluster.end_offsets(topic)) >= LEAD,  # type: ignore[misc]
+            f"all windows are in {topic}",
+        )
+    wait_for_retention(broker.servers)
+    for member in fleet.members.values():
+        member.held = False
+    fleet.wait_for_epochs(LEAD)
+    for member in fleet.members.values():
+        member.clock.set(0.0)
+
+
+def test_processes_that_are_killed_paused_doubled_or_without_room_lose_and_double_nothing(
+    one_broker: OneBroker, preload: Path, tmp_path: Path
+) -> None:
+    with Story(one_broker, preload, tmp_path, "future_rand", shuffle={"producers": 2}) as story:
+        story.add_producers(north=300, south=200)
+        story.add_workers(shuffle=2, aggregate=1, publish=1)
+        story.survive(
+            {
+                Kind.KILL: 2,
+                Kind.PAUSE: 1,
+                Kind.DOUBLE_WORKER: 1,
+                Kind.IMPOSTOR: 1,
+                Kind.FULL_DISK: 1,
+            }
+        )
+        account = story.account()
+    assert account.refused > 0, "the impostor's"
+
+
+def test_who_keeps_to_the_calendar_loses_nothing_by_who_is_ahead_or_behind(
+    one_broker: OneBroker, preload: Path, tmp_path: Path
+) -> None:
+    # More epochs are over than anybody closes, and none of those that are tried ahead has begun.
+    begins = datetime.now(UTC) - timedelta(minutes=600)
+    calendar = {"start": begins.isoformat(timespec="seconds"), "length": "PT1M"}
+    with Story(
+        one_broker,
+        preload,
+        tmp_path,
+        "shuffled_counts",
+        epochs=calendar,
+        shuffle={"producers": 2},
+    ) as story:
+        story.add_producers(north=150, south=150)
+        story.add_workers(**WORKERS)
+        story.fleet.wait_for_epochs(LEAD)
+        # It begins with epoch 1, which the others have behind them, and hurries.
+        story.add_producers(west=100)
+        west = story.fleet.members["west"]
+        west.punctual, west.orders = False, replace(west.orders, pace=0.0)
+        story.fleet.wait_until(lambda: west.closed > story.fleet.published, "west has caught up")
+        story.survive({Kind.AHEAD: 1})
+        account = story.account()
+    assert account.late > 0
+    assert set(account.fates) == {Fate.RELEASED}
+
+
+def test_one_of_four_who_is_far_ahead_or_doubled_decides_nothing_for_the_others(
+    one_broker: OneBroker, preload: Path, tmp_path: Path
+) -> None:
+    with Story(
+        one_broker,
+        preload,
+        tmp_path,
+        "future_rand",
+        shuffle={"producers": 3, "grace": "10s"},
+    ) as story:
+        story.add_producers(north=150, south=150, east=100, west=100)
+        story.add_workers(**WORKERS)
+        # A machine that is slow enough may make anybody late.
+        for member in story.fleet.producers.values():
+            member.punctual = False
+        story.survive(
+            {Kind.DOUBLE_PRODUCER: 1, Kind.AHEAD: 1},
+            only={Kind.DOUBLE_PRODUCER: ["west"], Kind.AHEAD: ["east"]},
+        )
+        account = story.account()
+    assert set(account.fates) == {Fate.RELEASED}

@@ -1,0 +1,130 @@
+"""For a quarter of an hour and more everything goes wrong that can: every report counts once.
+
+As `tests.kafka.test_chaos`, with more of each fault, brokers that are killed and paused, and three
+brokers in a network that is cut in one direction at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from pipeline.protocols import PROTOCOLS
+from tests.support import cells
+from tests.support.clocks import Clock, compile_preload
+from tests.support.faults import Kind
+from tests.support.namespaces import Namespaces, refusal
+from tests.support.stories import CELLS, OneBroker, Story
+from tests.support.three_brokers import NODES, BrokersInNamespaces, broker_name
+
+pytestmark = pytest.mark.verify
+
+PRODUCERS = {
+    cells.NAME: {"north": CELLS - 18_400, "south": 18_000},
+    "future_rand": {"north": 300, "south": 200},
+    "shuffled_counts": {"north": 150, "south": 150},
+}
+WORKERS = {"shuffle": 2, "aggregate": 2, "publish": 2}
+FAULTS = {
+    Kind.KILL: 12,
+    Kind.PAUSE: 6,
+    Kind.CLOCK: 12,
+    Kind.DOUBLE_WORKER: 3,
+    Kind.IMPOSTOR: 2,
+    Kind.FULL_DISK: 4,
+    Kind.KILL_BROKER: 3,
+    Kind.PAUSE_BROKER: 3,
+    Kind.BROKER_CLOCK: 6,
+}
+IN_A_NETWORK = {
+    Kind.CUT: 30,
+    Kind.KILL: 4,
+    Kind.PAUSE: 2,
+    Kind.CLOCK: 4,
+    Kind.KILL_BROKER: 3,
+    Kind.PAUSE_BROKER: 3,
+    Kind.BROKER_CLOCK: 3,
+}
+
+
+@pytest.fixture(autouse=True)
+def _cells_are_a_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
+
+
+@pytest.fixture(scope="module")
+def preload(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library that sets clocks."""
+    return compile_preload(tmp_path_factory.mktemp("preload"))
+
+
+@pytest.fixture
+def one_broker(tmp_path: Path, preload: Path) -> Iterator[OneBroker]:
+    """A broker of its own: what it does after its clock went wrong concerns nobody else."""
+    with OneBroker(tmp_path, preload) as broker:
+        yield broker
+
+
+@pytest.mark.parametrize("protocol", list(PRODUCERS))
+def test_nothing_is_lost_or_doubled_whatever_goes_wrong(
+    protocol: str, one_broker: OneBroker, preload: Path, tmp_path: Path
+) -> None:
+    with Story(one_broker, preload, tmp_path, protocol, shuffle={"producers": 2}) as story:
+        story.add_producers(**PRODUCERS[protocol])
+        story.add_workers(**WORKERS)
+        story.survive(FAULTS)
+        account = story.account()
+    assert account.counted > 0
+
+
+@pytest.mark.parametrize("protocol", list(PRODUCERS))
+def test_nothing_is_lost_or_doubled_by_those_who_come_twice_too_early_or_too_late(
+    protocol: str, one_broker: OneBroker, preload: Path, tmp_path: Path
+) -> None:
+    shuffle = {"producers": 3, "grace": "5s"}
+    with Story(one_broker, preload, tmp_path, protocol, shuffle=shuffle) as story:
+        story.add_producers(**PRODUCERS[protocol], east=200, west=200)
+        story.add_workers(shuffle=2, aggregate=1, publish=1)
+        for member in story.fleet.producers.values():
+            member.punctual = False
+        story.survive(
+            {Kind.DOUBLE_PRODUCER: 6, Kind.AHEAD: 1, Kind.KILL: 4, Kind.PAUSE: 6},
+            only={Kind.DOUBLE_PRODUCER: ["west", "north"], Kind.AHEAD: ["east"]},
+        )
+        account = story.account()
+    assert account.counted > 0
+
+
+@pytest.mark.parametrize("protocol", [cells.NAME, "future_rand"])
+def test_nothing_is_lost_or_doubled_though_the_network_is_cut_in_one_direction(
+    protocol: str, preload: Path, tmp_path: Path
+) -> None:
+    reason = refusal()
+    if reason is not None:
+        pytest.skip(f"no network that can be cut: {reason}")
+    brokers = [broker_name(node) for node in NODES]
+    members = [*PRODUCERS[protocol], *(f"{s}-{n}" for s, count in WORKERS.items() for n in (1, 2))]
+    groups = {"brokers": brokers, "fleet": members}
+    clocks = {name: Clock(preload, tmp_path / f"{name}.clock") for name in brokers}
+    with ExitStack() as stack:
+        network = stack.enter_context(Namespaces([*brokers, *members], groups))
+        three = stack.enter_context(BrokersInNamespaces(tmp_path / "kafka", network, clocks))
+        story = stack.enter_context(
+            Story(
+                three,
+                preload,
+                tmp_path,
+                protocol,
+                network=network,
+                shuffle={"producers": 2},
+                topics={"replication": 3},
+            )
+        )
+        story.add_producers(**PRODUCERS[protocol])
+        story.add_workers(**WORKERS)
+        story.survive(IN_A_NETWORK)
+        account = story.account()
+    assert account.late == account.refused == 0

@@ -1,0 +1,353 @@
+"""Whether every report was counted once: all that was published is computed again from the draws.
+
+The first manifest of an epoch names the producers that are in its window. What their devices drew
+is computed from seeds, counted, and compared with the first complete partial of the epoch, integer
+by integer; then the estimates are made of these counts and compared with what was published, bit
+for bit. Every report that a producer drew must then be accounted for: counted, or refused or late
+and its producer named by no manifest of the epoch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pipeline.actions import LogRecord
+from pipeline.admission import decode_raw
+from pipeline.cluster import Cluster
+from pipeline.deployed_job import DeployedJob
+from pipeline.estimate_records import EstimateRecord
+from pipeline.estimation import Estimation
+from pipeline.noise_keys import NoiseKey
+from pipeline.protocol import Aggregator
+from pipeline.roster import EnrolledProducer, Roster
+from pipeline.stage_noise import StageNoise
+from tests.support.seeded_devices import Reports, SeededDevices
+from topics.frames import CodecError
+from topics.manifests import Fate, Manifest, decode_manifest
+from topics.names import Role
+from topics.partials import PartialPart, decode_partial, join_parts
+from topics.records import DeadLetter
+
+_SHOWN = 20
+_READ = (Role.PRODUCERS, Role.MANIFESTS, Role.PARTIALS, Role.ESTIMATES, Role.DEAD_LETTERS)
+
+Logs = Mapping[Role, Sequence[LogRecord]]
+"""The topics that are kept, each of one partition."""
+
+
+class AuditError(AssertionError):
+    """Something was lost, counted twice or altered; the message says what and where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What a producer has drawn, in all its lives.
+
+    Attributes:
+        devices: its own.
+        enrolment: the id it registered under.
+        epochs: that it closed, increasing.
+        punctual: whether every window must have waited for it.
+    """
+
+    devices: SeededDevices
+    enrolment: bytes
+    epochs: tuple[int, ...]
+    punctual: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Where the reports went, all of them right.
+
+    Attributes:
+        epochs: that were decided.
+        fates: how many epochs had each.
+        counted: reports that are in a partial.
+        late: reports whose producer came too late for the window.
+        refused: reports that lie among the dead letters.
+        repeated: partials and estimates that were written more than once, equal each time.
+    """
+
+    epochs: int
+    fates: Mapping[Fate, int]
+    counted: int
+    late: int
+    refused: int
+    repeated: int
+
+
+def read_logs(cluster: Cluster, job: DeployedJob) -> Logs:
+    """The topics of a deployment that an audit needs."""
+    return {
+        role: tuple(cluster.read(job.topic(role), start=job.start_offset(role))) for role in _READ
+    }
+
+
+def audit(
+    job: DeployedJob,
+    logs: Logs,
+    drawn: Sequence[Drawn],
+    last_epoch: int,
+    noise_key: NoiseKey | None = None,
+) -> Account:
+    """Compute everything again, up to an epoch that all who are punctual have closed.
+
+    Raises:
+        AuditError: something differs.
+    """
+    auditor = _Auditor(job, logs, drawn, last_epoch, StageNoise(job, noise_key))
+    account = auditor.run()
+    if auditor.problems:
+        shown = "\n".join(auditor.problems[:_SHOWN])
+        raise AuditError(f"{len(auditor.problems)} problems, the first of them:\n{shown}")
+    return account
+
+
+@dataclass(slots=True)
+class _Window:
+    """What the first manifest of an epoch makes of it."""
+
+    manifest: Manifest
+    inside: list[EnrolledProducer]
+
+
+@dataclass
+class _Auditor:
+    job: DeployedJob
+    logs: Logs
+    drawn: Sequence[Drawn]
+    last_epoch: int
+    noise: StageNoise
+    problems: list[str] = field(default_factory=list)
+    repeated: int = 0
+
+    def run(self) -> Account:
+        windows = self._windows()
+        reports = {
+            each.enrolment: {
+                made.epoch: made for made in each.devices.reports(self.job, each.epochs)
+            }
+            for each in self.drawn
+        }
+        partials = self._partials()
+        estimates = self._estimates()
+        self._check_epochs("manifest", windows)
+        self._check_epochs("estimate", estimates)
+        estimation = Estimation(self.job)
+        for epoch in sorted(windows):
+            window = windows[epoch]
+            inside = self._inside(window, reports)
+            self._check_heads(window.manifest, inside)
+            payload = None
+            if window.manifest.fate is Fate.RELEASED:
+                payload = self._payload(epoch, inside.values())
+                self._check_partial(epoch, inside, payload, partials.get(epoch, []))
+            elif epoch in partials:
+                self._problem(epoch, f"is {window.manifest.fate}, and was aggregated")
+            estimation.take_in(window.manifest, payload)
+            if epoch in estimates:
+                self._check_estimate(window.manifest, estimation, estimates[epoch])
+        return self._account(windows, reports)
+
+    @cached_property
+    def _roster(self) -> Roster:
+        roster = Roster(self.job)
+        for record in self.logs[Role.PRODUCERS]:
+            roster.apply(record.value)
+        return roster
+
+    @cached_property
+    def _names(self) -> Mapping[bytes, str]:
+        return {each.enrolment: each.devices.name for each in self.drawn}
+
+    def _problem(self, epoch: int, what: str) -> None:
+        self.problems.append(f"epoch {epoch}: {what}")
+
+    def _windows(self) -> dict[int, _Window]:
+        """What the first manifest of every epoch says."""
+        first: dict[int, Manifest] = {}
+        begins = 1
+        for record in self.logs[Role.MANIFESTS]:
+            manifest = decode_manifest(record.value)
+            if not first:
+                begins = manifest.first_epoch
+            if manifest.epoch >= begins:
+                first.setdefault(manifest.epoch, manifest)
+        roster = list(self._roster)
+        return {
+            epoch: _Window(
+                manifest,
+                [who for who, inside in zip(roster, manifest.producers, strict=False) if inside],
+            )
+            for epoch, manifest in first.items()
+        }
+
+    def _check_epochs(self, what: str, found: Collection[int]) -> None:
+        first = self._roster.first_epoch
+        wanted = set(range(first, self.last_epoch + 1))
+        for epoch in sorted(wanted - set(found))[:_SHOWN]:
+            self._problem(epoch, f"no {what}")
+        for epoch in sorted(set(found) - wanted)[:_SHOWN]:
+            self._problem(epoch, f"{what} of an epoch that nobody has reached")
+
+    def _inside(
+        self, window: _Window, reports: Mapping[bytes, Mapping[int, Reports]]
+    ) -> dict[str, Reports]:
+        """What the producers of a window sent for it, by name."""
+        epoch = window.manifest.epoch
+        inside = {}
+        for producer in window.inside:
+            made = reports.get(producer.enrolment, {}).get(epoch)
+            if made is None:
+                self._problem(epoch, f"{producer.name} is in, and has drawn nothing")
+            else:
+                inside[producer.name] = made
+        return inside
+
+    def _check_heads(self, manifest: Manifest, inside: Mapping[str, Reports]) -> None:
+        contributors = sum(made.contributors for made in inside.values())
+        if manifest.contributors != contributors:
+            self._problem(
+                manifest.epoch, f"{manifest.contributors} contributors, {contributors} were present"
+            )
+        enrolled = {each.devices.name: each.devices.count for each in self.drawn}
+        populations = tuple(enrolled[name] for name in inside)
+        if manifest.populations != populations:
+            self._problem(
+                manifest.epoch, f"populations {manifest.populations}, enrolled are {populations}"
+            )
+        everybody = sum({each.enrolment: each.devices.count for each in self.drawn}.values())
+        if not sum(populations) <= manifest.population <= everybody:
+            self._problem(manifest.epoch, f"population {manifest.population} of {everybody}")
+        if contributors == 0:
+            fate = Fate.EMPTY
+        elif contributors < self.job.shuffle.minimum:
+            fate = Fate.TOO_SMALL
+        else:
+            fate = Fate.RELEASED
+        if manifest.fate is not fate:
+            self._problem(manifest.epoch, f"is {manifest.fate}, {contributors} make it {fate}")
+
+    def _payload(self, epoch: int, inside: Iterable[Reports]) -> bytes:
+        """The counts of these reports and of the stage's dummies."""
+        aggregator: Aggregator = self.job.aggregator()
+        local = self.job.local_epoch(epoch)
+        for made in inside:
+            aggregator.add(local, made.values, made.counts)
+        dummies = self.noise.dummies(epoch)
+        if dummies is not None:
+            aggregator.add(local, dummies.values, dummies.counts)
+        return aggregator.to_bytes()
+
+    def _partials(self) -> dict[int, list[bytes]]:
+        """The complete partials of every epoch, the one that counts first."""
+        complete: defaultdict[int, list[bytes]] = defaultdict(list)
+        attempts: defaultdict[tuple[int, bytes], dict[int, PartialPart]] = defaultdict(dict)
+        for record in self.logs[Role.PARTIALS]:
+            part = decode_partial(record.value)
+            parts = attempts[part.epoch, part.attempt]
+            if part.index not in parts:
+                parts[part.index] = part
+                if len(parts) == part.total:
+                    complete[part.epoch].append(join_parts(parts.values()))
+            elif parts[part.index].payload != part.payload:
+                self._problem(part.epoch, f"part {part.index} of a partial was written twice")
+        return dict(complete)
+
+    def _check_partial(
+        self, epoch: int, inside: Mapping[str, Reports], payload: bytes, found: Sequence[bytes]
+    ) -> None:
+        if not found:
+            self._problem(epoch, "released, and never aggregated")
+        self.repeated += max(0, len(found) - 1)
+        for number, each in enumerate(found):
+            if each != payload:
+                which = "the partial" if number == 0 else f"partial {number + 1}"
+                self._problem(epoch, f"{which} is wrong: {self._explain(epoch, inside, each)}")
+
+    def _explain(self, epoch: int, inside: Mapping[str, Reports], found: bytes) -> str:
+        """What wrong counts look like."""
+        for name in inside:
+            others = [made for who, made in inside.items() if who != name]
+            if found == self._payload(epoch, others):
+                return f"all that {name} sent is lost"
+            if found == self._payload(epoch, [*inside.values(), inside[name]]):
+                return f"all that {name} sent is doubled"
+        return f"not what {', '.join(inside)} sent"
+
+    def _estimates(self) -> dict[int, list[EstimateRecord]]:
+        """The estimates of every epoch, the one that counts first."""
+        found: defaultdict[int, list[EstimateRecord]] = defaultdict(list)
+        for record in self.logs[Role.ESTIMATES]:
+            estimate = EstimateRecord.from_bytes(record.value)
+            found[estimate.epoch].append(estimate)
+        return dict(found)
+
+    def _check_estimate(
+        self, manifest: Manifest, estimation: Estimation, found: Sequence[EstimateRecord]
+    ) -> None:
+        right = EstimateRecord(
+            deployment=self.job.deployment,
+            epoch=manifest.epoch,
+            fate=manifest.fate,
+            closed_at=manifest.timestamp,
+            contributors=manifest.contributors,
+            population=manifest.population,
+            estimate=estimation.estimate(),
+            guarantee=self.job.guarantee_at(manifest.epoch).to_json(),
+        )
+        self.repeated += len(found) - 1
+        for each in found:
+            if each.to_bytes() != right.to_bytes():
+                self._problem(
+                    manifest.epoch, f"published {each.to_json()}, must be {right.to_json()}"
+                )
+
+    def _refused(self) -> set[tuple[bytes, int]]:
+        """Producers and epochs of which something lies among the dead letters."""
+        refused = set()
+        for record in self.logs[Role.DEAD_LETTERS]:
+            try:
+                letter = DeadLetter.from_record(record.value, record.headers)
+                raw = decode_raw(letter.value)
+            except CodecError as error:
+                self.problems.append(f"dead letter {record.offset} of nobody's report: {error}")
+                continue
+            refused.add((raw.enrolment, raw.epoch))
+            if raw.enrolment not in self._names:
+                self._problem(raw.epoch, f"refused a stranger, {letter.reason}: {letter.detail}")
+        return refused
+
+    def _account(
+        self,
+        windows: Mapping[int, _Window],
+        reports: Mapping[bytes, Mapping[int, Reports]],
+    ) -> Account:
+        """Find every report that was drawn where it must be."""
+        refused, where = self._refused(), Counter[str]()
+        for each in self.drawn:
+            for epoch, made in reports[each.enrolment].items():
+                window = windows.get(epoch)
+                if window is not None and any(
+                    producer.enrolment == each.enrolment for producer in window.inside
+                ):
+                    fate = "counted"
+                else:
+                    fate = "refused" if (each.enrolment, epoch) in refused else "late"
+                where[fate] += made.messages
+                if each.punctual and fate != "counted":
+                    self._problem(epoch, f"{each.devices.name} is punctual, and was {fate}")
+                if each.punctual and (each.enrolment, epoch) in refused:
+                    self._problem(epoch, f"some of what {each.devices.name} sent was refused")
+        return Account(
+            epochs=len(windows),
+            fates=Counter(window.manifest.fate for window in windows.values()),
+            counted=where["counted"],
+            late=where["late"],
+            refused=where["refused"],
+            repeated=self.repeated,
+        )

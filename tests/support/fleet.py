@@ -1,0 +1,383 @@
+"""Producers and workers of a job as real processes, each with a clock of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Self
+
+from kafka.errors import KafkaError
+
+from pipeline.cluster import Cluster, ClusterError
+from pipeline.deployed_job import DeployedJob
+from pipeline.follow import EstimateReader
+from pipeline.noise_keys import NoiseKey
+from pipeline.producer_store import ProducerStore
+from tests.support.audit import Drawn
+from tests.support.clocks import Clock
+from tests.support.seeded_devices import SeededDevices
+from topics.names import Role
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "tests" / "kafka" / "chaos_process.py"
+LEAD = 8
+"""A producer closes epochs no further ahead of the last published one than this."""
+PATIENCE = 300.0
+"""Seconds, far longer than anything takes: who needs them has failed."""
+_TAIL = 12
+_POLL = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What a process is told when it starts.
+
+    Attributes:
+        what: "producer", or the stage of a worker.
+        job, servers: where it belongs.
+        producer: the name of the producer or worker.
+        folder: its state.
+        journal: the file a producer writes its epochs into.
+        stop: the file that names the last epoch to close.
+        seed, count, first_cell, first_epoch: of `SeededDevices`.
+        pace: seconds that a producer rests after every epoch, to leave others some of the machine.
+        noise_key: in hexadecimal, or nothing.
+    """
+
+    what: str
+    job: str
+    servers: str
+    producer: str
+    folder: str
+    journal: str
+    stop: str
+    seed: int = 0
+    count: int = 0
+    first_cell: int = 0
+    first_epoch: int = 1
+    pace: float = 0.2
+    noise_key: str = ""
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The orders in a file."""
+        return cls(**json.loads(path.read_text()))
+
+    @property
+    def ahead(self) -> Path:
+        """The file that names an epoch to close out of turn."""
+        return Path(self.journal).with_suffix(".ahead")
+
+    def devices(self) -> SeededDevices:
+        """The devices of a producer."""
+        return SeededDevices(
+            self.seed, self.producer, self.count, self.first_cell, self.first_epoch
+        )
+
+
+@dataclass(slots=True)
+class Member:
+    """A process of the fleet, and all its lives.
+
+    Attributes:
+        orders: what it is told.
+        clock: its own.
+        prefix: a command that runs it, such as in a namespace.
+        punctual: whether every window must wait for this producer.
+        held: whether it is not to be started again for the time being.
+        finished: whether it has reached its end.
+    """
+
+    orders: Orders
+    clock: Clock
+    prefix: tuple[str, ...] = ()
+    punctual: bool = True
+    held: bool = False
+    finished: bool = False
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Its state."""
+        return Path(self.orders.folder)
+
+    @property
+    def is_producer(self) -> bool:
+        """Whether it is no worker."""
+        return self.orders.what == "producer"
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has been started and has not ended."""
+        return self.process is not None and self.process.poll() is None
+
+    def noted(self, what: str) -> list[int]:
+        """The epochs of which the journal says so, in order."""
+        path = Path(self.orders.journal)
+        if not path.exists():
+            return []
+        lines = (line.split() for line in path.read_text().splitlines())
+        return [int(epoch) for said, epoch in lines if said == what]
+
+    @property
+    def closed(self) -> int:
+        """The last epoch that it is known to have closed, 0 before the first."""
+        return max(self.noted("closed"), default=0)
+
+
+@dataclass
+class Fleet:
+    """The processes of a job, each started again when it is found dead, until `kill`.
+
+    Attributes:
+        job: as deployed.
+        cluster: that the harness reads with; it may be unable to for a while.
+        servers: that the processes are told.
+        folder: of all their files.
+        preload: for their clocks.
+        seed: of the devices.
+        noise_key: of a job whose shuffle stage adds dummies.
+        published: the last epoch that was published, 0 before the first.
+    """
+
+    job: DeployedJob
+    cluster: Cluster
+    servers: str
+    folder: Path
+    preload: Path
+    seed: int
+    noise_key: NoiseKey | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    gone: list[Member] = field(default_factory=list)
+    published: int = 0
+
+    def __post_init__(self) -> None:
+        self._estimates = EstimateReader(self.cluster, self.job)
+
+    def add(
+        self, name: str, what: str, *, prefix: tuple[str, ...] = (), **numbers: int | float
+    ) -> Member:
+        """A new member, to be started by `keep_alive`; `numbers` are those of `Orders`."""
+        orders = Orders(
+            what=what,
+            job=self.job.name,
+            servers=self.servers,
+            producer=name,
+            folder=str(self.folder / name),
+            journal=str(self.folder / f"{name}.journal"),
+            stop=str(self.folder / "stop"),
+            seed=self.seed,
+            noise_key=self.noise_key.secret.hex() if self.noise_key is not None else "",
+            **numbers,  # type: ignore[arg-type]
+        )
+        member = Member(orders, Clock(self.preload, self.folder / f"{name}.clock"), prefix)
+        self.members[name] = member
+        return member
+
+    def double(self, name: str, **changes: int) -> str:
+        """A second process beside one; returns its name.
+
+        Without `changes` it has a copy of its folder, as it is this instant. With them it begins
+        with an empty one, under the same name. It hurries, to be where the first one is.
+        """
+        one = self.members[name]
+        twin = f"{name}-{len(self.gone) + len(self.members)}"
+        folder = self.folder / twin
+        orders = replace(
+            one.orders,
+            folder=str(folder),
+            journal=str(self.folder / f"{twin}.journal"),
+            pace=0.0,
+            **changes,  # type: ignore[arg-type]
+        )
+        if not changes:
+            self.signal(name, signal.SIGSTOP)
+            try:
+                shutil.copytree(one.folder, folder)
+                if (journal := Path(one.orders.journal)).exists():
+                    shutil.copy(journal, orders.journal)
+            finally:
+                self.signal(name, signal.SIGCONT)
+        clock = Clock(self.preload, self.folder / f"{twin}.clock")
+        self.members[twin] = Member(orders, clock, one.prefix, punctual=False)
+        return twin
+
+    def remove(self, name: str) -> None:
+        """Kill a member for good."""
+        member = self.members.pop(name)
+        _kill(member)
+        self.gone.append(member)
+
+    def kill(self) -> None:
+        """End everybody."""
+        for member in [*self.members.values(), *self.gone]:
+            _kill(member)
+
+    @property
+    def producers(self) -> dict[str, Member]:
+        """The members that are producers."""
+        return {name: each for name, each in self.members.items() if each.is_producer}
+
+    @property
+    def workers(self) -> dict[str, Member]:
+        """The members that are workers."""
+        return {name: each for name, each in self.members.items() if not each.is_producer}
+
+    def keep_alive(self) -> None:
+        """Start who does not run and has not finished."""
+        for name, member in self.members.items():
+            if member.runs or member.held or member.finished:
+                continue
+            if member.process is not None and member.process.returncode == 0:
+                member.finished = member.is_producer
+            if not member.finished:
+                member.process = self._start(name, member)
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Signal a member, if it runs."""
+        member = self.members[name]
+        if member.process is not None and member.runs:
+            os.kill(member.process.pid, number)
+
+    def wait_until(
+        self, condition: Callable[[], bool], what: str, seconds: float | None = None
+    ) -> bool:
+        """Keep everybody alive until something holds.
+
+        Args:
+            condition: it.
+            what: that is waited for, in words.
+            seconds: after which not to wait any longer; None: then something is wrong.
+
+        Returns:
+            Whether it holds.
+        """
+        deadline = time.monotonic() + (PATIENCE if seconds is None else seconds)
+        while not condition():
+            if time.monotonic() > deadline:
+                assert seconds is not None, (
+                    f"after {PATIENCE:.0f} s still waiting: {what}; published up to "
+                    f"{self.published}\n{self.logs()}"
+                )
+                return False
+            self.keep_alive()
+            self.look()
+            time.sleep(_POLL)
+        return True
+
+    def wait_for_epochs(self, more: int, seconds: float | None = None) -> bool:
+        """Wait until so many more epochs are published."""
+        wanted = self.published + more
+        return self.wait_until(
+            lambda: self.published >= wanted, f"epoch {wanted} is published", seconds
+        )
+
+    def look(self) -> None:
+        """See what is published, if the broker answers."""
+        try:
+            for record in self._estimates.read():
+                self.published = max(self.published, record.epoch)
+        except (KafkaError, ClusterError):
+            pass
+
+    def dead_letters(self) -> int:
+        """How many records were refused."""
+        try:
+            return self.cluster.end_offsets(self.job.topic(Role.DEAD_LETTERS))[0]
+        except (KafkaError, ClusterError):
+            return 0
+
+    def finish(self) -> int:
+        """Have all producers close the same last epoch; returns it once it is published."""
+        self.look()
+        # Nobody who goes on epoch by epoch is as far as that.
+        last = self.published + 2 * LEAD
+        stop = self.folder / "stop"
+        stop.with_suffix(".new").write_text(str(last))
+        stop.with_suffix(".new").rename(stop)
+        self.wait_until(lambda: self.published >= last, f"epoch {last}, the last, is published")
+        self.wait_until(
+            lambda: all(each.finished for each in self.producers.values()), "producers end"
+        )
+        return last
+
+    def drawn(self) -> list[Drawn]:
+        """What all producers have drawn, once they have ended."""
+        found: dict[bytes, Drawn] = {}
+        for member in [*self.producers.values(), *(m for m in self.gone if m.is_producer)]:
+            drawn = _drawn(member)
+            if drawn is None:
+                continue
+            twin = found.get(drawn.enrolment)
+            if twin is not None:
+                epochs = tuple(sorted({*twin.epochs, *drawn.epochs}))
+                drawn = replace(twin, epochs=epochs, punctual=False)
+            found[drawn.enrolment] = drawn
+        return list(found.values())
+
+    def logs(self) -> str:
+        """The last lines of everybody, for a failure's message."""
+        tails = (
+            f"--- {path.stem}\n" + "\n".join(path.read_text(errors="replace").splitlines()[-_TAIL:])
+            for path in sorted(self.folder.glob("*.log"))
+        )
+        return "\n".join(tails)
+
+    def said(self, name: str, words: str) -> int:
+        """How often a member has said so."""
+        path = self.folder / f"{name}.log"
+        return path.read_text(errors="replace").count(words) if path.exists() else 0
+
+    def tracebacks(self) -> list[str]:
+        """Who has ended in a traceback."""
+        return [
+            path.stem
+            for path in sorted(self.folder.glob("*.log"))
+            if "Traceback (most recent call last)" in path.read_text(errors="replace")
+        ]
+
+    def _start(self, name: str, member: Member) -> subprocess.Popen[bytes]:
+        orders = self.folder / f"{name}.json"
+        orders.write_text(json.dumps(asdict(member.orders)))
+        with (self.folder / f"{name}.log").open("ab") as log:
+            return subprocess.Popen(
+                [*member.prefix, sys.executable, str(SCRIPT), str(orders)],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, **member.clock.environment, "PYTHONPATH": str(ROOT)},
+            )
+
+
+def _kill(member: Member) -> None:
+    if member.process is not None:
+        member.process.kill()
+        member.process.wait()
+
+
+def _drawn(member: Member) -> Drawn | None:
+    """What a producer's folder says it has drawn; None if it never began."""
+    path = member.folder / "producer.sqlite3"
+    if not path.exists():
+        return None
+    store = ProducerStore(path)
+    try:
+        enrolment, closed = store.fact("enrolment"), store.fact("closed_epoch") or 0
+        outbox = sum(1 for _ in store.outbox())
+    finally:
+        store.close()
+    if enrolment is None:
+        return None
+    assert isinstance(enrolment, bytes)
+    assert isinstance(closed, int)
+    assert not (member.finished and outbox), f"{member.orders.producer} has not sent all"
+    epochs = tuple(sorted(epoch for epoch in set(member.noted("closing")) if epoch <= closed))
+    return Drawn(member.orders.devices(), enrolment, epochs, member.punctual)

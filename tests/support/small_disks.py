@@ -1,0 +1,54 @@
+"""Disks that can be filled up, each a small file system in memory; only root may mount them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+# A producer's log grows to 16 MiB before it begins anew.
+_BYTES = 48 << 20
+
+
+def may_mount() -> bool:
+    """Whether this process may make file systems."""
+    return os.geteuid() == 0
+
+
+class SmallDisk:
+    """A disk of 48 MiB at a folder, until it is left."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._ballast = folder / "ballast"
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={_BYTES},mode=700", "tmpfs", str(self.folder)],
+            check=True,
+        )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        subprocess.run(["umount", "--lazy", str(self.folder)], check=True)
+
+    def fill(self, room: int) -> None:
+        """Leave only so many bytes free."""
+        with suppress(OSError), self._ballast.open("wb", buffering=0) as ballast:
+            while ballast.write(bytes(1 << 16)):
+                pass
+        size = self._ballast.stat().st_size
+        os.truncate(self._ballast, max(0, size - room))
+
+    def empty(self) -> None:
+        """Give the room back."""
+        self._ballast.unlink(missing_ok=True)

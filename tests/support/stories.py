@@ -1,0 +1,253 @@
+"""Stories of a fleet: a job on a cluster, who works for it, what befalls them, and the account."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from kafka import KafkaProducer
+from kafka.admin import KafkaAdminClient, NewTopic
+
+from pipeline.cluster import Cluster
+from pipeline.connection import Connection
+from pipeline.deployments import deploy
+from pipeline.jobs import make_job
+from pipeline.local_kafka import LocalKafka
+from pipeline.noise_keys import read_noise_key
+from tests.support import cells
+from tests.support.audit import Account, audit, read_logs
+from tests.support.chaos import Brokers, Chaos
+from tests.support.clocks import Clock
+from tests.support.faults import Kind, draw_schedule
+from tests.support.fleet import Fleet
+from tests.support.namespaces import Namespaces
+from tests.support.small_disks import SmallDisk, may_mount
+
+SEED = int(os.environ.get("DPSTREAM_CHAOS_SEED", "20261122"))
+# Far more than an epoch takes: windows close because everybody is in, or not at all.
+NEVER = "1h"
+CELLS = 48_000
+PARAMETERS: Mapping[str, Mapping[str, object]] = {
+    cells.NAME: {"cells": CELLS},
+    "future_rand": {"epsilon": 2, "changes": 2},
+    "shuffled_counts": {"epsilon": 20, "delta": 1e-3, "dummies": "shuffle"},
+}
+# Milliseconds between two looks of the broker at what is too old.
+_PASS = 200
+
+
+class ClusterOfBrokers(Brokers, Protocol):
+    """Brokers, and where they are."""
+
+    @property
+    def servers(self) -> str:
+        """Their addresses."""
+        ...
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of the brokers."""
+        ...
+
+
+class OneBroker:
+    """A broker whose clock can be set, and which looks often for what is to be deleted."""
+
+    names = ("broker",)
+
+    def __init__(self, folder: Path, preload: Path) -> None:
+        settings = ("log.retention.check.interval.ms", "log.initial.task.delay.ms")
+        self._kafka = LocalKafka(folder / "kafka", dict.fromkeys(settings, str(_PASS)))
+        self._clock = Clock(preload, folder / "broker.clock")
+
+    def __enter__(self) -> Self:
+        try:
+            self.start("broker")
+        except BaseException:
+            self._kafka.stop(grace=0.0)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._kafka.stop(grace=0.0)
+
+    @property
+    def servers(self) -> str:
+        """Its address."""
+        servers = self._kafka.status().bootstrap_servers
+        assert servers is not None
+        return servers
+
+    def start(self, name: str) -> None:
+        """Start it, on the data that it has."""
+        with self._clock.for_children():
+            self._kafka.start()
+
+    def kill(self, name: str) -> None:
+        """End it with SIGKILL."""
+        self.signal(name, signal.SIGKILL)
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Signal it."""
+        pid = self._kafka.status().pid
+        assert pid is not None
+        os.kill(pid, number)
+
+    def set_clock(self, name: str, seconds: float) -> None:
+        """Have its clock go so many seconds fast."""
+        self._clock.set(seconds)
+
+
+class Story:
+    """A job, its fleet, and what can befall them; until it is left.
+
+    Args:
+        brokers: where it is deployed.
+        preload: for the clocks.
+        folder: of all files.
+        protocol: one of `PARAMETERS`.
+        network: that everybody is in, with a namespace for each member to come.
+        sections: of the job file, joined with what is chosen here.
+    """
+
+    def __init__(
+        self,
+        brokers: ClusterOfBrokers,
+        preload: Path,
+        folder: Path,
+        protocol: str,
+        *,
+        network: Namespaces | None = None,
+        **sections: Mapping[str, Any],
+    ) -> None:
+        job = make_job(
+            {
+                "name": f"chaos-{secrets.token_hex(4)}",
+                "protocol": protocol,
+                "parameters": dict(PARAMETERS[protocol]),
+                "epochs": {"count": 16, "renew": True, **sections.get("epochs", {})},
+                "shuffle": {"minimum": 50, "grace": NEVER, **sections.get("shuffle", {})},
+                "topics": dict(sections.get("topics", {})),
+            }
+        )
+        self._stack = ExitStack()
+        self._network = network
+        self.brokers = brokers
+        self.disks: dict[str, SmallDisk] = {}
+        connection = Connection(tuple(brokers.servers.split(",")))
+        self.cluster = self._stack.enter_context(Cluster(connection, patience=5.0))
+        key = folder / "noise-key"
+        deployment = secrets.token_bytes(16)
+        self.job = deploy(self.cluster, job, deployment=deployment, now=0, noise_key=key)
+        self.noise_key = read_noise_key(key) if self.job.needs_noise_key else None
+        self.fleet = Fleet(
+            self.job, self.cluster, brokers.servers, folder, preload, SEED, self.noise_key
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # Before the disks that they write to are gone.
+        self.fleet.kill()
+        self._stack.close()
+
+    def add_producers(self, **counts: int) -> None:
+        """Producers with so many devices each, on small disks where that is allowed."""
+        for name, count in counts.items():
+            before = sum(each.orders.count for each in self.fleet.producers.values())
+            member = self.fleet.add(
+                name, "producer", prefix=self._prefix(name), count=count, first_cell=before
+            )
+            if may_mount():
+                self.disks[name] = self._stack.enter_context(SmallDisk(member.folder))
+
+    def add_workers(self, **counts: int) -> None:
+        """So many workers of each stage."""
+        for stage, count in counts.items():
+            for number in range(1, count + 1):
+                name = f"{stage}-{number}"
+                self.fleet.add(name, stage, prefix=self._prefix(name))
+
+    def survive(
+        self, counts: Mapping[Kind, int], only: Mapping[Kind, Sequence[str]] | None = None
+    ) -> None:
+        """So many faults of each kind, whoever they strike; `only` some by some kinds."""
+        fleet, brokers = self.fleet, list(self.brokers.names)
+        workers, producers = sorted(fleet.workers), sorted(fleet.producers)
+        loose = [name for name in producers if not fleet.members[name].punctual]
+        targets = {
+            Kind.KILL: [*workers, *producers],
+            Kind.PAUSE: [*workers, *producers],
+            Kind.CLOCK: [*workers, *producers],
+            Kind.DOUBLE_WORKER: workers,
+            Kind.DOUBLE_PRODUCER: loose,
+            Kind.IMPOSTOR: producers,
+            Kind.FULL_DISK: sorted(self.disks),
+            Kind.AHEAD: loose or producers,
+            Kind.KILL_BROKER: brokers,
+            Kind.PAUSE_BROKER: brokers,
+            Kind.BROKER_CLOCK: brokers,
+            Kind.CUT: _cuts([*workers, *producers], brokers),
+        }
+        wanted = dict(counts)
+        if not self.disks and wanted.pop(Kind.FULL_DISK, 0):
+            print("full disks are not tried: only root may mount small ones")
+        fleet.wait_for_epochs(2)
+        chaos = Chaos(fleet, self.brokers, network=self._network, disks=self.disks)
+        chaos.survive(draw_schedule(SEED, wanted, {**targets, **(only or {})}))
+
+    def account(self) -> Account:
+        """Let everybody finish, and compute all that was published again."""
+        last = self.fleet.finish()
+        drawn = self.fleet.drawn()
+        self.fleet.kill()
+        assert not self.fleet.tracebacks(), self.fleet.logs()
+        account = audit(self.job, read_logs(self.cluster, self.job), drawn, last, self.noise_key)
+        print(account)
+        return account
+
+    def _prefix(self, name: str) -> tuple[str, ...]:
+        return () if self._network is None else self._network.prefix(name)
+
+
+def _cuts(members: Sequence[str], brokers: Sequence[str]) -> list[str]:
+    """The one-way cuts there may be: between two brokers, and between a member and all brokers."""
+    between = [f"{one}>{other}" for one in brokers for other in brokers if one != other]
+    away = [f"{member}>brokers" for member in members]
+    back = [f"brokers>{member}" for member in members]
+    return [*between, *away, *back, *(f"{broker}>fleet" for broker in brokers)]
+
+
+def wait_for_retention(servers: str) -> None:
+    """Wait until a broker has looked at all topics for what is too old."""
+    topic = f"sentinel-{secrets.token_hex(4)}"
+    connection = Connection(tuple(servers.split(",")))
+    admin = KafkaAdminClient(**connection.kafka_python())
+    configs = {"retention.ms": "1000", "message.timestamp.type": "CreateTime"}
+    admin.create_topics([NewTopic(topic, 1, 1, topic_configs=configs)])
+    admin.close()
+    sender = KafkaProducer(**connection.kafka_python())
+    with Cluster(connection) as cluster:
+        # Between the deletions of two that are too old at once lies a whole look at everything.
+        for written in (1, 2, 3):
+            sender.send(topic, b"old", partition=0, timestamp_ms=1).get(30)
+            while cluster.start_offsets(topic)[0] < written:
+                pass
+    sender.close()

@@ -1,0 +1,284 @@
+"""The audit of the harness: it finds what was lost, doubled or altered, however little it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from pipeline.actions import LogRecord
+from pipeline.admission import Refusal, dead_letter
+from pipeline.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs import make_job
+from pipeline.memory import MemoryDriver
+from pipeline.noise_keys import NoiseKey
+from pipeline.producer import Producer
+from pipeline.protocols import PROTOCOLS
+from pipeline.simulate import SimulatedCluster
+from randomizers.randomness import seeded_generator
+from tests.support import cells
+from tests.support.audit import Account, AuditError, Drawn, Logs, audit
+from tests.support.seeded_devices import SeededDevices
+from topics.batches import Batch, encode_batch
+from topics.manifests import Fate, decode_manifest, encode_manifest
+from topics.names import Role
+from topics.partials import decode_partial, encode_partial
+from topics.records import Reason
+from topics.words import Words
+
+EPOCHS = 8
+SEED = 7
+KEY = NoiseKey(bytes(range(32)))
+PARAMETERS: dict[str, dict[str, object]] = {
+    cells.NAME: {"cells": 500},
+    "future_rand": {"epsilon": 2, "changes": 2},
+    "shuffled_counts": {"epsilon": 20, "delta": 1e-3, "dummies": "shuffle"},
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A job that has run undisturbed."""
+
+    job: DeployedJob
+    logs: Logs
+    drawn: tuple[Drawn, ...]
+
+    def audit(self, logs: Logs | None = None, drawn: Sequence[Drawn] | None = None) -> Account:
+        return audit(self.job, logs or self.logs, drawn or self.drawn, EPOCHS, KEY)
+
+    def changed(
+        self, role: Role, change: Callable[[list[LogRecord]], Sequence[LogRecord]]
+    ) -> Account:
+        """The account of a run one of whose topics differs."""
+        return self.audit({**self.logs, role: tuple(change(list(self.logs[role])))})
+
+
+def run_job(protocol: str, count: int = EPOCHS) -> Run:
+    job = deploy_job(
+        make_job(
+            {
+                "name": "audited",
+                "protocol": protocol,
+                "parameters": PARAMETERS[protocol],
+                "epochs": {"count": count, "renew": count < EPOCHS},
+                "shuffle": {"minimum": 50, "producers": 2},
+                "topics": {"partitions": 2},
+            }
+        ),
+        deployed_at=0,
+        deployment=bytes(16),
+    )
+    cluster = SimulatedCluster(job, lambda purpose, number: seeded_generator(number), KEY)
+    job = cluster.job
+    devices = [SeededDevices(SEED, "north", 300), SeededDevices(SEED, "south", 200, 300)]
+    producers = [
+        Producer(
+            job,
+            None,
+            name=each.name,
+            transport=MemoryDriver(cluster.log),
+            generators=each.generators,
+        )
+        for each in devices
+    ]
+    for each, producer in zip(devices, producers, strict=True):
+        producer.enrol(each.users)
+    for epoch in range(1, EPOCHS + 1):
+        for each, producer in zip(devices, producers, strict=True):
+            present = each.present(job, epoch)
+            values = zip(each.users, each.values(job, epoch).tolist(), present, strict=True)
+            producer.report(epoch, {user: value for user, value, here in values if here})
+            producer.close(epoch)
+        cluster.settle()
+    drawn = tuple(
+        Drawn(each, producer.enrolment, tuple(range(1, EPOCHS + 1)))
+        for each, producer in zip(devices, producers, strict=True)
+    )
+    for producer in producers:
+        producer.shut()
+    logs = {
+        role: tuple(LogRecord(at, value) for at, value in enumerate(cluster.log.values(role)))
+        for role in Role
+    }
+    return Run(job, logs, drawn)
+
+
+@pytest.fixture(scope="module")
+def registered() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
+        yield
+
+
+@pytest.fixture(scope="module")
+def runs(registered: None) -> dict[str, Run]:
+    return {protocol: run_job(protocol) for protocol in PARAMETERS}
+
+
+@pytest.fixture(params=list(PARAMETERS))
+def run(request: pytest.FixtureRequest, runs: dict[str, Run]) -> Run:
+    return runs[request.param]
+
+
+def test_an_undisturbed_run_is_right(run: Run) -> None:
+    account = run.audit()
+    assert (account.epochs, account.late, account.refused) == (EPOCHS, 0, 0)
+    assert account.fates == {Fate.RELEASED: EPOCHS}
+    assert account.counted > 0
+
+
+def test_horizons_that_follow_each_other_are_right(registered: None) -> None:
+    assert run_job("future_rand", count=3).audit().epochs == EPOCHS
+
+
+def recounted(run: Run, epoch: int, words: np.ndarray, counts: np.ndarray) -> Account:
+    """The account when these words are counted in an epoch's partial too."""
+
+    def change(records: list[LogRecord]) -> list[LogRecord]:
+        at, part = next(
+            (at, part)
+            for at, part in enumerate(decode_partial(record.value) for record in records)
+            if part.epoch == epoch
+        )
+        aggregator = run.job.aggregator_from_bytes(part.payload)
+        aggregator.add(epoch, words, counts)
+        records[at] = LogRecord(at, encode_partial(replace(part, payload=aggregator.to_bytes())))
+        return records
+
+    return run.changed(Role.PARTIALS, change)
+
+
+def first_word(run: Run, epoch: int) -> np.ndarray:
+    made = next(iter(run.drawn[1].devices.reports(run.job, range(1, epoch + 1))))
+    return made.values[:1]
+
+
+def test_one_report_that_is_counted_twice_is_found(run: Run) -> None:
+    with pytest.raises(AuditError, match="epoch 1: the partial is wrong"):
+        recounted(run, 1, first_word(run, 1), np.ones(1, np.uint32))
+
+
+@pytest.mark.parametrize("run", [cells.NAME], indirect=True)
+def test_one_report_that_is_lost_or_takes_the_place_of_another_is_found(run: Run) -> None:
+    def change(records: list[LogRecord], move: bool) -> list[LogRecord]:
+        part = decode_partial(records[2].value)
+        aggregator = cells.CellsAggregator.from_bytes(run.job.law(), part.payload)  # type: ignore[arg-type]
+        aggregator.counts[part.epoch, 17] -= 1
+        aggregator.counts[part.epoch, 18] += move
+        records[2] = LogRecord(2, encode_partial(replace(part, payload=aggregator.to_bytes())))
+        return records
+
+    for move in (False, True):
+        with pytest.raises(AuditError, match="epoch 3: the partial is wrong: not what north"):
+            run.changed(Role.PARTIALS, partial(change, move=move))
+
+
+@pytest.mark.parametrize(("times", "words"), [(0, "lost"), (2, "doubled")])
+def test_a_producer_that_is_lost_or_doubled_is_named(run: Run, times: int, words: str) -> None:
+    def change(records: list[LogRecord]) -> list[LogRecord]:
+        part = decode_partial(records[0].value)
+        aggregator = run.job.aggregator()
+        north, south = (next(iter(d.devices.reports(run.job, [1]))) for d in run.drawn)
+        for made in (north, *[south] * times):
+            aggregator.add(1, made.values, made.counts)
+        noise = run.job.stage_dummies
+        if noise is not None:
+            dummies = noise(1, KEY.generator(run.job.deployment, 1))
+            aggregator.add(1, dummies.values, dummies.counts)
+        records[0] = LogRecord(0, encode_partial(replace(part, payload=aggregator.to_bytes())))
+        return records
+
+    with pytest.raises(AuditError, match=f"epoch 1: .* all that south sent is {words}"):
+        run.changed(Role.PARTIALS, change)
+
+
+def test_a_second_partial_that_differs_is_found(run: Run) -> None:
+    def change(records: list[LogRecord]) -> list[LogRecord]:
+        other = decode_partial(records[1].value)
+        again = replace(decode_partial(records[0].value), attempt=b"\1" * 16, payload=other.payload)
+        return [*records, LogRecord(len(records), encode_partial(again))]
+
+    with pytest.raises(AuditError, match="epoch 1: partial 2 is wrong"):
+        run.changed(Role.PARTIALS, change)
+
+
+def test_a_second_partial_that_is_equal_is_no_fault(run: Run) -> None:
+    def change(records: list[LogRecord]) -> list[LogRecord]:
+        again = replace(decode_partial(records[0].value), attempt=b"\1" * 16)
+        return [*records, LogRecord(len(records), encode_partial(again))]
+
+    assert run.changed(Role.PARTIALS, change).repeated == 1
+
+
+def test_an_estimate_that_is_off_by_the_last_bit_is_found(run: Run) -> None:
+    def change(records: list[LogRecord]) -> list[LogRecord]:
+        body = json.loads(records[4].value)
+        body["estimate"]["value"] = float(np.nextafter(body["estimate"]["value"], np.inf))
+        records[4] = LogRecord(4, json.dumps(body).encode())
+        return records
+
+    with pytest.raises(AuditError, match="epoch 5: published"):
+        run.changed(Role.ESTIMATES, change)
+
+
+@pytest.mark.parametrize("role", [Role.MANIFESTS, Role.PARTIALS, Role.ESTIMATES])
+def test_an_epoch_that_is_missing_is_found(run: Run, role: Role) -> None:
+    with pytest.raises(AuditError, match=f"epoch {EPOCHS}: "):
+        run.changed(role, lambda records: records[:-1])
+
+
+def test_a_manifest_that_leaves_out_who_was_counted_is_found(run: Run) -> None:
+    def change(records: list[LogRecord]) -> list[LogRecord]:
+        manifest = decode_manifest(records[0].value)
+        north = next(iter(run.drawn[0].devices.reports(run.job, [1])))
+        less = replace(
+            manifest,
+            producers=(True, False),
+            populations=manifest.populations[:1],
+            contributors=north.contributors,
+        )
+        records[0] = LogRecord(0, encode_manifest(less))
+        return records
+
+    with pytest.raises(AuditError) as failure:
+        run.changed(Role.MANIFESTS, change)
+    assert "the partial is wrong" in str(failure.value)
+    assert "south is punctual, and was late" in str(failure.value)
+
+
+def test_a_later_manifest_changes_nothing(run: Run) -> None:
+    def change(records: list[LogRecord]) -> list[LogRecord]:
+        manifest = decode_manifest(records[0].value)
+        other = replace(
+            manifest, producers=(False, False), populations=(), contributors=0, fate=Fate.EMPTY
+        )
+        return [*records, LogRecord(len(records), encode_manifest(other))]
+
+    assert run.changed(Role.MANIFESTS, change) == run.audit()
+
+
+def test_a_producer_whose_reports_nobody_read_is_found(run: Run) -> None:
+    west = Drawn(SeededDevices(SEED, "west", 10), b"\2" * 16, (1,))
+    with pytest.raises(AuditError, match="epoch 1: west is punctual, and was late"):
+        run.audit(drawn=(*run.drawn, west))
+    late = run.audit(drawn=(*run.drawn, replace(west, punctual=False))).late
+    assert late == sum(made.messages for made in west.devices.reports(run.job, [1]))
+
+
+def test_a_refusal_of_somebody_punctual_is_found(run: Run) -> None:
+    def change(records: list[LogRecord]) -> list[LogRecord]:
+        words = Words(first_word(run, 1))
+        batch = Batch(
+            run.job.fingerprint, run.job.deployment, bytes(16), run.drawn[1].enrolment, 1, words
+        )
+        refusal = Refusal(Reason.PUNCTUATION, "for a test")
+        letter = dead_letter(run.job, Role.REPORTS, 1, 0, encode_batch(batch), refusal)
+        return [LogRecord(0, letter.value, headers=letter.headers)]
+
+    with pytest.raises(AuditError, match="some of what south sent was refused"):
+        run.changed(Role.DEAD_LETTERS, change)

@@ -1,0 +1,62 @@
+"""Clocks of processes can be set while these live, and no wait is any longer or shorter for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.clocks import HOUR, VARIABLE, YEAR, Clock, compile_preload
+
+# Says what time it is whenever it is asked, and how long its waits took by a clock that is not set.
+_CHILD = """
+import asyncio, sys, threading, time
+for line in sys.stdin:
+    began = time.monotonic()
+    time.sleep(0.05)
+    threading.Event().wait(0.05)
+    asyncio.run(asyncio.sleep(0.05))
+    print(time.time(), time.monotonic() - began, flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def preload(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_preload(tmp_path_factory.mktemp("preload"))
+
+
+def test_a_clock_jumps_while_its_process_lives_and_waits_stay_as_they_are(
+    preload: Path, tmp_path: Path
+) -> None:
+    clock = Clock(preload, tmp_path / "clock")
+    child = subprocess.Popen(
+        [sys.executable, "-c", _CHILD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **clock.environment},
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    with child, child.stdin, child.stdout:
+        for off in (0.0, -53 * YEAR, 2 * HOUR, 0.0):
+            clock.set(off)
+            before = time.time()
+            child.stdin.write("\n")
+            child.stdin.flush()
+            told, waited = map(float, child.stdout.readline().split())
+            assert before <= told - off <= time.time()
+            assert waited >= 0.15
+
+
+def test_children_have_the_clock_only_while_they_are_to_have_it(
+    preload: Path, tmp_path: Path
+) -> None:
+    clock = Clock(preload, tmp_path / "clock")
+    with clock.for_children():
+        assert os.environ[VARIABLE] == str(tmp_path / "clock")
+    assert VARIABLE not in os.environ
