@@ -105,7 +105,7 @@ class Reader:
             job.guarantee()
         self._jobs = {name: self._jobs[name] for name in jobs}
         phases = {name: self._topic.phase(name) for name in jobs}
-        return Jobs(jobs, phases, tuple(self._topic.charges))
+        return Jobs(jobs, phases, tuple(self._topic.charges), tuple(self._topic.stated))
 
 
 class _Estimates:
