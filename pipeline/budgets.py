@@ -22,6 +22,7 @@ from fractions import Fraction
 
 from pipeline.deployed_job import DeployedJob
 from pipeline.jobs import Job
+from pipeline.printable import one_line
 from pipeline.stated_budgets import QUANTITIES, StatedBudget, binding_for
 from topics.frames import INTEGER_MAX, CodecError
 
@@ -163,9 +164,9 @@ def check_budget(
     if endless is not None:
         source = _source(binding["epsilon"], charge)
         raise BudgetError(
-            f"population {people} is charged without end by job {endless}, which renews and was "
-            f"deployed without a budget: no budget can be kept{source}; name another population, "
-            f"or, if these people agree, {_without(binding, charge)}"
+            f"population {people} is charged without end by job {one_line(endless)}, which renews "
+            f"and was deployed without a budget: no budget can be kept{source}; name another "
+            f"population, or, if these people agree, {_without(binding, charge)}"
         )
     if charge.horizons is None:
         raise BudgetError(

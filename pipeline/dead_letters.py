@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,8 @@ from topics.frames import CodecError, Kind, kind_of
 from topics.names import Role
 from topics.records import DeadLetter, Dismissal
 from topics.redriven import Redriven
+
+_NOT_IN_TOPICS = re.compile(r"[^A-Za-z0-9._-]")
 
 Place: TypeAlias = tuple[str, int, int]
 """Topic, partition and offset at which a record was refused."""
@@ -118,7 +121,9 @@ def header_of(letter: DeadLetter) -> dict[str, str | int] | None:
 
 def save_dead_letter(letter: DeadLetter, folder: Path) -> Path:
     """Write the refused record, byte by byte, to a file of its own that only its owner can read."""
-    path = private_folder(folder) / f"{letter.topic}-{letter.partition}-{letter.offset}.bin"
+    # What the letter says of its topic is anybody's text: it names no other folder.
+    topic = _NOT_IN_TOPICS.sub("_", letter.topic)
+    path = private_folder(folder) / f"{topic}-{letter.partition}-{letter.offset}.bin"
     path.touch(mode=0o600)
     path.write_bytes(letter.value)
     return path

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from pipeline.deployed_job import DeployedJob
+from pipeline.printable import one_line
 from topics.frames import CodecError
 
 _KEY = b"charge/budget/"
@@ -69,10 +70,11 @@ class StatedBudget:
     def who(self) -> str:
         """Who has stated it and when, in words."""
         day = datetime.fromtimestamp(self.at / 1000, UTC).date()
-        deployment = f"deployment {self.deployment[:8]}, {day}"
+        job = one_line(self.job)
+        deployment = f"deployment {one_line(self.deployment[:8])}, {day}"
         if self.operator:
-            return f"an operator set it with job {self.job} ({deployment})"
-        return f"job {self.job} stated it ({deployment})"
+            return f"an operator set it with job {job} ({deployment})"
+        return f"job {job} stated it ({deployment})"
 
     def repeats(self, other: StatedBudget) -> bool:
         """Whether a deployment states what it has stated already."""

@@ -15,6 +15,8 @@ from typing import Any
 
 import typer
 
+from pipeline.printable import printable
+
 FAILED = 1
 WRONG_INPUT = 2
 INTERRUPTED = 130
@@ -111,4 +113,4 @@ def _usage(error: Any) -> str:
 
 
 def _complain(message: str) -> None:
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {printable(message)}", file=sys.stderr)
