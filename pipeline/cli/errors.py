@@ -71,6 +71,7 @@ def explain(error: Exception) -> tuple[str, int] | None:
     from pipeline.smoothing import SmoothingError
     from pipeline.state import FolderInUse
     from pipeline.up.processes import ProcessError
+    from pipeline.workers.errors import WorkerError
     from topics.recording_index import RecordingError
 
     if isinstance(
@@ -90,7 +91,8 @@ def explain(error: Exception) -> tuple[str, int] | None:
         | RecordingError
         | ReplayError
         | SmoothingError
-        | FolderInUse,
+        | FolderInUse
+        | WorkerError,
     ):
         return str(error), FAILED
     if isinstance(error, KafkaError):
