@@ -193,6 +193,20 @@ class Cluster:
         if doomed:
             self._admin.delete_topics(sorted(doomed))
 
+    def delete_below(self, topic: str, offset: int, partition: int = 0) -> None:
+        """Delete a partition's records below an offset.
+
+        Raises:
+            ClusterError: the cluster refuses.
+        """
+        try:
+            self._admin.delete_records({TopicPartition(topic, partition): offset})
+        except KafkaError as error:
+            raise ClusterError(
+                f"records of {topic} below {offset} could not be deleted: {error}; retention will "
+                "do it"
+            ) from error
+
     def end_offsets(self, topic: str) -> list[int]:
         """The offset of the next record, by partition."""
         partitions = self._partitions(topic)

@@ -12,6 +12,8 @@ from topics.names import FOREVER, TopicSettings
 from topics.topic_checks import refuse_topic
 
 _RETENTION = "retention.ms"
+# When what was deleted leaves the disks; not of compacted topics.
+_ERASING = ("segment.ms", "file.delete.delay.ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +40,14 @@ class TopicChange:
     @property
     def configs(self) -> dict[str, str]:
         """The settings of a topic that exists which are to be changed."""
-        wanted = self.wanted.configs.get(_RETENTION)
-        if self.found is None or wanted is None or self.found.configs.get(_RETENTION) == wanted:
+        if self.found is None or _RETENTION not in self.wanted.configs:
             return {}
-        return {_RETENTION: wanted}
+        found = self.found.configs
+        return {
+            key: value
+            for key, value in self.wanted.configs.items()
+            if key in (_RETENTION, *_ERASING) and found.get(key) != value
+        }
 
     @property
     def retention_in_words(self) -> str:
@@ -55,6 +61,8 @@ class TopicChange:
             return "to be created"
         if self.refusal is not None:
             return "cannot be used"
+        if self.configs and _RETENTION not in self.configs:
+            return "what it deletes is to leave the disks sooner"
         if self.configs:
             return f"retention: {_retention(self.found.configs)} -> {self.retention_in_words}"
         if self.wanted.replication not in (None, self.found.replication):

@@ -106,7 +106,7 @@ def test_what_is_the_operators_is_changed_under_the_same_deployment(
         "topics.retention: 7 d -> 14 d",
         "budget.epsilon: left out -> 9",
         "topic small.reports: retention: 7 d -> 14 d",
-        "topic small.dead-letters: retention: 28 d -> 56 d",
+        "topic small.dead-letters: retention: 7 d -> 14 d",
         "workers under a supervisor start again by themselves",
     ):
         assert line in said.output, line
@@ -116,7 +116,7 @@ def test_what_is_the_operators_is_changed_under_the_same_deployment(
     assert (after.shuffle.grace, after.topics.retention) == (300.0, 14 * 86_400.0)
     assert after.budget is not None
     assert retention(cluster, Role.REPORTS) == retention(cluster, Role.SHUFFLED) == 2 * WEEK
-    assert retention(cluster, Role.DEAD_LETTERS) == 8 * WEEK
+    assert retention(cluster, Role.DEAD_LETTERS) == 2 * WEEK
     assert retention(cluster, Role.MANIFESTS) == retention(cluster, Role.ESTIMATES) == -1
     assert jobs(cluster).charges == charges, "nobody is charged again"
 

@@ -64,6 +64,12 @@ class LogCluster:
             yield from found.records
             start = found.end
 
+    def start_offsets(self, topic: str) -> list[int]:
+        return [self.log._partitions[self._role(topic), 0].base]
+
+    def delete_below(self, topic: str, offset: int) -> None:
+        self.log.delete_below(self._role(topic), 0, offset)
+
     def send(self, topic: str, value: bytes, partition: int) -> Acknowledged:
         self.log.append(Append(self._role(topic), partition, value))
         return Acknowledged()
