@@ -59,6 +59,7 @@ class LogCluster:
     def read(self, topic: str, partition: int = 0, start: int = 0) -> Iterator[LogRecord]:
         role = self._role(topic)
         end = self.log.end(role, partition)
+        start = max(start, self.log._partitions[role, partition].base)
         while start < end:
             found = self.log.read(role, partition, start, end)
             yield from found.records
