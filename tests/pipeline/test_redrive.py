@@ -23,6 +23,7 @@ from tests.support.world import World, producer_generators
 from topics.manifests import Fate
 from topics.names import Role
 from topics.records import Registration
+from topics.redriven import Redriven
 
 HALF = 600
 EPOCHS = 4
@@ -184,7 +185,8 @@ def test_a_producer_that_registers_late_is_in_after_all(story: Story, tmp_path: 
     assert story.world.integers() == undisturbed.world.integers()
 
     again = story.redrive()
-    assert (again.fed_back, again.kept) == ({}, {"fed back before": sent})
+    assert (again.fed_back, again.kept) == ({}, {}), "what was fed back is deleted"
+    assert all(map(Redriven.from_bytes, story.world.log.values(Role.DEAD_LETTERS))), "markers alone"
     assert story.world.integers() == undisturbed.world.integers()
     undisturbed.world.shut()
 
