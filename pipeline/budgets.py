@@ -4,6 +4,9 @@ Every deployment of a job charges the people it is about with its guarantee, onc
 deployment that is replaced has still seen them. Charges add up (basic composition), whatever the
 jobs and protocols. Each is a record of its own in ``dpstream.jobs``, which nothing ever deletes.
 
+The most that people may be charged is the smallest budget ever stated for them, by whichever job
+(`pipeline.stated_budgets`); a job that states none itself is bound by it all the same.
+
 A job that renews is charged for all of its horizons when it is deployed: with a budget it gets as
 many as the budget has room for, and ends after them. Without one it goes on without end, and nobody
 can say what it will have cost in all: its people cannot be kept within a budget any more.
@@ -13,12 +16,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 
 from pipeline.deployed_job import DeployedJob
-from pipeline.jobs import Budget, Job
+from pipeline.jobs import Job
+from pipeline.printable import one_line
+from pipeline.stated_budgets import QUANTITIES, StatedBudget, binding_for
 from topics.frames import INTEGER_MAX, CodecError
 
 _KEY = b"charge/"
@@ -112,52 +117,87 @@ def is_charge(key: bytes | None) -> bool:
     return key is not None and key.startswith(_KEY)
 
 
-def horizons_within_budget(job: DeployedJob, charges: Iterable[Charge]) -> int | None:
+def horizons_within_budget(
+    job: DeployedJob, charges: Iterable[Charge], stated: Iterable[StatedBudget] = ()
+) -> int | None:
     """How many horizons a job that renews may have; None without a budget, 1 for other jobs.
 
     At least one, also if there is no room for it: `check_budget` says so.
+
+    Args:
+        job: as it is to be deployed.
+        charges: of other deployments, whomever they are about.
+        stated: every budget ever stated, in order; the job's own need not be among them.
     """
     if not job.epochs.renew:
         return 1
-    if job.budget is None:
+    binding = binding_for(job, stated)
+    if not binding:
         return None
     charge = Charge.of(job)
     earlier = _of_the_same_people(charge, charges)
     room = INTEGER_MAX // job.epochs.count
-    for _, allowed, asked, charged in _accounts(charge, job.budget, earlier):
+    for _, allowed, asked, charged in _accounts(charge, binding, earlier):
         if asked:
             room = min(room, (allowed - charged) // asked)
     return max(1, room)
 
 
-def check_budget(job: DeployedJob, charges: Iterable[Charge]) -> Charge:
-    """The charge of a deployment, if its job's budget has room for it beside the earlier ones.
+def check_budget(
+    job: DeployedJob, charges: Iterable[Charge], stated: Iterable[StatedBudget] = ()
+) -> Charge:
+    """The charge of a deployment, if its people's budget has room for it beside the earlier ones.
+
+    Arguments are those of `horizons_within_budget`.
 
     Raises:
-        BudgetError: it has not; the message says what has been charged and what is asked for.
+        BudgetError: it has not; the message says who has stated that budget, what has been charged
+            and what is asked for.
     """
     charge = Charge.of(job)
-    if job.budget is None:
+    binding = binding_for(job, stated)
+    if not binding:
         return charge
+    people = charge.population
     earlier = _of_the_same_people(charge, charges)
     endless = next((other.job for other in earlier if other.horizons is None), None)
     if endless is not None:
+        source = _source(binding["epsilon"], charge)
         raise BudgetError(
-            f"population {charge.population} is charged without end by job {endless}, which renews "
-            "and was deployed without a budget: no budget can be kept; name another population, or "
-            "leave budget out if these people agree"
+            f"population {people} is charged without end by job {one_line(endless)}, which renews "
+            f"and was deployed without a budget: no budget can be kept{source}; name another "
+            f"population, or, if these people agree, {_without(binding, charge)}"
         )
-    for name, allowed, asked, charged in _accounts(charge, job.budget, earlier):
-        asked *= charge.horizons or 1
+    if charge.horizons is None:
+        raise BudgetError(
+            f"this job would charge population {people} without end, and a budget was stated for "
+            f"them meanwhile{_source(binding['epsilon'], charge)}: deploy it again, and it gets as "
+            "many horizons as that has room for"
+        )
+    for name, allowed, asked, charged in _accounts(charge, binding, earlier):
+        asked *= charge.horizons
         if charged + asked > allowed:
             raise BudgetError(
-                f"population {charge.population} may be charged {name} {float(allowed):g}; "
+                f"population {people} may be charged {name} {float(allowed):g}"
+                f"{_source(binding[name], charge)}; "
                 f"{len(earlier)} earlier deployment{'s' * (len(earlier) != 1)} took "
                 f"{float(charged):g} and this one "
-                f"would take {float(asked):g}: lower it, or raise budget.{name} if these people "
-                "agree"
+                f"would take {float(asked):g}: lower it, or, if these people agree, set their "
+                f"budget by --set-budget {people}=EPSILON{',DELTA' * (name == 'delta')}"
             )
     return charge
+
+
+def _source(stated: StatedBudget, charge: Charge) -> str:
+    """Who has stated a budget, unless it is the job itself that is to be deployed."""
+    own = stated.deployment == charge.deployment and not stated.operator
+    return "" if own else f" in all, as {stated.who}"
+
+
+def _without(binding: Mapping[str, StatedBudget], charge: Charge) -> str:
+    if all(each.deployment == charge.deployment for each in binding.values()):
+        return "leave budget out"
+    return f"lift their budget by --set-budget {charge.population}=none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +208,21 @@ class Account:
         quantity: "epsilon" or "delta".
         earlier: by the other deployments; None for without end.
         charged: by this one; None for without end.
-        allowed: by the job's budget; None without one.
+        binding: who states the most that they may be charged; None without a budget.
     """
 
     quantity: str
     earlier: float | None
     charged: float | None
-    allowed: float | None
+    binding: StatedBudget | None
+
+    @property
+    def allowed(self) -> float | None:
+        """The most that they may be charged in all; None without a budget."""
+        if self.binding is None:
+            return None
+        allowed: float = getattr(self.binding, self.quantity)
+        return allowed
 
     @property
     def remaining(self) -> float | None:
@@ -184,9 +232,15 @@ class Account:
         return float(_decimal(self.allowed) - _decimal(self.earlier) - _decimal(self.charged))
 
 
-def accounts_of(job: DeployedJob, charges: Iterable[Charge]) -> list[Account]:
-    """What a deployment and all others cost its people, epsilon and delta."""
+def accounts_of(
+    job: DeployedJob, charges: Iterable[Charge], stated: Iterable[StatedBudget] = ()
+) -> list[Account]:
+    """What a deployment and all others cost its people, epsilon and delta.
+
+    Arguments are those of `horizons_within_budget`; the job's own charge does no harm.
+    """
     own = Charge.of(job)
+    binding = binding_for(job, stated)
     others = [
         other for other in _of_the_same_people(own, charges) if other.deployment != own.deployment
     ]
@@ -195,9 +249,9 @@ def accounts_of(job: DeployedJob, charges: Iterable[Charge]) -> list[Account]:
             quantity,
             earlier=_total(others, quantity),
             charged=_total([own], quantity),
-            allowed=None if job.budget is None else getattr(job.budget, quantity),
+            binding=binding.get(quantity),
         )
-        for quantity in ("epsilon", "delta")
+        for quantity in QUANTITIES
     ]
 
 
@@ -227,14 +281,14 @@ def _of_the_same_people(charge: Charge, charges: Iterable[Charge]) -> list[Charg
 
 
 def _accounts(
-    charge: Charge, budget: Budget, earlier: Sequence[Charge]
+    charge: Charge, binding: Mapping[str, StatedBudget], earlier: Sequence[Charge]
 ) -> Iterator[tuple[str, Fraction, Fraction, Fraction]]:
     """Epsilon and delta: what is allowed, asked for by a horizon, and charged already."""
-    for name in ("epsilon", "delta"):
+    for name in QUANTITIES:
         charged = (_decimal(getattr(other, name)) * (other.horizons or 1) for other in earlier)
         yield (
             name,
-            _decimal(getattr(budget, name)),
+            _decimal(getattr(binding[name], name)),
             _decimal(getattr(charge, name)),
             sum(charged, Fraction()),
         )

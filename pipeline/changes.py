@@ -24,6 +24,7 @@ from pipeline.input.change_log import ChangeLog
 from pipeline.input.rows import InputError
 from pipeline.job_problems import JobError, Problem
 from pipeline.jobs import Job
+from pipeline.whole_files import read_whole_text
 from randomizers.composed import MAX_SIGNS
 
 # Every budget up to this one is tried; further ones in steps of a tenth.
@@ -67,7 +68,7 @@ def read_changes_histogram(path: Path, last_epoch: int) -> NDArray[np.float64]:
         InputError: the file cannot be read, or a row cannot be right; it says which.
     """
     try:
-        lines = path.read_text("utf-8-sig").splitlines()
+        lines = read_whole_text(path, "utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a text file in UTF-8"
         raise InputError(f"{path}: cannot read the histogram of changes: {reason}") from None

@@ -17,6 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline.java_properties import ENCODING, parse_properties
+from pipeline.whole_files import read_whole_file, read_whole_text
+
+# Bytes of a file of settings, or of certificates.
+_LARGEST = 1 << 20
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -124,7 +128,7 @@ class _Reader:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            self._properties = parse_properties(path.read_text(encoding=ENCODING))
+            self._properties = parse_properties(read_whole_text(path, ENCODING, _LARGEST))
         except OSError as error:
             raise ConnectionSettingsError(f"cannot read {path}: {error.strerror}") from None
         except ValueError as error:
@@ -303,7 +307,7 @@ class _Reader:
             return None
         key = f"{store}.location"
         try:
-            text = Path(location).read_bytes().decode("ascii", errors="ignore")
+            text = read_whole_file(Path(location), _LARGEST).decode("ascii", errors="ignore")
         except OSError as error:
             raise self._error(key, f"cannot read {location}: {error.strerror}") from None
         if (self._get(f"{store}.type") or "PEM").upper() != "PEM" or not _PEM_BLOCK.search(text):

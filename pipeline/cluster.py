@@ -10,30 +10,36 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
-from kafka.errors import KafkaError, TopicAlreadyExistsError
+from kafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from pipeline.actions import Append, Flush, LogRecord, Steps
 from pipeline.broker_clock import BrokerClock, own_milliseconds
 from pipeline.connection import Connection
+from pipeline.topic_spread import TopicSpreadError, metadata_of_brokers, wait_for_brokers
 from topics.names import BATCH_BYTES_MAX, Role, TopicSettings, topic_name
 from topics.topic_checks import refuse_topic
 
 CLIENT_ID = "dpstream"
 _READ_TIMEOUT_MS = 500
 _BOOTSTRAP_TIMEOUT_MS = 10_000
-_COORDINATOR_SECONDS = 10.0
 # kafka-python goes on asking a broker that leads a partition no more where it ends, for as long as
 # it takes its metadata for fresh: five minutes by default.
 _METADATA_AGE_MS = 3_000
+# A cluster that has just started, or was just changed, needs a moment until all of it knows.
+_SETTLING_SECONDS = 10.0
+_SPREADING_SECONDS = 30.0
 # Bytes appended and not yet acknowledged; the client itself has no limit.
 _IN_FLIGHT = 1 << 25
 # Say that the broker is away after this many seconds, give up after that many.
 _NOTICE_AFTER = 5.0
 _GIVE_UP_AFTER = 600.0
+
+
+T = TypeVar("T")
 
 
 class ClusterError(Exception):
@@ -104,55 +110,71 @@ class Cluster:
         return counts
 
     def create_topics(self, topics: Iterable[TopicSettings]) -> None:
-        """Create the topics that do not exist.
+        """Create the topics that do not exist; all brokers know them then.
 
         Raises:
             ClusterError: one exists with another number of partitions or settings that would lose
                 records or tell when they were sent, or cannot be created.
         """
-        wanted = list(topics)
-        existing = self.existing_topics(topic.name for topic in wanted)
-        missing = [topic for topic in wanted if topic.name not in existing]
-        for topic in wanted:
-            found = existing.get(topic.name)
-            if found is not None and (refusal := refuse_topic(topic, found)) is not None:
-                raise ClusterError(refusal)
-        if not missing:
+        wanted = {topic.name: topic for topic in topics}
+        if not wanted:
             return
         try:
-            self._admin.create_topics(
-                [
-                    NewTopic(
-                        topic.name,
-                        topic.partitions,
-                        -1 if topic.replication is None else topic.replication,
-                        topic_configs=dict(topic.configs),
-                    )
-                    for topic in missing
-                ],
-                wait_for_metadata=True,
+            self._patiently(lambda: self._create_missing(wanted))
+            wait_for_brokers(
+                lambda: metadata_of_brokers(self._admin, wanted),
+                wanted,
+                patience=_SPREADING_SECONDS,
             )
-        except TopicAlreadyExistsError:
-            self.create_topics(missing)
         except KafkaError as error:
             raise ClusterError(f"cannot create the topics: {error}") from error
+        except TopicSpreadError as error:
+            raise ClusterError(
+                f"the topics are created, but after {_SPREADING_SECONDS:g} s {error}: see that all "
+                "brokers are well, and do the same again"
+            ) from None
+
+    def _create_missing(self, wanted: Mapping[str, TopicSettings]) -> None:
+        existing = self.existing_topics(wanted)
+        for name, found in existing.items():
+            if (refusal := refuse_topic(wanted[name], found)) is not None:
+                raise ClusterError(refusal)
+        missing = [topic for name, topic in wanted.items() if name not in existing]
+        if not missing:
+            return
+        self._admin.create_topics(
+            [
+                NewTopic(
+                    topic.name,
+                    topic.partitions,
+                    -1 if topic.replication is None else topic.replication,
+                    topic_configs=dict(topic.configs),
+                )
+                for topic in missing
+            ]
+        )
 
     def existing_topics(self, names: Iterable[str]) -> dict[str, TopicSettings]:
         """How those of the topics that exist are set up, with all their settings."""
-        found = sorted(self.topics() & set(names))
-        if not found:
+        wanted = set(names)
+        return self._patiently(lambda: self._describe(sorted(self.topics() & wanted)))
+
+    def _describe(self, names: list[str]) -> dict[str, TopicSettings]:
+        if not names:
             return {}
-        resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in found]
+        resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
         configs = self._admin.describe_configs(resources, config_filter="all")["topic"]
-        return {
-            topic["name"]: TopicSettings(
+        described = {}
+        for topic in self._admin.describe_topics(names):
+            if topic["error_code"]:
+                raise for_code(topic["error_code"])(f"topic {topic['name']}")
+            described[topic["name"]] = TopicSettings(
                 topic["name"],
                 len(topic["partitions"]),
                 len(topic["partitions"][0]["replica_nodes"]),
                 {key: entry["value"] for key, entry in configs[topic["name"]].items()},
             )
-            for topic in self._admin.describe_topics(found)
-        }
+        return described
 
     def alter_topics(self, configs: Mapping[str, Mapping[str, str]]) -> None:
         """Change settings of topics, by name; the others of a topic stay as they are.
@@ -176,6 +198,20 @@ class Cluster:
         if doomed:
             self._admin.delete_topics(sorted(doomed))
 
+    def delete_below(self, topic: str, offset: int, partition: int = 0) -> None:
+        """Delete a partition's records below an offset.
+
+        Raises:
+            ClusterError: the cluster refuses.
+        """
+        try:
+            self._admin.delete_records({TopicPartition(topic, partition): offset})
+        except KafkaError as error:
+            raise ClusterError(
+                f"records of {topic} below {offset} could not be deleted: {error}; retention will "
+                "do it"
+            ) from error
+
     def end_offsets(self, topic: str) -> list[int]:
         """The offset of the next record, by partition."""
         partitions = self._partitions(topic)
@@ -191,16 +227,9 @@ class Cluster:
     def committed(self, group: str, topic: str) -> list[int | None]:
         """The offsets a consumer group has committed, by partition."""
         partitions = self._partitions(topic)
-        deadline = time.monotonic() + _COORDINATOR_SECONDS
-        while True:
-            try:
-                offsets = self._admin.list_group_offsets({group: partitions})[group]
-                break
-            except KafkaError as error:
-                # A cluster that has just started needs a moment to know who keeps the group.
-                if not error.retriable or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
+        offsets = self._patiently(lambda: self._admin.list_group_offsets({group: partitions}))[
+            group
+        ]
         found = [offsets.get(partition) for partition in partitions]
         return [None if entry is None or entry.offset < 0 else int(entry.offset) for entry in found]
 
@@ -250,6 +279,17 @@ class Cluster:
             )
         return self._producer_client
 
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """Ask again while the cluster says that it may know better in a moment."""
+        deadline = time.monotonic() + _SETTLING_SECONDS
+        while True:
+            try:
+                return ask()
+            except KafkaError as error:
+                if not _is_settling(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
     def _poll(self, partition: TopicPartition) -> list[Any]:
         records: list[Any] = self._consumer.poll(_READ_TIMEOUT_MS).get(partition, [])
         return records
@@ -294,6 +334,13 @@ class _Sent:
     size: int
     begun: float
     own: int
+
+
+def _is_settling(error: KafkaError) -> bool:
+    """Whether a broker has answered that it does not know yet; silence is no such answer."""
+    # Who is told that a topic exists which another broker does not list asks on.
+    answered = getattr(error, "errno", None) is not None
+    return answered and (error.retriable or isinstance(error, TopicAlreadyExistsError))
 
 
 class KafkaTransport:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +19,8 @@ from topics.names import Role
 from topics.records import DeadLetter, Dismissal
 from topics.redriven import Redriven
 
+_NOT_IN_TOPICS = re.compile(r"[^A-Za-z0-9._-]")
+
 Place: TypeAlias = tuple[str, int, int]
 """Topic, partition and offset at which a record was refused."""
 
@@ -28,13 +32,14 @@ class DeadLetterLog:
         redriven: places of those that were fed back, as far as the log has been read.
         dismissed: places of those that somebody has seen and dismissed.
         position: the offset at which it is read on.
+        markers_from: the offset after the last letter: from there on there are markers alone.
     """
 
     def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
         self._cluster = cluster
         self._job = job
         self._seen: dict[Place, int] = {}
-        self.position = job.start_offset(Role.DEAD_LETTERS)
+        self.position = self.markers_from = job.start_offset(Role.DEAD_LETTERS)
         self.redriven: set[Place] = set()
         self.dismissed: set[Place] = set()
 
@@ -48,6 +53,7 @@ class DeadLetterLog:
                 self._mark(record.value)
                 continue
             # A worker that was killed before it committed has refused them twice.
+            self.markers_from = self.position
             if (place := place_of(letter)) not in self._seen:
                 self._seen[place] = record.offset
                 yield letter
@@ -67,11 +73,24 @@ class DeadLetterLog:
                     place for place, offset in self._seen.items() if offset < dismissal.end
                 )
 
+    @property
+    def first_unhandled(self) -> int:
+        """The offset of the oldest letter, of those read, that is neither fed back nor dismissed.
+
+        Without one, the offset at which the log is read on.
+        """
+        handled = self.redriven | self.dismissed
+        return min(
+            (offset for place, offset in self._seen.items() if place not in handled),
+            default=self.position,
+        )
+
 
 def dismiss(cluster: Cluster, job: DeployedJob) -> int:
-    """Have the dead letters that there are disturb nobody any more; returns how many are new.
+    """Delete the dead letters that there are; returns how many nobody had handled yet.
 
-    They stay, and can still be fed back.
+    Raises:
+        ClusterError: they are dismissed, but the cluster does not delete records.
     """
     log = DeadLetterLog(cluster, job)
     places = {place_of(letter) for letter in log.read()}
@@ -79,7 +98,26 @@ def dismiss(cluster: Cluster, job: DeployedJob) -> int:
     if new:
         record = Dismissal(job.deployment, log.position)
         cluster.append(job.topic(Role.DEAD_LETTERS), record.to_bytes())
+    forget_handled(cluster, job)
     return new
+
+
+def forget_handled(cluster: Cluster, job: DeployedJob) -> None:
+    """Delete the dead letters before the oldest one that is neither fed back nor dismissed.
+
+    They hold people's reports, which nobody needs any more. Whoever is interrupted has it done by
+    the next who handles any.
+
+    Raises:
+        ClusterError: the cluster does not delete records.
+    """
+    log = DeadLetterLog(cluster, job)
+    deque(log.read(), maxlen=0)
+    # The latest markers stay, and tell how many there were.
+    end = min(log.first_unhandled, log.markers_from)
+    topic = job.topic(Role.DEAD_LETTERS)
+    if cluster.start_offsets(topic)[0] < end:
+        cluster.delete_below(topic, end)
 
 
 def place_of(letter: DeadLetter) -> Place:
@@ -118,7 +156,9 @@ def header_of(letter: DeadLetter) -> dict[str, str | int] | None:
 
 def save_dead_letter(letter: DeadLetter, folder: Path) -> Path:
     """Write the refused record, byte by byte, to a file of its own that only its owner can read."""
-    path = private_folder(folder) / f"{letter.topic}-{letter.partition}-{letter.offset}.bin"
+    # What the letter says of its topic is anybody's text: it names no other folder.
+    topic = _NOT_IN_TOPICS.sub("_", letter.topic)
+    path = private_folder(folder) / f"{topic}-{letter.partition}-{letter.offset}.bin"
     path.touch(mode=0o600)
     path.write_bytes(letter.value)
     return path

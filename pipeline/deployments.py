@@ -20,6 +20,7 @@ from pipeline.jobs_topic import JobsTopic
 from pipeline.noise_keys import noise_key_at
 from pipeline.phases import JobPhase, Phase, phase_key
 from pipeline.state import noise_key_file
+from pipeline.stated_budgets import BudgetChange, StatedBudget
 from topics.names import JOBS_TOPIC, Role, topic_name
 
 
@@ -59,14 +60,22 @@ def find_deployed(cluster: Cluster, name: str) -> DeployedJob:
 
 
 def plan_on(
-    cluster: Cluster | None, job: Job, *, deployment: bytes, now: int, replace: bool = False
+    cluster: Cluster | None,
+    job: Job,
+    *,
+    deployment: bytes,
+    now: int,
+    replace: bool = False,
+    set_budget: BudgetChange | None = None,
 ) -> DeployPlan:
     """What deploying a job on a cluster comes to; nothing is written. None: on an empty one.
 
     Arguments and errors are those of `deploy`; what would be refused is said by the plan.
     """
     if cluster is None:
-        return plan_deployment(JobsTopic(), {}, job, deployment=deployment, now=now)
+        return plan_deployment(
+            JobsTopic(), {}, job, deployment=deployment, now=now, set_budget=set_budget
+        )
     names = [topic.name for topic in job.topic_settings().values()]
     return plan_deployment(
         read_jobs(cluster),
@@ -75,6 +84,7 @@ def plan_on(
         deployment=deployment,
         now=now,
         replace=replace,
+        set_budget=set_budget,
         begun=lambda running: begun_horizons(cluster, running, now),
     )
 
@@ -86,6 +96,7 @@ def deploy(
     deployment: bytes,
     now: int,
     replace: bool = False,
+    set_budget: BudgetChange | None = None,
     noise_key: Path | None = None,
 ) -> DeployedJob:
     """Create a job's topics, and begin a new deployment where they end now.
@@ -100,15 +111,18 @@ def deploy(
         deployment: 16 random bytes.
         now: milliseconds since 1970.
         replace: take the place of a deployment of the same name.
+        set_budget: what an operator sets as the budget of the people the job is about.
         noise_key: the file of the key, which is made if it is missing; default: `noise_key_file`.
 
     Raises:
         DeploymentError: the name is taken.
         ClusterError: a topic exists with another number of partitions.
-        BudgetError: the people it is about would be charged more than the job allows.
+        BudgetError: the people it is about would be charged more than was ever allowed.
         NoiseKeyError: the file holds no key, or others have access to it.
     """
-    plan = plan_on(cluster, job, deployment=deployment, now=now, replace=replace)
+    plan = plan_on(
+        cluster, job, deployment=deployment, now=now, replace=replace, set_budget=set_budget
+    )
     return carry_out(cluster, plan, noise_key)
 
 
@@ -137,17 +151,29 @@ def carry_out(cluster: Cluster, plan: DeployPlan, noise_key: Path | None = None)
         key = noise_key_at(noise_key or noise_key_file(deployed.name))
         deployed = deployed.model_copy(update={"noise_key": key.digest})
     nothing = replaced(Charge.of(deployed), epsilon=0.0, delta=0.0, horizons=1)
-    _charge(cluster, deployed, otherwise=nothing)
+    _state(cluster, plan)
+    _append_charge(cluster, Charge.of(deployed))
+    _check_again(cluster, deployed, plan, otherwise=nothing)
     _append_job(cluster, deployed)
     return deployed
+
+
+def _state(cluster: Cluster, plan: DeployPlan) -> None:
+    """Write down what is stated: before anybody is charged, so that no later charge misses it."""
+    for stated in (*plan.unwritten, *plan.stated):
+        _append_stated(cluster, stated)
 
 
 def _rewrite(cluster: Cluster, plan: DeployPlan) -> None:
     """Write a running job anew; at no moment are people charged less than the job may cost them."""
     assert plan.running is not None
     before, after = plan.running.horizons, plan.deployed.horizons
-    if before != after and (after is None or (before is not None and before < after)):
-        _charge(cluster, plan.deployed, otherwise=Charge.of(plan.running))
+    more = before != after and (after is None or (before is not None and before < after))
+    _state(cluster, plan)
+    if more:
+        _append_charge(cluster, Charge.of(plan.deployed))
+    if more or plan.stated:
+        _check_again(cluster, plan.deployed, plan, otherwise=Charge.of(plan.running))
     _append_job(cluster, plan.deployed)
     owed = Charge.of(plan.deployed)
     # Also what a deploy that was interrupted has left.
@@ -155,18 +181,30 @@ def _rewrite(cluster: Cluster, plan: DeployPlan) -> None:
         _append_charge(cluster, owed)
 
 
-def _charge(cluster: Cluster, job: DeployedJob, *, otherwise: Charge) -> None:
-    """Charge people for a job, or `otherwise` if somebody else has just used up their budget.
+def _check_again(
+    cluster: Cluster, job: DeployedJob, plan: DeployPlan, *, otherwise: Charge
+) -> None:
+    """Take back what was charged and what the job stated if others have used up the budget.
 
-    Of two who charge at once, at least one sees the other here, which no plan could.
+    Of two who deploy at once, at least one sees here what the other has stated and charged, which
+    no plan could. What an operator has set in words stays.
     """
-    _append_charge(cluster, Charge.of(job))
-    others = [charge for charge in charges(cluster) if charge.deployment != job.deployment.hex()]
+    state = read_jobs(cluster)
+    own = job.deployment.hex()
+    others = [charge for charge in state.charges if charge.deployment != own]
     try:
-        check_budget(job, others)
+        check_budget(job, others, state.stated)
     except BudgetError:
-        _append_charge(cluster, otherwise)
+        if any(charge.deployment == own for charge in state.charges):
+            _append_charge(cluster, otherwise)
+        for stated in plan.stated:
+            if not stated.operator:
+                cluster.append(JOBS_TOPIC, None, key=stated.key)
         raise
+
+
+def _append_stated(cluster: Cluster, stated: StatedBudget) -> None:
+    cluster.append(JOBS_TOPIC, stated.to_bytes(), key=stated.key)
 
 
 def _append_charge(cluster: Cluster, charge: Charge) -> None:
@@ -247,8 +285,10 @@ def published_epochs(cluster: Cluster, job: DeployedJob) -> int:
 
 
 def undeploy(cluster: Cluster, name: str, *, delete_topics: bool = False) -> DeployedJob:
-    """End a deployment; its topics stay unless they are to be deleted."""
+    """End a deployment; its topics stay unless they are to be deleted, and so does its budget."""
     deployed = find_deployed(cluster, name)
+    for stated in read_jobs(cluster).unwritten:
+        _append_stated(cluster, stated)
     cluster.append(JOBS_TOPIC, None, key=name.encode())
     cluster.append(JOBS_TOPIC, None, key=phase_key(name))
     if delete_topics:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from pipeline.marked_yaml import Path, YamlError, dotted, read_marked_yaml
+from pipeline.whole_files import read_whole_text
 
 Made = TypeVar("Made")
 
@@ -45,7 +46,7 @@ def read_settings(path: pathlib.Path, what: str) -> str:
         JobError: it cannot be read.
     """
     try:
-        return path.read_text("utf-8")
+        return read_whole_text(path)
     except UnicodeDecodeError:
         raise JobError([Problem((), "not a text file in UTF-8", str(path))]) from None
     except OSError as error:

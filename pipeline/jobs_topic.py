@@ -1,4 +1,4 @@
-"""What ``dpstream.jobs`` says: the deployed jobs, their phases, and what people were charged.
+"""What ``dpstream.jobs`` says: the deployed jobs, their phases, people's charges and budgets.
 
 The topic is compacted, and the last record of a key counts. `JobsTopic` is fed record by record, in
 the order of the topic, by whoever reads it once or follows it.
@@ -12,6 +12,7 @@ from pipeline.budgets import Charge, is_charge
 from pipeline.deployed_job import DeployedJob
 from pipeline.job_problems import JobError
 from pipeline.phases import JobPhase, Phase, is_phase, phase_key
+from pipeline.stated_budgets import StatedBudget, is_stated_budget
 from topics.frames import CodecError
 
 
@@ -28,11 +29,23 @@ class JobsTopic:
         self.unreadable: set[str] = set()
         self._charges: dict[bytes, Charge] = {}
         self._phases: dict[bytes, JobPhase] = {}
+        self._stated: dict[bytes, StatedBudget] = {}
+        self._written: set[bytes] = set()
 
     @property
     def charges(self) -> list[Charge]:
         """What every deployment so far has charged its population."""
         return list(self._charges.values())
+
+    @property
+    def stated(self) -> list[StatedBudget]:
+        """Every budget ever stated, in order; also by jobs that an earlier version deployed."""
+        return list(self._stated.values())
+
+    @property
+    def unwritten(self) -> list[StatedBudget]:
+        """Those of them that only the job itself says, which an undeploy would forget."""
+        return [each for key, each in self._stated.items() if key not in self._written]
 
     def phase(self, name: str) -> Phase:
         """The phase of a deployed job."""
@@ -45,7 +58,9 @@ class JobsTopic:
         """Take in a record; what nobody can read is passed over."""
         if key is None:
             return
-        if is_charge(key):
+        if is_stated_budget(key):
+            self._apply_stated(key, value)
+        elif is_charge(key):
             with suppress(CodecError):
                 self._charges[key] = Charge.from_bytes(value or b"")
         elif is_phase(key):
@@ -55,11 +70,25 @@ class JobsTopic:
         else:
             self._apply_job(key.decode(errors="replace"), value)
 
+    def _apply_stated(self, key: bytes, value: bytes | None) -> None:
+        self._stated.pop(key, None)
+        self._written.discard(key)
+        with suppress(CodecError):
+            self._stated[key] = StatedBudget.from_bytes(value or b"")
+            self._written.add(key)
+
+    def _imply(self, job: DeployedJob) -> None:
+        """Take in what a job states that was deployed by a version which wrote it nowhere else."""
+        stated = StatedBudget.of(job, job.deployed_at)
+        if stated is not None and not any(map(stated.repeats, self._stated.values())):
+            self._stated[stated.key] = stated
+
     def _apply_job(self, name: str, value: bytes | None) -> None:
         self.jobs.pop(name, None)
         self.unreadable.discard(name)
         if value:
             try:
                 self.jobs[name] = DeployedJob.from_bytes(value)
+                self._imply(self.jobs[name])
             except JobError:
                 self.unreadable.add(name)

@@ -18,6 +18,7 @@ from typing import Self
 import numpy as np
 
 from pipeline.state import private_folder
+from pipeline.whole_files import WholeFileError, open_regular
 from randomizers.randomness import keyed_generator
 
 KEY_BYTES = 32
@@ -70,8 +71,10 @@ def read_noise_key(path: Path) -> NoiseKey:
         NoiseKeyError: there is none, or others than the file's owner have access to it.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             mode, secret = os.fstat(file.fileno()).st_mode, file.read(KEY_BYTES + 1)
+    except WholeFileError as error:
+        raise NoiseKeyError(f"{path} holds no noise key: {error.strerror}") from None
     except FileNotFoundError:
         raise NoiseKeyError(
             f"there is no noise key {path}: copy it from where the job was deployed, or name "

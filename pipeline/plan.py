@@ -350,7 +350,8 @@ def _warnings(job: Job, users: int) -> Iterator[str]:
         )
     if job.budget is not None:
         try:
-            check_budget(deploy_job(job, deployed_at=0), ())
+            first = deploy_job(job, deployed_at=0).model_copy(update={"horizons": 1})
+            check_budget(first, ())
         except BudgetError as error:
             yield f"deploy will refuse this job: {error}"
     endless = endless_warning(job)

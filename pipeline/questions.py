@@ -18,6 +18,7 @@ from pipeline.input.sets import SetDomain
 from pipeline.input.times import shown
 from pipeline.input.values import ValueDomain
 from pipeline.queries import QueryError, buckets_between, listed, share_of
+from pipeline.whole_files import read_whole_text
 from randomizers.cell_codes.grid import Grid
 from randomizers.cell_codes.kept_nodes import KeptNodes
 from randomizers.cell_codes.levels import Levels
@@ -118,9 +119,10 @@ def items_listed(domain: SetDomain, text: str) -> Items:
     if not path.is_file():
         return item_numbers(domain, listed(text, "--items"), "--items (there is no such file)")
     try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
+        lines = read_whole_text(path, "utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise QueryError(f"--items: {text} cannot be read: {error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise QueryError(f"--items: {text} cannot be read: {reason}") from None
     labels = [label for line in lines if (label := line.strip())]
     return item_numbers(domain, labels, f"--items {text}")
 

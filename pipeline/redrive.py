@@ -1,5 +1,7 @@
 """Feeds refused reports back after a fix: a producer registered late, software upgraded.
 
+What has been fed back is deleted, up to the oldest dead letter that nobody has handled.
+
 A dead letter goes back into ``<job>.reports``, to its epoch's partition, if it would be admitted
 now: its epoch has no manifest, its enrolment is registered, and nothing is wrong with the record
 itself. Markers among the dead letters remember what was fed back, after it was acknowledged. Should
@@ -18,7 +20,7 @@ from pipeline.actions import Append, Flush, LogRecord, Steps
 from pipeline.admission import Admission, Refusal
 from pipeline.broker_clock import own_milliseconds
 from pipeline.cluster import Cluster, KafkaTransport
-from pipeline.dead_letters import DeadLetterLog, header_of, place_of
+from pipeline.dead_letters import DeadLetterLog, forget_handled, header_of, place_of
 from pipeline.decisions import Decisions
 from pipeline.deployed_job import DeployedJob
 from pipeline.deployments import check_has_devices
@@ -139,6 +141,7 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
         for partition, offsets in done.items():
             for marker in markers(job.deployment, partition, offsets):
                 cluster.append(job.topic(Role.DEAD_LETTERS), marker.to_bytes())
+        forget_handled(cluster, job)
     return Redrive(dry_run, fed_back, len(distinct), kept)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pipeline.actions import LogRecord
@@ -12,8 +13,13 @@ from pipeline.deployed_job import DeployedJob
 from pipeline.deployments import DeploymentError
 from pipeline.producer import Producer, ProducerError
 from pipeline.roster import EnrolledProducer, Roster
+from topics.batches import decode_punctuation
+from topics.frames import CodecError, Kind, kind_of
 from topics.names import Role
 from topics.records import Farewell
+
+# Records from the end of a partition back: what was sent lately is there, if it is not decided yet.
+_REPORTS_READ = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,10 @@ class Registrations:
         self._cluster.append(self._job.topic(Role.PRODUCERS), record.to_bytes())
         return last_epoch
 
+    def last_in(self, producer: EnrolledProducer) -> int:
+        """The latest epoch whose window a producer was in; 0 for none."""
+        return self._last_in.get(producer.index, 0)
+
     def _read(self, role: Role) -> Iterator[LogRecord]:
         return self._cluster.read(self._job.topic(role), start=self._job.start_offset(role))
 
@@ -110,16 +120,43 @@ class Registrations:
 
 
 def check_registered(cluster: Cluster, producer: Producer) -> None:
-    """See that a producer's registration counts, before it draws anything.
+    """See that a producer's registration counts and its state is the latest, before it draws.
 
     Raises:
         ProducerError: another one registered first under its name, so that all it would send would
-            be refused: most likely its state directory was lost or is another one.
+            be refused: most likely its state directory was lost or is another one. Or it has sent
+            epochs of which its directory knows nothing, which is an old copy then.
     """
     job = producer.job
-    roster = Registrations(cluster, job).roster
-    if roster.find(producer.enrolment) is None:
+    registrations = Registrations(cluster, job)
+    enrolled = registrations.roster.find(producer.enrolment)
+    if enrolled is None:
         raise ProducerError(
             f"producer {producer.name} of job {job.name} has registered before, with another state "
             "directory: give that one, or another --name"
         )
+    latest = max(registrations.last_in(enrolled), _latest_sent(cluster, producer))
+    if latest > producer.closed_epoch:
+        raise ProducerError(
+            f"the state directory of producer {producer.name} of job {job.name} is an old copy: it "
+            f"ends with epoch {producer.closed_epoch}, and epoch {latest} was sent. What devices "
+            "draw a second time tells more of them than they were promised: give the directory "
+            f"that was used last, or end this producer by dpstream producers {job.name} --retire "
+            f"{producer.name}; never restore a copy of device state"
+        )
+
+
+def _latest_sent(cluster: Cluster, producer: Producer) -> int:
+    """The last epoch that Kafka still holds a producer's punctuation of; 0 without one."""
+    job, latest = producer.job, 0
+    topic = job.topic(Role.REPORTS)
+    for partition, end in enumerate(cluster.end_offsets(topic)[: job.partitions]):
+        start = max(job.start_offset(Role.REPORTS, partition), end - _REPORTS_READ)
+        for record in cluster.read(topic, partition, start):
+            with suppress(CodecError):
+                if kind_of(record.value) is not Kind.PUNCTUATION:
+                    continue
+                punctuation = decode_punctuation(record.value)
+                if punctuation.enrolment == producer.enrolment:
+                    latest = max(latest, punctuation.epoch)
+    return latest

@@ -12,6 +12,8 @@ from topics.names import FOREVER, TIMESTAMP_TYPE, TopicSettings
 from topics.topic_checks import refuse_topic, wrong_clock
 
 _RETENTION = "retention.ms"
+# When what was deleted leaves the disks; not of compacted topics.
+_ERASING = ("segment.ms", "file.delete.delay.ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,14 @@ class TopicChange:
         """The settings of a topic that exists which are to be changed."""
         if self.found is None:
             return {}
-        changed: dict[str, str] = {}
-        wanted = self.wanted.configs.get(_RETENTION)
-        if wanted is not None and self.found.configs.get(_RETENTION) != wanted:
-            changed[_RETENTION] = wanted
-        if wrong_clock(self.found.configs) is not None:
+        found = self.found.configs
+        erasing = _ERASING if _RETENTION in self.wanted.configs else ()
+        changed = {
+            key: value
+            for key, value in self.wanted.configs.items()
+            if key in (_RETENTION, *erasing) and found.get(key) != value
+        }
+        if wrong_clock(found) is not None:
             changed[TIMESTAMP_TYPE] = self.wanted.configs[TIMESTAMP_TYPE]
         return changed
 
@@ -65,6 +70,8 @@ class TopicChange:
             if _RETENTION in self.configs:
                 kept = _retention(self.found.configs)
                 changes.append(f"retention: {kept} -> {self.retention_in_words}")
+            elif self.configs.keys() & set(_ERASING):
+                changes.append("what it deletes is to leave the disks sooner")
             if TIMESTAMP_TYPE in self.configs:
                 changes.append("to go by the broker's clock")
             return ", ".join(changes)

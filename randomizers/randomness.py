@@ -7,10 +7,14 @@ lost to rounding. The generator is AES-128 in counter mode (randomgen's `AESCoun
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import cache
 from itertools import accumulate
+from typing import TypeVar
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +23,35 @@ from randomgen import AESCounter
 KEY_BYTES = 32
 _WORD_BITS = 64
 
+CounterType = TypeVar("CounterType", bound=AESCounter)
+
+
+class _OwnOfAProcess(AESCounter):  # type: ignore[misc]
+    """AES-128 in counter mode that can be found again after a fork."""
+
+
+@cache
+def _of_this_process() -> WeakSet[_OwnOfAProcess]:
+    """The cryptographic generators there are; a child that is forked has them keyed anew.
+
+    Parent and child would otherwise draw the same words: two reports with the same noise tell the
+    difference of what they report.
+    """
+    generators: WeakSet[_OwnOfAProcess] = WeakSet()
+
+    def key_anew() -> None:
+        for generator in generators:
+            generator.state = _counter(_OwnOfAProcess, secrets.token_bytes(KEY_BYTES)).state
+
+    os.register_at_fork(after_in_child=key_anew)
+    return generators
+
 
 def cryptographic_generator() -> np.random.Generator:
-    """A generator keyed with 256 bits from the operating system; one for each process."""
-    return keyed_generator(secrets.token_bytes(KEY_BYTES))
+    """A generator keyed with 256 bits from the operating system, in a forked child with others."""
+    counter = _counter(_OwnOfAProcess, secrets.token_bytes(KEY_BYTES))
+    _of_this_process().add(counter)
+    return np.random.Generator(counter)
 
 
 def seeded_generator(*keys: int) -> np.random.Generator:
@@ -42,12 +71,15 @@ def keyed_generator(key: bytes) -> np.random.Generator:
     """
     if len(key) != KEY_BYTES:
         raise ValueError(f"a generator key of {len(key)} bytes, must be {KEY_BYTES}")
+    return np.random.Generator(_counter(AESCounter, key))
+
+
+def _counter(kind: type[CounterType], key: bytes) -> CounterType:
     half = KEY_BYTES // 2
-    return np.random.Generator(
-        AESCounter(
-            key=int.from_bytes(key[:half], "little"), counter=int.from_bytes(key[half:], "little")
-        )
+    counter: CounterType = kind(
+        key=int.from_bytes(key[:half], "little"), counter=int.from_bytes(key[half:], "little")
     )
+    return counter
 
 
 def random_bits(rng: np.random.Generator, count: int) -> NDArray[np.uint8]:

@@ -49,9 +49,13 @@ JOB_NAME_MAX = 249 - max(len(f".{role}") for role in Role)
 # before its role, and no '_' in a role, different topics stay different.
 _JOB_NAME = re.compile(rf"[a-z0-9][a-z0-9_-]{{0,{JOB_NAME_MAX - 1}}}")
 
-# Dead letters outlive what they were refused from, so that an operator can look into it after a
-# holiday; but they hold people's (randomized) reports, so they are not kept for ever either.
-_DEAD_LETTER_RETENTION = 4
+# Deleting takes whole segments, and none that is still written to: what a topic has forgotten is
+# gone from the disks of its brokers when its segment has been rolled, at the first record after
+# this time, and they have looked (log.retention.check.interval.ms, 5 minutes) and waited.
+_SEGMENT_MS = 3_600_000
+_SEGMENTS_OF_A_RETENTION = 8
+_SHORTEST_SEGMENT_MS = 60_000
+_DELETED_AFTER_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,25 +109,27 @@ def job_topics(
             the other topics have one.
         replication: copies of every partition; None leaves it to the cluster.
         retention_ms: how long reports and shuffled are kept, which bounds the outage survived;
-            -1 for ever. Dead letters are kept four times as long.
+            -1 for ever. Dead letters hold people's reports too, and are kept no longer.
 
     Raises:
         ValueError: an argument is out of range.
     """
     if retention_ms != FOREVER and retention_ms < 1:
         raise ValueError(f"retention of {retention_ms} ms, must be at least 1, or -1 for ever")
-    dead_letters_ms = FOREVER if retention_ms == FOREVER else _DEAD_LETTER_RETENTION * retention_ms
     passing = _deleted(retention_ms, BATCH_BYTES_MAX)
     kept = _deleted(FOREVER, KEPT_BATCH_BYTES_MAX)
     configs = {
-        Role.REPORTS: passing,
+        Role.REPORTS: {**passing, **_erased(retention_ms)},
         Role.MANIFESTS: kept,
         Role.SHUFFLED: passing,
         Role.PARTIALS: kept,
         Role.ESTIMATES: kept,
         Role.PRODUCERS: kept,
         Role.STATUS: _compacted(),
-        Role.DEAD_LETTERS: _deleted(dead_letters_ms, KEPT_BATCH_BYTES_MAX),
+        Role.DEAD_LETTERS: {
+            **_deleted(retention_ms, KEPT_BATCH_BYTES_MAX),
+            **_erased(retention_ms),
+        },
     }
     spread = (Role.REPORTS, Role.SHUFFLED)
     return {
@@ -165,6 +171,17 @@ def _deleted(retention_ms: int, batch_bytes: int) -> dict[str, str]:
         "retention.bytes": "-1",
         "max.message.bytes": str(batch_bytes),
         TIMESTAMP_TYPE: LOG_APPEND_TIME,
+    }
+
+
+def _erased(retention_ms: int) -> dict[str, str]:
+    """Settings under which deleted records leave the disks soon."""
+    longest = _SEGMENT_MS
+    if retention_ms != FOREVER:
+        longest = min(longest, retention_ms // _SEGMENTS_OF_A_RETENTION)
+    return {
+        "segment.ms": str(max(longest, _SHORTEST_SEGMENT_MS)),
+        "file.delete.delay.ms": str(_DELETED_AFTER_MS),
     }
 
 

@@ -39,7 +39,8 @@ def dead_letters(
         bool,
         typer.Option(
             "--redrive",
-            help="Feed back, once, what would be admitted now: into epochs that are not decided.",
+            help="Feed back, once, what would be admitted now, into epochs that are not decided; "
+            "it is deleted here then.",
         ),
     ] = False,
     dry_run: Annotated[
@@ -49,7 +50,7 @@ def dead_letters(
         bool,
         typer.Option(
             "--dismiss",
-            help="Have those there are disturb status no more. They stay where they are.",
+            help="Have those there are disturb status no more, and delete them for good.",
         ),
     ] = False,
     servers: Servers = None,
@@ -173,7 +174,10 @@ def _dismiss(job: str, servers: str | None, kafka_config: Path | None, *, as_jso
     if as_json:
         say_json({"dismissed": new})
     elif new:
-        say(f"{plural(new, 'dead letter')} dismissed: status speaks up for later ones only")
+        say(
+            f"{plural(new, 'dead letter')} dismissed and deleted: "
+            "status speaks up for later ones only"
+        )
     else:
         say("there is nothing to dismiss")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import sys
 from pathlib import Path
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pipeline.deploy_plan import DeployPlan
     from pipeline.deployed_job import DeployedJob
     from pipeline.jobs import Job
+    from pipeline.stated_budgets import BudgetChange
 
 
 def deploy(
@@ -37,6 +39,19 @@ def deploy(
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Show what would be done and changed; write nothing."),
+    ] = False,
+    set_budget: Annotated[
+        str | None,
+        typer.Option(
+            "--set-budget",
+            metavar="POPULATION=EPSILON[,DELTA]",
+            help="Set the most that these people may be charged by all jobs together, in place of "
+            "the smallest that any job file has stated so far; POPULATION=none lifts it. Asks "
+            "first.",
+        ),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Set it without asking, as scripts need it.")
     ] = False,
     noise_key: Annotated[
         Path | None,
@@ -54,29 +69,35 @@ def deploy(
     """Create a job's topics and begin a new deployment. Starts the local broker if need be.
 
     Of a job that runs, shuffle.grace, topics.retention and budget are changed in place; if nothing
-    is another, nothing is done.
+    is another, nothing is done. The smallest budget ever stated for a population binds every job
+    about it, until --set-budget sets another.
     """
-    from pipeline.budgets import endless_warning
     from pipeline.deploy_plan import Step
     from pipeline.deployments import carry_out, plan_on
     from pipeline.jobs import load_job
 
     loaded = load_job(job)
-    endless = endless_warning(loaded)
-    if endless is not None:
-        tell(f"WARNING: {endless}")
+    change = None if set_budget is None else _budget_change(set_budget)
     if dry_run:
-        _dry_run(loaded, replace, noise_key, servers, kafka_config, as_json)
+        _dry_run(loaded, replace, change, noise_key, servers, kafka_config, as_json)
         return
     with cluster_of(servers, kafka_config, start_if_missing=True) as cluster:
         plan = plan_on(
-            cluster, loaded, deployment=secrets.token_bytes(16), now=now(), replace=replace
+            cluster,
+            loaded,
+            deployment=secrets.token_bytes(16),
+            now=now(),
+            replace=replace,
+            set_budget=change,
         )
+        if plan.sets_budget and plan.refusal is None and not yes:
+            _confirm_budget(plan)
         deployed = carry_out(cluster, plan, noise_key)
         where = cluster.connection.bootstrap_servers
         if plan.step is Step.REPLACE and plan.running is not None:
             _warn_of_earlier(cluster, plan.running)
     _warn_of_horizons(plan)
+    _note_budget(plan)
     _note_rounding(plan)
     if as_json:
         say_json(
@@ -98,6 +119,7 @@ def deploy(
 def _dry_run(
     job: Job,
     replace: bool,
+    change: BudgetChange | None,
     noise_key: Path | None,
     servers: str | None,
     kafka_config: Path | None,
@@ -112,20 +134,74 @@ def _dry_run(
     deployment = secrets.token_bytes(16)
     try:
         with cluster_of(servers, kafka_config) as cluster:
-            plan = plan_on(cluster, job, deployment=deployment, now=now(), replace=replace)
+            plan = plan_on(
+                cluster, job, deployment=deployment, now=now(), replace=replace, set_budget=change
+            )
     except NoClusterError:
         tell("no local Kafka is running: deploy would start one; shown is an empty one")
-        plan = plan_on(None, job, deployment=deployment, now=now())
+        plan = plan_on(None, job, deployment=deployment, now=now(), set_budget=change)
     if as_json:
         say_json(plan.to_json())
     else:
         show_deploy_plan(plan)
     if plan.refusal is not None:
         raise plan.refusal
+    _note_budget(plan)
     _note_rounding(plan)
     file = noise_key or noise_key_file(job.name)
     if plan.deployed.needs_noise_key and plan.starts_over and file.exists():
         read_noise_key(file)
+
+
+def _budget_change(text: str) -> BudgetChange:
+    """What --set-budget says."""
+    from pipeline.stated_budgets import BudgetChange
+
+    population, _, amounts = text.rpartition("=")
+    if population and amounts == "none":
+        return BudgetChange(population, None)
+    problem = UsageProblem(
+        f"--set-budget is {text}: give POPULATION=EPSILON or POPULATION=EPSILON,DELTA with numbers "
+        "as in a job file's budget, or POPULATION=none"
+    )
+    try:
+        epsilon, *rest = map(float, amounts.split(","))
+    except ValueError:
+        raise problem from None
+    delta = rest[0] if rest else None
+    known = len(rest) <= 1 and 0 < epsilon < math.inf and (delta is None or 0 <= delta < 1)
+    if not population or not known:
+        raise problem
+    return BudgetChange(population, epsilon, delta)
+
+
+def _confirm_budget(plan: DeployPlan) -> None:
+    from pipeline.cli.deploy_lines import budget_change
+
+    if not sys.stdin.isatty():
+        raise UsageProblem(
+            f"--set-budget would set the {budget_change(plan)}, and there is no terminal to ask "
+            "on: add --yes"
+        )
+    if not typer.confirm(f"set the {budget_change(plan)}?", err=True):
+        tell("nothing is set, and nothing is deployed")
+        raise typer.Exit(FAILED)
+
+
+def _note_budget(plan: DeployPlan) -> None:
+    """A budget that does not bind, and people who are charged without end."""
+    from pipeline.budgets import endless_warning
+
+    for account in plan.not_binding:
+        assert account.binding is not None
+        tell(
+            f"note: {account.quantity} {account.allowed:g} binds population "
+            f"{plan.deployed.population_name}, as {account.binding.who}; the larger number in "
+            f"the job file changes nothing, --set-budget does"
+        )
+    endless = endless_warning(plan.deployed)
+    if endless is not None and plan.deployed.horizons is None:
+        tell(f"WARNING: {endless}")
 
 
 def _note_rounding(plan: DeployPlan) -> None:
@@ -139,10 +215,14 @@ def _note_rounding(plan: DeployPlan) -> None:
 
 
 def _say_changed(plan: DeployPlan) -> None:
+    from pipeline.cli.deploy_lines import budget_change
+
     job = plan.deployed
     say(f"{job.name} goes on as deployment {job.deployment.hex()[:8]}, with other settings:")
     for line in plan.difference:
         say(f"  {line}")
+    if plan.sets_budget:
+        say(f"  {budget_change(plan)}")
     for topic in plan.topics:
         if topic.configs:
             say(f"  topic {topic.wanted.name}: {topic.fate_in_words}")

@@ -43,6 +43,8 @@ def show_deploy_plan(plan: DeployPlan) -> None:
         )
     say("\nprivacy of the running job" if stays else "\nprivacy", "bold")
     say_pairs([*guarantee_pairs(promised(job)), *_accounts(plan)])
+    if plan.sets_budget:
+        say(f"\nwould set the {budget_change(plan)}")
 
 
 def _step(plan: DeployPlan) -> str:
@@ -63,16 +65,33 @@ def _accounts(plan: DeployPlan) -> Iterator[tuple[str, str]]:
     yield "charged", f"population {plan.deployed.population_name}, whatever the job and deployment:"
     for account in plan.accounts:
         if account.earlier or account.charged != 0 or account.allowed:
-            yield "", _account(account)
+            yield "", _account(account, plan.deployed.deployment.hex())
 
 
-def _account(account: Account) -> str:
+def _account(account: Account, deployment: str) -> str:
     earlier, charged = _amount(account.earlier), _amount(account.charged)
     said = f"{account.quantity} {charged} by this deployment, {earlier} by others"
-    if account.allowed is None:
+    if account.binding is None:
         return f"{said}; no budget is stated"
     left = "" if account.remaining is None else f", {_amount(account.remaining)} of it remain"
-    return f"{said}; the budget is {_amount(account.allowed)}{left}"
+    own = account.binding.deployment == deployment and not account.binding.operator
+    source = "" if own else f", as {account.binding.who}"
+    return f"{said}; the budget is {_amount(account.allowed)}{left}{source}"
+
+
+def budget_change(plan: DeployPlan) -> str:
+    """What an operator sets: whose budget, what it was, who stated that, and what it is then."""
+    changes = []
+    for account in plan.accounts:
+        stated = plan.before.get(account.quantity)
+        before = "none"
+        if stated is not None:
+            before = f"{getattr(stated, account.quantity):.6g} ({stated.who})"
+        after = "none" if account.allowed is None else f"{account.allowed:.6g}"
+        if stated is not None or account.allowed:
+            changes.append(f"{account.quantity} {before} -> {after}")
+    people = plan.deployed.population_name
+    return f"budget of population {people}, for all jobs: {', '.join(changes) or 'none -> none'}"
 
 
 def _amount(value: float | None) -> str:

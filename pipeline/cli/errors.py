@@ -15,6 +15,8 @@ from typing import Any
 
 import typer
 
+from pipeline.printable import printable
+
 FAILED = 1
 WRONG_INPUT = 2
 INTERRUPTED = 130
@@ -69,6 +71,7 @@ def explain(error: Exception) -> tuple[str, int] | None:
     from pipeline.smoothing import SmoothingError
     from pipeline.state import FolderInUse
     from pipeline.up.processes import ProcessError
+    from pipeline.workers.errors import WorkerError
     from topics.recording_index import RecordingError
 
     if isinstance(
@@ -88,7 +91,8 @@ def explain(error: Exception) -> tuple[str, int] | None:
         | RecordingError
         | ReplayError
         | SmoothingError
-        | FolderInUse,
+        | FolderInUse
+        | WorkerError,
     ):
         return str(error), FAILED
     if isinstance(error, KafkaError):
@@ -111,4 +115,4 @@ def _usage(error: Any) -> str:
 
 
 def _complain(message: str) -> None:
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {printable(message)}", file=sys.stderr)

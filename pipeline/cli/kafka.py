@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipeline.cli.options import AsJson
-from pipeline.cli.output import say, say_json, tell
+from pipeline.cli.output import say, say_json, say_line, tell
 
 if TYPE_CHECKING:
     from pipeline.local_kafka import KafkaStatus, LocalKafka
@@ -83,4 +83,4 @@ def logs(
         say_json(found)
     else:
         for line in found:
-            print(line)
+            say_line(line)

@@ -1,7 +1,8 @@
 """How results look: tables and sentences for people, JSON for programs.
 
 Tables fit 80 columns, and colours are for terminals only. What is not a result (progress, notices)
-goes to standard error.
+goes to standard error. Names and details come from topics and files: whatever is printed here has
+its control characters replaced.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from pipeline.instants import iso as iso
+from pipeline.printable import one_line, printable, printable_json
 
 if TYPE_CHECKING:
     from randomizers.guarantee import Guarantee
@@ -38,12 +41,17 @@ def say_command(command: str) -> None:
 
 def tell(text: str) -> None:
     """Print a line about what is going on."""
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)
+
+
+def say_line(line: str, *, flush: bool = False) -> None:
+    """Print a line as it is, such as one of CSV; a terminal is not steered by what it holds."""
+    print(printable(line) if sys.stdout.isatty() else line, flush=flush)
 
 
 def say_json(value: object) -> None:
     """Print one JSON value."""
-    print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+    print(printable_json(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)))
 
 
 def say_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
@@ -65,7 +73,7 @@ def table_of(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
             no_wrap=column.startswith("="),
         )
     for row in rows:
-        table.add_row(*(Text(_printable(str(cell))) for cell in row))
+        table.add_row(*(Text(one_line(str(cell))) for cell in row))
     return table
 
 
@@ -88,11 +96,15 @@ def guarantee_pairs(guarantee: Guarantee) -> Iterable[tuple[str, str]]:
     yield "basis", guarantee.basis
 
 
-def _printable(text: str) -> str:
-    # Names and details come from topics: they are not to steer anybody's terminal.
-    return "".join(
-        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
-    )
+class PrintableConsole(Console):
+    """A console that replaces control characters in texts, and not in its own colours."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        """The segments of something that is to be printed."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text), style, control)
 
 
 def console() -> Console:
@@ -103,7 +115,7 @@ def console() -> Console:
 def _console() -> Console:
     # Lines in a file or a pipe are for programs too: they are not broken at an imagined margin.
     unlimited = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    return Console(highlight=False, width=_UNLIMITED if unlimited else None)
+    return PrintableConsole(highlight=False, width=_UNLIMITED if unlimited else None)
 
 
 def number(value: float | None) -> str:

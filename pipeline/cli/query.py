@@ -9,7 +9,7 @@ import typer
 
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import JobName, KafkaConfig, Servers, cluster_of, find_job
-from pipeline.cli.output import tell
+from pipeline.cli.output import say_line, tell
 from pipeline.cli.watch import Format
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def query(
                 say_answers(deployed, answered)
                 return
             for line in LINES["json" if as_json else format](deployed, answered):
-                print(line, flush=True)
+                say_line(line, flush=True)
         except (QueryError, NotAskedForError) as error:
             raise UsageProblem(str(error)) from None
 

@@ -14,7 +14,17 @@ import typer
 
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import AsJson, KafkaConfig, Servers, cluster_of, find_job
-from pipeline.cli.output import now, number, plural, say, say_command, say_json, say_pairs, tell
+from pipeline.cli.output import (
+    now,
+    number,
+    plural,
+    say,
+    say_command,
+    say_json,
+    say_line,
+    say_pairs,
+    tell,
+)
 from pipeline.cli.watch import Format
 
 if TYPE_CHECKING:
@@ -268,7 +278,7 @@ def _print_estimates(
     else:
         lines = LINES[form](records)
     for line in lines:
-        print(line, flush=speed.limited)
+        say_line(line, flush=speed.limited)
 
 
 def _say_plan(

@@ -183,11 +183,10 @@ def _check_folder(folder: Path) -> None:
 
 
 def _screen(as_json: bool) -> Screen:
-    from rich.console import Console
-
+    from pipeline.cli.output import PrintableConsole
     from pipeline.up.screen import LineScreen, LiveScreen
 
-    console = Console(stderr=as_json, highlight=False)
+    console = PrintableConsole(stderr=as_json, highlight=False)
     is_live = console.is_terminal and not console.is_dumb_terminal
     return LiveScreen(console) if is_live else LineScreen(console)
 

@@ -23,6 +23,7 @@ from pipeline.cli.output import (
     number,
     say,
     say_json,
+    say_line,
     say_table,
     tell,
 )
@@ -164,7 +165,7 @@ def estimates(
         else:
             lines = LINES[form](records)
         for line in lines:
-            print(line, flush=follow)
+            say_line(line, flush=follow)
 
 
 def _print_smoothed(
@@ -195,6 +196,6 @@ def _print_smoothed(
     else:
         lines = answer_lines(query, format)(records)
     for line in lines:
-        print(line)
+        say_line(line)
     if query is not None and format == "table":
         print(f"\n{SMOOTHED}")

@@ -9,6 +9,7 @@ from os import PathLike, fspath
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.input.bounded_lines import BoundedLines
 from pipeline.input.item_log import ItemLog
 from pipeline.input.rows import InputError
 from pipeline.input.tables import open_text
@@ -31,14 +32,16 @@ def counts_in(path: str | PathLike[str]) -> NDArray[np.float64] | None:
     name = fspath(path)
     counts = []
     with open_text(name) as text:
-        rows = csv.reader(text)
-        if [field.strip().casefold() for field in next(rows, [])] != _HEADER:
-            return None
+        lines = BoundedLines(text)
+        rows = csv.reader(lines)
         try:
+            if [field.strip().casefold() for field in next(rows, [])] != _HEADER:
+                return None
             for row in rows:
-                counts += [_count(row, f"{name}:{rows.line_num}")] if row else []
+                lines.record = 0
+                counts += [_count(row, f"{name}:{lines.taken}")] if row else []
         except csv.Error as error:
-            raise InputError(f"{name}:{rows.line_num}: {error}") from None
+            raise InputError(f"{name}:{lines.taken}: {error}") from None
     found = np.array(counts, np.float64)
     found = found[found > 0]
     if not len(found):

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.input.bounded_lines import BoundedLines
 from pipeline.input.times import EpochCalendar, parse_times, shown
 from pipeline.input.values import ValueDomain
 
@@ -26,6 +27,7 @@ HEADER_NEEDS = "the columns user, value and epoch or time"
 _EPOCH = re.compile(r"\s*[+-]?[0-9]{1,20}\s*")
 _EPOCH_CAP = 2**31 - 1
 _BATCH = 1 << 12  # records parsed at a time: they stay in the processor's cache
+_BATCH_CHARACTERS = 1 << 20  # but no more than that of them, however long they are
 
 
 def counted(count: int, noun: str = "row") -> str:
@@ -110,22 +112,28 @@ def read_records(lines: Iterable[str], before: int = 0) -> Iterator[Records]:
         lines: of a file.
         before: how many lines of it came before these.
     """
-    reader = csv.reader(lines, strict=True)
+    held = BoundedLines(lines)
+    reader = csv.reader(held, strict=True)
     line = before + 1
     exhausted = False
     while not exhausted:
         fields: list[list[str]] = []
         begins: list[int] = []
         broken = None
+        held.record = held.batch = 0
         try:
             for record in islice(reader, _BATCH):
                 fields.append(record)
                 begins.append(line)
-                line = before + reader.line_num + 1
-            exhausted = len(fields) < _BATCH
+                line = before + held.taken + 1
+                held.record = 0
+                if held.batch > _BATCH_CHARACTERS:
+                    break
+            else:
+                exhausted = len(fields) < _BATCH
         except csv.Error as error:
             # The reader goes on with the line after the one at which it gave up.
-            broken = BrokenRecord(line, before + reader.line_num, str(error).partition(" - ")[0])
+            broken = BrokenRecord(line, before + held.taken, str(error).partition(" - ")[0])
             line = broken.last + 1
         if fields or broken:
             yield Records(fields, np.array(begins, dtype=np.int64), broken)

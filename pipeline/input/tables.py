@@ -16,6 +16,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.input.bounded_lines import EndlessLineError
 from pipeline.input.rows import (
     HEADER_NEEDS,
     BadRows,
@@ -159,6 +160,8 @@ def open_text(name: str) -> Iterator[TextIO]:
             )
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{name}: damaged gzip file ({error}); fetch or pack it again") from None
+    except EndlessLineError as error:
+        raise InputError(f"{name}: {error}") from None
     except OSError as error:
         raise InputError(f"{name}: {error.strerror or error}") from None
 

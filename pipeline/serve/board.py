@@ -23,6 +23,7 @@ from pipeline.serve.history import History, Point
 from pipeline.serve.views import JobState, epoch_body, sent_series, summary
 from pipeline.serve.words import budget_of
 from pipeline.smoothing import SmoothedHorizon, Smoother
+from pipeline.stated_budgets import StatedBudget
 from pipeline.truths import Truths
 
 ASKED_SECONDS = 15.0
@@ -39,6 +40,7 @@ class Jobs:
     jobs: Mapping[str, DeployedJob]
     phases: Mapping[str, Phase]
     charges: Sequence[Charge]
+    stated: Sequence[StatedBudget] = ()
 
 
 def milliseconds() -> int:
@@ -121,7 +123,7 @@ class Board:
                 state = self.jobs[name] = JobState(job, History(job.domain), smooths)
             state.job = job
             state.phase = found.phases[name]
-            state.budget = budget_of(job, found.charges)
+            state.budget = budget_of(job, found.charges, found.stated)
         self._tell()
 
     def add_points(self, job: str, deployment: bytes, points: Sequence[Point]) -> None:

@@ -78,13 +78,19 @@ class Reader:
             **{reader.topic: reader.position for reader in self._jobs.values()},
         }
 
-    def take(self, topic: str, records: Sequence[LogRecord]) -> News | None:
-        """Take in what was read of a topic; returns what it says."""
+    def take(
+        self, topic: str, records: Sequence[LogRecord], *, behind: bool = False
+    ) -> News | None:
+        """Take in what was read of a topic; returns what it says.
+
+        Which jobs there are is said when the topic has been read to its end: before, a job may
+        seem not to be deployed, or one that has long been replaced to run. `behind`: more follows.
+        """
         if topic == JOBS_TOPIC:
             for record in records:
                 self._topic.apply(record.key, record.value)
                 self._position = record.offset + 1
-            return self._jobs_now()
+            return None if behind else self._jobs_now()
         for reader in self._jobs.values():
             if reader.topic == topic:
                 points = reader.take(records)
@@ -105,7 +111,7 @@ class Reader:
             job.guarantee()
         self._jobs = {name: self._jobs[name] for name in jobs}
         phases = {name: self._topic.phase(name) for name in jobs}
-        return Jobs(jobs, phases, tuple(self._topic.charges))
+        return Jobs(jobs, phases, tuple(self._topic.charges), tuple(self._topic.stated))
 
 
 class _Estimates:
@@ -133,10 +139,23 @@ class _Estimates:
         return points
 
 
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """What was read.
+
+    Attributes:
+        records: by topic.
+        behind: topics of which more is there already, or may be.
+    """
+
+    records: Mapping[str, Sequence[LogRecord]]
+    behind: frozenset[str] = frozenset()
+
+
 class Source(Protocol):
     """Where records come from."""
 
-    def poll(self, positions: Mapping[str, int]) -> Mapping[str, Sequence[LogRecord]]:
+    def poll(self, positions: Mapping[str, int]) -> Polled:
         """Some records from these offsets on, by topic; waits a moment for the first one.
 
         Raises:
@@ -156,7 +175,7 @@ class KafkaSource:
         self._assigned: frozenset[str] = frozenset()
         self._probed = 0.0
 
-    def poll(self, positions: Mapping[str, int]) -> Mapping[str, Sequence[LogRecord]]:
+    def poll(self, positions: Mapping[str, int]) -> Polled:
         """As of `Source`."""
         try:
             return self._poll(positions)
@@ -164,7 +183,7 @@ class KafkaSource:
             self.close()
             raise
 
-    def _poll(self, positions: Mapping[str, int]) -> Mapping[str, Sequence[LogRecord]]:
+    def _poll(self, positions: Mapping[str, int]) -> Polled:
         if self._consumer is None:
             self._consumer = KafkaConsumer(
                 client_id=CLIENT_ID,
@@ -180,15 +199,22 @@ class KafkaSource:
         if set(positions) != self._assigned or time.monotonic() - self._probed > _PROBE_SECONDS:
             self._assign(positions)
         if not self._assigned:
-            return {}
+            return Polled({})
         polled = self._consumer.poll(_POLL_MILLISECONDS)
-        return {
+        records = {
             partition.topic: [
                 LogRecord(record.offset, record.value or b"", record.timestamp, record.key)
                 for record in records
             ]
             for partition, records in polled.items()
         }
+        return Polled(records, frozenset(filter(self._is_behind, self._assigned)))
+
+    def _is_behind(self, topic: str) -> bool:
+        partition = TopicPartition(topic, 0)
+        end = self._consumer.highwater(partition)
+        # Its end is known only when something has been fetched of it.
+        return end is None or self._consumer.position(partition) < end
 
     def _assign(self, positions: Mapping[str, int]) -> None:
         """See that Kafka answers, and read from those of the topics that there are."""
@@ -235,18 +261,22 @@ class Follower(threading.Thread):
     def run(self) -> None:
         """Read; while Kafka is away, ask again and again."""
         answers = False
+        behind = frozenset[str]()
         while not self._ended.is_set():
-            polled: Mapping[str, Sequence[LogRecord]] = {}
+            polled = Polled({}, behind)
             before = answers
             try:
                 polled, answers = self._source.poll(self._reader.positions), True
             except (KafkaError, OSError):
                 answers = False
                 self._ended.wait(_BACK_OFF_SECONDS)
-            for topic, records in polled.items():
-                news = self._reader.take(topic, records)
+            # Who has caught up has something to say, though the last records told nothing.
+            for topic in (*polled.records, *(behind - polled.behind - polled.records.keys())):
+                records = polled.records.get(topic, ())
+                news = self._reader.take(topic, records, behind=topic in polled.behind)
                 if news is not None:
                     self._tell(news)
+            behind = polled.behind
             if answers != before:
                 self._tell(Answers(answers))
         self._source.close()

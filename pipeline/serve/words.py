@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline.budgets import Charge
 from pipeline.deployed_job import DeployedJob
+from pipeline.stated_budgets import StatedBudget, binding_for
 from randomizers.guarantee import Guarantee
 
 # Odds of one to ten million millions say nothing any more.
@@ -86,21 +87,25 @@ def _chance(delta: float) -> str:
     return f"1 in {math.floor(1 / Fraction(repr(delta))):,}"
 
 
-def budget_of(job: DeployedJob, charges: Iterable[Charge]) -> dict[str, Any]:
+def budget_of(
+    job: DeployedJob, charges: Iterable[Charge], stated: Iterable[StatedBudget] = ()
+) -> dict[str, Any]:
     """What the people of a job were promised, have been charged and may still be.
 
     Args:
         job: as deployed.
         charges: of all deployments of the cluster.
+        stated: every budget ever stated there, in order.
     """
     own = [each for each in charges if each.population == job.population_name]
     guarantee = job.guarantee()
     charged = {name: _total(own, name) for name in ("epsilon", "delta")}
-    allowed = None if job.budget is None else job.budget
+    binding = binding_for(job, stated)
+    allowed = {name: getattr(holder, name) for name, holder in binding.items()} or None
     remaining = None
     if allowed is not None and None not in charged.values():
         remaining = {
-            name: float(max(Fraction(), _decimal(getattr(allowed, name)) - (total or Fraction())))
+            name: float(max(Fraction(), _decimal(allowed[name]) - (total or Fraction())))
             for name, total in charged.items()
         }
     return {
@@ -109,11 +114,9 @@ def budget_of(job: DeployedJob, charges: Iterable[Charge]) -> dict[str, Any]:
         "charged": {
             name: None if total is None else float(total) for name, total in charged.items()
         },
-        "allowed": None
-        if allowed is None
-        else {"epsilon": allowed.epsilon, "delta": allowed.delta},
+        "allowed": allowed,
         "remaining": remaining,
-        "words": list(_budget_words(job, own, charged["epsilon"], remaining)),
+        "words": list(_budget_words(job, own, charged["epsilon"], allowed, remaining)),
     }
 
 
@@ -135,6 +138,7 @@ def _budget_words(
     job: DeployedJob,
     own: list[Charge],
     charged: Fraction | None,
+    allowed: dict[str, float] | None,
     remaining: dict[str, float] | None,
 ) -> Iterator[str]:
     people = f"the people of {job.population_name}"
@@ -153,12 +157,12 @@ def _budget_words(
         )
     else:
         yield f"Nothing has been charged to {people}."
-    if job.budget is None:
+    if allowed is None:
         yield "No budget was set: nothing stops another job from charging them more."
     elif remaining is not None:
         left = remaining["epsilon"]
         yield (
-            f"Of their budget of epsilon {job.budget.epsilon:.4g}, {left:.4g} is left"
+            f"Of their budget of epsilon {allowed['epsilon']:.4g}, {left:.4g} is left"
             + (": no further job may ask them anything." if left <= 0 else ".")
         )
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TextIO
 
+from pipeline.printable import one_line
 from pipeline.workers.log_lines import Level, LogLines
 
 _TEXT = re.compile(r"\d\d:\d\d:\d\d [^:]*: (?P<message>.*)")
@@ -41,7 +42,7 @@ class Lines:
         """Pass on a line of a worker; one that it did not write as a log line becomes one."""
         if line.startswith("{") if self.as_json else _TEXT.fullmatch(line):
             with self.lock:
-                print(line, file=self._about(job).output, flush=True)
+                print(one_line(line), file=self._about(job).output, flush=True)
         elif line:
             with self.lock:
                 self._about(job).error(line.removeprefix(_ERROR))

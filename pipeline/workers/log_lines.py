@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TextIO
 
 from pipeline.finished_windows import FinishedWindow
+from pipeline.printable import one_line
 from topics.manifests import Fate
 
 
@@ -89,5 +90,5 @@ class LogLines:
         else:
             moment = time.strftime("%H:%M:%S", time.localtime(now))
             who = " ".join(filter(None, (self.job, self.stage, self.worker)))
-            line = f"{moment} {who}: {text}"
+            line = one_line(f"{moment} {who}: {text}")
         print(line, file=self.output, flush=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from pathlib import Path
+from queue import Queue
 
 import aiohttp
 import pytest
@@ -20,13 +22,14 @@ from pipeline.input.item_log import ValueLog
 from pipeline.jobs import parse_job
 from pipeline.local_kafka import LocalKafka
 from pipeline.serve.background import Background
-from pipeline.serve.follower import Follower, KafkaSource, Reader
+from pipeline.serve.board import Jobs
+from pipeline.serve.follower import Follower, KafkaSource, News, Reader
 from pipeline.serve.limits import Limits
 from pipeline.serve.server import Settings, Site
 from tests.support.live_page import messages
 from tests.support.small_run import job_text
 from topics.manifests import Fate
-from topics.names import Role
+from topics.names import JOBS_TOPIC, Role, jobs_topic
 
 EPOCHS = 30
 
@@ -65,6 +68,32 @@ def publish(cluster: Cluster, job: DeployedJob, epoch: int) -> None:
         job.deployment, epoch, Fate.RELEASED, time.time_ns() // 1_000_000, 100, 100, estimate, {}
     )
     cluster.append(job.topic(Role.ESTIMATES), record.to_bytes())
+
+
+def test_a_job_behind_a_long_history_of_others_is_never_said_not_to_be_deployed(
+    bootstrap_servers: str, job_name: str
+) -> None:
+    """``dpstream.jobs`` is longer than one poll; the first news is of all jobs."""
+    connection = Connection((bootstrap_servers,))
+    with Cluster(connection) as cluster:
+        cluster.create_topics([jobs_topic(1)])
+        sent = [
+            cluster.producer.send(JOBS_TOPIC, b"{}", key=b"charge/%s-%d" % (job_name.encode(), at))
+            for at in range(1_200)
+        ]
+        for each in sent:
+            each.get(20)
+        deploy(cluster, parse_job(job_text(job_name)), deployment=secrets.token_bytes(16), now=0)
+    told: Queue[News] = Queue()
+    follower = Follower(KafkaSource(connection), Reader([job_name]), told.put)
+    follower.start()
+    try:
+        while not isinstance(first := told.get(timeout=30), Jobs):
+            pass
+        assert list(first.jobs) == [job_name]
+    finally:
+        follower.end()
+        follower.join(20)
 
 
 def test_an_estimate_is_sent_within_a_second_of_being_published(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,10 @@ from kafka.admin import NewTopic
 from kafka.errors import KafkaError
 
 from pipeline.cluster import Cluster
-from pipeline.deployments import deploy
+from pipeline.deployments import deploy, find_deployed
 from pipeline.jobs import make_job
 from pipeline.protocols import PROTOCOLS
+from pipeline.topic_spread import metadata_of_brokers
 from tests.support import cells
 from tests.support.cell_processes import Processes, Published, expect_every_cell_once
 from tests.support.three_brokers import ThreeBrokers
@@ -30,9 +32,41 @@ READ_AGAIN = 120.0
 WORKERS = {"shuffle": 2, "aggregate": 1, "publish": 1}
 
 
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeBrokers]:
+    with ThreeBrokers(tmp_path_factory.mktemp("kafka")) as started:
+        yield started
+
+
+@pytest.mark.slow
+def test_a_job_is_deployed_though_brokers_learn_of_its_topics_one_by_one(
+    brokers: ThreeBrokers,
+) -> None:
+    """Whichever broker is asked next, and however short the time since another was."""
+    for number in range(8):
+        job = make_job(
+            {
+                "name": f"many-{number}",
+                "protocol": "future_rand",
+                "parameters": {"epsilon": 1.0, "changes": 2},
+                "epochs": {"count": 8},
+                "topics": {"partitions": 16, "replication": 3},
+            }
+        )
+        with Cluster(brokers.connection) as cluster:
+            deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
+            names = [deployed.topic(role) for role in Role]
+            known = metadata_of_brokers(cluster._admin, names)
+            assert len(known) == 3
+            for topics in known.values():
+                assert not any(topics[name]["error_code"] for name in names)
+        with Cluster(brokers.connection) as another:
+            assert find_deployed(another, job.name) == deployed
+
+
 @pytest.mark.slow
 def test_every_cell_is_exactly_one_though_a_broker_dies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    brokers: ThreeBrokers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
     job = make_job(
@@ -45,7 +79,7 @@ def test_every_cell_is_exactly_one_though_a_broker_dies(
             "topics": {"partitions": PARTITIONS, "replication": 3},
         }
     )
-    with ThreeBrokers(tmp_path / "kafka") as brokers, Cluster(brokers.connection) as cluster:
+    with Cluster(brokers.connection) as cluster:
         deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
         processes = Processes(brokers.servers, deployed, tmp_path, WORKERS, PRODUCERS)
         published = Published(cluster, deployed)

@@ -90,7 +90,8 @@ def test_horizons_are_as_many_as_the_budget_has_room_for() -> None:
     assert fitted.last_epoch == 16
     with pytest.raises(BudgetError, match="2 earlier deployments took 12 and this one would take"):
         check_budget(job.model_copy(update={"horizons": 1}), [*earlier, charge])
-    check_budget(renewing(budget={"epsilon": 16}), [*earlier, charge])
+    one_more = renewing(budget={"epsilon": 16}).model_copy(update={"horizons": 1})
+    check_budget(one_more, [*earlier, charge])
 
 
 def test_a_job_without_room_for_one_horizon_is_refused() -> None:
@@ -200,17 +201,12 @@ def test_deploying_fixes_the_horizons_and_charges_for_all_of_them() -> None:
         values = {key: value for key, value in job.to_json().items() if value is not None}
         return deploy(cluster, make_job(values), deployment=name.encode() * 16, now=5)
 
-    assert begin("a", 8).horizons == 2
-    assert begin("b", 21).horizons == 3
-    assert [charge.horizons for charge in charges(cluster)] == [2, 3]
-    assert deployed_jobs(cluster)["b"].last_epoch == 24
-    with pytest.raises(
-        BudgetError, match="2 earlier deployments took 20 and this one would take 4"
-    ):
-        begin("c", 21)
-    assert begin("d", None).last_epoch is None
-    with pytest.raises(BudgetError, match="charged without end by job d"):
-        begin("e", 99)
+    assert begin("a", 21).horizons == 5
+    assert [charge.horizons for charge in charges(cluster)] == [5]
+    assert deployed_jobs(cluster)["a"].last_epoch == 40
+    for budget in (21, 99, None):
+        with pytest.raises(BudgetError, match="1 earlier deployment took 20 and this one would"):
+            begin("b", budget)
 
 
 def counted(*, renew: bool = False, **keys: object) -> DeployedJob:

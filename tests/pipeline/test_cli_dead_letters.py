@@ -123,20 +123,57 @@ def test_those_that_are_dismissed_disturb_status_no_more_and_later_ones_do(
     refuse(cluster, letter(BATCH, Reason.EPOCH, 2), letter(b"?", Reason.UNREADABLE, 3))
     assert "problem: 2 dead letters" in dpstream("status", "small").output
     said = dpstream("dead-letters", "small", "--dismiss").output
-    assert said == "2 dead letters dismissed: status speaks up for later ones only\n"
+    assert said == "2 dead letters dismissed and deleted: status speaks up for later ones only\n"
     assert dpstream("dead-letters", "small", "--dismiss").output == "there is nothing to dismiss\n"
     status = dpstream("status", "small").output
-    assert "dead letters: 2 dismissed" in status
-    assert "problem: 2 dead letters" not in status
-    listed = dpstream("dead-letters", "small").output
-    assert listed.startswith("1 epoch, 1 unreadable; 2 of them dismissed\n")
+    assert "dead letters" not in status
+    assert dpstream("dead-letters", "small").output == "there are no dead letters\n"
+    assert cluster.start_offsets("small.dead-letters") == [2]
 
     refuse(cluster, letter(b"?", Reason.UNREADABLE, 4))
     status = dpstream("status", "small").output
     assert "problem: 1 dead letter" in status
-    assert "dead letters: 1 unreadable, 2 dismissed" in status
+    assert "dead letters: 1 unreadable" in status
     shown = dpstream("dead-letters", "small", "--json").json
-    assert [each["dismissed"] for each in shown] == [True, True, False]
+    assert [each["dismissed"] for each in shown] == [False]
+
+
+def test_whoever_is_interrupted_has_the_next_one_delete(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also what was dismissed by a version that left it where it was."""
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    dpstream, cluster = Commands(capsys), use_memory_cluster(monkeypatch)
+    path = tmp_path / "small.yaml"
+    path.write_text(job_text())
+    deployed = dpstream("deploy", path, "--json").json
+    refuse(cluster, *(letter(b"?", Reason.UNREADABLE, offset) for offset in range(3)))
+    dismissal = Dismissal(bytes.fromhex(deployed["deployment"]), 2)
+    cluster.append("small.dead-letters", dismissal.to_bytes())
+    refuse(cluster, letter(b"?", Reason.UNREADABLE, 7))
+    assert dpstream("dead-letters", "small", "--redrive").code == 0
+    assert cluster.start_offsets("small.dead-letters") == [2], "the oldest that nobody handled"
+    assert dpstream("dead-letters", "small", "--dismiss", "--json").json == {"dismissed": 2}
+    assert cluster.start_offsets("small.dead-letters") == [5], "the latest marker stays"
+
+
+def test_an_earlier_deployments_topic_is_kept_no_longer_when_the_job_is_deployed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Versions before kept dead letters for four times as long, in segments of a week."""
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    dpstream, cluster = Commands(capsys), use_memory_cluster(monkeypatch)
+    path = tmp_path / "small.yaml"
+    path.write_text(job_text())
+    assert dpstream("deploy", path).code == 0
+    wanted = dict(cluster.settings["small.dead-letters"].configs)
+    four_weeks = {"retention.ms": str(28 * 24 * 3_600_000), "segment.ms": str(7 * 24 * 3_600_000)}
+    cluster.alter_topics({"small.dead-letters": four_weeks})
+    said = dpstream("deploy", path, "--replace", "--dry-run")
+    assert said.code == 0, said.errors
+    assert "retention: 28 d -> 7 d" in said.output
+    assert dpstream("deploy", path, "--replace").code == 0
+    assert cluster.settings["small.dead-letters"].configs == wanted
 
 
 def test_dismissals_of_another_deployment_say_nothing(

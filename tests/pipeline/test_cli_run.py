@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,13 @@ def test_there_is_one_supervisor_of_a_stage_and_name(dpstream: Commands) -> None
         result = dpstream("run", "shuffle", "--name", "w1")
     assert result.code == 1
     assert "(supervisor w1 of shuffle)" in result.errors
+
+
+def test_a_port_of_metrics_that_is_taken_is_said_in_a_sentence(dpstream: Commands) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = dpstream("run", "aggregate", "--metrics", port)
+    assert result.code == 1
+    said = f"error: metrics cannot be served at 127.0.0.1:{port} (Address already in use): choose "
+    assert said in result.errors
+    assert result.errors.count("\n") == 1

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import gc
+import json
+import os
+from collections.abc import Callable
 from itertools import accumulate
 from typing import cast
 
@@ -8,6 +12,7 @@ import pytest
 from scipy import stats
 
 from randomizers.randomness import (
+    _of_this_process,
     cryptographic_generator,
     draw_categories,
     keyed_generator,
@@ -126,3 +131,55 @@ def test_categories_are_drawn_in_proportion() -> None:
 def _draw(masses: list[int], value: int, lower_words: int) -> int:
     words = [value >> 64 * place & (2**64 - 1) for place in reversed(range(lower_words + 1))]
     return int(draw_categories(masses, 1, Scripted(words).generator())[0])
+
+
+def drawn_in_a_fork(draw: Callable[[], list[int]]) -> list[int]:
+    """What a forked child draws."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(write, json.dumps(draw()).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with open(read, "rb") as said:
+        words: list[int] = json.loads(said.read())
+    assert os.waitpid(child, 0)[1] == 0
+    return words
+
+
+def test_a_forked_child_draws_other_words_than_its_parent_and_its_siblings() -> None:
+    """Also where half of a word is left over from before, and of every generator there is."""
+    generators = [cryptographic_generator() for _ in range(2)]
+    for generator in generators:
+        generator.integers(0, 1 << 32, 3, dtype=np.uint32)
+
+    def draw() -> list[int]:
+        return [
+            int(word)
+            for generator in generators
+            for word in (
+                *generator.integers(0, 1 << 32, 4, dtype=np.uint32),
+                *generator.integers(0, 1 << 63, 4),
+            )
+        ]
+
+    children = [drawn_in_a_fork(draw) for _ in range(2)]
+    grandchild = drawn_in_a_fork(lambda: drawn_in_a_fork(draw))
+    words = [*draw(), *grandchild, *(word for child in children for word in child)]
+    assert len(set(words)) == len(words) == 64
+
+
+def test_a_generator_that_nobody_holds_is_not_kept_for_forks() -> None:
+    before = len(_of_this_process())
+    for _ in range(100):
+        cryptographic_generator()
+    gc.collect()
+    assert len(_of_this_process()) <= before
+
+
+def test_a_seeded_generator_is_the_same_in_a_child() -> None:
+    generator = seeded_generator(1)
+    child = drawn_in_a_fork(lambda: generator.integers(0, 1000, 8).tolist())
+    assert child == generator.integers(0, 1000, 8).tolist()

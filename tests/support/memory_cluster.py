@@ -39,6 +39,7 @@ class MemoryCluster:
     )
     partitions: dict[str, int] = field(default_factory=dict)
     settings: dict[str, TopicSettings] = field(default_factory=dict)
+    starts: dict[tuple[str, int], int] = field(default_factory=dict)
     connection: Connection = field(default_factory=lambda: Connection(("memory:9092",)))
     clock: Callable[[], int] = own_milliseconds
 
@@ -79,11 +80,14 @@ class MemoryCluster:
                     self.records.pop((name, partition), None)
                 del self.settings[name]
 
+    def delete_below(self, topic: str, offset: int, partition: int = 0) -> None:
+        self.starts[topic, partition] = max(offset, self.starts.get((topic, partition), 0))
+
     def end_offsets(self, topic: str) -> list[int]:
         return [len(self.records[topic, each]) for each in range(self.partitions[topic])]
 
     def start_offsets(self, topic: str) -> list[int]:
-        return [0] * self.partitions[topic]
+        return [self.starts.get((topic, each), 0) for each in range(self.partitions[topic])]
 
     def committed(self, group: str, topic: str) -> list[int | None]:
         return [None] * self.partitions[topic]
@@ -91,7 +95,8 @@ class MemoryCluster:
     def read(
         self, topic: str, partition: int = 0, start: int = 0, stop: int | None = None
     ) -> Iterator[LogRecord]:
-        yield from self.records[topic, partition][start:stop]
+        first = max(start, self.starts.get((topic, partition), 0))
+        yield from self.records[topic, partition][first:stop]
 
     def append(self, topic: str, value: bytes | None, key: bytes | None = None) -> int:
         held = self.records[topic, 0]

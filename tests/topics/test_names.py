@@ -76,11 +76,25 @@ def test_what_passes_through_is_kept_for_a_while_and_what_was_decided_for_ever()
         assert topic.configs["cleanup.policy"] == "delete"
         assert topic.configs["compression.type"] == "uncompressed"
         assert topic.configs["retention.bytes"] == "-1"
-        expected = {Role.REPORTS: _WEEK, Role.SHUFFLED: _WEEK, Role.DEAD_LETTERS: 4 * _WEEK}
+        expected = {Role.REPORTS: _WEEK, Role.SHUFFLED: _WEEK, Role.DEAD_LETTERS: _WEEK}
         assert topic.configs["retention.ms"] == str(expected.get(role, -1))
         assert (role in _KEPT) == (topic.configs["retention.ms"] == "-1")
     for topic in job_topics("job", 4, None, -1).values():
         assert topic.configs.get("retention.ms", "-1") == "-1"
+
+
+def test_what_holds_raw_reports_leaves_the_disks_soon_after_it_was_deleted() -> None:
+    """Kafka deletes whole segments only, and none that is still written to."""
+    for retention, longest in (
+        (_WEEK, 3_600_000),
+        (3_600_000, 450_000),
+        (1, 60_000),
+        (-1, 3_600_000),
+    ):
+        topics = job_topics("job", 4, None, retention)
+        for role in (Role.REPORTS, Role.DEAD_LETTERS):
+            assert topics[role].configs["segment.ms"] == str(longest)
+            assert topics[role].configs["file.delete.delay.ms"] == "1000"
 
 
 def test_a_dead_letter_is_let_in_wherever_its_record_was() -> None:

@@ -13,14 +13,13 @@ import pytest
 from kafka.errors import KafkaTimeoutError
 
 from aggregators.published import Published as Estimated
-from pipeline.actions import LogRecord
 from pipeline.cluster import Cluster, ClusterError
 from pipeline.deployed_job import DeployedJob
 from pipeline.deployments import set_phase, undeploy
 from pipeline.phases import Phase
 from pipeline.serve.background import Background, LookBack, Shown
 from pipeline.serve.board import Jobs
-from pipeline.serve.follower import Answers, Follower, News, Published, Reader
+from pipeline.serve.follower import Answers, Follower, News, Polled, Published, Reader
 from pipeline.smoothing import SmoothedHorizon, read_from, smoothed_horizons
 from tests.support.live_page import NOW, deploy_text, live_page, messages, publish, run
 from tests.support.memory_cluster import MemoryCluster
@@ -144,15 +143,15 @@ def test_an_estimate_that_is_none_of_the_job_is_not_shown(
 class Flaky:
     """A source that does not answer now and then."""
 
-    answers: Sequence[Mapping[str, Sequence[LogRecord]] | Exception]
+    answers: Sequence[Polled | Exception]
     done: threading.Event = field(default_factory=threading.Event)
     polls: int = 0
     closed: bool = False
 
-    def poll(self, positions: Mapping[str, int]) -> Mapping[str, Sequence[LogRecord]]:
+    def poll(self, positions: Mapping[str, int]) -> Polled:
         if self.polls == len(self.answers):
             self.done.set()
-            return {}
+            return Polled({})
         answer = self.answers[self.polls]
         self.polls += 1
         if isinstance(answer, Exception):
@@ -169,7 +168,10 @@ def test_a_follower_waits_for_kafka_and_tells_once(monkeypatch: pytest.MonkeyPat
     deploy_text(cluster, COUNT)
     away = KafkaTimeoutError("nobody answers")
     records = list(cluster.read(JOBS_TOPIC))
-    source = Flaky([{}, {}, away, away, OSError("gone"), {JOBS_TOPIC: records}, {}])
+    nothing = Polled({})
+    source = Flaky(
+        [nothing, nothing, away, away, OSError("gone"), Polled({JOBS_TOPIC: records}), nothing]
+    )
     told: list[News] = []
     follower = Follower(source, Reader(), told.append)
     follower.start()
@@ -179,6 +181,31 @@ def test_a_follower_waits_for_kafka_and_tells_once(monkeypatch: pytest.MonkeyPat
     assert [type(each) for each in told] == [Answers, Answers, Jobs, Answers]
     assert [each.answers for each in told if isinstance(each, Answers)] == [True, False, True]
     assert source.closed
+
+
+@pytest.mark.parametrize("last_says_nothing", [False, True])
+def test_which_jobs_there_are_is_told_when_their_topic_is_read_to_its_end(
+    monkeypatch: pytest.MonkeyPatch, last_says_nothing: bool
+) -> None:
+    """Whatever lies between the polls that this takes: Kafka away, or the end of the records."""
+    monkeypatch.setattr("pipeline.serve.follower._BACK_OFF_SECONDS", 0.001)
+    cluster = MemoryCluster()
+    deploy_text(cluster, COUNT)
+    deploy_text(cluster, MODES, b"m" * 16)
+    records = list(cluster.read(JOBS_TOPIC))
+    behind = frozenset({JOBS_TOPIC})
+    parts = [Polled({JOBS_TOPIC: [record]}, behind) for record in records[:-1]]
+    end = [Polled({JOBS_TOPIC: records[-1:]})]
+    if last_says_nothing:
+        end = [Polled({JOBS_TOPIC: records[-1:]}, behind), Polled({})]
+    source = Flaky([*parts[:1], KafkaTimeoutError("away"), *parts[1:], *end])
+    told: list[News] = []
+    follower = Follower(source, Reader(), told.append)
+    follower.start()
+    assert source.done.wait(20)
+    follower.end()
+    follower.join(20)
+    assert [list(each.jobs) for each in told if isinstance(each, Jobs)] == [["count", "modes"]]
 
 
 @dataclass

@@ -1,0 +1,103 @@
+"""Whether all brokers know topics that were created a moment ago.
+
+The controller answers when it has created a topic; brokers learn of it one by one. Until the last
+of them has, whoever asks that one is told that there is no such topic.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError
+from kafka.protocol.metadata import MetadataRequest
+
+TopicMetadata: TypeAlias = Mapping[str, Any]
+"""A topic as a broker describes it: ``error_code`` and ``partitions``."""
+BrokersMetadata: TypeAlias = Mapping[int, Mapping[str, TopicMetadata]]
+"""Topics by name, as each broker that answers describes them."""
+
+_ASK_AGAIN_SECONDS = 0.05
+
+
+class TopicSpreadError(Exception):
+    """After all this time there are brokers that do not know a topic."""
+
+
+def metadata_of_brokers(admin: KafkaAdminClient, topics: Iterable[str]) -> BrokersMetadata:
+    """What every broker knows of topics; those that do not answer are left out."""
+    names = list(topics)
+    manager = admin._manager
+
+    async def ask() -> BrokersMetadata:
+        answers: dict[int, dict[str, TopicMetadata]] = {}
+        for broker in manager.cluster.brokers():
+            request = MetadataRequest(
+                topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in names],
+                allow_auto_topic_creation=False,
+            )
+            try:
+                response = await manager.send(request, node_id=broker.node_id)
+            except KafkaError:
+                continue
+            described = response.to_dict()["topics"]
+            answers[broker.node_id] = {topic["name"]: topic for topic in described}
+        return answers
+
+    found: BrokersMetadata = manager.run(ask)
+    return found
+
+
+def wait_for_brokers(
+    ask: Callable[[], BrokersMetadata],
+    topics: Iterable[str],
+    *,
+    patience: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Wait until every broker that answers knows all topics and who leads their partitions.
+
+    Args:
+        ask: what the brokers know now.
+        topics: names.
+        patience: seconds.
+        clock: seconds of any origin.
+        sleep: for so many seconds.
+
+    Raises:
+        TopicSpreadError: one does not; the message says which of which.
+    """
+    names = sorted(topics)
+    deadline = clock() + patience
+    while True:
+        answers = ask()
+        lacking = {
+            broker: unknown
+            for broker, known in answers.items()
+            if (unknown := [name for name in names if not _is_ready(known.get(name))])
+        }
+        if answers and not lacking:
+            return
+        if clock() > deadline:
+            raise TopicSpreadError(_in_words(lacking))
+        sleep(_ASK_AGAIN_SECONDS)
+
+
+def _is_ready(topic: TopicMetadata | None) -> bool:
+    if topic is None or topic["error_code"] or not topic["partitions"]:
+        return False
+    return all(
+        not partition["error_code"] and partition["leader_id"] >= 0
+        for partition in topic["partitions"]
+    )
+
+
+def _in_words(lacking: Mapping[int, list[str]]) -> str:
+    if not lacking:
+        return "no broker answers"
+    return "; ".join(
+        f"broker {broker} does not know {', '.join(names)}" for broker, names in lacking.items()
+    )

@@ -1,0 +1,80 @@
+"""People are not charged beyond the smallest budget that was stated, however jobs are deployed."""
+
+from __future__ import annotations
+
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any
+
+import pytest
+
+from pipeline.budgets import BudgetError
+from pipeline.cluster import Cluster
+from pipeline.connection import Connection
+from pipeline.deployments import carry_out, deploy, deployed_jobs, plan_on, read_jobs, undeploy
+from pipeline.jobs import Job, make_job
+from pipeline.stated_budgets import BudgetChange
+
+
+def job_about(people: str, name: str, budget: float | None = None) -> Job:
+    values: dict[str, Any] = {
+        "name": name,
+        "protocol": "future_rand",
+        "parameters": {"epsilon": 1.0, "changes": 2},
+        "epochs": {"count": 8},
+        "topics": {"partitions": 1},
+        "population": people,
+    }
+    return make_job(values if budget is None else {**values, "budget": {"epsilon": budget}})
+
+
+def charged(cluster: Cluster, people: str) -> float:
+    return sum(each.epsilon for each in read_jobs(cluster).charges if each.population == people)
+
+
+def test_a_budget_binds_other_jobs_and_two_who_deploy_at_once(
+    bootstrap_servers: str, job_name: str
+) -> None:
+    connection = Connection((bootstrap_servers,))
+    first, second = (job_about(job_name, f"{job_name}-{number}") for number in (1, 2))
+    with Cluster(connection) as cluster, Cluster(connection) as another:
+        stating = job_about(job_name, f"{job_name}-0", 2.0)
+        deploy(cluster, stating, deployment=secrets.token_bytes(16), now=0)
+        undeploy(cluster, stating.name, delete_topics=True)
+
+        together = Barrier(2)
+
+        def begin(where: Cluster, job: Job) -> bool:
+            plan = plan_on(where, job, deployment=secrets.token_bytes(16), now=0)
+            assert plan.refusal is None
+            together.wait(60)
+            try:
+                carry_out(where, plan)
+            except BudgetError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(2) as pool:
+            done = sum(pool.map(begin, (cluster, another), (first, second)))
+        assert done <= 1
+        assert charged(cluster, job_name) == 1.0 + done
+
+        for job in (first, second):
+            if done < 1 and job.name not in deployed_jobs(cluster):
+                deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
+                done += 1
+        assert charged(cluster, job_name) == 2.0
+        third = job_about(job_name, f"{job_name}-3", 99.0)
+        said = f"may be charged epsilon 2 in all, as job {stating.name} stated it"
+        with pytest.raises(BudgetError, match=said):
+            deploy(cluster, third, deployment=secrets.token_bytes(16), now=0)
+        assert charged(cluster, job_name) == 2.0, "who is refused charges nobody"
+        deploy(
+            cluster,
+            third,
+            deployment=secrets.token_bytes(16),
+            now=0,
+            set_budget=BudgetChange(job_name, 3.0),
+        )
+        assert charged(cluster, job_name) == 3.0

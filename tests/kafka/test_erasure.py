@@ -1,0 +1,120 @@
+"""Raw reports leave the broker's disk: when their window is finished, or they are dead letters."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline.cluster import Cluster
+from pipeline.connect import open_producer
+from pipeline.connection import Connection
+from pipeline.dead_letters import dismiss
+from pipeline.deployments import deploy
+from pipeline.jobs import make_job
+from pipeline.local_kafka import LocalKafka
+from topics.batches import decode_batch
+from topics.names import Role
+from topics.records import DeadLetter, Reason
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 120.0
+USERS = [f"user{number}" for number in range(150)]
+
+
+@pytest.fixture(scope="module")
+def eager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+    """A broker that looks for what it can delete twice a second, and not every 5 minutes."""
+    kafka = LocalKafka(tmp_path_factory.mktemp("eager"), {"log.retention.check.interval.ms": "500"})
+    try:
+        kafka.start()
+        yield kafka
+    finally:
+        kafka.stop()
+
+
+@pytest.fixture
+def cluster(eager: LocalKafka) -> Iterator[Cluster]:
+    servers = eager.status().bootstrap_servers
+    assert servers is not None
+    with Cluster(Connection((servers,))) as opened:
+        yield opened
+
+
+def holding(kafka: LocalKafka, needle: bytes) -> list[str]:
+    """The files of a broker's folder that hold some bytes, deleted ones that still exist too."""
+    found = []
+    for path in kafka.directory.rglob("*"):
+        try:
+            content = path.read_bytes() if path.is_file() else b""
+        except FileNotFoundError:
+            continue
+        if needle in content:
+            found.append(str(path.relative_to(kafka.directory)))
+    return found
+
+
+def wait_until(true: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+def test_reports_and_dead_letters_are_gone_from_every_file_of_the_broker(
+    eager: LocalKafka, cluster: Cluster, tmp_path: Path, job_name: str
+) -> None:
+    """With segments of a second for the hour that deployed jobs have; all else is as deployed."""
+    job = make_job(
+        {
+            "name": job_name,
+            "protocol": "future_rand",
+            "parameters": {"epsilon": 1.0, "changes": 2},
+            "epochs": {"count": 8},
+            "topics": {"partitions": 1},
+        }
+    )
+    deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
+    reports, letters = deployed.topic(Role.REPORTS), deployed.topic(Role.DEAD_LETTERS)
+    for topic in (reports, letters):
+        assert cluster.existing_topics([topic])[topic].configs["segment.ms"] == "3600000"
+        cluster.alter_topics({topic: {"segment.ms": "1000"}})
+    with open_producer(cluster, deployed, tmp_path / "north", name="north") as north:
+        north.enrol(USERS)
+        north.report(1, dict.fromkeys(USERS, 1))
+        north.close(1)
+        report = decode_batch(next(cluster.read(reports)).value).batch
+        refused = secrets.token_bytes(16)
+        letter = DeadLetter(reports, 0, 0, Reason.UNREADABLE, "why", refused)
+        value, headers = letter.to_record()
+        cluster.producer.send(letters, value, headers=headers).get(PATIENCE)
+        assert any(reports in path for path in holding(eager, report)), "it is found on the disk"
+        assert any(letters in path for path in holding(eager, refused))
+
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "pipeline.cli", "run", "shuffle", job_name, "--name", "w1"],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "DPSTREAM_BOOTSTRAP_SERVERS": cluster.connection.bootstrap_servers[0],
+                "DPSTREAM_HOME": str(tmp_path / "home"),
+            },
+            start_new_session=True,
+        )
+        try:
+            end = cluster.end_offsets(reports)
+            wait_until(lambda: cluster.start_offsets(reports) == end, "its window is finished")
+            # The next record rolls the segment.
+            north.close(2)
+            wait_until(lambda: not holding(eager, report), "the report is gone from every file")
+        finally:
+            worker.terminate()
+            worker.wait(PATIENCE)
+    assert dismiss(cluster, deployed) == 1
+    wait_until(lambda: not holding(eager, refused), "the dead letter is gone from every file")

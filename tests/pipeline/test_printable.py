@@ -1,0 +1,123 @@
+"""Nothing that topics hold steers the terminal of who reads it, whichever command prints it."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.text import Text
+
+from pipeline.budgets import Charge
+from pipeline.cli.output import PrintableConsole
+from pipeline.printable import one_line, printable, printable_json
+from pipeline.stated_budgets import StatedBudget
+from pipeline.supervisor.lines import Lines
+from tests.support.commands import Commands, Result
+from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from tests.support.small_run import job_text
+from topics.names import JOBS_TOPIC, Role
+from topics.records import DeadLetter, Reason
+
+HOSTILE = "evil\x1b[2J\x07\x9b31m\u202ename\x7f\nerror: all is lost"
+ALLOWED = re.compile(r"[\n]|[^\x00-\x1f\x7f-\x9f\u202a-\u202e]")
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
+    return use_memory_cluster(monkeypatch)
+
+
+@pytest.fixture
+def dpstream(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Commands:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "200")
+    return Commands(capsys)
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(job_text())
+    return path
+
+
+def expect_harmless(said: Result) -> None:
+    for text in (said.output, said.errors):
+        assert "".join(ALLOWED.findall(text)) == text, repr(text)
+    assert "evil" in said.output + said.errors, "it is shown"
+
+
+def test_names_in_the_jobs_topic(dpstream: Commands, cluster: MemoryCluster) -> None:
+    cluster.partitions[JOBS_TOPIC] = 1
+    cluster.append(JOBS_TOPIC, b"of another version", key=HOSTILE.encode())
+    cluster.append(JOBS_TOPIC, b"no text at all", key=b"\xff\x1b")
+    for command in (["list"], ["list", "--json"], ["status"], ["status", "--json"]):
+        expect_harmless(dpstream(*command))
+
+
+@pytest.mark.parametrize("horizons", [1, None])
+def test_names_in_charges_and_stated_budgets(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, horizons: int | None
+) -> None:
+    cluster.partitions[JOBS_TOPIC] = 1
+    charge = Charge("small", HOSTILE, "ab" * 16, 3.0, 0.0, 5, horizons)
+    stated = StatedBudget("small", 3.0, 0.0, HOSTILE, HOSTILE, 5)
+    for record in (charge, stated):
+        cluster.append(JOBS_TOPIC, record.to_bytes(), key=record.key)
+    for options in ([], ["--dry-run"], ["--dry-run", "--json"]):
+        said = dpstream("deploy", job_file, *options)
+        assert said.code == 1
+        expect_harmless(said)
+        assert "\nerror: all" not in said.errors, "and makes no line of its own"
+
+
+def test_details_of_dead_letters(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    letter = DeadLetter("small.reports", 0, 1, Reason.EPOCH, HOSTILE, b"x")
+    value, headers = letter.to_record()
+    place = f"small.{Role.DEAD_LETTERS}"
+    offset = cluster.append(place, value)
+    held = cluster.records[place, 0]
+    held[offset] = replace(held[offset], headers=tuple(headers))
+    expect_harmless(dpstream("dead-letters", "small"))
+    listed = dpstream("dead-letters", "small", "--json")
+    expect_harmless(listed)
+    assert listed.json[0]["detail"] == HOSTILE, "JSON says what it was"
+
+
+def test_a_console_keeps_its_colours_and_replaces_those_of_others() -> None:
+    file = io.StringIO()
+    console = PrintableConsole(file=file, force_terminal=True, color_system="standard")
+    console.print(Text("evil\x1b[31m\x9b", "bold"))
+    assert (
+        file.getvalue()
+        == "\x1b[1mevil\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}\x1b[0m\n"
+    )
+
+
+def test_log_lines_of_a_supervisor() -> None:
+    file = io.StringIO()
+    lines = Lines("shuffle", "w1", as_json=False, stream=file)
+    lines.warning(HOSTILE, f"job {HOSTILE} was deployed by another version")
+    lines.relay("small", f"12:00:00 small shuffle w1: {HOSTILE}")
+    for line in file.getvalue().splitlines():
+        assert line.isprintable(), repr(line)
+
+
+def test_escaping_changes_no_json_and_no_ordinary_text() -> None:
+    for value in (HOSTILE, "\ud800 \U000e0001", "Zürich 東京 👩‍🔬", ""):
+        text = json.dumps({"a": value}, ensure_ascii=False)
+        assert json.loads(printable_json(text)) == {"a": value}
+        assert "".join(ALLOWED.findall(printable_json(text))) == printable_json(text)
+        assert printable(value).replace("\n", "").isprintable()
+        assert one_line(value).isprintable()
+    for text in ("Zürich 東京", "two\nlines"):
+        assert printable(text) == text

@@ -1,0 +1,121 @@
+"""Files that are read whole are regular and bounded, whichever option or key names them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.changes import read_changes_histogram
+from pipeline.client_properties import ConnectionSettingsError, read_client_properties
+from pipeline.input.rows import InputError
+from pipeline.job_problems import JobError
+from pipeline.jobs import load_job, parse_job
+from pipeline.noise_keys import NoiseKeyError, read_noise_key
+from pipeline.whole_files import WholeFileError, read_whole_file, read_whole_text
+from tests.support.commands import Commands
+
+WRONG = ("fifo", "/dev/zero", "folder", "socket")
+
+
+def path_of(folder: Path, kind: str) -> Path:
+    path = folder / kind
+    match kind:
+        case "fifo":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case "socket":
+            with socket.socket(socket.AF_UNIX) as server:
+                server.bind(str(path))
+        case device:
+            path = Path(device)
+    return path
+
+
+@pytest.fixture(params=WRONG)
+def wrong(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return path_of(tmp_path, request.param)
+
+
+def test_only_regular_files_are_read(wrong: Path) -> None:
+    with pytest.raises(OSError) as refusal:  # noqa: PT011
+        read_whole_file(wrong)
+    assert refusal.value.strerror in (
+        "not a regular file",
+        "is a folder",
+        "No such device or address",
+    )
+
+
+def test_a_file_is_read_up_to_its_largest_size(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"a\r\nb\rc\n" * 10)
+    assert read_whole_text(path, largest=70) == "a\nb\nc\n" * 10
+    with pytest.raises(WholeFileError, match="more than 69 bytes"):
+        read_whole_file(path, largest=69)
+    with pytest.raises(WholeFileError, match="NUL"):
+        read_whole_file(Path("a\0b"))
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    assert len(read_whole_file(link)) == 70
+
+
+def domain_file(name: str) -> str:
+    return (
+        "name: items\nprotocol: hadamard_stream\nepochs: {count: 4}\n"
+        f"parameters:\n  epsilon: 4\n  changes: 1\n  domain:\n    file: {name}\n"
+    )
+
+
+def test_labels_are_not_read_from_anything_else_and_the_line_is_named(wrong: Path) -> None:
+    with pytest.raises(JobError, match=r"job:8: parameters\.domain\.file: .*cannot read"):
+        parse_job(domain_file(str(wrong)))
+
+
+def test_a_name_with_a_nul_is_no_file_of_labels(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match=r"job:8: parameters\.domain\.file: .*NUL character"):
+        parse_job(domain_file('"a\\0b"'), folder=tmp_path)
+
+
+def test_other_files_are_refused_with_a_sentence_of_their_own(wrong: Path) -> None:
+    with pytest.raises(JobError, match="cannot read the job file"):
+        load_job(wrong)
+    with pytest.raises(InputError, match="cannot read the histogram of changes"):
+        read_changes_histogram(wrong, 4)
+    with pytest.raises(ConnectionSettingsError, match="cannot read"):
+        read_client_properties(wrong)
+    with pytest.raises((NoiseKeyError, OSError)):
+        read_noise_key(wrong)
+
+
+def test_certificates_are_regular_files_too(tmp_path: Path) -> None:
+    config = tmp_path / "client.properties"
+    config.write_text(
+        "bootstrap.servers=a:9092\nsecurity.protocol=SSL\nssl.truststore.type=PEM\n"
+        "ssl.truststore.location=/dev/zero\n"
+    )
+    with pytest.raises(ConnectionSettingsError, match="cannot read /dev/zero: not a regular file"):
+        read_client_properties(config)
+
+
+def test_commands_say_so_in_one_line_and_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a process of its own, that would hang or need all memory there is."""
+    fifo = path_of(tmp_path, "fifo")
+    for path in (fifo, "/dev/zero"):
+        done = subprocess.run(
+            [sys.executable, "-m", "pipeline.cli", "plan", str(path), "--users", "1000"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 2, done.stderr
+        assert done.stderr == f"error: {path}: cannot read the job file: not a regular file\n"
+    said = Commands(capsys)("plan", tmp_path, "--users", "1000")
+    assert (said.code, said.errors.count("\n")) == (2, 1)
