@@ -72,6 +72,10 @@ class Producer:
     merely falls silent stays counted, with the value it had and as if it changed as those do who
     report; a single 0 sent before is not enough, since longer intervals miss it.
 
+    Who is enrolled, from when on and until when, and who is present, is public: it is for the
+    caller to see that no call of `enrol` or `withdraw`, and nobody whom `report` names or leaves
+    out, depends on a value. Where no value came, or none that can be used, report the last one.
+
     The first epoch closed of a horizon of a job that renews draws anew for every device, from value
     0: one whose value is 1 then spends a change of its budget.
 
@@ -171,6 +175,8 @@ class Producer:
     def enrol(self, users: Sequence[str]) -> None:
         """Enrol devices: each draws, once in a horizon, what its privacy rests on.
 
+        At any time; the next epoch closed counts them in its population, so the moment is public
+        and must not depend on a value, such as a first row of somebody who has one.
         Users that are enrolled already are passed over, also those who leave with the horizon.
         """
         new = [user for user in dict.fromkeys(users) if user not in self._positions]
@@ -194,7 +200,7 @@ class Producer:
 
         For a device whose value is not 0 this is a change. A guarantee for values that never
         change, such as that of memoized_response, does not hold for it any more; the loss of its
-        whole stream does.
+        whole stream does. The horizon that is their last one is public, and must not depend on it.
 
         Raises:
             ProducerError: a user is not enrolled.

@@ -1,4 +1,4 @@
-"""What commands that read a change log share: loading it, and showing how far they are."""
+"""What commands that read an input share: its options, loading it, showing how far they are."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from pipeline.cli.output import tell
 
@@ -16,25 +18,66 @@ if TYPE_CHECKING:
     from pipeline.input.item_log import ValueLog
     from pipeline.jobs import Job
 
+Roster = Annotated[
+    Path | None,
+    typer.Option(
+        "--users",
+        metavar="FILE",
+        help="Who there is, which is public: one user a line, or a CSV with a column user, plain "
+        "or gzip. Rows of others are not used. Default: whoever has a row.",
+    ),
+]
+ToEpoch = Annotated[
+    int | None,
+    typer.Option(
+        "--to-epoch",
+        metavar="EPOCH",
+        help="The input is complete up to this epoch; values hold until then. Default: the job's "
+        "last. Needed for a job that renews.",
+    ),
+]
 
-def load_input(job: Job, path: Path, skip_bad_rows: bool) -> ValueLog:
-    """The change log of a job; what an operator may not expect is said."""
+
+def load_roster(path: Path | None) -> tuple[str, ...] | None:
+    """The users of a roster, if there is one."""
+    from pipeline.input.users import load_users
+
+    return None if path is None else load_users(path)
+
+
+def load_input(
+    job: Job,
+    path: Path,
+    users: Path | None = None,
+    to_epoch: int | None = None,
+    *,
+    skip_bad_rows: bool,
+) -> ValueLog:
+    """The input of a job, as it is produced; what an operator may not expect is said."""
+    from pipeline.produce import input_notices
+    from pipeline.produce import load_input as load
+
+    log = load(job, path, users=load_roster(users), to_epoch=to_epoch, skip_bad_rows=skip_bad_rows)
+    for notice in input_notices(log):
+        tell(notice)
+    return log
+
+
+def load_truth(job: Job, path: Path) -> ValueLog:
+    """The input of a job, for whoever may see what it says: up to its last row."""
     from pipeline.epoch_times import calendar_of
     from pipeline.input.item_log import load_value_log
 
-    change_log = load_value_log(
+    log = load_value_log(
         path,
         domain=job.domain,
         calendar=calendar_of(job),
         last_epoch=job.last_epoch,
         to_last_row=job.epochs.renew,
-        skip_bad_rows=skip_bad_rows,
     )
-    if change_log.bad_rows.total:
-        tell(str(change_log.bad_rows))
-    for notice in change_log.notices:
+    for notice in log.notices:
         tell(notice)
-    return change_log
+    return log
 
 
 @contextmanager

@@ -92,6 +92,7 @@ def guarantee_pairs(guarantee: Guarantee) -> Iterable[tuple[str, str]]:
     delta = f", delta {guarantee.delta:.3g}" if guarantee.delta else ""
     yield "guarantee", f"epsilon {guarantee.epsilon:.6g}{delta} for a user's {guarantee.spent_on}"
     yield "neighbours", guarantee.neighbours
+    yield "public", "who is enrolled from when until when, and who reports at which epoch"
     yield "trusted", guarantee.trust
     yield "basis", guarantee.basis
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline.cli.errors import UsageProblem
-from pipeline.cli.inputs import load_input
+from pipeline.cli.inputs import load_truth
 from pipeline.cli.options import AsJson, JobFile
 from pipeline.cli.output import say_json, tell
 
@@ -108,7 +108,7 @@ def _held(job: Job, path: Path) -> NDArray[np.float64]:
     if counts is not None:
         return counts * (slots / float(counts.sum()))
     try:
-        log = load_input(job, path, skip_bad_rows=False)
+        log = load_truth(job, path)
     except BadRowsError as error:
         raise BadRowsError(error.bad_rows, skippable=False) from None
     assert isinstance(log, ItemLog)
@@ -155,7 +155,7 @@ def _changes(job: Job, histogram: Path | None, log: Path | None) -> NDArray[np.f
     if log is None:
         return None
     try:
-        values = load_input(job, log, skip_bad_rows=False)
+        values = load_truth(job, log)
     except BadRowsError as error:
         raise BadRowsError(error.bad_rows, skippable=False) from None
     if not isinstance(values, ChangeLog):

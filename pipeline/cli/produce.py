@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline.cli.errors import UsageProblem
-from pipeline.cli.inputs import load_input, progress_bar
+from pipeline.cli.inputs import Roster, ToEpoch, load_input, load_roster, progress_bar
 from pipeline.cli.options import (
     AsJson,
     JobName,
@@ -49,6 +49,8 @@ def produce(
             "by the clock.",
         ),
     ],
+    users: Roster = None,
+    to_epoch: ToEpoch = None,
     rate: Annotated[
         float | None,
         typer.Option(metavar="EPOCHS", help="At most so many epochs per second."),
@@ -71,9 +73,15 @@ def produce(
 
     Run again after an interruption, it goes on where it was: an epoch once drawn is never drawn
     again.
+
+    Who is enrolled is public and must not depend on a value. --users says it; without it, all who
+    have a row in the file are enrolled before its first epoch. Input that comes live needs it, or a
+    row without a value for every user, placed before epoch 1 (alice,0,). Who has a first row later
+    is a stranger: counted, and not used. All who are enrolled are present at every epoch, with the
+    value they had last. Live input goes on without rows that cannot be used.
     """
     from pipeline.connect import ask_broker_clock, open_producer
-    from pipeline.produce import produce_change_log
+    from pipeline.produce import enrolment, produce_change_log
     from pipeline.state import producer_folder
 
     if rate is not None and not rate > 0:
@@ -86,30 +94,36 @@ def produce(
         opened = partial(open_producer, cluster, deployed, folder, name=name, notify=tell)
         tell(f"producer {name} of {deployed.name} keeps its state in {folder}")
         if input == "-":
+            if to_epoch is not None:
+                raise UsageProblem("--to-epoch is for files: the clock says how far --input - is")
             clock = ask_broker_clock(cluster, deployed, tell)
-            _produce_live(opened, deployed, folder, skip_bad_rows, as_json, clock)
+            _produce_live(opened, deployed, folder, users, as_json, clock)
             return
-        change_log = load_input(deployed, Path(input), skip_bad_rows)
+        change_log = load_input(deployed, Path(input), users, to_epoch, skip_bad_rows=skip_bad_rows)
+        tell(enrolment(change_log))
         with opened() as producer, progress_bar() as progress:
             begun = producer.closed_epoch
             bar = progress.add_task("epochs", total=change_log.last_epoch, completed=begun)
-            produce_change_log(
+            strangers = produce_change_log(
                 producer,
                 change_log,
                 rate=rate,
                 on_epoch=lambda epoch: progress.update(bar, completed=epoch),
             )
             progress.stop()
-            _say_produced(producer, begun, change_log.last_epoch, as_json)
+            _say_produced(producer, begun, change_log.last_epoch, strangers, as_json)
 
 
-def _say_produced(producer: Producer, begun: int, last_epoch: int | None, as_json: bool) -> None:
+def _say_produced(
+    producer: Producer, begun: int, last_epoch: int | None, strangers: int, as_json: bool
+) -> None:
     if as_json:
         say_json(
             {
                 "job": producer.job.name,
                 "producer": producer.name,
                 "users": len(producer.users),
+                "strangers": strangers,
                 "closed_before": begun,
                 "closed_epoch": producer.closed_epoch,
                 "frozen": producer.frozen,
@@ -123,6 +137,8 @@ def _say_produced(producer: Producer, begun: int, last_epoch: int | None, as_jso
         first, last = begun + 1, producer.closed_epoch
         epochs = f"epoch {last}" if first == last else f"epochs {first} to {last}"
         say(f"{plural(len(producer.users), 'user')}, {epochs}: drawn and sent")
+    if strangers and not as_json:
+        say(f"{_strangers(strangers)}; put them on the roster (--users) to enrol them")
     if producer.frozen and not as_json:
         say(
             f"{plural(producer.frozen, 'device')} frozen, having changed more often than the job "
@@ -130,11 +146,16 @@ def _say_produced(producer: Producer, begun: int, last_epoch: int | None, as_jso
         )
 
 
+def _strangers(count: int) -> str:
+    """Neither who they are nor what they hold, nor how often they have a row."""
+    return f"{plural(count, 'stranger')} with rows, which are not used"
+
+
 def _produce_live(
     opened: Callable[..., AbstractContextManager[Producer]],
     job: DeployedJob,
     folder: Path,
-    skip_bad_rows: bool,
+    users: Path | None,
     as_json: bool,
     broker_clock: BrokerClock,
 ) -> None:
@@ -142,6 +163,7 @@ def _produce_live(
     from pipeline.input.live import LiveSource
     from pipeline.produce import LiveProducer, produce_live
 
+    roster = load_roster(users) or ()
     calendar = calendar_of(job)
     if calendar is None:
         raise UsageProblem(
@@ -165,16 +187,27 @@ def _produce_live(
             begun + 1,
             last_epoch=job.last_epoch,
             domain=job.domain,
-            skip_bad_rows=skip_bad_rows,
         )
         tell(f"epoch {source.epoch} closes at {source.deadline:%Y-%m-%d %H:%M:%S} UTC")
-        live = LiveProducer(producer, folder, lambda epoch: tell(f"epoch {epoch} is closed"))
-        produce_live(live, source, partial(_read_until, sys.stdin.fileno(), clock), clock)
+        strangers = 0
+
+        def on_epoch(epoch: int) -> None:
+            nonlocal strangers
+            tell(f"epoch {epoch} is closed")
+            if live.strangers > strangers:
+                strangers = live.strangers
+                tell(f"so far {_strangers(strangers)}")
+
+        live = LiveProducer(producer, folder, on_epoch, roster=roster, name=str(users))
+        if producer.users:
+            tell(f"{plural(len(producer.users), 'user')} enrolled; that they are is public")
+        read = partial(_read_until, sys.stdin.fileno(), clock)
+        produce_live(live, source, read, clock, notify=tell)
         for notice in source.notices():
             tell(notice)
         if source.deadline is not None:
             tell(f"the input has ended; epoch {source.epoch} stays open for a later run")
-        _say_produced(producer, begun, job.last_epoch, as_json)
+        _say_produced(producer, begun, job.last_epoch, live.strangers, as_json)
 
 
 def _read_until(descriptor: int, clock: Callable[[], datetime], deadline: datetime) -> bytes | None:

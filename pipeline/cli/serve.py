@@ -103,9 +103,9 @@ def _ready(address: str) -> None:
 
 
 def _load(job: DeployedJob, path: Path) -> ValueLog:
-    from pipeline.cli.inputs import load_input
+    from pipeline.cli.inputs import load_truth
 
-    return load_input(job, path, skip_bad_rows=False)
+    return load_truth(job, path)
 
 
 def _truths(jobs: tuple[str, ...], given: list[str]) -> dict[str, Path]:

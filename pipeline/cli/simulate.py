@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipeline.cli.errors import UsageProblem
-from pipeline.cli.inputs import load_input, progress_bar
+from pipeline.cli.inputs import Roster, ToEpoch, load_input, progress_bar
 from pipeline.cli.options import AsJson, JobFile, SkipBadRows
 from pipeline.cli.output import (
     guarantee_pairs,
@@ -35,7 +35,7 @@ from pipeline.cli.queries import (
 
 if TYPE_CHECKING:
     from pipeline.deployed_job import DeployedJob
-    from pipeline.input.item_log import ItemLog
+    from pipeline.input.item_log import ItemLog, ValueLog
     from pipeline.input.sets import SetDomain
     from pipeline.questions import Boxes, Question
     from pipeline.simulate import Simulation
@@ -52,6 +52,8 @@ def simulate(
         int | None, typer.Option(help="Makes the run repeatable. Default: new randomness.")
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="Repeat it, on all cores.")] = 1,
+    users: Roster = None,
+    to_epoch: ToEpoch = None,
     skip_bad_rows: SkipBadRows = False,
     items: Items = None,
     top: Top = None,
@@ -84,7 +86,7 @@ def simulate(
             )
     else:
         query = query_of(deployed.domain, items, top, ranges, quantiles, norm_sub)
-    change_log = load_input(deployed, input, skip_bad_rows)
+    change_log = load_input(deployed, input, users, to_epoch, skip_bad_rows=skip_bad_rows)
     with progress_bar() as progress:
         single = trials == 1
         bar = progress.add_task("simulating", total=change_log.last_epoch if single else trials)
@@ -109,7 +111,7 @@ def simulate(
             say_json(_to_json(simulations))
         else:
             show_accuracies(simulations)
-            _show(simulations, len(change_log.users))
+            _show(simulations, change_log)
         return
     answering = [each.looked_back() for each in simulations]
     if plot is not None:
@@ -129,7 +131,7 @@ def simulate(
             show_simulations(query, answering)
         else:
             _show_epochs(simulations[0])
-        _show(simulations, len(change_log.users))
+        _show(simulations, change_log)
 
 
 def _to_json(simulations: list[Simulation]) -> dict[str, Any]:
@@ -168,14 +170,16 @@ def _show_epochs(first: Simulation) -> None:
         say(f"one epoch in {step} is shown, --json prints all {len(epochs):,}")
 
 
-def _show(simulations: list[Simulation], users: int) -> None:
-    first = simulations[0]
+def _show(simulations: list[Simulation], log: ValueLog) -> None:
+    from pipeline.produce import enrolment
+
+    first, users = simulations[0], len(log.users)
     trials = f", {len(simulations):,} trials, the first one above" if len(simulations) > 1 else ""
     epochs = plural(len(first.records), "epoch")
     say(f"\n{first.job.name}: {plural(users, 'user')}, {epochs}{trials}", "bold")
     say_pairs(_summary(simulations, users))
     say("\nprivacy", "bold")
-    say_pairs(guarantee_pairs(first.job.guarantee()))
+    say_pairs([*guarantee_pairs(first.job.guarantee()), ("enrolled", enrolment(log))])
 
 
 def _item_summary(simulations: list[Simulation], users: int) -> Iterator[tuple[str, str]]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline.cli.errors import UsageProblem
+from pipeline.cli.inputs import Roster, ToEpoch
 from pipeline.cli.options import AsJson, JobFile, KafkaConfig, Servers, SkipBadRows
 from pipeline.cli.output import plural, say, say_command, say_json, tell
 
@@ -60,6 +61,8 @@ def up(
     output: Output = None,
     rate: Rate = None,
     keep_broker: KeepBroker = False,
+    users: Roster = None,
+    to_epoch: ToEpoch = None,
     skip_bad_rows: SkipBadRows = False,
     page: Annotated[
         bool,
@@ -87,7 +90,16 @@ def up(
     if rate is not None and not rate > 0:
         raise UsageProblem(f"--rate is {rate:g}, must be above 0")
     settings = Settings(
-        (job,), input, servers, kafka_config, keep_broker, rate, skip_bad_rows, page
+        (job,),
+        input,
+        servers,
+        kafka_config,
+        keep_broker,
+        rate,
+        page=page,
+        users=users,
+        to_epoch=to_epoch,
+        skip_bad_rows=skip_bad_rows,
     )
     _run(_watched(settings, browser, as_json), output, as_json)
 

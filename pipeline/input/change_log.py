@@ -6,7 +6,7 @@ holds until it changes, and the value of an epoch is the one that holds at its e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -18,12 +18,9 @@ from pipeline.input.rows import (
     SHOWN_BAD_ROWS,
     BadRow,
     BadRows,
-    BadRowsError,
-    InputError,
-    Placing,
     counted,
 )
-from pipeline.input.tables import Table, read_table, starts
+from pipeline.input.tables import InputTable, Table, read_table, starts
 from pipeline.input.times import EpochCalendar, shown
 from pipeline.input.values import BOOLEAN, ValueDomain
 
@@ -43,6 +40,9 @@ class ChangeLog:
         initial: the value of every user before its first change.
         bad_rows: the rows that were skipped.
         notices: sentences about rows and columns that were not used as they stand.
+        rostered: whether `users` are those of a roster; otherwise they are all who have a row,
+            wherever it is placed and whatever its value.
+        strangers: how many users have rows, which are not used, and are not on the roster.
     """
 
     users: tuple[str, ...]
@@ -53,6 +53,8 @@ class ChangeLog:
     initial: int
     bad_rows: BadRows
     notices: tuple[str, ...] = ()
+    rostered: bool = False
+    strangers: int = 0
 
     def changes_at(self, epoch: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
         """Who changes in an epoch (ascending, each once) and to what: views (m,) and (m,)."""
@@ -110,15 +112,17 @@ def load_change_log(
     last_epoch: int | None = None,
     to_last_row: bool = False,
     skip_bad_rows: bool = False,
+    users: Collection[str] | None = None,
 ) -> ChangeLog:
     """Read a CSV change log, plain or gzip whatever its name.
 
     The first line names the columns: ``user``, ``value`` and either ``epoch`` (numbered from 1) or
     ``time`` (ISO 8601 or unix seconds, UTC where no zone is named), in any order; others are not
     used. The last row placed in an epoch gives its value. Rows before epoch 1 give the value to
-    begin with; rows after `last_epoch` are not used, and somebody who has no others is no user.
-    Rows that repeat each other are harmless. A row that contradicts an earlier line, for the same
-    user and epoch (in a log with times: user and time), is bad, as is one that cannot be read.
+    begin with, and need no value if all they say is that there is such a user; rows after
+    `last_epoch` are not used. Rows that repeat each other are harmless. A row that contradicts an
+    earlier line, for the same user and epoch (in a log with times: user and time), is bad, as is
+    one that cannot be read.
 
     Args:
         path: of the file.
@@ -127,42 +131,38 @@ def load_change_log(
         last_epoch: the horizon; without one, the last epoch of a row.
         to_last_row: the log ends with the epoch of its last row, if that is before `last_epoch`.
         skip_bad_rows: go on without bad rows instead of raising.
+        users: the roster: who there is, with a row or without. None: whoever has a row, be it bad
+            or outside the horizon.
 
     Raises:
         BadRowsError: there are bad rows. All have been counted; the first ten are shown.
-        InputError: the file cannot be read, lacks a header or holds no row to use.
+        InputError: the file cannot be read or lacks a header. Or, without a roster, it holds no row
+            to use, or skipped rows that do not tell whose they are.
     """
-    read = read_table(path, domain, calendar, last_epoch, to_last_row=to_last_row)
-    table, bad_rows, notices = read.table, read.bad_rows, list(read.notices)
+    read = read_table(path, domain, calendar, last_epoch, to_last_row=to_last_row, users=users)
+    table, notices = read.table, list(read.notices)
     if before := int(np.count_nonzero(table.epochs < 1)):
         notices.append(f"{counted(before)} before epoch 1: the value to begin with")
     table = table.where(np.lexsort((table.positions, table.users)))
-    table, bad_rows = _without_contradictions(table, read.names, read.placing, bad_rows)
-    if bad_rows.total and not skip_bad_rows:
-        raise BadRowsError(bad_rows)
-    if bad_rows.total:
-        notices.append(f"{counted(bad_rows.total, 'bad row')} skipped")
-    if not len(table.users):
-        raise InputError(f"{read.name}: no row is left to use ({'; '.join(notices)})")
-    sorted_users, numbers = read.sorted_users(table.users)
+    table, bad_rows = _without_contradictions(table, read)
+    notices += read.check(bad_rows, skip=skip_bad_rows)
     table = _changes(table, domain.initial)
-    user_indices = numbers[table.users]
-    by_epoch = np.lexsort((user_indices, table.epochs))
+    by_epoch = np.lexsort((table.users, table.epochs))
     return ChangeLog(
-        users=sorted_users,
+        users=read.users,
         epochs=table.epochs[by_epoch],
-        user_indices=user_indices[by_epoch],
+        user_indices=table.users[by_epoch],
         values=table.values[by_epoch],
         last_epoch=read.last_epoch,
         initial=domain.initial,
         bad_rows=bad_rows,
         notices=tuple(f"{read.name}: {notice}" for notice in notices),
+        rostered=read.rostered,
+        strangers=read.strangers,
     )
 
 
-def _without_contradictions(
-    table: Table, names: list[str], placing: Placing, bad_rows: BadRows
-) -> tuple[Table, BadRows]:
+def _without_contradictions(table: Table, read: InputTable) -> tuple[Table, BadRows]:
     """The first line for each user and position, of a table sorted by them and then by line."""
     is_first = starts(table.users) | starts(table.positions)
     first = np.maximum.accumulate(np.where(is_first, np.arange(len(is_first)), 0))
@@ -172,11 +172,12 @@ def _without_contradictions(
         BadRow(
             int(table.lines[index]),
             f"contradicts line {table.lines[first[index]]}: "
-            f"another value of user {shown(names[table.users[index]])} for the same {placing}",
+            f"another value of user {shown(read.users[table.users[index]])} "
+            f"for the same {read.placing}",
         )
         for index in told.tolist()
     ]
-    return table.where(is_first), bad_rows.plus(rows, untold=len(bad) - len(rows))
+    return table.where(is_first), read.bad_rows.plus(rows, untold=len(bad) - len(rows))
 
 
 def _changes(table: Table, initial: int) -> Table:

@@ -1,13 +1,14 @@
 """Item logs: who holds which items at which epoch.
 
 A file holds one row per item, in any order: ``user,epoch,value`` or ``user,time,value``. Every
-epoch stands alone: a user holds the items of the rows of that epoch, and no others. A row without a
-value says that there is such a user.
+epoch stands alone: a user holds the items of the rows of that epoch, and no others. All users are
+present at every epoch, whether they hold items or not; a row without a value says that there is
+such a user, and no more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TypeAlias
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.input.change_log import ChangeLog, load_change_log
-from pipeline.input.rows import BadRows, BadRowsError, InputError, counted
+from pipeline.input.rows import BadRows, counted
 from pipeline.input.tables import Table, read_table, starts
 from pipeline.input.times import EpochCalendar
 from pipeline.input.values import ValueDomain
@@ -35,6 +36,9 @@ class ItemLog:
         last_epoch: the last epoch the log is about.
         bad_rows: the rows that were skipped.
         notices: sentences about rows and columns that were not used as they stand.
+        rostered: whether `users` are those of a roster; otherwise they are all who have a row,
+            wherever it is placed and whatever its value.
+        strangers: how many users have rows, which are not used, and are not on the roster.
     """
 
     users: tuple[str, ...]
@@ -45,6 +49,8 @@ class ItemLog:
     last_epoch: int
     bad_rows: BadRows
     notices: tuple[str, ...] = ()
+    rostered: bool = False
+    strangers: int = 0
 
     def values_by_epoch(self) -> Iterator[NDArray[np.int64]]:
         """The items of all users at epochs 1, 2, ..., shape (users, slots), 0 where there are less.
@@ -94,6 +100,7 @@ def load_value_log(
     last_epoch: int | None = None,
     to_last_row: bool = False,
     skip_bad_rows: bool = False,
+    users: Collection[str] | None = None,
 ) -> ValueLog:
     """Read a CSV file as the domain understands it: as changes, or as items of single epochs.
 
@@ -107,6 +114,7 @@ def load_value_log(
         last_epoch=last_epoch,
         to_last_row=to_last_row,
         skip_bad_rows=skip_bad_rows,
+        users=users,
     )
 
 
@@ -118,11 +126,13 @@ def load_item_log(
     last_epoch: int | None = None,
     to_last_row: bool = False,
     skip_bad_rows: bool = False,
+    users: Collection[str] | None = None,
 ) -> ItemLog:
     """Read a CSV file of items, plain or gzip whatever its name.
 
-    Columns are those of `load_change_log`. Rows outside the horizon are not used. Of a user with
-    more items at an epoch than `ValueDomain.slots`, those that come first in the file are used.
+    Columns and users are those of `load_change_log`. Rows outside the horizon are not used. Of a
+    user with more items at an epoch than `ValueDomain.slots`, those that come first in the file are
+    used.
 
     Args:
         path: of the file.
@@ -131,26 +141,21 @@ def load_item_log(
         last_epoch: the horizon; without one, the last epoch of a row.
         to_last_row: the log ends with the epoch of its last row, if that is before `last_epoch`.
         skip_bad_rows: go on without bad rows instead of raising.
+        users: the roster; None for whoever has a row.
 
     Raises:
         BadRowsError: there are bad rows. All have been counted; the first ten are shown.
-        InputError: the file cannot be read, lacks a header or holds no row to use.
+        InputError: as `load_change_log`.
     """
     assert domain.slots is not None
-    read = read_table(path, domain, calendar, last_epoch, to_last_row=to_last_row)
-    table, notices = read.table, list(read.notices)
-    if read.bad_rows.total and not skip_bad_rows:
-        raise BadRowsError(read.bad_rows)
-    if read.bad_rows.total:
-        notices.append(f"{counted(read.bad_rows.total, 'bad row')} skipped")
+    read = read_table(path, domain, calendar, last_epoch, to_last_row=to_last_row, users=users)
+    notices = [*read.notices, *read.check(read.bad_rows, skip=skip_bad_rows)]
+    table = read.table
     if before := int(np.count_nonzero(table.epochs < 1)):
         notices.append(f"{counted(before)} before epoch 1: not used")
         table = table.where(table.epochs >= 1)
-    if not len(table.users):
-        raise InputError(f"{read.name}: no row is left to use ({'; '.join(notices)})")
     table = _one_item_each(table)
-    users, numbers = read.sorted_users(table.users)
-    user_indices, values = numbers[table.users], table.values.astype(np.int64)
+    user_indices, values = table.users, table.values.astype(np.int64)
     # The first row of each item, in the order of the file.
     order = np.lexsort((table.lines, values, user_indices, table.epochs))
     new = starts(table.epochs[order]) | starts(user_indices[order]) | starts(values[order])
@@ -166,7 +171,7 @@ def load_item_log(
             f"{domain.slots} at an epoch: not used"
         )
     return ItemLog(
-        users=users,
+        users=read.users,
         epochs=epochs[within],
         user_indices=user_indices[within],
         values=values[within],
@@ -174,6 +179,8 @@ def load_item_log(
         last_epoch=read.last_epoch,
         bad_rows=read.bad_rows,
         notices=tuple(f"{read.name}: {notice}" for notice in notices),
+        rostered=read.rostered,
+        strangers=read.strangers,
     )
 
 

@@ -9,6 +9,10 @@ So when an epoch closes, the values at it are those of a `ChangeLog` of the rows
 Where users hold sets of items, every epoch stands alone: a row adds an item to the running epoch,
 late rows are of no use, and when an epoch closes the sets are those of an `ItemLog`.
 
+A row without a value before epoch 1 says that there is such a user. Rows that cannot be used are
+skipped and counted, whatever is wrong with them: a source that stopped at one would fall silent
+because of what a row says.
+
 At the end of the input the epochs that are over have been closed, and the running one stays open:
 whoever keeps its changes can close it in a later run.
 """
@@ -16,16 +20,17 @@ whoever keeps its changes can close it in a later run.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from heapq import merge
+from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 from pipeline.input.rows import (
     HEADER_NEEDS,
     BadRow,
     BadRows,
-    BadRowsError,
     Columns,
     InputError,
     Placing,
@@ -60,17 +65,24 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Listed:
+    """There is such a user."""
+
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
 class CloseEpoch:
     """The running epoch is over; its values are final."""
 
     epoch: int
 
 
-Event: TypeAlias = Change | Held | CloseEpoch
+Event: TypeAlias = Change | Held | Listed | CloseEpoch
 
 
 class LiveSource:
-    r"""Turns bytes and clock readings into `Change` and `CloseEpoch` events.
+    r"""Turns bytes and clock readings into events.
 
     The rows are those of `load_change_log`, and the first line names their columns. Without a
     column ``epoch`` or ``time`` a row counts at the moment it is received.
@@ -83,7 +95,6 @@ class LiveSource:
         name: of the input, for messages.
         lateness: how long an epoch waits for its rows after its end by the clock.
         hold: at most so many rows of later epochs are held; more are dropped and counted.
-        skip_bad_rows: count bad rows instead of raising at the first.
 
     Attributes:
         epoch: the running one.
@@ -110,7 +121,6 @@ class LiveSource:
         name: str = "standard input",
         lateness: timedelta = timedelta(),
         hold: int = 1_000_000,
-        skip_bad_rows: bool = False,
     ) -> None:
         self.epoch = first_epoch
         self.deadline: datetime | None = None
@@ -121,10 +131,10 @@ class LiveSource:
         self._name = name
         self._lateness = lateness
         self._hold = hold
-        self._skip_bad_rows = skip_bad_rows
 
         self._columns: Columns | None = None
         self._partial = b""  # a line whose end has not come yet
+        self._overlong = False  # it was too long, and what comes of it is dropped
         self._open: list[str] = []  # lines of a record whose closing quote has not come yet
         self._lines = 0  # before those
         self._received = 0  # rows
@@ -152,15 +162,18 @@ class LiveSource:
         """What some bytes bring that have arrived now, cut anywhere; first `tick`.
 
         Raises:
-            BadRowsError: a row is bad and bad rows are not skipped. The source is of no more use.
-            InputError: the header is of no use, or a line is longer than 1 MiB.
+            InputError: the header is of no use, or longer than 1 MiB.
         """
         events = self.tick(now)
         *lines, self._partial = (self._partial + data).split(b"\n")
-        if len(self._partial) > LINE_CAP:
-            line = self._lines + len(self._open) + len(lines) + 1
-            raise InputError(f"{self._name}:{line}: a line of more than {LINE_CAP:,} bytes")
-        return events + self._parse([line + b"\n" for line in lines], now, at_end=False)
+        if self._overlong and lines:
+            self._overlong = False
+            self._lines += 1
+            del lines[0]
+        events += self._parse([line + b"\n" for line in lines], now, at_end=False)
+        if self._overlong or len(self._partial) > LINE_CAP:
+            self._drop_partial()
+        return events
 
     def end(self, now: datetime) -> list[Event]:
         """What the end of the input brings: `tick`, and a last line without a line end."""
@@ -187,6 +200,19 @@ class LiveSource:
         if self.bad_rows.total:
             told.append(f"{counted(self.bad_rows.total, 'bad row')} skipped")
         return tuple(f"{self._name}: {notice}" for notice in told)
+
+    def _drop_partial(self) -> None:
+        """Give up a line that has become too long, and the record that it belongs to."""
+        self._partial = b""
+        if self._overlong:
+            return
+        reason = f"a line of more than {LINE_CAP:,} bytes"
+        if self._columns is None:
+            raise InputError(f"{self._name}:1: {reason}")
+        self._skip([BadRow(self._lines + 1, reason, anonymous=True)])
+        self._lines += len(self._open)
+        self._open = []
+        self._overlong = True
 
     def _set_deadline(self) -> None:
         over = self._last_epoch is not None and self.epoch > self._last_epoch
@@ -220,9 +246,11 @@ class LiveSource:
 
     def _take(self, records: Records, columns: Columns, now: datetime) -> list[Event]:
         rows, bad = parse_rows(records, columns, self._domain, self._calendar)
-        self._refuse(bad)
+        self._skip(bad)
+        listed = [_Row(line, user, 0, 0, None) for line, user in rows.listed]
+        placed = self._placed(rows, columns, now)
         due: list[_Row] = []
-        for row in self._placed(rows, columns, now):
+        for row in merge(listed, placed, key=_line_of):
             if self.deadline is None or (self._last_epoch and row.epoch > self._last_epoch):
                 self._after += 1
             elif row.epoch <= self.epoch:
@@ -246,43 +274,39 @@ class LiveSource:
         return map(_Row, rows.lines.tolist(), rows.users, epochs, positions, values)
 
     def _apply(self, rows: list[_Row]) -> list[Event]:
-        if self._domain.slots is None:
-            return self._changes(rows)
-        return list(self._items(rows, self._domain.slots))
-
-    def _items(self, rows: list[_Row], slots: int) -> Iterator[Event]:
-        for row in rows:
-            if row.epoch < self.epoch:
-                continue
-            listed = row.value if isinstance(row.value, list) else [row.value]
-            held = self._sets[row.user]
-            new = [item for item in listed if item and item not in held]
-            room = slots - len(held)
-            self._excess += len(new) > room
-            held.update(new[:room])
-            yield Held(self.epoch, row.user, tuple(new[:room]))
-
-    def _changes(self, rows: list[_Row]) -> list[Event]:
         events: list[Event] = []
-        contradictions: list[BadRow] = []
-        for line, user, _, position, value in rows:
-            assert isinstance(value, int)
-            newest = self._newest.get(user)
-            if newest is None or position > newest[0]:
-                self._newest[user] = (position, value)
-                events.append(Change(self.epoch, user, value))
-            elif position < newest[0]:
-                self._outdated += 1
-            elif value != newest[1]:
-                reason = f"contradicts an earlier line on user {shown(user)}"
-                contradictions.append(BadRow(line, reason))
-        self._refuse(contradictions)
+        for row in rows:
+            if row.value is None:
+                events.append(Listed(row.user))
+            elif self._domain.slots is None:
+                events += self._changed(row)
+            elif row.epoch == self.epoch:
+                events.append(self._holds(row, self._domain.slots))
         return events
 
-    def _refuse(self, bad: list[BadRow]) -> None:
+    def _holds(self, row: _Row, slots: int) -> Held:
+        listed = row.value if isinstance(row.value, list) else [row.value]
+        held = self._sets[row.user]
+        new = [item for item in listed if item and item not in held]
+        room = slots - len(held)
+        self._excess += len(new) > room
+        held.update(new[:room])
+        return Held(self.epoch, row.user, tuple(new[:room]))
+
+    def _changed(self, row: _Row) -> Iterator[Change]:
+        assert isinstance(row.value, int)
+        newest = self._newest.get(row.user)
+        if newest is None or row.position > newest[0]:
+            self._newest[row.user] = (row.position, row.value)
+            yield Change(self.epoch, row.user, row.value)
+        elif row.position < newest[0]:
+            self._outdated += 1
+        elif row.value != newest[1]:
+            reason = f"contradicts an earlier line on user {shown(row.user)}"
+            self._skip([BadRow(row.line, reason)])
+
+    def _skip(self, bad: Sequence[BadRow]) -> None:
         self.bad_rows = self.bad_rows.plus(bad)
-        if bad and not self._skip_bad_rows:
-            raise BadRowsError(self.bad_rows)
 
 
 class _Row(NamedTuple):
@@ -290,4 +314,7 @@ class _Row(NamedTuple):
     user: str
     epoch: int
     position: int
-    value: int | list[int]
+    value: int | list[int] | None
+
+
+_line_of = attrgetter("line")

@@ -41,24 +41,35 @@ class InputError(ValueError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class BadRow:
-    """A row that cannot be used: the physical line it begins on, counted from 1, and why."""
+    """A row that cannot be used: the physical line it begins on, counted from 1, and why.
+
+    Attributes:
+        anonymous: whether it does not tell whose it is.
+    """
 
     line: int
     reason: str
+    anonymous: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class BadRows:
-    """How many rows of an input are bad, and the first of them in the order of the file."""
+    """How many rows of an input are bad, and the first of them in the order of the file.
+
+    Attributes:
+        anonymous: how many of them do not tell whose they are.
+    """
 
     name: str
     total: int = 0
     first: tuple[BadRow, ...] = ()
+    anonymous: int = 0
 
     def plus(self, rows: Sequence[BadRow], untold: int = 0) -> BadRows:
         """This account with more rows in it, and the number of others that come after those."""
         first = sorted((*self.first, *rows))[:SHOWN_BAD_ROWS]
-        return BadRows(self.name, self.total + len(rows) + untold, tuple(first))
+        anonymous = self.anonymous + sum(row.anonymous for row in rows)
+        return BadRows(self.name, self.total + len(rows) + untold, tuple(first), anonymous)
 
     def __str__(self) -> str:
         lines = [f"{self.name}:{row.line}: {row.reason}" for row in self.first]
@@ -93,7 +104,7 @@ class BrokenRecord:
     def as_row(self) -> BadRow:
         """The bad row it is."""
         through = f" (read on to line {self.last})" if self.last > self.first else ""
-        return BadRow(self.first, f"broken CSV: {self.reason}{through}")
+        return BadRow(self.first, f"broken CSV: {self.reason}{through}", anonymous=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -215,6 +226,10 @@ class Rows:
         epochs: int32, the epoch each row lies in; 0 or below before the first, 0 by arrival.
         positions: int64, what orders rows of one user: the time in microseconds, or the epoch.
         values: in the domain's dtype.
+        listed: line and user of rows without a value that are placed before epoch 1: they say that
+            there is such a user. Where the domain has a meaning for an empty value, they are good
+            rows too.
+        named: users of bad rows.
     """
 
     lines: NDArray[np.int64]
@@ -222,6 +237,8 @@ class Rows:
     epochs: NDArray[np.int32]
     positions: NDArray[np.int64]
     values: NDArray[Any]
+    listed: list[tuple[int, str]]
+    named: list[str]
 
 
 def parse_rows(
@@ -241,7 +258,9 @@ def parse_rows(
         whole = np.array([len(row) == columns.width for row in fields])
         bad += [
             BadRow(
-                int(lines[index]), f"{len(fields[index])} fields; the header has {columns.width}"
+                int(lines[index]),
+                f"{len(fields[index])} fields; the header has {columns.width}",
+                anonymous=True,
             )
             for index in np.flatnonzero(~whole).tolist()
             if fields[index]
@@ -249,7 +268,8 @@ def parse_rows(
         fields, lines = [row for row in fields if len(row) == columns.width], lines[whole]
 
     users = [row[columns.user] for row in fields]
-    problems = _user_problems(users)
+    problems = user_problems(users)
+    nameless = set(problems)
     positions = epochs = np.zeros(len(fields), dtype=np.int64)
     if columns.placing is not Placing.ARRIVAL:
         texts = [row[columns.position] for row in fields]
@@ -261,18 +281,24 @@ def parse_rows(
             positions, found = parse_times(texts)
             epochs = np.clip(calendar.epochs_of(positions), -_EPOCH_CAP, _EPOCH_CAP)
         problems = found | problems
-    values, found = domain.parse([row[columns.value] for row in fields])
+    texts = [row[columns.value] for row in fields]
+    values, found = domain.parse(texts)
+    before = [] if columns.placing is Placing.ARRIVAL else np.flatnonzero(epochs < 1).tolist()
+    empty = [index for index in before if index not in problems and not texts[index].strip()]
+    listed = [(int(lines[index]), users[index]) for index in empty]
+    valueless = [index for index in empty if found.pop(index, None)]
     problems = found | problems
+    named = [users[index] for index in problems if index not in nameless]
 
-    if problems:
+    if problems or valueless:
         bad += [BadRow(int(lines[index]), reason) for index, reason in problems.items()]
         good = np.ones(len(fields), dtype=bool)
-        good[list(problems)] = False
+        good[[*problems, *valueless]] = False
         users = [user for user, is_good in zip(users, good.tolist(), strict=True) if is_good]
         lines, epochs, positions, values = (
             column[good] for column in (lines, epochs, positions, values)
         )
-    return Rows(lines, users, epochs.astype(np.int32), positions, values), bad
+    return Rows(lines, users, epochs.astype(np.int32), positions, values, listed, named), bad
 
 
 def _parse_epochs(texts: list[str]) -> tuple[NDArray[np.int64], dict[int, str]]:
@@ -295,7 +321,8 @@ def _parse_epochs(texts: list[str]) -> tuple[NDArray[np.int64], dict[int, str]]:
     return np.array(numbers, dtype=np.int64), problems
 
 
-def _user_problems(users: list[str]) -> dict[int, str]:
+def user_problems(users: list[str]) -> dict[int, str]:
+    """What is wrong with names of users, by index."""
     text = "".join(users)
     if all(users) and "\0" not in text and _is_text(text):
         return {}

@@ -6,10 +6,10 @@ import gzip
 import io
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from itertools import count
+from dataclasses import dataclass, replace
+from itertools import chain, count
 from os import PathLike, fspath
 from typing import Any, TextIO
 
@@ -20,9 +20,11 @@ from pipeline.input.bounded_lines import EndlessLineError
 from pipeline.input.rows import (
     HEADER_NEEDS,
     BadRows,
+    BadRowsError,
     Columns,
     InputError,
     Placing,
+    Records,
     counted,
     parse_rows,
     read_records,
@@ -39,7 +41,7 @@ class Table:
     """Rows as columns.
 
     Attributes:
-        users: numbers of users, in the order in which they were first met.
+        users: as positions in the tuple of all of them.
         positions: where a row stands in time, as `placing` of its file says.
         epochs: below 1 for rows before the first one.
         values: in the domain's dtype.
@@ -60,12 +62,15 @@ class Table:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InputTable:
-    """The rows of a file that lie within the horizon.
+    """The rows of a file that lie within the horizon, and who there is.
 
     Attributes:
         name: of the file.
-        names: of the users, by number.
-        table: the rows, in the order of the file.
+        users: those of the roster, or all who have a row, wherever it is placed and whatever its
+            value; sorted.
+        rostered: whether they are those of a roster.
+        strangers: how many users with a row are not among them.
+        table: the rows, in the order of the file; users are positions in `users`.
         placing: by epochs or times.
         last_epoch: the horizon, or the last epoch of a row where none is given.
         bad_rows: those that could not be read.
@@ -73,19 +78,45 @@ class InputTable:
     """
 
     name: str
-    names: list[str]
+    users: tuple[str, ...]
+    rostered: bool
+    strangers: int
     table: Table
     placing: Placing
     last_epoch: int
     bad_rows: BadRows
     notices: tuple[str, ...]
 
-    def sorted_users(self, present: NDArray[np.int32]) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-        """The names of these users, sorted, and each user's place among them by its number."""
-        order = sorted(np.unique(present).tolist(), key=self.names.__getitem__)
-        places = np.full(len(self.names), -1, dtype=np.int32)
-        places[order] = np.arange(len(order), dtype=np.int32)
-        return tuple(self.names[user] for user in order), places
+    def check(self, bad_rows: BadRows, *, skip: bool) -> list[str]:
+        """See whether the file is of use without its bad rows.
+
+        Args:
+            bad_rows: all that are left out.
+            skip: whether that is allowed.
+
+        Returns:
+            what there is to say of them.
+
+        Raises:
+            BadRowsError: there are some.
+            InputError: some may belong to users who have no other row; or no row is left to use,
+                where no roster says who there is.
+        """
+        if bad_rows.total and not skip:
+            raise BadRowsError(bad_rows)
+        skipped = [f"{counted(bad_rows.total, 'bad row')} skipped"] if bad_rows.total else []
+        if self.rostered:
+            return skipped if len(self.table.users) else [*skipped, "no row is left to use"]
+        if bad_rows.anonymous:
+            raise InputError(
+                f"{self.name}: {counted(bad_rows.anonymous, 'bad row')} without a user that can "
+                "be told: who has a row is public, so correct them, or say by --users FILE who "
+                f"there is\n{bad_rows}"
+            )
+        if not len(self.table.users):
+            said = "; ".join([*self.notices, *skipped])
+            raise InputError(f"{self.name}: no row is left to use ({said})")
+        return skipped
 
 
 def read_table(
@@ -95,6 +126,7 @@ def read_table(
     last_epoch: int | None,
     *,
     to_last_row: bool,
+    users: Collection[str] | None = None,
 ) -> InputTable:
     """Read a CSV file, plain or gzip whatever its name.
 
@@ -104,29 +136,40 @@ def read_table(
         calendar: places times; a log with times needs one.
         last_epoch: the horizon; without one, the last epoch of a row.
         to_last_row: the log ends with the epoch of its last row, if that is before `last_epoch`.
+        users: the roster; None for whoever has a row.
 
     Raises:
-        InputError: the file cannot be read, lacks a header or holds no row.
+        InputError: the file cannot be read, lacks a header or, without a roster, holds no row.
     """
     name = fspath(path)
     bad_rows = BadRows(name)
-    indices: defaultdict[str, int] = defaultdict(count().__next__)
+    numbers: defaultdict[str, int] = defaultdict(count().__next__)
+    # One batch without rows has all columns in their types, also where there is no other.
+    nothing = Records([], np.zeros(0, np.int64))
     batches: list[tuple[NDArray[Any], ...]] = []
     with open_text(name) as text:
         columns = _header(name, text, calendar)
-        for records in read_records(text, before=1):
+        for records in chain([nothing], read_records(text, before=1)):
             rows, bad = parse_rows(records, columns, domain, calendar)
             bad_rows = bad_rows.plus(bad)
-            user_indices = np.fromiter(
-                map(indices.__getitem__, rows.users), np.int32, len(rows.users)
+            user_numbers = np.fromiter(
+                map(numbers.__getitem__, rows.users), np.int32, len(rows.users)
             )
-            batches.append((user_indices, rows.positions, rows.epochs, rows.values, rows.lines))
-    if not batches:
+            for user in chain((user for _, user in rows.listed), rows.named):
+                numbers[user]
+            batches.append((user_numbers, rows.positions, rows.epochs, rows.values, rows.lines))
+    if not numbers and not bad_rows.total and users is None:
         raise InputError(f"{name}: there is a header but no row")
     table = Table(*(np.concatenate(column) for column in zip(*batches, strict=True)))
+    known = tuple(sorted(numbers if users is None else set(users)))
+    table, strangers = _of_users(table, known, numbers)
     notices = []
     if columns.unused:
         notices.append(f"not used: column {', '.join(map(shown, columns.unused))}")
+    if strangers:
+        notices.append(
+            f"not on the roster: {counted(strangers, 'user')} with rows, which are not used"
+        )
     if last_epoch is None or to_last_row:
         last_row = max(1, int(table.epochs.max(initial=1)))
         last_epoch = last_row if last_epoch is None else min(last_row, last_epoch)
@@ -135,8 +178,33 @@ def read_table(
         notices.append(f"{counted(after)} after epoch {last_epoch}: not used")
         table = table.where(within)
     return InputTable(
-        name, list(indices), table, columns.placing, last_epoch, bad_rows, tuple(notices)
+        name=name,
+        users=known,
+        rostered=users is not None,
+        strangers=strangers,
+        table=table,
+        placing=columns.placing,
+        last_epoch=last_epoch,
+        bad_rows=bad_rows,
+        notices=tuple(notices),
     )
+
+
+def _of_users(
+    table: Table, users: tuple[str, ...], numbers: Mapping[str, int]
+) -> tuple[Table, int]:
+    """The rows of these users, who become positions among them, and how many others there are.
+
+    Args:
+        table: its users are numbers.
+        users: sorted.
+        numbers: of everybody with a row, by name, 0 first.
+    """
+    positions = {user: position for position, user in enumerate(users)}
+    places = np.array([positions.get(user, -1) for user in numbers], np.int32)
+    strangers = int(np.count_nonzero(places < 0))
+    table = replace(table, users=places[table.users])
+    return (table.where(table.users >= 0) if strangers else table), strangers
 
 
 def starts(column: NDArray[Any]) -> NDArray[np.bool_]:

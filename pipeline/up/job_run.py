@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from pipeline.cluster import ClusterError
 from pipeline.connection import Connection
 from pipeline.deployed_job import IDENTIFIER_BYTES, DeployedJob
-from pipeline.epoch_times import calendar_of
-from pipeline.input.item_log import ItemLog, load_value_log
+from pipeline.input.item_log import ItemLog
+from pipeline.input.users import load_users
 from pipeline.jobs import Job, load_job
+from pipeline.produce import enrolment, input_notices, load_input
 from pipeline.smoothing import SmoothedHorizon
 from pipeline.state import producer_folder, worker_folder
 from pipeline.subprocesses import python_module
@@ -48,6 +49,8 @@ class JobInput:
         path: the file of the input.
         users: in the input.
         truth: as of `pipeline.truths.Truths`.
+        roster: the file of a roster.
+        to_epoch: the last epoch the input is about; None for the job's.
         skip_bad_rows: go on without them.
     """
 
@@ -55,32 +58,39 @@ class JobInput:
     path: Path
     users: int
     truth: NDArray[np.int64] | ItemLog
+    roster: Path | None
+    to_epoch: int | None
     skip_bad_rows: bool
 
     @classmethod
     def load(
-        cls, job_file: Path, path: Path, *, skip_bad_rows: bool, say: Callable[[str], None]
+        cls,
+        job_file: Path,
+        path: Path,
+        *,
+        roster: Path | None,
+        to_epoch: int | None,
+        skip_bad_rows: bool,
+        say: Callable[[str], None],
     ) -> JobInput:
         """Read a job file and its input; what is worth knowing is said.
 
         Raises:
             JobError: the job file is wrong.
-            InputError: the input is wrong.
+            InputError: the input, or the roster, is wrong.
         """
         job = load_job(job_file)
-        values = load_value_log(
+        values = load_input(
+            job,
             path,
-            domain=job.domain,
-            calendar=calendar_of(job),
-            last_epoch=job.last_epoch,
-            to_last_row=job.epochs.renew,
+            users=None if roster is None else load_users(roster),
+            to_epoch=to_epoch,
             skip_bad_rows=skip_bad_rows,
         )
-        bad_rows = [str(values.bad_rows)] if values.bad_rows.total else []
-        for notice in (*bad_rows, *values.notices):
+        for notice in (*input_notices(values), enrolment(values)):
             say(notice)
         truth = values if isinstance(values, ItemLog) else values.truth(job.domain)
-        return cls(job, path, len(values.users), truth, skip_bad_rows)
+        return cls(job, path, len(values.users), truth, roster, to_epoch, skip_bad_rows)
 
 
 JobEvent = DeployedJob | list[Seen] | Exception
@@ -224,6 +234,10 @@ class JobRun:
         produce = [job.name, "--input", str(given.path), "--name", WORKER]
         if self._rate is not None:
             produce += ["--rate", str(self._rate)]
+        if given.roster is not None:
+            produce += ["--users", str(given.roster)]
+        if given.to_epoch is not None:
+            produce += ["--to-epoch", str(given.to_epoch)]
         if given.skip_bad_rows:
             produce.append("--skip-bad-rows")
         commands = {stage: ["run", stage, job.name, "--name", WORKER] for stage in STAGES}

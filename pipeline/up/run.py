@@ -34,6 +34,8 @@ class Settings:
         kafka_config: a client.properties.
         keep_broker: leave the local broker running even if it was started for this run.
         rate: at most so many epochs per second.
+        users: the file of a roster.
+        to_epoch: the last epoch the input is about; None for the job's.
         skip_bad_rows: go on without them.
         page: serve the live page.
         browser: open it.
@@ -46,6 +48,8 @@ class Settings:
     kafka_config: Path | None = None
     keep_broker: bool = False
     rate: float | None = None
+    users: Path | None = None
+    to_epoch: int | None = None
     skip_bad_rows: bool = False
     page: bool = False
     browser: bool = False
@@ -73,6 +77,8 @@ def run_up(settings: Settings, screen: Screen, finished: Finished) -> None:
         JobInput.load(
             file,
             settings.input,
+            roster=settings.users,
+            to_epoch=settings.to_epoch,
             skip_bad_rows=settings.skip_bad_rows,
             # The jobs have one input, and it need not be spoken of twice.
             say=screen.say if index == 0 else lambda sentence: None,

@@ -218,7 +218,9 @@ def test_a_new_deployment_starts_over_and_a_live_source_closes_by_the_clock(
     assert second["deployment"] != first["deployment"]
 
     running = 1 + (datetime.now(UTC) - midnight).total_seconds()
-    source = start("produce", job_name, "--input", "-")
+    roster = tmp_path / "roster"
+    roster.write_text("ann\nbob\n")
+    source = start("produce", job_name, "--input", "-", "--users", roster)
     assert source.stdin is not None
     assert source.stderr is not None
     source.stdin.write("user,value\nann,1\n")

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from aggregators.estimate import Estimate
-from pipeline.cli.inputs import load_input
+from pipeline.cli.inputs import load_truth
 from pipeline.cluster import Cluster
 from pipeline.connection import Connection
 from pipeline.deployed_job import DeployedJob
@@ -35,7 +35,7 @@ EPOCHS = 30
 
 
 def load(job: DeployedJob, path: Path) -> ValueLog:
-    return load_input(job, path, skip_bad_rows=False)
+    return load_truth(job, path)
 
 
 class Served:

@@ -48,7 +48,7 @@ def slow_values(rows: list[Row], calendar: EpochCalendar) -> dict[str, list[int]
     """The value of every user at the end of every epoch, one look at all rows for each."""
     in_time = [row for row in rows if place(row.when, calendar) <= LAST_EPOCH]
     values = {}
-    for user in {row.user for row in in_time}:
+    for user in {row.user for row in rows}:
         values[user] = [0] * LAST_EPOCH
         for epoch in range(1, LAST_EPOCH + 1):
             so_far = [
@@ -160,10 +160,11 @@ def test_a_log_is_what_a_slow_reading_finds(
     path = tmp_path_factory.getbasetemp() / "log"
     path.write_bytes(data.draw(files(rows, write, column)))
     log = load_change_log(path, calendar=calendar, last_epoch=LAST_EPOCH, skip_bad_rows=True)
-    kept = first_of_contradicting([row for row in rows if place(row.when, calendar) <= LAST_EPOCH])
-    assert_log_is(log, slow_values(kept, calendar))
-    in_time = sum(place(row.when, calendar) <= LAST_EPOCH for row in rows)
-    assert log.bad_rows.total == in_time - len(kept)
+    late = [row for row in rows if place(row.when, calendar) > LAST_EPOCH]
+    in_time = [row for row in rows if row not in late]
+    kept = first_of_contradicting(in_time)
+    assert_log_is(log, slow_values(kept + late, calendar))
+    assert log.bad_rows.total == len(in_time) - len(kept)
 
 
 @given(st.data())
@@ -199,11 +200,20 @@ def test_rows_before_the_start_give_the_first_value_unless_epoch_1_has_its_own(
     )
 
 
-def test_rows_after_the_end_are_counted_and_make_nobody_a_user(tmp_path: Path) -> None:
+def test_rows_after_the_end_are_counted_and_say_that_there_is_a_user(tmp_path: Path) -> None:
     log = load(tmp_path, "user,epoch,value\nann,1,1\nann,7,0\nbob,7,1\n")
-    assert log.users == ("ann",)
+    assert log.users == ("ann", "bob")
     assert log.truth().tolist() == [1] * LAST_EPOCH
     assert log.notices == (f"{tmp_path}/members.csv: 2 rows after epoch 6: not used",)
+
+
+def test_a_row_without_a_value_before_the_start_says_that_there_is_a_user(tmp_path: Path) -> None:
+    log = load(tmp_path, "user,epoch,value\nann,0,\nann,0,1\nbob,-2, \nzoe,2,1\n")
+    assert (log.users, log.bad_rows.total) == (("ann", "bob", "zoe"), 0)
+    assert log.values_at(2).tolist() == [1, 0, 1]
+    assert log.notices == (
+        f"{tmp_path}/members.csv: 1 row before epoch 1: the value to begin with",
+    )
 
 
 def test_without_a_horizon_the_last_row_ends_the_log(tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from pipeline.durations import parse_duration
 from pipeline.input.change_log import load_change_log
-from pipeline.input.live import Change, CloseEpoch, Event, LiveSource
-from pipeline.input.rows import BadRowsError, InputError
+from pipeline.input.live import Change, CloseEpoch, Event, Listed, LiveSource
+from pipeline.input.rows import InputError
 from pipeline.input.times import EpochCalendar
+from pipeline.input.values import CategoryDomain
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 MINUTES = EpochCalendar(START, parse_duration("PT1M"))
@@ -63,7 +64,6 @@ def test_a_closing_epoch_has_the_values_of_the_rows_read_so_far(
         first_epoch,
         last_epoch=6,
         lateness=timedelta(minutes=lateness),
-        skip_bad_rows=True,
     )
     read = line("user", column, "value")
     source.receive(read, at(-2))
@@ -109,7 +109,7 @@ def test_bytes_may_be_cut_anywhere(
     cuts = data.draw(st.lists(st.integers(0, len(everything)), max_size=9).map(sorted))
     pieces = [everything[a:b] for a, b in zip([0, *cuts], [*cuts, len(everything)], strict=True)]
 
-    whole, cut = (LiveSource(MINUTES, 1, skip_bad_rows=True) for _ in range(2))
+    whole, cut = (LiveSource(MINUTES, 1) for _ in range(2))
     expected = whole.receive(everything, at(0)) + whole.end(at(0)) + whole.tick(at(10))
     events = [event for piece in pieces for event in cut.receive(piece, at(0))]
     assert events + cut.end(at(0)) + cut.tick(at(10)) == expected
@@ -202,8 +202,7 @@ def test_the_end_of_the_input_leaves_the_running_epoch_to_a_later_run() -> None:
     assert source.end(at(1.5)) == [CloseEpoch(1)]
     assert source.epoch == 2
     # A line without its end is a row if it is whole.
-    with pytest.raises(BadRowsError, match="input:4: value '' is not 0 or 1"):
-        _ended_with(b"bob,2,")
+    assert _ended_with(b"bob,2,") == []
     assert _ended_with(b"bob,1,0") == [Change(1, "bob", 0)]
 
     later = LiveSource(MINUTES, first_epoch=1)
@@ -228,22 +227,17 @@ def _ended_with(last: bytes) -> list[Event]:
         (b"ann,1,1\nann,1,0\n", 3, "contradicts an earlier line on user 'ann'"),
     ],
 )
-def test_a_bad_row_is_refused_with_its_line_and_may_be_skipped(
-    rows: bytes, line_number: int, reason: str
-) -> None:
-    with pytest.raises(BadRowsError, match=f"standard input:{line_number}: ") as refusal:
-        LiveSource(MINUTES, 1).receive(HEADER + rows, at(0))
-    assert reason in str(refusal.value)
-
-    source = LiveSource(MINUTES, 1, skip_bad_rows=True)
+def test_a_bad_row_is_skipped_with_its_line(rows: bytes, line_number: int, reason: str) -> None:
+    source = LiveSource(MINUTES, 1)
     source.receive(HEADER + rows, at(0))
     assert changes(source.receive(b"zed,1,1\n", at(0))) == [(1, "zed", 1)]
     assert [row.line for row in source.bad_rows.first] == [line_number]
+    assert reason in source.bad_rows.first[0].reason
     assert source.notices() == ("standard input: 1 bad row skipped",)
 
 
 def test_lines_are_counted_on_while_a_quote_is_open() -> None:
-    source = LiveSource(MINUTES, 1, skip_bad_rows=True)
+    source = LiveSource(MINUTES, 1)
     for piece in (HEADER + b'"a\n', b"b\n", b'c",1,1\n', b"ann,1,x\n"):
         source.receive(piece, at(0))
     assert [row.line for row in source.bad_rows.first] == [5]
@@ -252,15 +246,15 @@ def test_lines_are_counted_on_while_a_quote_is_open() -> None:
 def test_a_quote_that_the_end_finds_open_is_a_bad_row() -> None:
     source = LiveSource(MINUTES, 1)
     assert source.receive(HEADER + b'"ann,1,1\n', at(0)) == []
-    with pytest.raises(BadRowsError, match="input:2: broken CSV: unexpected end of data"):
-        source.end(at(0))
+    assert source.end(at(0)) == []
+    assert source.bad_rows.first[0].reason == "broken CSV: unexpected end of data"
 
 
 def test_a_contradiction_is_found_when_held_rows_are_due() -> None:
     source = LiveSource(MINUTES, 1)
     source.receive(HEADER + b"ann,2,1\nann,2,0\n", at(0))
-    with pytest.raises(BadRowsError, match="input:3: contradicts"):
-        source.tick(at(1))
+    assert source.tick(at(1)) == [CloseEpoch(1), Change(2, "ann", 1)]
+    assert str(source.bad_rows).startswith("standard input:3: contradicts")
 
 
 @pytest.mark.parametrize(
@@ -269,12 +263,41 @@ def test_a_contradiction_is_found_when_held_rows_are_due() -> None:
         (b"ann,1,1\n", "the first line must name .*; it is 'ann,1,1'"),
         (b'"user\n', "input:1: broken CSV"),
         (b"user,epoch,time,value\n", "names both epoch and time"),
-        (HEADER + b"x" * 2_000_000, "input:2: a line of more than 1,048,576 bytes"),
+        (b"x" * 2_000_000, "input:1: a line of more than 1,048,576 bytes"),
     ],
 )
 def test_input_of_no_use_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        LiveSource(MINUTES, 1, skip_bad_rows=True).receive(data, at(0))
+        LiveSource(MINUTES, 1).receive(data, at(0))
+
+
+@pytest.mark.parametrize("before", [b"", b'"'])
+def test_of_a_line_that_is_too_long_no_more_than_that_is_kept(before: bytes) -> None:
+    source = LiveSource(MINUTES, 1)
+    for data in (HEADER + b"ann,1,1\n" + before, b"x" * 600_000, b"x" * 600_000, b"x" * 600_000):
+        source.receive(data, at(0))
+    assert len(source._partial) < 1 << 20
+    assert str(source.bad_rows) == "standard input:3: a line of more than 1,048,576 bytes"
+    assert source.receive(b"x\nbob,1,1\nbob,1,x\n", at(0)) == [Change(1, "bob", 1)]
+    assert [row.line for row in source.bad_rows.first] == [3, 5]
+
+
+def test_a_row_without_a_value_before_epoch_1_lists_its_user() -> None:
+    source = LiveSource(MINUTES, 1)
+    rows = b"bob,1,1\nann,0,\nann,-9, \nann,1,\nann,0,0\n"
+    assert source.receive(HEADER + rows, at(0.5)) == [
+        Change(1, "bob", 1),
+        Listed("ann"),
+        Listed("ann"),
+        Change(1, "ann", 0),
+    ]
+    assert [row.line for row in source.bad_rows.first] == [5], "epoch 1 needs a value"
+    # Where an empty value is one, the row lists its user and has it.
+    items = LiveSource(MINUTES, 1, domain=CategoryDomain(["x"]))
+    assert items.receive(HEADER + b"ann,0,\n", at(0.5)) == [Listed("ann"), Change(1, "ann", 0)]
+    # Without a place, no row is known to stand before epoch 1.
+    arriving = LiveSource(MINUTES, 1)
+    assert arriving.receive(b"user,value\nann,\n", at(-5)) == []
 
 
 def test_an_input_that_ends_before_it_begins_is_refused() -> None:
@@ -292,8 +315,8 @@ def test_a_live_source_and_a_file_account_for_the_same_bad_rows(tmp_path: Path) 
     data = HEADER + b'ann,1,1\nann,1,0\nbob,x,1\n"a"b,1,1\n\nzoe,1\n"c\nd",1,x\nzoe,1,1\n'
     path = tmp_path / "log.csv"
     path.write_bytes(data)
-    source = LiveSource(MINUTES, 1, name=str(path), skip_bad_rows=True)
+    source = LiveSource(MINUTES, 1, name=str(path))
     source.receive(data, at(0))
-    from_file = load_change_log(path, skip_bad_rows=True).bad_rows
+    from_file = load_change_log(path, skip_bad_rows=True, users=["ann"]).bad_rows
     lines = [[row.line for row in bad_rows.first] for bad_rows in (from_file, source.bad_rows)]
     assert lines == [[3, 4, 5, 7, 8]] * 2

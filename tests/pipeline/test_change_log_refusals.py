@@ -21,10 +21,12 @@ from pipeline.input.times import EpochCalendar
 WEEKS = EpochCalendar(datetime(2024, 1, 1, tzinfo=UTC), parse_duration("P7D"))
 
 
-def load(folder: Path, data: bytes | str, *, skip: bool = False) -> ChangeLog:
+def load(
+    folder: Path, data: bytes | str, *, skip: bool = False, users: tuple[str, ...] | None = None
+) -> ChangeLog:
     path = folder / "members.csv"
     path.write_bytes(data if isinstance(data, bytes) else data.encode())
-    return load_change_log(path, calendar=WEEKS, last_epoch=170, skip_bad_rows=skip)
+    return load_change_log(path, calendar=WEEKS, last_epoch=170, skip_bad_rows=skip, users=users)
 
 
 BAD_ROWS = {
@@ -96,15 +98,26 @@ def test_a_bad_row_is_refused_with_its_line_and_may_be_skipped(
     assert second == f"{tmp_path}/members.csv:{line}: {bad_rows.first[0].reason}"
     assert second.isprintable()
 
-    # Whoever has no other row is no user.
     header = data.split(b"\n")[0]
     good = b"zoe,2024-01-01,1\n" if b"time" in header else b"zoe,1,1\n"
-    log = load(tmp_path, header + b"\n" + good + data.removeprefix(header + b"\n"), skip=True)
+    data = header + b"\n" + good + data.removeprefix(header + b"\n")
+    log = load(tmp_path, data, skip=True, users=("ann", "zoe"))
     assert log.bad_rows.total == 1
     assert log.bad_rows.first[0].line == line + 1
     assert "1 bad row skipped" in log.notices[-1]
-    assert set(log.users) <= {"zoe", "bob", "ann", "a\r\nb", "c\nd"}
-    assert "zoe" in log.users
+    assert (log.users, log.values_at(1)[1]) == (("ann", "zoe"), 1)
+
+    # Without a roster, whoever has no other row is a user all the same, if the row says who.
+    if log.bad_rows.anonymous:
+        with pytest.raises(
+            InputError, match="1 bad row without a user that can be told"
+        ) as unknown:
+            load(tmp_path, data, skip=True)
+        assert str(unknown.value).endswith(f"\n{log.bad_rows}")
+    else:
+        log = load(tmp_path, data, skip=True)
+        assert {"zoe"} < set(log.users) or reason.startswith("the user ")
+        assert set(log.users) <= {"zoe", "bob", "ann", "a\r\nb", "a\nb", "c\nd"}
 
 
 def test_the_first_of_two_contradicting_lines_is_the_one_kept(tmp_path: Path) -> None:
@@ -144,7 +157,7 @@ def test_contradictions_of_many_users_are_told_in_the_order_of_the_file(tmp_path
 
 def test_lines_are_counted_on_through_broken_rows(tmp_path: Path) -> None:
     rows = b'"a"b,1,1\n"c"d,1,1\nann,1,1\nann,1,x\n'
-    bad_rows = load(tmp_path, b"user,epoch,value\n" + rows, skip=True).bad_rows
+    bad_rows = load(tmp_path, b"user,epoch,value\n" + rows, skip=True, users=("ann",)).bad_rows
     assert [row.line for row in bad_rows.first] == [2, 3, 5]
 
 

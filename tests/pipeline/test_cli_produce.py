@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from pipeline.deployed_job import DeployedJob, deploy_job
 from pipeline.epoch_times import calendar_of
 from pipeline.input.change_log import ChangeLog, load_change_log
 from pipeline.input.live import LiveSource
-from pipeline.input.rows import BadRowsError, InputError
+from pipeline.input.rows import InputError
 from pipeline.jobs import parse_job
 from pipeline.memory import MemoryDriver, MemoryLog
 from pipeline.produce import LiveProducer, produce_change_log, produce_live
@@ -72,9 +72,9 @@ def open_producer(
         producer.shut()
 
 
-def change_log_of(path: Path, text: str) -> ChangeLog:
+def change_log_of(path: Path, text: str, users: Sequence[str] | None = None) -> ChangeLog:
     path.write_text("user,epoch,value\n" + text)
-    return load_change_log(path, last_epoch=EPOCHS)
+    return load_change_log(path, last_epoch=EPOCHS, users=users)
 
 
 @pytest.fixture
@@ -120,11 +120,15 @@ def test_an_interrupted_run_goes_on_with_the_next_epoch(
     assert told[-1] == EPOCHS
 
 
-def test_values_follow_their_users_when_others_join_the_input(
+def test_values_follow_their_users_when_others_join_the_roster(
     open_producer: Callable[[], NotedProducer], tmp_path: Path
 ) -> None:
     early = change_log_of(tmp_path / "early.csv", "nora,1,1\nzoe,2,1\n")
-    late = change_log_of(tmp_path / "late.csv", "adam,3,1\nnora,1,1\nzoe,2,1\nnora,4,0\n")
+    late = change_log_of(
+        tmp_path / "late.csv",
+        "adam,3,1\nnora,1,1\nzoe,2,1\nnora,4,0\n",
+        users=["nora", "zoe", "adam"],
+    )
 
     def interrupt(epoch: int) -> None:
         if epoch == 2:
@@ -198,14 +202,22 @@ class Script:
         return b""
 
 
+ROSTER = ["ann", "bob", "cleo"]
+
+
 def run_live(
-    producer: Producer, folder: Path, start: datetime, *steps: str | timedelta
+    producer: Producer,
+    folder: Path,
+    start: datetime,
+    *steps: str | timedelta,
+    notify: Callable[[str], None] = lambda sentence: None,
 ) -> LiveSource:
     calendar = calendar_of(producer.job)
     assert calendar is not None
     source = LiveSource(calendar, producer.closed_epoch + 1, last_epoch=producer.job.last_epoch)
     script = Script(start, *steps)
-    produce_live(LiveProducer(producer, folder), source, script.read, script.clock)
+    live = LiveProducer(producer, folder, roster=ROSTER)
+    produce_live(live, source, script.read, script.clock, notify=notify)
     return source
 
 
@@ -215,7 +227,11 @@ def test_epochs_are_closed_by_the_clock(
     producer = open_producer()
     rows = "user,value\nann,1\n", MINUTE, "bob,1\nann,0\n", 2 * MINUTE
     run_live(producer, tmp_path / "state", START, *rows)
-    assert producer.noted == {1: {"ann": 1}, 2: {"ann": 0, "bob": 1}, 3: {"ann": 0, "bob": 1}}
+    assert producer.noted == {
+        1: {"ann": 1, "bob": 0, "cleo": 0},
+        2: {"ann": 0, "bob": 1, "cleo": 0},
+        3: {"ann": 0, "bob": 1, "cleo": 0},
+    }
 
 
 def test_who_is_present_after_a_restart_does_not_depend_on_who_changes(
@@ -231,18 +247,38 @@ def test_who_is_present_after_a_restart_does_not_depend_on_who_changes(
 
     producer = open_producer()
     run_live(producer, folder, START + 1.5 * MINUTE, "user,value\nbob,1\n", MINUTE)
-    assert producer.noted == {1: {"ann": 1, "bob": 0}, 2: {"ann": 1, "bob": 1, "cleo": 1}}
+    assert producer.noted == {
+        1: {"ann": 1, "bob": 0, "cleo": 0},
+        2: {"ann": 1, "bob": 1, "cleo": 1},
+    }
 
 
-def test_a_bad_row_ends_a_live_source_and_loses_nothing(
+def test_bad_rows_are_told_as_they_come_and_a_live_source_goes_on(
+    open_producer: Callable[[], NotedProducer], tmp_path: Path
+) -> None:
+    producer, told = open_producer(), list[str]()
+    rows = "user,value\nann,1\n", "bob,maybe\n", MINUTE, "cleo,x\ncleo,1\n", MINUTE
+    run_live(producer, tmp_path / "state", START, *rows, notify=told.append)
+    assert producer.noted == {
+        1: {"ann": 1, "bob": 0, "cleo": 0},
+        2: {"ann": 1, "bob": 0, "cleo": 1},
+    }
+    assert told == [
+        "standard input:3: value 'maybe' is not 0 or 1; skipped",
+        "standard input:4: value 'x' is not 0 or 1; skipped",
+    ]
+
+
+def test_input_that_is_refused_loses_nothing_of_what_came_before(
     open_producer: Callable[[], NotedProducer], tmp_path: Path
 ) -> None:
     folder = tmp_path / "state"
-    with pytest.raises(BadRowsError, match="standard input:3"):
-        run_live(open_producer(), folder, START, "user,value\nann,1\n", "bob,maybe\n")
+    run_live(open_producer(), folder, START, "user,value\nann,1\n")
+    with pytest.raises(InputError, match="standard input: the first line must name"):
+        run_live(open_producer(), folder, START, "bob,1\n")
     producer = open_producer()
     run_live(producer, folder, START, "user,value\n", MINUTE)
-    assert producer.noted == {1: {"ann": 1}}
+    assert producer.noted == {1: {"ann": 1, "bob": 0, "cleo": 0}}
 
 
 def test_a_live_source_ends_with_the_last_epoch(

@@ -71,15 +71,22 @@ def test_bad_rows_are_all_counted_or_skipped(tmp_path: Path) -> None:
     with pytest.raises(BadRowsError) as caught:
         log_of(tmp_path, *rows)
     assert caught.value.bad_rows.total == 4
-    log = log_of(tmp_path, *rows, skip_bad_rows=True)
-    assert held(log) == [{"al": [1]}]
+    with pytest.raises(InputError, match="1 bad row without a user that can be told"):
+        log_of(tmp_path, *rows, skip_bad_rows=True)
+    log = log_of(tmp_path, *rows, skip_bad_rows=True, users=("al", "bo"))
+    assert held(log) == [{"al": [1], "bo": []}]
     assert log.bad_rows.total == 4
     assert "4 bad rows skipped" in log.notices[0]
 
 
+def test_whose_rows_are_bad_is_a_user_without_items(tmp_path: Path) -> None:
+    log = log_of(tmp_path, "al,1,x", "bo,1,w", "cy,one,x", ",1,x", skip_bad_rows=True)
+    assert held(log) == [{"al": [1], "bo": [], "cy": []}]
+
+
 def test_rows_outside_the_horizon_are_not_used(tmp_path: Path) -> None:
     log = log_of(tmp_path, "al,1,x", "bo,5,x", last_epoch=3)
-    assert (log.users, log.last_epoch) == (("al",), 3)
+    assert (log.users, log.last_epoch) == (("al", "bo"), 3)
     assert "1 row after epoch 3: not used" in log.notices[0]
     assert log_of(tmp_path, "al,1,x", last_epoch=3, to_last_row=True).last_epoch == 1
 
@@ -94,7 +101,7 @@ def test_times_are_placed_by_the_calendar(tmp_path: Path) -> None:
         header="user,time,value",
         calendar=EpochCalendar(start, parse_duration("1d")),
     )
-    assert held(log) == [{"al": [1]}, {"al": [2]}]
+    assert held(log) == [{"al": [1], "bo": []}, {"al": [2], "bo": []}]
     assert "1 row before epoch 1: not used" in log.notices[0]
 
 

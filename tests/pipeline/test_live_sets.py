@@ -95,13 +95,13 @@ def test_sets_are_those_of_the_epoch_also_after_a_restart(job: DeployedJob, tmp_
         producer = Recorded(job, tmp_path, name="gateway", transport=MemoryDriver(MemoryLog()))
         producer.sets = sets
         with producer:
-            live = LiveProducer(producer, tmp_path)
+            live = LiveProducer(producer, tmp_path, roster=["ann", "bob", "eve"])
             source = source_of(job, producer.closed_epoch + 1)
             live.take(source.receive(data, at(minutes)))
             live.keep()
     assert sets == {
-        1: {"ann": [1], "bob": [2, 3]},
-        2: {"ann": [2, 3], "bob": []},
-        3: {"ann": [], "bob": []},
+        1: {"ann": [1], "bob": [2, 3], "eve": []},
+        2: {"ann": [2, 3], "bob": [], "eve": []},
+        3: {"ann": [], "bob": [], "eve": []},
         4: {"ann": [], "bob": [], "eve": [1]},
     }

@@ -728,7 +728,7 @@ def test_commands_say_what_a_horizon_costs(
     cost = "epsilon 2 for a user's whole stream of one horizon, n times that for n horizons"
     assert cost in planned.output
     changes = write_changes(tmp_path / "changes.csv")
-    simulated = dpstream("simulate", small_job, "--input", changes, "--seed", 3)
+    simulated = dpstream("simulate", small_job, "--input", changes, "--seed", 3, "--to-epoch", 12)
     assert "200 users, 12 epochs" in simulated.output
     assert cost in simulated.output
 

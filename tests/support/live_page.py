@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import aiohttp
 
 from aggregators.published import Published as Estimated
-from pipeline.cli.inputs import load_input
+from pipeline.cli.inputs import load_truth
 from pipeline.cluster import Cluster
 from pipeline.deployed_job import DeployedJob
 from pipeline.deployments import deploy
@@ -145,7 +145,7 @@ async def live_page(
     told: list[str] = []
 
     def load(job: DeployedJob, path: Path) -> ValueLog:
-        return load_input(job, path, skip_bad_rows=False)
+        return load_truth(job, path)
 
     settings = Settings(jobs=tuple(jobs), hosts=tuple(hosts), truths=dict(truths))
     site = Site(settings, lambda: cast(Cluster, cluster), load, told.append, limits or Limits())

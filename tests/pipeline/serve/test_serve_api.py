@@ -652,7 +652,7 @@ def test_nobody_waits_for_a_truth_when_the_server_ends(
         end.wait(20)
         ended.set()
 
-    monkeypatch.setattr("tests.support.live_page.load_input", load)
+    monkeypatch.setattr("tests.support.live_page.load_truth", load)
 
     async def test() -> None:
         async with live_page(cluster, truths=[("modes", tmp_path)]) as page:
