@@ -43,7 +43,7 @@ class ShiftedEitherWay:
     >>> from randomizers.accounting.cell_noise import PoissonNoise
     >>> cells = ShiftedEitherWay(PoissonNoise(1155.0), 64)
     >>> [f"{cells.delta(ups, 1.0):.2e}" for ups in (64, 32, 0)]
-    ['9.99e-07', '8.99e-07', '8.04e-07']
+    ['9.99e-07', '8.98e-07', '8.04e-07']
     >>> cells.private(1.0, 1e-6)
     True
     """
@@ -128,8 +128,9 @@ def dominating(one: LossDistribution, two: LossDistribution) -> LossDistribution
     >>> from randomizers.accounting.cell_noise import PoissonNoise
     >>> up, down = (on_grid(shifted_losses(PoissonNoise(9.0), each), 0.01) for each in (1, -1))
     >>> both = dominating(up, down)
-    >>> [f"{both.delta(each) - max(up.delta(each), down.delta(each)):.0e}" for each in (-0.2, 0.3)]
-    ['0e+00', '0e+00']
+    >>> more = [both.delta(each) - max(up.delta(each), down.delta(each)) for each in (-0.2, 0.3)]
+    >>> max(more) < 1e-11, min(more) > 0
+    (True, True)
     """
     width = one.width
     first, last = min(one.first, two.first) - 1, max(one.last, two.last) + 1

@@ -108,7 +108,7 @@ def noise_for_items(
         ValueError: something is out of range.
 
     >>> [round(mean) for mean in noise_for_items(1.0, 1e-6, ItemReports(64, 2, 2, 0.0))]
-    [3496, 782]
+    [3497, 782]
     """
     if not reports.boost:
         return poisson_for_overlapping(

@@ -125,14 +125,20 @@ def test_a_budget_that_is_used_up_stays_so_whatever_is_restored(case: Case, tmp_
         assert used[-1] > 0, "nobody has used up anything: more epochs, or fewer changes"
 
 
-@every_form
+@pytest.mark.parametrize(
+    "case",
+    [
+        case
+        for case in FORMS
+        if case.protocol.needs_shuffle and getattr(case.parameters, "dummies", "") != "shuffle"
+    ],
+    ids=str,
+)
 def test_dummies_come_at_every_epoch_of_the_horizon(case: Case) -> None:
     """From devices that have nothing to say, at the last epoch as much as at any other.
 
     Trees have fewer or more cells by epoch: as many as the stage would add where they leave it to.
     """
-    if not case.protocol.needs_shuffle or getattr(case.parameters, "dummies", "") == "shuffle":
-        pytest.skip("no device adds dummies")
     trials = 150
     sent, added = np.zeros((2, EPOCHS))
     law = case.law
