@@ -273,13 +273,15 @@ class ShuffledCounts:
         Neighbours differ by at most 1 + 2r messages in an epoch, and by that often only in few.
         Two bounds on what any such streams give away are known: the Renyi divergence of the worst
         shifts, which is proven, and their privacy loss distribution, which is closer, but worst
-        only if a cell shifted by c + 1 beside one shifted by d - 1 tells no less than c beside d.
+        only if a cell shifted by c + 1 beside one shifted by d - 1 tells no less than c beside d,
+        and shifts in one direction no less than in both. Without a boost all shifts are 1, and all
+        directions have been looked at for the noise that was chosen.
         """
         neighbours = "any two streams of a user's values, reported at the same epochs"
         if self.law.calibration == "conditional":
             neighbours += (
-                ", on the assumption, checked by computation only, that uneven shifts of cells "
-                "tell no less than even ones"
+                ", on the assumption, checked by computation only, that uneven shifts of cells, "
+                "all in one direction, tell no less than even ones or mixed directions"
             )
         return Guarantee(
             epsilon=self.law.epsilon,

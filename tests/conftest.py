@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # How fast a machine is says nothing about the code.
 settings.register_profile("dpstream", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("dpstream")
+
+# Seconds after which a test with a marker has hung; of several markers the longest counts.
+LIMITS = {"kafka": 1_200, "browser": 1_200, "verify": 4 * 3_600}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests that are long more time, unless they say themselves how much."""
+    for item in items:
+        limits = [seconds for marker, seconds in LIMITS.items() if item.get_closest_marker(marker)]
+        if limits and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(max(limits)))

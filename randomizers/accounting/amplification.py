@@ -32,20 +32,16 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from randomizers.accounting.cell_noise import BinomialNoise
-from randomizers.accounting.shifted_noise import (
-    GRID_FINENESS,
-    ShiftedLosses,
-    check_target,
-    composed,
-)
+from randomizers.accounting.loss_distributions import Losses, composed
+from randomizers.accounting.shifted_noise import GRID_FINENESS, check_target
 
 # Probability that a number of clones, or of heads, leaves the interval computed with.
-_TAIL = 1e-20
+_TAIL = 1e-25
 # Numbers of clones that are told apart: fewer clones than there are hide less. The second is for
 # compositions, which look at every number of heads.
 _CLASSES, _OUTCOMES = 4_000, 2_000_000
-# Charged for the rounding of distribution functions, as a part of them.
-_ROUNDING = 1e-13
+# Errors of scipy's binomial laws as a part of them: ten times what was measured, up to 10^9 coins.
+_OF_FUNCTION, _OF_ROOT = 1e-13, 1e-14
 _TOLERANCE = 1e-6
 _MOST_LOSS = 64.0
 
@@ -116,8 +112,12 @@ def amplified_delta(coin: HiddenCoin, contributors: int, epsilon: float) -> floa
     gain, cost = heads - math.exp(epsilon) * tails, math.exp(epsilon) * heads - tails
     first = np.floor((clones + 1) * (cost / (gain + cost))) + 1
     above = gain * stats.binom.sf(first - 2, clones, 0.5)
-    excess = above - cost * stats.binom.sf(first - 1, clones, 0.5) + _ROUNDING * above
-    return min(1.0, coin.shown * (float(np.maximum(excess, 0.0) @ masses) + missing))
+    error = _rounding(contributors)
+    excess = above - cost * stats.binom.sf(first - 1, clones, 0.5) + 2 * error * above
+    # What numbers of clones tell decreases, so errors of their distribution function, too, count as
+    # parts of the whole.
+    spent = coin.shown * (float(np.maximum(excess, 0.0) @ masses) + missing)
+    return min(1.0, spent * (1 + 2 * error))
 
 
 def amplified_epsilon(coin: HiddenCoin, contributors: int, delta: float, epochs: int = 1) -> float:
@@ -147,8 +147,7 @@ def amplified_epsilon(coin: HiddenCoin, contributors: int, delta: float, epochs:
     told = _losses(coin, contributors)
     squares = float(told.masses @ np.square(told.losses))
     whole = composed([(told, epochs)], GRID_FINENESS * math.sqrt(squares))
-    # As in `shifted_noise.epsilon_spent`.
-    return min(float(whole.get_epsilon_for_delta(delta)) * (1 + 1e-9), epochs * coin.loss)
+    return min(whole.epsilon(delta), epochs * coin.loss)
 
 
 def most_local_loss(
@@ -208,7 +207,11 @@ def _clones(
     return bounds, np.diff(below, append=1.0), float(below[0]) + _TAIL
 
 
-def _losses(coin: HiddenCoin, contributors: int) -> ShiftedLosses:
+def _rounding(contributors: int) -> float:
+    return _OF_FUNCTION + _OF_ROOT * math.sqrt(contributors)
+
+
+def _losses(coin: HiddenCoin, contributors: int) -> Losses:
     """The privacy loss of one epoch: outcomes are numbers of clones and of heads."""
     widest = math.sqrt(2 * math.log(2 / _TAIL) * contributors * coin.clone)
     classes = max(20, min(200, int(_OUTCOMES / (widest + 1))))
@@ -226,4 +229,5 @@ def _losses(coin: HiddenCoin, contributors: int) -> ShiftedLosses:
         losses.append(np.log(first / second))
         likelihoods.append(coin.shown * mass * first)
         certain += mass * _TAIL
-    return ShiftedLosses(np.concatenate(losses), np.concatenate(likelihoods), certain)
+    error = 2 * _rounding(contributors)
+    return Losses(np.concatenate(losses), np.concatenate(likelihoods), certain, 2 * error, error)

@@ -11,9 +11,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
+
+from randomizers.accounting import rounding
+
+# Errors of a ratio's logarithm, in parts of itself.
+_OF_RATIO = 4 * rounding.FUNCTION
 
 
 class CellNoise(ABC):
@@ -35,9 +41,30 @@ class CellNoise(ABC):
         """The largest number of dummies there can be; infinite where there is none."""
         return math.inf
 
+    @property
     @abstractmethod
+    def turn(self) -> tuple[Fraction, float]:
+        """The c and s of p(z) / p(z - 1) = 1 + s (c - z) / z: these laws are Panjer's class."""
+
+    @abstractmethod
+    def ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """p(z) / p(z - 1) for counts z from 1 to `largest`, off by a few units of `rounding`."""
+
     def log_ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """ln(p(z) / p(z - 1)) for counts z from 1 to `largest`."""
+        """ln(p(z) / p(z - 1)) for counts z from 1 to `largest`, off by a small part of itself.
+
+        Near its turn the ratio is nearly 1, and its logarithm is taken of the difference from 1:
+        so nothing is lost to cancellation, however large the mean is.
+        """
+        exact, slope = self.turn
+        centre = float(exact)
+        below = float(exact - Fraction(centre))
+        above_one = slope * ((centre - counts) + below) / counts
+        logs = np.empty(len(counts))
+        near = np.abs(above_one) < 0.5
+        logs[near] = np.log1p(above_one[near])
+        logs[~near] = np.log(self.ratios(counts[~near]))
+        return logs
 
     def window(self, tail: float) -> tuple[int, int]:
         """An interval of counts that the noise leaves with a probability of at most 2 `tail`.
@@ -60,13 +87,33 @@ class CellNoise(ABC):
     def log_weights(self, low: int, high: int) -> NDArray[np.float64]:
         """Logarithms of p(z) for low <= z <= high, as if there were no others.
 
-        Their exponentials add up to 1. The ratios are added up, so nothing is lost to cancellation.
+        Their exponentials add up to 1. The ratios are added up from the likeliest count on, so
+        nothing is lost to cancellation.
         """
+        return self._weighed(low, high)[0]
+
+    def weights(self, low: int, high: int) -> tuple[NDArray[np.float64], float]:
+        """The p(z) for low <= z <= high, as if there were no others.
+
+        Returns:
+            float64, and the logarithm of how many times larger or smaller they may be.
+        """
+        logs, error = self._weighed(low, high)
+        return np.exp(logs), error
+
+    def _weighed(self, low: int, high: int) -> tuple[NDArray[np.float64], float]:
+        anchor = min(max(math.floor(self.turn[0]), low), high)
+        ratios = self.log_ratios(np.arange(low + 1, high + 1))
+        falling, rising = ratios[: anchor - low], ratios[anchor - low :]
         logs = np.zeros(high - low + 1)
-        np.cumsum(self.log_ratios(np.arange(low + 1, high + 1)), out=logs[1:])
-        logs -= logs.max()
-        logs -= math.log(np.exp(logs).sum())
-        return logs
+        logs[: anchor - low] = -rounding.running_sums(falling[::-1])[::-1]
+        logs[anchor - low + 1 :] = rounding.running_sums(rising)
+        largest = max(float(np.abs(falling).sum()), float(np.abs(rising).sum()))
+        added = rounding.additions(len(ratios)) + 4
+        logs -= math.log(float(np.exp(logs).sum()))
+        # The sum is one of pairs, after blocks of 128.
+        total = rounding.of_sum(256) + 4 * rounding.FUNCTION
+        return logs, (_OF_RATIO + rounding.of_sum(added) + rounding.FUNCTION) * largest + total
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +134,14 @@ class PoissonNoise(CellNoise):
         """The mean."""
         return self.mean
 
-    def log_ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """ln(mean / z)."""
-        ratios: NDArray[np.float64] = math.log(self.mean) - np.log(counts)
+    @property
+    def turn(self) -> tuple[Fraction, float]:
+        """The mean and 1."""
+        return Fraction(self.mean), 1.0
+
+    def ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Mean / z."""
+        ratios: NDArray[np.float64] = self.mean / counts
         return ratios
 
 
@@ -129,10 +181,17 @@ class BinomialNoise(CellNoise):
         """A dummy from everybody."""
         return self.contributors
 
-    def log_ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """ln((n - z + 1) / z * gamma / (1 - gamma))."""
-        odds = math.log(self.probability) - math.log1p(-self.probability)
-        ratios: NDArray[np.float64] = np.log((self.contributors + 1 - counts) / counts) + odds
+    @property
+    def turn(self) -> tuple[Fraction, float]:
+        """(n + 1) gamma and 1 / (1 - gamma)."""
+        probability = Fraction(self.probability)
+        return (self.contributors + 1) * probability, float(1 / (1 - probability))
+
+    def ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """(n - z + 1) / z * gamma / (1 - gamma)."""
+        probability = Fraction(self.probability)
+        odds = float(probability / (1 - probability))
+        ratios: NDArray[np.float64] = (self.contributors + 1 - counts) / counts * odds
         return ratios
 
 
@@ -168,10 +227,17 @@ class NegativeBinomialNoise(CellNoise):
         """More than the mean: mean (1 + mean / shape)."""
         return self.mean * (1 + self.mean / self.shape)
 
-    def log_ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """ln((z + r - 1) / z * (1 - p))."""
-        failure = math.log1p(-self.success)
-        ratios: NDArray[np.float64] = np.log1p((self.shape - 1) / counts) + failure
+    @property
+    def turn(self) -> tuple[Fraction, float]:
+        """(r - 1) mean / r and p."""
+        shape, mean = Fraction(self.shape), Fraction(self.mean)
+        return (shape - 1) * mean / shape, float(shape / (shape + mean))
+
+    def ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """(z + r - 1) / z * (1 - p)."""
+        shape, mean = Fraction(self.shape), Fraction(self.mean)
+        failure = float(mean / (shape + mean))
+        ratios: NDArray[np.float64] = ((counts - 1) + self.shape) / counts * failure
         return ratios
 
 

@@ -1,8 +1,11 @@
 """How much noise every-epoch counts need: one message in every epoch in which the value is 1.
 
 There is one cell for each epoch, and all of a user's stream may change: neighbours differ by one
-message in up to d cells. It is worst if one of them has a message in all epochs and the other in
-none, seen from the one without. (That mixed directions are no worse is computed, not proven.)
+message in up to d cells, each of which one of them has and the other has not. It is worst if one of
+them has a message in all epochs and the other in none, seen from the one without. That cells which
+are shifted in different directions are no worse is made sure of for the very noise that is chosen,
+whichever of the cells they are (`randomizers.accounting.directions`).
+
 There is no bound on changes, and the standard deviation of a count is the root of the variance of
 the noise, however many users there are.
 """
@@ -10,9 +13,11 @@ the noise, however many users there are.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from randomizers.accounting.cell_noise import CellNoise, NegativeBinomialNoise, PoissonNoise
 from randomizers.accounting.clustered_noise import fewest_dummies
+from randomizers.accounting.directions import ShiftedEitherWay, least_mean_either_way
 from randomizers.accounting.shifted_noise import ShiftedCells, check_target, least_mean
 
 VARIANCE_FACTOR = 1.25
@@ -20,7 +25,7 @@ VARIANCE_FACTOR = 1.25
 
 
 def epoch_shifts(noise: CellNoise, last_epoch: int) -> list[ShiftedCells]:
-    """The cells in which two streams can be told apart, at worst.
+    """The cells in which two streams can be told apart, if all are shifted in one direction.
 
     Raises:
         ValueError: there is no epoch.
@@ -41,9 +46,23 @@ def poisson_for_epochs(epsilon: float, delta: float, last_epoch: int) -> Poisson
     """
     check_target(epsilon, delta)
     guess = last_epoch * (2 * math.log(1 / delta) / epsilon**2 + 1 / epsilon)
-    return PoissonNoise(
-        least_mean(epsilon, delta, lambda mean: epoch_shifts(PoissonNoise(mean), last_epoch), guess)
+    mean = least_mean(
+        epsilon, delta, lambda mean: epoch_shifts(PoissonNoise(mean), last_epoch), guess
     )
+    return PoissonNoise(least_mean_either_way(epsilon, delta, PoissonNoise, last_epoch, mean))
+
+
+def epsilon_for_epochs(noise: CellNoise, delta: float, last_epoch: int) -> float:
+    """The least known epsilon for a delta, rounded up; infinite where delta is not enough.
+
+    Raises:
+        ValueError: something is out of range.
+
+    >>> round(epsilon_for_epochs(PoissonNoise(1155.2), 1e-6, 64), 3)
+    1.0
+    """
+    check_target(1.0, delta)
+    return ShiftedEitherWay(noise, last_epoch).epsilon(delta)
 
 
 def negative_binomial_for_epochs(
@@ -60,10 +79,13 @@ def negative_binomial_for_epochs(
     Raises:
         ValueError: something is out of range.
     """
-    return fewest_dummies(
+    found = fewest_dummies(
         epsilon,
         delta,
         lambda noise: epoch_shifts(noise, last_epoch),
         poisson_for_epochs(epsilon, delta, last_epoch).mean,
         variance_factor,
     )
+    noise_of = partial(NegativeBinomialNoise, found.shape)
+    mean = least_mean_either_way(epsilon, delta, noise_of, last_epoch, found.mean)
+    return NegativeBinomialNoise(found.shape, mean)

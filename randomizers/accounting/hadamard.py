@@ -25,6 +25,8 @@ from randomizers.item_domains import domain_size
 
 # Of all Poisson numbers not to exceed the fixed one; what serves best depends on how large it is.
 _NOT_EXCEEDED = (0.5, 0.99, 0.9999)
+# Taken off what scipy's inverse of the gamma function says, which is off by less.
+_OF_INVERSE = 1e-9
 # The least mean is found to within so much of itself, and its epsilon computed.
 _SLACK = 1e-7
 _MORE = 1.02
@@ -109,7 +111,7 @@ def blanket_epsilon(
         return epsilon_for_overlapping(tuples * overlap, delta, overlap, items, epochs)
     return min(
         epsilon_for_overlapping(
-            float(gammainccinv(tuples + 1, likely ** (1 / epochs))) * overlap,
+            float(gammainccinv(tuples + 1, likely ** (1 / epochs))) * (1 - _OF_INVERSE) * overlap,
             delta * likely,
             overlap,
             items,

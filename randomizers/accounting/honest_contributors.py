@@ -13,6 +13,7 @@ from typing import Final
 
 from randomizers.accounting.amplification import amplified_epsilon
 from randomizers.accounting.boosted_counts import BoostedReports, shifted_cells
+from randomizers.accounting.continual_counts import epsilon_for_epochs
 from randomizers.accounting.count_min_noise import cells_epsilon, noise_of_cells
 from randomizers.accounting.counting_tree import tree_shifts
 from randomizers.accounting.hadamard import blanket_epsilon
@@ -106,9 +107,9 @@ def _single_message(law: SingleMessageLaw, honest: int) -> float:
 def _shuffled_counts(law: ShuffledCountsLaw, honest: int) -> float:
     noise = noise_of_cells(law.noise, honest)
     delta = law.delta * (1 - FOR_TABLES)
-    shifts = {1: law.last_epoch}
-    if law.boost:
-        shifts = BoostedReports(law.last_epoch, law.changes, law.boost).shifts
+    if not law.boost:
+        return epsilon_for_epochs(noise, delta, law.last_epoch)
+    shifts = BoostedReports(law.last_epoch, law.changes, law.boost).shifts
     if law.calibration == "rigorous":
         return renyi_epsilon(noise, shifts, delta)[0]
     return epsilon_spent(shifted_cells(noise, shifts), delta)

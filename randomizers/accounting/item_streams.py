@@ -20,24 +20,22 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from dp_accounting.pld.pld_pmf import DensePLDPmf
 from numpy.typing import NDArray
 
+from randomizers.accounting import rounding
 from randomizers.accounting.cell_noise import PoissonNoise
+from randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
 from randomizers.accounting.overlapping_cells import (
     epsilon_for_overlapping,
     poisson_for_overlapping,
 )
 from randomizers.accounting.shifted_noise import (
     GRID_FINENESS,
-    ShiftedLosses,
+    LEAST_MASS,
+    TAIL,
     check_target,
-    composed,
     least_parameter,
 )
-
-_TAIL = 1e-20
-_LEAST_MASS = 1e-30
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,7 @@ def noise_for_items(
         ValueError: something is out of range.
 
     >>> [round(mean) for mean in noise_for_items(1.0, 1e-6, ItemReports(64, 2, 2, 0.0))]
-    [3496, 782]
+    [3497, 782]
     """
     if not reports.boost:
         return poisson_for_overlapping(
@@ -122,8 +120,7 @@ def noise_for_items(
     guess = 2 * squares * (math.log(1 / delta) / epsilon**2 + 1 / epsilon)
 
     def excess(mean: float) -> float:
-        spent = _composed(mean, share * mean, reports).get_delta_for_epsilon(epsilon)
-        return math.log(float(spent) / delta)
+        return math.log(_composed(mean, share * mean, reports).delta(epsilon) / delta)
 
     mean = least_parameter(excess, guess)
     return mean, share * mean
@@ -147,14 +144,10 @@ def epsilon_for_items(held: float, left: float | None, delta: float, reports: It
     if left is None:
         return epsilon_for_overlapping(held, delta, reports.overlap, epochs=reports.last_epoch)
     check_target(1.0, delta)
-    spent = _composed(held, left, reports).get_epsilon_for_delta(delta)
-    # As in `shifted_noise.epsilon_spent`.
-    return float(spent) * (1 + 1e-9)
+    return _composed(held, left, reports).epsilon(delta)
 
 
-def raised_losses(
-    mean: float, overlap: float, messages: int
-) -> tuple[ShiftedLosses, ShiftedLosses]:
+def raised_losses(mean: float, overlap: float, messages: int) -> tuple[Losses, Losses]:
     """What a labelled cell with so many messages tells, and one without them.
 
     Args:
@@ -166,11 +159,11 @@ def raised_losses(
     >>> without.losses[:2].round(3).tolist()  # ln 2, ln 1
     [0.693, -0.0]
     """
-    alone, low = _window(mean * (1 - overlap), messages)
+    alone, low, error = _window(mean * (1 - overlap), messages)
     if overlap:
-        shared, least = _window(mean * overlap / 2, messages)
+        shared, least, of_shared = _window(mean * overlap / 2, messages)
     else:
-        shared, least = np.ones(1), 0
+        shared, least, of_shared = np.ones(1), 0, 0.0
     absent = np.multiply.outer(alone, shared)
     ratio = np.zeros_like(absent)
     for both in range(messages + 1):
@@ -178,15 +171,20 @@ def raised_losses(
         of_two = _falling(least + np.arange(len(shared)), both, mean / 2)
         ratio += math.comb(messages, both) * np.multiply.outer(of_one, of_two)
     present = absent * ratio
-    kept = (absent > _LEAST_MASS) & (present > _LEAST_MASS)
-    losses, left_out = np.log(ratio[kept]), 4 * _TAIL
+    kept = (absent > LEAST_MASS) & (present > LEAST_MASS)
+    losses = np.log(ratio[kept])
+    # Sums of products, of two factors more than there are messages.
+    of_ratio = rounding.of_sum(4 * messages + 8)
+    slack = of_ratio + rounding.FUNCTION * (1 + float(np.abs(losses).max()))
+    error += of_shared + of_ratio
+    certain = (float(each[~kept].sum()) * (1 + 2 * error) + 4 * TAIL for each in (present, absent))
     return (
-        ShiftedLosses(losses, present[kept], float(present[~kept].sum()) + left_out),
-        ShiftedLosses(-losses, absent[kept], float(absent[~kept].sum()) + left_out),
+        Losses(losses, present[kept], next(certain), slack, error),
+        Losses(-losses, absent[kept], next(certain), slack, error),
     )
 
 
-def _composed(plus: float, minus: float, reports: ItemReports) -> DensePLDPmf:
+def _composed(plus: float, minus: float, reports: ItemReports) -> LossDistribution:
     kinds = []
     squares = cells = 0.0
     for mean, shifts in ((plus, reports.plus), (minus, reports.minus)):
@@ -197,11 +195,12 @@ def _composed(plus: float, minus: float, reports: ItemReports) -> DensePLDPmf:
     return composed(kinds, GRID_FINENESS * math.sqrt(squares / cells))
 
 
-def _window(mean: float, more: int) -> tuple[NDArray[np.float64], int]:
-    """Probabilities of Poisson numbers, and the first of them; `more` beyond the last."""
+def _window(mean: float, more: int) -> tuple[NDArray[np.float64], int, float]:
+    """Probabilities of Poisson numbers and `more` of them, the first number, and the error."""
     noise = PoissonNoise(mean)
-    low, high = noise.window(_TAIL)
-    return np.exp(noise.log_weights(low, high + more)), low
+    low, high = noise.window(TAIL)
+    masses, error = noise.weights(low, high + more)
+    return masses, low, error
 
 
 def _falling(counts: NDArray[np.int64], factors: int, scale: float) -> NDArray[np.float64]:

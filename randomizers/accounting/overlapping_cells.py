@@ -33,22 +33,18 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from dp_accounting.pld.pld_pmf import DensePLDPmf
 from numpy.typing import NDArray
 
+from randomizers.accounting import rounding
 from randomizers.accounting.cell_noise import PoissonNoise
+from randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
 from randomizers.accounting.shifted_noise import (
     GRID_FINENESS,
-    ShiftedLosses,
+    LEAST_MASS,
+    TAIL,
     check_target,
-    composed,
     least_parameter,
 )
-
-# Probability that a number of jumps leaves the interval computed with, on either side.
-_TAIL = 1e-20
-# Outcomes less likely than this are counted as certain losses.
-_LEAST_MASS = 1e-30
 
 
 def poisson_for_overlapping(
@@ -77,8 +73,7 @@ def poisson_for_overlapping(
     guess = 2 * messages * (1 + beta) * (math.log(1 / delta) / epsilon**2 + 1 / epsilon)
 
     def excess(mean: float) -> float:
-        spent = _losses(mean, overlap, items, epochs).get_delta_for_epsilon(epsilon)
-        return math.log(float(spent) / delta)
+        return math.log(_losses(mean, overlap, items, epochs).delta(epsilon) / delta)
 
     return least_parameter(excess, guess)
 
@@ -103,9 +98,7 @@ def epsilon_for_overlapping(
     """
     check_target(1.0, delta)
     _shared(overlap, items, epochs)
-    spent = _losses(mean, overlap, items, epochs).get_epsilon_for_delta(delta)
-    # As in `shifted_noise.epsilon_spent`.
-    return float(spent) * (1 + 1e-9)
+    return _losses(mean, overlap, items, epochs).epsilon(delta)
 
 
 def jump_rates(mean: float, overlap: float, items: int) -> dict[int, float]:
@@ -136,36 +129,41 @@ def jump_rates(mean: float, overlap: float, items: int) -> dict[int, float]:
 
 def weight_law(
     mean: float, overlap: float, items: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float, float]:
     """The law Q of W in the dominating pair.
 
     Returns:
-        All weights W in an interval, their probabilities, some of which are 0, and a bound on what
-        is left out, under Q as well as under P.
+        All weights W in an interval, their probabilities, some of which are 0, a bound on what is
+        left out, under Q as well as under P, and the logarithm of how many times larger or smaller
+        the probabilities may be.
     """
-    low, masses, left_out = 0, np.ones(1), 0.0
+    low, masses, left_out, error = 0, np.ones(1), 0.0, 0.0
     for size, rate in jump_rates(mean, overlap, items).items():
         jumps = PoissonNoise(rate)
-        first, last = jumps.window(_TAIL)
+        first, last = jumps.window(TAIL)
         # Under P there is one jump more, of any size.
         last += 1
         spaced = np.zeros((last - first) * size + 1)
-        spaced[::size] = np.exp(jumps.log_weights(first, last))
+        spaced[::size], of_jumps = jumps.weights(first, last)
         # Sums of positive numbers only: nothing is lost to cancellation.
+        error += of_jumps + rounding.of_sum(min(len(masses), last - first + 1))
         masses = np.convolve(masses, spaced)
         low += first * size
-        left_out += 2 * _TAIL
-    return (low + np.arange(len(masses))) / 2, masses, left_out
+        left_out += 2 * TAIL
+    return (low + np.arange(len(masses))) / 2, masses, left_out, error
 
 
-def _losses(mean: float, overlap: float, items: int, epochs: int) -> DensePLDPmf:
-    weights, absent, left_out = weight_law(mean, overlap, items)
+def _losses(mean: float, overlap: float, items: int, epochs: int) -> LossDistribution:
+    weights, absent, left_out, error = weight_law(mean, overlap, items)
     present = absent * weights / mean
     # Among what is certain: no message in a cell at all, by which a set cannot have had one.
-    kept = (absent > _LEAST_MASS) & (present > _LEAST_MASS)
+    kept = (absent > LEAST_MASS) & (present > LEAST_MASS)
     losses = np.log(weights[kept] / mean)
-    removed = ShiftedLosses(losses, present[kept], float(present[~kept].sum()) + left_out)
-    added = ShiftedLosses(-losses, absent[kept], float(absent[~kept].sum()) + left_out)
+    error += 4 * rounding.FUNCTION
+    slack = 4 * rounding.FUNCTION * (1 + float(np.abs(losses).max()))
+    certain = (float(each[~kept].sum()) * (1 + 2 * error) + left_out for each in (present, absent))
+    removed = Losses(losses, present[kept], next(certain), slack, error)
+    added = Losses(-losses, absent[kept], next(certain), slack, error)
     width = GRID_FINENESS * math.sqrt((1 + (2 * items - 1) * overlap) / mean)
     return composed([(removed, items * epochs), (added, items * epochs)], width)
 

@@ -17,12 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
+from randomizers.accounting import rounding
 from randomizers.accounting.cell_noise import CellNoise
-from randomizers.accounting.shifted_noise import ShiftedLosses, shifted_losses
+from randomizers.accounting.loss_distributions import Losses
+from randomizers.accounting.shifted_noise import shifted_losses
 
 _LEAST_EXCESS, _MOST_EXCESS = 1e-3, 1e5
 # The best alpha need not be met: epsilon holds for the one that is found, and is flat there.
 _TOLERANCE = 1e-4
+# Errors of the few operations after the sum over all cells.
+_LAST_DIGITS = 1e-13
 
 
 def shift_divergence(noise: CellNoise, shift: int, alpha: float) -> float:
@@ -95,7 +99,12 @@ def renyi_epsilon(noise: CellNoise, shifts: Mapping[int, int], delta: float) -> 
     def epsilon(log_excess: float) -> float:
         excess = math.exp(log_excess)
         divergence = float(cells @ _convex(told, 1 + excess))
-        return divergence - math.log1p(1 / excess) - (math.log(left) + math.log1p(excess)) / excess
+        charged = math.log1p(1 / excess) + (math.log(left) + math.log1p(excess)) / excess
+        return (
+            divergence * (1 + rounding.of_sum(len(cells) + 8))
+            - charged
+            + _LAST_DIGITS * abs(charged)
+        )
 
     # Where it is best for a Gaussian law of this variance, and a few times more and less.
     spread = sum(cells * shift**2 for shift, cells in shifts.items()) / noise.variance
@@ -105,21 +114,34 @@ def renyi_epsilon(noise: CellNoise, shifts: Mapping[int, int], delta: float) -> 
     return float(found.fun), 1 + math.exp(float(found.x))
 
 
-def _both_ways(noise: CellNoise, shift: int) -> list[ShiftedLosses]:
+def _both_ways(noise: CellNoise, shift: int) -> list[Losses]:
     return [shifted_losses(noise, each) for each in (shift, -shift)]
 
 
-def _larger(ways: Sequence[ShiftedLosses], alpha: float) -> float:
+def _larger(ways: Sequence[Losses], alpha: float) -> float:
     return max(_divergence(told, alpha) for told in ways)
 
 
-def _convex(told: Sequence[Sequence[ShiftedLosses]], alpha: float) -> NDArray[np.float64]:
+def _convex(told: Sequence[Sequence[Losses]], alpha: float) -> NDArray[np.float64]:
     divergences = [0.0, *(_larger(ways, alpha) for ways in told)]
     steepest = np.maximum.accumulate(np.diff(divergences))
     return np.concatenate(([0.0], np.cumsum(steepest)))
 
 
-def _divergence(told: ShiftedLosses, alpha: float) -> float:
+def _divergence(told: Losses, alpha: float) -> float:
+    """Rounded up: the errors of thousands of cells add up."""
     exponents = (alpha - 1) * told.losses
     largest = float(exponents.max())
-    return (largest + math.log(np.dot(told.masses, np.exp(exponents - largest)))) / (alpha - 1)
+    error = told.rounding + rounding.of_sum(len(exponents)) + 2 * rounding.FUNCTION
+    error += (alpha - 1) * told.slack + rounding.FUNCTION * float(np.abs(exponents).max())
+    if largest > 1:
+        logarithm = largest + math.log(np.dot(told.masses, np.exp(exponents - largest)))
+        error += rounding.FUNCTION * (1 + abs(logarithm))
+    else:
+        # The masses add up to 1 at most. Without it what is lost is part of a small number only.
+        gains = np.expm1(exponents)
+        excess = float(np.dot(told.masses, gains))
+        error *= float(np.dot(told.masses, np.abs(gains)))
+        error += (alpha - 1) * told.slack
+        logarithm = math.log1p(excess) + rounding.FUNCTION * abs(excess)
+    return (logarithm + error) / (alpha - 1)

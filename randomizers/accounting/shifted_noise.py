@@ -2,37 +2,30 @@
 
 Somebody's message shifts a cell: what is seen is the noise, or the noise plus one. Other messages
 are constants, so the view of an observer is made of independent cells, some of them shifted, and
-its privacy loss is a sum of independent ones. Their distributions are put on a grid and composed by
-fast Fourier transform (Koskela, Jalko and Honkela 2020; `dp_accounting`).
-
-Rounding to the grid is against ourselves: the probabilities that an outcome has in both worlds are
-split between the two neighbouring points of the grid, so that each part has the loss of its point
-("Connect the Dots", Doroshenko et al. 2022). Whoever sees the outcome alone sees less than that.
+its privacy loss is a sum of independent ones (`randomizers.accounting.loss_distributions`).
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from dp_accounting.pld.pld_pmf import DensePLDPmf
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from randomizers.accounting import rounding
 from randomizers.accounting.cell_noise import CellNoise
+from randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
 
-LEAST_DELTA = 1e-11
-"""Below it what is charged for the rounding of the Fourier transform would begin to matter."""
+LEAST_DELTA = 1e-12
+"""Far above what is charged for the tails of the noise, of however many cells."""
 
-# Probability that the noise leaves the interval computed with: counted as certain loss.
-_TAIL = 1e-20
-# Mass that a composition of more than a few cells leaves beyond the grid, counted in the same way.
-_TRUNCATION = 1e-16
-_FEW = 16
-# Charged to delta for the rounding of the Fourier transform, measured at 3e-15 for 1,024 cells.
-_ROUNDING = 5e-14
+TAIL = 1e-30
+"""Probability that the noise leaves the interval computed with, counted as certain loss."""
+LEAST_MASS = 1e-60
+"""Outcomes less likely than this are counted in the same way."""
 GRID_FINENESS = 0.025
 """Width of a grid over the root mean square of the losses: adds 1e-4 to their variance."""
 # How closely the least mean is found; what is returned lies above it.
@@ -64,22 +57,7 @@ class ShiftedCells:
             raise ValueError(f"{self.cells} cells shifted by {self.shift}: nothing to tell apart")
 
 
-@dataclass(frozen=True, slots=True)
-class ShiftedLosses:
-    """The privacy loss of one shifted cell, outcome by outcome.
-
-    Attributes:
-        losses: float64, ln(P / Q) of outcomes that both neighbours may give.
-        masses: float64, their probabilities P with the first neighbour.
-        certain: probability of all other outcomes, those far from the mean included.
-    """
-
-    losses: NDArray[np.float64]
-    masses: NDArray[np.float64]
-    certain: float
-
-
-def shifted_losses(noise: CellNoise, shift: int, tail: float = _TAIL) -> ShiftedLosses:
+def shifted_losses(noise: CellNoise, shift: int, tail: float = TAIL) -> Losses:
     """P is the law of the noise, Q that of the noise plus `shift`.
 
     For Poisson noise and a shift of 1, the loss of z dummies is ln(lambda / z): none at all give
@@ -96,14 +74,20 @@ def shifted_losses(noise: CellNoise, shift: int, tail: float = _TAIL) -> Shifted
     ([0.693, 0.0, -0.405], 0.135335)
     """
     low, high = noise.window(tail)
-    bottom, top = max(0, low - max(shift, 0)), int(min(high - min(shift, 0), noise.largest))
-    logs = noise.log_weights(bottom, top)
-    counts = np.arange(low, high + 1)
-    other = counts - shift
-    possible = (other >= bottom) & (other <= top)
-    masses = np.exp(logs[counts - bottom])
-    losses = logs[counts[possible] - bottom] - logs[other[possible] - bottom]
-    return ShiftedLosses(losses, masses[possible], float(masses[~possible].sum()) + 2 * tail)
+    masses, error = noise.weights(low, high)
+    # The counts z for which z - shift can be, too.
+    first, last = max(low, shift), int(min(high, noise.largest + shift))
+    possible = np.zeros(len(masses), np.bool_)
+    if first <= last:
+        possible[first - low : last - low + 1] = masses[first - low : last - low + 1] > LEAST_MASS
+    certain = float(masses[~possible].sum()) * (1 + 2 * error) + 2 * tail
+    if not possible.any():
+        return Losses(np.zeros(1), np.zeros(1), certain, 0.0, 0.0)
+    ratios = noise.log_ratios(np.arange(min(first, first - shift) + 1, max(last, last - shift) + 1))
+    losses = math.copysign(1, shift) * rounding.window_sums(ratios, abs(shift))
+    slack = 8 * rounding.FUNCTION * rounding.window_sums(np.abs(ratios), abs(shift)).max()
+    kept = possible[first - low : last - low + 1]
+    return Losses(losses[kept], masses[possible], certain, float(slack), error)
 
 
 def delta_spent(parts: Sequence[ShiftedCells], epsilon: float) -> float:
@@ -114,7 +98,7 @@ def delta_spent(parts: Sequence[ShiftedCells], epsilon: float) -> float:
     >>> f"{delta_spent([ShiftedCells(noise, 1, 1), ShiftedCells(noise, -1, 1)], 1.0):.1e}"
     '9.9e-07'
     """
-    return max(float(each.get_delta_for_epsilon(epsilon)) for each in _directions(parts))
+    return max(each.delta(epsilon) for each in _directions(parts))
 
 
 def epsilon_spent(parts: Sequence[ShiftedCells], delta: float) -> float:
@@ -130,8 +114,7 @@ def epsilon_spent(parts: Sequence[ShiftedCells], delta: float) -> float:
     1.0
     """
     check_target(1.0, delta)
-    # Its search along the grid is exact but for the last digits.
-    return max(float(each.get_epsilon_for_delta(delta)) for each in _directions(parts)) * (1 + 1e-9)
+    return max(each.epsilon(delta) for each in _directions(parts))
 
 
 def least_mean(
@@ -208,41 +191,19 @@ def delta_of_tables(epsilon: float, distance: float, draws: int) -> float:
     return (1 + math.exp(epsilon)) * draws * distance
 
 
-def _directions(parts: Sequence[ShiftedCells]) -> list[DensePLDPmf]:
-    mirrored = [ShiftedCells(part.noise, -part.shift, part.cells) for part in parts]
-    alike = all(part in parts for part in mirrored)
-    # One grid for all: as wide as the mean loss allows.
+def grid_width(parts: Sequence[ShiftedCells]) -> float:
+    """The width of a grid of losses, as wide as the mean loss allows."""
     squares = sum(part.cells * part.shift**2 / part.noise.variance for part in parts)
-    width = GRID_FINENESS * math.sqrt(squares / sum(part.cells for part in parts))
+    return GRID_FINENESS * math.sqrt(squares / sum(part.cells for part in parts))
+
+
+def _directions(parts: Sequence[ShiftedCells]) -> list[LossDistribution]:
+    kinds: Counter[tuple[CellNoise, int]] = Counter()
+    for part in parts:
+        kinds[part.noise, part.shift] += part.cells
+    mirrored = {(noise, -shift): cells for (noise, shift), cells in kinds.items()}
+    width = grid_width(parts)
     return [
-        composed([(shifted_losses(part.noise, part.shift), part.cells) for part in each], width)
-        for each in ([parts] if alike else [parts, mirrored])
+        composed([(shifted_losses(*kind), cells) for kind, cells in each.items()], width)
+        for each in ([kinds] if kinds == mirrored else [kinds, mirrored])
     ]
-
-
-def composed(kinds: Sequence[tuple[ShiftedLosses, int]], width: float) -> DensePLDPmf:
-    """The privacy loss distribution of independent cells of several kinds.
-
-    Args:
-        kinds: what a cell of each gives away, and how many there are.
-        width: of the grid of losses.
-    """
-    whole = DensePLDPmf(width, 0, np.ones(1), _ROUNDING, pessimistic_estimate=True)
-    for told, cells in kinds:
-        single = DensePLDPmf(width, *_gridded(told, width), told.certain, pessimistic_estimate=True)
-        truncation = _TRUNCATION if cells > _FEW else 0.0
-        whole = whole.compose(single.self_compose(cells, truncation))
-    return whole
-
-
-def _gridded(told: ShiftedLosses, width: float) -> tuple[int, NDArray[np.float64]]:
-    """First point of the grid, and the mass at each from there on."""
-    below = np.floor(told.losses / width)
-    points = below.astype(np.int64)
-    # Mass P m goes up and P (1 - m) down, such that Q is split in proportion to e^-loss as well.
-    up = told.masses * np.expm1(below * width - told.losses) / math.expm1(-width)
-    first = int(points.min())
-    masses = np.zeros(int(points.max()) - first + 2)
-    masses[:-1] += np.bincount(points - first, told.masses - up, len(masses) - 1)
-    masses[1:] += np.bincount(points - first, up, len(masses) - 1)
-    return first, masses

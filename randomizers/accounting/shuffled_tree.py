@@ -28,7 +28,7 @@ def calibrate(parameters: ShuffledTreeParameters, last_epoch: int, minimum: int)
 
     >>> law = calibrate(ShuffledTreeParameters(epsilon=1, delta=1e-6, changes=4), 170, 32593)
     >>> [round(noise.mean) for noise in law.noises]
-    [526, 1052, 1064, 1071, 1105, 1865, 850, 1041]
+    [526, 1052, 1064, 1071, 1105, 1865, 850, 1042]
     """
     epsilon, delta = parameters.epsilon, parameters.delta * (1 - FOR_TABLES)
     messages = order_messages(last_epoch, parameters.changes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,15 +23,29 @@ from tests.conformance.golden import (
 from topics.batches import decode_batch, encode_batch
 from topics.words import Words
 
+NEAR = 1e-3
+
 
 @every_case
 def test_the_same_bytes_are_written_again(case: Case) -> None:
-    """Constants, what devices drew and sent, batches and the aggregator's state."""
-    written = json.loads(json.dumps(golden_bytes(case)))
+    """With the constants of then: what devices drew and sent, batches, the aggregator's state."""
     expected = golden(case)
+    law = case.protocol.law_from_json(expected["law"])
+    written = json.loads(json.dumps(golden_bytes(case, law)))
     assert written.keys() == expected.keys()
     for name in expected:
         assert written[name] == expected[name], name
+
+
+@every_case
+def test_constants_are_those_of_then_but_for_the_accuracy_of_their_search(case: Case) -> None:
+    """Deployed jobs keep theirs. Integers that are no result of a search are the same ones."""
+    expected, found = golden(case)["law"], json.loads(json.dumps(case.law.to_json()))
+    then, now = (dict(flattened(law, "")) for law in (expected, found))
+    assert now.keys() == then.keys()
+    for name, constant in then.items():
+        searched = isinstance(constant, float) or "_weights" in name
+        assert now[name] == (pytest.approx(constant, rel=NEAR) if searched else constant), name
 
 
 @every_case
@@ -67,6 +82,19 @@ def test_states_of_an_earlier_version_are_read(case: Case) -> None:
     state = bytes.fromhex(expected["state"])
     assert counted.to_bytes() == state
     assert case.protocol.aggregator_from_bytes(law, case.parameters, state).to_bytes() == state
+
+
+def flattened(constants: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Every number and word of nested JSON values, by where it stands."""
+    if isinstance(constants, dict):
+        parts = list(constants.items())
+    elif isinstance(constants, list):
+        parts = list(enumerate(constants))
+    else:
+        yield name, constants
+        return
+    for key, part in parts:
+        yield from flattened(part, f"{name}/{key}")
 
 
 def golden(case: Case) -> Any:

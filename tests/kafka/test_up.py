@@ -73,6 +73,12 @@ class Home:
         assert not list(self.state.glob("producers/*/*"))
 
 
+def heed_all_signals() -> None:
+    """Somebody's nohup or background shell is not to make a process deaf, which inherits that."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Up:
     """A running ``dpstream up``."""
 
@@ -84,8 +90,7 @@ class Up:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # Somebody's nohup is not to make us deaf for hang-ups.
-            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+            preexec_fn=heed_all_signals,
         )
         self.said: list[str] = []
 

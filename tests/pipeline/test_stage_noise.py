@@ -156,8 +156,9 @@ def run(world: World) -> World:
     return world
 
 
-def test_a_released_window_holds_the_dummies_of_its_epoch(folder: Path) -> None:
-    world = run(world_of(deployed(), folder))
+@pytest.mark.parametrize("order", ["sorted", "random"])
+def test_a_released_window_holds_the_dummies_of_its_epoch(folder: Path, order: str) -> None:
+    world = run(world_of(deployed(order=order), folder))
     assert check_noise(world) == 2
     for epoch, record in world.published().items():
         assert record.headline is not None

@@ -19,6 +19,7 @@ from pipeline.actions import (
 )
 from pipeline.workers.errors import PositionDeletedError, WorkerError
 from pipeline.workers.execution import Execution
+from tests.support.waiting import until
 from topics.names import Role
 
 
@@ -145,8 +146,7 @@ class World:
 
     async def own(self, *partitions: int) -> None:
         self.execution.assigned(partitions)
-        while not (self.execution.restored or self.failures):
-            await asyncio.sleep(0)
+        await until(lambda: self.execution.restored or self.failures)
         self.stage.seen.clear()
         self.carried_out.clear()
 
@@ -214,8 +214,7 @@ async def test_revoked_while_waiting_carries_nothing_out_any_more() -> None:
     await world.own(0)
     world.flushed.clear()
     working = asyncio.ensure_future(world.execution.record(0, 0, b""))
-    while "flush" not in world.carried_out:
-        await asyncio.sleep(0)
+    await until(lambda: "flush" in world.carried_out)
     world.execution.revoked()
     await working
     assert stage.seen == ["record 0:0", "closed", "revoke 0"]
@@ -234,8 +233,7 @@ async def test_next_assignment_does_not_wait_for_the_last_one() -> None:
     await world.own(0)
     world.flushed.clear()
     working = asyncio.ensure_future(world.execution.record(0, 0, b""))
-    while "flush" not in world.carried_out:
-        await asyncio.sleep(0)
+    await until(lambda: "flush" in world.carried_out)
     world.committed_offsets[0] = 9
     await world.own(0)
     await working
@@ -262,8 +260,7 @@ async def test_restoration_that_is_interrupted_begins_again() -> None:
     world = World(stage)
     world.flushed.clear()
     world.execution.assigned((0, 1))
-    while "flush" not in world.carried_out:
-        await asyncio.sleep(0)
+    await until(lambda: "flush" in world.carried_out)
     world.flushed.set()
     await world.own(1)
     assert world.flowing_from == {1: 0}

@@ -169,6 +169,28 @@ def test_lines_for_people() -> None:
     assert second.endswith(" shuffle w1: partitions: 0, 1")
 
 
+@pytest.mark.parametrize(
+    ("fate", "level"),
+    [(Fate.RELEASED, "info"), (Fate.TOO_SMALL, "warning"), (Fate.EMPTY, "info")],
+)
+def test_a_withheld_window_is_a_warning_and_no_other(fate: Fate, level: str) -> None:
+    stream = io.StringIO()
+    LogLines("watched", "shuffle", "w1", True, stream).window(FinishedWindow(3, fate, 1))
+    (line,) = map(json.loads, stream.getvalue().splitlines())
+    assert (line["fate"], line["level"]) == (fate.value, level)
+
+
+def test_the_last_epoch_is_the_largest_though_windows_are_finished_in_any_order() -> None:
+    """Partitions hold different epochs, and one may be ahead of another."""
+    told: list[int] = []
+    tally = WindowTally(lambda window: told.append(window.epoch))
+    for epoch in (5, 3, 6, 4):
+        tally(FinishedWindow(epoch, Fate.RELEASED, 100))
+    assert tally.last_epoch == 6
+    assert told == [5, 3, 6, 4]
+    assert tally.fates == {Fate.RELEASED: 4}
+
+
 def test_labels_are_bounded_and_name_nobody(tmp_path: Path) -> None:
     watched = Watched(local_job(), tmp_path)
     labels = {"job", "stage", "partition", "topic", "group", "fate", "reason", "unit"}

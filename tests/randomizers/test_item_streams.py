@@ -12,11 +12,11 @@ from scipy import stats
 
 from randomizers.accounting.cell_noise import PoissonNoise
 from randomizers.accounting.item_streams import ItemReports, noise_for_items, raised_losses
+from randomizers.accounting.loss_distributions import composed
 from randomizers.accounting.overlapping_cells import poisson_for_overlapping
 from randomizers.accounting.shifted_noise import (
     GRID_FINENESS,
     ShiftedCells,
-    composed,
     delta_spent,
 )
 
@@ -51,7 +51,7 @@ def test_two_items_are_told_apart_no_better_than_charged(
     charged = composed([(removed, 1), (added, 1)], width)
     for epsilon in (0.1, 0.5, 1.0, 2.0, 4.0):
         spent = float(np.maximum(one - math.exp(epsilon) * other, 0).sum())
-        delta = float(charged.get_delta_for_epsilon(epsilon))
+        delta = charged.delta(epsilon)
         assert spent <= delta + 1e-12
         # Without an overlap there is no more to it than that.
         if not overlap:
@@ -67,7 +67,7 @@ def test_without_an_overlap_they_are_shifted_cells(messages: int) -> None:
     cells = [ShiftedCells(noise, shift, 4) for shift in (messages, -messages)]
     for epsilon in (0.2, 1.0, 3.0):
         expected = delta_spent(cells, epsilon)
-        assert float(charged.get_delta_for_epsilon(epsilon)) == pytest.approx(expected, rel=0.01)
+        assert charged.delta(epsilon) == pytest.approx(expected, rel=0.01)
 
 
 def test_single_messages_are_charged_as_in_a_single_epoch() -> None:
@@ -79,7 +79,7 @@ def test_single_messages_are_charged_as_in_a_single_epoch() -> None:
     assert needed == poisson_for_overlapping(1.0, 1e-6, overlap, epochs=16)
     kinds = [(told, 16) for told in raised_losses(needed, overlap, 1)]
     width = GRID_FINENESS * math.sqrt((1 + overlap) / mean)
-    delta = float(composed(kinds, width).get_delta_for_epsilon(1.0))
+    delta = composed(kinds, width).delta(1.0)
     assert delta == pytest.approx(1e-6, rel=0.01)
 
 

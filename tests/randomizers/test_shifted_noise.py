@@ -80,7 +80,7 @@ def test_the_noise_leaves_its_window_no_more_often_than_said(noise: CellNoise, t
 @pytest.mark.parametrize("shift", [1, -1, 3, -3])
 def test_losses_are_log_ratios_and_nothing_is_left_out(noise: CellNoise, shift: int) -> None:
     told = shifted_losses(noise, shift)
-    assert told.masses.sum() + told.certain == pytest.approx(1, abs=1e-12)
+    assert told.masses.sum() + told.certain == pytest.approx(1, abs=1e-10)
     law = frozen(noise)
     # The masses of Q add up too: P e^-loss.
     possible_q = 1 - (law.cdf(-shift - 1) if shift < 0 else 0.0)
@@ -191,8 +191,8 @@ def test_the_least_mean_does_not_depend_on_where_the_search_begins(guess: float)
         (0.0, 1e-6, "epsilon is 0.0, must be positive"),
         (math.inf, 1e-6, "epsilon"),
         (math.nan, 1e-6, "epsilon"),
-        (1.0, 0.0, "delta is 0.0, must be from 1e-11 to below 1"),
-        (1.0, 1e-12, "delta"),
+        (1.0, 0.0, "delta is 0.0, must be from 1e-12 to below 1"),
+        (1.0, 1e-13, "delta"),
         (1.0, 1.0, "delta"),
     ],
 )

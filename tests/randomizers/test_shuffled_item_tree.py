@@ -190,3 +190,16 @@ def test_as_many_buckets_are_taken_as_messages_allow() -> None:
     assert 55 < law(71).messages <= 71
     with pytest.raises(ValueError, match=r"allows 10: .*`dummies: shuffle`"):
         law(10)
+
+
+@pytest.mark.parametrize("changes", [1, 2, 3])
+def test_a_device_is_frozen_with_the_first_change_that_it_leaves_out(changes: int) -> None:
+    """Not with the last one that it follows."""
+    devices = ShuffledItemTree(without_dummies(changes))
+    devices.enrol(1, RNG)
+    frozen = []
+    for epoch in range(1, changes + 3):
+        # An item that is another one at every epoch.
+        devices.report(epoch, np.array([1 + epoch % 3]), None, RNG)
+        frozen.append(devices.frozen)
+    assert frozen == [0] * changes + [1, 1]

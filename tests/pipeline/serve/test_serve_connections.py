@@ -22,6 +22,7 @@ from tests.support.live_page import (
 )
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.shown_jobs import COUNT, count
+from tests.support.waiting import until
 
 GET = b"GET /api/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -47,9 +48,8 @@ def close(connections: list[Connection]) -> None:
         writer.transport.abort()
 
 
-async def until(page: LivePage, connections: int) -> None:
-    while len(page.site.connections.open) != connections:
-        await asyncio.sleep(0)
+async def opened(page: LivePage, connections: int) -> None:
+    await until(lambda: len(page.site.connections.open) == connections)
 
 
 @pytest.mark.slow
@@ -64,8 +64,7 @@ def test_a_thousand_idle_connections_hinder_no_viewer(
                 for request in (b"", b"GET / HT", GET, upgrade("/ws?job=count"))
             ]
             try:
-                while page.site.board.viewers < 250:
-                    await asyncio.sleep(0)
+                await until(lambda: page.site.board.viewers >= 250)
                 assert len(page.site.connections.open) == 1_000
                 async with page.view("job=count") as viewer:
                     assert (await epochs(viewer, 1))[0]["epoch"] == 1
@@ -98,15 +97,20 @@ def test_connections_that_say_nothing_or_too_little_are_closed(cluster: MemoryCl
 
 
 def test_a_byte_at_a_time_gains_no_time(cluster: MemoryCluster) -> None:
-    limits = Limits(head_seconds=0.1)
+    """Not by its length either: it is a few bytes long when time is up."""
+    limits = Limits(head_seconds=0.2)
 
     async def test() -> None:
         async with live_page(cluster, limits=limits) as page:
-            _, writer = await page.connect()
-            await until(page, 1)
-            while page.site.connections.open:
+            reader, writer = await page.connect()
+            await opened(page, 1)
+            for _ in range(60):
+                if not page.site.connections.open:
+                    break
                 writer.write(b"a")
-                await asyncio.sleep(0)
+                await asyncio.sleep(limits.head_seconds / 4)
+            assert not page.site.connections.open, "each byte has gained it more time"
+            assert await reader.read() == b""
             writer.transport.abort()
 
     run(test)
@@ -119,7 +123,7 @@ def test_the_one_that_is_idle_for_longest_makes_room(cluster: MemoryCluster) -> 
         async with live_page(cluster, limits=limits) as page, page.view("job=count") as viewer:
             await messages(viewer, "hello")
             first, second = await page.connect(), await page.connect()
-            await until(page, 3)
+            await opened(page, 3)
             third = await page.connect(GET)
             assert (await third[0].readline()) == b"HTTP/1.1 200 OK\r\n"
             assert await first[0].read() == b""
@@ -155,10 +159,8 @@ def test_a_viewer_that_answers_no_ping_is_dropped(cluster: MemoryCluster) -> Non
     async def test() -> None:
         async with live_page(cluster, limits=limits) as page:
             dead = await page.connect(upgrade("/ws?job=count"))
-            while page.site.board.viewers == 0:
-                await asyncio.sleep(0.01)
-            while page.site.board.viewers:
-                await asyncio.sleep(0.01)
+            await until(lambda: page.site.board.viewers)
+            await until(lambda: not page.site.board.viewers)
             close([dead])
 
     run(test)

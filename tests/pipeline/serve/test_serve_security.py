@@ -11,6 +11,7 @@ from pipeline.serve.security import HEADERS, LONGEST_TARGET, Gatekeeper
 from tests.support.live_page import LivePage, deploy_text, live_page, messages, publish, run
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.shown_jobs import COUNT, count
+from tests.support.waiting import until
 
 POLICY = {
     "default-src": "'none'",
@@ -119,8 +120,7 @@ def test_malformed_requests_are_refused_and_leave_nothing_open(cluster: MemoryCl
                 assert body
             await page.get("/api/jobs")
             await page.client.close()
-            while page.site.connections.open:
-                await asyncio.sleep(0)
+            await until(lambda: not page.site.connections.open)
 
     run(test)
 

@@ -25,6 +25,7 @@ from tests.support.live_page import (
 )
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.shown_jobs import COUNT, MODES, count, gap, items
+from tests.support.waiting import until
 
 QUICK = Limits(news_seconds=0.05)
 
@@ -237,8 +238,7 @@ def test_one_viewer_too_many_is_told_so(cluster: MemoryCluster) -> None:
                 with pytest.raises(aiohttp.WSServerHandshakeError, match="503"):
                     await page.view("job=count")
                 assert "2 viewers already" in (await page.get("/ws?job=count", 503))["error"]
-            while page.site.board.viewers == 2:
-                await asyncio.sleep(0)
+            await until(lambda: page.site.board.viewers < 2)
             async with page.view("job=count") as third:
                 await messages(third, "hello")
 
@@ -264,12 +264,10 @@ def test_a_viewer_that_takes_nothing_is_dropped_and_no_other_waits_for_it() -> N
                 loop = asyncio.get_running_loop()
                 await loop.sock_connect(blocked, (host, int(port)))
                 await loop.sock_sendall(blocked, upgrade("/ws?job=modes"))
-                while page.site.board.viewers == 0:
-                    await asyncio.sleep(0.01)
+                await until(lambda: page.site.board.viewers)
                 async with page.view("job=modes&after=2490") as viewer:
                     assert [each["epoch"] for each in await epochs(viewer, 10)][-1] == 2_500
-                while page.site.board.viewers:
-                    await asyncio.sleep(0.01)
+                await until(lambda: not page.site.board.viewers)
 
     run(test)
 

@@ -1,0 +1,183 @@
+"""What devices draw at enrolment is there before any value is, and what they used up stays so.
+
+Every longitudinal protocol runs for eight epochs, in every form that its parameters give it, with
+devices that change their values at nearly every epoch and use up whatever budget they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from pipeline.protocol import Example, Protocol
+from pipeline.protocols import PROTOCOLS
+from randomizers.counted_words import written_out
+from randomizers.item_domains import Numbers
+from tests.conformance.cases import Case
+from tests.conformance.test_devices import enrolled, same_arrays, snapshot, through_disk
+
+EPOCHS = 8
+MINIMUM = 50
+
+DRAWN: dict[str, set[str]] = {
+    "future_rand": {"order", "signs"},
+    "erlingsson": {"order", "signs"},
+    "bun": {"order", "signs"},
+    "independent_response": {"order", "signs"},
+    "memoized_response": {"memo"},
+    "hadamard_stream": {"order", "signs", "row"},
+    "range_stream": {"level", "order", "signs", "row"},
+}
+"""Arrays of the state that are drawn at enrolment, and read only from then on."""
+
+MORE: dict[str, tuple[dict[str, Any], ...]] = {
+    "hadamard_stream": ({"domain": ("a", "b", "c"), "changes": 2},),
+    "range_stream": ({"buckets": 8, "changes": 2},),
+    "shuffled_counts": (
+        {"changes": 2, "boost": 2},
+        {"changes": 2, "boost": 2, "dummies": "shuffle"},
+        {"changes": 2, "boost": 1, "domain": ("a", "b", "c"), "cells": "count_min"},
+        {"changes": 2, "boost": 1, "domain": Numbers(0.0, 80.0, 4)},
+    ),
+    "shuffled_tree": (
+        {"changes": 1},
+        {"changes": 2, "dummies": "shuffle"},
+        {"changes": 2, "domain": ("a", "b", "c"), "cells": "count_min"},
+    ),
+}
+"""Parameters of forms that the examples of a protocol lack."""
+
+
+def forms() -> Iterator[Case]:
+    for protocol in PROTOCOLS.values():
+        if protocol.per_epoch:
+            continue
+        asked = [example.parameters for example in protocol.examples]
+        asked += [replace(asked[0], **more) for more in MORE.get(protocol.name, ())]
+        examples = [Example(parameters, EPOCHS, MINIMUM) for parameters in asked]
+        for number in range(len(examples)):
+            yield Case(replace(protocol, examples=tuple(examples)), number)
+
+
+FORMS = list(forms())
+every_form = pytest.mark.parametrize("case", FORMS, ids=str)
+
+
+@every_form
+def test_draws_of_enrolment_depend_on_no_value(case: Case) -> None:
+    """Two populations with the same coins and other values; devices come on the way, too."""
+    one, two = enrolled(case, 1), enrolled(case, 1)
+    names = DRAWN.get(case.protocol.name, set()) & snapshot(one).keys()
+    for epoch in range(1, EPOCHS + 1):
+        for devices in (one, two):
+            devices.enrol(10, case.generator(2, epoch))
+        before = {name: snapshot(one)[name] for name in names}
+        assert same_arrays(before, {name: snapshot(two)[name] for name in names})
+        for devices, seed in ((one, 3), (two, 4)):
+            values = some_values(case, devices.population, seed, epoch)
+            devices.report(epoch, values, None, case.generator(5, epoch))
+            assert same_arrays(before, {name: snapshot(devices)[name] for name in names})
+
+
+@every_form
+def test_all_that_is_drawn_at_enrolment_is_drawn_then(case: Case) -> None:
+    """Not when a value comes: two populations with other coins differ in it from the start.
+
+    What else of the state is there holds nothing that was drawn.
+    """
+    one, two = snapshot(enrolled(case, 1)), snapshot(enrolled(case, 2))
+    differing = {name for name in one if not np.array_equal(one[name], two[name])}
+    expected = DRAWN.get(case.protocol.name, set())
+    constant = {name for name in expected & one.keys() if len(np.unique(one[name], axis=0)) == 1}
+    assert differing == expected & one.keys() - constant
+    if case.protocol.name in DRAWN:
+        assert differing, "list in DRAWN what this protocol draws at enrolment"
+
+
+@every_form
+def test_a_budget_that_is_used_up_stays_so_whatever_is_restored(case: Case, tmp_path: Path) -> None:
+    """Saved and restored after every epoch, and never: the same reports, and the same state."""
+    undisturbed, restarted = enrolled(case, 6), enrolled(case, 6)
+    used: list[int] = []
+    for epoch in range(1, EPOCHS + 1):
+        kept = snapshot(restarted)
+        restarted = case.protocol.restore(
+            case.law, through_disk(tmp_path / "state", kept), epoch - 1
+        )
+        assert same_arrays(snapshot(restarted), kept)
+        values = some_values(case, undisturbed.population, 7, epoch)
+        expected, found = (
+            written_out(devices.report(epoch, values, None, case.generator(8, epoch)))
+            for devices in (undisturbed, restarted)
+        )
+        assert np.array_equal(found, expected)
+        assert same_arrays(snapshot(restarted), snapshot(undisturbed))
+        used.append(restarted.frozen)
+        assert restarted.frozen == undisturbed.frozen
+    assert used == sorted(used)
+    if getattr(case.parameters, "changes", None) and case.protocol.name != "shuffled_counts":
+        assert used[-1] > 0, "nobody has used up anything: more epochs, or fewer changes"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        case
+        for case in FORMS
+        if case.protocol.needs_shuffle and getattr(case.parameters, "dummies", "") != "shuffle"
+    ],
+    ids=str,
+)
+def test_dummies_come_at_every_epoch_of_the_horizon(case: Case) -> None:
+    """From devices that have nothing to say, at the last epoch as much as at any other.
+
+    Trees have fewer or more cells by epoch: as many as the stage would add where they leave it to.
+    """
+    trials = 150
+    sent, added = np.zeros((2, EPOCHS))
+    law = case.law
+    asked = replace(case.parameters, dummies="shuffle")
+    of_stage = case.protocol.stage_dummies(case.protocol.calibrate(asked, EPOCHS, MINIMUM))
+    assert of_stage is not None
+    nothing = np.zeros(MINIMUM, np.int64)
+    constant = constant_messages(case)
+    for trial in range(trials):
+        devices = case.protocol.randomizer(law)
+        devices.enrol(MINIMUM, case.generator(9, trial))
+        for epoch in range(1, EPOCHS + 1):
+            reports = devices.report(epoch, nothing, None, case.generator(10, trial, epoch))
+            sent[epoch - 1] += len(written_out(reports)) - constant
+            added[epoch - 1] += of_stage(epoch, case.generator(11, trial, epoch)).messages
+    # Totals are Poisson: 7 standard deviations of their difference are exceeded once in 1e11.
+    if getattr(case.parameters, "dummies", "") != "negative_binomial":
+        assert (np.abs(sent - added) < 7 * np.sqrt(sent + added)).all(), (sent, added)
+    assert (added > 6 * 7**2).all(), "half of the noise would be noticed"
+    assert (sent > added / 4).all()
+
+
+def constant_messages(case: Case) -> int:
+    """What all devices send at an epoch without a value and without a change."""
+    boost = getattr(case.law, "boost", 0)
+    return MINIMUM * boost if hasattr(case.law, "calibration") else 0
+
+
+def some_values(case: Case, devices: int, seed: int, epoch: int) -> NDArray[np.int8]:
+    """Random ones: half of all devices or more change at an epoch."""
+    return case.array_of(case.generator(seed, epoch).integers(len(case.values), size=devices))
+
+
+def test_protocols_that_are_not_longitudinal_keep_nothing_that_is_drawn() -> None:
+    for protocol in PROTOCOLS.values():
+        if protocol.per_epoch:
+            assert not drawn_by(protocol), protocol.name
+
+
+def drawn_by(protocol: Protocol) -> bool:
+    case = Case(protocol, 0)
+    return not same_arrays(snapshot(enrolled(case, 1)), snapshot(enrolled(case, 2)))

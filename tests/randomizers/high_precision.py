@@ -1,0 +1,80 @@
+"""What Poisson cells give away, to thirty digits: a Laplace transform turned back.
+
+(1 - e^-x)+ is the integral of e^(s x) / (s (s + 1)) over a vertical line right of 0, over 2 pi i.
+So delta is that of e^(-s epsilon) M(s) / (s (s + 1)), where M(s) is the mean of e^(s loss), a
+product over all cells. For Poisson noise that of a cell is a mean of (Z / lambda)^-s if it is
+shifted up, of ((Z + 1) / lambda)^s = (Z / lambda)^(s + 1), under the law without the message, if
+it is shifted down. They are computed from the central moments of Z, of which there are enough: the
+terms fall like (s^2 / lambda)^(k / 2) / k!!. Nothing is put on a grid, and nothing is left out.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import mpmath
+
+mpmath.mp.dps = 40
+
+MOMENTS = 100
+
+
+@cache
+def scaled_moments(mean: mpmath.mpf) -> list[mpmath.mpf]:
+    """Means of ((Z - lambda) / lambda)^k over k!; the cumulants of Z are all lambda."""
+    # By the recursion of moments from cumulants: m_k = sum of C(k - 1, i - 1) lambda m_(k - i).
+    moments = [mpmath.mpf(1), mpmath.mpf(0)]
+    for order in range(2, MOMENTS):
+        moments.append(
+            mpmath.fsum(
+                mpmath.binomial(order - 1, size - 1) * mean * moments[order - size]
+                for size in range(2, order + 1)
+            )
+        )
+    return [each / mean**k / mpmath.factorial(k) for k, each in enumerate(moments)]
+
+
+def log_transform(mean: mpmath.mpf, power: mpmath.mpc) -> mpmath.mpc:
+    """Logarithm of the mean of (Z / lambda)^power."""
+    excess, falling = mpmath.mpc(0), mpmath.mpc(1)
+    for order, moment in enumerate(scaled_moments(mean)):
+        if order:
+            falling *= power - (order - 1)
+            term = falling * moment
+            excess += term
+            if order > 3 and abs(term) < mpmath.mpf(10) ** -40 * abs(excess):
+                return mpmath.log1p(excess)
+    raise ArithmeticError(f"too few moments for {power} and {mean}")
+
+
+def true_delta(mean: float, up: int, down: int, epsilon: float) -> mpmath.mpf:
+    """Of so many cells shifted up and down, where `mean` is at least some thousands."""
+    exact, asked = mpmath.mpf(mean), mpmath.mpf(epsilon)
+    spread = (up + down) / exact
+    line = max(asked / spread - mpmath.mpf("0.5"), 1)
+
+    def part(height: mpmath.mpf) -> mpmath.mpf:
+        s = mpmath.mpc(line, height)
+        exponent = -s * asked
+        if up:
+            exponent += up * log_transform(exact, -s)
+        if down:
+            exponent += down * log_transform(exact, s + 1)
+        return mpmath.re(mpmath.exp(exponent) / (s * (s + 1)))
+
+    # The trapezoidal rule adds what lies 2 pi / step away: less than e^-75 of a loss that far below
+    # epsilon, and e^-120 of one that far above, more than 15 standard deviations.
+    step = min(line / 12, mpmath.mpf("0.4") / mpmath.sqrt(spread))
+    whole, height, at_zero = part(mpmath.mpf(0)) / 2, step, abs(part(mpmath.mpf(0)))
+    while height * height * spread < 140:
+        whole += part(height)
+        height += step
+    assert abs(part(height)) < at_zero * mpmath.mpf(10) ** -25
+    return whole * step / mpmath.pi
+
+
+def renyi_divergence(mean: float, alpha: float) -> mpmath.mpf:
+    """Of a cell shifted up or down, the larger one."""
+    exact, order = mpmath.mpf(mean), mpmath.mpf(alpha)
+    both = (log_transform(exact, 1 - order), log_transform(exact, order))
+    return max(mpmath.re(each) for each in both) / (order - 1)
