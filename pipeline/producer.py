@@ -28,6 +28,7 @@ from pipeline.state import FolderLock
 from randomizers.counted_words import CountedWords
 from randomizers.randomness import cryptographic_generator
 from topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
+from topics.fixed_sizes import FixedSize, fixed_size, split_fixed
 from topics.frames import CodecError
 from topics.names import Role
 from topics.records import Farewell, Registration
@@ -274,6 +275,7 @@ class Producer:
             generator = self._generators("report", epoch)
             if self._leaving.any():
                 self._speak_for_leaving(generator)
+            size = self._size(epoch)
             reports = self._randomizer.report(
                 self.job.local_epoch(epoch),
                 self._values,
@@ -281,7 +283,8 @@ class Producer:
                 generator,
             )
             words = self._words(reports, generator)
-            self._store.put(Role.REPORTS, self.job.partition_of(epoch), self._records(epoch, words))
+            records = self._records(epoch, words, size)
+            self._store.put(Role.REPORTS, self.job.partition_of(epoch), records)
             self._store.save_arrays(self._randomizer.state_arrays())
             self._store.set_fact("closed_epoch", epoch)
             self._store.set_fact("closed_users", len(self._positions))
@@ -469,6 +472,18 @@ class Producer:
                 f"{self.job.last_epoch}: deploy a new job to go on"
             )
 
+    def _size(self, epoch: int) -> FixedSize | None:
+        """What the epoch's batches are filled up to, where the number of reports is a secret."""
+        capacity = self.job.protocol_entry.capacity
+        if capacity is None:
+            return None
+        present = int(np.count_nonzero(self._present))
+        most = capacity(self.job.law(), self.job.local_epoch(epoch), present)
+        try:
+            return fixed_size(self.job.word_form, most)
+        except CodecError as error:
+            raise ProducerError(f"producer {self.name}: {error}") from None
+
     def _words(
         self, reports: NDArray[np.unsignedinteger] | CountedWords, generator: np.random.Generator
     ) -> Words:
@@ -481,11 +496,15 @@ class Producer:
             return Words.canonical(reports)
         return Words(generator.permutation(reports))
 
-    def _records(self, epoch: int, words: Words) -> Iterator[bytes]:
+    def _records(self, epoch: int, words: Words, size: FixedSize | None) -> Iterator[bytes]:
         """The epoch's batches and its punctuation."""
         job = self.job
-        pieces = split_words(words) if words.rows else []
-        for piece in pieces:
+        pieces: list[tuple[Words, FixedSize | None]] = []
+        if size is not None:
+            pieces.extend(split_fixed(words, size))
+        elif words.rows:
+            pieces.extend((piece, None) for piece in split_words(words))
+        for piece, room in pieces:
             yield encode_batch(
                 Batch(
                     job.fingerprint,
@@ -494,6 +513,7 @@ class Producer:
                     self.enrolment,
                     epoch,
                     piece,
+                    room,
                 )
             )
         yield encode_punctuation(

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.protocol import Law
 from pipeline.protocols import PROTOCOLS
 from randomizers.counted_words import CountedWords
 from randomizers.randomness import seeded_generator
@@ -32,14 +33,15 @@ def golden_file(protocol: str) -> Path:
     return Path(__file__).parent / "golden" / f"{protocol}.json"
 
 
-def golden_bytes(case: Case) -> dict[str, Any]:
-    """What the case's code writes now: JSON values, bytes in hexadecimal.
+def golden_bytes(case: Case, law: Law) -> dict[str, Any]:
+    """What the case's code writes now by a law: JSON values, bytes in hexadecimal.
 
     The generator of the enrolment is ``seeded_generator(0)``, that of an epoch
     ``seeded_generator(epoch)``; the values are `Case.mixed_values`.
     """
-    protocol, law = case.protocol, case.law
-    devices, aggregator = protocol.randomizer(law), case.aggregator()
+    protocol = case.protocol
+    devices = protocol.randomizer(law)
+    aggregator = protocol.aggregator(law, case.parameters)
     devices.enrol(DEVICES, seeded_generator(0))
     drawn = {
         name: [array.dtype.str, list(array.shape), array.tobytes().hex()]
@@ -85,7 +87,7 @@ def batch_of(epoch: int, words: Words) -> Batch:
 def main(names: list[str]) -> None:
     """Write the golden files of these protocols; of all of them if there are none."""
     for name in names or PROTOCOLS:
-        cases = [golden_bytes(case) for case in CASES if case.protocol.name == name]
+        cases = [golden_bytes(case, case.law) for case in CASES if case.protocol.name == name]
         if not cases:
             sys.exit(f"no protocol {name} with examples: the registry has {', '.join(PROTOCOLS)}")
         golden_file(name).parent.mkdir(exist_ok=True)

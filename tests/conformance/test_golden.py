@@ -25,12 +25,20 @@ from topics.words import Words
 
 @every_case
 def test_the_same_bytes_are_written_again(case: Case) -> None:
-    """Constants, what devices drew and sent, batches and the aggregator's state."""
-    written = json.loads(json.dumps(golden_bytes(case)))
+    """What devices drew and sent, batches and the aggregator's state."""
     expected = golden(case)
+    law = case.protocol.law_from_json(expected["law"])
+    written = json.loads(json.dumps(golden_bytes(case, law)))
     assert written.keys() == expected.keys()
     for name in expected:
         assert written[name] == expected[name], name
+
+
+@every_case
+def test_the_same_constants_are_found_again(case: Case) -> None:
+    """Integers exactly; what floating point finds, as well as kinds of processors agree on it."""
+    found = json.loads(json.dumps(case.law.to_json()))
+    assert_agree(found, golden(case)["law"], "law")
 
 
 @every_case
@@ -54,6 +62,25 @@ def test_batches_of_an_earlier_version_are_read(case: Case) -> None:
         assert decoded.words.values.dtype == case.word_form.dtype
         assert written_out_bytes(decoded.words).hex() == reports
         assert encode_batch(batch_of(epoch, decoded.words)).hex() == batch
+
+
+def assert_agree(found: Any, expected: Any, name: str) -> None:
+    """Equal but for rounding: an optimizer's weights are integers made of floating point."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys(), name
+        for key, value in expected.items():
+            assert_agree(found[key], value, key)
+    elif name in ("level_weights", "order_weights"):
+        assert sum(found) == sum(expected), name
+        assert found == pytest.approx(expected, abs=1e-5 * sum(expected)), name
+    elif isinstance(expected, list):
+        assert len(found) == len(expected), name
+        for one, other in zip(found, expected, strict=True):
+            assert_agree(one, other, name)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=1e-9), name
+    else:
+        assert found == expected, name
 
 
 @every_case
