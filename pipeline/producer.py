@@ -36,6 +36,7 @@ from topics.batches import (
     encode_batch,
     encode_punctuation,
 )
+from topics.fixed_sizes import FixedSize, fixed_size, split_fixed
 from topics.frames import CodecError
 from topics.names import Role
 from topics.records import Farewell, Registration
@@ -297,6 +298,7 @@ class Producer:
             generator = self._generators("report", epoch)
             if self._leaving.any():
                 self._speak_for_leaving(generator)
+            size = self._size(epoch)
             reports = self._randomizer.report(
                 self.job.local_epoch(epoch),
                 self._values,
@@ -304,7 +306,8 @@ class Producer:
                 generator,
             )
             words = self._words(reports, generator)
-            self._store.put(Role.REPORTS, self.job.partition_of(epoch), self._records(epoch, words))
+            records = self._records(epoch, words, size)
+            self._store.put(Role.REPORTS, self.job.partition_of(epoch), records)
             self._store.save_arrays(self._randomizer.state_arrays())
             self._store.set_fact("closed_epoch", epoch)
             self._store.set_fact("closed_users", len(self._positions))
@@ -496,6 +499,18 @@ class Producer:
             if refusal is not None:
                 raise ProducerError(f"{refusal}: nothing was drawn, report it then")
 
+    def _size(self, epoch: int) -> FixedSize | None:
+        """What the epoch's batches are filled up to, where the number of reports is a secret."""
+        capacity = self.job.protocol_entry.capacity
+        if capacity is None:
+            return None
+        present = int(np.count_nonzero(self._present))
+        most = capacity(self.job.law(), self.job.local_epoch(epoch), present)
+        try:
+            return fixed_size(self.job.word_form, most)
+        except CodecError as error:
+            raise ProducerError(f"producer {self.name}: {error}") from None
+
     def _words(
         self, reports: NDArray[np.unsignedinteger] | CountedWords, generator: np.random.Generator
     ) -> Words:
@@ -508,12 +523,16 @@ class Producer:
             return Words.canonical(reports)
         return Words(generator.permutation(reports))
 
-    def _records(self, epoch: int, words: Words) -> Iterator[bytes]:
+    def _records(self, epoch: int, words: Words, size: FixedSize | None) -> Iterator[bytes]:
         """The epoch's batches and its punctuation."""
         job = self.job
-        pieces = split_words(words) if words.rows else []
+        pieces: list[tuple[Words, FixedSize | None]] = []
+        if size is not None:
+            pieces.extend(split_fixed(words, size))
+        elif words.rows:
+            pieces.extend((piece, None) for piece in split_words(words))
         drawing = self._identifiers()[:DRAWING_BYTES]
-        for index, piece in enumerate(pieces):
+        for index, (piece, room) in enumerate(pieces):
             yield encode_batch(
                 Batch(
                     job.fingerprint,
@@ -522,6 +541,7 @@ class Producer:
                     self.enrolment,
                     epoch,
                     piece,
+                    room,
                 )
             )
         yield encode_punctuation(

@@ -143,6 +143,9 @@ class Protocol:
         aggregator_from_bytes: the same with what `Aggregator.to_bytes` wrote.
         word_form: what reports look like, from a law.
         needs_shuffle: whether the guarantee rests on the shuffle stage, and on its minimum.
+        capacity: where the guarantee rests on the shuffle stage: from a law, an epoch of the
+            horizon and the number of devices present, the most messages that they send together,
+            whatever their values.
         stage_dummies: from a law, what the shuffle stage adds to every window it releases; None
             where it adds nothing.
         per_epoch: whether every epoch stands alone: its estimate rests on its own reports.
@@ -162,7 +165,15 @@ class Protocol:
     word_form: Callable[[Any], WordForm]
     needs_shuffle: bool
     per_epoch: bool = False
+    capacity: Callable[[Any, int, int], int] | None = None
     stage_dummies: Callable[[Any], StageDummies | None] = lambda law: None
     values: Callable[[Any], ValueDomain] = lambda parameters: BOOLEAN
     forecast: Callable[[Any, Any, int], Forecast] | None = None
     examples: tuple[Example, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.needs_shuffle != (self.capacity is not None):
+            raise ValueError(
+                f"{self.name}: a capacity is what hides the number of messages from whoever sees "
+                "the sizes of records, where the guarantee rests on the shuffle stage"
+            )

@@ -86,6 +86,12 @@ def _words_of(devices: type[Any]) -> Callable[[Any], WordForm]:
     return lambda law: form
 
 
+def _capacity(law: Any, epoch: int, contributors: int) -> int:
+    """The most messages of an epoch, as a law states it."""
+    most: int = law.capacity(epoch, contributors)
+    return most
+
+
 def _dyadic_comparison(
     name: str, parameters: type[IndependentResponseParameters], examples: tuple[Example, ...]
 ) -> Protocol:
@@ -225,6 +231,7 @@ PROTOCOLS: dict[str, Protocol] = {
             ),
             word_form=lambda law: WordForm(CountMin.word_dtype, distinct=law.code.cells),
             needs_shuffle=True,
+            capacity=_capacity,
             per_epoch=True,
             stage_dummies=CountMin.stage_dummies,
             values=lambda asked: SetDomain(asked.domain, asked.items),
@@ -303,6 +310,7 @@ PROTOCOLS: dict[str, Protocol] = {
             ),
             word_form=lambda law: law.word_form,
             needs_shuffle=True,
+            capacity=_capacity,
             per_epoch=True,
             stage_dummies=lambda law: law.stage_dummies if law.noise.dummies == "shuffle" else None,
             values=lambda asked: SetDomain(asked.domain, asked.items),
@@ -323,6 +331,7 @@ PROTOCOLS: dict[str, Protocol] = {
             aggregator_from_bytes=lambda law, asked, data: HadamardAggregator.from_bytes(law, data),
             word_form=lambda law: law.word_form,
             needs_shuffle=True,
+            capacity=_capacity,
             per_epoch=True,
             values=lambda asked: SetDomain(asked.domain, asked.items),
             forecast=lambda law, asked, last_epoch: HadamardForecast(law, last_epoch),
@@ -344,6 +353,7 @@ PROTOCOLS: dict[str, Protocol] = {
             ),
             word_form=lambda law: law.word_form,
             needs_shuffle=True,
+            capacity=_capacity,
             per_epoch=True,
             values=lambda asked: SetDomain(asked.domain, asked.items),
             forecast=lambda law, asked, last_epoch: SingleMessageForecast(law, last_epoch),

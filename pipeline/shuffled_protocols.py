@@ -105,6 +105,7 @@ def _shuffled(
         ),
         word_form=lambda law: law.word_form,
         needs_shuffle=True,
+        capacity=lambda law, epoch, contributors: law.capacity(epoch, contributors),
         stage_dummies=lambda law: law.stage_dummies if law.dummies == "shuffle" else None,
         values=lambda asked: _values(asked.domain),
         forecast=lambda law, asked, last_epoch: kind_of(law).forecast(law, last_epoch),

@@ -164,6 +164,10 @@ class BallsIntoBinsLaw:
         """Messages of a user with k items in an epoch, on average."""
         return self.items + self.noise.per_contributor(self.buckets)
 
+    def capacity(self, epoch: int, contributors: int) -> int:
+        """The most messages that so many contributors send at an epoch, dummies included."""
+        return contributors * self.items + self.noise.most(self.buckets, contributors)
+
     def draw_dummies(self, number: int, rng: np.random.Generator) -> NDArray[np.unsignedinteger]:
         """So many words, uniform over all."""
         dtype = self.word_dtype

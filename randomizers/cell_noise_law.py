@@ -86,6 +86,11 @@ class CellNoiseLaw:
         dummies = self.of_contributors(cells)
         return 0.0 if dummies is None else dummies.mean
 
+    def most(self, cells: int, contributors: int) -> int:
+        """For how many dummies so many contributors have room in so many cells."""
+        dummies = self.of_contributors(cells)
+        return 0 if dummies is None else dummies.most(contributors)
+
     def to_json(self) -> dict[str, Any]:
         """The fields, as JSON values."""
         return asdict(self)

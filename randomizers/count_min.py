@@ -138,6 +138,11 @@ class CountMinLaw:
         """The most that a contributor sends on average in an epoch."""
         return self.items * self.code.messages + self.noise.per_contributor(self.code.cells)
 
+    def capacity(self, epoch: int, contributors: int) -> int:
+        """The most messages that so many contributors send at an epoch, dummies included."""
+        real = contributors * self.items * self.code.messages
+        return real + self.noise.most(self.code.cells, contributors)
+
     def to_json(self) -> dict[str, Any]:
         """JSON values."""
         return {

@@ -3,6 +3,10 @@
 Every contributor sends dummies of its own, to cells chosen at random. What an observer sees of them
 is their sum over contributors, and for that it is the same whether it is drawn one by one or at
 once; so a population is drawn at once, exactly, and one device is a population of one.
+
+How many there are must not show in the size of what is sent: a population is given room for a
+number that depends on the contributors alone, and in the rare case that more are drawn, all are
+drawn anew (`MISFIT`).
 """
 
 from __future__ import annotations
@@ -26,6 +30,10 @@ from randomizers.noise_tables import (
 LARGEST_TABLE_MEAN: Final = 1 << 16
 """Poisson numbers of larger means are sums of draws: longer tables take long to make."""
 
+MISFIT: Final = 2.0**-100
+"""How likely it is, at most, that the dummies of one draw do not fit the room they are given: so
+far is what is sent from its law, in total variation, and what that costs belongs into delta."""
+
 
 class Dummies(ABC):
     """A law of dummies, from which those of any number of contributors are drawn."""
@@ -48,6 +56,39 @@ class Dummies(ABC):
     @abstractmethod
     def mean(self) -> float:
         """How many dummies a contributor sends on average, over all cells."""
+
+    @abstractmethod
+    def rarity(self, number: float, contributors: int) -> float:
+        """A bound on -ln P(at least so many dummies in all), for numbers above their mean.
+
+        It is Chernoff's: by how much the least exponential moment falls below 1.
+        """
+
+    def most(self, contributors: int) -> int:
+        """How many dummies so many contributors have room for, whatever they draw.
+
+        The least number, up to rounding, that is exceeded with a probability of at most `MISFIT`.
+
+        >>> PoissonDummies(0.5).most(1), PoissonDummies(0.5).most(1_000_000)
+        (23, 508348)
+        """
+        if contributors == 0:
+            return 0
+        # A little more than is needed: the bound is computed with rounding errors.
+        wanted = -math.log(MISFIT) + 1e-3
+        fits = math.floor(self.mean * contributors) + 1
+        step = 1
+        while self.rarity(fits + step, contributors) < wanted:
+            step *= 2
+        # With one more than `most`, the bound holds.
+        low, high = fits + step // 2, fits + step
+        while low < high:
+            middle = (low + high) // 2
+            if self.rarity(middle, contributors) < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        return high - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,18 +123,29 @@ class PoissonDummies(Dummies):
         tables = of_cell.tables(contributors)
         if sum(times for _, times in tables) * cells > self.rate * contributors:
             return super().counts(contributors, cells, rng)
-        drawn = np.zeros(cells, np.int64)
-        for table, times in tables:
-            for _ in range(times):
-                drawn += table.draw(cells, rng)
-        return drawn
+        most = self.most(contributors)
+        while True:
+            drawn = np.zeros(cells, np.int64)
+            for table, times in tables:
+                for _ in range(times):
+                    drawn += table.draw(cells, rng)
+            if drawn.sum() <= most:
+                return drawn
+
+    def rarity(self, number: float, contributors: int) -> float:
+        """See `Dummies.rarity`."""
+        mean = self.rate * contributors
+        return number * math.log(number / mean) - number + mean
 
     def total(self, contributors: int, rng: np.random.Generator) -> int:
         """How many dummies so many contributors send together."""
-        drawn = 0
-        for table, times in self.tables(contributors):
-            drawn += int(table.draw(times, rng).sum())
-        return drawn
+        most = self.most(contributors)
+        while True:
+            drawn = 0
+            for table, times in self.tables(contributors):
+                drawn += int(table.draw(times, rng).sum())
+            if drawn <= most:
+                return drawn
 
     def tables(self, contributors: int) -> list[tuple[NoiseTable, int]]:
         """What the total is drawn from: tables, and how often each is drawn from."""
@@ -150,12 +202,22 @@ class ClusteredDummies(Dummies):
             )
         )
 
+    def rarity(self, number: float, contributors: int) -> float:
+        """See `Dummies.rarity`; all cells together are negative-binomial."""
+        shape, mean = self.shape * self.cells * contributors, self.mean * contributors
+        above = math.log((shape + number) / (shape + mean))
+        return number * (math.log(number / mean) - above) - shape * above
+
     def draw(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.uint32]:
         """See `Dummies.draw`; `cells` must be those of the law."""
         if cells != self.cells:
             raise ValueError(f"clusters for {self.cells} cells, asked for {cells}")
-        clusters = self._clusters.draw(contributors, cells, rng)
-        return np.repeat(clusters, self._sizes.draw(len(clusters), rng))
+        most = self.most(contributors)
+        while True:
+            clusters = self._clusters.draw(contributors, cells, rng)
+            sizes = self._sizes.draw(len(clusters), rng)
+            if sizes.sum() <= most:
+                return np.repeat(clusters, sizes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,11 +242,23 @@ class BernoulliDummies(Dummies):
         """In how many cells a contributor has a dummy."""
         return binomial_table(self.cells, self.probability)
 
+    def rarity(self, number: float, contributors: int) -> float:
+        """See `Dummies.rarity`."""
+        cells = self.cells * contributors
+        if number > cells:
+            return math.inf
+        share = number / cells
+        without = (1 - share) * math.log((1 - share) / (1 - self.probability)) if share < 1 else 0.0
+        return cells * (share * math.log(share / self.probability) + without)
+
     def draw(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.uint32]:
         """See `Dummies.draw`; `cells` must be those of the law."""
         if cells != self.cells:
             raise ValueError(f"dummies for {self.cells} cells, asked for {cells}")
+        most = self.most(contributors)
         wanted = self.table.draw(contributors, rng)
+        while wanted.sum() > most:
+            wanted = self.table.draw(contributors, rng)
         # Cells of a contributor are distinct: what has come twice is drawn again.
         found = np.zeros(0, np.int64)
         missing = wanted

@@ -145,6 +145,14 @@ class HadamardLaw:
         """Q, the probability that a message lies in the set of an item it is not about."""
         return 0.5**self.rows
 
+    def capacity(self, epoch: int, contributors: int) -> int:
+        """The most messages that so many contributors send at an epoch, blanket included."""
+        if self.dummies == "poisson":
+            blanket = PoissonDummies(self.blanket).most(contributors)
+        else:
+            blanket = int(self.blanket) * contributors
+        return contributors * self.slots + blanket
+
     @property
     def word_form(self) -> WordForm:
         """A column each in the narrowest words."""

@@ -189,6 +189,10 @@ class ShuffledCountsLaw:
         """Who adds them, by which law."""
         return self.noise.dummies
 
+    def capacity(self, epoch: int, contributors: int) -> int:
+        """The most messages that so many contributors send at an epoch, dummies included."""
+        return contributors * (2 * self.boost + 1) + self.noise.most(1, contributors)
+
     @property
     def word_form(self) -> WordForm:
         """Of messages: there is one word."""

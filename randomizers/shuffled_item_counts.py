@@ -77,6 +77,10 @@ class ItemStreamLaw(Protocol):
         """How many different ones of each kind there are."""
         ...
 
+    def capacity(self, epoch: int, contributors: int) -> int:
+        """The most messages that so many contributors send at an epoch, dummies included."""
+        ...
+
     @property
     def word_form(self) -> WordForm:
         """Of messages: words of items held, then of items left."""
@@ -159,6 +163,10 @@ class ShuffledItemCountsLaw:
     def noisy_cells(self) -> int:
         """How many times the noise of an item there is among all words of a kind."""
         return self.buckets
+
+    def capacity(self, epoch: int, contributors: int) -> int:
+        """The most messages that so many contributors send at an epoch, dummies included."""
+        return item_capacity(self, 1, contributors)
 
     @property
     def word_form(self) -> WordForm:
@@ -402,6 +410,18 @@ def checked_items(
     wrong = (values < 0) | (values > size)
     refuse_wrong(epoch, values, wrong, present, f"from 0 to {size}")
     return values.astype(np.int64, copy=False)
+
+
+def item_capacity(law: ItemStreamLaw, levels: int, contributors: int) -> int:
+    """The most messages of an epoch: an item held, and r more of one come to and of one left.
+
+    Args:
+        law: of the job.
+        levels: how many messages there are of an item.
+        contributors: how many there are.
+    """
+    dummies = sum(noise.most(law.noisy_cells, contributors) for noise in law.noises)
+    return contributors * levels * (1 + 2 * law.boost) + dummies
 
 
 def stage_dummies_of(law: ItemStreamLaw, rng: np.random.Generator) -> CountedWords:

@@ -108,6 +108,11 @@ class ShuffledItemTreeLaw:
         """How many intervals that are followed end at an epoch."""
         return min(orders_due(epoch), self.orders)
 
+    def capacity(self, epoch: int, contributors: int) -> int:
+        """The most messages that so many contributors send at an epoch, dummies included."""
+        draws = self.orders_due(epoch) * self.kinds
+        return draws * (contributors + self.noise.most(self.buckets, contributors))
+
     @property
     def most_sums(self) -> tuple[int, ...]:
         """The most intervals with a change that a device reports, by order."""

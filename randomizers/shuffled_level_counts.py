@@ -25,7 +25,7 @@ from randomizers.counted_words import CountedWords
 from randomizers.future_rand import MAX_HORIZON
 from randomizers.guarantee import Guarantee
 from randomizers.shuffled_counts import MAX_BOOST, MAX_CHANGES
-from randomizers.shuffled_item_counts import NEIGHBOURS, stage_dummies_of
+from randomizers.shuffled_item_counts import NEIGHBOURS, item_capacity, stage_dummies_of
 from topics.word_forms import WordForm
 
 
@@ -119,6 +119,10 @@ class ShuffledLevelCountsLaw:
         """Of messages: cells of values held, then of values left."""
         words = self.words * len(self.noises)
         return WordForm(np.min_scalar_type(words - 1).newbyteorder("<"), distinct=words)
+
+    def capacity(self, epoch: int, contributors: int) -> int:
+        """The most messages that so many contributors send at an epoch, dummies included."""
+        return item_capacity(self, self.levels_sent, contributors)
 
     @property
     def dummies_per_user(self) -> float:

@@ -136,6 +136,12 @@ class ShuffledTreeLaw:
         """How many intervals that are followed end at an epoch."""
         return min(orders_due(epoch), len(self.noises))
 
+    def capacity(self, epoch: int, contributors: int) -> int:
+        """The most messages that so many contributors send at an epoch, dummies included."""
+        due = self.noises[: self.orders_due(epoch)]
+        dummies = sum(noise.most(1, contributors) for noise in due)
+        return len(due) * contributors + self.cells * dummies
+
     def dummies_of_user(self, last_epoch: int) -> NDArray[np.float64]:
         """How many dummies a contributor sends on average, shape (last_epoch,)."""
         sent = np.zeros(last_epoch)

@@ -148,6 +148,10 @@ class SingleMessageLaw:
         total = own + other * (1 if self.bits else self.items)
         return Fraction(own, total), Fraction(other, total)
 
+    def capacity(self, epoch: int, contributors: int) -> int:
+        """How many messages so many contributors send at an epoch: always the same number."""
+        return contributors
+
     @property
     def word_form(self) -> WordForm:
         """Bytes of bits, or a symbol in the narrowest word."""

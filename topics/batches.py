@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from topics.fixed_sizes import FixedSize, pack_sized, unpack_sized
 from topics.frames import U4_MAX, CodecError, Frame, Kind, check_identities, check_range
-from topics.words import WORDS_FIELDS, Words, pack_words, unpack_words
+from topics.words import WORDS_FIELDS, Words
 
 _BATCH = Frame(Kind.BATCH, f"16s16sQ{WORDS_FIELDS}")
 _PUNCTUATION = Frame(Kind.PUNCTUATION, "16sQQQI")
@@ -49,6 +50,7 @@ class Batch:
         enrolment: 16 bytes; id the producer registered under.
         epoch: at least 1.
         words: the reports.
+        size: the room they are given, where their number must not show; None: what they take.
 
     Raises:
         CodecError: a field has another length or lies outside its range.
@@ -60,6 +62,7 @@ class Batch:
     enrolment: bytes
     epoch: int
     words: Words
+    size: FixedSize | None = None
 
     def __post_init__(self) -> None:
         check_identities(
@@ -75,10 +78,10 @@ def encode_batch(batch: Batch) -> bytes:
     """The record of a batch.
 
     Raises:
-        OversizedError: it would be larger than `RECORD_CAP`; see `split_words`.
-        CodecError: its words cannot be written in one record.
+        OversizedError: it would be larger than `RECORD_CAP`; see `split_words` and `split_fixed`.
+        CodecError: its words cannot be written in one record, or do not fit their size.
     """
-    fields, payload = pack_words(batch.words)
+    fields, payload = pack_sized(batch.words, batch.size)
     return _BATCH.seal(
         batch.fingerprint,
         batch.deployment,
@@ -98,7 +101,7 @@ def decode_batch(data: bytes) -> Batch:
     """
     fingerprint, deployment, batch, enrolment, epoch, *words = _BATCH.open(data)
     return Batch(
-        fingerprint, deployment, batch, enrolment, epoch, unpack_words(data, _BATCH.size, *words)
+        fingerprint, deployment, batch, enrolment, epoch, *unpack_sized(data, _BATCH.size, *words)
     )
 
 

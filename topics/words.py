@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ WORDS_FIELDS = "BBHIQ"
 
 _PLAIN, _PAIRS = 0, 1
 _WIDTH_MAX = 2**16 - 1
-_WORD_TYPES = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
+WORD_TYPES: Final = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
 _COUNT_TYPE = np.dtype("<u4")
 _WIDE_COUNT_TYPE = np.dtype("<u8")
 # Rows tallied at once: np.bincount makes 8-byte integers of its whole input.
@@ -63,7 +63,7 @@ class Words:
 
     def __post_init__(self) -> None:
         values, counts = self.values, self.counts
-        if values.dtype not in _WORD_TYPES.values():
+        if values.dtype not in WORD_TYPES.values():
             raise CodecError(f"words of dtype {values.dtype}, must be unsigned and little-endian")
         if values.ndim != 2 or not 1 <= values.shape[1] <= _WIDTH_MAX:
             raise CodecError(
@@ -200,13 +200,7 @@ def unpack_words(
     """
     if encoding not in (_PLAIN, _PAIRS):
         raise CodecError(f"words of unknown encoding {encoding}, known are 0 (plain) and 1 (pairs)")
-    dtype = _WORD_TYPES.get(word_bytes)
-    if dtype is None:
-        raise CodecError(f"words of {word_bytes} bytes, must be 1, 2, 4 or 8")
-    if width < 1:
-        raise CodecError("words of width 0, must be at least 1")
-    if messages > MESSAGES_CAP:
-        raise CodecError(f"{messages} messages, a record has at most {MESSAGES_CAP}")
+    check_word_fields(word_bytes, width, messages)
     counts_bytes = _COUNT_TYPE.itemsize * rows if encoding == _PAIRS else 0
     expected, found = rows * width * word_bytes + counts_bytes, len(data) - start
     if expected != found:
@@ -215,12 +209,28 @@ def unpack_words(
             f"{'with counts ' if counts_bytes else ''}need {expected}"
         )
     # Counts come first: they are 4-byte aligned there whatever the size of a word.
-    values: WordArray = np.ndarray((rows, width), dtype, data, start + counts_bytes)
+    values: WordArray = np.ndarray(
+        (rows, width), WORD_TYPES[word_bytes], data, start + counts_bytes
+    )
     counts = np.ndarray((rows,), _COUNT_TYPE, data, start) if encoding == _PAIRS else None
     words = Words(values, counts)
     if words.messages != messages:
         raise CodecError(f"{words.messages} messages in the payload, its header says {messages}")
     return words
+
+
+def check_word_fields(word_bytes: int, width: int, messages: int) -> None:
+    """Refuse header fields that no words have, whatever their encoding.
+
+    Raises:
+        CodecError: a field is out of range.
+    """
+    if word_bytes not in WORD_TYPES:
+        raise CodecError(f"words of {word_bytes} bytes, must be 1, 2, 4 or 8")
+    if width < 1:
+        raise CodecError("words of width 0, must be at least 1")
+    if messages > MESSAGES_CAP:
+        raise CodecError(f"{messages} messages, a record has at most {MESSAGES_CAP}")
 
 
 def _increases(values: WordArray) -> bool:

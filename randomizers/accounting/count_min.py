@@ -41,8 +41,8 @@ def calibrate(parameters: CountMinParameters, last_epoch: int, minimum: int) -> 
         noise=noise,
         calibration=parameters.calibration,
     )
-    if noise.dummies != "bernoulli":
-        check_tables(law.epsilon, law.delta, [(noise, code.cells * last_epoch)])
+    # However many cells there are, the dummies in all of them are drawn at once.
+    check_tables(law.epsilon, law.delta, [(noise, code.cells * last_epoch)], draws=last_epoch)
     allowed = parameters.messages_per_user
     if allowed is not None and law.messages_per_user > allowed:
         raise ValueError(

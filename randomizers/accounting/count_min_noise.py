@@ -63,10 +63,11 @@ def _least_noise(
     shape: tuple[int, int, int, int, int],
 ) -> CellNoiseLaw:
     messages, shared, items, minimum, epochs = shape
+    asked, delta = delta, delta * (1 - FOR_TABLES)
     if calibration == "published":
-        mean = published_mean(epsilon, delta, messages, items)
+        mean = published_mean(epsilon, asked, messages, items)
         if dummies == "bernoulli":
-            mean = published_probability(epsilon, delta, minimum, messages, items) * minimum
+            mean = published_probability(epsilon, asked, minimum, messages, items) * minimum
         noise = CellNoiseLaw(dummies, mean, minimum)
         ways = differing_cells(noise_of_cells(noise), messages, 0, items, 1, repeated=True)
         # The proof takes epsilon to be small and dummies to be few, without saying how much so.
@@ -76,7 +77,6 @@ def _least_noise(
                 "contributors: have a smaller epsilon, more contributors, or calibration: exact"
             )
         return noise
-    delta *= 1 - FOR_TABLES
     if dummies == "bernoulli":
         binomial = binomial_for_rows(epsilon, delta, minimum, messages, items, epochs)
         return CellNoiseLaw("bernoulli", binomial.mean, minimum)

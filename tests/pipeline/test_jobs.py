@@ -268,7 +268,10 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 def test_a_protocol_whose_noise_needs_the_shuffle_needs_a_minimum(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(PROTOCOLS, "sized", replace(CELLS, name="sized", needs_shuffle=True))
+    sized = replace(
+        CELLS, name="sized", needs_shuffle=True, capacity=lambda law, epoch, contributors: 0
+    )
+    monkeypatch.setitem(PROTOCOLS, "sized", sized)
     text = "name: a\nprotocol: sized\nparameters: {cells: 4}\nepochs: {count: 4}\n"
     for line, section in ((1, ""), (5, "shuffle: {grace: 1h}")):
         assert only_problem(text + section) == (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,13 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from randomizers.cell_noise_law import CellNoiseLaw
-from randomizers.dummies import BernoulliDummies, ClusteredDummies, Dummies, PoissonDummies
+from randomizers.dummies import (
+    MISFIT,
+    BernoulliDummies,
+    ClusteredDummies,
+    Dummies,
+    PoissonDummies,
+)
 from randomizers.randomness import seeded_generator
 from tests.support.chi_square import fit
 
@@ -169,3 +177,50 @@ def test_dummies_made_for_other_cells_are_refused(dummies: Dummies) -> None:
 def test_noise_that_cannot_be_is_refused(arguments: tuple[object, ...], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         CellNoiseLaw(*arguments)  # type: ignore[arg-type]
+
+
+LAWS: list[tuple[Dummies, Callable[[int], Any]]] = [
+    (PoissonDummies(1e-6), lambda n: stats.poisson(1e-6 * n)),
+    (PoissonDummies(0.04), lambda n: stats.poisson(0.04 * n)),
+    (PoissonDummies(7.0), lambda n: stats.poisson(7.0 * n)),
+    (PoissonDummies(300.0), lambda n: stats.poisson(300.0 * n)),
+    (ClusteredDummies(10, 0.02, 0.05), lambda n: stats.nbinom(0.2 * n, 0.02 / 0.07)),
+    (ClusteredDummies(3, 2.5, 40.0), lambda n: stats.nbinom(7.5 * n, 2.5 / 42.5)),
+    (BernoulliDummies(50, 0.03), lambda n: stats.binom(50 * n, 0.03)),
+    (BernoulliDummies(8, 0.9), lambda n: stats.binom(8 * n, 0.9)),
+]
+
+
+@pytest.mark.parametrize("contributors", [1, 3, 1000, 1_000_000])
+@pytest.mark.parametrize(("dummies", "law"), LAWS)
+def test_more_dummies_than_there_is_room_for_are_as_rare_as_stated(
+    dummies: Dummies, law: Callable[[int], Any], contributors: int
+) -> None:
+    most = dummies.most(contributors)
+    total = law(contributors)
+    exceeded = total.logsf(most)
+    assert exceeded <= math.log(MISFIT)
+    # Not wasteful either: Chernoff's bound is a little more than the truth.
+    assert most <= total.mean() + 15 * total.std() + 3600
+    if most > dummies.mean * contributors + 60:
+        assert total.logsf(0.7 * most + 0.3 * total.mean()) > 1.2 * math.log(MISFIT)
+
+
+def test_nobody_has_no_dummies_and_no_room() -> None:
+    assert PoissonDummies(3.0).most(0) == 0
+
+
+@pytest.mark.parametrize("dummies", [law for law, _ in LAWS[1:]])
+def test_dummies_that_do_not_fit_are_drawn_anew(
+    dummies: Dummies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a misfit as likely as not, none is ever seen, and the law is that of those that fit."""
+    monkeypatch.setattr("randomizers.dummies.MISFIT", 0.5)
+    cells = getattr(dummies, "cells", 10)
+    contributors, rng = 40, seeded_generator(5)
+    most = dummies.most(contributors)
+    drawn = [len(dummies.draw(contributors, cells, rng)) for _ in range(300)]
+    tables = [int(dummies.counts(contributors, cells, rng).sum()) for _ in range(300)]
+    assert max(drawn) <= most
+    assert max(tables) <= most
+    assert len(set(drawn)) > 2

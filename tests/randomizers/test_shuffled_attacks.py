@@ -104,6 +104,9 @@ class RowForgotten(Dummies):
     def mean(self) -> float:
         return self.whole.mean
 
+    def rarity(self, number: float, contributors: int) -> float:
+        return self.whole.rarity(number, contributors)
+
     def draw(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.uint32]:
         drawn = self.whole.draw(contributors, cells, rng)
         kept: NDArray[np.uint32] = drawn[drawn % ROWS == 0]

@@ -34,5 +34,6 @@ NOISY_CELLS = replace(
     name=NAME,
     word_form=lambda law: WordForm(np.dtype("<u2"), distinct=law.cells),
     needs_shuffle=True,
+    capacity=lambda law, epoch, contributors: contributors,
     stage_dummies=stage_dummies,
 )

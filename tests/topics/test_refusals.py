@@ -119,8 +119,8 @@ def test_checksum_covers_header_and_payload(plain: bytes, place: int) -> None:
 
 
 def test_words_header(plain: bytes, counted: bytes, forge: Forge) -> None:
-    with pytest.raises(CodecError, match="unknown encoding 2, known are 0"):
-        decode_batch(forge(plain, (ENCODING, b"\x02")))
+    with pytest.raises(CodecError, match="unknown encoding 4, known are 0"):
+        decode_batch(forge(plain, (ENCODING, b"\x04")))
     for size in (0, 3, 16):
         with pytest.raises(CodecError, match=f"words of {size} bytes, must be 1, 2, 4 or 8"):
             decode_batch(forge(plain, (WORD_BYTES, bytes([size]))))

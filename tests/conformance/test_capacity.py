@@ -1,0 +1,201 @@
+"""Of protocols that rely on the shuffle stage, nobody sees how many messages a producer sends.
+
+Their number and the sizes of their records follow from who is present, from the epoch and from the
+law: they are the same for all values, and have room for all dummies that are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from pipeline.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs import make_job
+from pipeline.memory import MemoryDriver, MemoryLog
+from pipeline.producer import Producer
+from pipeline.protocols import PROTOCOLS
+from randomizers.counted_words import written_out
+from randomizers.hadamard import Hadamard
+from randomizers.randomness import seeded_generator
+from tests.conformance.cases import CASES, Case
+from topics.batches import Batch, decode_batch
+from topics.frames import Kind, kind_of
+from topics.names import Role
+
+SHUFFLED = [case for case in CASES if case.protocol.needs_shuffle]
+LAST_EPOCH = 4
+
+shuffled_cases = pytest.mark.parametrize("case", SHUFFLED, ids=str)
+
+
+def test_there_are_such_protocols() -> None:
+    assert len({case.protocol.name for case in SHUFFLED}) >= 6
+
+
+def job_of(case: Case, *, dummies: str | None = None) -> DeployedJob:
+    """The case as a job of a few epochs."""
+    parameters = case.parameters
+    if dummies is not None:
+        parameters = replace(parameters, dummies=dummies)
+    job = make_job(
+        {
+            "name": "case",
+            "protocol": case.protocol.name,
+            "parameters": _as_written(parameters),
+            "epochs": {"count": LAST_EPOCH},
+            "shuffle": {"minimum": max(case.minimum, 12)},
+            "topics": {"partitions": 2},
+        }
+    )
+    return deploy_job(job, deployed_at=0, deployment=bytes(16))
+
+
+def _as_written(parameters: Any) -> dict[str, Any]:
+    """As a job file says them."""
+    written = {key: value for key, value in asdict(parameters).items() if value is not None}
+    domain = written.get("domain")
+    if isinstance(domain, tuple):
+        written["domain"] = list(domain)
+    return written
+
+
+def records_of(job: DeployedJob, values: NDArray[Any], seed: int) -> list[bytes]:
+    """What a producer writes to the raw topic: values by epoch and device."""
+    log = MemoryLog()
+    identifiers = seeded_generator(seed)
+    with Producer(
+        job,
+        None,
+        name="producer",
+        transport=MemoryDriver(log),
+        generators=lambda purpose, number: seeded_generator(seed, len(purpose), number),
+        identifiers=lambda: identifiers.bytes(16),
+    ) as producer:
+        producer.enrol([f"user {number}" for number in range(values.shape[1])])
+        for epoch, now in enumerate(values, 1):
+            producer.report_all(epoch, now)
+            producer.close(epoch)
+    return [
+        value
+        for partition in range(job.topics.partitions)
+        for value in log.values(Role.REPORTS, partition)
+    ]
+
+
+def streams(case: Case, devices: int) -> Iterator[NDArray[np.integer]]:
+    """All devices with one and the same stream, and each with another."""
+    indices = range(len(case.values))
+    for first in indices:
+        for second in (first, indices[-1 - first]):
+            pattern = np.resize([first, second], LAST_EPOCH)
+            yield case.array_of(np.repeat(pattern[:, None], devices, axis=1))
+
+
+@shuffled_cases
+@pytest.mark.parametrize("devices", [1, 2, 30])
+def test_sizes_and_number_of_records_are_the_same_for_all_values(case: Case, devices: int) -> None:
+    for dummies in {None, "shuffle"} if hasattr(case.parameters, "dummies") else {None}:
+        try:
+            job = job_of(case, dummies=dummies)
+        except ValueError:
+            assert dummies == "shuffle"  # Not of every parameters.
+            continue
+        shapes = {
+            tuple(map(len, records_of(job, values, seed)))
+            for seed, values in enumerate(streams(case, devices))
+        }
+        assert len(shapes) == 1
+        (shape,) = shapes
+        # Each epoch has a batch and a punctuation, whatever there is to say.
+        assert len(shape) >= 2 * LAST_EPOCH
+
+
+@shuffled_cases
+def test_there_is_room_for_all_messages_and_no_more_are_ever_drawn(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a misfit that is as likely as not, rather than never."""
+    assert case.protocol.capacity is not None
+    law = case.law
+    monkeypatch.setattr("randomizers.dummies.MISFIT", 0.5)
+    for seed, values in enumerate(streams(case, 25)):
+        devices = case.protocol.randomizer(law)
+        devices.enrol(25, seeded_generator(seed))
+        for epoch in range(1, case.last_epoch + 1):
+            now, present = values[epoch - 1], np.arange(25) < 25 - seed % 3
+            sent = devices.report(epoch, now, present, seeded_generator(seed, epoch))
+            most = case.protocol.capacity(law, epoch, int(present.sum()))
+            assert len(written_out(sent)) <= most
+
+
+@shuffled_cases
+def test_messages_of_a_batch_are_in_canonical_order(case: Case) -> None:
+    """Real ones do not stand before dummies; rows of several words are permuted instead."""
+    job = job_of(case)
+    if job.word_form.width > 1:
+        return
+    for seed, values in enumerate(streams(case, 30)):
+        epochs: dict[int, list[Batch]] = {}
+        for record in records_of(job, values, seed):
+            if kind_of(record) is Kind.BATCH:
+                batch = decode_batch(record)
+                epochs.setdefault(batch.epoch, []).append(batch)
+        for batches in epochs.values():
+            words = np.concatenate([batch.words.values[:, 0] for batch in batches])
+            assert (words[1:] >= words[:-1]).all()
+
+
+def test_rows_of_several_words_are_permuted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first message that devices make, a real one, comes to any place as often."""
+    job = deploy_job(
+        make_job(
+            {
+                "name": "tuples",
+                "protocol": "hadamard",
+                "parameters": {"epsilon": 4, "delta": 0.01, "domain": ["a", "b"], "rows": 3},
+                "epochs": {"count": 1},
+                "shuffle": {"minimum": 10},
+            }
+        ),
+        deployed_at=0,
+    )
+    width, messages = job.word_form.width, 6
+
+    def marked(*arguments: object) -> NDArray[np.unsignedinteger]:
+        rows = np.arange(messages, dtype=job.word_form.dtype)[:, None]
+        return np.repeat(rows, width, axis=1)
+
+    monkeypatch.setattr(Hadamard, "report", marked)
+    values = np.zeros((1, 30, job.domain.slots or 1), np.int8)
+    places = np.zeros(messages, np.int64)
+    for seed in range(600):
+        batch = decode_batch(records_of(job, values, seed)[0])
+        places[int(np.flatnonzero(batch.words.values[:, 0] == 0)[0])] += 1
+    assert stats.chisquare(places).pvalue > 1e-11
+    assert places.max() < 300
+
+
+def test_a_protocol_that_relies_on_the_shuffle_must_state_its_capacity() -> None:
+    with pytest.raises(ValueError, match="count_min: a capacity is what hides"):
+        replace(PROTOCOLS["count_min"], capacity=None)
+    with pytest.raises(ValueError, match="future_rand: a capacity is what hides"):
+        replace(PROTOCOLS["future_rand"], capacity=lambda law, epoch, contributors: 0)
+
+
+@shuffled_cases
+def test_what_misfits_cost_is_charged_to_delta(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were they as frequent as that, no law would be found."""
+    parameters = case.parameters
+    if getattr(parameters, "dummies", "none") == "none" or case.protocol.name == "single_message":
+        return
+    if case.protocol.name == "hadamard" and parameters.dummies == "bernoulli":
+        return
+    monkeypatch.setattr("randomizers.accounting.table_distances.MISFIT", 1e-6)
+    with pytest.raises(ValueError, match="dummies that are drawn more finely than they are"):
+        case.protocol.calibrate(parameters, case.last_epoch, case.minimum)

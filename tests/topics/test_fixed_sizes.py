@@ -1,0 +1,150 @@
+"""Batches whose number and sizes say nothing about the reports in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from topics.batches import Batch, decode_batch, encode_batch
+from topics.chunks import Chunk, decode_chunk, encode_chunk
+from topics.fixed_sizes import (
+    FixedSize,
+    Slots,
+    Table,
+    fixed_size,
+    pack_sized,
+    split_fixed,
+)
+from topics.frames import RECORD_TARGET, U4_MAX, CodecError
+from topics.word_forms import WordForm
+from topics.words import WORD_TYPES, Words
+
+IDENTITY = bytes(range(16))
+
+
+def batch_of(words: Words, size: FixedSize | None) -> Batch:
+    return Batch(IDENTITY, IDENTITY, IDENTITY, IDENTITY, 1, words, size)
+
+
+def counted(values: NDArray[Any]) -> dict[tuple[int, ...], int]:
+    rows, counts = np.unique(values, axis=0, return_counts=True)
+    return {tuple(row): int(count) for row, count in zip(rows.tolist(), counts, strict=True)}
+
+
+def written_out(words: Words) -> NDArray[Any]:
+    if words.counts is None:
+        return words.values
+    return np.repeat(words.values, words.counts.astype(np.intp), axis=0)
+
+
+@st.composite
+def reports_and_size(draw: st.DrawFn) -> tuple[NDArray[Any], FixedSize]:
+    """Some reports of a form, and the size for a number of them that is at least theirs."""
+    dtype = WORD_TYPES[draw(st.sampled_from([1, 2, 4]))]
+    width = draw(st.integers(1, 3))
+    distinct = draw(st.integers(1, 200)) if width == 1 and draw(st.booleans()) else None
+    form = WordForm(dtype, width, distinct)
+    rows = draw(st.integers(0, 80))
+    high = np.iinfo(dtype).max if distinct is None else distinct - 1
+    number = draw(st.integers(0, 2**32))
+    values = np.random.default_rng(number).integers(0, high, (rows, width), endpoint=True)
+    most = rows + draw(st.integers(0, 400))
+    return values.astype(dtype), fixed_size(form, most)
+
+
+@given(reports_and_size(), st.sampled_from([16, 100, 60_000]), st.booleans())
+def test_all_reports_arrive_and_their_number_and_values_do_not_show(
+    reports: tuple[NDArray[Any], FixedSize], payload_bytes: int, canonical: bool
+) -> None:
+    values, size = reports
+    words = Words.canonical(values) if canonical else Words(values)
+    arrived: dict[tuple[int, ...], int] = {}
+    sizes = []
+    for piece, room in split_fixed(words, size, payload_bytes):
+        record = encode_batch(batch_of(piece, room))
+        decoded = decode_batch(record)
+        assert encode_batch(decoded) == record
+        for row, count in counted(written_out(decoded.words)).items():
+            arrived[row] = arrived.get(row, 0) + count
+        sizes.append(len(record))
+    assert arrived == counted(values)
+    nothing = Words(values[:0])
+    without = [
+        len(encode_batch(batch_of(piece, room)))
+        for piece, room in split_fixed(nothing, size, payload_bytes)
+    ]
+    assert sizes == without
+    assert sizes
+
+
+@pytest.mark.parametrize("most", [0, 1, 100_000, 10_000_000])
+def test_pieces_fit_the_target(most: int) -> None:
+    for form in (WordForm(np.dtype("<u4"), distinct=900_000), WordForm(np.dtype("u1"), 40)):
+        words = Words(np.zeros((0, form.width), form.dtype))
+        for piece, room in split_fixed(words, fixed_size(form, most)):
+            assert len(encode_batch(batch_of(piece, room))) <= RECORD_TARGET
+
+
+def test_the_smaller_encoding_is_taken() -> None:
+    cells = WordForm(np.dtype("<u4"), distinct=100)
+    assert fixed_size(cells, 27) == Slots(27)
+    assert fixed_size(cells, 28) == Table(0, 100, 1)
+    assert fixed_size(cells, 256) == Table(0, 100, 2)
+    assert fixed_size(cells, 65_536) == Table(0, 100, 4)
+    assert fixed_size(WordForm(np.dtype("<u2")), 200_000) == Table(0, 1 << 16, 4)
+    assert fixed_size(WordForm(np.dtype("<u4")), 100_000) == Slots(100_000)
+
+
+def test_no_more_is_promised_than_a_producer_can_send() -> None:
+    fixed_size(WordForm(np.dtype("u1"), distinct=1), U4_MAX)
+    with pytest.raises(CodecError, match="divide the devices among several producers"):
+        fixed_size(WordForm(np.dtype("u1"), distinct=1), U4_MAX + 1)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    three = Words(np.array([[1], [2], [3]], np.uint8))
+    with pytest.raises(CodecError, match="3 reports, there is room for 2"):
+        list(split_fixed(three, Slots(2)))
+    with pytest.raises(CodecError, match="words from 1 to 3 in a table"):
+        list(split_fixed(three, Table(0, 3, 1)))
+    with pytest.raises(CodecError, match="3 rows of words for 2 slots"):
+        pack_sized(three, Slots(2))
+    many = Words(three.values, np.array([1, 256, 1], np.uint32))
+    with pytest.raises(CodecError, match="no room for"):
+        pack_sized(many, Table(0, 4, 1))
+    with pytest.raises(CodecError, match="no room for"):
+        pack_sized(many, Table(2, 4, 2))
+
+
+def test_a_record_has_one_spelling(forge: Any) -> None:
+    """Filler that is not zero, counts that do not add up, tables of nothing."""
+    words = Words(np.array([[1], [2], [3]], np.uint8))
+    slots = encode_batch(batch_of(words, Slots(5)))
+    for place, byte in ((-1, b"\x01"), (-2, b"\x07")):
+        with pytest.raises(CodecError, match="not used are not zero"):
+            decode_batch(forge(slots, (len(slots) + place, byte)))
+    table = encode_batch(
+        batch_of(Words(words.values, np.array([1, 2, 1], np.uint32)), Table(0, 4, 1))
+    )
+    assert decode_batch(table).words.messages == 4
+    with pytest.raises(CodecError, match="5 messages in the payload, its header says 4"):
+        decode_batch(forge(table, (len(table) - 1, b"\x02")))
+    with pytest.raises(CodecError, match="words have 1 bytes"):
+        decode_batch(forge(table, (len(table) - 12, (253).to_bytes(8, "little"))))
+    rows_field = 84  # Bytes before: the identities, the epoch, encoding, word size and width.
+    with pytest.raises(CodecError, match=r"slots .* cannot take that many"):
+        decode_batch(forge(slots, (rows_field, (6).to_bytes(4, "little"))))
+    with pytest.raises(CodecError, match="for a table of 0 cells"):
+        decode_batch(forge(table, (rows_field, bytes(4))))
+
+
+def test_what_the_stage_releases_has_no_filler(forge: Any) -> None:
+    chunk = Chunk(IDENTITY, IDENTITY, 1, 0, IDENTITY, 0, 1, Words(np.ones((2, 1), np.uint8)))
+    for encoding in (b"\x02", b"\x03"):
+        with pytest.raises(CodecError, match="known are 0 \\(plain\\) and 1 \\(pairs\\)"):
+            decode_chunk(forge(encode_chunk(chunk), (80, encoding)))

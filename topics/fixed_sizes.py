@@ -1,0 +1,231 @@
+"""Reports in batches whose number and sizes say nothing about them.
+
+Where devices rely on the shuffle stage to hide their messages, how many there are is a secret too.
+So a producer sends room for as many as there can be, in one of two encodings beside those of
+`topics.words`:
+
+* slots: the rows, one after the other, then zeros up to the number of slots.
+* table: the first word of the table (u8), then how often that and each following word occurs, all
+  in integers of the same size, zeros included.
+
+Which one, how many batches and how long they are follows from the form of the reports and from the
+most that there can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from topics.frames import PAYLOAD_TARGET, U4_MAX, CodecError
+from topics.word_forms import WordForm
+from topics.words import (
+    WORD_TYPES,
+    Words,
+    check_word_fields,
+    pack_words,
+    unpack_words,
+)
+
+SLOTS_ENCODING: Final = 2
+TABLE_ENCODING: Final = 3
+
+_COUNT_TYPES = {size: np.dtype(f"<u{size}") for size in (1, 2, 4)}
+_FIRST_TYPE = np.dtype("<u8")
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Room for plain rows.
+
+    Attributes:
+        rows: how many there is room for, from 0 on.
+    """
+
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Counts of consecutive single words.
+
+    Attributes:
+        first: the first of the words.
+        cells: how many words there are, at least 1.
+        count_bytes: of each count, 1, 2 or 4.
+    """
+
+    first: int
+    cells: int
+    count_bytes: int
+
+
+FixedSize: TypeAlias = Slots | Table
+
+
+def fixed_size(form: WordForm, most: int) -> FixedSize:
+    """The smaller encoding that holds any reports of a form, up to so many.
+
+    Args:
+        form: of the reports.
+        most: how many there may be, at most 2^32 - 1.
+
+    Raises:
+        CodecError: there may be more than a producer can send.
+
+    >>> fixed_size(WordForm(np.dtype("<u4"), distinct=100), 20)
+    Slots(rows=20)
+    >>> fixed_size(WordForm(np.dtype("<u4"), distinct=100), 1000)
+    Table(first=0, cells=100, count_bytes=2)
+    """
+    if most > U4_MAX:
+        raise CodecError(
+            f"up to {most:,} messages of one producer at an epoch, {U4_MAX:,} are possible: "
+            "divide the devices among several producers"
+        )
+    cells = form.distinct
+    if cells is None and form.width == 1 and form.report_bytes <= 2:
+        cells = 1 << 8 * form.report_bytes
+    if cells is not None:
+        table = Table(0, cells, np.min_scalar_type(max(most, 1)).itemsize)
+        if _FIRST_TYPE.itemsize + cells * table.count_bytes < most * form.report_bytes:
+            return table
+    return Slots(most)
+
+
+def split_fixed(
+    words: Words, size: FixedSize, payload_bytes: int = PAYLOAD_TARGET
+) -> Iterator[tuple[Words, FixedSize]]:
+    """Cut words into pieces that fit a record, with the size of each; there is always one.
+
+    How many pieces there are, and how large each is, depends on `size` and the width of a row
+    alone.
+
+    Raises:
+        CodecError: there is no room for the words.
+    """
+    if isinstance(size, Table):
+        yield from _cut_table(words, size, max(1, payload_bytes // size.count_bytes - 8))
+        return
+    if words.messages > size.rows:
+        raise CodecError(f"{words.messages} reports, there is room for {size.rows}")
+    values = words.values
+    if words.counts is not None:
+        values = np.repeat(values, words.counts.astype(np.intp), axis=0)
+    rows = max(1, payload_bytes // (words.width * values.itemsize))
+    for start in range(0, max(size.rows, 1), rows):
+        yield Words(values[start : start + rows]), Slots(min(rows, size.rows - start))
+
+
+def _cut_table(words: Words, size: Table, cells: int) -> Iterator[tuple[Words, Table]]:
+    values, counts = words.values[:, 0], words.counts
+    if counts is None:
+        values, occurring = np.unique(values, return_counts=True)
+        counts = occurring.astype(np.uint32)
+    end = size.first + size.cells
+    if len(values) and not size.first <= int(values[0]) <= int(values[-1]) < end:
+        raise CodecError(f"words from {values[0]} to {values[-1]} in a table of {size}")
+    for first in range(size.first, end, cells):
+        part = replace(size, first=first, cells=min(cells, end - first))
+        low, high = np.searchsorted(values, [first, first + part.cells]).tolist()
+        yield Words(values[low:high, None], counts[low:high]), part
+
+
+def pack_sized(words: Words, size: FixedSize | None) -> tuple[tuple[int, ...], bytes]:
+    """Header fields (`topics.words.WORDS_FIELDS`) and payload; no size: as small as they are.
+
+    Raises:
+        CodecError: they do not fit the size, or without one a record.
+    """
+    if size is None:
+        return pack_words(words)
+    return _packed_slots(words, size) if isinstance(size, Slots) else _packed_table(words, size)
+
+
+def _packed_slots(words: Words, size: Slots) -> tuple[tuple[int, ...], bytes]:
+    if words.counts is not None or words.rows > size.rows:
+        raise CodecError(f"{words.rows} rows of words for {size.rows} slots of plain ones")
+    itemsize, width, rows = words.values.itemsize, words.width, words.rows
+    filler = bytes((size.rows - rows) * width * itemsize)
+    return (SLOTS_ENCODING, itemsize, width, rows, rows), words.values.tobytes() + filler
+
+
+def _packed_table(words: Words, size: Table) -> tuple[tuple[int, ...], bytes]:
+    dtype = _COUNT_TYPES.get(size.count_bytes)
+    if dtype is None or words.counts is None or words.width != 1:
+        raise CodecError(f"words of width {words.width} cannot be put into a table of {size}")
+    table = np.zeros(size.cells, dtype)
+    cells = words.values[:, 0].astype(np.int64) - size.first
+    most = int(np.iinfo(dtype).max)
+    if words.rows and not (
+        cells[0] >= 0 and cells[-1] < size.cells and int(words.counts.max()) <= most
+    ):
+        raise CodecError(f"words or counts that a table of {size} has no room for")
+    table[cells] = words.counts
+    fields = (TABLE_ENCODING, words.values.itemsize, 1, size.cells, words.messages)
+    return fields, np.array(size.first, _FIRST_TYPE).tobytes() + table.tobytes()
+
+
+def unpack_sized(
+    data: bytes, start: int, encoding: int, word_bytes: int, width: int, rows: int, messages: int
+) -> tuple[Words, FixedSize | None]:
+    """The words whose payload is `data[start:]`, and the size they were given.
+
+    Raises:
+        CodecError: header and payload contradict each other, or a rule of the encoding is broken.
+    """
+    if encoding > TABLE_ENCODING:
+        raise CodecError(
+            f"words of unknown encoding {encoding}, known are 0 (plain), 1 (pairs), 2 (slots) and "
+            "3 (table)"
+        )
+    if encoding < SLOTS_ENCODING:
+        return unpack_words(data, start, encoding, word_bytes, width, rows, messages), None
+    check_word_fields(word_bytes, width, messages)
+    if encoding == SLOTS_ENCODING:
+        return _slots(data, start, word_bytes, width, rows, messages)
+    return _table(data, start, word_bytes, width, rows, messages)
+
+
+def _slots(
+    data: bytes, start: int, word_bytes: int, width: int, rows: int, messages: int
+) -> tuple[Words, Slots]:
+    row_bytes, found = width * word_bytes, len(data) - start
+    slots, rest = divmod(found, row_bytes)
+    if rest or rows > slots:
+        raise CodecError(
+            f"payload of {found} bytes, slots of {width} words of {word_bytes} bytes for "
+            f"{rows} rows cannot take that many"
+        )
+    if messages != rows:
+        raise CodecError(f"{rows} plain rows, the header says {messages} messages")
+    end = start + rows * row_bytes
+    if data.count(0, end) != len(data) - end:
+        raise CodecError("slots that are not used are not zero")
+    return Words(np.ndarray((rows, width), WORD_TYPES[word_bytes], data, start)), Slots(slots)
+
+
+def _table(
+    data: bytes, start: int, word_bytes: int, width: int, cells: int, messages: int
+) -> tuple[Words, Table]:
+    found = len(data) - start - _FIRST_TYPE.itemsize
+    count_bytes = found // cells if cells else 0
+    if width != 1 or count_bytes not in _COUNT_TYPES or found != cells * count_bytes:
+        raise CodecError(
+            f"{found} bytes of counts for a table of {cells} cells of words of width {width}"
+        )
+    first = int(np.ndarray((), _FIRST_TYPE, data, start))
+    if first + cells > 1 << 8 * word_bytes:
+        raise CodecError(
+            f"a table of {cells} cells from word {first} on, words have {word_bytes} bytes"
+        )
+    counts = np.frombuffer(data, _COUNT_TYPES[count_bytes], cells, len(data) - found)
+    present = np.flatnonzero(counts)
+    values = (present + first).astype(WORD_TYPES[word_bytes])[:, None]
+    words = Words(values, counts[present].astype(np.dtype("<u4")))
+    if words.messages != messages:
+        raise CodecError(f"{words.messages} messages in the payload, its header says {messages}")
+    return words, Table(first, cells, count_bytes)
