@@ -26,6 +26,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.deployed_job import DeployedJob, deploy_job
+from pipeline.epoch_times import calendar_of
 from pipeline.input.change_log import ChangeLog
 from pipeline.input.live import LiveSource
 from pipeline.input.rows import InputError
@@ -33,7 +34,6 @@ from pipeline.jobs import make_job
 from pipeline.memory import MemoryDriver, MemoryLog
 from pipeline.produce import (
     LiveProducer,
-    calendar_of,
     load_input,
     produce_change_log,
     produce_live,
