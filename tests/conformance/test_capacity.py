@@ -7,7 +7,7 @@ law: they are the same for all values, and have room for all dummies that are dr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,45 +24,18 @@ from randomizers.counted_words import written_out
 from randomizers.hadamard import Hadamard
 from randomizers.randomness import seeded_generator
 from tests.conformance.cases import CASES, Case
+from tests.conformance.jobs import LAST_EPOCH, job_of
 from topics.batches import Batch, decode_batch
 from topics.frames import Kind, kind_of
 from topics.names import Role
 
 SHUFFLED = [case for case in CASES if case.protocol.needs_shuffle]
-LAST_EPOCH = 4
 
 shuffled_cases = pytest.mark.parametrize("case", SHUFFLED, ids=str)
 
 
 def test_there_are_such_protocols() -> None:
     assert len({case.protocol.name for case in SHUFFLED}) >= 6
-
-
-def job_of(case: Case, *, dummies: str | None = None) -> DeployedJob:
-    """The case as a job of a few epochs."""
-    parameters = case.parameters
-    if dummies is not None:
-        parameters = replace(parameters, dummies=dummies)
-    job = make_job(
-        {
-            "name": "case",
-            "protocol": case.protocol.name,
-            "parameters": _as_written(parameters),
-            "epochs": {"count": LAST_EPOCH},
-            "shuffle": {"minimum": max(case.minimum, 12)},
-            "topics": {"partitions": 2},
-        }
-    )
-    return deploy_job(job, deployed_at=0, deployment=bytes(16))
-
-
-def _as_written(parameters: Any) -> dict[str, Any]:
-    """As a job file says them."""
-    written = {key: value for key, value in asdict(parameters).items() if value is not None}
-    domain = written.get("domain")
-    if isinstance(domain, tuple):
-        written["domain"] = list(domain)
-    return written
 
 
 def records_of(job: DeployedJob, values: NDArray[Any], seed: int) -> list[bytes]:
