@@ -217,14 +217,14 @@ def test_number_of_time_series_does_not_grow_with_epochs(tmp_path: Path) -> None
 
 
 def test_nothing_depends_on_how_many_messages_hidden_devices_send(tmp_path: Path) -> None:
-    """Devices of `shuffled_counts` whose value is 0 send nothing; all others send a message."""
+    """Devices of `shuffled_counts` whose value is 0 have no message; all others have one."""
     silent = Watched(shuffled_job(), tmp_path / "silent", value=0)
     talking = Watched(shuffled_job(), tmp_path / "talking", value=1)
     raw = [
         sum(each.world.log.end(Role.REPORTS, p) for p in range(PARTITIONS))
         for each in (silent, talking)
     ]
-    assert raw[0] < raw[1], "the raw topic does tell"
+    assert raw[0] == raw[1]
     told = [
         list(metric_families(each.look("shuffle", hides_messages=True)))
         for each in (silent, talking)
