@@ -144,7 +144,7 @@ def test_operators_keys_reach_the_topics_of_a_cluster(
         said = dpstream("deploy", job_file)
         assert said.code == 0, said.errors
         assert retention(Role.REPORTS) == retention(Role.SHUFFLED) == f"{3 * 86_400_000}"
-        assert retention(Role.DEAD_LETTERS) == f"{12 * 86_400_000}"
+        assert retention(Role.DEAD_LETTERS) == f"{3 * 86_400_000}"
         assert retention(Role.MANIFESTS) == "-1"
         after = find_deployed(cluster, job_name)
         assert (after.deployment, after.shuffle.grace) == (before.deployment, 7200.0)
