@@ -279,12 +279,14 @@ def lying(bootstrap_servers: str, tmp_path: Path) -> Iterator[Lying]:
 
 
 def test_live_rows_on_a_clock_50_minutes_fast_go_by_the_brokers(
-    cluster: Cluster, lying: Lying, job_name: str
+    cluster: Cluster, lying: Lying, job_name: str, tmp_path: Path
 ) -> None:
     """With epochs of five minutes it would close ten of them early; it closes none."""
     began = datetime.now(UTC) - timedelta(minutes=7)
     job = deployed(cluster, job_name, start=began.isoformat(), length="PT5M")
-    process = lying(3_000, "produce", job_name, "--input", "-")
+    (tmp_path / "roster.txt").write_text("ann\n")
+    roster = str(tmp_path / "roster.txt")
+    process = lying(3_000, "produce", job_name, "--input", "-", "--users", roster)
     said, errors = process.communicate("user,value\nann,1\n", timeout=PATIENCE)
     assert process.returncode == 0, errors
     assert "this machine's clock is 50 min ahead of the broker's" in errors

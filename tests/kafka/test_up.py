@@ -288,7 +288,7 @@ def test_a_job_over_items_renews(served_home: Home) -> None:
     )
     rows = (f"user{user},1,walk\nuser{user},9,bus\n" for user in range(600))
     served_home.input.write_text("user,epoch,value\n" + "".join(rows) + "user0,12,bus\n")
-    with served_home.up() as up:
+    with served_home.up("--to-epoch", "12") as up:
         result = up.result()
     assert [epoch["epoch"] for epoch in result["epochs"]] == list(range(1, 13))
     assert result["rmse"] < 3 * result["predicted_rmse"]
