@@ -177,3 +177,9 @@ class Protocol:
                 f"{self.name}: a capacity is what hides the number of messages from whoever sees "
                 "the sizes of records, where the guarantee rests on the shuffle stage"
             )
+
+
+def stated_capacity(law: Any, epoch: int, contributors: int) -> int:
+    """The most messages of an epoch, of a law that states it: see `Protocol.capacity`."""
+    most: int = law.capacity(epoch, contributors)
+    return most

@@ -31,7 +31,7 @@ from pipeline.input.numbers import NumericDomain
 from pipeline.input.sets import SetDomain
 from pipeline.input.values import CategoryDomain
 from pipeline.item_forecasts import HadamardForecast, SingleMessageForecast
-from pipeline.protocol import Example, Protocol
+from pipeline.protocol import Example, Protocol, stated_capacity
 from pipeline.range_forecast import RangeStreamForecast
 from pipeline.shuffled_protocols import SHUFFLED_COUNTS, SHUFFLED_TREE
 from randomizers.balls_into_bins import (
@@ -84,12 +84,6 @@ def _words_of(devices: type[Any]) -> Callable[[Any], WordForm]:
     """The form of words that a class of devices states for all its laws."""
     form = WordForm(devices.word_dtype, devices.width)
     return lambda law: form
-
-
-def _capacity(law: Any, epoch: int, contributors: int) -> int:
-    """The most messages of an epoch, as a law states it."""
-    most: int = law.capacity(epoch, contributors)
-    return most
 
 
 def _dyadic_comparison(
@@ -231,7 +225,7 @@ PROTOCOLS: dict[str, Protocol] = {
             ),
             word_form=lambda law: WordForm(CountMin.word_dtype, distinct=law.code.cells),
             needs_shuffle=True,
-            capacity=_capacity,
+            capacity=stated_capacity,
             per_epoch=True,
             stage_dummies=CountMin.stage_dummies,
             values=lambda asked: SetDomain(asked.domain, asked.items),
@@ -310,7 +304,7 @@ PROTOCOLS: dict[str, Protocol] = {
             ),
             word_form=lambda law: law.word_form,
             needs_shuffle=True,
-            capacity=_capacity,
+            capacity=stated_capacity,
             per_epoch=True,
             stage_dummies=lambda law: law.stage_dummies if law.noise.dummies == "shuffle" else None,
             values=lambda asked: SetDomain(asked.domain, asked.items),
@@ -331,7 +325,7 @@ PROTOCOLS: dict[str, Protocol] = {
             aggregator_from_bytes=lambda law, asked, data: HadamardAggregator.from_bytes(law, data),
             word_form=lambda law: law.word_form,
             needs_shuffle=True,
-            capacity=_capacity,
+            capacity=stated_capacity,
             per_epoch=True,
             values=lambda asked: SetDomain(asked.domain, asked.items),
             forecast=lambda law, asked, last_epoch: HadamardForecast(law, last_epoch),
@@ -353,7 +347,7 @@ PROTOCOLS: dict[str, Protocol] = {
             ),
             word_form=lambda law: law.word_form,
             needs_shuffle=True,
-            capacity=_capacity,
+            capacity=stated_capacity,
             per_epoch=True,
             values=lambda asked: SetDomain(asked.domain, asked.items),
             forecast=lambda law, asked, last_epoch: SingleMessageForecast(law, last_epoch),

@@ -22,7 +22,7 @@ from aggregators.shuffled_tree import ShuffledTreeAggregator
 from pipeline.forecasts import Forecast
 from pipeline.input.numbers import NumericDomain
 from pipeline.input.values import BOOLEAN, CategoryDomain, ValueDomain
-from pipeline.protocol import Example, Law, Protocol
+from pipeline.protocol import Example, Law, Protocol, stated_capacity
 from pipeline.shuffled_forecasts import (
     ShuffledCountsForecast,
     ShuffledItemCountsForecast,
@@ -105,7 +105,7 @@ def _shuffled(
         ),
         word_form=lambda law: law.word_form,
         needs_shuffle=True,
-        capacity=lambda law, epoch, contributors: law.capacity(epoch, contributors),
+        capacity=stated_capacity,
         stage_dummies=lambda law: law.stage_dummies if law.dummies == "shuffle" else None,
         values=lambda asked: _values(asked.domain),
         forecast=lambda law, asked, last_epoch: kind_of(law).forecast(law, last_epoch),
