@@ -20,15 +20,16 @@ demo: $(INSTALLED) ## real students, a local Kafka, estimates beside the truth
 	@$(BIN)/dpstream demo $(OPTIONS)
 
 test: $(TOOLS) ## every test, broker included
-	@$(BIN)/pytest -m "not kafka and not verify" -n auto
-	@$(BIN)/pytest -m "kafka and not verify"
+	@$(BIN)/pytest -m "not kafka and not verify" -n auto --dist worksteal
+	@$(BIN)/pytest -m "kafka and not verify" -n 2 --dist worksteal
 
 test-fast: $(TOOLS) ## the tests that need no broker and are no exhaustive search
-	@$(BIN)/pytest -m "not kafka and not verify and not slow" -n auto
+	@$(BIN)/pytest -m "not kafka and not verify and not slow" -n auto --dist worksteal
 
-check: $(TOOLS) ## ruff (lint and format) and mypy --strict
+check: $(TOOLS) ## ruff (lint and format), who may import whom, and mypy --strict
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
+	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/mypy
 
 verify: $(TOOLS) ## long statistical tables and experiments

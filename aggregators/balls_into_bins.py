@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
-from aggregators.bucket_counts import bucket_counts, bucket_counts_of
-from aggregators.estimate import ItemEstimates
+from aggregators.bucket_counts import bucket_counts
 from aggregators.item_counts import item_estimates
+from aggregators.item_estimates import ItemEstimates
 from aggregators.item_words import collisions_variance, dummies_variance, without_others
 from aggregators.word_aggregator import WordAggregator
 from randomizers.balls_into_bins import BallsIntoBinsLaw
@@ -17,7 +17,7 @@ from randomizers.balls_into_bins import BallsIntoBinsLaw
 class BallsIntoBinsAggregator(WordAggregator[BallsIntoBinsLaw]):
     """Counts of words; equal whatever the order, and however they were split and merged.
 
-    >>> from randomizers.accounting.balls_into_bins import calibrate
+    >>> from randomizers.balls_into_bins.calibration import calibrate
     >>> from randomizers.balls_into_bins import BallsIntoBinsParameters
     >>> law = calibrate(BallsIntoBinsParameters(1.0, 1e-6, ("red", "green", "blue")), 1, 100)
     >>> law.buckets, round(law.noise.mean, 2)
@@ -45,14 +45,6 @@ class BallsIntoBinsAggregator(WordAggregator[BallsIntoBinsLaw]):
         """
         received, law = self._received.of(epoch), self.law
         found = bucket_counts(law.hashes, received.words, received.counts, law.size)
-        return self._estimates(epoch, found, attendance)
-
-    def estimate_of(
-        self, epoch: int, items: NDArray[np.int64], attendance: Attendance
-    ) -> ItemEstimates | None:
-        """The same of a few items only, numbered from 1; shape (n,)."""
-        received = self._received.of(epoch)
-        found = bucket_counts_of(self.law.hashes, received.words, received.counts, items - 1)
         return self._estimates(epoch, found, attendance)
 
     def _estimates(

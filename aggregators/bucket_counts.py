@@ -116,31 +116,6 @@ def by_transform(
     return found.reshape(-1, buckets)[:above, : hashes.row].astype(np.int64).ravel()
 
 
-def bucket_counts_of(
-    hashes: AffineHashes,
-    words: NDArray[np.integer],
-    counts: NDArray[np.int64],
-    items: NDArray[np.int64],
-) -> NDArray[np.int64]:
-    """As `bucket_counts`, for a few items: each is hashed with the direction of every message.
-
-    Args:
-        hashes: what items were hashed with.
-        words: shape (rows,).
-        counts: shape (rows,).
-        items: counted from 0, shape (n,).
-
-    Returns:
-        int64, shape (n,).
-    """
-    directions, buckets = np.divmod(words.astype(np.int64), hashes.buckets)
-    found = np.zeros(len(items), np.int64)
-    for index, item in enumerate(items.tolist()):
-        inside = hashes.buckets_of(directions, np.full(len(words), item)) == buckets
-        found[index] = counts[inside].sum()
-    return found
-
-
 def _table(words: NDArray[np.integer], counts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     # Sums of whole numbers below 2^53 are exact.
     return np.bincount(words.astype(np.int64), counts, size).astype(np.int64)

@@ -15,9 +15,12 @@ from numpy.typing import NDArray
 from aggregators.attendance import Attendance
 from aggregators.cell_window import CellWindow
 from aggregators.epoch_tables import EpochTables
-from aggregators.estimate import ItemEstimates
 from aggregators.found_items import FoundItems
+from aggregators.item_estimates import ItemEstimates
 from aggregators.report_words import check_form
+from randomizers.cell_codes.grid import Grid
+from randomizers.cell_codes.kept_nodes import KeptNodes
+from randomizers.cell_codes.levels import Levels
 from randomizers.count_min import CountMinLaw, Estimator
 
 
@@ -33,6 +36,11 @@ class CountMinAggregator:
         self.law = law
         self.estimator = estimator
         self.state = EpochTables(law.code.cells)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether its cells are those of a tree, which answer ranges and quantiles."""
+        return isinstance(self.law.code, Levels | KeptNodes | Grid)
 
     def check_words(self, epoch: int, words: NDArray[np.uint32]) -> None:
         """See that words can be messages of an epoch.

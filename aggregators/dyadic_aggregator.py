@@ -101,12 +101,6 @@ def prefix_estimate(prefix: PrefixCombiner, population: int) -> Estimate:
     """
     total = prefix.total()
     value, half_width = float(total.value[0]), prefix.half_width(population)
-    return Estimate(
-        value=value,
-        standard_deviation=math.sqrt(total.variance),
-        low=value - half_width,
-        high=value + half_width,
-        reports=total.reports,
-        population=population,
-        flags=(GAP,) if total.gaps else (),
-    )
+    flags = (GAP,) if total.gaps else ()
+    deviation = math.sqrt(total.variance)
+    return Estimate.around(value, deviation, half_width, total.reports, population, flags)

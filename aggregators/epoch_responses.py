@@ -147,14 +147,7 @@ class EpochResponsesAggregator:
         variance = response_variance(self.law, 1) + known * (1 - known) * silent
         deviation = population * math.sqrt(variance / received)
         value = population * share
-        return Estimate(
-            value=value,
-            standard_deviation=deviation,
-            low=value - NORMAL_95 * deviation,
-            high=value + NORMAL_95 * deviation,
-            reports=received,
-            population=population,
-        )
+        return Estimate.around(value, deviation, NORMAL_95 * deviation, received, population)
 
     def _add(self, epoch: int, counts: NDArray[np.int64]) -> None:
         self._counts[epoch] = self._counts.get(epoch, np.zeros(2, np.int64)) + counts

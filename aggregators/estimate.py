@@ -1,14 +1,19 @@
-"""What is published of an epoch: a number and how far it can be trusted."""
+"""The estimate of one count: a number and how far it can be trusted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import NormalDist
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from aggregators.counts import EstimatedCounts, NotAskedForError
+
+if TYPE_CHECKING:
+    from aggregators.found_items import FoundItems
 
 NORMAL_95 = NormalDist().inv_cdf(0.975)
 """Half the width of a 95 % interval in standard deviations: 1.96."""
@@ -18,7 +23,7 @@ GAP = "gap"
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(EstimatedCounts):
     """An estimate with its 95 % interval; None where nothing can be said.
 
     Attributes:
@@ -39,12 +44,56 @@ class Estimate:
     population: int
     flags: tuple[str, ...] = ()
 
+    found_above = None
+
+    @classmethod
+    def around(
+        cls,
+        value: float,
+        standard_deviation: float,
+        half_width: float,
+        reports: int,
+        population: int,
+        flags: tuple[str, ...] = (),
+    ) -> Self:
+        """An estimate in the middle of its interval."""
+        ends = value - half_width, value + half_width
+        return cls(value, standard_deviation, *ends, reports, population, flags)
+
+    @property
+    def single(self) -> Estimate:
+        """Itself."""
+        return self
+
+    @property
+    def headline(self) -> Estimate:
+        """Itself."""
+        return self
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """1; nothing where nothing can be said."""
+        return np.arange(1, 1 if self.value is None else 2)
+
     @property
     def intervals(self) -> NDArray[np.float64]:
         """Value, low and high, shape (3, 1); (3, 0) where nothing can be said."""
         if self.value is None:
             return np.zeros((3, 0))
         return np.array([[self.value], [self.low], [self.high]], np.float64)
+
+    def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
+        """See `Counts`: the count is item 1."""
+        if self.value is not None and (items is None or 1 in items):
+            yield 1, self
+
+    def top(self, count: int) -> FoundItems:
+        """Refused: there is one count alone."""
+        raise NotAskedForError("the largest items are for jobs over items")
+
+    def may_be_of(self, items: int) -> bool:
+        """Whether this can be about a domain of one item, and its numbers are finite."""
+        return items == 1 and bool(np.isfinite(self.intervals).all())
 
     def to_json(self) -> dict[str, Any]:
         """The fields, as JSON values."""
@@ -58,76 +107,3 @@ class Estimate:
             KeyError, TypeError: it is something else.
         """
         return cls(**{**body, "flags": tuple(body["flags"])})
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ItemEstimates:
-    """How many users hold each item of a domain, all with one and the same error bar.
-
-    Attributes:
-        values: float64, shape (items,), in users and in the order of the domain; some may be
-            negative.
-        standard_deviation: of the noise of each value.
-        half_width: of the 95 % interval around each value.
-        reports: how many reports the estimates rest on.
-        population: how many users they are about.
-        flags: what a reader has to know, such as `GAP`.
-    """
-
-    values: NDArray[np.float64]
-    standard_deviation: float
-    half_width: float
-    reports: int
-    population: int
-    flags: tuple[str, ...] = ()
-
-    @property
-    def intervals(self) -> NDArray[np.float64]:
-        """Values, lows and highs, shape (3, items)."""
-        width = np.array([[0.0], [-self.half_width], [self.half_width]])
-        return np.asarray(self.values + width, np.float64)
-
-    @property
-    def largest(self) -> int:
-        """Index of the item with the largest value."""
-        return int(self.values.argmax())
-
-    def item(self, index: int) -> Estimate:
-        """The estimate of a single item."""
-        value = float(self.values[index])
-        return Estimate(
-            value=value,
-            standard_deviation=self.standard_deviation,
-            low=value - self.half_width,
-            high=value + self.half_width,
-            reports=self.reports,
-            population=self.population,
-            flags=self.flags,
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields as JSON values; the values are rounded to a tenth of a user."""
-        return {
-            "items": np.round(self.values, 1).tolist(),
-            "standard_deviation": self.standard_deviation,
-            "half_width": self.half_width,
-            "reports": self.reports,
-            "population": self.population,
-            "flags": list(self.flags),
-        }
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """Read `to_json`.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is something else.
-        """
-        return cls(
-            values=np.array(body["items"], np.float64),
-            standard_deviation=float(body["standard_deviation"]),
-            half_width=float(body["half_width"]),
-            reports=int(body["reports"]),
-            population=int(body["population"]),
-            flags=tuple(body["flags"]),
-        )

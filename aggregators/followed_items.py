@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
-from aggregators.estimate import ItemEstimates
+from aggregators.item_estimates import ItemEstimates
 from aggregators.word_aggregator import WordAggregator
 from randomizers.shuffled_item_counts import ItemStreamLaw
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregators.counts import EstimatedCounts
 from aggregators.estimate import Estimate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FoundItems:
+class FoundItems(EstimatedCounts):
     """Items and how many users hold each of them, the largest first.
 
     Attributes:
@@ -37,6 +38,11 @@ class FoundItems:
     flags: tuple[str, ...] = ()
 
     @property
+    def numbers(self) -> NDArray[np.int64]:
+        """Those found."""
+        return self.items
+
+    @property
     def headline(self) -> Estimate | None:
         """The estimate of the first item; None if none was found."""
         return self.estimate(0) if len(self.items) else None
@@ -44,15 +50,17 @@ class FoundItems:
     def estimate(self, index: int) -> Estimate:
         """The estimate of one of the items, by its place among them."""
         value = float(self.values[index])
-        return Estimate(
-            value=value,
-            standard_deviation=self.standard_deviation,
-            low=value - self.half_width,
-            high=value + self.half_width,
-            reports=self.reports,
-            population=self.population,
-            flags=self.flags,
-        )
+        return Estimate.around(value, self.standard_deviation, self.half_width, *self.about)
+
+    def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
+        """See `Counts`; the largest come first, in whatever order they are asked for."""
+        for place, item in enumerate(self.items.tolist()):
+            if items is None or item in items:
+                yield item, self.estimate(place)
+
+    def top(self, count: int) -> FoundItems:
+        """The first so many."""
+        return replace(self, items=self.items[:count], values=self.values[:count])
 
     @property
     def intervals(self) -> NDArray[np.float64]:

@@ -38,7 +38,7 @@ class FutureRandAggregator(DyadicAggregator):
 
     The cells of a node are its negative and positive signs, then those of newcomers.
 
-    >>> from randomizers.accounting.future_rand import calibrate
+    >>> from randomizers.future_rand.calibration import calibrate
     >>> from randomizers.future_rand import FutureRandParameters
     >>> law = calibrate(FutureRandParameters(epsilon=1.0, changes=1), last_epoch=2)
     >>> aggregator = FutureRandAggregator(law)

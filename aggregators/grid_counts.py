@@ -9,23 +9,28 @@ ranges. It holds for users with at most one item: of several in a node only one 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregators.counts import Counts
 from aggregators.estimate import NORMAL_95, Estimate
+from aggregators.found_items import FoundItems
+from aggregators.item_estimates import ItemEstimates
 from aggregators.kept_node_counts import kept_node_values
 from aggregators.level_counts import level_values
+from aggregators.quantiles import quantile
+from aggregators.range_estimates import Quantile
 from randomizers.cell_codes.grid import AxisCode, Grid
 from randomizers.cell_codes.levels import Levels
 from randomizers.code_variances import range_variances
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GridCounts:
+class GridCounts(Counts):
     """How many users have each value or point; not independent, but with known errors of all boxes.
 
     >>> kept = Levels(4, (2, 2))
@@ -104,20 +109,51 @@ class GridCounts:
                 raise ValueError(f"values {start} to {end}, must be from 0 to {axis.size}")
             factors.append(float(range_variances(axis, start, end)))
         where = tuple(slice(start, end) for start, end in zip(starts, ends, strict=True))
-        value, deviation = float(self.values[where].sum()), math.sqrt(math.prod(factors))
-        return Estimate(
-            value=value,
-            standard_deviation=deviation,
-            low=value - NORMAL_95 * deviation,
-            high=value + NORMAL_95 * deviation,
-            reports=self.reports,
-            population=self.population,
-            flags=self.flags,
-        )
+        deviation = math.sqrt(math.prod(factors))
+        width = NORMAL_95 * deviation
+        return Estimate.around(float(self.values[where].sum()), deviation, width, *self.about)
 
     def range(self, start: int, end: int) -> Estimate:
         """As `box`, where there is one axis."""
         return self.box([start], [end])
+
+    def quantile(self, share: float) -> Quantile:
+        """See `Counts`: in whole values, along the one axis."""
+        found = quantile(self, share)
+        return Quantile(found.value, found.low, found.high + 1)
+
+    def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
+        """See `Counts`: of single values, or points in the order of the grid."""
+        for item in range(1, self.values.size + 1) if items is None else items:
+            starts = [int(each) for each in np.unravel_index(item - 1, self.values.shape)]
+            yield item, self.box(starts, [each + 1 for each in starts])
+
+    def top(self, count: int) -> FoundItems:
+        """See `Counts`."""
+        return self._leaves.top(count)
+
+    def listed(self, most: int | None = None) -> ItemEstimates | None:
+        """See `Counts`."""
+        return None if most is not None and self.values.size > most else self._leaves
+
+    @property
+    def tree(self) -> GridCounts:
+        """Itself."""
+        return self
+
+    @property
+    def method(self) -> str:
+        """See `Counts`."""
+        if len(self.axes) == 1:
+            return _method(self.axes[0])
+        return f"along each axis: {'; '.join(map(_method, dict.fromkeys(self.axes)))}"
+
+    @property
+    def _leaves(self) -> ItemEstimates:
+        """Each value has its own error, the largest of which is stated."""
+        deviation = self.largest_value_deviation
+        values, half_width = self.values.reshape(-1), NORMAL_95 * deviation
+        return ItemEstimates(values, deviation, half_width, *self.about)
 
     def cumulative(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """How many values lie before each end, and the standard deviations, on the one axis.
@@ -155,3 +191,9 @@ class GridCounts:
 
 def _along_first(axis: AxisCode, cells: NDArray[np.float64]) -> NDArray[np.float64]:
     return level_values(axis, cells) if isinstance(axis, Levels) else kept_node_values(axis, cells)
+
+
+def _method(axis: AxisCode) -> str:
+    if isinstance(axis, Levels):
+        return f"least squares on a tree that branches {' x '.join(map(str, axis.branching))}"
+    return "sums of left children in a binary tree"

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from aggregators.attendance import Attendance
 from aggregators.dyadic_aggregator import DyadicAggregator, Estimator
 from aggregators.dyadic_tree import DyadicTree
-from aggregators.estimate import GAP, ItemEstimates
+from aggregators.estimate import GAP
 from aggregators.increments import Increment
+from aggregators.item_estimates import ItemEstimates
 from aggregators.report_words import check_form
 from aggregators.reporters import reporters
 from aggregators.tree_smoothing import TreeEstimates
@@ -37,7 +38,7 @@ class HadamardStreamAggregator(DyadicAggregator):
 
     The cells of a node are the number of its reports, then the sum of their signs by row.
 
-    >>> from randomizers.accounting.hadamard_stream import calibrate
+    >>> from randomizers.hadamard_stream.calibration import calibrate
     >>> from randomizers.hadamard_stream import HadamardStreamParameters
     >>> law = calibrate(HadamardStreamParameters(1.0, 2, ("walk", "bus", "car")), last_epoch=2)
     >>> aggregator = HadamardStreamAggregator(law)

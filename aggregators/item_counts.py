@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
 from aggregators.epoch_tables import EpochTables
-from aggregators.estimate import NORMAL_95, ItemEstimates
+from aggregators.estimate import NORMAL_95
+from aggregators.item_estimates import ItemEstimates
 
 
 class ItemsLaw(Protocol):

@@ -10,7 +10,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.estimate import NORMAL_95, ItemEstimates
+from aggregators.estimate import NORMAL_95
+from aggregators.item_estimates import ItemEstimates
 from aggregators.range_estimates import OrderedEstimates
 from randomizers.cell_codes.levels import Levels
 from randomizers.code_variances import Ends, equal_variances, level_range_variances
@@ -77,9 +78,7 @@ class LevelEstimates(OrderedEstimates):
             found.values,
             found.standard_deviation,
             found.half_width,
-            found.reports,
-            found.population,
-            found.flags,
+            *found.about,
             levels=Levels(len(found.values), (max(2, len(found.values)),)),
             noise_variance=(found.half_width / NORMAL_95) ** 2,
             rooted=False,
@@ -118,15 +117,10 @@ class LevelEstimates(OrderedEstimates):
         Raises:
             KeyError, TypeError, ValueError: it is something else.
         """
-        items = ItemEstimates.from_json(body)
+        found = cls._shared(body)
         return cls(
-            items.values,
-            items.standard_deviation,
-            items.half_width,
-            items.reports,
-            items.population,
-            items.flags,
-            levels=Levels(len(items.values), tuple(body["branching"])),
+            **found,
+            levels=Levels(len(found["values"]), tuple(body["branching"])),
             noise_variance=float(body["noise_variance"]),
             rooted=bool(body["rooted"]),
             silence=float(body["silence"]),

@@ -13,16 +13,17 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.estimate import NORMAL_95, Estimate
+from aggregators.estimate import NORMAL_95
+from aggregators.found_items import FoundItems
 from randomizers.cell_codes.prefixes import PrefixCells
 
 FOUND_PROBABILITY: Final = 0.95
-"""With which an item above `HeavyItems.found_above` is listed.
+"""With which an item above `FoundItems.found_above` is listed.
 
 It is hidden by noise with a probability of 0.01 at most. The rest is for items that are taken for
 others, which share all of their cells with items of nearly the same count; levels made by
@@ -41,34 +42,6 @@ _ACCEPTED_PER_ITEM: Final = 4
 Array = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 Possible = Callable[[Numbers, int], NDArray[np.bool_]]
-
-
-@dataclass(frozen=True, slots=True)
-class HeavyItems:
-    """The items with the largest estimates, and what can be said of the others.
-
-    Attributes:
-        items: item numbers, from 1; the one with the largest estimate first.
-        estimates: of these items. The standard deviation is that of the cells of the last level
-            that hold none of them: noise, and other items which fall into the same cell.
-        found_above: an item that more users hold is listed, with `found_probability`; of smaller
-            ones nothing is claimed.
-        found_probability: of each such item.
-    """
-
-    items: tuple[int, ...]
-    estimates: tuple[Estimate, ...]
-    found_above: float
-    found_probability: float = FOUND_PROBABILITY
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields, as JSON values."""
-        return {
-            "items": list(self.items),
-            "estimates": [estimate.to_json() for estimate in self.estimates],
-            "found_above": self.found_above,
-            "found_probability": self.found_probability,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +83,7 @@ def heavy_items(
     top: int,
     width: int | None = None,
     possible: Possible | None = None,
-) -> HeavyItems:
+) -> FoundItems:
     """Find the items most held.
 
     Args:
@@ -182,7 +155,7 @@ def _candidates(cells: _Cells, width: int, possible: Possible | None) -> tuple[N
 
 def _listed(
     cells: _Cells, candidates: Numbers, cut: float, contributors: int, top: int
-) -> HeavyItems:
+) -> FoundItems:
     """Accept candidates one by one, then estimate those that are accepted."""
     code = cells.code
     last = code.messages - 1
@@ -217,7 +190,8 @@ def _listed(
     shortfall = max(cells.shortfall(index) for index in range(code.messages))
     found_above = cut + shortfall
     if not accepted:
-        return HeavyItems((), (), found_above)
+        none = np.zeros(0, np.int64), np.zeros(0), cells.deviation, NORMAL_95 * cells.deviation
+        return FoundItems(*none, found_above, contributors, contributors)
 
     own = buckets[:, accepted]
     background, deviation = _measured(cells, own[last])
@@ -228,22 +202,10 @@ def _listed(
     order = np.argsort(-values, kind="stable")
     if len(order) > top:
         found_above = max(found_above, float(values[order[top]]) + shortfall)
-    half_width = NORMAL_95 * deviation
-    return HeavyItems(
-        items=tuple((candidates[accepted][order[:top]] + 1).tolist()),
-        estimates=tuple(
-            Estimate(
-                value=float(values[index]),
-                standard_deviation=deviation,
-                low=float(values[index]) - half_width,
-                high=min(float(values[index]) + half_width, float(most[index])),
-                reports=contributors,
-                population=contributors,
-            )
-            for index in order[:top]
-        ),
-        found_above=found_above,
-    )
+    first = order[:top]
+    errors = deviation, NORMAL_95 * deviation
+    items = candidates[accepted][first] + 1
+    return FoundItems(items, values[first], *errors, found_above, contributors, contributors)
 
 
 def _measured(cells: _Cells, own: Numbers) -> tuple[float, float]:

@@ -8,12 +8,16 @@ For that the counts have to increase, which isotonic regression sees to; it cost
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from aggregators.counts import NoValuesError
 from aggregators.estimate import NORMAL_95
-from aggregators.grid_counts import GridCounts
 from randomizers.code_variances import range_variances
+
+if TYPE_CHECKING:
+    from aggregators.grid_counts import GridCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ def quantile(counts: GridCounts, share: float) -> ValueQuantile:
     Raises:
         ValueError: it is not, there are several axes, or by all that is known there are no values.
 
+    >>> from aggregators.grid_counts import GridCounts
     >>> from randomizers.cell_codes.levels import Levels
     >>> cells = np.array([1000, 400, 600, 100, 300, 600, 0]) + 50
     >>> window = GridCounts.from_cells(Levels(4, (2, 2)), cells, 50.0, 50.0, contributors=1000)
@@ -63,7 +68,7 @@ def quantile(counts: GridCounts, share: float) -> ValueQuantile:
     prefixes, _ = counts.cumulative()
     total = prefixes[-1]
     if total <= 0:
-        raise ValueError(f"about {total:.0f} users have a value, too few for a quantile")
+        raise NoValuesError(f"about {total:.0f} users have a value, too few for a quantile")
     increasing = np.clip(isotonic_regression(prefixes).x, 0, total)
     increasing[0], increasing[-1] = 0, total
     wanted = share * total

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.estimate import NORMAL_95, Estimate, ItemEstimates
+from aggregators.counts import NoValuesError
+from aggregators.estimate import NORMAL_95, Estimate
+from aggregators.item_estimates import ItemEstimates
 from randomizers.value_tree import range_variances
 
 Ends = NDArray[np.int64] | int
@@ -40,15 +42,18 @@ class OrderedEstimates(ItemEstimates, ABC):
             raise ValueError(f"buckets {start} to {end}, must be from 0 to {len(self.values)}")
         deviation = math.sqrt(float(self.variances(start, end)))
         value, half_width = float(self.values[start:end].sum()), NORMAL_95 * deviation
-        return Estimate(
-            value=value,
-            standard_deviation=deviation,
-            low=value - half_width,
-            high=value + half_width,
-            reports=self.reports,
-            population=self.population,
-            flags=self.flags,
-        )
+        return Estimate.around(value, deviation, half_width, *self.about)
+
+    def box(self, starts: Sequence[int], ends: Sequence[int]) -> Estimate:
+        """See `Counts`: as `range`."""
+        return self.range(*starts, *ends)
+
+    def ranges(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Values, lows and highs of many ranges at once, shape (3, ranges)."""
+        below = np.insert(np.cumsum(self.values), 0, 0.0)
+        values = below[ends] - below[starts]
+        widths = NORMAL_95 * np.sqrt(self.variances(starts, ends))
+        return np.stack([values, values - widths, values + widths])
 
     def cumulative(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The values below the end of every bucket, and their standard deviations.
@@ -80,7 +85,7 @@ class OrderedEstimates(ItemEstimates, ABC):
         if not 0 < share < 1:
             raise ValueError(f"quantile {share}, must lie between 0 and 1")
         if not self.total > 0:
-            raise ValueError("there is nobody to have a quantile")
+            raise NoValuesError("no users: no quantile")
         # Imported where it is used: devices import this module, and have no use for scipy.
         from scipy.optimize import isotonic_regression
 
@@ -142,22 +147,14 @@ class RangeEstimates(OrderedEstimates):
         Raises:
             KeyError, TypeError, ValueError: it is something else.
         """
-        items = ItemEstimates.from_json(body)
         variances = tuple(
             math.inf if variance is None else float(variance)
             for variance in body["level_variances"]
         )
-        if len(items.values) != 1 << len(variances):
-            raise ValueError(f"{len(items.values)} buckets and {len(variances)} levels")
-        return cls(
-            items.values,
-            items.standard_deviation,
-            items.half_width,
-            items.reports,
-            items.population,
-            items.flags,
-            level_variances=variances,
-        )
+        found = cls(**cls._shared(body), level_variances=variances)
+        if len(found.values) != 1 << len(variances):
+            raise ValueError(f"{len(found.values)} buckets and {len(variances)} levels")
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ _LENGTH_BYTES = 8
 class RangeStreamAggregator:
     """Counts of reports; equal whatever the order, and however they were split and merged.
 
-    >>> from randomizers.accounting.range_stream import calibrate
+    >>> from randomizers.range_stream.calibration import calibrate
     >>> from randomizers.range_stream import RangeStreamParameters
     >>> law = calibrate(RangeStreamParameters(1.0, 2, low=0, high=80, buckets=2), last_epoch=2)
     >>> aggregator = RangeStreamAggregator(law)

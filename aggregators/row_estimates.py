@@ -9,13 +9,17 @@ and which estimator is best; min, mean and median all are good for some windows.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.estimate import NORMAL_95, Estimate, ItemEstimates
+from aggregators.counts import Counts
+from aggregators.estimate import NORMAL_95, Estimate
+from aggregators.found_items import FoundItems
+from aggregators.item_estimates import ItemEstimates
 from randomizers.cell_codes.hashed_rows import HashedRows
 from randomizers.count_min import Estimator
 from randomizers.public_words import public_words
@@ -23,12 +27,12 @@ from randomizers.row_errors import normal_errors
 
 ESTIMATORS: Final[tuple[Estimator, ...]] = ("median", "min", "mean")
 
-_NOBODY: Final = 50_000
+_SAMPLED: Final = 50_000
 _AT_ONCE: Final = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RowEstimates:
+class RowEstimates(Counts):
     """Estimates of all items of a window, each made when it is asked for.
 
     Attributes:
@@ -43,6 +47,7 @@ class RowEstimates:
         errors: a sample of its errors, float64.
         reports: how many contributors they rest on.
         population: users the estimates are about.
+        flags: which estimator was used.
     """
 
     code: HashedRows
@@ -55,6 +60,7 @@ class RowEstimates:
     errors: NDArray[np.float64]
     reports: int
     population: int
+    flags: tuple[str, ...] = ()
 
     @classmethod
     def from_cells(
@@ -92,11 +98,11 @@ class RowEstimates:
                 reports=reports,
                 population=population,
             )
-        nobody = _of_nobody(cells)
+        sampled = _sampled_cells(cells)
         choices = ESTIMATORS if estimator is None else (estimator,)
         errors: dict[Estimator, tuple[float, float, NDArray[np.float64]]] = {}
         for each in choices:
-            said = together(nobody, each)
+            said = together(sampled, each)
             offset, seen = _debiasing(each, said, cells)
             errors[each] = offset, seen, (said - offset) / seen
         best = min(errors, key=lambda each: float(np.abs(errors[each][2]).mean()))
@@ -112,7 +118,13 @@ class RowEstimates:
             errors=found,
             reports=reports,
             population=population,
+            flags=(f"estimator: {best}",),
         )
+
+    @property
+    def error_sample(self) -> NDArray[np.float64]:
+        """See `errors`."""
+        return self.errors
 
     @property
     def predicted_error(self) -> float:
@@ -141,32 +153,41 @@ class RowEstimates:
 
     def item(self, item: int) -> Estimate:
         """The estimate of one item."""
-        value = float(self.values(np.array([item]))[0])
-        return Estimate(
-            value=value,
-            standard_deviation=self.standard_deviation,
-            low=value - self.half_width,
-            high=value + self.half_width,
-            reports=self.reports,
-            population=self.population,
-            flags=self.flags,
-        )
+        ((_, estimate),) = self.of_items([item])
+        return estimate
+
+    def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
+        """See `Counts`."""
+        chosen = range(1, self.code.size + 1) if items is None else items
+        # All at once: of a million items, one at a time takes a minute.
+        values = self.values(np.array(chosen, np.int64)).tolist()
+        for item, value in zip(chosen, values, strict=True):
+            yield (
+                item,
+                Estimate.around(value, self.standard_deviation, self.half_width, *self.about),
+            )
+
+    def top(self, count: int) -> FoundItems:
+        """See `Counts`."""
+        return self.all_items().top(count)
+
+    def listed(self, most: int | None = None) -> ItemEstimates | None:
+        """See `Counts`."""
+        return None if most is not None and self.code.size > most else self.all_items()
 
     def all_items(self) -> ItemEstimates:
         """The estimates of all items of the domain."""
-        return ItemEstimates(
-            values=self.values(np.arange(1, self.code.size + 1)),
-            standard_deviation=self.standard_deviation,
-            half_width=self.half_width,
-            reports=self.reports,
-            population=self.population,
-            flags=self.flags,
-        )
+        values = self.values(np.arange(1, self.code.size + 1))
+        return ItemEstimates(values, self.standard_deviation, self.half_width, *self.about)
 
     @property
-    def flags(self) -> tuple[str, ...]:
-        """Which estimator was used."""
-        return () if self.estimator is None else (f"estimator: {self.estimator}",)
+    def method(self) -> str:
+        """See `Counts`."""
+        code = self.code
+        if code.direct:
+            return "the cell of each item"
+        rows = "one row" if code.rows == 1 else f"the {self.estimator} of {code.rows} rows"
+        return f"{rows} of {code.buckets:,} buckets, less what any bucket holds"
 
 
 def _debiasing(
@@ -194,12 +215,12 @@ def together(values: NDArray[np.float64], estimator: Estimator) -> NDArray[np.fl
     return np.asarray(np.median(values, axis=1), np.float64)
 
 
-def _of_nobody(cells: NDArray[np.float64]) -> NDArray[np.float64]:
+def _sampled_cells(cells: NDArray[np.float64]) -> NDArray[np.float64]:
     """Cells here and there in every row, shape (read, rows); always the same ones."""
     buckets = np.uint64(cells.shape[1])
     return np.stack(
         [
-            row[public_words(f"nobody in row {number}", _NOBODY) % buckets]
+            row[public_words(f"nobody in row {number}", _SAMPLED) % buckets]
             for number, row in enumerate(cells)
         ],
         axis=1,

@@ -145,11 +145,10 @@ class ShuffledCountsAggregator:
         if not found.known:
             return None
         deviation = math.hypot(math.sqrt(found.variance), found.silence)
-        return Estimate(
-            value=found.value,
-            standard_deviation=deviation,
-            low=found.value - NORMAL_95 * deviation,
-            high=found.value + NORMAL_95 * deviation,
+        return Estimate.around(
+            found.value,
+            deviation,
+            NORMAL_95 * deviation,
             reports=self._counts.get(epoch, 0),
             population=int(attendance.population[epoch]),
             flags=() if found.released else (GAP,),

@@ -10,8 +10,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.estimate import GAP, NORMAL_95, ItemEstimates
+from aggregators.estimate import GAP, NORMAL_95
 from aggregators.followed_items import Followed, FollowedItems, averaged_noise
+from aggregators.item_estimates import ItemEstimates
 from aggregators.item_words import collisions_variance, counts_of_kind, dummies_variance
 from randomizers.shuffled_item_counts import ShuffledItemCountsLaw
 

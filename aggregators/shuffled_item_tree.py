@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
 from aggregators.dyadic_aggregator import IntervalAggregator
-from aggregators.estimate import GAP, ItemEstimates
+from aggregators.estimate import GAP
 from aggregators.increments import Increment
+from aggregators.item_estimates import ItemEstimates
 from aggregators.item_words import collisions_variance, counts_of_kind, dummies_variance
 from aggregators.level_estimates import LevelEstimates
 from aggregators.prefix_combiner import PrefixCombiner

@@ -1,1 +1,15 @@
-"""What runs: job files, producers, stages, Faust workers, local Kafka, command line."""
+"""What runs. A street for each idea; each imports from those above it in this list alone.
+
+* `values`: what a value may be
+* `protocols`: the registry of protocols
+* `jobs`: job files, deployed jobs, budgets
+* `stages`: shuffle, aggregate, publish, sans I/O; `devices`: producers and what they read
+* `kafka`: clusters, Faust's workers, the local broker
+* `results`: what was published, and questions to it; `planning`: what to expect
+* `simulation`: topics in memory; `operations`: deploy, status, supervise, up
+* `recording`: record and replay; `serve`: the live page; `demo`
+* `cli`: the command ``dpstream``
+
+Here at the root are the few modules that all of them stand on, what is public (`public_facts`), and
+`connect`, the way in for programs: a producer in one line.
+"""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from topics.names import Role
 
@@ -107,6 +107,26 @@ Result = TypeVar("Result")
 Steps: TypeAlias = Generator[Action, Any, Result]
 
 
+def carry_out(steps: Steps[Result], reply_to: Callable[[Action], object]) -> Result:
+    """Carry out a whole generator by what replies to its actions; returns what it returns."""
+    reply: object = None
+    while True:
+        try:
+            action = steps.send(reply)
+        except StopIteration as finished:
+            result: Result = finished.value
+            return result
+        reply = reply_to(action)
+
+
+class Run(Protocol):
+    """Carries out steps on the topics of a job."""
+
+    def __call__(self, steps: Steps[Result], /) -> Result:
+        """Carry out a whole generator; returns what it returns."""
+        ...
+
+
 def end_offset(role: Role, partition: int) -> Steps[int]:
     """Ask for the present end of a partition."""
     reply = yield EndOffset(role, partition)
@@ -119,37 +139,47 @@ def scan(
 ) -> Steps[None]:
     """Show `visit` every record from `start` to before `stop`, a slice at a time."""
     cursor = LogCursor(role, start, visit, partition)
-    yield from cursor.read_to(stop)
+    cursor.end = stop
+    yield from cursor.read()
 
 
 class LogCursor:
-    """Shows `visit` the records of a partition, going on where it last stopped."""
+    """Shows `visit` the records of a partition, going on where it last stopped.
+
+    Attributes:
+        position: the offset at which it reads on.
+        end: the offset before which it stops.
+    """
 
     def __init__(
         self, role: Role, start: int, visit: Callable[[LogRecord], object], partition: int = 0
     ) -> None:
-        self.position = start
+        self.position = self.end = start
         self._role = role
         self._partition = partition
         self._visit = visit
 
-    def read_some(self, stop: int) -> Steps[bool]:
-        """Read the next few MiB of what lies before offset `stop`; False when nothing is left."""
-        if self.position >= stop:
+    def look(self) -> Steps[None]:
+        """See how far the partition goes by now."""
+        self.end = yield from end_offset(self._role, self._partition)
+
+    def read_some(self) -> Steps[bool]:
+        """Read the next few MiB of what lies before the end; False when nothing is left."""
+        if self.position >= self.end:
             return False
-        reply = yield ReadRange(self._role, self._partition, self.position, stop)
+        reply = yield ReadRange(self._role, self._partition, self.position, self.end)
         assert isinstance(reply, LogSlice)
         for record in reply.records:
             self._visit(record)
-        self.position = reply.end if reply.records else stop
+        self.position = reply.end if reply.records else self.end
         return True
 
-    def read_to(self, stop: int) -> Steps[None]:
-        """Read up to before offset `stop`."""
-        while (yield from self.read_some(stop)):
+    def read(self) -> Steps[None]:
+        """Read up to the end."""
+        while (yield from self.read_some()):
             pass
 
     def catch_up(self) -> Steps[None]:
         """Read up to the present end."""
-        end = yield from end_offset(self._role, self._partition)
-        yield from self.read_to(end)
+        yield from self.look()
+        yield from self.read()

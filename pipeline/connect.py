@@ -9,14 +9,14 @@ from pathlib import Path
 from secrets import token_bytes
 
 from pipeline.actions import Append, Flush, Steps
-from pipeline.broker_clock import BrokerClock
-from pipeline.cluster import Cluster, KafkaTransport
-from pipeline.connection import find_cluster
-from pipeline.deployed_job import DeployedJob
-from pipeline.deployments import check_has_devices, find_deployed
-from pipeline.epoch_times import calendar_of
-from pipeline.producer import Producer
-from pipeline.registrations import check_registered
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.epoch_times import calendar_of
+from pipeline.kafka.broker_clock import BrokerClock
+from pipeline.kafka.cluster import Cluster, KafkaTransport
+from pipeline.kafka.connection import find_cluster
+from pipeline.operations.deployments import check_has_devices, find_deployed
+from pipeline.operations.registrations import check_registered
 from topics.names import Role
 from topics.records import Farewell
 
@@ -104,8 +104,8 @@ def connect_producer(
     Raises:
         ClusterError: the cluster cannot be reached.
         DeploymentError: no job of this name is deployed, or it is a replay.
-        ProducerError: the directory belongs to another producer or deployment, or another one
-            registered first under this name.
+        ProducerError: the directory belongs to another producer or deployment, or cannot be read
+            or written, or another one registered first under this name.
         FolderInUse: another process has it open.
     """
     with Cluster(find_cluster(bootstrap_servers, kafka_config)) as cluster:

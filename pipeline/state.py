@@ -23,10 +23,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from pipeline.errors import DpstreamError
+
 LOCK_FILE = "lock"
 
 
-class FolderInUse(RuntimeError):  # noqa: N818
+class FolderInUse(DpstreamError):  # noqa: N818
     """Another process holds the folder; the message names it and says what to do."""
 
 

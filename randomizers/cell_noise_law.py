@@ -7,18 +7,18 @@ is more of it, and estimators know how much.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self, TypeAlias, get_args
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
 
 from randomizers.dummies import BernoulliDummies, ClusteredDummies, Dummies, PoissonDummies
+from randomizers.laws import Constants
 
 DummyLaw: TypeAlias = Literal["poisson", "bernoulli", "negative_binomial", "shuffle"]
 """Who adds dummies: contributors by one of three laws, or the shuffle stage, Poisson many."""
 
 
 @dataclass(frozen=True, slots=True)
-class CellNoiseLaw:
+class CellNoiseLaw(Constants):
     """The dummies of each cell.
 
     >>> noise = CellNoiseLaw("poisson", mean=43.0, minimum=1000)
@@ -48,12 +48,20 @@ class CellNoiseLaw:
         if type(self.minimum) is not int or self.minimum < 1:
             raise ValueError(f"minimum is {self.minimum!r}, must be a whole number, at least 1")
         if (self.shape is not None) != (self.dummies == "negative_binomial"):
-            raise ValueError(f"shape is {self.shape!r} with {self.dummies} dummies")
+            raise ValueError(
+                f"shape is {self.shape!r} with {self.dummies} dummies: it goes with "
+                "negative_binomial ones, which need it"
+            )
         if self.dummies == "bernoulli" and not self.mean < self.minimum:
             raise ValueError(
                 f"a mean of {self.mean} needs dummies with a probability of "
                 f"{self.mean / self.minimum:.3g}"
             )
+
+    @property
+    def contributors(self) -> int | None:
+        """The fewest that add noise, which it is sized on; None where the shuffle stage does."""
+        return None if self.dummies == "shuffle" else self.minimum
 
     def of_contributors(self, cells: int) -> Dummies | None:
         """What each contributor sends to so many cells; None where the shuffle stage does."""
@@ -90,19 +98,6 @@ class CellNoiseLaw:
         """For how many dummies so many contributors have room in so many cells."""
         dummies = self.of_contributors(cells)
         return 0 if dummies is None else dummies.most(contributors)
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields, as JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """Read `to_json`.
-
-        Raises:
-            TypeError, ValueError: it is something else.
-        """
-        return cls(**body)
 
 
 def _rounded_up(value: float) -> float:

@@ -146,5 +146,8 @@ def _unpacked(runs: list[list[Any]]) -> Iterator[int]:
     for length, weight in runs:
         total += length
         if length < 1 or total > MAX_SIGNS + 1:
-            raise ValueError(f"runs of 1 to {MAX_SIGNS + 1} weights in all")
+            raise ValueError(
+                f"a run of {length} weights, {total} in all: must be at least 1, and at most "
+                f"{MAX_SIGNS + 1} in all"
+            )
         yield from [int(weight)] * length

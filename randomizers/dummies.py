@@ -211,7 +211,7 @@ class ClusteredDummies(Dummies):
     def draw(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.uint32]:
         """See `Dummies.draw`; `cells` must be those of the law."""
         if cells != self.cells:
-            raise ValueError(f"clusters for {self.cells} cells, asked for {cells}")
+            raise ValueError(f"made for {self.cells} cells, asked for {cells}")
         most = self.most(contributors)
         while True:
             clusters = self._clusters.draw(contributors, cells, rng)

@@ -14,13 +14,3 @@ def orders_due(epoch: int) -> int:
     [1, 2, 1, 3]
     """
     return (epoch & -epoch).bit_length()
-
-
-def dyadic_pieces(epoch: int) -> tuple[tuple[int, int], ...]:
-    """The fewest intervals (order, index) that make up the epochs 1 to `epoch` (Fact 3.8).
-
-    >>> dyadic_pieces(6)  # epochs 1 to 4, 5 to 6
-    ((2, 1), (1, 3))
-    """
-    orders = reversed(range(epoch.bit_length()))
-    return tuple((order, epoch >> order) for order in orders if epoch >> order & 1)

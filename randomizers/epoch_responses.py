@@ -6,13 +6,14 @@ often as it likes; what that costs is the business of the protocols that build o
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from randomizers.composed import ComposedLaw
+from randomizers.devices import Devices, LawT
 from randomizers.given_values import check_epoch, checked_booleans
 from randomizers.randomness import draw_categories
 
@@ -20,10 +21,11 @@ MAX_EPOCHS = 1 << 20
 """The most epochs with a report at each."""
 
 
-class EpochResponses(ABC):
+class EpochResponses(Devices[LawT]):
     """A population of such devices.
 
     Args:
+        law: the constants of the job.
         last_epoch: number of epochs.
         response: the law of one sign, by which every answer is randomized.
     """
@@ -31,20 +33,10 @@ class EpochResponses(ABC):
     word_dtype: ClassVar[np.dtype[np.uint8]] = np.dtype(np.uint8)
     width: ClassVar[int] = 1
 
-    def __init__(self, last_epoch: int, response: ComposedLaw) -> None:
-        self.epoch = 0
+    def __init__(self, law: LawT, last_epoch: int, response: ComposedLaw) -> None:
+        super().__init__(law)
         self._last_epoch = last_epoch
         self._response = response
-
-    @property
-    def frozen(self) -> int:
-        """0: no change is ever left out."""
-        return 0
-
-    @property
-    @abstractmethod
-    def population(self) -> int:
-        """Number of devices."""
 
     @abstractmethod
     def _answers(self, devices: NDArray[np.intp], values: NDArray[np.int8]) -> NDArray[np.uint8]:
@@ -57,23 +49,7 @@ class EpochResponses(ABC):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.uint8]:
-        """The randomized answers of everybody present.
-
-        Args:
-            epoch: later than the last one, at most the last of the horizon.
-            values: integers or bool, shape (population,): 0 or 1; those of silent devices are
-                ignored.
-            present: shape (population,), which devices are not silent; None for all of them.
-            rng: cryptographic randomness; seeded in tests only.
-
-        Returns:
-            uint8, shape (devices present, 1), 0 or 1, in the order of the devices: sort them before
-            others see them.
-
-        Raises:
-            ValueError: the epoch is not a later one, an array has another shape or dtype, or a
-                value is neither 0 nor 1. Nothing has changed then.
-        """
+        """The randomized answers, 0 or 1, of everybody present."""
         check_epoch(epoch, after=self.epoch, last_epoch=self._last_epoch)
         values = checked_booleans(epoch, values, present, self.population)
         here = np.arange(self.population) if present is None else np.flatnonzero(present)

@@ -97,3 +97,9 @@ _UNITS = {
     "epoch": "value of one epoch",
     "value": "single value (claimed)",
 }
+
+
+def held_by_a_user(items: int) -> str:
+    """What cannot be told apart where a user holds up to so many items, in words."""
+    held = "items" if items == 1 else f"sets of at most {items:,} items"
+    return f"any two {held} of a user at an epoch, or none at all; who is present is public"

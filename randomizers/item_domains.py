@@ -10,6 +10,9 @@ from randomizers.open_domains import MOST_BITS, MOST_BYTES
 
 MOST_PREDICATES: Final = 1 << 12
 
+MOST_PUBLISHED: Final = 1 << 15
+"""Of larger domains the items most held are published."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bits:

@@ -29,10 +29,10 @@ def zipf_counts(size: int, total: float, exponent: float = ZIPF_EXPONENT) -> NDA
     return shares
 
 
-def predicted_errors(
+def error_samples(
     counts: NDArray[np.float64], rows: int, buckets: int, noise_variance: float
-) -> Mapping[str, float]:
-    """Mean absolute errors of an item that few hold, by estimator: min, mean, median.
+) -> Mapping[str, NDArray[np.float64]]:
+    """Errors of an item that few hold, by estimator (min, mean, median), shape (sampled,) each.
 
     Args:
         counts: of all items.
@@ -40,18 +40,11 @@ def predicted_errors(
         buckets: s, of a row.
         noise_variance: of a cell.
 
-    >>> errors = predicted_errors(zipf_counts(10_000, 1e5), 5, 8192, 180.6)
+    >>> samples = error_samples(zipf_counts(10_000, 1e5), 5, 8192, 180.6)
+    >>> errors = {name: float(np.abs(each).mean()) for name, each in samples.items()}
     >>> min(errors, key=errors.get), errors["median"] < errors["min"] < errors["mean"]
     ('median', True)
     """
-    samples = error_samples(counts, rows, buckets, noise_variance)
-    return {name: float(np.abs(errors).mean()) for name, errors in samples.items()}
-
-
-def error_samples(
-    counts: NDArray[np.float64], rows: int, buckets: int, noise_variance: float
-) -> Mapping[str, NDArray[np.float64]]:
-    """Errors by estimator, shape (sampled,) each; arguments as for `predicted_errors`."""
     values = np.empty((_READ, rows))
     for row in range(rows):
         held = _below(buckets, f"items of row {row}", len(counts))

@@ -5,12 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from topics.fixed_sizes import FixedSize, pack_sized, unpack_sized
-from topics.frames import U4_MAX, CodecError, Frame, Kind, check_identities, check_range
+from topics.frames import (
+    U4_MAX,
+    CodecError,
+    Frame,
+    Kind,
+    check_identities,
+    check_range,
+    kind_of,
+    version_of,
+)
 from topics.words import WORDS_FIELDS, Words
 
 _BATCH = Frame(Kind.BATCH, f"16s16sQ{WORDS_FIELDS}")
-_PUNCTUATION = Frame(Kind.PUNCTUATION, "16sQQQI")
-
+# That of earlier versions, which does not say of which drawing it is, and the present one.
+_ANY_DRAWING = Frame(Kind.PUNCTUATION, "16sQQQI")
+_OWN_DRAWING = Frame(Kind.PUNCTUATION, "16sQQQI8s", version=2)
 
 DRAWING_BYTES = 8
 # Says that an id names its drawing: those of earlier versions are random throughout.
@@ -21,7 +31,8 @@ def batch_id(drawing: bytes, index: int) -> bytes:
     """The id of a batch: which drawing of an epoch's reports it is of, and which of its batches.
 
     Two producers with copies of one folder both draw an epoch. Their batches must never be put
-    together: some devices would be in twice, and others not at all.
+    together, nor with the other's punctuation: some devices would be in twice, others not at all,
+    and the numbers of devices would be of other ones.
 
     Args:
         drawing: 8 random bytes, new whenever an epoch is drawn.
@@ -117,6 +128,8 @@ class Punctuation:
         batches: how many batches it sent for the epoch, at most 2^32 - 1.
         contributors: devices that were present, whether or not a report was due.
         population: devices enrolled with it, at least as many.
+        drawing: 8 bytes; of which drawing this was said, see `batch_id`. None where it does not
+            say so, as in earlier versions.
 
     Raises:
         CodecError: a field has another length or lies outside its range.
@@ -129,11 +142,14 @@ class Punctuation:
     batches: int
     contributors: int
     population: int
+    drawing: bytes | None = None
 
     def __post_init__(self) -> None:
         check_identities(
             fingerprint=self.fingerprint, deployment=self.deployment, enrolment=self.enrolment
         )
+        if self.drawing is not None and len(self.drawing) != DRAWING_BYTES:
+            raise CodecError(f"drawing has {len(self.drawing)} bytes, must have {DRAWING_BYTES}")
         check_range("epoch", self.epoch, 1)
         check_range("batches", self.batches, 0, U4_MAX)
         check_range("population", self.population, 0)
@@ -142,7 +158,7 @@ class Punctuation:
 
 def encode_punctuation(punctuation: Punctuation) -> bytes:
     """The record of a punctuation."""
-    return _PUNCTUATION.seal(
+    said = (
         punctuation.fingerprint,
         punctuation.deployment,
         punctuation.enrolment,
@@ -151,17 +167,24 @@ def encode_punctuation(punctuation: Punctuation) -> bytes:
         punctuation.population,
         punctuation.batches,
     )
+    if punctuation.drawing is None:
+        return _ANY_DRAWING.seal(*said)
+    return _OWN_DRAWING.seal(*said, punctuation.drawing)
 
 
 def decode_punctuation(data: bytes) -> Punctuation:
-    """The punctuation of a record.
+    """The punctuation of a record, of this version or an earlier one.
 
     Raises:
         CodecError: the record is not a valid punctuation.
     """
-    fingerprint, deployment, enrolment, epoch, contributors, population, batches = (
-        _PUNCTUATION.open(data)
+    names_drawing = kind_of(data) is Kind.PUNCTUATION and version_of(data) == _OWN_DRAWING.version
+    frame = _OWN_DRAWING if names_drawing else _ANY_DRAWING
+    fingerprint, deployment, enrolment, epoch, contributors, population, batches, *drawing = (
+        frame.open(data)
     )
-    if len(data) != _PUNCTUATION.size:
-        raise CodecError(f"punctuation with {len(data) - _PUNCTUATION.size} bytes of payload")
-    return Punctuation(fingerprint, deployment, enrolment, epoch, batches, contributors, population)
+    if len(data) != frame.size:
+        raise CodecError(f"punctuation with {len(data) - frame.size} bytes of payload")
+    return Punctuation(
+        fingerprint, deployment, enrolment, epoch, batches, contributors, population, *drawing
+    )

@@ -1,8 +1,9 @@
 """What all binary records have in common: a fixed header, a checksum, and caps.
 
-Every kind of record has one header, always of the same length and little-endian: magic, version,
-kind, header length, fingerprint, deployment, the fields of the kind, payload length, checksum. The
-payload follows and ends the record. The checksum is a CRC-32C of all other bytes.
+Every version of a kind of record has one header, always of the same length and little-endian:
+magic, version, kind, header length, fingerprint, deployment, the fields of the kind, payload
+length, checksum. The payload follows and ends the record. The checksum is a CRC-32C of all other
+bytes.
 
 A record has one spelling: whatever decodes encodes back to the same bytes. The magic does not begin
 with 0, so that a record is never taken for one of a schema registry, whose first byte is 0.
@@ -11,6 +12,7 @@ with 0, so that a record is never taken for one of a schema registry, whose firs
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
@@ -56,6 +58,10 @@ class Kind(IntEnum):
     PARTIAL = 5
 
 
+# Of kinds that have more than one version.
+_NEWEST: Mapping[int, int] = {Kind.PUNCTUATION: 2}
+
+
 def kind_of(data: bytes) -> Kind:
     """What a record claims to be. Looks at its first six bytes; the rest may still be wrong.
 
@@ -71,12 +77,19 @@ def kind_of(data: bytes) -> Kind:
     magic, version, kind = _OPENING.unpack_from(data)
     if magic != MAGIC:
         raise CodecError(f"record begins with {magic.hex()}, not with {MAGIC.hex()} ({MAGIC!r})")
-    if version != VERSION:
-        raise VersionError(f"record of version {version}, this program understands {VERSION} only")
+    newest = _NEWEST.get(kind, VERSION)
+    if not VERSION <= version <= newest:
+        known = f"{VERSION} only" if newest == VERSION else f"{VERSION} to {newest}"
+        raise VersionError(f"record of version {version}, this program understands {known}")
     try:
         return Kind(kind)
     except ValueError:
         raise CodecError(f"record of unknown kind {kind}, known are 1 to {len(Kind)}") from None
+
+
+def version_of(data: bytes) -> int:
+    """The version of a record that `kind_of` takes for one of ours."""
+    return data[len(MAGIC)]
 
 
 def check_identities(**identities: bytes) -> None:
@@ -98,12 +111,14 @@ class Frame:
     Args:
         kind: which one.
         fields: `struct` codes of its own header fields, without byte order.
+        version: of this layout.
     """
 
-    __slots__ = ("_header", "kind", "size")
+    __slots__ = ("_header", "kind", "size", "version")
 
-    def __init__(self, kind: Kind, fields: str) -> None:
+    def __init__(self, kind: Kind, fields: str, version: int = VERSION) -> None:
         self.kind = kind
+        self.version = version
         self._header = struct.Struct(f"<4sBBH16s16s{fields}II")
         self.size = self._header.size
         """Bytes of the header, and where the payload begins."""
@@ -122,7 +137,15 @@ class Frame:
                 f"at most {RECORD_CAP} are allowed: write it in parts"
             )
         header = self._header.pack(
-            MAGIC, VERSION, self.kind, self.size, fingerprint, deployment, *fields, len(payload), 0
+            MAGIC,
+            self.version,
+            self.kind,
+            self.size,
+            fingerprint,
+            deployment,
+            *fields,
+            len(payload),
+            0,
         )[:-4]
         checksum = crc32c(payload, crc32c(header))
         return b"".join((header, checksum.to_bytes(4, "little"), payload))
@@ -136,6 +159,10 @@ class Frame:
         kind, wanted = kind_of(data), self.kind.name.lower()
         if kind is not self.kind:
             raise CodecError(f"record is a {kind.name.lower()}, expected a {wanted}")
+        if version_of(data) != self.version:
+            raise VersionError(
+                f"{wanted} of version {version_of(data)}, expected version {self.version}"
+            )
         if len(data) < self.size:
             raise CodecError(
                 f"{wanted} of {len(data)} bytes ends within its {self.size}-byte header"

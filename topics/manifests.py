@@ -166,6 +166,9 @@ def _unpack_producers(payload: bytes, producers: int) -> tuple[tuple[bool, ...],
         raise CodecError(f"the bitmap names more than the {producers} producers it is of")
     included, found = int(np.count_nonzero(bits)), len(payload) - bitmap_bytes
     if found != included * _POPULATION_TYPE.itemsize:
-        raise CodecError(f"{found} bytes of populations for {included} producers in")
+        raise CodecError(
+            f"{found} bytes of populations, {included} included producers need "
+            f"{included * _POPULATION_TYPE.itemsize}"
+        )
     populations = np.frombuffer(payload[bitmap_bytes:], _POPULATION_TYPE)
     return tuple(bits[:producers].astype(np.bool_).tolist()), tuple(populations.tolist())

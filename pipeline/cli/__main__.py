@@ -1,8 +1,20 @@
-"""``python -m pipeline.cli`` is ``dpstream``."""
+"""``python -m pipeline.cli`` is ``dpstream``, on the lifeline of whoever started it, if any."""
 
 import sys
+import traceback
 
 from pipeline.cli import main
+from pipeline.operations.lifeline import follow, tell
+
+
+def _run() -> int:
+    follow()
+    try:
+        return main()
+    except Exception as error:
+        tell(traceback.format_exception_only(error)[-1].strip())
+        raise
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_run())

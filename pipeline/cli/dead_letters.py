@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from pipeline.cli.clusters import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
-from pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers, cluster_of, find_job
+from pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
 from pipeline.cli.output import number, plural, say, say_json, say_table, tell
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from pipeline.dead_letters import DeadLetterLog, Place
-    from pipeline.redrive import Redrive
-    from topics.records import DeadLetter
+from pipeline.operations.dead_letters import (
+    DeadLetterLog,
+    Place,
+    dismiss,
+    header_of,
+    place_of,
+    save_dead_letter,
+)
+from pipeline.operations.redrive import Redrive, redrive
+from topics.records import DeadLetter
 
 
 def dead_letters(
@@ -72,8 +76,6 @@ def dead_letters(
         _dismiss(job, servers, kafka_config, as_json=as_json)
         return
 
-    from pipeline.dead_letters import DeadLetterLog, save_dead_letter
-
     counts: Counter[str] = Counter()
     latest: deque[DeadLetter] = deque(maxlen=show)
     with cluster_of(servers, kafka_config) as cluster:
@@ -107,8 +109,6 @@ def dead_letters(
 
 
 def _as_json(letter: DeadLetter, log: DeadLetterLog, *, hidden: bool) -> dict[str, object]:
-    from pipeline.dead_letters import header_of, place_of
-
     return {
         "topic": letter.topic,
         "partition": letter.partition,
@@ -128,8 +128,6 @@ def _size(letter: DeadLetter, *, hidden: bool) -> int | None:
 
 
 def _show(letters: Collection[DeadLetter], redriven: Collection[Place], *, hidden: bool) -> None:
-    from pipeline.dead_letters import header_of, place_of
-
     say_table(
         ["topic", ">partition", ">offset", "reason", ">bytes", "record", "detail"],
         (
@@ -154,8 +152,6 @@ def _kind_and_epoch(header: Mapping[str, str | int] | None) -> str:
 def _redrive(
     job: str, servers: str | None, kafka_config: Path | None, *, dry_run: bool, as_json: bool
 ) -> None:
-    from pipeline.redrive import redrive
-
     with cluster_of(servers, kafka_config) as cluster:
         done = redrive(cluster, find_job(cluster, job), dry_run=dry_run)
     if as_json:
@@ -167,8 +163,6 @@ def _redrive(
 
 
 def _dismiss(job: str, servers: str | None, kafka_config: Path | None, *, as_json: bool) -> None:
-    from pipeline.dead_letters import dismiss
-
     with cluster_of(servers, kafka_config) as cluster:
         new = dismiss(cluster, find_job(cluster, job))
     if as_json:

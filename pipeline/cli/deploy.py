@@ -6,29 +6,34 @@ import math
 import secrets
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from pipeline.cli.errors import FAILED, UsageProblem
+from pipeline.cli.clusters import cluster_of, name_of
+from pipeline.cli.deploy_lines import budget_change, show_deploy_plan
+from pipeline.cli.errors import UsageProblem
 from pipeline.cli.jobs import job_json, length, promised
-from pipeline.cli.options import (
-    AsJson,
-    JobFile,
-    JobName,
-    KafkaConfig,
-    Servers,
-    cluster_of,
-    name_of,
-)
+from pipeline.cli.options import AsJson, JobFile, JobName, KafkaConfig, Servers
 from pipeline.cli.output import now, plural, say, say_command, say_json, tell
-
-if TYPE_CHECKING:
-    from pipeline.cluster import Cluster
-    from pipeline.deploy_plan import DeployPlan
-    from pipeline.deployed_job import DeployedJob
-    from pipeline.jobs import Job
-    from pipeline.stated_budgets import BudgetChange
+from pipeline.errors import FAILED
+from pipeline.jobs.budgets import endless_warning
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_files import Job, load_job
+from pipeline.jobs.noise_keys import read_noise_key
+from pipeline.jobs.stated_budgets import BudgetChange
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import NoClusterError
+from pipeline.kafka.topic_reader import TopicReader
+from pipeline.operations import deployments
+from pipeline.operations.deploy_plan import DeployPlan, Step
+from pipeline.operations.deployments import carry_out, find_deployed, plan_on
+from pipeline.operations.registrations import Registrations
+from pipeline.operations.status import STAGES
+from pipeline.operations.status.heartbeats import Heartbeats
+from pipeline.planning.plan import horizon_of, rounding_note
+from pipeline.state import noise_key_file
+from topics.names import Role
 
 
 def deploy(
@@ -72,10 +77,6 @@ def deploy(
     is another, nothing is done. The smallest budget ever stated for a population binds every job
     about it, until --set-budget sets another.
     """
-    from pipeline.deploy_plan import Step
-    from pipeline.deployments import carry_out, plan_on
-    from pipeline.jobs import load_job
-
     loaded = load_job(job)
     change = None if set_budget is None else _budget_change(set_budget)
     if dry_run:
@@ -125,12 +126,6 @@ def _dry_run(
     kafka_config: Path | None,
     as_json: bool,
 ) -> None:
-    from pipeline.cli.deploy_lines import show_deploy_plan
-    from pipeline.connection import NoClusterError
-    from pipeline.deployments import plan_on
-    from pipeline.noise_keys import read_noise_key
-    from pipeline.state import noise_key_file
-
     deployment = secrets.token_bytes(16)
     try:
         with cluster_of(servers, kafka_config) as cluster:
@@ -155,8 +150,6 @@ def _dry_run(
 
 def _budget_change(text: str) -> BudgetChange:
     """What --set-budget says."""
-    from pipeline.stated_budgets import BudgetChange
-
     population, _, amounts = text.rpartition("=")
     if population and amounts == "none":
         return BudgetChange(population, None)
@@ -176,8 +169,6 @@ def _budget_change(text: str) -> BudgetChange:
 
 
 def _confirm_budget(plan: DeployPlan) -> None:
-    from pipeline.cli.deploy_lines import budget_change
-
     if not sys.stdin.isatty():
         raise UsageProblem(
             f"--set-budget would set the {budget_change(plan)}, and there is no terminal to ask "
@@ -190,8 +181,6 @@ def _confirm_budget(plan: DeployPlan) -> None:
 
 def _note_budget(plan: DeployPlan) -> None:
     """A budget that does not bind, and people who are charged without end."""
-    from pipeline.budgets import endless_warning
-
     for account in plan.not_binding:
         assert account.binding is not None
         tell(
@@ -205,8 +194,6 @@ def _note_budget(plan: DeployPlan) -> None:
 
 
 def _note_rounding(plan: DeployPlan) -> None:
-    from pipeline.plan import horizon_of, rounding_note
-
     job = plan.deployed
     if plan.starts_over:
         rounding = rounding_note(job.epochs.count, horizon_of(job, job.law()))
@@ -215,8 +202,6 @@ def _note_rounding(plan: DeployPlan) -> None:
 
 
 def _say_changed(plan: DeployPlan) -> None:
-    from pipeline.cli.deploy_lines import budget_change
-
     job = plan.deployed
     say(f"{job.name} goes on as deployment {job.deployment.hex()[:8]}, with other settings:")
     for line in plan.difference:
@@ -236,9 +221,6 @@ def _say_changed(plan: DeployPlan) -> None:
 
 
 def _say_deployed(deployed: DeployedJob, where: tuple[str, ...], noise_key: Path | None) -> None:
-    from pipeline.state import noise_key_file
-    from pipeline.status import STAGES
-
     name = deployed.name
     say(
         f"deployed {name} on {','.join(where)}: {length(deployed)}, "
@@ -251,7 +233,7 @@ def _say_deployed(deployed: DeployedJob, where: tuple[str, ...], noise_key: Path
     if deployed.needs_noise_key:
         key = "" if noise_key is None else f" --noise-key {noise_key}"
         file = noise_key or noise_key_file(name)
-        say("its shuffle workers share this noise key: who has it can take their noise off")
+        say("its shuffle workers share this noise key: whoever has it can remove their noise")
         say_command(str(file))
     say("to go on, each in a terminal of its own, unless workers of all jobs run already:")
     keys = "" if noise_key is None or not key else " --noise-keys FOLDER"
@@ -265,8 +247,6 @@ def _say_deployed(deployed: DeployedJob, where: tuple[str, ...], noise_key: Path
 
 def _warn_of_horizons(plan: DeployPlan) -> None:
     """What goes on of horizons that were taken away: the charge for them is gone."""
-    from pipeline.deploy_plan import Step
-
     if plan.step is not Step.CHANGE or plan.running is None or plan.deployed.horizons is None:
         return
     before, after = plan.running.horizons, plan.deployed.horizons
@@ -280,13 +260,8 @@ def _warn_of_horizons(plan: DeployPlan) -> None:
 
 def _warn_of_earlier(cluster: Cluster, earlier: DeployedJob) -> None:
     """What goes on of a deployment that was replaced."""
-    from pipeline.registrations import Registrations
-    from pipeline.status.heartbeats import Heartbeats
-    from topics.names import Role
-
     heartbeats = Heartbeats(earlier.deployment)
-    topic = earlier.topic(Role.STATUS)
-    for record in cluster.read(topic, start=earlier.start_offset(Role.STATUS)):
+    for record in TopicReader(cluster, earlier, Role.STATUS).read():
         heartbeats.apply(record)
     workers = [
         f"{worker.stage} {worker.worker}" for worker in heartbeats.workers(now()) if worker.alive
@@ -304,7 +279,7 @@ def _warn_of_earlier(cluster: Cluster, earlier: DeployedJob) -> None:
             listed = ", ".join(names[:8]) + (f" and {len(names) - 8} more" * (len(names) > 8))
             tell(
                 f"WARNING: {who} of the deployment that was replaced, "
-                f"{earlier.deployment.hex()[:8]}, may go on: {listed}; {ending}"
+                f"{earlier.deployment.hex()[:8]}, may still be running: {listed}; {ending}"
             )
 
 
@@ -326,11 +301,6 @@ def undeploy(
     Those are still there, but estimates, query, serve, record and replay find deployed jobs only:
     dpstream record it before, to have a recording that can be read and replayed.
     """
-    from pipeline import deployments
-    from pipeline.deployments import find_deployed
-    from pipeline.state import noise_key_file
-    from topics.names import Role
-
     with cluster_of(servers, kafka_config) as cluster:
         name = name_of(job)
         lost = 0

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from pipeline.cli.jobs import length, promised
 from pipeline.cli.output import guarantee_pairs, say, say_pairs, say_table
-from pipeline.deploy_plan import Step
-
-if TYPE_CHECKING:
-    from pipeline.budgets import Account
-    from pipeline.deploy_plan import DeployPlan
+from pipeline.jobs.budgets import Account
+from pipeline.operations.deploy_plan import DeployPlan, Step
 
 
 def show_deploy_plan(plan: DeployPlan) -> None:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from pipeline.cli.errors import FAILED, UsageProblem
-from pipeline.cli.options import AsJson, KafkaConfig, Servers, cluster_of, find_job
+from pipeline.cli.clusters import cluster_of, find_job
+from pipeline.cli.errors import UsageProblem
+from pipeline.cli.options import AsJson, KafkaConfig, Servers
 from pipeline.cli.output import plural, say, say_json, say_table, tell
 from pipeline.cli.query import first_and_last
-
-if TYPE_CHECKING:
-    from pipeline.cluster import Cluster
-    from pipeline.deployed_job import DeployedJob
-    from pipeline.differences import Difference
-    from pipeline.epoch_results import EpochResult
-    from pipeline.input.values import ValueDomain
+from pipeline.errors import FAILED
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.kafka.cluster import Cluster
+from pipeline.recording.difference_plot import write_differences
+from pipeline.recording.differences import Difference, check_comparable, differences
+from pipeline.results.epoch_counts import NoCountsError, check_epochs
+from pipeline.results.epoch_results import EpochResult, result_of
+from pipeline.results.smoothing import read_from
+from pipeline.stages.epoch_log import EpochLog
+from pipeline.values.value_domains import ValueDomain
 
 _JOB_HELP = "The name of a deployed job, or its job file."
 
@@ -45,16 +50,10 @@ def diff(
     First their integers: fate, contributors, population and the counts themselves. Then what was
     published: the largest difference of two estimates, in standard deviations.
     """
-    from pipeline.differences import IncomparableError, check_comparable, differences
-    from pipeline.epoch_counts import check_epochs
-
     first, last = (1, None) if epochs is None else first_and_last(epochs)
     with cluster_of(servers, kafka_config) as cluster:
         jobs = find_job(cluster, one), find_job(cluster, other)
-        try:
-            check_comparable(*jobs)
-        except IncomparableError as error:
-            raise UsageProblem(str(error)) from None
+        check_comparable(*jobs)
         if last is not None:
             for job in jobs:
                 check_epochs(job, first, last)
@@ -73,22 +72,16 @@ def diff(
 def _results(
     cluster: Cluster, job: DeployedJob, first: int, last: int | None
 ) -> Iterator[EpochResult]:
-    from pipeline.epoch_results import ResultLog
-    from pipeline.smoothing import read_from
-
-    log = ResultLog(job, first)
-    read_from(cluster, job, log.look())
-    while (result := read_from(cluster, job, log.next())) is not None:
-        if last is not None and result.epoch > last:
+    log = EpochLog(job, first, published=True)
+    for epoch in log.read(partial(read_from, cluster, job)):
+        if last is not None and epoch.epoch > last:
             return
-        yield result
+        yield result_of(job, epoch)
 
 
 def _check_all_there(
     jobs: Sequence[DeployedJob], found: Sequence[Difference], first: int, last: int | None
 ) -> None:
-    from pipeline.epoch_counts import NoCountsError
-
     there = {each.epoch for each in found}
     if last is None:
         last = first - 1 if found else first
@@ -102,13 +95,8 @@ def _check_all_there(
 
 
 def _plot(jobs: Sequence[DeployedJob], found: Sequence[Difference], path: Path) -> None:
-    from pipeline.difference_plot import write_differences
-    from pipeline.up.plot import PlotError
-
     try:
         write_differences([job.name for job in jobs], found, path)
-    except PlotError as error:
-        raise UsageProblem(str(error)) from None
     except ValueError as error:  # a file name that no kind of picture has
         raise UsageProblem(f"--plot {path}: {error}") from None
     tell(f"{path} is written")
@@ -161,13 +149,7 @@ def _about(domain: ValueDomain, each: Difference) -> str:
 
 
 def _label(domain: ValueDomain, item: int | None) -> str:
-    from pipeline.input.sets import SetDomain
-
-    if item is None:
-        return ""
-    if isinstance(domain, SetDomain):
-        return domain.label(item)
-    return domain.items[item - 1] if domain.items is not None else ""
+    return "" if item is None else domain.label(item)
 
 
 def _summary(found: Sequence[Difference]) -> Iterator[str]:

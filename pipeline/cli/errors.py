@@ -10,26 +10,38 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
 
+from pipeline.errors import FAILED, WRONG_INPUT, DpstreamError
+from pipeline.operations.lifeline import tell
 from pipeline.printable import printable
 
-FAILED = 1
-WRONG_INPUT = 2
 INTERRUPTED = 130
 
 
-class UsageProblem(Exception):  # noqa: N818 - an error is what it leads to
+_RENAMED = {
+    "--items": "give --item X for each of them, or --item @FILE",
+    "--ranges": "give --range LOW:HIGH for each of them",
+    "--quantiles": "give --quantile Q for each of them",
+    "--median": "give --quantile 0.5",
+}
+
+
+class UsageProblem(DpstreamError):  # noqa: N818 - an error is what it leads to
     """The command line asks for something that cannot be; the message says what can."""
 
+    exit_code = WRONG_INPUT
 
-def run_command(app: typer.Typer, arguments: Sequence[str]) -> int:
-    """Run a command line; returns the exit code."""
+
+def run_command(command: Callable[..., Any], arguments: Sequence[str]) -> int:
+    """Run a command line by Typer's command; returns the exit code."""
     try:
-        code = app(args=list(arguments) or ["--help"], prog_name="dpstream", standalone_mode=False)
+        code = command(
+            args=list(arguments) or ["--help"], prog_name="dpstream", standalone_mode=False
+        )
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
@@ -51,58 +63,31 @@ def run_command(app: typer.Typer, arguments: Sequence[str]) -> int:
 
 def explain(error: Exception) -> tuple[str, int] | None:
     """What to say about an error and the exit code; None for one that nobody expected."""
-    # Imported only now: most of them stand beside things that take long to import.
+    if isinstance(error, DpstreamError):
+        return str(error), error.exit_code
+    return _explain_others(error)
+
+
+def _explain_others(error: Exception) -> tuple[str, int] | None:
+    """The same of errors of libraries, and of packages that know of no command line."""
+    # Imported only now: hardly any command needs all of them, and Kafka's clients take long.
     from concurrent.futures.process import BrokenProcessPool
 
     from kafka.errors import KafkaError
 
-    from pipeline.budgets import BudgetError
-    from pipeline.client_properties import ConnectionSettingsError
-    from pipeline.cluster import ClusterError
-    from pipeline.connection import NoClusterError
-    from pipeline.deployments import DeploymentError
-    from pipeline.epoch_counts import NoCountsError
-    from pipeline.input.rows import InputError
-    from pipeline.job_problems import JobError
-    from pipeline.local_kafka import LocalKafkaError
-    from pipeline.noise_keys import NoiseKeyError
-    from pipeline.producer import ProducerError
-    from pipeline.replay.sources import ReplayError
-    from pipeline.smoothing import SmoothingError
-    from pipeline.state import FolderInUse
-    from pipeline.up.processes import ProcessError
-    from pipeline.workers.errors import WorkerError
-    from topics.recording_index import RecordingError
+    from aggregators.counts import NotAskedForError
 
-    if isinstance(
-        error, UsageProblem | JobError | InputError | ConnectionSettingsError | NoiseKeyError
-    ):
-        return str(error), WRONG_INPUT
-    if isinstance(
-        error,
-        ClusterError
-        | NoClusterError
-        | BudgetError
-        | DeploymentError
-        | LocalKafkaError
-        | NoCountsError
-        | ProcessError
-        | ProducerError
-        | RecordingError
-        | ReplayError
-        | SmoothingError
-        | FolderInUse
-        | WorkerError,
-    ):
-        return str(error), FAILED
-    if isinstance(error, KafkaError):
-        return f"Kafka does not answer as it should: {error}; is the cluster up?", FAILED
-    if isinstance(error, sqlite3.Error):
-        return f"cannot use the state of a producer: {error}", FAILED
-    if isinstance(error, BrokenProcessPool):
-        return "a process that ran trials was killed: is there too little memory?", FAILED
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}", FAILED
+    match error:
+        case NotAskedForError():
+            return str(error), WRONG_INPUT
+        case KafkaError():
+            return f"Kafka does not answer as it should: {error}; is the cluster up?", FAILED
+        case sqlite3.Error():
+            return f"cannot use the state of a producer: {error}", FAILED
+        case BrokenProcessPool():
+            return "a process that ran trials was killed: is there too little memory?", FAILED
+        case OSError() if error.filename is not None:
+            return f"{error.filename}: {error.strerror}", FAILED
     return None
 
 
@@ -111,8 +96,12 @@ def _usage(error: Any) -> str:
     command = "dpstream" if context is None else context.command_path
     # Typer puts it before what is wrong with a choice.
     message = error.format_message().replace("Value error, ", "")
+    option = getattr(error, "option_name", None)
+    if option in _RENAMED:
+        message = f"No such option: {option}: {_RENAMED[option]}"
     return f"{message}\nsee {command} --help"
 
 
 def _complain(message: str) -> None:
+    tell(message)
     print(f"error: {printable(message)}", file=sys.stderr)

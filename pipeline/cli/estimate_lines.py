@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from aggregators.found_items import FoundItems
 from pipeline.cli.output import number
-from pipeline.estimate_csv import csv_lines
-from pipeline.estimate_records import EstimateRecord
-from pipeline.input.sets import SetDomain
-from topics.manifests import Fate
+from pipeline.results.estimate_csv import csv_lines
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.values.value_domains import BOOLEAN, ValueDomain
 
 _TABLE = "{:>6} {:>10} {:>8} {:>10} {:>10} {:>9} {:>10} {}"
 
@@ -21,35 +19,29 @@ def table_lines(records: Iterable[EstimateRecord]) -> Iterator[str]:
         "epoch", "estimate", "± sd", "95 % low", "high", "reports", "population", ""
     ).rstrip()
     for record in records:
-        estimate = record.headline
-        values = (
-            (None,) * 4
-            if estimate is None
-            else (estimate.value, estimate.standard_deviation, estimate.low, estimate.high)
-        )
-        notes = [] if record.fate is Fate.RELEASED else [record.fate.value]
-        notes += estimate.flags if estimate is not None else ()
+        estimate = record.summary
+        values = (estimate.value, estimate.standard_deviation, estimate.low, estimate.high)
         yield _TABLE.format(
             record.epoch,
             *map(number, values),
-            number(estimate.reports if estimate is not None else 0),
+            number(estimate.reports),
             number(record.population),
-            ", ".join(notes),
+            ", ".join(record.notes),
         ).rstrip()
 
 
-def json_lines(records: Iterable[EstimateRecord], domain: SetDomain | None = None) -> Iterator[str]:
-    """One object a line, as in the topic; with a domain of sets, found items have labels too."""
+def json_lines(records: Iterable[EstimateRecord], domain: ValueDomain = BOOLEAN) -> Iterator[str]:
+    """One object a line, as in the topic; items that were found have labels too."""
     for record in records:
-        body, found = record.to_json(), record.estimate
-        if domain is not None and isinstance(found, FoundItems):
-            body["estimate"]["labels"] = [domain.label(item) for item in found.items.tolist()]
+        body, estimate = record.to_json(), record.estimate
+        if estimate is not None and estimate.found_above is not None:
+            body["estimate"]["labels"] = domain.labels(estimate.numbers)
         yield json.dumps(body, allow_nan=False)
 
 
-LINES: Mapping[str, Callable[[Iterable[EstimateRecord]], Iterator[str]]] = {
-    "table": table_lines,
-    "csv": csv_lines,
+LINES: Mapping[str, Callable[[Iterable[EstimateRecord], ValueDomain], Iterator[str]]] = {
+    "table": lambda records, domain: table_lines(records),
+    "csv": lambda records, domain: csv_lines(records),
     "json": json_lines,
 }
 """The formats, by the names that people give."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -12,12 +13,31 @@ from pipeline.cli.errors import UsageProblem
 from pipeline.cli.inputs import progress_bar
 from pipeline.cli.options import AsJson
 from pipeline.cli.output import number, plural, say, say_json, say_pairs, say_table, tell
-
-if TYPE_CHECKING:
-    from pipeline.evaluation.experiment import Case
-    from pipeline.evaluation.journal import Journal
-    from pipeline.evaluation.results import Finished, Line
-    from pipeline.evaluation.run import Planned
+from pipeline.plots import PlotError
+from pipeline.results.smoothing import BIASED
+from pipeline.simulation.evaluation.columns import messages_per_user
+from pipeline.simulation.evaluation.curves import write_curves
+from pipeline.simulation.evaluation.experiment import Case, load_experiment
+from pipeline.simulation.evaluation.journal import Journal
+from pipeline.simulation.evaluation.pictures import write_pictures
+from pipeline.simulation.evaluation.plots import write_plots
+from pipeline.simulation.evaluation.results import (
+    Finished,
+    Line,
+    loss_differs_from_request,
+    summarize,
+    variables,
+    write_csv,
+)
+from pipeline.simulation.evaluation.run import (
+    Planned,
+    check_inputs,
+    planned_trials,
+    run_pending,
+    unfinished,
+)
+from pipeline.simulation.experiments import shipped_experiments
+from pipeline.state import FolderLock
 
 JOURNAL = "trials.jsonl"
 TABLE = "results.csv"
@@ -56,14 +76,6 @@ def evaluate(
 
     Trials that FOLDER holds already are not run again, so an experiment goes on where it stopped.
     """
-    from dataclasses import replace
-
-    from pipeline.evaluation.experiment import load_experiment
-    from pipeline.evaluation.journal import Journal
-    from pipeline.evaluation.results import Finished, summarize, write_csv
-    from pipeline.evaluation.run import check_inputs, planned_trials, unfinished
-    from pipeline.state import FolderLock
-
     loaded = load_experiment(_file_of(experiment))
     if seeds is not None:
         loaded = replace(loaded, seeds=seeds)
@@ -112,16 +124,12 @@ def evaluate(
 
 
 def _run(pending: list[Planned], journal: Journal, processes: int | None, total: int) -> None:
-    from pipeline.evaluation.run import run_pending
-
     with progress_bar() as progress:
         bar = progress.add_task("evaluating", total=total, completed=total - len(pending))
         run_pending(pending, journal, processes=processes, on_trial=lambda: progress.advance(bar))
 
 
 def _file_of(experiment: str) -> Path:
-    from pipeline.experiments import shipped_experiments
-
     path, shipped = Path(experiment), shipped_experiments()
     if not path.exists() and "/" not in experiment and experiment.removesuffix(".yaml") in shipped:
         return shipped[experiment.removesuffix(".yaml")]
@@ -136,11 +144,6 @@ def _file_of(experiment: str) -> Path:
 def _plots(
     name: str, lines: Sequence[Line], cases: Sequence[Case], curves: bool, folder: Path
 ) -> list[Path]:
-    from pipeline.evaluation.curves import write_curves
-    from pipeline.evaluation.pictures import write_pictures
-    from pipeline.evaluation.plots import write_plots
-    from pipeline.up.plot import PlotError
-
     drawn = [case for case in cases if curves and not case.of_sets]
     of_sets = [case for case in cases if case.of_sets]
     try:
@@ -161,13 +164,9 @@ def _show(
     lines: Sequence[Line],
     files: Sequence[Path],
 ) -> None:
-    from pipeline.evaluation.columns import messages_per_user
-    from pipeline.evaluation.results import spends_otherwise, variables
-    from pipeline.smoothing import BIASED
-
     measures = _MEASURES_OF_SETS if any(line.case.of_sets for line in lines) else _MEASURES
     varying = variables(lines)
-    with_loss = any(map(spends_otherwise, lines))
+    with_loss = any(map(loss_differs_from_request, lines))
     names = list(dict.fromkeys(key for variable in varying for key in variable))
     say_table(
         [

@@ -6,17 +6,19 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pipeline.cli.output import tell
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
-
-    from pipeline.input.item_log import ValueLog
-    from pipeline.jobs import Job
+from pipeline.devices.item_log import ValueLog, load_value_log
+from pipeline.devices.produce import input_notices
+from pipeline.devices.produce import load_input as load
+from pipeline.devices.users import load_users
+from pipeline.jobs.epoch_times import calendar_of
+from pipeline.jobs.job_files import Job
 
 Roster = Annotated[
     Path | None,
@@ -40,8 +42,6 @@ ToEpoch = Annotated[
 
 def load_roster(path: Path | None) -> tuple[str, ...] | None:
     """The users of a roster, if there is one."""
-    from pipeline.input.users import load_users
-
     return None if path is None else load_users(path)
 
 
@@ -54,9 +54,6 @@ def load_input(
     skip_bad_rows: bool,
 ) -> ValueLog:
     """The input of a job, as it is produced; what an operator may not expect is said."""
-    from pipeline.produce import input_notices
-    from pipeline.produce import load_input as load
-
     log = load(job, path, users=load_roster(users), to_epoch=to_epoch, skip_bad_rows=skip_bad_rows)
     for notice in input_notices(log):
         tell(notice)
@@ -65,9 +62,6 @@ def load_input(
 
 def load_truth(job: Job, path: Path) -> ValueLog:
     """The input of a job, for whoever may see what it says: up to its last row."""
-    from pipeline.epoch_times import calendar_of
-    from pipeline.input.item_log import load_value_log
-
     log = load_value_log(
         path,
         domain=job.domain,
@@ -83,9 +77,6 @@ def load_truth(job: Job, path: Path) -> ValueLog:
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
     """A progress bar on standard error, if that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from pipeline.cli.output import number, say, say_table
-
-if TYPE_CHECKING:
-    from pipeline.estimate_records import EstimateRecord
-    from pipeline.item_accuracy import ItemAccuracy
-    from pipeline.queries import Answer
-    from pipeline.simulate import Simulation
+from pipeline.results.questions import Answer
+from pipeline.simulation.item_accuracy import ItemAccuracy
+from pipeline.simulation.simulate import Simulation
+from pipeline.stages.estimate_records import EstimateRecord
 
 _ROWS_SHOWN = 24
 
@@ -67,10 +64,6 @@ def _cells(answer: Answer, spread: bool) -> list[str]:
 
 
 def _accuracy_row(record: EstimateRecord, found: ItemAccuracy, recall: bool) -> list[str]:
-    from topics.manifests import Fate
-
-    notes = [] if record.fate is Fate.RELEASED else [record.fate.value]
-    notes += [] if record.estimate is None else record.estimate.flags
     errors = (found.mean_absolute_error, found.predicted_error, found.max_error)
     return [
         str(record.epoch),
@@ -78,5 +71,5 @@ def _accuracy_row(record: EstimateRecord, found: ItemAccuracy, recall: bool) -> 
         number(found.messages_per_user),
         *map(number, errors),
         *(["-" if found.recall is None else f"{found.recall:.0%}"] if recall else []),
-        ", ".join(notes),
+        ", ".join(record.notes),
     ]

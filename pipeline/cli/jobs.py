@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pipeline.cli.options import AsJson, KafkaConfig, Servers, cluster_of
+from pipeline.cli.clusters import cluster_of
+from pipeline.cli.options import AsJson, KafkaConfig, Servers
 from pipeline.cli.output import iso, number, plural, say, say_json, say_table, tell
-
-if TYPE_CHECKING:
-    from pipeline.deployed_job import DeployedJob
-    from pipeline.phases import Phase
-    from randomizers.guarantee import Guarantee
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.phases import Phase
+from pipeline.operations.deployments import read_jobs
+from randomizers.guarantee import Guarantee
 
 
 def list_jobs(
     servers: Servers = None, kafka_config: KafkaConfig = None, as_json: AsJson = False
 ) -> None:
     """List the deployed jobs."""
-    from pipeline.deployments import read_jobs
-
     with cluster_of(servers, kafka_config) as cluster:
         state = read_jobs(cluster)
     found = [state.jobs[name] for name in sorted(state.jobs)]
     for name in sorted(state.unreadable):
-        tell(f"job {name} was deployed by another version of this software, which lists it")
+        tell(
+            f"job {name} was deployed by another version of this software: use that version "
+            "to list it"
+        )
     if as_json:
         say_json(
             [

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from pipeline.cli.options import AsJson
 from pipeline.cli.output import say, say_json, say_line, tell
-
-if TYPE_CHECKING:
-    from pipeline.local_kafka import KafkaStatus, LocalKafka
+from pipeline.kafka.local_kafka import KafkaStatus, LocalKafka
+from pipeline.state import kafka_folder
 
 app = typer.Typer(
     help="The local broker: a real Apache Kafka on this machine, without Docker or Java.",
@@ -19,9 +18,6 @@ app = typer.Typer(
 
 
 def _local_kafka() -> LocalKafka:
-    from pipeline.local_kafka import LocalKafka
-    from pipeline.state import kafka_folder
-
     return LocalKafka(kafka_folder())
 
 

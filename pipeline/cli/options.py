@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from pipeline.cli.errors import UsageProblem
-from pipeline.cli.output import tell
 
-if TYPE_CHECKING:
-    from pipeline.cluster import Cluster
-    from pipeline.connection import Connection
-    from pipeline.deployed_job import DeployedJob
-    from pipeline.jobs import Job
+
+def _ranges(texts: list[str] | None) -> list[str] | None:
+    # Before Typer finds HIGH to be an argument too many.
+    for text in texts or ():
+        if ":" not in text:
+            raise UsageProblem(f"--range: {text!r} is no range: give LOW:HIGH, such as 10:20")
+    return texts
+
 
 Servers = Annotated[
     str | None,
@@ -47,34 +47,59 @@ SkipBadRows = Annotated[
     bool, typer.Option("--skip-bad-rows", help="Go on without rows that cannot be used.")
 ]
 
+_QUESTION = "Questions, one kind at a time"
+
+Item = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--item",
+        metavar="X",
+        help="This item, or @FILE: those of a file, one a line. May be repeated.",
+        rich_help_panel=_QUESTION,
+    ),
+]
+Top = Annotated[
+    int | None,
+    typer.Option(
+        "--top",
+        min=1,
+        metavar="K",
+        help="The items with the largest estimates. Selecting biases upwards: ± all holds for all "
+        "items of the domain at once.",
+        rich_help_panel=_QUESTION,
+    ),
+]
+Range = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--range",
+        metavar="LOW:HIGH",
+        help="How many numbers lie from LOW to below HIGH; of whole numbers, HIGH is included. "
+        "May be repeated.",
+        callback=_ranges,
+        rich_help_panel=_QUESTION,
+    ),
+]
+Quantile = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--quantile",
+        metavar="Q",
+        help="0.5 is the median; below 0.9 lie nine of ten. May be repeated.",
+        rich_help_panel=_QUESTION,
+    ),
+]
+Box = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--box",
+        metavar="A1:B1,A2:B2",
+        help="How many points lie there, ends included. May be repeated.",
+        rich_help_panel=_QUESTION,
+    ),
+]
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
-
-def connection_of(
-    servers: str | None, config: Path | None, *, start_if_missing: bool = False
-) -> Connection:
-    """The cluster that the options name."""
-    from pipeline.connection import find_cluster
-
-    connection = find_cluster(servers, config, start_if_missing=start_if_missing, on_progress=tell)
-    for notice in connection.notices:
-        tell(notice)
-    return connection
-
-
-@contextmanager
-def cluster_of(
-    servers: str | None, config: Path | None, *, start_if_missing: bool = False
-) -> Iterator[Cluster]:
-    """The cluster that the options name, open."""
-    import logging
-
-    from pipeline.cluster import Cluster
-
-    # What it has to say comes as exceptions; its log would say it again, many times.
-    logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
-    with Cluster(connection_of(servers, config, start_if_missing=start_if_missing)) as cluster:
-        yield cluster
 
 
 def check_name(name: str) -> str:
@@ -84,31 +109,3 @@ def check_name(name: str) -> str:
             f"--name is {name}: give letters, digits, '.', '-' and '_', a letter or digit first"
         )
     return name
-
-
-def name_of(job: str) -> str:
-    """The name that an argument means: it is one, or the path of a job file."""
-    loaded = _job_file(job)
-    return job if loaded is None else loaded.name
-
-
-def find_job(cluster: Cluster, job: str) -> DeployedJob:
-    """The deployed job that an argument means; a job file must not say something else."""
-    from pipeline.deployments import check_unchanged, find_deployed
-
-    loaded = _job_file(job)
-    if loaded is None:
-        return find_deployed(cluster, job)
-    deployed = find_deployed(cluster, loaded.name)
-    check_unchanged(deployed, loaded)
-    return deployed
-
-
-def _job_file(job: str) -> Job | None:
-    """The job of an argument that is the path of a job file."""
-    path = Path(job)
-    if path.suffix.lower() not in (".yaml", ".yml") and not path.is_file():
-        return None
-    from pipeline.jobs import load_job
-
-    return load_job(path)

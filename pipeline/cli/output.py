@@ -13,18 +13,15 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.instants import iso as iso
 from pipeline.printable import one_line, printable, printable_json
-
-if TYPE_CHECKING:
-    from randomizers.guarantee import Guarantee
+from pipeline.values.instants import iso as iso
+from randomizers.guarantee import Guarantee
 
 _UNLIMITED = 1 << 16
 

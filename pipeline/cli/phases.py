@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator
+from typing import Annotated
 
 import typer
 
-from pipeline.cli.errors import FAILED, UsageProblem
-from pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers, cluster_of, name_of
+from pipeline.cli.clusters import cluster_of, name_of
+from pipeline.cli.errors import UsageProblem
+from pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
 from pipeline.cli.output import duration, now, plural, say, say_json, tell
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pipeline.cluster import Cluster
-    from pipeline.deployed_job import DeployedJob
-    from pipeline.drains import DrainProgress
-    from pipeline.phases import Phase
+from pipeline.errors import FAILED
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.phases import Phase
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.deployments import find_deployed, read_jobs, set_phase
+from pipeline.operations.drains import DrainProgress, DrainWatch, begin_drain, end_drain
+from pipeline.values.durations import parse_duration
 
 _POLL_SECONDS = 0.5
 _TELL_SECONDS = 2.0
@@ -33,8 +34,6 @@ def pause(
     as_json: AsJson = False,
 ) -> None:
     """Have supervisors end a job's workers. Producers go on; nothing is lost within retention."""
-    from pipeline.phases import Phase
-
     with cluster_of(servers, kafka_config) as cluster:
         deployed, before = _find(cluster, job)
         if before is not Phase.PAUSED:
@@ -59,8 +58,6 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Have supervisors run the workers of a job that was paused or drained."""
-    from pipeline.phases import Phase
-
     with cluster_of(servers, kafka_config) as cluster:
         deployed, before = _find(cluster, job)
         if before is not Phase.RUNNING:
@@ -74,7 +71,10 @@ def resume(
     say(f"{deployed.name}, which was {before}, is running: supervisors start its workers")
     say("without a supervisor: dpstream run STAGE JOB starts one")
     if before is Phase.DRAINING:
-        say("what was open when it was drained is decided without waiting all the same")
+        say(
+            "epochs that were open when it was drained are still decided without waiting "
+            "for missing producers"
+        )
 
 
 def drain(
@@ -95,8 +95,6 @@ def drain(
 
     What producers write from now on stays in the topic for resume. Run it again to wait on.
     """
-    from pipeline.phases import Phase
-
     seconds = None if timeout is None else _seconds(timeout)
     with cluster_of(servers, kafka_config) as cluster:
         deployed, before = _find(cluster, job)
@@ -130,8 +128,6 @@ def _drain(
 
     Workers that a supervisor has to start first are missed only after `patience` seconds.
     """
-    from pipeline.drains import DrainWatch, begin_drain, end_drain
-
     watch = DrainWatch(cluster, job, begin_drain(cluster, job, now()))
     began = time.monotonic()
     told, tell_after = "", 0.0
@@ -187,8 +183,6 @@ def _goes_on(job: DeployedJob) -> str:
 
 
 def _seconds(text: str) -> float:
-    from pipeline.durations import parse_duration
-
     try:
         return parse_duration(text).timedelta().total_seconds()
     except ValueError as error:
@@ -196,15 +190,11 @@ def _seconds(text: str) -> float:
 
 
 def _find(cluster: Cluster, job: str) -> tuple[DeployedJob, Phase]:
-    from pipeline.deployments import find_deployed, read_jobs
-
     deployed = find_deployed(cluster, name_of(job))
     return deployed, read_jobs(cluster).phase(deployed.name)
 
 
 def _set(cluster: Cluster, job: DeployedJob, phase: Phase) -> None:
-    from pipeline.deployments import set_phase
-
     set_phase(cluster, job, phase, now())
 
 

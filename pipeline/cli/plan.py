@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.inputs import load_truth
 from pipeline.cli.options import AsJson, JobFile
 from pipeline.cli.output import say_json, tell
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from pipeline.jobs import Job
-    from pipeline.plan import Plan
+from pipeline.cli.plan_lines import half_width, show_plan
+from pipeline.devices.change_log import ChangeLog
+from pipeline.devices.item_counts import counts_in, usual_shares
+from pipeline.devices.item_log import ItemLog
+from pipeline.devices.rows import BadRowsError
+from pipeline.jobs.job_files import Job, load_job
+from pipeline.planning.changes import count_changes, read_changes_histogram
+from pipeline.planning.plan import Plan
+from pipeline.planning.plan import plan as make_plan
+from pipeline.planning.plan_plot import write_plan_plot
 
 
 def plan(
@@ -63,10 +68,6 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Say what a job promises and how accurate it will be, before there are any data."""
-    from pipeline.cli.plan_lines import half_width, show_plan
-    from pipeline.jobs import load_job
-    from pipeline.plan import plan as make_plan
-
     loaded = load_job(job)
     changes = _changes(loaded, changes_histogram, changes_from)
     made = make_plan(
@@ -100,9 +101,6 @@ def _held(job: Job, path: Path) -> NDArray[np.float64]:
     slots = job.domain.slots
     if slots is None:
         raise UsageProblem(f"--like is for items counted epoch by epoch, {job.protocol} has none")
-    from pipeline.input.item_counts import counts_in, usual_shares
-    from pipeline.input.item_log import ItemLog
-    from pipeline.input.rows import BadRowsError
 
     counts = counts_in(path)
     if counts is not None:
@@ -116,14 +114,9 @@ def _held(job: Job, path: Path) -> NDArray[np.float64]:
 
 
 def _plot(made: Plan, path: Path) -> None:
-    from pipeline.plan_plot import write_plan_plot
-    from pipeline.up.plot import PlotError
-
     try:
         write_plan_plot(made, path)
         tell(f"{path} is written")
-    except PlotError as error:
-        raise UsageProblem(str(error)) from None
     except ValueError as error:  # a file name that no kind of picture has
         raise UsageProblem(f"--plot {path}: {error}") from None
 
@@ -146,9 +139,6 @@ def _changes(job: Job, histogram: Path | None, log: Path | None) -> NDArray[np.f
     """The share of users by number of changes, where one of the options gives it."""
     if histogram is not None and log is not None:
         raise UsageProblem("--changes-histogram and --changes-from are both there: give one")
-    from pipeline.changes import count_changes, read_changes_histogram
-    from pipeline.input.change_log import ChangeLog
-    from pipeline.input.rows import BadRowsError
 
     if histogram is not None:
         return read_changes_histogram(histogram, job.epochs.count)

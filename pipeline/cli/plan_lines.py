@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from aggregators.estimate import NORMAL_95
 from pipeline.cli.output import guarantee_pairs, number, plural, say, say_pairs, say_table
-
-if TYPE_CHECKING:
-    from pipeline.plan import Plan
+from pipeline.planning.plan import ANY_NUMBER, Plan, rounding_note
 
 
 def show_plan(made: Plan) -> None:
     """Print all of it."""
-    from pipeline.plan import rounding_note
-
     each = "" if made.guarantee.horizons is None else " in each horizon"
     say(f"{made.job}: {made.protocol}, {plural(len(made.epochs), 'epoch')}{each}", "bold")
     rounding = rounding_note(len(made.epochs), made.horizon)
@@ -153,8 +149,6 @@ def _users_needed(made: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _most_users(made: Plan) -> str:
-    from pipeline.plan import ANY_NUMBER
-
     assert made.most_users is not None
     most = made.most_users.users
     if most is None:
@@ -166,8 +160,6 @@ def _most_users(made: Plan) -> str:
 
 def half_width(standard_deviation: float) -> float:
     """Of a 95 % interval."""
-    from aggregators.estimate import NORMAL_95
-
     return NORMAL_95 * standard_deviation
 
 

@@ -11,28 +11,23 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from pipeline.cli.clusters import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.inputs import Roster, ToEpoch, load_input, load_roster, progress_bar
-from pipeline.cli.options import (
-    AsJson,
-    JobName,
-    KafkaConfig,
-    Servers,
-    SkipBadRows,
-    check_name,
-    cluster_of,
-    find_job,
-)
+from pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers, SkipBadRows, check_name
 from pipeline.cli.output import plural, say, say_json, tell
-
-if TYPE_CHECKING:
-    from pipeline.broker_clock import BrokerClock
-    from pipeline.deployed_job import DeployedJob
-    from pipeline.producer import Producer
+from pipeline.connect import ask_broker_clock, open_producer
+from pipeline.devices.live import LiveSource
+from pipeline.devices.produce import LiveProducer, enrolment, produce_change_log, produce_live
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.epoch_times import calendar_of
+from pipeline.kafka.broker_clock import BrokerClock
+from pipeline.state import producer_folder
 
 # Seconds: the clock may be set, or the machine sleep, while rows are waited for.
 _LONGEST_WAIT = 1.0
@@ -80,10 +75,6 @@ def produce(
     is a stranger: counted, and not used. All who are enrolled are present at every epoch, with the
     value they had last. Live input goes on without rows that cannot be used.
     """
-    from pipeline.connect import ask_broker_clock, open_producer
-    from pipeline.produce import enrolment, produce_change_log
-    from pipeline.state import producer_folder
-
     if rate is not None and not rate > 0:
         raise UsageProblem(f"--rate is {rate:g}, must be above 0")
     check_name(name)
@@ -159,10 +150,6 @@ def _produce_live(
     as_json: bool,
     broker_clock: BrokerClock,
 ) -> None:
-    from pipeline.epoch_times import calendar_of
-    from pipeline.input.live import LiveSource
-    from pipeline.produce import LiveProducer, produce_live
-
     roster = load_roster(users) or ()
     calendar = calendar_of(job)
     if calendar is None:

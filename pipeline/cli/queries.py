@@ -1,60 +1,33 @@
-"""Options that ask for items, ranges and quantiles, and how the answers are printed."""
+"""How the answers of published and simulated estimates are printed and drawn."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from pipeline.cli.errors import UsageProblem
+from pipeline.cli.estimate_lines import LINES
 from pipeline.cli.output import number, plural, say, say_pairs, say_table, tell
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from pipeline.deployed_job import DeployedJob
-    from pipeline.estimate_records import EstimateRecord
-    from pipeline.input.values import ValueDomain
-    from pipeline.queries import Answer, Query
-    from pipeline.simulate import Simulation
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.operations.up.curves import curves_of, plotted_query, write_curves
+from pipeline.results.estimate_csv import answer_csv_lines
+from pipeline.results.queries import Query, usual_query
+from pipeline.results.questions import Answer
+from pipeline.simulation.query_trials import accuracy
+from pipeline.simulation.simulate import Simulation
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.values.value_domains import ValueDomain
 
 _ROWS_SHOWN = 24
-_LABELS_MEASURED = 1 << 12
 _PANEL = "Items and numbers"
 
-Items = Annotated[
-    str | None,
-    typer.Option("--items", metavar="A,B,...", help="These items.", rich_help_panel=_PANEL),
-]
-Top = Annotated[
-    int | None,
-    typer.Option(
-        "--top",
-        min=1,
-        metavar="N",
-        help="The items with the largest estimates. Selecting biases upwards: ± all holds for all "
-        "items of the domain at once.",
-        rich_help_panel=_PANEL,
-    ),
-]
-Ranges = Annotated[
-    str | None,
-    typer.Option(
-        "--ranges",
-        metavar="LOW:HIGH,...",
-        help="How many numbers lie from LOW to below HIGH.",
-        rich_help_panel=_PANEL,
-    ),
-]
-Quantiles = Annotated[
-    str | None,
-    typer.Option("--quantiles", metavar="Q,...", help="0.5 is the median.", rich_help_panel=_PANEL),
-]
 NormSub = Annotated[
     bool,
     typer.Option(
@@ -76,31 +49,12 @@ Plot = Annotated[
 ]
 
 
-def query_of(
-    domain: ValueDomain,
-    items: str | None,
-    top: int | None,
-    ranges: str | None,
-    quantiles: str | None,
-    norm_sub: bool,
-) -> Query | None:
-    """The query that the options of a command make; None if none of them was given."""
-    from pipeline.queries import QueryError, make_query
-
-    try:
-        return make_query(
-            domain, items=items, top=top, ranges=ranges, quantiles=quantiles, norm_sub=norm_sub
-        )
-    except QueryError as error:
-        raise UsageProblem(str(error)) from None
-
-
 def answer_cells(query: Query, answer: Answer) -> list[str]:
     """The cells of a table's row after the epoch, in the order of `answer_columns`."""
     values = [answer.value, answer.standard_deviation, answer.low, answer.high]
     if query.norm_sub:
         values.append(answer.norm_sub)
-    if query.kind == "quantile":
+    if query.question.in_values:
         return [answer.name, *("-" if value is None else f"{value:.6g}" for value in values)]
     return [answer.name, *map(number, values)]
 
@@ -108,20 +62,36 @@ def answer_cells(query: Query, answer: Answer) -> list[str]:
 def answer_columns(query: Query) -> list[str]:
     """The columns of a table after the epoch, as `pipeline.cli.output.say_table` has them."""
     fitted = [">norm-sub"] if query.norm_sub else []
-    return [query.kind, ">estimate", ">± sd", ">95 % low", ">high", *fitted]
+    return [query.question.kind, ">estimate", ">± sd", ">95 % low", ">high", *fitted]
 
 
-def answer_lines(query: Query, format: str) -> Callable[[Iterable[EstimateRecord]], Iterator[str]]:
-    """Makes lines of records: "table", "csv" or "json" as of ``dpstream estimates``."""
-    from pipeline.estimate_csv import answer_csv_lines
+def printed_lines(
+    domain: ValueDomain, query: Query | None, format: str, records: Iterable[EstimateRecord]
+) -> Iterator[str]:
+    """Lines of records as ``dpstream estimates`` prints them.
 
+    Args:
+        domain: of the job.
+        query: that is answered; None for what is usual, in JSON for the records themselves.
+        format: "table", "csv" or "json".
+        records: in the order in which they are printed.
+    """
+    if query is None and format != "json":
+        query = usual_query(domain, everything=format == "csv")
+    return LINES[format](records, domain) if query is None else answer_lines(query, format, records)
+
+
+def answer_lines(query: Query, format: str, records: Iterable[EstimateRecord]) -> Iterator[str]:
+    """Lines of answers: "table", "csv" or "json" as of ``dpstream estimates``."""
     lines = {"table": _table_lines, "csv": answer_csv_lines, "json": _json_lines}[format]
-    return lambda records: lines(query, records)
+    return lines(query, records)
 
 
 def _table_lines(query: Query, records: Iterable[EstimateRecord]) -> Iterator[str]:
     name, *columns = answer_columns(query)
-    width = max(len(name), *map(len, _names(query)), *([] if query.sets is None else [12]))
+    names = query.question.names(query.domain)
+    least = len(name) if query.domain.slots is None else max(len(name), 12)
+    width = max(least, *map(len, names), 0)
     line = "{:>6} {:<" + str(width) + "}" + " {:>10}" * len(columns) + " {}"
     header = [each[1:] for each in columns]
     yield line.format("epoch", name, *header, _notes_column(query)).rstrip()
@@ -142,39 +112,19 @@ def _rows(
 
 
 def _notes_column(query: Query) -> str:
-    return "± all" if query.top is not None else ""
+    return "± all" if query.question.selects else ""
 
 
 def _notes(query: Query, record: EstimateRecord) -> Iterator[str]:
-    from aggregators.estimate import ItemEstimates
-    from aggregators.top_items import simultaneous_half_width
-    from topics.manifests import Fate
-
-    if query.top is not None and isinstance(record.estimate, ItemEstimates):
-        yield number(simultaneous_half_width(record.estimate))
-    if record.fate is not Fate.RELEASED:
-        yield record.fate.value
-    if record.estimate is not None:
-        yield from record.estimate.flags
-
-
-def _names(query: Query) -> list[str]:
-    if query.ranges:
-        return [name for name, _, _ in query.ranges]
-    if query.quantiles:
-        return [f"{share:g}" for share in query.quantiles]
-    if query.sets is not None:
-        labels = query.sets.items
-        known = query.items or range(_LABELS_MEASURED)
-        return [] if labels is None else [labels[index] for index in known if index < len(labels)]
-    return [query.labels[index] for index in query.items or range(len(query.labels))]
+    width = query.simultaneous_half_width(record)
+    if width is not None:
+        yield number(width)
+    yield from record.notes
 
 
 def _json_lines(query: Query, records: Iterable[EstimateRecord]) -> Iterator[str]:
-    from pipeline.queries import record_json
-
     for record in records:
-        yield json.dumps(record_json(query, record), allow_nan=False)
+        yield json.dumps(query.to_json(record), allow_nan=False)
 
 
 def plot_answers(
@@ -187,19 +137,13 @@ def plot_answers(
     smoothed: bool = False,
 ) -> None:
     """Draw what a query asks, or what shows best, into a file; whether `smoothed` is said there."""
-    from pipeline.queries import Query
-    from pipeline.up.curves import curves_of, plotted_query, write_curves
-    from pipeline.up.plot import PlotError
-
-    drawn = plotted_query(job.domain, query, records) or Query(labels=())
+    drawn = plotted_query(job.domain, query, records)
     epochs = [record.epoch for record in records]
     curves = curves_of(drawn, records, truth)
     if smoothed:
         curves = [replace(curve, name=f"{curve.name}, smoothed") for curve in curves]
     try:
-        write_curves(path, job, job.guarantee(), drawn.kind, epochs, curves)
-    except PlotError as error:
-        raise UsageProblem(str(error)) from None
+        write_curves(path, job, job.guarantee(), drawn.question, epochs, curves)
     except ValueError as error:  # a file name that no kind of picture has
         raise UsageProblem(f"--plot {path}: {error}") from None
     tell(f"{path} is written")
@@ -207,8 +151,6 @@ def plot_answers(
 
 def show_simulations(query: Query, simulations: Sequence[Simulation]) -> None:
     """Print the answers of the first of several trials, and how accurate all of them are."""
-    from pipeline.query_trials import accuracy
-
     first = simulations[0]
     columns = [*answer_columns(query), ">truth"]
     answered = [
@@ -232,7 +174,7 @@ def show_simulations(query: Query, simulations: Sequence[Simulation]) -> None:
     found = accuracy(query, simulations)
     if found is None:
         return
-    unit = "" if query.kind == "quantile" else " users"
+    unit = "" if query.question.in_values else " users"
     trials = f" of {plural(len(simulations), 'trial')}" if len(simulations) > 1 else ""
     said = "" if found.predicted is None else f", predicted {number(found.predicted)}"
     smoothed = ", smoothed" if first.smoothed else ""
@@ -243,12 +185,12 @@ def show_simulations(query: Query, simulations: Sequence[Simulation]) -> None:
             ("intervals that hold the truth", f"{found.coverage:.1%}, expected are 95 %"),
         ]
     )
-    if query.top is not None:
+    if query.question.selects:
         say("selecting the largest biases them upwards: fewer intervals may hold the truth")
 
 
 def _with_truth(query: Query, answer: Answer) -> list[str]:
     truth = answer.truth
-    if truth is not None and query.kind != "quantile":
+    if truth is not None and not query.question.in_values:
         return [*answer_cells(query, answer), number(round(truth))]
     return [*answer_cells(query, answer), "-" if truth is None else f"{truth:.6g}"]

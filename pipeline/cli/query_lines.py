@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeAlias
 
-from pipeline.answers import Answers
 from pipeline.cli.output import number, say, say_pairs, say_table
-from pipeline.composed_epochs import composed
-
-if TYPE_CHECKING:
-    from pipeline.deployed_job import DeployedJob
-    from pipeline.epoch_counts import EpochCounts
-    from pipeline.queries import Answer
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.planning.composed_epochs import composed
+from pipeline.results.epoch_counts import EpochCounts
+from pipeline.results.estimate_csv import csv_row
+from pipeline.results.questions import Answer, Answers
 
 Answered: TypeAlias = "Iterable[tuple[EpochCounts, Answers | None]]"
 """Epochs and what they answer; nothing where none of them was released."""
@@ -52,20 +48,12 @@ def csv_lines(job: DeployedJob, answered: Answered) -> Iterator[str]:
         if answers is None:
             continue
         if not header:
-            yield ",".join(["epoch", answers.kind, *_COLUMNS, "population"])
+            yield ",".join(["epoch", answers.question.kind, *_COLUMNS, "population"])
             header = True
         for answer in answers.answers:
             body = answer.to_json()
-            line = io.StringIO()
-            csv.writer(line, lineterminator="").writerow(
-                [
-                    _numbers(window),
-                    answer.name,
-                    *(body[column] for column in _COLUMNS),
-                    window.population,
-                ]
-            )
-            yield line.getvalue()
+            cells = (body[column] for column in _COLUMNS)
+            yield csv_row(_numbers(window), answer.name, *cells, window.population)
 
 
 def json_lines(job: DeployedJob, answered: Answered) -> Iterator[str]:
@@ -112,22 +100,18 @@ def _title(job: DeployedJob, window: EpochCounts) -> str:
 
 
 def _say_table(answers: Answers) -> None:
-    header = [answers.kind, ">estimate", ">± sd", ">95 % low", ">high"]
-    rows = [_row(answers.kind, answer) for answer in answers.answers]
-    if answers.kind == "quantile":
-        header, rows = _without(header, 2), [_without(row, 2) for row in rows]
+    spread = [] if answers.question.in_values else [">± sd"]
+    header = [answers.question.kind, ">estimate", *spread, ">95 % low", ">high"]
+    rows = [_row(answer, bool(spread)) for answer in answers.answers]
     say_table(header, rows or [["none found", *["-"] * (len(header) - 1)]])
 
 
-def _row(kind: str, answer: Answer) -> list[str]:
-    values = (answer.value, answer.standard_deviation, answer.low, answer.high)
-    if kind == "quantile":
-        return [answer.name, *("-" if value is None else f"{value:.10g}" for value in values)]
-    return [answer.name, *map(number, values)]
-
-
-def _without(row: Sequence[str], place: int) -> list[str]:
-    return [cell for index, cell in enumerate(row) if index != place]
+def _row(answer: Answer, spread: bool) -> list[str]:
+    if not spread:
+        values = (answer.value, answer.low, answer.high)
+        return [answer.name, *(f"{value:.10g}" for value in values)]
+    counts = (answer.value, answer.standard_deviation, answer.low, answer.high)
+    return [answer.name, *map(number, counts)]
 
 
 def _about(window: EpochCounts, answers: Answers) -> Iterator[tuple[str, str]]:

@@ -6,21 +6,28 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from pipeline.cli.errors import FAILED, UsageProblem
-from pipeline.cli.options import AsJson, KafkaConfig, Servers, cluster_of, find_job
+from pipeline.cli.clusters import cluster_of, find_job
+from pipeline.cli.errors import UsageProblem
+from pipeline.cli.inputs import progress_bar
+from pipeline.cli.options import AsJson, KafkaConfig, Servers
 from pipeline.cli.output import plural, say, say_json, tell
-
-if TYPE_CHECKING:
-    from pipeline.cluster import Cluster
-    from pipeline.deployed_job import DeployedJob
-    from pipeline.record import Recorded, Recorder
-    from pipeline.record_verify import Verification
-    from pipeline.tenure import Tenure
-    from topics.recordings import RecordingFolder, RecordingIndex
+from pipeline.errors import FAILED
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.deployment_check import DeploymentCheck
+from pipeline.recording.record import Recorded, Recorder, open_recording
+from pipeline.recording.record_raw import check_raw
+from pipeline.recording.record_verify import Verification, verify
+from pipeline.recording.recording_index import RecordingError
+from pipeline.recording.recordings import RecordingFolder, RecordingIndex
+from pipeline.recording.replay.on_cluster import ClusterReader
+from pipeline.results import follow as following
+from pipeline.results.epoch_counts import check_epochs
+from pipeline.state import FolderLock
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
@@ -103,24 +110,15 @@ def _record(
     raw: bool,
     as_json: bool,
 ) -> None:
-    from pipeline.epoch_counts import check_epochs
-    from pipeline.record_raw import RawRecordingError, check_raw
-    from pipeline.state import FolderLock
-    from pipeline.tenure import Tenure
-    from topics.recordings import RecordingFolder
-
     if from_epoch is not None:
         check_epochs(job, from_epoch, from_epoch)
     if raw:
-        try:
-            check_raw(job)
-        except RawRecordingError as error:
-            raise UsageProblem(str(error)) from None
+        check_raw(job)
     with FolderLock(output, "dpstream record"):
         recorder = _open(cluster, job, RecordingFolder(output), from_epoch, raw)
         added = reports = 0
         try:
-            for epoch in _shown(recorder, Tenure(cluster, job), job, follow):
+            for epoch in _shown(recorder, DeploymentCheck(cluster, job), job, follow):
                 added, reports = added + 1, reports + (epoch.reports or 0)
         finally:
             recorder.stop()
@@ -137,9 +135,6 @@ def _open(
     from_epoch: int | None,
     raw: bool,
 ) -> Recorder:
-    from pipeline.record import Recorder, open_recording
-    from pipeline.replay.on_cluster import ClusterReader
-
     index = open_recording(folder, job, from_epoch=from_epoch, raw=raw)
     if raw:
         tell(
@@ -151,16 +146,13 @@ def _open(
 
 
 def _shown(
-    recorder: Recorder, tenure: Tenure, job: DeployedJob, follow: bool
+    recorder: Recorder, check: DeploymentCheck, job: DeployedJob, follow: bool
 ) -> Iterator[Recorded]:
     """Record, with a bar on a terminal."""
-    from pipeline import follow as following
-    from pipeline.cli.inputs import progress_bar
-    from topics.recording_index import RecordingError
 
     def round() -> Iterator[Recorded]:
         # Asked first: all that was published before the answer is recorded still.
-        ended = tenure.ended()
+        ended = check.ended()
         yield from recorder.round()
         if ended is not None and not recorder.complete:
             raise RecordingError(f"{ended}: all there was of it is recorded, no more will come")
@@ -236,9 +228,6 @@ def _contents(index: RecordingIndex) -> str:
 
 
 def _verify(path: Path, deep: bool, as_json: bool) -> None:
-    from pipeline.cli.inputs import progress_bar
-    from pipeline.record_verify import verify
-
     with progress_bar() as progress:
         bar = progress.add_task("checking", total=None)
         found = verify(
@@ -260,9 +249,9 @@ def _say_verified(path: Path, found: Verification) -> None:
     if found.index is None:
         return
     for gap in found.index.missing:
-        say(f"missing since it was recorded: {gap}")
+        say(f"was already missing when it was recorded: {gap}")
     if found.problems:
-        say(f"{plural(len(found.problems), 'problem')}: record the job anew, if it is still there")
+        say(f"{plural(len(found.problems), 'problem')}: record the job anew, if it still exists")
         return
     say(f"{path} is as it was recorded: {_contents(found.index)}", whole=True)
     checked = "their windows add up to the partials" if found.deep else "the tables agree"

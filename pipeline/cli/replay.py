@@ -5,15 +5,15 @@ from __future__ import annotations
 import secrets
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from pipeline.cli.clusters import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
-from pipeline.cli.options import AsJson, KafkaConfig, Servers, cluster_of, find_job
+from pipeline.cli.options import AsJson, KafkaConfig, Servers
 from pipeline.cli.output import (
     now,
     number,
@@ -25,16 +25,22 @@ from pipeline.cli.output import (
     say_pairs,
     tell,
 )
+from pipeline.cli.queries import printed_lines
 from pipeline.cli.watch import Format
-
-if TYPE_CHECKING:
-    from pipeline.cluster import Cluster
-    from pipeline.deployed_job import DeployedJob
-    from pipeline.jobs import Job
-    from pipeline.replay.pace import Speed
-    from pipeline.replay.plan import ReplayPlan, Wanted
-    from pipeline.replay.sources import ReplaySource
-    from topics.manifests import Manifest
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_files import Job, load_job
+from pipeline.kafka.cluster import Cluster
+from pipeline.recording.recording_index import INDEX_FILE
+from pipeline.recording.replay.in_memory import MemoryReplay
+from pipeline.recording.replay.job import begin_replay, deploy_replay, find_replay, replayed_job
+from pipeline.recording.replay.on_cluster import ClusterReader, ClusterReplay
+from pipeline.recording.replay.pace import Pace, Speed
+from pipeline.recording.replay.plan import ReplayPlan, Wanted, plan_replay
+from pipeline.recording.replay.progress import Progress
+from pipeline.recording.replay.sources import ReplaySource
+from pipeline.recording.replay.topics import TopicSource
+from pipeline.values.times import parse_time
+from topics.manifests import Manifest
 
 _LAST_MILLISECOND = 253_402_300_799_999
 
@@ -114,11 +120,6 @@ def replay(
     No window is closed anew, and none is released that was withheld. With the same parameters it
     gives the same integers and estimates: dpstream diff compares them.
     """
-    from pipeline.jobs import load_job
-    from pipeline.replay.job import find_replay, replayed_job
-    from pipeline.replay.pace import Speed
-    from pipeline.replay.plan import plan_replay
-
     wanted = _wanted(from_epoch, from_time, to_epoch, from_partials)
     try:
         pace = Speed.parse(speed)
@@ -152,9 +153,6 @@ def replay(
 def _wanted(
     from_epoch: int | None, from_time: str | None, to_epoch: int | None, from_partials: bool
 ) -> Wanted:
-    from pipeline.input.times import parse_time
-    from pipeline.replay.plan import Wanted
-
     if from_epoch is not None and from_time is not None:
         raise UsageProblem("--from-epoch and --from-time are both there: give one")
     milliseconds = None
@@ -169,8 +167,6 @@ def _wanted(
 
 def _recording(source: str) -> Path | None:
     """The folder that a source means; None if it is the name of a job, or a job file."""
-    from topics.recording_index import INDEX_FILE
-
     path = Path(source)
     if path.name == INDEX_FILE:
         return path.parent
@@ -184,12 +180,11 @@ def _source(
     cluster: Cluster | None, source: str, recording: Path | None, *, windows: bool
 ) -> ReplaySource:
     if recording is not None:
-        from pipeline.replay.recording import RecordingSource
-        from topics.recordings import Recording
+        # Not at the top: pyarrow takes long, and topics are replayed without it.
+        from pipeline.recording.recordings import Recording
+        from pipeline.recording.replay.recording import RecordingSource
 
         return RecordingSource(Recording.open(recording))
-    from pipeline.replay.on_cluster import ClusterReader
-    from pipeline.replay.topics import TopicSource
 
     assert cluster is not None
     job = find_job(cluster, source)
@@ -206,9 +201,6 @@ def _run(
     workers: bool,
     as_json: bool,
 ) -> None:
-    from pipeline.replay.job import begin_replay
-    from pipeline.replay.on_cluster import ClusterReplay
-
     if begun is None:
         begun = begin_replay(
             cluster, source.job, job, deployment=secrets.token_bytes(16), now=now()
@@ -247,15 +239,6 @@ def _epochs(plan: ReplayPlan) -> str:
 def _print_estimates(
     source: ReplaySource, job: Job, plan: ReplayPlan, speed: Speed, form: str
 ) -> None:
-    from pipeline.cli.estimate_lines import LINES, json_lines
-    from pipeline.cli.queries import answer_lines
-    from pipeline.input.sets import SetDomain
-    from pipeline.queries import usual_query
-    from pipeline.replay.in_memory import MemoryReplay
-    from pipeline.replay.job import deploy_replay
-    from pipeline.replay.pace import Pace
-    from pipeline.replay.progress import Progress
-
     deployed = deploy_replay(source.job, job, deployment=secrets.token_bytes(16), deployed_at=now())
     pace = Pace(speed, time.monotonic())
     # On a terminal the estimates themselves show how far it is.
@@ -269,15 +252,7 @@ def _print_estimates(
         progress.reached(manifest.epoch, "under way")
 
     records = MemoryReplay(deployed, source, plan).run(wait)
-    query = None if form == "json" else usual_query(deployed.domain, everything=form == "csv")
-    lines: Iterator[str]
-    if query is not None:
-        lines = answer_lines(query, form)(records)
-    elif form == "json" and isinstance(deployed.domain, SetDomain):
-        lines = json_lines(records, deployed.domain)
-    else:
-        lines = LINES[form](records)
-    for line in lines:
+    for line in printed_lines(deployed.domain, None, form, records):
         say_line(line, flush=speed.limited)
 
 

@@ -9,18 +9,30 @@ import tempfile
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from pipeline.cli.clusters import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
-from pipeline.cli.options import KafkaConfig, Servers, check_name, cluster_of, find_job
-
-if TYPE_CHECKING:
-    from pipeline.broker_clock import BrokerClock
-    from pipeline.deployed_job import DeployedJob
-    from pipeline.finished_windows import Told
-    from pipeline.stage import Stage
+from pipeline.cli.options import KafkaConfig, Servers, check_name
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.noise_keys import read_noise_key
+from pipeline.kafka.broker_clock import BrokerClock
+from pipeline.kafka.workers.job_facts import JobFacts
+from pipeline.kafka.workers.log_lines import LogLines
+from pipeline.kafka.workers.monitor import MonitorAddress
+from pipeline.kafka.workers.observer import WindowTally
+from pipeline.operations.deployments import check_has_devices
+from pipeline.operations.lifeline import tell
+from pipeline.operations.supervisor.run import Settings, supervise
+from pipeline.stages.aggregate_stage import AggregateStage
+from pipeline.stages.finished_windows import WindowListener
+from pipeline.stages.publish_stage import PublishStage
+from pipeline.stages.shuffle_stage import ShuffleStage
+from pipeline.stages.stage import Stage
+from pipeline.state import noise_key_file, private_folder, worker_folder
+from randomizers.randomness import cryptographic_generator
 
 
 class StageName(StrEnum):
@@ -101,19 +113,11 @@ def run(
     kafka_config: KafkaConfig = None,
 ) -> None:
     """Run one worker of a stage, or one for every job, until told to stop (Ctrl-C, SIGTERM)."""
-    from pipeline.broker_clock import BrokerClock
-    from pipeline.state import private_folder, worker_folder
-    from pipeline.supervisor.run import Settings, supervise
-    from pipeline.workers.job_facts import JobFacts
-    from pipeline.workers.log_lines import LogLines
-    from pipeline.workers.monitor import MonitorAddress
-    from pipeline.workers.observer import WindowTally
-    from pipeline.workers.worker import run_worker
-
     worker = check_name(name or _host_name())
     for option, given in (("--noise-key", noise_key), ("--noise-keys", noise_keys)):
         if given is not None and stage is not StageName.shuffle:
             raise UsageProblem(f"{option} is for run shuffle: run {stage} adds no noise")
+    as_json = log_format is LogFormat.json
     if job is None:
         if noise_key is not None:
             raise UsageProblem("--noise-key is for one job: name it, or give --noise-keys FOLDER")
@@ -122,7 +126,7 @@ def run(
             worker,
             pattern="*" if jobs is None else jobs,
             noise_keys=None if noise_keys is None else noise_keys.absolute(),
-            as_json=log_format is LogFormat.json,
+            as_json=as_json,
             monitor=None if metrics is None else MonitorAddress(metrics, metrics_address),
         )
         with cluster_of(servers, kafka_config) as cluster:
@@ -132,7 +136,7 @@ def run(
     with cluster_of(servers, kafka_config) as cluster:
         deployed, connection = find_job(cluster, job), cluster.connection
     folder = private_folder(worker_folder(deployed.name, stage, worker))
-    lines = LogLines(deployed.name, stage, worker, as_json=log_format is LogFormat.json)
+    lines = LogLines(deployed.name, stage, worker, as_json, on_error=tell)
     clock = BrokerClock()
     windows = WindowTally(lines.window, wall_clock=lambda: clock.milliseconds() / 1000)
     monitor = None
@@ -145,6 +149,9 @@ def run(
             JobFacts.of(deployed),
             descriptor=metrics_descriptor,
         )
+    # Not at the top: a supervisor, which runs without JOB, needs neither Faust nor its memory.
+    from pipeline.kafka.workers.worker import run_worker
+
     code = run_worker(
         _make_stage(stage, deployed, folder, noise_key, windows, clock),
         deployed,
@@ -165,22 +172,14 @@ def _make_stage(
     job: DeployedJob,
     folder: Path,
     noise_key: Path | None,
-    told: Told,
+    listener: WindowListener,
     clock: BrokerClock,
 ) -> Stage:
-    from pipeline.aggregate_stage import AggregateStage
-    from pipeline.deployments import check_has_devices
-    from pipeline.noise_keys import read_noise_key
-    from pipeline.publish_stage import PublishStage
-    from pipeline.shuffle_stage import ShuffleStage
-    from pipeline.state import noise_key_file
-    from randomizers.randomness import cryptographic_generator
-
     match stage:
         case StageName.aggregate:
-            return AggregateStage(job, told=told)
+            return AggregateStage(job, listener=listener)
         case StageName.publish:
-            return PublishStage(job, told=told)
+            return PublishStage(job, listener=listener)
         case StageName.shuffle:
             check_has_devices(job)
             key = None
@@ -194,7 +193,7 @@ def _make_stage(
                 generator=cryptographic_generator(),
                 scratch=lambda: tempfile.TemporaryFile(dir=folder),
                 noise_key=key,
-                told=told,
+                listener=listener,
             )
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from pipeline.cli.clusters import cluster_of, name_of
 from pipeline.cli.errors import UsageProblem
-from pipeline.cli.options import KafkaConfig, Servers, cluster_of, name_of
+from pipeline.cli.inputs import load_truth
+from pipeline.cli.options import KafkaConfig, Servers
 from pipeline.cli.output import say, tell
-
-if TYPE_CHECKING:
-    from pipeline.deployed_job import DeployedJob
-    from pipeline.input.item_log import ValueLog
+from pipeline.devices.item_log import ValueLog
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.serve.server import NoPortError, Settings
+from pipeline.serve.server import serve as serve_page
 
 PORT = 8765
 
@@ -65,12 +69,6 @@ def serve(
 
     It is read-only, and made from estimates and manifests alone. /api says how programs ask.
     """
-    import asyncio
-    import logging
-
-    from pipeline.serve.server import NoPortError, Settings
-    from pipeline.serve.server import serve as serve_page
-
     if not address.strip():
         raise UsageProblem("--address is empty: give 127.0.0.1, or 0.0.0.0 for every interface")
     names = tuple(dict.fromkeys(map(name_of, jobs or ())))
@@ -85,16 +83,13 @@ def serve(
         settings = Settings(address, at, names, tuple(allow_host or ()), truths)
         asyncio.run(serve_page(settings, connection, _load, ready=_ready, notify=tell))
 
+    if port is not None:
+        run(port)
+        return
     try:
-        if port is not None:
-            run(port)
-            return
-        try:
-            run(PORT)
-        except NoPortError:
-            run(0)
-    except NoPortError as error:
-        raise UsageProblem(str(error)) from None
+        run(PORT)
+    except NoPortError:
+        run(0)
 
 
 def _ready(address: str) -> None:
@@ -103,8 +98,6 @@ def _ready(address: str) -> None:
 
 
 def _load(job: DeployedJob, path: Path) -> ValueLog:
-    from pipeline.cli.inputs import load_truth
-
     return load_truth(job, path)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from aggregators.cell_window import FOUND
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.inputs import Roster, ToEpoch, load_input, progress_bar
-from pipeline.cli.options import AsJson, JobFile, SkipBadRows
+from pipeline.cli.item_lines import show_accuracies
+from pipeline.cli.options import AsJson, Box, Item, JobFile, Quantile, Range, SkipBadRows, Top
 from pipeline.cli.output import (
     guarantee_pairs,
     now,
@@ -21,24 +23,21 @@ from pipeline.cli.output import (
     say_pairs,
     say_table,
 )
-from pipeline.cli.queries import (
-    Items,
-    NormSub,
-    Plot,
-    Quantiles,
-    Ranges,
-    Top,
-    plot_answers,
-    query_of,
-    show_simulations,
-)
-
-if TYPE_CHECKING:
-    from pipeline.deployed_job import DeployedJob
-    from pipeline.input.item_log import ItemLog, ValueLog
-    from pipeline.input.sets import SetDomain
-    from pipeline.questions import Boxes, Question
-    from pipeline.simulate import Simulation
+from pipeline.cli.queries import NormSub, Plot, plot_answers, show_simulations
+from pipeline.devices.item_log import ItemLog, ValueLog
+from pipeline.devices.produce import enrolment
+from pipeline.jobs.deployed_job import deploy_job
+from pipeline.jobs.job_files import load_job
+from pipeline.results.queries import Query, make_query, usual_query
+from pipeline.results.questions import Asked, Items, Question, check_askable
+from pipeline.results.smoothing import BIASED
+from pipeline.results.truths import Truths
+from pipeline.simulation.item_accuracy import mean_accuracy
+from pipeline.simulation.query_trials import simulations_json
+from pipeline.simulation.simulate import Simulation, column_errors, coverage, root_mean_square
+from pipeline.simulation.trials import run_trials
+from randomizers.row_errors import MOST_HELD, OTHERS
+from topics.manifests import Fate
 
 _ROWS_SHOWN = 20
 
@@ -55,10 +54,11 @@ def simulate(
     users: Roster = None,
     to_epoch: ToEpoch = None,
     skip_bad_rows: SkipBadRows = False,
-    items: Items = None,
+    item: Item = None,
     top: Top = None,
-    ranges: Ranges = None,
-    quantiles: Quantiles = None,
+    range_: Range = None,
+    quantile: Quantile = None,
+    box: Box = None,
     norm_sub: NormSub = False,
     plot: Plot = None,
     smoothed: Annotated[
@@ -68,24 +68,20 @@ def simulate(
     as_json: AsJson = False,
 ) -> None:
     """Run a whole job in this process, without Kafka, and compare its estimates with the truth."""
-    from pipeline.cli.item_lines import show_accuracies
-    from pipeline.deployed_job import deploy_job
-    from pipeline.input.item_log import ItemLog
-    from pipeline.jobs import load_job
-    from pipeline.queries import usual_query
-    from pipeline.trials import run_trials
-
     deployed = deploy_job(load_job(job), deployed_at=now())
+    asked = Asked(item, top, range_, quantile, box)
     query, question = None, None
     if deployed.protocol_entry.per_epoch:
-        question = _question(deployed, items, top, ranges, quantiles)
+        question = asked.question(deployed.domain)
+        if question is not None:
+            check_askable(deployed, question)
         if norm_sub or smoothed:
             raise UsageProblem(
                 f"--norm-sub and --smoothed are not for {deployed.protocol}, whose epochs stand "
                 "alone"
             )
     else:
-        query = query_of(deployed.domain, items, top, ranges, quantiles, norm_sub)
+        query = make_query(deployed.domain, asked, norm_sub=norm_sub)
     change_log = load_input(deployed, input, users, to_epoch, skip_bad_rows=skip_bad_rows)
     with progress_bar() as progress:
         single = trials == 1
@@ -119,8 +115,6 @@ def simulate(
         looked_back = bool(first.smoothed)
         plot_answers(plot, deployed, query, first.records, first.truth, smoothed=looked_back)
     if query is not None and as_json:
-        from pipeline.query_trials import simulations_json
-
         say_json(simulations_json(query, answering))
     elif as_json:
         say_json(_to_json(simulations))
@@ -135,12 +129,8 @@ def simulate(
 
 
 def _to_json(simulations: list[Simulation]) -> dict[str, Any]:
-    from pipeline.simulate import column_errors, coverage, root_mean_square
-
     first = simulations[0].to_json()
     if simulations[0].accuracies:
-        from pipeline.item_accuracy import mean_accuracy
-
         return {
             **first,
             "rmse": root_mean_square(simulations),
@@ -171,8 +161,6 @@ def _show_epochs(first: Simulation) -> None:
 
 
 def _show(simulations: list[Simulation], log: ValueLog) -> None:
-    from pipeline.produce import enrolment
-
     first, users = simulations[0], len(log.users)
     trials = f", {len(simulations):,} trials, the first one above" if len(simulations) > 1 else ""
     epochs = plural(len(first.records), "epoch")
@@ -183,10 +171,6 @@ def _show(simulations: list[Simulation], log: ValueLog) -> None:
 
 
 def _item_summary(simulations: list[Simulation], users: int) -> Iterator[tuple[str, str]]:
-    from aggregators.cell_window import FOUND
-    from pipeline.item_accuracy import mean_accuracy
-    from randomizers.row_errors import MOST_HELD, OTHERS
-
     mean = mean_accuracy([each.accuracies for each in simulations])
     if mean.mean_absolute_error is None:
         return
@@ -206,67 +190,15 @@ def _item_summary(simulations: list[Simulation], users: int) -> Iterator[tuple[s
         )
 
 
-def _question(
-    job: DeployedJob,
-    items: str | None,
-    top: int | None,
-    ranges: str | None,
-    quantiles: str | None,
-) -> Question | None:
-    """What the options ask of every epoch; None if none of them was given."""
-    from aggregators.cell_window import NotAskedForError
-    from pipeline import questions
-    from pipeline.queries import QueryError, listed
-
-    domain = questions.sets_of(job.domain)
-    made: dict[str, Question] = {}
-    try:
-        if items is not None:
-            made["--items"] = questions.items_listed(domain, items)
-        if top is not None:
-            made["--top"] = questions.Top(top)
-        if ranges is not None:
-            made["--ranges"] = _boxes(domain, listed(ranges, "--ranges"))
-        if quantiles is not None:
-            shares = listed(quantiles, "--quantiles")
-            made["--quantiles"] = questions.quantiles(domain, shares, "--quantiles")
-        if len(made) > 1:
-            raise QueryError(f"{' and '.join(made)} do not go together: give one of them")
-        return next((questions.check_askable(job, question) for question in made.values()), None)
-    except (QueryError, NotAskedForError) as error:
-        raise UsageProblem(str(error)) from None
-
-
 def _plot_items(
     path: Path, simulation: Simulation, log: ItemLog, question: Question | None
 ) -> None:
     """Draw what is published of the items asked for, or of those most held."""
-    from pipeline.queries import Query
-    from pipeline.questions import Items, sets_of
-    from pipeline.truths import Truths
-
     job, records = simulation.job, simulation.records
-    query = None
-    if isinstance(question, Items) and question.items is not None:
-        positions = tuple(item - 1 for item in question.items)
-        query = Query((), sets=sets_of(job.domain), items=positions)
+    query = Query(job.domain, question) if isinstance(question, Items) else None
     truths = Truths(log)
     known = {record.epoch: truths.of(record) for record in records}
     plot_answers(path, job, query, records, known)
-
-
-def _boxes(domain: SetDomain, ranges: list[str]) -> Boxes:
-    from pipeline.input.times import shown
-    from pipeline.queries import QueryError
-    from pipeline.questions import Box, Boxes, value_range
-
-    boxes: list[Box] = []
-    for text in ranges:
-        low, colon, high = text.partition(":")
-        if not colon:
-            raise QueryError(f"--ranges: {shown(text)} is no range: give LOW:HIGH, such as 10:20")
-        boxes += value_range(domain, low, high, "--ranges").boxes
-    return Boxes(tuple(boxes))
 
 
 def _row(epoch: Mapping[str, Any]) -> list[str]:
@@ -276,10 +208,6 @@ def _row(epoch: Mapping[str, Any]) -> list[str]:
 
 
 def _summary(simulations: list[Simulation], users: int) -> Iterator[tuple[str, str]]:
-    from pipeline.simulate import column_errors, coverage, root_mean_square
-    from pipeline.smoothing import BIASED
-    from topics.manifests import Fate
-
     first = simulations[0]
     error, covered = root_mean_square(simulations), coverage(simulations)
     if first.accuracies:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from aggregators.estimate import GAP
 from pipeline.cli.output import number
-from pipeline.smoothing import BIASED, columns, epoch_json
+from pipeline.results.estimate_csv import csv_row
+from pipeline.results.smoothing import BIASED, SmoothedHorizon, columns, epoch_json
+from pipeline.stages.estimate_records import EstimateRecord
 from topics.manifests import Fate
-
-if TYPE_CHECKING:
-    from pipeline.estimate_records import EstimateRecord
-    from pipeline.smoothing import SmoothedHorizon
 
 _SHRUNK = tuple(name for name in BIASED if name.endswith("shrunk"))
 _CLIPPED = tuple(name for name in BIASED if name.endswith("clipped"))
@@ -77,11 +72,11 @@ def csv_lines(records: Iterable[EstimateRecord], horizon: SmoothedHorizon) -> It
     Nothing stands where there is no number.
     """
     kind = "item" if horizon.estimates.level_variances is None else "range"
-    yield ",".join([CSV_COLUMNS[0], *([] if horizon.labels is None else [kind]), *CSV_COLUMNS[1:]])
-    labels = [[]] if horizon.labels is None else [[label] for label in horizon.labels]
+    labels: list[list[str]] = [[label] for label in horizon.domain.items or ()]
+    yield ",".join([CSV_COLUMNS[0], *([kind] if labels else []), *CSV_COLUMNS[1:]])
     for record in records:
-        for label, found in zip(labels, _numbers(record, horizon), strict=True):
-            row = (
+        for label, found in zip(labels or [[]], _numbers(record, horizon), strict=True):
+            yield csv_row(
                 record.epoch,
                 *label,
                 found.get("online"),
@@ -95,9 +90,6 @@ def csv_lines(records: Iterable[EstimateRecord], horizon: SmoothedHorizon) -> It
                 *(found.get(f"{name}{end}") for name in _CLIPPED for end in ("", " low", " high")),
                 *(found.get(name) for name in _SHRUNK),
             )
-            line = io.StringIO()
-            csv.writer(line, lineterminator="").writerow(row)
-            yield line.getvalue()
 
 
 def json_lines(records: Iterable[EstimateRecord], horizon: SmoothedHorizon) -> Iterator[str]:

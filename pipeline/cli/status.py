@@ -7,23 +7,22 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.console import Group
+from kafka.errors import KafkaError
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from pipeline.cli.clusters import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
-from pipeline.cli.options import AsJson, KafkaConfig, Servers, cluster_of, find_job
+from pipeline.cli.options import AsJson, KafkaConfig, Servers
 from pipeline.cli.output import console, now, say_json, tell
 from pipeline.cli.status_lines import status_lines
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from pipeline.cluster import Cluster
-    from pipeline.status import JobStatus, JobWatch
+from pipeline.kafka.cluster import Cluster, ClusterError, NoTopicError
+from pipeline.operations.deployments import DeploymentError, find_deployed, read_jobs
+from pipeline.operations.status import JobStatus, JobWatch
 
 # Gathers what there is to say: of every job, and names of jobs that nobody here can read.
 Look = Callable[[], tuple[Sequence["JobStatus"], Sequence[str]]]
@@ -88,9 +87,6 @@ def _clock_may_be_off(found: Sequence[JobStatus]) -> bool:
 
 def looker(cluster: Cluster, name: str | None) -> Look:
     """Looks at one job or all of them, and remembers what it has read of each deployment."""
-    from pipeline.deployments import find_deployed, read_jobs
-    from pipeline.status import JobWatch
-
     watches: dict[str, tuple[bytes, JobWatch]] = {}
 
     def look() -> tuple[Sequence[JobStatus], Sequence[str]]:
@@ -135,11 +131,6 @@ def watch_status(
     Raises:
         DeploymentError: the job is not deployed when it is first looked for.
     """
-    from kafka.errors import KafkaError
-
-    from pipeline.cluster import ClusterError, NoTopicError
-    from pipeline.deployments import DeploymentError
-
     screen = console()
     live = Live(console=screen, auto_refresh=False, vertical_overflow="visible")
     latest: Picture | None = None

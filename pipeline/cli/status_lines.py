@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import TYPE_CHECKING
 
+from rich.console import RenderableType
 from rich.text import Text
 
 from pipeline.cli.output import duration, instant, number, table_of
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from pipeline.status import JobStatus, OpenWindow, StageStatus
+from pipeline.operations.status import JobStatus, OpenWindow, StageStatus
 
 
 def status_lines(

@@ -10,19 +10,25 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.inputs import Roster, ToEpoch
 from pipeline.cli.options import AsJson, JobFile, KafkaConfig, Servers, SkipBadRows
-from pipeline.cli.output import plural, say, say_command, say_json, tell
-
-if TYPE_CHECKING:
-    from pipeline.up.outcome import Outcome
-    from pipeline.up.run import Settings
-    from pipeline.up.screen import Screen
+from pipeline.cli.output import PrintableConsole, plural, say, say_command, say_json, tell
+from pipeline.demo import demo_change_log, demo_job_file, demo_shuffled_job_file
+from pipeline.operations.restarts import ProcessError
+from pipeline.operations.signals import SignalledError
+from pipeline.operations.up.curves import write_rows
+from pipeline.operations.up.outcome import Outcome, next_steps, summary, write_csv
+from pipeline.operations.up.page import has_browser
+from pipeline.operations.up.run import Settings, run_up
+from pipeline.operations.up.screen import LineScreen, LiveScreen, Screen
+from pipeline.plots import PlotError
 
 Output = Annotated[
     Path | None,
@@ -80,8 +86,6 @@ def up(
     Starts the local broker, a worker for each stage and a producer, and ends them all. A deployed
     job of the same name is replaced. The truth is taken from the input and sent nowhere.
     """
-    from pipeline.up.run import Settings
-
     if str(input) == "-":
         raise UsageProblem(
             "up needs the whole input, to know the truth: for a live source, use deploy, "
@@ -118,9 +122,6 @@ def demo(
     Two jobs on the same students: one in which nobody needs to be trusted, and one that relies on
     the shuffle stage. Ends with the live page of both; on a terminal, it stays until Ctrl-C.
     """
-    from pipeline.demo import demo_change_log, demo_job_file, demo_shuffled_job_file
-    from pipeline.up.run import Settings
-
     settings = Settings(
         (demo_job_file(), demo_shuffled_job_file()),
         demo_change_log(),
@@ -135,8 +136,6 @@ def demo(
 
 def _watched(settings: Settings, browser: bool, as_json: bool) -> Settings:
     """Whether a browser is opened and the page stays: only where somebody sits."""
-    from pipeline.up.page import has_browser
-
     somebody = sys.stdin.isatty() and sys.stdout.isatty() and not as_json
     return replace(
         settings,
@@ -146,9 +145,6 @@ def _watched(settings: Settings, browser: bool, as_json: bool) -> Settings:
 
 
 def _run(settings: Settings, output: Path | None, as_json: bool, credit: str | None = None) -> None:
-    from pipeline.signals import SignalledError
-    from pipeline.up.processes import ProcessError
-    from pipeline.up.run import run_up
 
     # What it has to say comes as exceptions; its log would say it again, many times.
     logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
@@ -195,9 +191,6 @@ def _check_folder(folder: Path) -> None:
 
 
 def _screen(as_json: bool) -> Screen:
-    from pipeline.cli.output import PrintableConsole
-    from pipeline.up.screen import LineScreen, LiveScreen
-
     console = PrintableConsole(stderr=as_json, highlight=False)
     is_live = console.is_terminal and not console.is_dumb_terminal
     return LiveScreen(console) if is_live else LineScreen(console)
@@ -208,10 +201,6 @@ def _write(outcome: Outcome, output: Path | None, *, alone: bool) -> dict[str, P
 
     Jobs that are not alone have a folder each.
     """
-    from pipeline.up.curves import write_rows
-    from pipeline.up.outcome import write_csv
-    from pipeline.up.plot import PlotError
-
     folder = output or Path(f"{outcome.job.name}-{outcome.job.deployment.hex()[:8]}")
     if not alone:
         folder = folder / outcome.job.name
@@ -228,8 +217,6 @@ def _write(outcome: Outcome, output: Path | None, *, alone: bool) -> dict[str, P
 
 
 def _show(outcome: Outcome, files: Mapping[str, Path], credit: str | None) -> None:
-    from pipeline.up.outcome import summary
-
     say()
     say(
         f"{outcome.job.name}: {plural(len(outcome.rows), 'epoch')} of "
@@ -243,10 +230,6 @@ def _show(outcome: Outcome, files: Mapping[str, Path], credit: str | None) -> No
 
 
 def _show_next_steps(job_file: Path, *, example: bool) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    from pipeline.up.outcome import next_steps
 
     # Not folded at the edge of the terminal: commands are to be copied.
     console = Console(highlight=False, soft_wrap=True)

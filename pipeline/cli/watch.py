@@ -6,18 +6,22 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from pipeline.cli.clusters import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import (
     AsJson,
+    Box,
+    Item,
     JobName,
     KafkaConfig,
+    Quantile,
+    Range,
     Servers,
-    cluster_of,
-    find_job,
+    Top,
 )
 from pipeline.cli.output import (
     number,
@@ -27,24 +31,17 @@ from pipeline.cli.output import (
     say_table,
     tell,
 )
-from pipeline.cli.queries import (
-    Items,
-    NormSub,
-    Plot,
-    Quantiles,
-    Ranges,
-    Top,
-    answer_lines,
-    plot_answers,
-    query_of,
-)
-
-if TYPE_CHECKING:
-    from pipeline.cluster import Cluster
-    from pipeline.deployed_job import DeployedJob
-    from pipeline.estimate_records import EstimateRecord
-    from pipeline.follow import EstimateReader
-    from pipeline.queries import Query
+from pipeline.cli.queries import NormSub, Plot, answer_lines, plot_answers, printed_lines
+from pipeline.cli.smoothed_lines import LINES as SMOOTHED_LINES
+from pipeline.cli.smoothed_lines import SMOOTHED
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.registrations import Registrations
+from pipeline.results.follow import EstimateReader
+from pipeline.results.queries import Query, make_query, usual_query
+from pipeline.results.questions import Asked
+from pipeline.results.smoothing import read_from, smoothed_horizon, smoothed_records
+from pipeline.stages.estimate_records import EstimateRecord
 
 
 def producers(
@@ -58,8 +55,6 @@ def producers(
     as_json: AsJson = False,
 ) -> None:
     """List who reports to a job, or end a producer for good."""
-    from pipeline.registrations import Registrations
-
     with cluster_of(servers, kafka_config) as cluster:
         registrations = Registrations(cluster, find_job(cluster, job))
         if retire is not None:
@@ -118,10 +113,11 @@ def estimates(
         int | None,
         typer.Option(min=1, help="Which one to smooth, from 1 on. Default: the latest."),
     ] = None,
-    items: Items = None,
+    item: Item = None,
     top: Top = None,
-    ranges: Ranges = None,
-    quantiles: Quantiles = None,
+    range_: Range = None,
+    quantile: Quantile = None,
+    box: Box = None,
     norm_sub: NormSub = False,
     plot: Plot = None,
     servers: Servers = None,
@@ -132,11 +128,6 @@ def estimates(
 
     As CSV all items or numbers, as JSON the records themselves.
     """
-    from pipeline.cli.estimate_lines import LINES, json_lines
-    from pipeline.follow import EstimateReader
-    from pipeline.input.sets import SetDomain
-    from pipeline.queries import usual_query
-
     if smoothed and follow:
         raise UsageProblem("--smoothed looks back at all there is: leave --follow out")
     if plot is not None and follow:
@@ -145,7 +136,8 @@ def estimates(
         raise UsageProblem("--horizon says which horizon to smooth: give --smoothed too")
     with cluster_of(servers, kafka_config) as cluster:
         deployed = find_job(cluster, job)
-        query = query_of(deployed.domain, items, top, ranges, quantiles, norm_sub)
+        asked = Asked(item, top, range_, quantile, box)
+        query = make_query(deployed.domain, asked, norm_sub=norm_sub)
         reader = EstimateReader(cluster, deployed)
         form = "json" if as_json else format
         if smoothed:
@@ -156,15 +148,7 @@ def estimates(
             known = list(records)
             plot_answers(plot, deployed, query, known)
             records = iter(known)
-        if query is None and form != "json":
-            query = usual_query(deployed.domain, everything=form == "csv")
-        if query is not None:
-            lines = answer_lines(query, form)(records)
-        elif form == "json" and isinstance(deployed.domain, SetDomain):
-            lines = json_lines(records, deployed.domain)
-        else:
-            lines = LINES[form](records)
-        for line in lines:
+        for line in printed_lines(deployed.domain, query, form, records):
             say_line(line, flush=follow)
 
 
@@ -177,9 +161,6 @@ def _print_smoothed(
     plot: Path | None,
     format: str,
 ) -> None:
-    from pipeline.cli.smoothed_lines import LINES, SMOOTHED
-    from pipeline.queries import usual_query
-    from pipeline.smoothing import read_from, smoothed_horizon, smoothed_records
 
     # Published before the logs are read: so all of it can be smoothed.
     published = list(reader.read())
@@ -192,9 +173,9 @@ def _print_smoothed(
         query = usual_query(job.domain, everything=False)
     if query is None:
         online = (record for record in published if found.index(record.epoch) is not None)
-        lines = LINES[format](online, found)
+        lines = SMOOTHED_LINES[format](online, found)
     else:
-        lines = answer_lines(query, format)(records)
+        lines = answer_lines(query, format, records)
     for line in lines:
         say_line(line)
     if query is not None and format == "table":

@@ -20,18 +20,15 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
-import io
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 
 from pipeline.demo import demo_change_log
+from pipeline.simulation.experiments.preparation import Row, write_change_log
 
 _FIRST_MONTH = {"B": 2, "J": 10}
-
-Row = tuple[int, int, int]
-"""User, week and value."""
 
 
 def enrolments(folder: Path) -> dict[int, list[tuple[int, int]]]:
@@ -66,15 +63,6 @@ def weekly_changes(intervals: Mapping[int, Sequence[tuple[int, int]]]) -> list[R
         changes = sorted(weeks ^ {week + 1 for week in weeks})
         rows += [(week, user, int(week in weeks)) for week in changes or [1]]
     return [(user, week, value) for week, user, value in sorted(rows)]
-
-
-def write_change_log(rows: Sequence[tuple[int, int, int | str]], path: Path) -> None:
-    """Write ``user,epoch,value`` as gzip, without the name and time it otherwise holds."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("user", "epoch", "value"))
-    writer.writerows(rows)
-    path.write_bytes(gzip.compress(text.getvalue().encode(), compresslevel=9, mtime=0))
 
 
 def _read(folder: Path, name: str) -> Iterator[dict[str, str]]:

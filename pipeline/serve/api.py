@@ -134,9 +134,8 @@ from typing import Any, TypeAlias
 from aiohttp import hdrs, web
 from kafka.errors import KafkaError
 
-from pipeline.cluster import ClusterError
-from pipeline.deployed_job import DeployedJob
-from pipeline.estimate_records import EstimateRecord
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.kafka.cluster import ClusterError
 from pipeline.serve import curve_view, views
 from pipeline.serve.assets import Asset, load_assets
 from pipeline.serve.board import Board, encode
@@ -144,12 +143,13 @@ from pipeline.serve.connections import Gate
 from pipeline.serve.downloads import TYPES, Download, Format
 from pipeline.serve.figures import MOST_CURVES, Theme, curves
 from pipeline.serve.history import Point
-from pipeline.serve.questions import AskedWronglyError, epoch_range, one_of, series_ids, whole
+from pipeline.serve.query_strings import AskedWronglyError, epoch_range, one_of, series_ids, whole
 from pipeline.serve.security import HEADERS, Gatekeeper
 from pipeline.serve.series import SeriesError
 from pipeline.serve.sockets import Sockets, View
 from pipeline.serve.views import JobState
 from pipeline.serve.words import in_a_line
+from pipeline.stages.estimate_records import EstimateRecord
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Records: TypeAlias = Callable[[DeployedJob], Iterator[EstimateRecord]]
@@ -339,7 +339,7 @@ class Api:
 
     async def _quantiles(self, request: web.Request) -> web.StreamResponse:
         state = self._state(request)
-        if state.history.kind != "numbers":
+        if not state.history.picture.quantiles:
             raise ProblemError(404, f"quantiles are for jobs over numbers, not {state.job.name}")
         return _json(views.quantiles(state, self._point(state, request)))
 

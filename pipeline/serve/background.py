@@ -14,18 +14,19 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from kafka.errors import KafkaError
 
-from pipeline.cluster import Cluster, ClusterError, NoTopicError
-from pipeline.deployed_job import DeployedJob
-from pipeline.epoch_log import EpochLog
-from pipeline.estimation import Estimation
-from pipeline.phases import Phase
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.phases import Phase
+from pipeline.kafka.cluster import Cluster, ClusterError, NoTopicError
+from pipeline.operations.status import JobWatch
+from pipeline.results.smoothing import SmoothedHorizon, look_back, read_from
 from pipeline.serve.pipeline_view import behind, pipeline_json
-from pipeline.smoothing import SmoothedHorizon, look_back, read_from
-from pipeline.status import JobWatch
+from pipeline.stages.epoch_log import EpochLog
+from pipeline.stages.estimation import Estimation
 
 WATCHED_SECONDS = 1.0
 OTHERS_SECONDS = 10.0
@@ -83,13 +84,11 @@ class LookBack:
             return []
         changed = []
         fresh = False
-        read_from(cluster, self.job, self._epochs.look())
-        while (found := read_from(cluster, self.job, self._epochs.next())) is not None:
-            manifest, payload = found
-            of = self.job.horizon_of(manifest.epoch)
+        for epoch in self._epochs.read(partial(read_from, cluster, self.job)):
+            of = self.job.horizon_of(epoch.epoch)
             if of != self._estimation.horizon and self._estimation.last_epoch:
                 changed.append((self._estimation.horizon, look_back(self.job, self._estimation)))
-            self._estimation.take_in(manifest, payload)
+            self._estimation.take_in(epoch.manifest, epoch.payload)
             fresh = True
         if fresh:
             changed.append((self._estimation.horizon, look_back(self.job, self._estimation)))

@@ -16,15 +16,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.budgets import Charge
-from pipeline.deployed_job import DeployedJob
-from pipeline.phases import Phase
+from pipeline.jobs.budgets import Charge
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.phases import Phase
+from pipeline.jobs.stated_budgets import StatedBudget
+from pipeline.results.smoothing import SmoothedHorizon, Smoother
+from pipeline.results.truths import Truths
 from pipeline.serve.history import History, Point
 from pipeline.serve.views import JobState, epoch_body, sent_series, summary
 from pipeline.serve.words import budget_of
-from pipeline.smoothing import SmoothedHorizon, Smoother
-from pipeline.stated_budgets import StatedBudget
-from pipeline.truths import Truths
 
 ASKED_SECONDS = 15.0
 """For so long somebody who has asked for a job is taken to look at it."""

@@ -89,10 +89,10 @@ class Gate(asyncio.Protocol):
             head, self._head = self._head, b""
             lines = head.lower()
             if not _WELL_FORMED.match(head) or b"\r\nhost:" not in lines:
-                self._refuse(400, "this is no request of HTTP/1.1")
+                self._refuse(400, "malformed request: this is not HTTP/1.1")
             elif b"\r\nexpect:" in lines:
                 # What aiohttp answers by itself would never be noticed as finished.
-                self._refuse(417, "requests have no body here: expect nothing")
+                self._refuse(417, "requests have no body here: leave out the Expect header")
             else:
                 self._work()
                 self._inner.data_received(head)

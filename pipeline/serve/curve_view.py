@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.serve.reduction import envelope, reduce_curve
-from pipeline.serve.series import Series, item_series
+from pipeline.serve.series import Series
 from pipeline.serve.views import (
+    CHOSEN,
     JobState,
-    chosen_series,
     json_numbers,
-    listed_series,
     triples_json,
     truth,
     truth_note,
@@ -87,7 +86,7 @@ def _smoothed(
     state: JobState, series: Series, epochs: NDArray[np.int64]
 ) -> NDArray[np.float64] | None:
     """Value, low and high of every epoch, (n, 3), nan where not looked back at; None: no curve."""
-    if not state.smoothed or series.share:
+    if not state.smoothed or not series.number:
         return None
     found = np.full((len(epochs), 3), np.nan)
     for horizon in state.smoothed.values():
@@ -95,14 +94,7 @@ def _smoothed(
         places = epochs - horizon.first_epoch
         inside = (places >= 0) & (places < len(estimates.values))
         at = places[inside]
-        if series.buckets is not None:
-            start, stop = series.buckets
-            if stop - start > 1:
-                return None
-            column = start
-        else:
-            column = max(series.item - 1, 0)
-        values, widths = estimates.values[at, column], estimates.half_widths[at]
+        values, widths = estimates.values[at, series.number - 1], estimates.half_widths[at]
         rows = np.stack([values, values - widths, values + widths], axis=1)
         rows[estimates.gaps[at]] = np.nan
         found[inside] = rows
@@ -112,7 +104,7 @@ def _smoothed(
 def recent(state: JobState, count: int) -> dict[str, Any] | None:
     """The last so many epochs of the series that says most of a job; None before an estimate."""
     history = state.history
-    chosen = chosen_series(history)
+    chosen = history.picture.chosen(history, CHOSEN)
     if history.last is None or not chosen:
         return None
     series = next((each for each in chosen if each.share == 0.5), chosen[0])
@@ -130,18 +122,14 @@ def recent(state: JobState, count: int) -> dict[str, Any] | None:
 def sparklines(state: JobState, count: int) -> dict[str, Any]:
     """Many series, each as a few points."""
     history = state.history
-    if history.kind in ("value", "numbers"):
-        series = listed_series(history)[:count]
-        columns = [each for each in series if each.buckets is None]
-        # Every bucket is an item; to keep a column of each would take seconds.
-        buckets = [each.buckets[1] for each in series if each.buckets is not None]
-        matrix = np.column_stack(
-            [*(rows[:, 0] for rows in history.triples(columns)), history.values(buckets)]
-        )
-    else:
-        items = history.ranked(count)
-        series = item_series(history.domain, items)
-        matrix = history.values(items)
+    series = history.picture.small(history, count)
+    matrix = np.empty((len(history.points), len(series)))
+    # To keep a column of each item would take seconds.
+    single = [place for place, each in enumerate(series) if each.number]
+    others = [place for place, each in enumerate(series) if not each.number]
+    matrix[:, single] = history.values([series[place].number for place in single])
+    for place, rows in zip(others, history.triples([series[at] for at in others]), strict=True):
+        matrix[:, place] = rows[:, 0]
     last = history.last
     points = _few_points(matrix)
     latest = {} if last is None else dict(triples_json(last, series))

@@ -9,16 +9,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from pipeline.deployed_job import DeployedJob
-from pipeline.estimate_csv import csv_of_everything
-from pipeline.estimate_records import EstimateRecord
-from pipeline.input.sets import SetDomain
-from pipeline.queries import Query, usual_query
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.results.estimate_csv import csv_of_everything
+from pipeline.results.queries import headline_query, usual_query
+from pipeline.results.truths import Truths
 from pipeline.serve.history import Point
 from pipeline.serve.series import Series, check_estimate
 from pipeline.serve.views import NOT_PRIVATE, triples_json, truths_at
 from pipeline.serve.words import in_a_line
-from pipeline.truths import Truths
+from pipeline.stages.estimate_records import EstimateRecord
 
 _LOG = logging.getLogger(__name__)
 
@@ -106,14 +105,13 @@ class Download:
 
     def _epoch(self, record: EstimateRecord) -> dict[str, Any]:
         point = Point.of(record, self.job.domain)
-        body = point.to_json()
+        body = point.facts()
         if self.series:
             body["series"] = {each.id: triple for each, triple in triples_json(point, self.series)}
         else:
             body["estimate"] = None if record.estimate is None else record.estimate.to_json()
-            domain = self.job.domain
-            if isinstance(domain, SetDomain) and body["estimate"] and "found" in body["estimate"]:
-                body["labels"] = [domain.label(item) for item in body["estimate"]["found"]]
+            if record.estimate is not None and record.estimate.found_above is not None:
+                body["labels"] = self.job.domain.labels(record.estimate.numbers)
         if self.truths is not None:
             found = truths_at(self.truths, point)
             body["truth"] = None if found is None else found.tolist()
@@ -157,12 +155,11 @@ class Download:
         yield sink.take()
 
     def _rows(self, record: EstimateRecord) -> Iterator[tuple[object, ...]]:
-        flags = () if record.estimate is None else record.estimate.flags
         about = (
             record.population,
             record.contributors,
             record.fate.value,
-            " ".join(flags),
+            " ".join(record.flags),
             record.closed_at,
         )
         answered = False
@@ -186,11 +183,11 @@ class Download:
                     yield each.label, (value, None, low, high), None
             return
         domain = self.job.domain
-        query = usual_query(domain, everything=True) or Query(())
+        query = usual_query(domain, everything=True) or headline_query(domain)
         truth = None if self.truths is None else truths_at(self.truths, point)
         for answer in query.answers(record.estimate, truth):
             numbers = answer.value, answer.standard_deviation, answer.low, answer.high
-            yield "users" if query.kind == "value" else answer.name, numbers, answer.truth
+            yield "users" if domain.kind == "value" else answer.name, numbers, answer.truth
 
 
 class _Pieces(io.RawIOBase):

@@ -18,14 +18,14 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
 from pipeline.actions import LogRecord
-from pipeline.cluster import CLIENT_ID
-from pipeline.connection import Connection
-from pipeline.deployed_job import DeployedJob
-from pipeline.estimate_records import FirstEstimates
-from pipeline.jobs_topic import JobsTopic
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.jobs_topic import JobsTopic
+from pipeline.kafka.cluster import CLIENT_ID
+from pipeline.kafka.connection import Connection
 from pipeline.serve.board import Jobs
 from pipeline.serve.history import Point
 from pipeline.serve.series import check_estimate
+from pipeline.stages.estimate_records import FirstEstimates
 from topics.names import JOBS_TOPIC, Role
 
 _LOG = logging.getLogger(__name__)
@@ -213,8 +213,13 @@ class KafkaSource:
     def _is_behind(self, topic: str) -> bool:
         partition = TopicPartition(topic, 0)
         end = self._consumer.highwater(partition)
-        # Its end is known only when something has been fetched of it.
-        return end is None or self._consumer.position(partition) < end
+        # Its end is known only when something has been fetched of it, and there is no position
+        # while the client looks for the next record that is still there.
+        return (
+            end is None
+            or (position := self._consumer.position(partition)) is None
+            or position < end
+        )
 
     def _assign(self, positions: Mapping[str, int]) -> None:
         """See that Kafka answers, and read from those of the topics that there are."""

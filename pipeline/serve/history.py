@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.estimate import ItemEstimates
-from aggregators.found_items import FoundItems
 from aggregators.published import Published
-from pipeline.estimate_records import EstimateRecord
-from pipeline.input.values import ValueDomain
-from pipeline.serve.series import Series, kind_of, known, quantiles_of, triples_of
-from topics.manifests import Fate
+from pipeline.results.item_sums import NO_SUMS
+from pipeline.serve.series import PICTURES, Series, known, quantiles_of, triples_of
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.values.value_domains import ValueDomain
 
 MOST_HELD = 1 << 28
 """Bytes of estimates of one job that are held; the oldest ones beyond are in downloads only."""
@@ -30,44 +28,21 @@ _MOST_FOUND = 1 << 14
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Point:
+class Point(EstimateRecord):
     """What was published of an epoch, ready to be drawn.
 
     Attributes:
-        epoch: of the job.
-        fate: what became of its window.
-        closed_at: milliseconds since 1970.
-        contributors: devices in the window.
-        population: devices enrolled.
-        estimate: None where there is none.
         quantiles: of numbers, as `quantiles_of`.
     """
 
-    epoch: int
-    fate: Fate
-    closed_at: int
-    contributors: int
-    population: int
-    estimate: Published | None
     quantiles: NDArray[np.float64]
 
     @classmethod
     def of(cls, record: EstimateRecord, domain: ValueDomain) -> Point:
-        """From a record of the topic; of numbers this takes a moment."""
-        return cls(
-            record.epoch,
-            record.fate,
-            record.closed_at,
-            record.contributors,
-            record.population,
-            record.estimate,
-            quantiles_of(domain, record.estimate),
-        )
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """Of the estimate."""
-        return () if self.estimate is None else self.estimate.flags
+        """From a record of the topic, whose guarantee is not held; of numbers it takes a moment."""
+        when = record.epoch, record.fate, record.closed_at
+        found = record.contributors, record.population, record.estimate
+        return cls(b"", *when, *found, {}, quantiles_of(domain, record.estimate))
 
     def triples(self, series: Sequence[Series]) -> NDArray[np.float64]:
         """Value, low and high of some series, (series, 3); nan where nothing can be said."""
@@ -76,13 +51,9 @@ class Point:
     @property
     def size(self) -> int:
         """About how many bytes it takes."""
-        match self.estimate:
-            case ItemEstimates() | FoundItems():
-                return _OVERHEAD + 2 * int(self.estimate.values.nbytes)
-            case _:
-                return _OVERHEAD
+        return _OVERHEAD + (0 if self.estimate is None else 16 * len(self.estimate.numbers))
 
-    def to_json(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         """What is said of an epoch besides its series."""
         return {
             "epoch": self.epoch,
@@ -104,14 +75,14 @@ class History:
 
     def __init__(self, domain: ValueDomain, most_held: int = MOST_HELD) -> None:
         self.domain = domain
-        self.kind = kind_of(domain)
+        self.kind = domain.kind
+        self.picture = PICTURES[domain.kind]
         self.points: list[Point] = []
         self._epochs: list[int] = []
         self._size = 0
         self._most_held = most_held
         self._columns: OrderedDict[str, _Column] = OrderedDict()
-        self._totals: NDArray[np.float64] = np.zeros(0)
-        self._found: dict[int, float] = {}
+        self._sums = NO_SUMS
 
     @property
     def last(self) -> Point | None:
@@ -180,36 +151,23 @@ class History:
 
     def ranked(self, count: int) -> list[int]:
         """The items with the largest sums over all epochs, by their numbers from 1 on."""
-        if self._found:
-            return sorted(self._found, key=lambda item: (-self._found[item], item))[:count]
-        order: list[int] = (np.argsort(-self._totals, kind="stable")[:count] + 1).tolist()
-        return order
+        return list(map(int, self._sums.most(count)))
 
     def values(self, items: Sequence[int]) -> NDArray[np.float64]:
         """Of items at every epoch, float64 (n, items), nan for gaps."""
         found = np.full((len(self.points), len(items)), np.nan)
-        places = np.array(items, np.intp) - 1
+        numbers = np.array(items, np.int64)
         for row, point in zip(found, self.points, strict=True):
-            if not known(point.estimate):
-                continue
-            if isinstance(point.estimate, ItemEstimates):
-                row[:] = point.estimate.values[places]
-            elif isinstance(point.estimate, FoundItems):
-                held = dict(zip(point.estimate.items.tolist(), point.estimate.values, strict=True))
-                row[:] = [held.get(item, np.nan) for item in items]
+            if point.estimate is not None and known(point.estimate):
+                row[:] = point.estimate.intervals_of(numbers)[0]
         return found
 
     def _add_up(self, estimate: Published | None) -> None:
-        if not known(estimate):
+        if estimate is None or not known(estimate):
             return
-        if isinstance(estimate, ItemEstimates):
-            self._totals = self._totals + estimate.values if self._totals.size else estimate.values
-        elif isinstance(estimate, FoundItems):
-            for item, value in zip(estimate.items.tolist(), estimate.values.tolist(), strict=True):
-                self._found[item] = self._found.get(item, 0.0) + value
-            if len(self._found) > _MOST_FOUND:
-                kept = self.ranked(_MOST_FOUND // 2)
-                self._found = {item: self._found[item] for item in kept}
+        self._sums = self._sums.plus(estimate.numbers, estimate.intervals[0])
+        if estimate.found_above is not None and len(self._sums.items) > _MOST_FOUND:
+            self._sums = self._sums.largest(_MOST_FOUND // 2)
 
     def _forget(self, count: int) -> None:
         self._size -= sum(point.size for point in self.points[:count])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.deployed_job import DeployedJob
-from pipeline.status import JobStatus, StageStatus, WorkerStatus, workers_needed
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.operations.status import JobStatus, StageStatus, WorkerStatus, workers_needed
 
 
 def pipeline_json(job: DeployedJob, status: JobStatus, now: int) -> dict[str, Any]:

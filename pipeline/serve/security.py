@@ -80,7 +80,9 @@ class Gatekeeper:
         """
         if len(target) > LONGEST_TARGET:
             return Refusal(
-                414, f"the address has {len(target):,} characters, at most {LONGEST_TARGET:,} do"
+                414,
+                f"the address has {len(target):,} characters, at most {LONGEST_TARGET:,} are "
+                "allowed",
             )
         if method not in ("GET", "HEAD"):
             return Refusal(405, "this server is read-only: ask with GET or HEAD")

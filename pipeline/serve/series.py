@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.cell_window import MOST_PUBLISHED
-from aggregators.estimate import GAP, NORMAL_95, Estimate, ItemEstimates
-from aggregators.found_items import FoundItems
+from aggregators.estimate import GAP
 from aggregators.published import Published
-from aggregators.range_estimates import OrderedEstimates
-from pipeline.input.numbers import NumericDomain
-from pipeline.input.sets import SetDomain
-from pipeline.input.values import ValueDomain
-from pipeline.queries import Query, QueryError, buckets_between, true_quantile
+from pipeline.results.queries import Query
+from pipeline.results.questions import QUARTILES, Quantiles
+from pipeline.values.boxes import QueryError
+from pipeline.values.value_domains import Kind, ValueDomain
 
-Kind: TypeAlias = Literal["value", "items", "numbers", "found"]
+if TYPE_CHECKING:
+    from pipeline.serve.history import History
+
 Unit: TypeAlias = Literal["users", "value"]
-SHARES = (0.25, 0.5, 0.75)
+MOST_LABELS = 4_096
+_MOST_FOUND = 200
 _LONGEST_ID = 64
 
 
@@ -37,7 +38,7 @@ class Series:
         id: as of the API.
         label: for people.
         unit: of its values.
-        item: its number, from 1 on; 0 where it is no item.
+        item: its number, from 1 on, 1 for the one value counted; 0 where it is no item.
         share: of a quantile; 0 where it is none.
         buckets: of a range: the first one from 0 on, and the one after the last.
     """
@@ -49,38 +50,146 @@ class Series:
     share: float = 0.0
     buckets: tuple[int, int] | None = None
 
+    @property
+    def number(self) -> int:
+        """Of the item or the single bucket it is about; 0 where it is about none."""
+        start, end = (0, 0) if self.buckets is None else self.buckets
+        return end if end - start == 1 else self.item
+
     def to_json(self) -> dict[str, str]:
         """What the API says of it."""
         return {"id": self.id, "label": self.label, "unit": self.unit}
 
 
-def kind_of(domain: ValueDomain) -> Kind:
-    """What the estimates of a job are about."""
-    if isinstance(domain, SetDomain):
-        return "items" if domain.size - 1 <= MOST_PUBLISHED else "found"
-    if domain.items is None:
-        return "value"
-    return "numbers" if isinstance(domain, NumericDomain) else "items"
-
-
-VALUE = Series("value", "users")
-
-
-def quantile_series() -> tuple[Series, ...]:
-    """Of a job over numbers."""
-    names = {0.25: "first quartile", 0.5: "median", 0.75: "third quartile"}
-    return tuple(Series(f"q{share:g}", names[share], "value", share=share) for share in SHARES)
+VALUE = Series("value", "users", item=1)
+_NAMES = ("first quartile", "median", "third quartile")
+QUARTILE_SERIES = tuple(
+    Series(f"q{share:g}", name, "value", share=share)
+    for share, name in zip(QUARTILES, _NAMES, strict=True)
+)
 
 
 def item_series(domain: ValueDomain, items: Iterable[int]) -> tuple[Series, ...]:
     """Of items by their numbers, from 1 on."""
-    return tuple(Series(str(item), _label(domain, item), item=item) for item in items)
+    return tuple(Series(str(item), domain.label(item), item=item) for item in items)
 
 
-def range_series(domain: NumericDomain) -> Iterator[Series]:
-    """Of every single bucket."""
-    for index, label in enumerate(domain.items):
+def range_series(domain: ValueDomain) -> Iterator[Series]:
+    """Of every single bucket, where they are not too many."""
+    labels = domain.items if domain.size <= MOST_LABELS else ()
+    for index, label in enumerate(labels or ()):
         yield Series(f"r{label}", label, buckets=(index, index + 1))
+
+
+class Picture(ABC):
+    """Which series a kind of job has."""
+
+    answers: ClassVar[str] = "item"
+    """What each of those of `largest` is about."""
+
+    quantiles: ClassVar[tuple[Series, ...]] = ()
+    """Those of values."""
+
+    @abstractmethod
+    def find(self, domain: ValueDomain, id: str) -> Series:
+        """The one of this id; raises `SeriesError` if there is none."""
+
+    @abstractmethod
+    def listed(self, history: History) -> tuple[Series, ...]:
+        """Those that a page offers."""
+
+    @abstractmethod
+    def chosen(self, history: History, count: int) -> tuple[Series, ...]:
+        """Those that are drawn when nobody has chosen, not many more than so many."""
+
+    def small(self, history: History, count: int) -> tuple[Series, ...]:
+        """Those that are shown as sparklines, at most so many."""
+        return self.listed(history)[:count]
+
+    def largest(self, domain: ValueDomain, estimate: Published, count: int) -> tuple[Series, ...]:
+        """So many of the largest of an epoch; of numbers the buckets in their order."""
+        return ()
+
+
+class _OneCount(Picture):
+    def find(self, domain: ValueDomain, id: str) -> Series:
+        if id == VALUE.id:
+            return VALUE
+        raise SeriesError(f"series {_shown(id)} is none of this job's, it has only {VALUE.id!r}")
+
+    def listed(self, history: History) -> tuple[Series, ...]:
+        return (VALUE,)
+
+    def chosen(self, history: History, count: int) -> tuple[Series, ...]:
+        return (VALUE,)
+
+
+class _Numbers(Picture):
+    answers = "range"
+    quantiles = QUARTILE_SERIES
+
+    def find(self, domain: ValueDomain, id: str) -> Series:
+        for series in QUARTILE_SERIES:
+            if id == series.id:
+                return series
+        if id.startswith("r") and ":" in id and len(id) <= _LONGEST_ID:
+            try:
+                box = domain.range(id[1:], "series")
+            except QueryError as error:
+                raise SeriesError(str(error)) from None
+            return Series(id, id[1:], buckets=(box.starts[0], box.ends[0]))
+        raise SeriesError(
+            f"series {_shown(id)} is none of this job's: a quantile is q0.25, q0.5 or q0.75, "
+            "a range such as r10:20"
+        )
+
+    def listed(self, history: History) -> tuple[Series, ...]:
+        return (*QUARTILE_SERIES, *range_series(history.domain))
+
+    def chosen(self, history: History, count: int) -> tuple[Series, ...]:
+        return QUARTILE_SERIES
+
+    def largest(self, domain: ValueDomain, estimate: Published, count: int) -> tuple[Series, ...]:
+        return tuple(range_series(domain))[:count]
+
+
+class _FoundItems(Picture):
+    def find(self, domain: ValueDomain, id: str) -> Series:
+        last = domain.size - 1
+        if not (id.isascii() and id.isdecimal() and len(id) <= 20 and 1 <= int(id) <= last):
+            raise SeriesError(
+                f"series {_shown(id)} is none of this job's: items have numbers from 1 to {last:,}"
+            )
+        (series,) = item_series(domain, [int(id)])
+        return series
+
+    def listed(self, history: History) -> tuple[Series, ...]:
+        return self.chosen(history, _MOST_FOUND)
+
+    def chosen(self, history: History, count: int) -> tuple[Series, ...]:
+        return item_series(history.domain, history.ranked(count))
+
+    def small(self, history: History, count: int) -> tuple[Series, ...]:
+        return self.chosen(history, count)
+
+    def largest(self, domain: ValueDomain, estimate: Published, count: int) -> tuple[Series, ...]:
+        return item_series(domain, estimate.top(count).items.tolist())
+
+
+class _Items(_FoundItems):
+    def listed(self, history: History) -> tuple[Series, ...]:
+        if history.domain.size - 1 > MOST_LABELS:
+            return super().listed(history)
+        return item_series(history.domain, range(1, history.domain.size))
+
+
+PICTURES: Mapping[Kind, Picture] = {
+    "value": _OneCount(),
+    "items": _Items(),
+    "numbers": _Numbers(),
+    "found": _FoundItems(),
+}
+"""By what is published of a job."""
 
 
 def find_series(domain: ValueDomain, ids: Sequence[str]) -> tuple[Series, ...]:
@@ -89,37 +198,7 @@ def find_series(domain: ValueDomain, ids: Sequence[str]) -> tuple[Series, ...]:
     Raises:
         SeriesError: one of them is none of the job's.
     """
-    return tuple(_find(domain, each) for each in dict.fromkeys(ids))
-
-
-def _find(domain: ValueDomain, id: str) -> Series:
-    kind = kind_of(domain)
-    if kind == "value":
-        if id == VALUE.id:
-            return VALUE
-        raise SeriesError(f"series {_shown(id)} is none of this job's, it has only {VALUE.id!r}")
-    if isinstance(domain, NumericDomain):
-        found = {series.id: series for series in quantile_series()}.get(id)
-        if found is not None:
-            return found
-        low, colon, high = id.removeprefix("r").partition(":")
-        if id.startswith("r") and colon and len(id) <= _LONGEST_ID:
-            try:
-                buckets = buckets_between(low, high, domain, "series")
-            except QueryError as error:
-                raise SeriesError(str(error)) from None
-            return Series(id, id[1:], buckets=buckets)
-        raise SeriesError(
-            f"series {_shown(id)} is none of this job's: a quantile is q0.25, q0.5 or q0.75, "
-            "a range such as r10:20"
-        )
-    last = domain.size - 1
-    if not (id.isascii() and id.isdecimal() and len(id) <= 20 and 1 <= int(id) <= last):
-        raise SeriesError(
-            f"series {_shown(id)} is none of this job's: items have numbers from 1 to {last:,}"
-        )
-    (series,) = item_series(domain, [int(id)])
-    return series
+    return tuple(PICTURES[domain.kind].find(domain, each) for each in dict.fromkeys(ids))
 
 
 def check_estimate(domain: ValueDomain, estimate: Published | None) -> None:
@@ -130,23 +209,8 @@ def check_estimate(domain: ValueDomain, estimate: Published | None) -> None:
     """
     if estimate is None:
         return
-    if isinstance(estimate, Estimate):
-        parts = (estimate.value, estimate.low, estimate.high)
-        numbers = np.array([] if estimate.value is None else parts, np.float64)
-        fits = kind_of(domain) == "value"
-    else:
-        numbers = np.append(estimate.values, estimate.half_width)
-        if isinstance(estimate, FoundItems):
-            numbers = np.append(numbers, estimate.found_above)
-            last = domain.size - 1
-            inside = bool(((estimate.items >= 1) & (estimate.items <= last)).all())
-            fits = inside and estimate.items.shape == estimate.values.shape
-        else:
-            count = domain.size - 1 if domain.items is None else len(domain.items)
-            fits = estimate.values.shape == (count,)
-    if not (
-        fits and np.isfinite(numbers).all() and all(isinstance(f, str) for f in estimate.flags)
-    ):
+    words = all(isinstance(flag, str) for flag in estimate.flags)
+    if not (words and estimate.may_be_of(domain.size - 1)):
         raise ValueError("this is no estimate of the job's domain")
 
 
@@ -156,13 +220,11 @@ def known(estimate: Published | None) -> bool:
 
 
 def quantiles_of(domain: ValueDomain, estimate: Published | None) -> NDArray[np.float64]:
-    """Value, low and high of each of `SHARES`, shape (3, 3); of other domains shape (0, 3)."""
-    if not isinstance(domain, NumericDomain):
-        return np.zeros((0, 3))
-    found = np.full((len(SHARES), 3), np.nan)
-    if known(estimate):
-        query = Query(domain.items, domain, quantiles=SHARES)
-        for row, answer in zip(found, query.answers(estimate), strict=False):
+    """Value, low and high of each of `QUARTILES`, shape (3, 3); of other domains shape (0, 3)."""
+    found = np.full((len(PICTURES[domain.kind].quantiles), 3), np.nan)
+    if len(found) and known(estimate):
+        answers = Query(domain, Quantiles(QUARTILES)).answers(estimate)
+        for row, answer in zip(found, answers, strict=False):
             row[:] = answer.value, answer.low, answer.high
     return found
 
@@ -180,49 +242,20 @@ def triples_of(
         quantiles: as of `quantiles_of`.
     """
     found = np.full((len(series), 3), np.nan)
-    if estimate is None or not known(estimate) or not series:
+    if estimate is None or not known(estimate):
         return found
-    match estimate:
-        case Estimate():
-            if estimate.value is not None:
-                found[:] = estimate.value, estimate.low, estimate.high
-        case FoundItems():
-            places = {item: place for place, item in enumerate(estimate.items.tolist())}
-            held = [(row, places[each.item]) for row, each in enumerate(series)
-                    if each.item in places]  # fmt: skip
-            if held:
-                rows, at = np.array(held).T
-                found[rows] = _around(estimate.values[at], estimate.half_width)
-        case OrderedEstimates():
-            _fill_numbers(found, series, estimate, quantiles)
-        case ItemEstimates():
-            at = np.array([each.item - 1 for each in series])
-            found[:] = _around(estimate.values[at], estimate.half_width)
-    return found
-
-
-def _fill_numbers(
-    found: NDArray[np.float64],
-    series: Sequence[Series],
-    estimate: OrderedEstimates,
-    quantiles: NDArray[np.float64],
-) -> None:
+    items = [row for row, each in enumerate(series) if each.item]
     ranges = [row for row, each in enumerate(series) if each.buckets is not None]
     for row, each in enumerate(series):
         if each.share:
-            found[row] = quantiles[SHARES.index(each.share)]
+            found[row] = quantiles[QUARTILES.index(each.share)]
+    # All at once: of a thousand, one at a time takes long.
+    if items:
+        found[items] = estimate.intervals_of(np.array([series[row].item for row in items])).T
     if ranges:
-        # All at once: of a thousand ranges, one at a time takes long.
         starts, ends = np.array([series[row].buckets for row in ranges], np.int64).T
-        below = np.insert(np.cumsum(estimate.values), 0, 0.0)
-        widths = NORMAL_95 * np.sqrt(estimate.variances(starts, ends))
-        found[ranges] = _around(below[ends] - below[starts], widths)
-
-
-def _around(
-    values: NDArray[np.float64], widths: float | NDArray[np.float64]
-) -> NDArray[np.float64]:
-    return np.stack([values, values - widths, values + widths], axis=1)
+        found[ranges] = estimate.ranges(starts, ends).T
+    return found
 
 
 def truth_of(
@@ -236,23 +269,15 @@ def truth_of(
         estimate: of the epoch.
         truth: of what was estimated, shape (estimates,).
     """
-    if series.share:
-        assert isinstance(domain, NumericDomain)
-        return true_quantile(domain, truth, series.share)
     if series.buckets is not None:
         return float(truth[slice(*series.buckets)].sum())
-    if isinstance(estimate, FoundItems):
-        places = np.flatnonzero(estimate.items == series.item)
-        return float(truth[places[0]]) if places.size else None
-    place = max(series.item - 1, 0)
-    return float(truth[place]) if place < len(truth) else None
-
-
-def _label(domain: ValueDomain, item: int) -> str:
-    if isinstance(domain, SetDomain):
-        return domain.label(item)
-    assert domain.items is not None
-    return domain.items[item - 1]
+    items = np.arange(1, len(truth) + 1)
+    if series.share:
+        return domain.true_quantile(items, truth, series.share)
+    if estimate is not None and estimate.found_above is not None:
+        items = estimate.numbers
+    (places,) = np.nonzero(items == series.item)
+    return float(truth[places[0]]) if places.size else None
 
 
 def _shown(id: str) -> str:

@@ -15,12 +15,14 @@ from typing import Any, TypeVar, cast
 
 from aiohttp import web
 
-from pipeline.cluster import Cluster
-from pipeline.connection import Connection
-from pipeline.deployed_job import DeployedJob
-from pipeline.estimate_records import EstimateRecord
-from pipeline.follow import EstimateReader
-from pipeline.input.item_log import ItemLog, ValueLog
+from pipeline.devices.item_log import ItemLog, ValueLog
+from pipeline.errors import WRONG_INPUT, DpstreamError
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection
+from pipeline.results.follow import EstimateReader
+from pipeline.results.smoothing import SmoothedHorizon
+from pipeline.results.truths import Truths
 from pipeline.serve.api import Api
 from pipeline.serve.background import Background, Shown
 from pipeline.serve.board import Board, Jobs
@@ -30,8 +32,7 @@ from pipeline.serve.limits import Limits
 from pipeline.serve.security import Gatekeeper
 from pipeline.serve.sockets import Sockets
 from pipeline.serve.words import in_a_line
-from pipeline.smoothing import SmoothedHorizon
-from pipeline.truths import Truths
+from pipeline.stages.estimate_records import EstimateRecord
 
 _FILES_BESIDES = 100
 _BACKLOG = 1_024
@@ -44,8 +45,10 @@ Load = Callable[[DeployedJob, Path], ValueLog]
 """Reads the input of a job."""
 
 
-class NoPortError(Exception):
+class NoPortError(DpstreamError):
     """The page cannot be served where it should be; the message says what to do."""
+
+    exit_code = WRONG_INPUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +315,7 @@ async def serve(
     ready(address)
     while not ended.is_set():
         if not (follower.is_alive() and background.is_alive()):
-            raise RuntimeError("a thread of the live page has ended: its error stands above")
+            raise RuntimeError("a thread of the live page has ended: see its error above")
         site.look_who_watches()
         with suppress(TimeoutError):
             await asyncio.wait_for(ended.wait(), 0.25)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -11,29 +11,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.estimate import ItemEstimates
-from aggregators.found_items import FoundItems
-from aggregators.top_items import simultaneous_half_width
-from pipeline.deployed_job import DeployedJob
-from pipeline.epoch_times import calendar_of
-from pipeline.estimate_records import EstimateRecord
-from pipeline.headlines import Headline, headline_of
-from pipeline.input.numbers import NumericDomain
-from pipeline.phases import Phase
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.epoch_times import calendar_of
+from pipeline.jobs.phases import Phase
+from pipeline.results.headlines import headline_of
+from pipeline.results.smoothing import SmoothedHorizon
+from pipeline.results.truths import Truths
 from pipeline.serve.history import History, Point
 from pipeline.serve.series import (
-    VALUE,
+    MOST_LABELS,
     Series,
     find_series,
-    item_series,
     known,
-    quantile_series,
-    range_series,
     truth_of,
 )
 from pipeline.serve.words import budget_line, guarantee_words
-from pipeline.smoothing import SmoothedHorizon
-from pipeline.truths import Truths
 
 NOT_PRIVATE = "not private: the truth, taken from the input of a demonstration"
 
@@ -41,9 +33,8 @@ MOST_SERIES = 12
 MOST_SENT = 256
 """Series of an epoch that are sent when none is named."""
 MOST_SHORT_LABELS = 64
-MOST_LABELS = 4_096
-_MOST_FOUND = 200
-_CHOSEN = 5
+CHOSEN = 5
+"""Series that are drawn when nobody has chosen."""
 
 
 @dataclass(eq=False)
@@ -96,16 +87,6 @@ def triples_json(
         yield each, triple if all(map(math.isfinite, triple)) else None
 
 
-def headline(state: JobState, point: Point) -> Headline:
-    """The headline of an epoch."""
-    return headline_of(state.job.domain, _record(point))
-
-
-def _record(point: Point) -> EstimateRecord:
-    about = (point.epoch, point.fate, point.closed_at, point.contributors, point.population)
-    return EstimateRecord(b"", *about, point.estimate, {})
-
-
 def summary(state: JobState) -> dict[str, Any]:
     """One job among others."""
     job, last = state.job, state.history.last
@@ -141,7 +122,7 @@ def summary(state: JobState) -> dict[str, Any]:
 
 
 def _headline(state: JobState, point: Point) -> dict[str, Any]:
-    found = headline(state, point)
+    found = headline_of(state.job.domain, point)
     value = None
     if found.value is not None:
         value = {"value": found.value, "low": found.low, "high": found.high}
@@ -151,8 +132,8 @@ def _headline(state: JobState, point: Point) -> dict[str, Any]:
 def _domain(state: JobState, most: int) -> dict[str, Any]:
     domain = state.job.domain
     listed = None
-    if domain.size - 1 <= most and state.history.kind != "value":
-        listed = None if domain.items is None else list(domain.items)
+    if domain.size - 1 <= most and domain.items is not None:
+        listed = list(domain.items)
     return {"kind": state.history.kind, "items": listed}
 
 
@@ -173,8 +154,8 @@ def details(state: JobState) -> dict[str, Any]:
         "guarantee": guarantee.to_json(),
         "guarantee_words": guarantee_words(guarantee),
         "budget": state.budget,
-        "series": [each.to_json() for each in listed_series(history)],
-        "chosen": [each.id for each in chosen_series(history)],
+        "series": [each.to_json() for each in history.picture.listed(history)],
+        "chosen": [each.id for each in history.picture.chosen(history, CHOSEN)],
         "smoothed": state.smooths,
         "truth": state.truths is not None,
         "truth_note": truth_note(state),
@@ -183,33 +164,12 @@ def details(state: JobState) -> dict[str, Any]:
     }
 
 
-def listed_series(history: History) -> tuple[Series, ...]:
-    """Those that a page offers."""
-    domain = history.domain
-    if history.kind == "value":
-        return (VALUE,)
-    if isinstance(domain, NumericDomain):
-        return (*quantile_series(), *(range_series(domain) if domain.size <= MOST_LABELS else ()))
-    if history.kind == "items" and domain.size - 1 <= MOST_LABELS:
-        return item_series(domain, range(1, domain.size))
-    return item_series(domain, history.ranked(_MOST_FOUND))
-
-
-def chosen_series(history: History, count: int = _CHOSEN) -> tuple[Series, ...]:
-    """Those that are drawn when nobody has chosen."""
-    if history.kind == "value":
-        return (VALUE,)
-    if history.kind == "numbers":
-        return quantile_series()
-    return item_series(history.domain, history.ranked(count))
-
-
 def sent_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
     """The series of an epoch that a viewer is told of: those named, or all if they are few."""
     if ids:
         return find_series(history.domain, ids)
-    listed = listed_series(history)
-    return listed if len(listed) <= MOST_SENT else chosen_series(history)
+    listed = history.picture.listed(history)
+    return listed if len(listed) <= MOST_SENT else history.picture.chosen(history, CHOSEN)
 
 
 def asked_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
@@ -218,7 +178,7 @@ def asked_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
     Raises:
         SeriesError: the job has no such series.
     """
-    return find_series(history.domain, ids) if ids else chosen_series(history)
+    return find_series(history.domain, ids) if ids else history.picture.chosen(history, CHOSEN)
 
 
 def epoch_body(state: JobState, point: Point, series: Sequence[Series]) -> dict[str, Any]:
@@ -237,7 +197,7 @@ def truths_at(truths: Truths, point: Point) -> NDArray[np.int64] | None:
     """The truth about all that was estimated of an epoch; None after the last one of the input."""
     if point.epoch > truths.last_epoch:
         return None
-    return truths.of(_record(point))
+    return truths.of(point)
 
 
 def truth_note(state: JobState) -> str | None:
@@ -255,7 +215,7 @@ def table(
 
 def _row(state: JobState, point: Point, series: Sequence[Series]) -> dict[str, Any]:
     body = {
-        **point.to_json(),
+        **point.facts(),
         "series": {each.id: triple for each, triple in triples_json(point, series)},
     }
     if state.truths is not None:
@@ -265,43 +225,24 @@ def _row(state: JobState, point: Point, series: Sequence[Series]) -> dict[str, A
 
 def top(state: JobState, point: Point, count: int) -> dict[str, Any]:
     """The largest items of an epoch; of numbers the buckets in their order."""
-    estimate, domain = point.estimate, state.job.domain
+    estimate, picture = point.estimate, state.history.picture
     notes: list[str] = []
     simultaneous = above = None
     series: tuple[Series, ...] = ()
-    if not known(estimate):
-        estimate = None
-    elif isinstance(domain, NumericDomain):
-        series = tuple(range_series(domain))[:count] if domain.size <= MOST_LABELS else ()
-    elif isinstance(estimate, ItemEstimates):
-        order = np.argsort(-estimate.values, kind="stable")[:count]
-        series = item_series(domain, (order + 1).tolist())
-        simultaneous = simultaneous_half_width(estimate)
-    elif isinstance(estimate, FoundItems):
-        series = item_series(domain, estimate.items[:count].tolist())
+    if estimate is not None and known(estimate):
+        series = picture.largest(state.job.domain, estimate, count)
         above = estimate.found_above
-    if len(series) > 1 and not isinstance(domain, NumericDomain):
+        if not picture.quantiles:
+            simultaneous = estimate.simultaneous_half_width
+    if len(series) > 1 and not picture.quantiles:
         notes.append(
             "Selecting the largest biases them upwards: each interval is right for an item named "
             "beforehand."
         )
-    rows = []
-    for each, triple in triples_json(point, series):
-        value, low, high = triple or (None, None, None)
-        rows.append(
-            {
-                "id": each.id,
-                "label": each.label,
-                "value": value,
-                "low": low,
-                "high": high,
-                "truth": truth(state, point, each),
-            }
-        )
     return {
         **_about(point),
-        "kind": "range" if isinstance(domain, NumericDomain) else "item",
-        "items": rows,
+        "kind": picture.answers,
+        "items": _answers(state, point, series, lambda each: {"label": each.label}),
         "simultaneous_half_width": simultaneous,
         "found_above": above,
         "notes": notes,
@@ -310,20 +251,25 @@ def top(state: JobState, point: Point, count: int) -> dict[str, Any]:
 
 def quantiles(state: JobState, point: Point) -> dict[str, Any]:
     """The quantiles of an epoch."""
+    series = state.history.picture.quantiles
+    return {
+        **_about(point),
+        "quantiles": _answers(state, point, series, lambda each: {"share": each.share}),
+    }
+
+
+def _answers(
+    state: JobState,
+    point: Point,
+    series: Sequence[Series],
+    about: Callable[[Series], dict[str, Any]],
+) -> list[dict[str, Any]]:
     rows = []
-    for each, triple in triples_json(point, quantile_series()):
+    for each, triple in triples_json(point, series):
         value, low, high = triple or (None, None, None)
-        rows.append(
-            {
-                "id": each.id,
-                "share": each.share,
-                "value": value,
-                "low": low,
-                "high": high,
-                "truth": truth(state, point, each),
-            }
-        )
-    return {**_about(point), "quantiles": rows}
+        numbers = {"value": value, "low": low, "high": high, "truth": truth(state, point, each)}
+        rows.append({"id": each.id, **about(each), **numbers})
+    return rows
 
 
 def _about(point: Point) -> Mapping[str, Any]:

@@ -8,9 +8,9 @@ from decimal import ROUND_UP, Context, Decimal
 from fractions import Fraction
 from typing import Any
 
-from pipeline.budgets import Charge
-from pipeline.deployed_job import DeployedJob
-from pipeline.stated_budgets import StatedBudget, binding_for
+from pipeline.jobs.budgets import Charge
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.stated_budgets import StatedBudget, binding_for
 from randomizers.guarantee import Guarantee
 
 # Odds of one to ten million millions say nothing any more.

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from randomizers.accounting import rounding
+from randomizers.cell_noise_law import CellNoiseLaw
 
 # Errors of a ratio's logarithm, in parts of itself.
 _OF_RATIO = 4 * rounding.FUNCTION
@@ -244,3 +245,18 @@ class NegativeBinomialNoise(CellNoise):
 def _check_positive(name: str, value: float) -> None:
     if not 0 < value < math.inf:
         raise ValueError(f"{name} is {value!r}, must be positive and finite")
+
+
+def noise_of_cells(law: CellNoiseLaw, contributors: int | None = None) -> CellNoise:
+    """The noise of a cell, as accounting knows it; with the fewest contributors by default.
+
+    >>> noise_of_cells(CellNoiseLaw("bernoulli", 40.0, 1000), contributors=500)
+    BinomialNoise(contributors=500, probability=0.04)
+    """
+    contributors = law.minimum if contributors is None else contributors
+    share = contributors / law.minimum
+    if law.dummies == "bernoulli":
+        return BinomialNoise(contributors, law.mean / law.minimum)
+    if law.shape is not None:
+        return NegativeBinomialNoise(law.shape * share, law.mean * share)
+    return PoissonNoise(law.mean if law.dummies == "shuffle" else law.mean * share)

@@ -11,13 +11,14 @@ from scipy import stats
 
 from aggregators.attendance import Attendance
 from aggregators.balls_into_bins import BallsIntoBinsAggregator, mean_variance
-from aggregators.estimate import NORMAL_95, ItemEstimates
-from randomizers.accounting.balls_into_bins import calibrate
+from aggregators.estimate import NORMAL_95
+from aggregators.item_estimates import ItemEstimates
 from randomizers.balls_into_bins import (
     BallsIntoBins,
     BallsIntoBinsLaw,
     BallsIntoBinsParameters,
 )
+from randomizers.balls_into_bins.calibration import calibrate
 from randomizers.counted_words import written_out
 from randomizers.item_domains import Bits
 from randomizers.randomness import seeded_generator
@@ -120,21 +121,6 @@ def test_those_who_are_present_speak_for_the_silent() -> None:
         means = (standardized + shift).mean(axis=0) * math.sqrt(runs)
         assert ((2 * stats.norm.sf(np.abs(means)) > FALSE_ALARM) == (shift == 0.0)).all()
     assert np.square(standardized).mean() == pytest.approx(1, abs=0.05)
-
-
-def test_chosen_items_are_those_among_all() -> None:
-    law, values = law_of(25, 5, 1, 100), sets(200, 25, 1)
-    aggregator, devices = BallsIntoBinsAggregator(law), BallsIntoBins(law)
-    devices.enrol(200, seeded_generator(1))
-    reports = written_out(devices.report(1, values, None, seeded_generator(1)))
-    aggregator.add(1, reports, None)
-    attendance = Attendance.constant(1, 200)
-    every = aggregator.estimate(1, attendance)
-    some = aggregator.estimate_of(1, np.array([25, 1, 7]), attendance)
-    assert every is not None
-    assert some is not None
-    assert some.values.tolist() == every.values[[24, 0, 6]].tolist()
-    assert some.reports == every.reports == len(reports)
 
 
 def test_a_window_without_messages_is_an_estimate_and_a_withheld_one_is_none() -> None:

@@ -10,14 +10,15 @@ import pytest
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
-from aggregators.cell_window import CellWindow, NotAskedForError
+from aggregators.cell_window import CellWindow
 from aggregators.count_min import CountMinAggregator
-from aggregators.estimate import ItemEstimates
-from randomizers.accounting.count_min import calibrate
+from aggregators.counts import NotAskedForError
+from aggregators.item_estimates import ItemEstimates
 from randomizers.cell_codes.hashed_rows import HashedRows
 from randomizers.cell_codes.levels import Levels
 from randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
 from randomizers.count_min import CountMin, CountMinLaw, CountMinParameters
+from randomizers.count_min.calibration import calibrate
 from randomizers.counted_words import written_out
 from randomizers.randomness import seeded_generator
 
@@ -81,7 +82,8 @@ def test_how_many_contributed_is_stated_beside_whom_it_is_about() -> None:
     window = aggregator.window([1, 2], attendance)
     assert window is not None
     assert (window.contributors, window.population) == (600, 800)
-    for estimate in (window.item(1), window.published, window.top(2)):
+    ((_, first),) = window.estimates.of_items([1])
+    for estimate in (first, window.published, window.estimates.top(2)):
         assert (estimate.reports, estimate.population) == (600, 800)
 
 
@@ -98,12 +100,12 @@ def test_a_stated_estimator_is_used_and_named() -> None:
 
 def test_the_items_most_held_are_found_largest_first_and_never_more_than_there_are() -> None:
     window = CellWindow(HashedRows.histogram(5), np.array([3.0, 9, -1, 9, 4]), 1.0, 20, 20)
-    found = window.top(3)
+    found = window.estimates.top(3)
     assert found.values.tolist() == [9.0, 9.0, 4.0]
     assert set(found.items[:2].tolist()) == {2, 4}
     assert found.items[2] == 5
     assert found.found_above == pytest.approx(4 + 1.96, abs=0.01)
-    assert window.top(100).items.tolist()[2:] == [5, 1, 3]
+    assert window.estimates.top(100).items.tolist()[2:] == [5, 1, 3]
 
 
 def test_cells_answer_what_they_were_made_for() -> None:
@@ -111,15 +113,21 @@ def test_cells_answer_what_they_were_made_for() -> None:
     tree = CellWindow(Levels(4, (2, 2)), np.arange(7.0), 1.0, 5, 9)
     code = PrefixCells((PrefixLevel(2, 4), PrefixLevel(4, 16)), "example")
     prefixes = CellWindow(code, np.zeros(20), 1.0, 9, 9)
-    for window in (tree, prefixes):
-        with pytest.raises(NotAskedForError, match="single items"):
-            _ = window.rows
     for window in (rows, prefixes):
-        with pytest.raises(NotAskedForError, match="ranges and quantiles"):
-            _ = window.grid
-    assert (tree.grid.reports, tree.grid.population) == (5, 9)
-    assert tree.item(2).value == pytest.approx(float(tree.grid.values[1]))
-    assert prefixes.item(3).value == 0.0
+        assert window.estimates.tree is None
+        with pytest.raises(NotAskedForError, match="ranges, boxes and quantiles"):
+            window.estimates.box([0], [1])
+        with pytest.raises(NotAskedForError, match="ranges, boxes and quantiles"):
+            window.estimates.quantile(0.5)
+    assert rows.estimates.listed() is not None
+    assert prefixes.estimates.listed() is None
+    grid = tree.estimates.tree
+    assert grid is not None
+    assert (grid.reports, grid.population) == (5, 9)
+    ((_, second),) = tree.estimates.of_items([2])
+    assert second.value == pytest.approx(float(grid.values[1]))
+    ((_, third),) = prefixes.estimates.of_items([3])
+    assert third.value == 0.0
 
 
 def test_words_that_are_no_cells_are_refused_and_nothing_is_counted() -> None:

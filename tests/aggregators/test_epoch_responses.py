@@ -11,11 +11,11 @@ from scipy import stats
 
 from aggregators.attendance import Attendance
 from aggregators.epoch_responses import EpochResponsesAggregator, response_variance
-from randomizers.accounting.epoch_responses import calibrate_split_budget
 from randomizers.randomness import seeded_generator
 from randomizers.split_budget import SplitBudget, SplitBudgetParameters
+from randomizers.split_budget.calibration import calibrate
 
-LAW = calibrate_split_budget(SplitBudgetParameters(3 * math.log(3)), last_epoch=3)
+LAW = calibrate(SplitBudgetParameters(3 * math.log(3)), last_epoch=3)
 EVERYBODY = Attendance.constant(3, 100)
 
 
@@ -69,7 +69,7 @@ def test_silence_widens_the_interval_and_does_not_bias() -> None:
     """30 % are silent, at random; 400 runs of an epoch."""
     rng = seeded_generator(6)
     attendance = Attendance.constant(1, 1000)
-    law = calibrate_split_budget(SplitBudgetParameters(6.0), 1)
+    law = calibrate(SplitBudgetParameters(6.0), 1)
     values = (np.arange(1000) < 300).astype(np.int8)
     errors = []
     for _ in range(400):
@@ -95,7 +95,7 @@ def test_states_of_other_jobs_and_damaged_ones_are_refused() -> None:
     data = aggregator.to_bytes()
     assert EpochResponsesAggregator.from_bytes(LAW, data).to_bytes() == data
     assert EpochResponsesAggregator.from_bytes(LAW, b"").to_bytes() == b""
-    other = calibrate_split_budget(SplitBudgetParameters(1), 3)
+    other = calibrate(SplitBudgetParameters(1), 3)
     with pytest.raises(ValueError, match="aggregators of two different laws cannot be merged"):
         aggregator.merge(EpochResponsesAggregator(other))
     for broken, problem in (

@@ -14,8 +14,8 @@ from aggregators.attendance import Attendance
 from aggregators.dyadic_aggregator import Estimator
 from aggregators.freezing import LONGEST, FreezingModel
 from aggregators.future_rand import FutureRandAggregator, predicted_variances
-from randomizers.accounting.future_rand import calibrate
 from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from randomizers.future_rand.calibration import calibrate
 from randomizers.randomness import seeded_generator
 
 CASES = [(64, 2, 4), (64, 4, 8), (64, 3, 6), (64, 2, 20), (48, 3, 40), (100, 4, 12)]

@@ -11,9 +11,9 @@ from aggregators.attendance import Attendance
 from aggregators.dyadic_aggregator import Estimator
 from aggregators.estimate import GAP, NORMAL_95
 from aggregators.future_rand import FEW_REPORTS, FutureRandAggregator, predicted_variances
-from randomizers.accounting.future_rand import calibrate
 from randomizers.dyadic import orders_due
 from randomizers.future_rand import NEWCOMER, FutureRand, FutureRandLaw, FutureRandParameters
+from randomizers.future_rand.calibration import calibrate
 from randomizers.randomness import seeded_generator
 
 FALSE_ALARM = 1e-10
@@ -240,7 +240,7 @@ class TestAccuracy:
         assert abs(standardized.mean()) < 6.5 / math.sqrt(len(standardized))
         _accept_and_reject_scaled(standardized)
 
-    @pytest.mark.slow
+    @pytest.mark.verify
     @pytest.mark.parametrize("estimator", ["tree", "prefix"])
     def test_every_estimate_errs_as_it_says(self, estimator: Estimator) -> None:
         calibration = "optimal" if estimator == "tree" else "published"

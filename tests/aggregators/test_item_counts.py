@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from aggregators.attendance import Attendance
 from aggregators.hadamard import HadamardAggregator
 from aggregators.single_message import SingleMessageAggregator, noise_variance
-from pipeline.protocol import Aggregator
-from randomizers.accounting import hadamard, single_message
+from pipeline.protocols.protocol import Aggregator
 from randomizers.composed import ComposedLaw
 from randomizers.hadamard import Blanket, Hadamard, HadamardLaw, HadamardParameters
+from randomizers.hadamard.calibration import calibrate as hadamard_calibrate
 from randomizers.randomness import seeded_generator
 from randomizers.single_message import (
     Response,
@@ -22,6 +22,7 @@ from randomizers.single_message import (
     SingleMessageLaw,
     SingleMessageParameters,
 )
+from randomizers.single_message.calibration import calibrate as single_message_calibrate
 
 USERS, ITEMS = 20_000, 600
 LABELS = tuple(map(str, range(ITEMS)))
@@ -53,7 +54,7 @@ def test_hadamard_counts_are_off_as_far_as_they_say(slots: int, dummies: Blanket
         dummies=dummies,
         messages_per_user=slots + 4,
     )
-    law = hadamard.calibrate(parameters, 1, USERS)
+    law = hadamard_calibrate(parameters, 1, USERS)
     values = skewed_sets(slots)
     devices, rng = Hadamard(law), seeded_generator(60, slots)
     devices.enrol(USERS, rng)
@@ -72,7 +73,7 @@ def test_hadamard_counts_are_off_as_far_as_they_say(slots: int, dummies: Blanket
     ("response", "slots"), [("randomized_response", 1), ("rappor", 1), ("rappor", 3)]
 )
 def test_single_message_counts_are_off_as_far_as_they_say(response: Response, slots: int) -> None:
-    law = single_message.calibrate(
+    law = single_message_calibrate(
         SingleMessageParameters(2.0, 1e-6, LABELS, slots, response), 1, USERS
     )
     values = skewed_sets(slots)

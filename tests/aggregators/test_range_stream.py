@@ -14,8 +14,7 @@ from aggregators.attendance import Attendance
 from aggregators.estimate import GAP
 from aggregators.range_estimates import RangeEstimates
 from aggregators.range_stream import RangeStreamAggregator
-from pipeline.range_forecast import RangeStreamForecast
-from randomizers.accounting.range_stream import calibrate
+from pipeline.protocols.range_stream import RangeStreamForecast
 from randomizers.randomness import seeded_generator
 from randomizers.range_stream import (
     LEVEL_SHIFT,
@@ -23,6 +22,7 @@ from randomizers.range_stream import (
     RangeStreamLaw,
     RangeStreamParameters,
 )
+from randomizers.range_stream.calibration import calibrate
 
 PARAMETERS = RangeStreamParameters(2.0, 2, low=0, high=16, buckets=16)
 EPOCHS = 4
@@ -71,7 +71,7 @@ def test_a_level_that_is_never_drawn_takes_no_part() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("silent", [0.0, 0.3])
+@pytest.mark.parametrize("silent", [0.0, pytest.param(0.3, marks=pytest.mark.verify)])
 def test_ranges_are_right_on_average_and_as_far_off_as_they_say(silent: float) -> None:
     """Of every width; a share of the devices is silent at random and widens the intervals."""
     values, runs = moving_values(1_000), 1_500
@@ -110,7 +110,7 @@ def test_ranges_are_right_on_average_and_as_far_off_as_they_say(silent: float) -
         assert said == pytest.approx(planned, rel=0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_smoothed_buckets_are_right_on_average_and_as_far_off_as_planned() -> None:
     values, runs = moving_values(1_000), 1_000
     truth = np.array([np.bincount(now, minlength=17)[1:] for now in values])

@@ -17,13 +17,13 @@ from aggregators.shuffled_level_counts import (
     ShuffledLevelCountsAggregator,
     predicted_deviations,
 )
-from randomizers.accounting.shuffled_level_counts import calibrate
 from randomizers.counted_words import CountedWords
 from randomizers.item_domains import Numbers
 from randomizers.randomness import seeded_generator
 from randomizers.shuffled_counts import ShuffledCountsParameters
 from randomizers.shuffled_item_counts import ShuffledItemCounts
 from randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
+from randomizers.shuffled_level_counts.calibration import calibrate
 
 EPOCHS, BUCKETS, USERS, RUNS = 8, 32, 20_000, 150
 RANGES = [(0, 1), (17, 18), (0, 16), (5, 9), (3, 30), (12, 32), (0, 32)]

@@ -15,11 +15,11 @@ from aggregators.estimate import GAP, NORMAL_95
 from aggregators.future_rand import FutureRandAggregator
 from aggregators.hadamard_stream import HadamardStreamAggregator
 from aggregators.smoothed_estimates import clipped
-from randomizers.accounting.future_rand import calibrate
-from randomizers.accounting.hadamard_stream import calibrate as calibrate_hadamard
 from randomizers.dyadic import orders_due
 from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from randomizers.future_rand.calibration import calibrate
 from randomizers.hadamard_stream import HadamardStreamParameters
+from randomizers.hadamard_stream.calibration import calibrate as calibrate_hadamard
 from randomizers.randomness import seeded_generator
 
 Array = NDArray[np.float64]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aggregators.estimate import NORMAL_95, ItemEstimates
-from aggregators.top_items import top_items
+from aggregators.estimate import NORMAL_95
+from aggregators.item_estimates import ItemEstimates
 from randomizers.randomness import seeded_generator
 
 DEVIATION = 50.0
@@ -18,21 +18,21 @@ def estimates(values: np.ndarray, flags: tuple[str, ...] = ()) -> ItemEstimates:
 
 def test_they_come_by_size_with_their_own_estimates() -> None:
     every = estimates(np.array([10.0, 400.0, -30.0, 90.0]), flags=("gap",))
-    found = top_items(every, 2)
-    assert found.items == (1, 3)
-    assert found.estimates == (every.item(1), every.item(3))
+    found = every.top(2)
+    assert found.items.tolist() == [2, 4]
+    assert list(found.of_items()) == [(2, every.item(1)), (4, every.item(3))]
 
 
 def test_no_more_than_there_are() -> None:
-    assert top_items(estimates(np.array([1.0, 2.0])), 10).items == (1, 0)
+    assert estimates(np.array([1.0, 2.0])).top(10).items.tolist() == [2, 1]
 
 
 def test_the_first_of_equal_ones_comes_first() -> None:
-    assert top_items(estimates(np.array([5.0, 7.0, 7.0])), 2).items == (1, 2)
+    assert estimates(np.array([5.0, 7.0, 7.0])).top(2).items.tolist() == [2, 3]
 
 
 def test_of_a_single_item_the_simultaneous_interval_is_its_own() -> None:
-    found = top_items(estimates(np.array([5.0])), 1)
+    found = estimates(np.array([5.0]))
     assert found.simultaneous_half_width == pytest.approx(NORMAL_95 * DEVIATION)
 
 
@@ -40,11 +40,10 @@ def test_selection_biases_and_simultaneous_intervals_hold_all_the_same() -> None
     """1,000 items that nobody has: the ten largest estimates are noise."""
     rng, runs, own, simultaneous = seeded_generator(1), 400, 0, 0
     for _ in range(runs):
-        found = top_items(estimates(rng.normal(0, DEVIATION, 1_000)), 10)
-        lows = np.array([each.low for each in found.estimates], np.float64)
-        values = np.array([each.value for each in found.estimates], np.float64)
+        every = estimates(rng.normal(0, DEVIATION, 1_000))
+        values, lows, _ = every.top(10).intervals
         own += int((lows <= 0).any())
-        simultaneous += int((values - found.simultaneous_half_width <= 0).all())
+        simultaneous += int((values - every.simultaneous_half_width <= 0).all())
     assert own < runs / 4
     # 97.5 % of the runs, since only the lower ends matter; 9 standard deviations below it.
     assert simultaneous >= runs * 0.975 - 9 * np.sqrt(runs * 0.975 * 0.025)

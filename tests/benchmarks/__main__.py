@@ -24,10 +24,10 @@ from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
-from pipeline.cluster import ClusterError
-from pipeline.connection import Connection
-from pipeline.subprocesses import python_module
-from pipeline.up.processes import ProcessError
+from pipeline.kafka.cluster import ClusterError
+from pipeline.kafka.connection import Connection
+from pipeline.operations.processes import python_module
+from pipeline.operations.restarts import ProcessError
 from tests.benchmarks import one_core, recording, replaying
 from tests.benchmarks.end_to_end import (
     BenchmarkError,

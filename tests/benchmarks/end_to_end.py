@@ -16,18 +16,18 @@ from typing import Any, Literal
 
 from aggregators.count_min import CountMinAggregator
 from aggregators.future_rand import FutureRandAggregator
-from pipeline.cluster import Cluster, KafkaTransport
-from pipeline.connection import Connection
-from pipeline.deployed_job import DeployedJob
-from pipeline.deployments import deploy, undeploy
-from pipeline.follow import EstimateReader
-from pipeline.jobs import make_job
-from pipeline.local_kafka import LocalKafka
-from pipeline.partial_log import PartialLog
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_files import make_job
+from pipeline.kafka.cluster import Cluster, KafkaTransport
+from pipeline.kafka.connection import Connection
+from pipeline.kafka.local_kafka import LocalKafka
+from pipeline.operations.deployments import deploy, undeploy
+from pipeline.operations.processes import dpstream_command, python_module
+from pipeline.operations.restarts import Child, Supervisor
+from pipeline.operations.up.keeper import KeptBroker, Message
+from pipeline.results.follow import EstimateReader
+from pipeline.stages.partial_log import PartialLog
 from pipeline.state import kafka_folder
-from pipeline.subprocesses import python_module
-from pipeline.up.keeper import KeptBroker, Message
-from pipeline.up.processes import Child, Supervisor
 from randomizers.dyadic import orders_due
 from tests.benchmarks.measuring import (
     MEGABYTE,
@@ -200,13 +200,12 @@ class _Run:
 
     def start(self, connection: Connection, load: Load) -> None:
         """Start everybody, and wait until they could begin."""
-        lifeline = str(self.supervisor.lifeline)
         for stage in STAGES:
             command = ["run", stage, self.job.name, "--name", "bench", *connection.arguments()]
-            self._launch(stage, python_module("pipeline.lifeline", lifeline, *command))
+            self._launch(stage, dpstream_command(*command))
         for number in range(load.producers):
             name = "producer" if load.producers == 1 else f"producer {number + 1}"
-            arguments = [load.kind, lifeline, self.job.name, name]
+            arguments = [load.kind, self.job.name, name]
             arguments += [connection.bootstrap_servers[0], str(self.folder / name)]
             command = python_module("tests.benchmarks.producing", *arguments, str(load.number))
             self.producers.append(self._launch(name, command))

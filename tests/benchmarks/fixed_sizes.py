@@ -13,10 +13,10 @@ from unittest import mock
 
 import numpy as np
 
-from pipeline.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs import make_job
-from pipeline.memory import MemoryDriver, MemoryLog
-from pipeline.producer import Producer
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from randomizers.randomness import seeded_generator
 from topics.names import Role
 

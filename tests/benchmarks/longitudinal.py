@@ -16,11 +16,11 @@ import numpy as np
 from aggregators.attendance import Attendance
 from aggregators.future_rand import FutureRandAggregator
 from aggregators.hadamard_stream import HadamardStreamAggregator
-from randomizers.accounting.future_rand import calibrate
-from randomizers.accounting.hadamard_stream import calibrate as calibrate_hadamard
 from randomizers.dyadic import orders_due
 from randomizers.future_rand import FutureRand, FutureRandParameters
+from randomizers.future_rand.calibration import calibrate
 from randomizers.hadamard_stream import ORDER_BITS, HadamardStreamParameters
+from randomizers.hadamard_stream.calibration import calibrate as calibrate_hadamard
 from randomizers.randomness import cryptographic_generator
 from tests.benchmarks.measuring import peak_megabytes
 

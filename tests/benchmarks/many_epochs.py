@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pipeline.actions import Append, LogRecord, LogSlice
-from pipeline.aggregate_stage import AggregateStage
-from pipeline.deployed_job import deploy_job
-from pipeline.jobs import make_job
-from pipeline.memory import SLICE_BYTES, MemoryLog, MemoryWorker
-from pipeline.publish_stage import PublishStage
-from pipeline.stage import Stage
+from pipeline.jobs.deployed_job import deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.simulation.memory import SLICE_BYTES, MemoryLog, MemoryWorker
+from pipeline.stages.aggregate_stage import AggregateStage
+from pipeline.stages.publish_stage import PublishStage
+from pipeline.stages.stage import Stage
 from tests.benchmarks.measuring import peak_megabytes
 from tests.benchmarks.one_core import DrawnReports, job_values, shuffle_stage
 from topics.names import Role

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from aggregators.row_estimates import RowEstimates
 from pipeline.actions import Append
-from pipeline.aggregate_stage import AggregateStage
-from pipeline.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs import make_job
-from pipeline.memory import MemoryDriver, MemoryLog
-from pipeline.shuffle_stage import ShuffleStage
-from pipeline.stage import Stage
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from pipeline.stages.aggregate_stage import AggregateStage
+from pipeline.stages.shuffle_stage import ShuffleStage
+from pipeline.stages.stage import Stage
 from randomizers.cell_codes.hashed_rows import HashedRows
 from randomizers.counted_words import CountedWords, written_out
 from randomizers.dyadic import orders_due

@@ -25,12 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.actions import Append, Flush, Steps
-from pipeline.cluster import Cluster, KafkaTransport
-from pipeline.connection import Connection
-from pipeline.deployed_job import DeployedJob
-from pipeline.deployments import find_deployed
-from pipeline.lifeline import follow
-from pipeline.producer import Producer
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.kafka.cluster import Cluster, KafkaTransport
+from pipeline.kafka.connection import Connection
+from pipeline.operations.deployments import find_deployed
+from pipeline.operations.lifeline import follow
 from tests.benchmarks.one_core import DrawnReports, changing_values
 from topics.names import Role
 
@@ -42,8 +42,8 @@ def main() -> None:
     """Be a producer until told to end."""
     # Before any thread is started, so that none of them takes the signal.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-    kind, lifeline, name_of_job, name, servers, folder, number = sys.argv[1:]
-    follow(int(lifeline))
+    kind, name_of_job, name, servers, folder, number = sys.argv[1:]
+    follow()
     with Cluster(Connection((servers,))) as cluster:
         job = find_deployed(cluster, name_of_job)
         transport = KafkaTransport(cluster, job.name, print)

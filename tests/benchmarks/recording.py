@@ -14,18 +14,17 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.multisets import WordMultiset
-from tests.benchmarks.measuring import MEGABYTE, Rate
-from topics.manifests import Fate, Manifest
-from topics.recordings import (
+from pipeline.recording.recordings import (
     RecordedEpoch,
     RecordedEstimate,
-    RecordedManifest,
     Recording,
     RecordingFolder,
     RecordingIndex,
     RecordingWriter,
 )
+from pipeline.stages.multisets import WordMultiset
+from tests.benchmarks.measuring import MEGABYTE, Rate
+from topics.manifests import Fate, Manifest
 from topics.word_forms import WordForm
 from topics.words import WordArray, Words
 
@@ -117,10 +116,10 @@ def read_back(path: Path) -> int:
 
 def _epoch(epoch: int, window: Words) -> RecordedEpoch:
     manifest = Manifest(
-        _IDENTITY, _IDENTITY, epoch, Fate.RELEASED, 0, 1, 1, (True,), (10,), 10, 10, epoch
+        _IDENTITY, _IDENTITY, epoch, Fate.RELEASED, 0, 0, 1, (True,), (10,), 10, 10, epoch
     )
     estimate = RecordedEstimate(epoch, Fate.RELEASED, epoch, 10, 10, "null", "{}")
-    return RecordedEpoch(RecordedManifest(manifest, epoch), window, bytes(8), estimate)
+    return RecordedEpoch(manifest, window, bytes(8), estimate)
 
 
 def main() -> None:

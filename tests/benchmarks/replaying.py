@@ -21,19 +21,20 @@ from statistics import median
 import numpy as np
 
 from pipeline.actions import Append
-from pipeline.aggregate_stage import AggregateStage
-from pipeline.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs import make_job
-from pipeline.memory import MemoryDriver, MemoryWorker
-from pipeline.publish_stage import PublishStage
-from pipeline.record import Recorder, open_recording
-from pipeline.replay.in_memory import MemoryReplay
-from pipeline.replay.job import deploy_replay, replayed_job
-from pipeline.replay.plan import Wanted, plan_replay
-from pipeline.replay.recording import RecordingSource
-from pipeline.replay.sources import ReplaySource
-from pipeline.replay.topics import TopicSource
-from pipeline.stage import Stage
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.recording.record import Recorder, open_recording
+from pipeline.recording.recordings import Recording, RecordingFolder
+from pipeline.recording.replay.in_memory import MemoryReplay
+from pipeline.recording.replay.job import deploy_replay, replayed_job
+from pipeline.recording.replay.plan import Wanted, plan_replay
+from pipeline.recording.replay.recording import RecordingSource
+from pipeline.recording.replay.sources import ReplaySource
+from pipeline.recording.replay.topics import TopicSource
+from pipeline.simulation.memory import MemoryDriver, MemoryWorker
+from pipeline.stages.aggregate_stage import AggregateStage
+from pipeline.stages.publish_stage import PublishStage
+from pipeline.stages.stage import Stage
 from randomizers.dyadic import orders_due
 from tests.benchmarks.many_epochs import FileLog
 from tests.benchmarks.measuring import MEGABYTE, peak_megabytes
@@ -41,7 +42,6 @@ from tests.benchmarks.one_core import job_values
 from topics.chunks import Chunk, encode_chunk
 from topics.manifests import Fate, Manifest, encode_manifest
 from topics.names import Role
-from topics.recordings import Recording, RecordingFolder
 from topics.words import Words, split_words
 
 WINDOW = 1_000_000

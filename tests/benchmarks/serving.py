@@ -19,7 +19,7 @@ import aiohttp
 import numpy as np
 import psutil
 
-from aggregators.estimate import ItemEstimates
+from aggregators.item_estimates import ItemEstimates
 from tests.support.live_page import deploy_text, live_page, publish
 from tests.support.memory_cluster import MemoryCluster
 from topics.manifests import Fate

@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.actions import Append
-from pipeline.aggregate_stage import AggregateStage
-from pipeline.deployed_job import deploy_job
-from pipeline.jobs import make_job
-from pipeline.memory import MemoryWorker
+from pipeline.jobs.deployed_job import deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.simulation.memory import MemoryWorker
+from pipeline.stages.aggregate_stage import AggregateStage
 from tests.benchmarks.many_epochs import FileLog
 from tests.benchmarks.measuring import MEGABYTE, peak_megabytes
 from tests.benchmarks.one_core import shuffle_stage

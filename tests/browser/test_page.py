@@ -15,10 +15,11 @@ from matplotlib.image import imread
 from numpy.typing import NDArray
 from playwright.sync_api import Locator, Page, expect
 
-from aggregators.estimate import Estimate, ItemEstimates
-from pipeline.deployed_job import DeployedJob
-from pipeline.estimate_csv import csv_lines
-from pipeline.follow import EstimateReader
+from aggregators.estimate import Estimate
+from aggregators.item_estimates import ItemEstimates
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.results.estimate_csv import csv_lines
+from pipeline.results.follow import EstimateReader
 from tests.support import shown_jobs
 from tests.support.chromium import Watched
 from tests.support.served_page import ServedPage

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from aggregators.estimate import Estimate, ItemEstimates
-from pipeline.phases import Phase
+from aggregators.estimate import Estimate
+from aggregators.item_estimates import ItemEstimates
+from pipeline.jobs.phases import Phase
 from tests.support.chromium import Watched
 from tests.support.served_page import ServedPage
 

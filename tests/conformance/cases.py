@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.input.values import ValueDomain
-from pipeline.protocol import Aggregator, Law, Protocol
-from pipeline.protocols import PROTOCOLS
+from pipeline.protocols.protocol import Aggregator, Law, Protocol
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.values.value_domains import ValueDomain
 from randomizers.counted_words import written_out
 from randomizers.randomness import seeded_generator
 from topics.word_forms import WordForm

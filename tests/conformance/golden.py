@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.protocol import Law
-from pipeline.protocols import PROTOCOLS
+from pipeline.protocols.protocol import Law
+from pipeline.protocols.registry import PROTOCOLS
 from randomizers.counted_words import CountedWords
 from randomizers.randomness import seeded_generator
 from tests.conformance.cases import CASES, Case, WordArray

@@ -15,11 +15,11 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from pipeline.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs import make_job
-from pipeline.memory import MemoryDriver, MemoryLog
-from pipeline.producer import Producer
-from pipeline.protocols import PROTOCOLS
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from randomizers.counted_words import written_out
 from randomizers.hadamard import Hadamard
 from randomizers.randomness import seeded_generator

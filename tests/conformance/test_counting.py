@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
-from pipeline.protocol import Aggregator
+from pipeline.protocols.protocol import Aggregator
 from tests.conformance.cases import Case, WordArray, every_case
 
 DEVICES = 12

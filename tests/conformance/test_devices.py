@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.producer_store import ProducerStore
-from pipeline.protocol import Randomizer
+from pipeline.devices.producer_store import ProducerStore
 from randomizers.counted_words import written_out
+from randomizers.devices import Devices
 from tests.conformance.cases import Case, every_case
 
 DEVICES = 300
@@ -27,7 +28,7 @@ def test_devices_restored_from_disk_go_on_as_if_nothing_had_happened(
     """
     undisturbed, restarted, anew = (enrolled(case, seed) for seed in (1, 1, 2))
     draws = not same_arrays(snapshot(undisturbed), snapshot(anew))
-    law = case.protocol.law_from_json(json.loads(json.dumps(case.law.to_json())))
+    law = case.protocol.law(case.parameters).from_json(json.loads(json.dumps(case.law.to_json())))
     differences = 0
     for epoch in range(1, case.last_epoch + 1):
         drawn = snapshot(restarted)
@@ -44,6 +45,7 @@ def test_devices_restored_from_disk_go_on_as_if_nothing_had_happened(
             for devices in (undisturbed, restarted, anew)
         )
         assert np.array_equal(found, expected)
+        assert undisturbed.epoch == restarted.epoch == epoch
         differences += not np.array_equal(other, expected)
     assert bool(differences) == draws
     assert restarted.frozen == undisturbed.frozen
@@ -87,13 +89,13 @@ def test_what_an_absent_device_would_have_said_is_never_told(case: Case) -> None
     assert everywhere
 
 
-def enrolled(case: Case, seed: int) -> Randomizer:
+def enrolled(case: Case, seed: int) -> Devices[Any]:
     devices = case.protocol.randomizer(case.law)
     devices.enrol(DEVICES, case.generator(seed))
     return devices
 
 
-def snapshot(devices: Randomizer) -> dict[str, NDArray[np.generic]]:
+def snapshot(devices: Devices[Any]) -> dict[str, NDArray[np.generic]]:
     return {name: array.copy() for name, array in devices.state_arrays().items()}
 
 

@@ -1,7 +1,8 @@
 """What devices draw at enrolment is there before any value is, and what they used up stays so.
 
 Every longitudinal protocol runs for eight epochs, in every form that its parameters give it, with
-devices that change their values at nearly every epoch and use up whatever budget they have.
+devices that change their values at nearly every epoch and use up whatever budget they have. Where
+every epoch stands alone, all of them are drawn alike.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.protocol import Example, Protocol
-from pipeline.protocols import PROTOCOLS
+from pipeline.protocols.protocol import Example, Protocol
+from pipeline.protocols.registry import PROTOCOLS
 from randomizers.counted_words import written_out
 from randomizers.item_domains import Numbers
 from tests.conformance.cases import Case
@@ -54,6 +55,13 @@ MORE: dict[str, tuple[dict[str, Any], ...]] = {
 """Parameters of forms that the examples of a protocol lack."""
 
 
+STANDING_ALONE: dict[str, tuple[dict[str, Any], ...]] = {
+    "count_min": ({"dummies": "negative_binomial"},),
+    "hadamard": ({"dummies": "poisson"},),
+}
+"""The same of protocols to which every epoch stands alone."""
+
+
 def forms() -> Iterator[Case]:
     for protocol in PROTOCOLS.values():
         if protocol.per_epoch:
@@ -66,6 +74,22 @@ def forms() -> Iterator[Case]:
 
 
 FORMS = list(forms())
+
+
+def forms_standing_alone() -> Iterator[Case]:
+    """Each for two epochs."""
+    for protocol in PROTOCOLS.values():
+        if protocol.per_epoch:
+            first = protocol.examples[0]
+            more = STANDING_ALONE.get(protocol.name, ())
+            asked = [replace(first, parameters=replace(first.parameters, **each)) for each in more]
+            examples = [
+                replace(each, last_epoch=2, minimum=10) for each in (*protocol.examples, *asked)
+            ]
+            for number in range(len(examples)):
+                yield Case(replace(protocol, examples=tuple(examples)), number)
+
+
 every_form = pytest.mark.parametrize("case", FORMS, ids=str)
 
 
@@ -159,6 +183,24 @@ def test_dummies_come_at_every_epoch_of_the_horizon(case: Case) -> None:
         assert (np.abs(sent - added) < 7 * np.sqrt(sent + added)).all(), (sent, added)
     assert (added > 6 * 7**2).all(), "half of the noise would be noticed"
     assert (sent > added / 4).all()
+
+
+@pytest.mark.parametrize("case", list(forms_standing_alone()), ids=str)
+@pytest.mark.parametrize(("devices", "trials"), [(1, 100), (MINIMUM, 1), (200 * MINIMUM, 1)])
+def test_epochs_that_stand_alone_are_drawn_alike(case: Case, devices: int, trials: int) -> None:
+    """With the same coins and values, dummies and noise of the last epoch are those of the first.
+
+    Few messages are listed, and many are counted.
+    """
+    for trial in range(trials):
+        population = case.protocol.randomizer(case.law)
+        population.enrol(devices, case.generator(1))
+        values = some_values(case, devices, 12, trial)
+        first, last = (
+            written_out(population.report(epoch, values, None, case.generator(13, trial)))
+            for epoch in (1, case.last_epoch)
+        )
+        assert np.array_equal(first, last)
 
 
 def constant_messages(case: Case) -> int:

@@ -30,7 +30,7 @@ NEAR = 1e-3
 def test_the_same_bytes_are_written_again(case: Case) -> None:
     """With the constants of then: what devices drew and sent, batches, the aggregator's state."""
     expected = golden(case)
-    law = case.protocol.law_from_json(expected["law"])
+    law = case.protocol.law(case.parameters).from_json(expected["law"])
     written = json.loads(json.dumps(golden_bytes(case, law)))
     assert written.keys() == expected.keys()
     for name in expected:
@@ -51,7 +51,7 @@ def test_constants_are_those_of_then_but_for_the_accuracy_of_their_search(case: 
 @every_case
 def test_devices_of_an_earlier_version_go_on(case: Case) -> None:
     expected = golden(case)
-    law = case.protocol.law_from_json(expected["law"])
+    law = case.protocol.law(case.parameters).from_json(expected["law"])
     devices = case.protocol.restore(law, _arrays(expected["devices"]), 0)
     for epoch, values in enumerate(case.mixed_values(DEVICES), start=1):
         words = written_out(devices.report(epoch, values, None, seeded_generator(epoch)))
@@ -74,7 +74,7 @@ def test_batches_of_an_earlier_version_are_read(case: Case) -> None:
 @every_case
 def test_states_of_an_earlier_version_are_read(case: Case) -> None:
     expected = golden(case)
-    law = case.protocol.law_from_json(expected["law"])
+    law = case.protocol.law(case.parameters).from_json(expected["law"])
     counted = case.protocol.aggregator(law, case.parameters)
     for epoch, reports in enumerate(expected["reports"], start=1):
         words = Words(_words(case, reports))

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pipeline.protocols import PROTOCOLS
+from pipeline.protocols.registry import PROTOCOLS
 from tests.conformance.cases import CASES, Case, every_case
 
 
@@ -17,7 +17,7 @@ def test_protocols_are_discovered() -> None:
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_a_protocol_offers_examples(name: str) -> None:
     examples = PROTOCOLS[name].examples
-    assert examples, f"give protocol {name} examples in pipeline/protocols.py"
+    assert examples, f"give protocol {name} examples in pipeline/protocols/{name}.py"
     for example in examples:
         assert type(example.parameters) is PROTOCOLS[name].parameters
         assert 1 <= example.last_epoch <= 4, "all streams are enumerated"
@@ -26,7 +26,7 @@ def test_a_protocol_offers_examples(name: str) -> None:
 @every_case
 def test_a_law_survives_json(case: Case) -> None:
     body = json.loads(json.dumps(case.law.to_json(), allow_nan=False))
-    assert case.protocol.law_from_json(body) == case.law
+    assert case.protocol.law(case.parameters).from_json(body) == case.law
 
 
 @every_case

@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 from randomgen import AESCounter
 
-import pipeline.producer
+import pipeline.devices.producer
 import randomizers.randomness
-from pipeline.deployed_job import deploy_job
-from pipeline.jobs import parse_job
-from pipeline.memory import MemoryDriver, MemoryLog
-from pipeline.producer import Producer
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import deploy_job
+from pipeline.jobs.job_files import parse_job
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from randomizers.randomness import cryptographic_generator
 from tests.support.small_run import job_text
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted(
     path.relative_to(ROOT)
-    for pattern in ("randomizers/**/*.py", "aggregators/**/*.py", "pipeline/producer*.py")
+    for pattern in ("randomizers/**/*.py", "aggregators/**/*.py", "pipeline/devices/producer*.py")
     for path in ROOT.glob(pattern)
 )
 
@@ -53,7 +53,10 @@ def test_other_randomness_would_be_found(code: str) -> None:
 
 
 def test_there_are_modules_to_look_through() -> None:
-    assert {Path("randomizers/future_rand.py"), Path("pipeline/producer.py")} <= set(MODULES)
+    assert {
+        Path("randomizers/future_rand/__init__.py"),
+        Path("pipeline/devices/producer.py"),
+    } <= set(MODULES)
 
 
 def test_the_default_generator_is_cryptographic_and_never_the_same() -> None:
@@ -69,7 +72,7 @@ def test_a_producer_draws_from_the_default_generator(monkeypatch: pytest.MonkeyP
         made.append(randomizers.randomness.cryptographic_generator())
         return made[-1]
 
-    monkeypatch.setattr(pipeline.producer, "cryptographic_generator", recorded)
+    monkeypatch.setattr(pipeline.devices.producer, "cryptographic_generator", recorded)
     job = deploy_job(parse_job(job_text()), deployed_at=0)
     users = [f"user{number}" for number in range(100)]
     with Producer(job, None, name="gateway", transport=MemoryDriver(MemoryLog())) as producer:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.noise_keys import NoiseKey
-from pipeline.protocol import Law, Protocol, StageDummies
-from pipeline.protocols import PROTOCOLS
+from pipeline.jobs.noise_keys import NoiseKey
+from pipeline.protocols.protocol import Law, Protocol, StageDummies
+from pipeline.protocols.registry import PROTOCOLS
 from randomizers.counted_words import CountedWords, written_out
 from randomizers.randomness import seeded_generator
 from topics.words import Words
@@ -77,7 +77,7 @@ def test_every_worker_draws_the_same(case: Case) -> None:
     law = case.law
     epochs = range(1, LAST_EPOCH + 1)
     first = [case.draw(law, epoch) for epoch in epochs]
-    read = case.protocol.law_from_json(json.loads(json.dumps(law.to_json())))
+    read = case.protocol.law(case.parameters).from_json(json.loads(json.dumps(law.to_json())))
     again = [case.draw(read, epoch) for epoch in reversed(epochs)][::-1]
     for one, other in zip(first, again, strict=True):
         np.testing.assert_array_equal(one.values, other.values)

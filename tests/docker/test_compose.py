@@ -11,11 +11,10 @@ from typing import Any
 
 import jsonschema
 import pytest
-import typer
 import yaml
 
-from pipeline.cli import build_app
-from pipeline.local_kafka.broker import SETTINGS
+from pipeline.cli.verbs import build_command
+from pipeline.kafka.local_kafka.broker import SETTINGS
 from topics.names import BATCH_BYTES_MAX, KEPT_BATCH_BYTES_MAX
 
 DOCKER = Path(__file__).parents[2] / "docker"
@@ -45,9 +44,8 @@ def test_it_follows_the_compose_specification() -> None:
 
 @pytest.mark.parametrize("name", OURS)
 def test_every_command_is_one_of_ours(name: str) -> None:
-    app = typer.main.get_command(build_app())
     command, *arguments = shlex.split(OURS[name]["command"])
-    parser = app.commands[command]  # type: ignore[attr-defined]
+    parser = build_command().commands[command]
     context = parser.make_context(command, arguments, resilient_parsing=False)
     if command == "run":
         assert name == context.params["stage"]
@@ -153,7 +151,7 @@ def test_brokers_are_set_up_as_the_local_one_is_and_survive_the_loss_of_one() ->
 
 
 def test_brokers_are_of_the_version_that_tests_run_on() -> None:
-    lock = resources.files("pipeline.local_kafka").joinpath("jars.lock.toml").read_text()
+    lock = resources.files("pipeline.kafka.local_kafka").joinpath("jars.lock.toml").read_text()
     (image,) = {service["image"] for service in BROKERS.values()}
     assert f"kafka_2.13-{image.removeprefix('apache/kafka:')}" in lock or (
         f'version = "{image.removeprefix("apache/kafka:")}"' in lock

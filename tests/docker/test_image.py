@@ -19,7 +19,11 @@ ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text()
 PACKAGES = ("aggregators", "pipeline", "randomizers", "topics")
 # Read when pictures and experiments are made from the repository, and by nothing that is installed.
-LEFT_OUT = ("pipeline/experiments/*.gz", "pipeline/experiments/*.txt", "pipeline/experiments/*.md")
+LEFT_OUT = (
+    "pipeline/simulation/experiments/*.gz",
+    "pipeline/simulation/experiments/*.txt",
+    "pipeline/simulation/experiments/*.md",
+)
 
 
 def copied() -> list[str]:

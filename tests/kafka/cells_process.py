@@ -16,19 +16,19 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.aggregate_stage import AggregateStage
-from pipeline.broker_clock import own_milliseconds
-from pipeline.cluster import Cluster, KafkaTransport
-from pipeline.connection import Connection
-from pipeline.deployed_job import DeployedJob
-from pipeline.deployments import find_deployed
-from pipeline.follow import EstimateReader
-from pipeline.producer import Producer
-from pipeline.publish_stage import PublishStage
-from pipeline.shuffle_stage import ShuffleStage
-from pipeline.stage import Stage
-from pipeline.workers.timings import Timings
-from pipeline.workers.worker import run_worker
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.kafka.broker_clock import own_milliseconds
+from pipeline.kafka.cluster import Cluster, KafkaTransport
+from pipeline.kafka.connection import Connection
+from pipeline.kafka.workers.timings import Timings
+from pipeline.kafka.workers.worker import run_worker
+from pipeline.operations.deployments import find_deployed
+from pipeline.results.follow import EstimateReader
+from pipeline.stages.aggregate_stage import AggregateStage
+from pipeline.stages.publish_stage import PublishStage
+from pipeline.stages.shuffle_stage import ShuffleStage
+from pipeline.stages.stage import Stage
 from randomizers.randomness import cryptographic_generator
 from tests.support import cells
 

@@ -18,22 +18,22 @@ from pathlib import Path
 
 from kafka.errors import KafkaError
 
-from pipeline.aggregate_stage import AggregateStage
-from pipeline.broker_clock import BrokerClock
-from pipeline.cluster import Cluster, ClusterError, KafkaTransport
 from pipeline.connect import ask_broker_clock
-from pipeline.connection import Connection
-from pipeline.deployed_job import DeployedJob
-from pipeline.deployments import find_deployed
-from pipeline.follow import EstimateReader
-from pipeline.noise_keys import NoiseKey
-from pipeline.producer import Producer, ProducerError
-from pipeline.publish_stage import PublishStage
-from pipeline.shuffle_stage import ShuffleStage
-from pipeline.stage import Stage
+from pipeline.devices.producer import Producer, ProducerError
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.noise_keys import NoiseKey
+from pipeline.kafka.broker_clock import BrokerClock
+from pipeline.kafka.cluster import Cluster, ClusterError, KafkaTransport
+from pipeline.kafka.connection import Connection
+from pipeline.kafka.workers.timings import Timings
+from pipeline.kafka.workers.worker import run_worker
+from pipeline.operations.deployments import find_deployed
+from pipeline.results.follow import EstimateReader
+from pipeline.stages.aggregate_stage import AggregateStage
+from pipeline.stages.publish_stage import PublishStage
+from pipeline.stages.shuffle_stage import ShuffleStage
+from pipeline.stages.stage import Stage
 from pipeline.state import FolderInUse
-from pipeline.workers.timings import Timings
-from pipeline.workers.worker import run_worker
 from randomizers.randomness import cryptographic_generator
 from tests.support import cells
 from tests.support.fleet import LEAD, Orders

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.local_kafka import LocalKafka
+from pipeline.kafka.local_kafka import LocalKafka
 from tests.support.echo import Echo
 
 ROOT = Path(__file__).parents[2]

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline.actions import Append, Commit, Flush, LogRecord, Steps, end_offset, scan
-from pipeline.connection import Connection
-from pipeline.workers.timings import Timings
-from pipeline.workers.worker import run_worker
+from pipeline.kafka.connection import Connection
+from pipeline.kafka.workers.timings import Timings
+from pipeline.kafka.workers.worker import run_worker
 from topics.names import Role, topic_name
 
 TIMINGS = Timings(

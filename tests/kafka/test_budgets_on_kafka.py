@@ -9,12 +9,19 @@ from typing import Any
 
 import pytest
 
-from pipeline.budgets import BudgetError
-from pipeline.cluster import Cluster
-from pipeline.connection import Connection
-from pipeline.deployments import carry_out, deploy, deployed_jobs, plan_on, read_jobs, undeploy
-from pipeline.jobs import Job, make_job
-from pipeline.stated_budgets import BudgetChange
+from pipeline.jobs.budgets import BudgetError
+from pipeline.jobs.job_files import Job, make_job
+from pipeline.jobs.stated_budgets import BudgetChange
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection
+from pipeline.operations.deployments import (
+    carry_out,
+    deploy,
+    deployed_jobs,
+    plan_on,
+    read_jobs,
+    undeploy,
+)
 
 
 def job_about(people: str, name: str, budget: float | None = None) -> Job:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.protocols import PROTOCOLS
+from pipeline.protocols.registry import PROTOCOLS
 from tests.support import cells
 from tests.support.clocks import YEAR, compile_preload
 from tests.support.faults import Kind

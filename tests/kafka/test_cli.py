@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.cluster import Cluster
-from pipeline.connection import Connection
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection
 from pipeline.state import producer_folder
 from tests.support.commands import Commands, Result
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes

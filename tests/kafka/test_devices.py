@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cluster import Cluster
 from pipeline.connect import connect_producer, open_producer
-from pipeline.connection import Connection
 from pipeline.demo.one_device import report_values
-from pipeline.deployed_job import DeployedJob
-from pipeline.deployments import deploy
-from pipeline.jobs import make_job
-from pipeline.local_kafka import LocalKafka
-from pipeline.producer import ProducerError
+from pipeline.devices.producer import ProducerError
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_files import make_job
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection
+from pipeline.kafka.local_kafka import LocalKafka
+from pipeline.operations.deployments import deploy
 from topics.batches import decode_batch, decode_punctuation
 from topics.frames import Kind, kind_of
 from topics.names import Role

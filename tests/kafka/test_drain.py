@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cluster import Cluster
 from pipeline.connect import connect_producer
-from pipeline.connection import Connection
-from pipeline.deployments import find_deployed
-from pipeline.producer import Producer
+from pipeline.devices.producer import Producer
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection
+from pipeline.operations.deployments import find_deployed
 from tests.support.commands import Commands
 from topics.names import Role
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cluster import Cluster
 from pipeline.connect import open_producer
-from pipeline.connection import Connection
-from pipeline.dead_letters import dismiss
-from pipeline.deployments import deploy
-from pipeline.jobs import make_job
-from pipeline.local_kafka import LocalKafka
+from pipeline.jobs.job_files import make_job
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection
+from pipeline.kafka.local_kafka import LocalKafka
+from pipeline.operations.dead_letters import dismiss
+from pipeline.operations.deployments import deploy
 from topics.batches import decode_batch
 from topics.names import Role
 from topics.records import DeadLetter, Reason

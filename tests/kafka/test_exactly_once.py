@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cluster import Cluster
-from pipeline.connection import Connection
-from pipeline.deployments import deploy
-from pipeline.jobs import make_job
-from pipeline.local_kafka import LocalKafka
-from pipeline.protocols import PROTOCOLS
+from pipeline.jobs.job_files import make_job
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection
+from pipeline.kafka.local_kafka import LocalKafka
+from pipeline.operations.deployments import deploy
+from pipeline.protocols.registry import PROTOCOLS
 from tests.support import cells
 from tests.support.cell_processes import Processes, Published, expect_every_cell_once
 

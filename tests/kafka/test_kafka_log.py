@@ -11,9 +11,9 @@ from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 
 from pipeline.actions import Append, LogRecord
-from pipeline.connection import Connection
-from pipeline.workers.errors import PositionDeletedError
-from pipeline.workers.kafka_log import SLICE_BYTES, KafkaLog
+from pipeline.kafka.connection import Connection
+from pipeline.kafka.workers.errors import PositionDeletedError
+from pipeline.kafka.workers.kafka_log import SLICE_BYTES, KafkaLog
 from topics.names import Role, job_topics, topic_name
 
 

@@ -14,10 +14,10 @@ from typing import IO
 import pytest
 from playwright.sync_api import expect
 
-from pipeline.cluster import Cluster
-from pipeline.connection import Connection
-from pipeline.deployments import deploy
-from pipeline.jobs import parse_job
+from pipeline.jobs.job_files import parse_job
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection
+from pipeline.operations.deployments import deploy
 from tests.browser.test_page import Watch
 from tests.support import chromium
 from tests.support.small_run import EPOCHS, job_text, write_changes

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cluster import Cluster
 from pipeline.connect import open_producer
-from pipeline.connection import Connection
-from pipeline.deployments import find_deployed
-from pipeline.input.change_log import load_change_log
-from pipeline.produce import produce_change_log
-from pipeline.record_rows import published_estimate
+from pipeline.devices.change_log import load_change_log
+from pipeline.devices.produce import produce_change_log
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection
+from pipeline.operations.deployments import find_deployed
+from pipeline.recording.record_rows import published_estimate
+from pipeline.recording.recordings import Recording
 from tests.support.commands import Commands
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 from topics.names import Role
-from topics.recordings import Recording
 
 ROOT = Path(__file__).parents[2]
 # Far longer than anything takes: who needs it has failed.
@@ -95,7 +95,7 @@ def test_a_killed_recorder_goes_on_and_has_what_was_published(
     found = [json.loads(row.estimate)["value"] for row in recording.estimates()]
     assert found == [json.loads(line)["estimate"]["value"] for line in published]
     assert len(found) == EPOCHS
-    assert all(row.manifest.population == USERS for row in recording.manifests())
+    assert all(row.population == USERS for row in recording.manifests())
     check_against_topic(bootstrap_servers, job_name, recording)
 
 

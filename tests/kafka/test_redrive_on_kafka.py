@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from pipeline.actions import Append, Flush, Steps
-from pipeline.cluster import Cluster, KafkaTransport
 from pipeline.connect import open_producer
-from pipeline.connection import Connection
-from pipeline.deployed_job import DeployedJob
-from pipeline.deployments import deploy
-from pipeline.jobs import make_job
-from pipeline.memory import MemoryDriver, MemoryLog
-from pipeline.producer import Producer
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_files import make_job
+from pipeline.kafka.cluster import Cluster, KafkaTransport
+from pipeline.kafka.connection import Connection
+from pipeline.operations.deployments import deploy
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from tests.support.commands import Commands, Result
 from topics.manifests import Manifest, decode_manifest
 from topics.names import Role

@@ -15,12 +15,12 @@ from typing import TypeAlias
 
 import pytest
 
-from pipeline.cluster import Cluster
-from pipeline.connection import Connection
-from pipeline.deployments import charges, deployed_jobs, read_jobs
-from pipeline.follow import EstimateReader
-from pipeline.local_kafka import LocalKafka
-from pipeline.phases import Phase
+from pipeline.jobs.phases import Phase
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection
+from pipeline.kafka.local_kafka import LocalKafka
+from pipeline.operations.deployments import charges, deployed_jobs, read_jobs
+from pipeline.results.follow import EstimateReader
 from tests.support.commands import Commands
 from tests.support.small_run import EPOCHS, job_text, write_changes
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cluster import Cluster
-from pipeline.connection import Connection
-from pipeline.deployed_job import DeployedJob
-from pipeline.deployments import deploy
-from pipeline.estimate_records import FirstEstimates
-from pipeline.jobs import make_job
-from pipeline.protocols import PROTOCOLS
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_files import make_job
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection
+from pipeline.operations.deployments import deploy
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.stages.estimate_records import FirstEstimates
 from tests.support import cells
 from tests.support.cell_processes import PATIENCE, Processes, Published, expect_every_cell_once
 from topics.names import Role

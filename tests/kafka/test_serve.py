@@ -5,61 +5,34 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from pathlib import Path
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from queue import Queue
+from typing import Any, TypeAlias
 
 import aiohttp
 import pytest
 
 from aggregators.estimate import Estimate
-from pipeline.cli.inputs import load_truth
-from pipeline.cluster import Cluster
-from pipeline.connection import Connection
-from pipeline.deployed_job import DeployedJob
-from pipeline.deployments import deploy
-from pipeline.estimate_records import EstimateRecord
-from pipeline.input.item_log import ValueLog
-from pipeline.jobs import parse_job
-from pipeline.local_kafka import LocalKafka
-from pipeline.serve.background import Background
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_files import parse_job
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection
+from pipeline.kafka.local_kafka import LocalKafka
+from pipeline.operations.deployments import deploy
 from pipeline.serve.board import Jobs
 from pipeline.serve.follower import Follower, KafkaSource, News, Reader
-from pipeline.serve.limits import Limits
-from pipeline.serve.server import Settings, Site
+from pipeline.stages.estimate_records import EstimateRecord
 from tests.support.live_page import messages
+from tests.support.served import Served
 from tests.support.small_run import job_text
 from topics.manifests import Fate
 from topics.names import JOBS_TOPIC, Role, jobs_topic
 
 EPOCHS = 30
 
-
-def load(job: DeployedJob, path: Path) -> ValueLog:
-    return load_truth(job, path)
-
-
-class Served:
-    """The page with its threads, over a cluster."""
-
-    def __init__(self, connection: Connection, job: str) -> None:
-        self.site = Site(Settings(jobs=(job,)), lambda: Cluster(connection), load, print, Limits())
-        self.follower = Follower(KafkaSource(connection), Reader([job]), self.site.tell)
-        self.background = Background(
-            lambda: Cluster(connection), self.site.shown, self.site, self.site.board.clock
-        )
-
-    async def __aenter__(self) -> str:
-        address = await self.site.start()
-        self.follower.start()
-        self.background.start()
-        return address
-
-    async def __aexit__(self, *error: object) -> None:
-        self.follower.end()
-        self.background.end()
-        await self.site.stop()
-        await asyncio.to_thread(self.follower.join, 20)
-        await asyncio.to_thread(self.background.join, 20)
+Until: TypeAlias = Callable[..., Awaitable[None]]
+"""Waits until something has been sent that has these values."""
 
 
 def publish(cluster: Cluster, job: DeployedJob, epoch: int) -> None:
@@ -137,6 +110,27 @@ def test_an_estimate_is_sent_within_a_second_of_being_published(
     assert delays[EPOCHS // 2] < 1
 
 
+@asynccontextmanager
+async def listening(viewer: aiohttp.ClientWebSocketResponse) -> AsyncIterator[Until]:
+    """Read all that a viewer is sent, all the time: who answers nobody is taken for gone."""
+    told: list[dict[str, Any]] = []
+
+    async def read() -> None:
+        while True:
+            told.append(await viewer.receive_json())
+
+    async def until(**values: object) -> None:
+        while not any(values.items() <= body.items() for body in told):
+            assert not reading.done(), f"the viewer was left alone with {told}"
+            await asyncio.sleep(0.01)
+
+    reading = asyncio.create_task(read())
+    try:
+        yield until
+    finally:
+        reading.cancel()
+
+
 @pytest.mark.slow
 def test_an_outage_is_told_and_what_comes_after_it_is_shown(
     broker: LocalKafka, bootstrap_servers: str, job_name: str
@@ -148,17 +142,18 @@ def test_an_outage_is_told_and_what_comes_after_it_is_shown(
         async with served as address, aiohttp.ClientSession() as client:
             while job.name not in served.site.board.jobs:
                 await asyncio.sleep(0.01)
-            async with client.ws_connect(f"{address}ws?job={job.name}") as viewer:
-                await messages(viewer, "hello")
+            url = f"{address}ws?job={job.name}"
+            async with client.ws_connect(url) as viewer, listening(viewer) as until:
+                await until(type="hello")
                 await asyncio.to_thread(broker.stop)
-                assert (await messages(viewer, "kafka"))["answers"] is False
+                await until(type="kafka", answers=False)
                 url = f"{address}api/jobs/{job.name}/estimates"
                 async with client.get(url) as response:
                     assert response.status == 503
                 await asyncio.to_thread(broker.start)
                 await asyncio.to_thread(_publish_one, connection, job)
-                assert (await messages(viewer, "epoch"))["epoch"] == 1
-                assert (await messages(viewer, "kafka"))["answers"] is True
+                await until(type="epoch", epoch=1)
+                await until(type="kafka", answers=True)
 
     with Cluster(connection) as cluster:
         job = deploy(cluster, parse_job(job_text(job_name)), deployment=bytes(16), now=0)

@@ -11,11 +11,11 @@ import threading
 import time
 from pathlib import Path
 
-from pipeline.cluster import Cluster
-from pipeline.connection import Connection
-from pipeline.deployments import deploy
-from pipeline.jobs import parse_job
-from pipeline.local_kafka import LocalKafka
+from pipeline.jobs.job_files import parse_job
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection
+from pipeline.kafka.local_kafka import LocalKafka
+from pipeline.operations.deployments import deploy
 from tests.support.small_run import job_text
 
 ROOT = Path(__file__).parents[2]

@@ -19,16 +19,16 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pipeline.cluster import Cluster
-from pipeline.connection import Connection
-from pipeline.deployed_job import DeployedJob
-from pipeline.deployments import deploy, set_phase, undeploy
-from pipeline.follow import EstimateReader
-from pipeline.jobs import parse_job
-from pipeline.local_kafka import LocalKafka
-from pipeline.local_kafka.broker import free_port
-from pipeline.noise_keys import noise_key_at
-from pipeline.phases import Phase
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_files import parse_job
+from pipeline.jobs.noise_keys import noise_key_at
+from pipeline.jobs.phases import Phase
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection
+from pipeline.kafka.local_kafka import LocalKafka
+from pipeline.kafka.local_kafka.broker import free_port
+from pipeline.operations.deployments import deploy, set_phase, undeploy
+from pipeline.results.follow import EstimateReader
 from tests.support.commands import Commands
 from tests.support.ended import still_running
 from tests.support.small_run import EPOCHS, job_text, write_changes
@@ -68,7 +68,7 @@ class Supervisor:
                 command = child.cmdline()
             except psutil.Error:
                 continue
-            if "pipeline.lifeline" in command and child.status() != psutil.STATUS_ZOMBIE:
+            if "pipeline.cli" in command and child.status() != psutil.STATUS_ZOMBIE:
                 found[command[command.index(self.stage) + 1]] = child
         return found
 

@@ -13,11 +13,11 @@ from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 from kafka.errors import KafkaError
 
-from pipeline.cluster import Cluster
-from pipeline.deployments import deploy, find_deployed
-from pipeline.jobs import make_job
-from pipeline.protocols import PROTOCOLS
-from pipeline.topic_spread import metadata_of_brokers
+from pipeline.jobs.job_files import make_job
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.topic_spread import metadata_of_brokers
+from pipeline.operations.deployments import deploy, find_deployed
+from pipeline.protocols.registry import PROTOCOLS
 from tests.support import cells
 from tests.support.cell_processes import Processes, Published, expect_every_cell_once
 from tests.support.three_brokers import ThreeBrokers

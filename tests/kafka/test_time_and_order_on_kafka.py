@@ -17,19 +17,19 @@ from typing import TypeAlias
 import pytest
 from kafka import KafkaProducer
 
-from pipeline.actions import Append, Flush, Steps
-from pipeline.cluster import Cluster, KafkaTransport
 from pipeline.connect import open_producer
-from pipeline.connection import Connection
-from pipeline.dead_letters import read_dead_letters
-from pipeline.decisions import Decisions
-from pipeline.deployed_job import DeployedJob
-from pipeline.deployments import deploy
-from pipeline.jobs import make_job
-from pipeline.producer import Producer, ProducerError
-from pipeline.status import JobStatus, gather_status
+from pipeline.devices.producer import Producer, ProducerError
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_files import make_job
+from pipeline.kafka.cluster import Cluster, KafkaTransport
+from pipeline.kafka.connection import Connection
+from pipeline.operations.dead_letters import DeadLetterLog
+from pipeline.operations.deployments import deploy
+from pipeline.operations.status import JobStatus, gather_status
+from pipeline.stages.decisions import Decisions
 from tests.kafka.conftest import PATIENCE, ROOT
-from topics.manifests import Fate, Manifest
+from tests.support.clocks import Clock, compile_preload
+from topics.manifests import Fate, Manifest, encode_manifest
 from topics.names import LOG_APPEND_TIME, TIMESTAMP_TYPE, Role
 
 NAMES = ("north", "south", "east", "west")
@@ -59,7 +59,7 @@ def manifests(cluster: Cluster, job: DeployedJob) -> dict[int, Manifest]:
     found: dict[int, Manifest] = {}
     decisions = Decisions(job, lambda each: found.update({each.manifest.epoch: each.manifest}))
     for record in cluster.read(job.topic(Role.MANIFESTS)):
-        decisions.apply(record.offset, record.value)
+        decisions.apply(record)
     return found
 
 
@@ -151,8 +151,8 @@ def test_epochs_that_have_not_begun_are_refused_by_the_producer_and_by_the_stage
     with Producer(job, tmp_path / "wrong", name="wrong", transport=transport) as unchecked:
         unchecked.enrol(["bob"])
         unchecked.close(9)
-    until(lambda: bool(list(read_dead_letters(cluster, job))), "what it sent is refused")
-    letters = list(read_dead_letters(cluster, job))
+    until(lambda: bool(list(DeadLetterLog(cluster, job).read())), "what it sent is refused")
+    letters = list(DeadLetterLog(cluster, job).read())
     assert all(letter.reason.value == "epoch" for letter in letters)
     assert "producer wrong is ahead of time: epoch 9 begins at" in letters[0].detail
     until(
@@ -216,30 +216,41 @@ def test_deploying_again_sets_the_clock_of_a_deployment_of_an_earlier_version(
     assert cluster.existing_topics([reports])[reports].configs[TIMESTAMP_TYPE] == LOG_APPEND_TIME
 
 
-def test_what_is_written_to_the_shuffled_topic_is_dated_when_it_is_written(
-    cluster: Cluster, job_name: str
+def test_a_window_that_is_written_again_is_dated_when_that_happens(
+    cluster: Cluster,
+    start: Callable[..., subprocess.Popen[str]],
+    job_name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever writes a window chooses no time: not its manifest's, and not its machine's."""
+    """Not when it was decided: retention would delete it before anybody reads it."""
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
     job = deployed(cluster, job_name)
-
-    def steps() -> Steps[None]:
-        yield Append(Role.SHUFFLED, 0, b"chunk")
-        yield Flush()
-
+    gateways = Gateways(cluster, job, tmp_path)
+    gateways.close(1)
     before = time.time_ns() // 1_000_000
-    KafkaTransport(cluster, job.name).run(steps())
-    (record,) = cluster.read(job.topic(Role.SHUFFLED))
-    assert abs(record.timestamp - before) < 30_000
-
-
-# Lies about the time of day to a process and all it starts; what measures durations is left alone.
-_LIE = """
-import os, time
-_ahead = int(os.environ["TEST_CLOCK_AHEAD"])
-_time, _time_ns = time.time, time.time_ns
-time.time = lambda: _time() + _ahead
-time.time_ns = lambda: _time_ns() + _ahead * 1_000_000_000
-"""
+    decided = Manifest(
+        fingerprint=job.fingerprint,
+        deployment=job.deployment,
+        epoch=1,
+        fate=Fate.RELEASED,
+        first_offset=0,
+        cut_offset=cluster.end_offsets(job.topic(Role.REPORTS))[job.partition_of(1)],
+        first_epoch=1,
+        producers=(True,) * len(NAMES),
+        populations=(1,) * len(NAMES),
+        contributors=len(NAMES),
+        population=len(NAMES),
+        timestamp=before - 8 * 86_400_000,
+    )
+    cluster.append(job.topic(Role.MANIFESTS), encode_manifest(decided))
+    start("run", "shuffle", job_name, "--name", "w1")
+    shuffled, partition = job.topic(Role.SHUFFLED), job.partition_of(1)
+    until(lambda: cluster.end_offsets(shuffled)[partition] > 0, "the window is written")
+    (chunk, *_) = cluster.read(shuffled, partition)
+    assert before - 1_000 <= chunk.timestamp <= time.time_ns() // 1_000_000 + 1_000
+    assert manifests(cluster, job) == {1: decided}
+    gateways.shut()
 
 
 Lying: TypeAlias = Callable[..., "subprocess.Popen[str]"]
@@ -249,17 +260,18 @@ Lying: TypeAlias = Callable[..., "subprocess.Popen[str]"]
 def lying(bootstrap_servers: str, tmp_path: Path) -> Iterator[Lying]:
     """Starts commands on machines whose clocks are so many seconds ahead, and ends them."""
     started: list[subprocess.Popen[str]] = []
-    (tmp_path / "lie").mkdir()
-    (tmp_path / "lie" / "sitecustomize.py").write_text(_LIE)
+    preload = compile_preload(tmp_path)
 
     def start_process(ahead: int, *arguments: str) -> subprocess.Popen[str]:
+        clock = Clock(preload, tmp_path / f"clock{ahead}")
+        clock.set(ahead)
         process = subprocess.Popen(
             [sys.executable, "-m", "pipeline.cli", *arguments],
             cwd=ROOT,
             env={
                 **os.environ,
-                "PYTHONPATH": f"{tmp_path / 'lie'}{os.pathsep}{ROOT}",
-                "TEST_CLOCK_AHEAD": str(ahead),
+                **clock.environment,
+                "PYTHONPATH": str(ROOT),
                 "DPSTREAM_BOOTSTRAP_SERVERS": bootstrap_servers,
                 "DPSTREAM_HOME": str(tmp_path / f"home{ahead}"),
             },

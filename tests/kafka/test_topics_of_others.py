@@ -13,13 +13,13 @@ import pytest
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import NewTopic
 
-from pipeline.cluster import Cluster, ClusterError
 from pipeline.connect import open_producer
-from pipeline.connection import Connection
-from pipeline.deployments import deploy, read_jobs
-from pipeline.drains import begin_drain
-from pipeline.jobs import Job, make_job
-from pipeline.status import JobWatch, gather_status
+from pipeline.jobs.job_files import Job, make_job
+from pipeline.kafka.cluster import Cluster, ClusterError
+from pipeline.kafka.connection import Connection
+from pipeline.operations.deployments import deploy, read_jobs
+from pipeline.operations.drains import begin_drain
+from pipeline.operations.status import JobWatch, gather_status
 from topics.names import Role
 
 ROOT = Path(__file__).parents[2]

@@ -16,9 +16,9 @@ from typing import IO, Any, Self
 import psutil
 import pytest
 
-from pipeline.cluster import Cluster
-from pipeline.connection import Connection
-from pipeline.local_kafka import LocalKafka
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection
+from pipeline.kafka.local_kafka import LocalKafka
 from pipeline.state import FolderLock
 from tests.support.ended import still_running
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
@@ -160,7 +160,7 @@ def test_a_run_that_was_killed_leaves_nothing_and_another_survives_a_broken_brok
         assert not still_running(processes, PATIENCE)
         assert not home.processes()
 
-    with home.up("--rate", "2") as up:
+    with home.up("--rate", "1") as up:
         up.wait_until_it_says("epoch 1 ")
         (producer,) = home.processes_of("produce")
         producer.suspend()
@@ -224,7 +224,7 @@ def test_a_signal_at_any_moment_leaves_nothing(
 def test_a_worker_that_is_killed_comes_back_and_a_second_run_has_to_wait(
     served_home: Home,
 ) -> None:
-    with served_home.up("--rate", "2") as up:
+    with served_home.up("--rate", "1") as up:
         up.wait_until_it_says("epoch 1 ")
         (producer,) = served_home.processes_of("produce")
         producer.suspend()
@@ -251,7 +251,7 @@ def test_the_noise_of_the_shuffle_stage_is_the_same_after_its_worker_was_killed(
         "parameters: {epsilon: 1, delta: 1e-6, dummies: shuffle}\n"
         f"epochs: {{count: {EPOCHS}}}\nshuffle: {{minimum: {USERS}}}\ntopics: {{partitions: 2}}\n"
     )
-    with served_home.up("--rate", "2") as up:
+    with served_home.up("--rate", "1") as up:
         up.wait_until_it_says("epoch 1 ")
         (key,) = served_home.state.rglob("noise-key")
         assert key.stat().st_mode & 0o777 == 0o600

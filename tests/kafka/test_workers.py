@@ -3,38 +3,41 @@
 import json
 import os
 import signal
-import threading
 import time
 
 from kafka import KafkaAdminClient, TopicPartition
 
-from pipeline.local_kafka import LocalKafka
+from pipeline.kafka.local_kafka import LocalKafka
 from tests.support.echo import PARTITIONS, Echo
 from topics.names import Role
 
 
 def test_kills_and_rebalances_copy_every_record_once(echo: Echo) -> None:
-    """Partitions move between two workers that are killed in turn while records come in."""
-    count = 600
-    source = threading.Thread(target=echo.produce, args=(count,))
+    """Partitions move between two workers that are killed in turn while they have work."""
+    portion = 200
+
+    def authors() -> set[str]:
+        return {author for p in range(PARTITIONS) for _, author, *_ in echo.copies(p)}
+
     first = echo.start("first", work=0.002)
     echo.wait_until(
         lambda: first.said("partitions: 0, 1, 2") == 1, "the first worker has everything"
     )
-    source.start()
+    echo.produce(portion)
     second = echo.start("second", work=0.002)
     echo.wait_until(lambda: second.said("partitions:") > 0, "the second worker has its share")
+    echo.produce(portion)
     first.signal(signal.SIGKILL)
     echo.wait_until(lambda: second.said("partitions: 0, 1, 2") == 1, "the second takes over")
+    echo.wait_until(lambda: "second" in authors(), "the second has copied what it was given")
     first = echo.start("first", work=0.002)
     echo.wait_until(lambda: first.said("partitions:") > 0, "the first is back")
+    echo.produce(portion)
     second.signal(signal.SIGKILL)
     second = echo.start("second", work=0.002)
-    source.join()
-    echo.wait_until(lambda: echo.copied() >= count * PARTITIONS, "all records are copied")
-    echo.expect_each_once(count)
-    authors = {author for p in range(PARTITIONS) for _, author, *_ in echo.copies(p)}
-    assert authors == {"first", "second"}
+    echo.wait_until(lambda: echo.copied() >= 3 * portion * PARTITIONS, "all records are copied")
+    echo.expect_each_once(3 * portion)
+    assert authors() == {"first", "second"}
 
 
 def test_sigterm_ends_a_busy_worker_at_once_and_its_name_is_its_own(echo: Echo) -> None:

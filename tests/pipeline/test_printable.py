@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
-from pipeline.budgets import Charge
 from pipeline.cli.output import PrintableConsole
+from pipeline.jobs.budgets import Charge
+from pipeline.jobs.stated_budgets import StatedBudget
+from pipeline.operations.supervisor.lines import Lines
 from pipeline.printable import one_line, printable, printable_json
-from pipeline.stated_budgets import StatedBudget
-from pipeline.supervisor.lines import Lines
 from tests.support.commands import Commands, Result
 from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
 from tests.support.small_run import job_text

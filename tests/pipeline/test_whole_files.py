@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.changes import read_changes_histogram
-from pipeline.client_properties import ConnectionSettingsError, read_client_properties
-from pipeline.input.rows import InputError
-from pipeline.job_problems import JobError
-from pipeline.jobs import load_job, parse_job
-from pipeline.noise_keys import NoiseKeyError, read_noise_key
+from pipeline.devices.rows import InputError
+from pipeline.jobs.job_files import load_job, parse_job
+from pipeline.jobs.job_problems import JobError
+from pipeline.jobs.noise_keys import NoiseKeyError, read_noise_key
+from pipeline.kafka.client_properties import ConnectionSettingsError, read_client_properties
+from pipeline.planning.changes import read_changes_histogram
 from pipeline.whole_files import WholeFileError, read_whole_file, read_whole_text
 from tests.support.commands import Commands
 

@@ -11,7 +11,6 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from randomizers.accounting.balls_into_bins import calibrate
 from randomizers.accounting.overlapping_cells import epsilon_for_overlapping
 from randomizers.accounting.shuffled_oracles import poisson_for_rows
 from randomizers.affine_hashes import is_prime
@@ -20,6 +19,7 @@ from randomizers.balls_into_bins import (
     BallsIntoBinsLaw,
     BallsIntoBinsParameters,
 )
+from randomizers.balls_into_bins.calibration import calibrate
 from randomizers.counted_words import CountedWords, written_out
 from randomizers.item_domains import Bits
 from randomizers.randomness import seeded_generator
@@ -244,5 +244,5 @@ def test_what_a_job_cannot_say(changed: dict[str, Any], complaint: str) -> None:
 def test_laws_that_cannot_be_are_refused(spoiled: dict[str, Any]) -> None:
     body = json.loads(json.dumps(law_of(20, 5).to_json()))
     assert BallsIntoBinsLaw.from_json(body) == law_of(20, 5)
-    with pytest.raises(ValueError, match="not a law of balls into bins"):
+    with pytest.raises(ValueError, match="not a law of balls_into_bins"):
         BallsIntoBinsLaw.from_json(body | spoiled)

@@ -11,7 +11,6 @@ from randomizers.accounting.best_grid import (
     best_grid,
     best_levels,
     best_shapes,
-    box_error,
     mean_deviation,
 )
 from randomizers.accounting.shared_cells import poisson_for_code
@@ -19,6 +18,7 @@ from randomizers.cell_codes.grid import AxisCode, Grid
 from randomizers.cell_codes.kept_nodes import KeptNodes
 from randomizers.cell_codes.levels import Levels
 from randomizers.code_variances import range_variances
+from tests.support.box_error import box_error
 
 
 def noise_mean(messages: int, shared: int) -> float:

@@ -9,9 +9,9 @@ from itertools import product
 import pytest
 
 from randomizers.accounting.calibration import optimal, published
-from randomizers.accounting.future_rand import calibrate
 from randomizers.composed import ComposedLaw
 from randomizers.future_rand import FutureRandLaw, FutureRandParameters
+from randomizers.future_rand.calibration import calibrate
 
 # epsilon 1: k, c_gap and exact loss of the published rule, c_gap of the optimal law; as printed.
 GOLDEN = [

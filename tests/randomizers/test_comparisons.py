@@ -10,18 +10,18 @@ from itertools import product
 import pytest
 
 from randomizers.accounting.calibration import optimal
-from randomizers.accounting.comparisons import (
+from randomizers.comparisons import (
+    BunParameters,
+    ErlingssonParameters,
+    IndependentResponseParameters,
+)
+from randomizers.comparisons.calibration import (
     bun,
     calibrate_bun,
     calibrate_erlingsson,
     calibrate_independent_response,
     erlingsson,
     independent,
-)
-from randomizers.comparisons import (
-    BunParameters,
-    ErlingssonParameters,
-    IndependentResponseParameters,
 )
 from randomizers.composed import ComposedLaw
 

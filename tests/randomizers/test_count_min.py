@@ -13,19 +13,18 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from randomizers.accounting.cell_noise import PoissonNoise
-from randomizers.accounting.count_min import calibrate
-from randomizers.accounting.count_min_noise import (
-    differing_cells,
-    noise_for,
-    noise_of_cells,
-    stream_epsilon,
-)
+from randomizers.accounting.cell_noise import PoissonNoise, noise_of_cells
 from randomizers.accounting.shifted_noise import ShiftedCells, delta_spent, epsilon_spent
 from randomizers.accounting.shuffled_oracles import poisson_for_rows
 from randomizers.cell_codes.hashed_rows import HashedRows
 from randomizers.cell_noise_law import DummyLaw
 from randomizers.count_min import CountMin, CountMinLaw, CountMinParameters
+from randomizers.count_min.calibration import calibrate
+from randomizers.count_min.cell_noise import (
+    differing_cells,
+    noise_for,
+    stream_epsilon,
+)
 from randomizers.counted_words import CountedWords, written_out
 from randomizers.randomness import seeded_generator
 
@@ -233,16 +232,16 @@ def test_what_devices_are_given_is_checked_and_nothing_changes() -> None:
         ({"items": "3"}, "items is '3'"),
         ({"last_epoch": 0}, "last_epoch is 0"),
         ({"epsilon": math.nan}, "epsilon is nan"),
-        ({"epsilon": "1"}, "TypeError"),
+        ({"epsilon": "1"}, "'1' is no number"),
         ({"delta": 1.0}, "delta is 1.0"),
         ({"stream_epsilon": 0.5}, "stream_epsilon is 0.5"),
         ({"stream_epsilon": math.inf}, "stream_epsilon is inf"),
         ({"calibration": "best"}, "calibration is 'best'"),
         ({"noise": {}}, "TypeError"),
-        ({"noise": 3}, "TypeError"),
+        ({"noise": 3}, "not a law of cell_noise"),
         ({"code": {}}, "KeyError"),
         ({"code": {"kind": "other"}}, "a code of kind 'other'"),
-        ({"more": 1}, "TypeError"),
+        ({"more": 1}, "no constants are called more"),
     ],
 )
 def test_a_law_that_is_none_is_refused(changes: dict[str, Any], complaint: str) -> None:
@@ -285,5 +284,5 @@ def test_more_messages_than_allowed_are_refused() -> None:
 
 def test_state_of_another_protocol_is_refused() -> None:
     for arrays in ({}, {"population": np.zeros(2)}, {"others": np.zeros(1)}):
-        with pytest.raises(ValueError, match="CountMin keeps a population"):
+        with pytest.raises(ValueError, match="state array"):
             CountMin.restore(law_of(), arrays, 0)

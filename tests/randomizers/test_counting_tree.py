@@ -19,7 +19,7 @@ from randomizers.accounting.counting_tree import (
     tree_shifts,
 )
 from randomizers.accounting.shifted_noise import delta_spent
-from randomizers.dyadic import dyadic_pieces
+from tests.support.dyadic_pieces import dyadic_pieces
 
 pytestmark = pytest.mark.slow
 

@@ -49,7 +49,7 @@ def test_next_to_no_dummies_are_none(rate: float) -> None:
     assert PoissonDummies(rate).draw(3, 10, rng).shape == (0,)
 
 
-def test_nobody_sends_nothing() -> None:
+def test_no_contributors_draw_no_dummies() -> None:
     kinds = (PoissonDummies(5.0), ClusteredDummies(4, 1.0, 2.0), BernoulliDummies(4, 0.5))
     for dummies in kinds:
         assert dummies.draw(0, 4, seeded_generator(3)).shape == (0,)

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from randomizers.accounting.future_rand import calibrate
-from randomizers.dyadic import dyadic_pieces, orders_due
+from randomizers.dyadic import orders_due
 from randomizers.future_rand import NEWCOMER, FutureRand, FutureRandLaw, FutureRandParameters
+from randomizers.future_rand.calibration import calibrate
 from randomizers.randomness import random_bits, seeded_generator
+from tests.support.dyadic_pieces import dyadic_pieces
 
 HORIZON = 16
 
@@ -263,7 +264,7 @@ def test_bad_input_is_refused_and_changes_nothing(
         ("signs", np.zeros((3, 2), np.uint8), r"signs is uint8 of shape \(3, 2\), must be .*3, 1"),
         ("used", np.zeros(3, np.uint16), "used is uint16"),
         ("boundary", np.zeros(2, np.int8), r"boundary is int8 of shape \(2,\)"),
-        ("order", np.full(3, 5, np.uint8), "order 5 of 5: other law"),
+        ("order", np.full(3, 5, np.uint8), "order has a value that is not from 0 to 4"),
         ("more", np.zeros(3), "state arrays .*'more'"),
     ],
 )

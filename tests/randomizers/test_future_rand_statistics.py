@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from randomizers.accounting.future_rand import calibrate
 from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from randomizers.future_rand.calibration import calibrate
 from randomizers.randomness import seeded_generator
 
 FALSE_ALARM = 1e-10

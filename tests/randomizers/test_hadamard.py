@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.linalg import hadamard
 
-from randomizers.accounting.hadamard import blanket_epsilon, calibrate
 from randomizers.dummies import PoissonDummies
 from randomizers.hadamard import Blanket, Hadamard, HadamardLaw, HadamardParameters
+from randomizers.hadamard.calibration import blanket_epsilon, calibrate
 from randomizers.randomness import seeded_generator
 
 FALSE_ALARM = 1e-10
@@ -91,7 +91,7 @@ def test_everybody_present_sends_k_real_tuples_and_a_blanket() -> None:
         devices.report(1, values, present, rng)
     again = Hadamard.restore(law, devices.state_arrays(), 1)
     assert (again.population, again.epoch) == (4, 1)
-    with pytest.raises(ValueError, match="Hadamard keeps a population"):
+    with pytest.raises(ValueError, match="Hadamard keeps"):
         Hadamard.restore(law, {}, 0)
 
 

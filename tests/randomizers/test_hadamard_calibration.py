@@ -13,18 +13,18 @@ from scipy import stats
 from scipy.linalg import hadamard
 
 from randomizers.accounting.calibration import optimal
-from randomizers.accounting.hadamard_stream import (
-    REFERENCE_ERROR,
-    best_signs,
-    calibrate,
-    flip_law,
-)
 from randomizers.future_rand import FutureRandLaw
 from randomizers.hadamard_stream import (
     HadamardStream,
     HadamardStreamLaw,
     HadamardStreamParameters,
     rows_for,
+)
+from randomizers.hadamard_stream.calibration import (
+    REFERENCE_ERROR,
+    best_signs,
+    calibrate,
+    flip_law,
 )
 from randomizers.randomness import seeded_generator
 

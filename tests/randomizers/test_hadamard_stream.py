@@ -10,7 +10,6 @@ import pytest
 from scipy import stats
 from scipy.linalg import hadamard
 
-from randomizers.accounting.hadamard_stream import calibrate
 from randomizers.future_rand import FutureRand
 from randomizers.hadamard_stream import (
     MAX_ITEMS,
@@ -19,6 +18,7 @@ from randomizers.hadamard_stream import (
     HadamardStreamParameters,
     rows_for,
 )
+from randomizers.hadamard_stream.calibration import calibrate
 from randomizers.randomness import seeded_generator
 
 FALSE_ALARM = 1e-10
@@ -53,9 +53,7 @@ def test_devices_track_one_boolean_each(items: int) -> None:
         values = rng.integers(0, items + 1, 300)
         present = rng.random(300) < 0.8
         tracked = np.where(values == 0, 0, (1 + matrix[rows, values]) // 2)
-        who, words = booleans.report_with_devices(
-            epoch, tracked, present, seeded_generator(2, epoch)
-        )
+        who, words = booleans.follow(epoch, tracked, present, seeded_generator(2, epoch))
         expected = (rows[who] * 32 + (words >> 1)) * 2 + (words & 1)
         found = devices.report(epoch, values, present, seeded_generator(2, epoch))
         assert found.dtype == HadamardStream.word_dtype
@@ -95,17 +93,17 @@ def test_a_law_survives_json_and_no_other_is_read() -> None:
     one = law(12, 8)
     assert HadamardStreamLaw.from_json(json.loads(json.dumps(one.to_json()))) == one
     for key, value in (("items", 1), ("items", MAX_ITEMS + 1), ("future_rand", {})):
-        with pytest.raises(ValueError, match="not a law of items over time"):
+        with pytest.raises(ValueError, match="not a law of hadamard_stream"):
             HadamardStreamLaw.from_json({**one.to_json(), key: value})
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"row": None}, "row must be uint16"),
-        ({"row": np.zeros(9, np.uint16)}, r"row must be uint16 of shape \(10,\)"),
-        ({"row": np.zeros(10, np.int64)}, "row must be uint16"),
-        ({"row": np.full(10, 8, np.uint16)}, "row 8 of 8: other law"),
+        ({"row": None}, "HadamardStream keeps .*'row'"),
+        ({"row": np.zeros(9, np.uint16)}, r"row is uint16 of shape \(9,\)"),
+        ({"row": np.zeros(10, np.int64)}, "row is int64"),
+        ({"row": np.full(10, 8, np.uint16)}, "row has a value that is not from 0 to 7"),
         ({"order": np.zeros(10, np.int64)}, "state array order is int64"),
     ],
 )

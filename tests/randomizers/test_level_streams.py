@@ -24,7 +24,6 @@ from randomizers.accounting.level_streams import (
 )
 from randomizers.accounting.shared_cells import poisson_for_code
 from randomizers.accounting.shifted_noise import delta_of_tables
-from randomizers.accounting.shuffled_level_counts import LevelJob, calibrate, range_error
 from randomizers.cell_codes.levels import Levels
 from randomizers.cell_noise_law import CellNoiseLaw
 from randomizers.counted_words import written_out
@@ -33,6 +32,7 @@ from randomizers.randomness import seeded_generator
 from randomizers.shuffled_counts import ShuffledCountsParameters
 from randomizers.shuffled_item_counts import ShuffledItemCounts
 from randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
+from randomizers.shuffled_level_counts.calibration import LevelJob, calibrate, range_error
 
 TAIL = 1e-12
 STAGE = CellNoiseLaw("shuffle", 1e-9, 1)

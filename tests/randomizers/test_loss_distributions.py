@@ -178,7 +178,7 @@ def log_law(noise: CellNoise, count: int) -> mpmath.mpf:
 
 
 @pytest.mark.parametrize("contributors", [1_000, 10**6, 10**8])
-def test_the_binomial_laws_of_scipy_are_off_by_a_tenth_of_what_is_charged(
+def test_the_binomial_laws_of_scipy_are_off_by_less_than_a_fifth_of_what_is_charged(
     contributors: int,
 ) -> None:
     charged = 1e-13 + 1e-14 * math.sqrt(contributors)
@@ -308,16 +308,20 @@ def test_every_pattern_of_directions_is_private_by_the_sum_over_all_outcomes(
     assert not either.private(epsilon, 0.999 * max(true))
 
 
-@pytest.mark.parametrize("epochs", [1, 2, 3])
-@pytest.mark.parametrize("delta", [0.3, 1e-2, 1e-6])
-@pytest.mark.parametrize("epsilon", [0.05, 1.0, 4.0])
+# Of epsilon 0.05 and a smaller delta there would be too many outcomes to look at.
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "epochs"),
+    [
+        *product([1.0, 4.0], [0.3, 1e-2, 1e-6], [1, 2, 3]),
+        *product([0.05], [0.3], [1, 2, 3]),
+        *product([0.05], [1e-2], [1, 2]),
+    ],
+)
 def test_noise_of_every_epoch_counts_is_enough_for_all_pairs_of_streams(
-    epochs: int, delta: float, epsilon: float
+    epsilon: float, delta: float, epochs: int
 ) -> None:
     """By enumeration: streams of 0 and 1 that differ in all epochs or in some, either way."""
     noise = poisson_for_epochs(epsilon, delta, epochs)
-    if noise.mean > 1_000 or (epochs == 3 and noise.mean > 100):
-        pytest.skip("too many outcomes to look at")
     worst = max(
         hockey_stick(noise, pattern, epsilon) for pattern in product((1, 0, -1), repeat=epochs)
     )

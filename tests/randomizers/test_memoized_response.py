@@ -12,13 +12,13 @@ from math import prod
 import numpy as np
 import pytest
 
-from randomizers.accounting.epoch_responses import calibrate_memoized_response
 from randomizers.composed import ComposedLaw
 from randomizers.memoized_response import (
     MemoizedResponse,
     MemoizedResponseLaw,
     MemoizedResponseParameters,
 )
+from randomizers.memoized_response.calibration import calibrate
 from randomizers.randomness import seeded_generator
 
 PARAMETERS = [
@@ -35,7 +35,7 @@ def test_golden_one_claimed_and_4_65_lost_after_ten_epochs_with_one_change() -> 
 
     One of the two streams of the pair has a single change, the other has none.
     """
-    law = calibrate_memoized_response(MemoizedResponseParameters(epsilon=1), last_epoch=10)
+    law = calibrate(MemoizedResponseParameters(epsilon=1), last_epoch=10)
     guarantee = MemoizedResponse(law).guarantee
     assert (guarantee.unit, guarantee.epsilon) == ("value", 1.0)
     assert guarantee.stream_epsilon is not None
@@ -51,9 +51,7 @@ def test_golden_one_claimed_and_4_65_lost_after_ten_epochs_with_one_change() -> 
 @pytest.mark.parametrize(("last_epoch", "lost"), [(10, 5.509), (64, 37.374), (256, 150.680)])
 def test_all_of_epsilon_for_the_permanent_response_loses_more(last_epoch: int, lost: float) -> None:
     """A claim of 1 that is attained in the end, and losses that grow with the horizon."""
-    law = calibrate_memoized_response(
-        MemoizedResponseParameters(1.0, calibration="full"), last_epoch
-    )
+    law = calibrate(MemoizedResponseParameters(1.0, calibration="full"), last_epoch)
     assert law.permanent.loss == law.epsilon
     assert law.stream_loss == pytest.approx(lost, abs=6e-4)
 
@@ -64,7 +62,7 @@ def test_the_loss_of_a_stream_is_that_of_the_worst_pair_of_streams(
     parameters: MemoizedResponseParameters, last_epoch: int
 ) -> None:
     """All streams and all that can be sent, in exact arithmetic; one change is enough."""
-    law = calibrate_memoized_response(parameters, last_epoch)
+    law = calibrate(parameters, last_epoch)
     streams = list(product((0, 1), repeat=last_epoch))
     hardly = [stream for stream in streams if int(np.abs(np.diff(stream)).sum()) <= 1]
     for few in (streams, hardly):
@@ -83,7 +81,7 @@ def test_a_value_that_never_changes_loses_what_is_claimed_at_most(
 ) -> None:
     """However long it is reported; in the end the permanent response is known, and no more."""
     for last_epoch in (1, 10, 1000):
-        law = calibrate_memoized_response(parameters, last_epoch)
+        law = calibrate(parameters, last_epoch)
         kept = float(law.permanent.probability(0))
         # The reports that tell most: all ones.
         most = law.instantaneous.loss * last_epoch
@@ -96,17 +94,17 @@ def test_a_value_that_never_changes_loses_what_is_claimed_at_most(
 
 def test_a_single_report_loses_the_share_asked_for() -> None:
     for parameters in PARAMETERS:
-        law = calibrate_memoized_response(parameters, 3)
+        law = calibrate(parameters, 3)
         wanted = parameters.first_share * law.permanent.loss
         assert loss_of_report(law) == pytest.approx(wanted, rel=1e-12)
-        assert calibrate_memoized_response(parameters, 1).stream_loss == pytest.approx(wanted)
+        assert calibrate(parameters, 1).stream_loss == pytest.approx(wanted)
 
 
 def test_long_streams_and_extreme_parameters_are_accounted_for() -> None:
     for epsilon, share in ((64.0, 0.99), (1e-6, 0.01), (64.0, 0.01), (1e-6, 0.99)):
         for last_epoch in (1, 2, 1 << 20):
             parameters = MemoizedResponseParameters(epsilon, share, "full")
-            law = calibrate_memoized_response(parameters, last_epoch)
+            law = calibrate(parameters, last_epoch)
             assert 0 < law.stream_loss < math.inf
 
 
@@ -135,7 +133,7 @@ def test_bad_parameters_laws_and_states_are_refused() -> None:
         MemoizedResponseParameters(-1)
     for last_epoch in (0, (1 << 20) + 1):
         with pytest.raises(ValueError, match=f"{last_epoch} epochs, must be from 1 to 1048576"):
-            calibrate_memoized_response(PARAMETERS[0], last_epoch)
+            calibrate(PARAMETERS[0], last_epoch)
     fair, good = ComposedLaw((1, 1)), ComposedLaw((2, 1))
     with pytest.raises(ValueError, match="the instantaneous response is reversed no less often"):
         MemoizedResponseLaw(1, 1.0, good, fair)
@@ -143,10 +141,10 @@ def test_bad_parameters_laws_and_states_are_refused() -> None:
         MemoizedResponseLaw(1, 0.5, good, good)
     with pytest.raises(ValueError, match="permanent is a law of 2 signs, must be of one"):
         MemoizedResponseLaw(1, 1.0, ComposedLaw((3, 2, 1)), good)
-    law = calibrate_memoized_response(PARAMETERS[0], 2)
-    with pytest.raises(ValueError, match="not a law of memoized responses"):
+    law = calibrate(PARAMETERS[0], 2)
+    with pytest.raises(ValueError, match="not a law of memoized_response"):
         MemoizedResponseLaw.from_json({"last_epoch": 2})
-    with pytest.raises(ValueError, match="memoized responses keep a memo"):
+    with pytest.raises(ValueError, match=r"memo is uint8 of shape \(2, 3\)"):
         MemoizedResponse.restore(law, {"memo": np.zeros((2, 3), np.uint8)}, 0)
     assert MemoizedResponseLaw.from_json(json.loads(json.dumps(law.to_json()))) == law
 

@@ -9,8 +9,8 @@ import pytest
 
 from randomizers.accounting.calibration import optimal
 from randomizers.accounting.order_weights import WEIGHT_TOTAL, optimal_order_weights
-from randomizers.dyadic import dyadic_pieces
 from randomizers.tree_variances import combined_variances, order_shares, smoothed_variances
+from tests.support.dyadic_pieces import dyadic_pieces
 
 
 def test_equal_variances_combine_to_the_known_series() -> None:

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from randomizers.accounting.boosted_counts import BoostedReports
-from randomizers.accounting.shuffled_counts import calibrate
 from randomizers.cell_dummies import dummies_in_cell
 from randomizers.cell_noise_law import CellNoiseLaw
 from randomizers.randomness import seeded_generator
@@ -27,6 +26,7 @@ from randomizers.shuffled_counts import (
     ShuffledCountsLaw,
     ShuffledCountsParameters,
 )
+from randomizers.shuffled_counts.calibration import calibrate
 
 EPOCHS = 8
 DELTA = 1e-6
@@ -209,7 +209,7 @@ def test_devices_go_on_as_if_nothing_had_happened() -> None:
         one, other = (each.report(epoch, values, present, RNG) for each in (undisturbed, restarted))
         assert one.messages == other.messages
     assert undisturbed.frozen == restarted.frozen > 0
-    with pytest.raises(ValueError, match="shuffled_counts keeps"):
+    with pytest.raises(ValueError, match="ShuffledCounts keeps"):
         ShuffledCounts.restore(law, {"value": np.zeros(2, np.uint8)}, 0)
 
 
@@ -332,5 +332,5 @@ def test_jobs_that_ask_for_too_many_messages_are_refused() -> None:
 def test_laws_that_contradict_themselves_are_refused(change: dict[str, Any]) -> None:
     body = without_dummies(2, 3).to_json()
     assert ShuffledCountsLaw.from_json(body) == without_dummies(2, 3)
-    with pytest.raises(ValueError, match="not a law of shuffled counts"):
+    with pytest.raises(ValueError, match="not a law of shuffled_counts"):
         ShuffledCountsLaw.from_json(body | change)

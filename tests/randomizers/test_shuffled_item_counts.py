@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from randomizers.accounting.item_streams import ItemReports
-from randomizers.accounting.shuffled_item_counts import calibrate
 from randomizers.cell_noise_law import CellNoiseLaw
 from randomizers.counted_words import written_out
 from randomizers.randomness import seeded_generator
 from randomizers.shuffled_counts import ShuffledCountsParameters
 from randomizers.shuffled_item_counts import ShuffledItemCounts, ShuffledItemCountsLaw
+from randomizers.shuffled_item_counts.calibration import calibrate
 
 DELTA = 1e-6
 EPOCHS = 7

@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from randomizers.accounting.counting_tree import order_messages
-from randomizers.accounting.shuffled_item_tree import calibrate
 from randomizers.cell_noise_law import CellNoiseLaw
 from randomizers.counted_words import written_out
 from randomizers.randomness import seeded_generator
 from randomizers.shuffled_item_tree import ShuffledItemTree, ShuffledItemTreeLaw
+from randomizers.shuffled_item_tree.calibration import calibrate
 from randomizers.shuffled_tree import ShuffledTreeParameters
 
 DELTA = 1e-6

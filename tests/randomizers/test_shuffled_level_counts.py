@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from randomizers.accounting.honest_contributors import contributor_curve
-from randomizers.accounting.shuffled_level_counts import calibrate
 from randomizers.cell_codes.levels import Levels
 from randomizers.cell_noise_law import CellNoiseLaw
 from randomizers.counted_words import written_out
@@ -18,6 +16,7 @@ from randomizers.randomness import seeded_generator
 from randomizers.shuffled_counts import ShuffledCountsParameters
 from randomizers.shuffled_item_counts import ShuffledItemCounts
 from randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
+from randomizers.shuffled_level_counts.calibration import calibrate, epsilon_with
 
 DELTA = 1e-6
 EPOCHS = 6
@@ -75,7 +74,7 @@ def test_the_shuffle_stage_adds_what_devices_do_not() -> None:
     expected = law.words * law.held.mean
     assert abs(one.messages - expected) < 8 * expected**0.5
     assert law.messages == EPOCHS * law.levels.messages
-    assert contributor_curve(law) == []
+    assert law.held.contributors is None
 
 
 @pytest.mark.slow
@@ -96,9 +95,8 @@ def test_a_law_says_what_it_promises(parameters: dict[str, Any]) -> None:
     for change in wrong:
         with pytest.raises(ValueError, match="not a law"):
             ShuffledLevelCountsLaw.from_json(law.to_json() | change)
-    (_, _, whole), (_, _, half) = contributor_curve(law, (1.0, 0.5))
-    assert whole == pytest.approx(1.0, rel=1e-3)
-    assert 1.3 < half < 1.8
+    assert epsilon_with(law, 1_000) == pytest.approx(1.0, rel=1e-3)
+    assert 1.3 < epsilon_with(law, 500) < 1.8
 
 
 @pytest.mark.parametrize(

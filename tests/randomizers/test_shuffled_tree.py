@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from randomizers.accounting.counting_tree import order_messages
-from randomizers.accounting.shuffled_tree import calibrate
 from randomizers.cell_noise_law import CellNoiseLaw
 from randomizers.randomness import seeded_generator
 from randomizers.shuffled_tree import ShuffledTree, ShuffledTreeLaw, ShuffledTreeParameters
+from randomizers.shuffled_tree.calibration import calibrate
 
 EPOCHS = 11
 DELTA = 1e-6
@@ -192,7 +192,7 @@ def test_devices_go_on_as_if_nothing_had_happened() -> None:
         one, other = (each.report(epoch, values, present, RNG) for each in (undisturbed, restarted))
         assert one.written_out().tolist() == other.written_out().tolist()
     assert undisturbed.frozen == restarted.frozen > 0
-    with pytest.raises(ValueError, match="shuffled_tree keeps"):
+    with pytest.raises(ValueError, match="ShuffledTree keeps"):
         ShuffledTree.restore(law, {"value": np.zeros(2, np.int8)}, 0)
 
 
@@ -225,7 +225,7 @@ def test_laws_survive_json_and_contradictions_are_refused() -> None:
         {"noises": others},
     ]
     for change in wrong:
-        with pytest.raises(ValueError, match="not a law of a shuffled tree"):
+        with pytest.raises(ValueError, match="not a law of shuffled_tree"):
             ShuffledTreeLaw.from_json(law.to_json() | change)
 
 

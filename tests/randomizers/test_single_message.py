@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from randomizers.accounting.single_message import calibrate, coins
 from randomizers.composed import ComposedLaw
 from randomizers.randomness import seeded_generator
 from randomizers.single_message import (
@@ -16,6 +15,7 @@ from randomizers.single_message import (
     SingleMessageLaw,
     SingleMessageParameters,
 )
+from randomizers.single_message.calibration import calibrate, coins
 
 FALSE_ALARM = 1e-10
 LABELS = tuple("abc")

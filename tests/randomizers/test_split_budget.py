@@ -10,10 +10,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from randomizers.accounting.epoch_responses import calibrate_split_budget
 from randomizers.composed import ComposedLaw
 from randomizers.randomness import seeded_generator
 from randomizers.split_budget import SplitBudget, SplitBudgetLaw, SplitBudgetParameters
+from randomizers.split_budget.calibration import calibrate
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.3, 1.0, 64.0])
@@ -21,7 +21,7 @@ from randomizers.split_budget import SplitBudget, SplitBudgetLaw, SplitBudgetPar
 def test_the_losses_of_all_epochs_add_up_to_epsilon_and_never_to_more(
     epsilon: float, last_epoch: int, exponential_below: Callable[[float], Fraction]
 ) -> None:
-    law = calibrate_split_budget(SplitBudgetParameters(epsilon), last_epoch)
+    law = calibrate(SplitBudgetParameters(epsilon), last_epoch)
     kept, reversed_ = law.response.weights
     # exponential_below lies within 2^-400 of the true value.
     assert Fraction(kept, reversed_) ** last_epoch <= exponential_below(epsilon)
@@ -30,7 +30,7 @@ def test_the_losses_of_all_epochs_add_up_to_epsilon_and_never_to_more(
 
 
 def test_every_epoch_is_randomized_anew() -> None:
-    law = calibrate_split_budget(SplitBudgetParameters(2 * math.log(3)), 2)
+    law = calibrate(SplitBudgetParameters(2 * math.log(3)), 2)
     devices, rng = SplitBudget(law), seeded_generator(4)
     devices.enrol(10_000, rng)
     values = np.arange(10_000) % 2
@@ -44,7 +44,7 @@ def test_every_epoch_is_randomized_anew() -> None:
 
 
 def test_bad_input_is_refused_and_changes_nothing() -> None:
-    devices = SplitBudget(calibrate_split_budget(SplitBudgetParameters(1), 2))
+    devices = SplitBudget(calibrate(SplitBudgetParameters(1), 2))
     rng = seeded_generator(5)
     devices.enrol(2, rng)
     before = str(rng.bit_generator.state)
@@ -69,14 +69,14 @@ def test_bad_parameters_laws_and_states_are_refused() -> None:
         SplitBudgetParameters(0)
     for last_epoch in (0, (1 << 20) + 1):
         with pytest.raises(ValueError, match=f"{last_epoch} epochs, must be from 1 to 1048576"):
-            calibrate_split_budget(SplitBudgetParameters(1), last_epoch)
+            calibrate(SplitBudgetParameters(1), last_epoch)
     with pytest.raises(ValueError, match="response is a law of 2 signs, must be of one"):
         SplitBudgetLaw(1, 1.0, ComposedLaw((3, 2, 1)))
     with pytest.raises(ValueError, match=r"a loss of 1\.09\d+, must be at most epsilon, 1\.0"):
         SplitBudgetLaw(1, 1.0, ComposedLaw((3, 1)))
-    law = calibrate_split_budget(SplitBudgetParameters(1), 2)
-    with pytest.raises(ValueError, match="not a law of a split budget"):
+    law = calibrate(SplitBudgetParameters(1), 2)
+    with pytest.raises(ValueError, match="not a law of split_budget"):
         SplitBudgetLaw.from_json({"last_epoch": 2})
-    with pytest.raises(ValueError, match=r"state arrays \['memo'\], a split budget keeps"):
+    with pytest.raises(ValueError, match=r"state arrays \['memo'\], SplitBudget keeps"):
         SplitBudget.restore(law, {"memo": np.zeros((2, 2), np.uint8)}, 0)
     assert SplitBudgetLaw.from_json(json.loads(json.dumps(law.to_json()))) == law

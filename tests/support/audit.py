@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from pipeline.actions import LogRecord
-from pipeline.admission import decode_raw
-from pipeline.cluster import Cluster
-from pipeline.deployed_job import DeployedJob
-from pipeline.estimate_records import EstimateRecord
-from pipeline.estimation import Estimation
-from pipeline.noise_keys import NoiseKey
-from pipeline.protocol import Aggregator
-from pipeline.roster import EnrolledProducer, Roster
-from pipeline.stage_noise import StageNoise
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.noise_keys import NoiseKey
+from pipeline.kafka.cluster import Cluster
+from pipeline.protocols.protocol import Aggregator
+from pipeline.stages.admission import decode_raw
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.stages.estimation import Estimation
+from pipeline.stages.roster import EnrolledProducer, Roster
+from pipeline.stages.stage_noise import StageNoise
 from tests.support.seeded_devices import Reports, SeededDevices
 from topics.frames import CodecError
 from topics.manifests import Fate, Manifest, decode_manifest
@@ -157,7 +157,7 @@ class _Auditor:
     def _roster(self) -> Roster:
         roster = Roster(self.job)
         for record in self.logs[Role.PRODUCERS]:
-            roster.apply(record.value)
+            roster.apply(record)
         return roster
 
     @cached_property

@@ -16,11 +16,11 @@ import numpy as np
 from kafka.errors import KafkaError
 from numpy.typing import NDArray
 
-from pipeline.cluster import Cluster, ClusterError
-from pipeline.deployed_job import DeployedJob
-from pipeline.estimate_records import EstimateRecord
-from pipeline.follow import EstimateReader
-from pipeline.partial_log import PartialLog
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.kafka.cluster import Cluster, ClusterError
+from pipeline.results.follow import EstimateReader
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.stages.partial_log import PartialLog
 from tests.support import cells
 from topics.names import Role
 

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
 from aggregators.estimate import Estimate
-from pipeline.protocol import Protocol
-from pipeline.protocols import PROTOCOLS
+from pipeline.protocols.protocol import Protocol
+from pipeline.protocols.registry import PROTOCOLS
+from randomizers.devices import Devices
 from randomizers.guarantee import Guarantee
 from topics.word_forms import WordForm
 
@@ -41,19 +42,8 @@ class CellsLaw:
         return cls(body["cells"], body["last_epoch"])
 
 
-class Cells:
+class Cells(Devices[CellsLaw]):
     """The randomizer that does not randomize."""
-
-    def __init__(self, law: CellsLaw) -> None:
-        self.law = law
-        self.population = 0
-        self.frozen = 0
-
-    @classmethod
-    def restore(cls, law: CellsLaw, arrays: Mapping[str, NDArray[np.generic]], epoch: int) -> Self:
-        restored = cls(law)
-        restored.population = int(arrays["population"][0])
-        return restored
 
     @property
     def guarantee(self) -> Guarantee:
@@ -65,12 +55,6 @@ class Cells:
             trust="everybody",
             basis="exact",
         )
-
-    def state_arrays(self) -> dict[str, NDArray[np.generic]]:
-        return {"population": np.array([self.population], np.int64)}
-
-    def enrol(self, count: int, rng: np.random.Generator) -> None:
-        self.population += count
 
     def report(
         self,
@@ -134,7 +118,7 @@ CELLS = Protocol(
     name=NAME,
     parameters=CellsParameters,
     calibrate=lambda parameters, last_epoch, minimum: CellsLaw(parameters.cells, last_epoch),
-    law_from_json=CellsLaw.from_json,
+    law=lambda parameters: CellsLaw,
     randomizer=Cells,
     restore=Cells.restore,
     aggregator=lambda law, parameters: CellsAggregator(law),

@@ -13,7 +13,7 @@ from pathlib import Path
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
-from pipeline.connection import Connection
+from pipeline.kafka.connection import Connection
 from topics.names import LOG_APPEND_TIME, TIMESTAMP_TYPE, Role, topic_name
 
 PARTITIONS = 3

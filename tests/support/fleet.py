@@ -16,11 +16,11 @@ from typing import Self
 
 from kafka.errors import KafkaError
 
-from pipeline.cluster import Cluster, ClusterError
-from pipeline.deployed_job import DeployedJob
-from pipeline.follow import EstimateReader
-from pipeline.noise_keys import NoiseKey
-from pipeline.producer_store import ProducerStore
+from pipeline.devices.producer_store import ProducerStore
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.noise_keys import NoiseKey
+from pipeline.kafka.cluster import Cluster, ClusterError
+from pipeline.results.follow import EstimateReader
 from tests.support.audit import Drawn
 from tests.support.clocks import Clock
 from tests.support.seeded_devices import SeededDevices

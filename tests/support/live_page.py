@@ -13,16 +13,16 @@ import aiohttp
 
 from aggregators.published import Published as Estimated
 from pipeline.cli.inputs import load_truth
-from pipeline.cluster import Cluster
-from pipeline.deployed_job import DeployedJob
-from pipeline.deployments import deploy
-from pipeline.estimate_records import EstimateRecord
-from pipeline.input.item_log import ValueLog
-from pipeline.jobs import parse_job
+from pipeline.devices.item_log import ValueLog
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_files import parse_job
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.deployments import deploy
 from pipeline.serve.background import Background
 from pipeline.serve.follower import Answers, Reader
 from pipeline.serve.limits import Limits
 from pipeline.serve.server import Settings, Site
+from pipeline.stages.estimate_records import EstimateRecord
 from tests.support.memory_cluster import MemoryCluster
 from topics.manifests import Fate
 from topics.names import Role

@@ -10,8 +10,8 @@ from typing import Any, Self
 import pytest
 
 from pipeline.actions import LogRecord
-from pipeline.broker_clock import own_milliseconds
-from pipeline.connection import Connection
+from pipeline.kafka.broker_clock import own_milliseconds
+from pipeline.kafka.connection import Connection
 from topics.names import TopicSettings
 
 
@@ -29,7 +29,7 @@ class Acknowledged:
 
 @dataclass
 class MemoryCluster:
-    """Stands in for `pipeline.cluster.Cluster`; `records` are by topic and partition.
+    """Stands in for `pipeline.kafka.cluster.Cluster`; `records` are by topic and partition.
 
     As a broker does, it stamps what is written, by its `clock`, in milliseconds since 1970.
     """
@@ -116,6 +116,6 @@ def use_memory_cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
     def connection_of(*arguments: Any, **options: Any) -> Connection:
         return cluster.connection
 
-    monkeypatch.setattr("pipeline.cli.options.connection_of", connection_of)
-    monkeypatch.setattr("pipeline.cluster.Cluster", lambda connection: cluster)
+    monkeypatch.setattr("pipeline.cli.clusters.connection_of", connection_of)
+    monkeypatch.setattr("pipeline.cli.clusters.Cluster", lambda connection: cluster)
     return cluster

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.protocol import StageDummies
+from pipeline.protocols.protocol import StageDummies
 from randomizers.counted_words import CountedWords
 from randomizers.noise_tables import poisson_table
 from tests.support.cells import CELLS, CellsLaw

@@ -8,14 +8,13 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from topics.manifests import Fate, Manifest
-from topics.recordings import (
+from pipeline.recording.recordings import (
     RecordedEpoch,
     RecordedEstimate,
-    RecordedManifest,
     RecordingFolder,
     RecordingIndex,
 )
+from topics.manifests import Fate, Manifest
 from topics.words import Words
 
 IDENTITY = bytes(range(16))
@@ -133,8 +132,8 @@ def epoch_of(number: int, form: tuple[str, int] = ("<u2", 1), rows: int = 40) ->
         deployment=IDENTITY,
         epoch=number,
         fate=Fate.RELEASED if released else Fate.TOO_SMALL,
-        first_offset=10 * number,
-        cut_offset=10 * number + 7,
+        first_offset=0,
+        cut_offset=0,
         first_epoch=1,
         producers=(True, False, number % 2 == 0),
         populations=(7, 2**32 - 1) if number % 2 == 0 else (7,),
@@ -143,7 +142,7 @@ def epoch_of(number: int, form: tuple[str, int] = ("<u2", 1), rows: int = 40) ->
         timestamp=1_700_000_000_000 + number,
     )
     return RecordedEpoch(
-        RecordedManifest(manifest, offset=100 + number),
+        manifest,
         Words.canonical(reports) if released else None,
         bytes([number]) * number if released else None,
         RecordedEstimate(

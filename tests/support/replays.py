@@ -13,30 +13,30 @@ from typing import Any
 import numpy as np
 
 from pipeline.actions import LogRecord
-from pipeline.aggregate_stage import AggregateStage
-from pipeline.deployed_job import DeployedJob, deploy_job
-from pipeline.estimate_records import FirstEstimates
-from pipeline.jobs import Job, make_job
-from pipeline.memory import MemoryDriver, MemoryLog, MemoryWorker
-from pipeline.noise_keys import KEY_BYTES, NoiseKey
-from pipeline.partial_log import PartialLog
-from pipeline.producer import Producer
-from pipeline.protocol import Example
-from pipeline.publish_stage import PublishStage
-from pipeline.record import Recorder, open_recording
-from pipeline.replay.in_memory import MemoryReplay
-from pipeline.replay.job import deploy_replay, replayed_job
-from pipeline.replay.plan import Wanted, plan_replay
-from pipeline.replay.recording import RecordingSource
-from pipeline.replay.sources import ReplaySource
-from pipeline.replay.topics import TopicSource
-from pipeline.shuffle_stage import ShuffleStage
-from pipeline.stage import Stage
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import Job, make_job
+from pipeline.jobs.noise_keys import KEY_BYTES, NoiseKey
+from pipeline.protocols.protocol import Example
+from pipeline.recording.record import Recorder, open_recording
+from pipeline.recording.recordings import Recording, RecordingFolder
+from pipeline.recording.replay.in_memory import MemoryReplay
+from pipeline.recording.replay.job import deploy_replay, replayed_job
+from pipeline.recording.replay.plan import Wanted, plan_replay
+from pipeline.recording.replay.recording import RecordingSource
+from pipeline.recording.replay.sources import ReplaySource
+from pipeline.recording.replay.topics import TopicSource
+from pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
+from pipeline.stages.aggregate_stage import AggregateStage
+from pipeline.stages.estimate_records import FirstEstimates
+from pipeline.stages.partial_log import PartialLog
+from pipeline.stages.publish_stage import PublishStage
+from pipeline.stages.shuffle_stage import ShuffleStage
+from pipeline.stages.stage import Stage
 from randomizers.randomness import seeded_generator
 from tests.support.small_run import generators
 from topics.manifests import Manifest, decode_manifest
 from topics.names import Role
-from topics.recordings import Recording, RecordingFolder
 
 ORIGINAL, REPLAY = bytes(range(16)), bytes(range(16, 32))
 DECIDED = 1_700_000_000_000

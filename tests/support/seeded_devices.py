@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.deployed_job import DeployedJob
-from pipeline.protocol import Randomizer
+from pipeline.jobs.deployed_job import DeployedJob
 from randomizers.counted_words import CountedWords
+from randomizers.devices import Devices
 from randomizers.randomness import seeded_generator
 from tests.support import cells
 
@@ -68,7 +69,7 @@ class SeededDevices:
         return [f"{self.name}{number}" for number in range(self.count)]
 
     def generators(self, purpose: str, number: int) -> np.random.Generator:
-        """The generator of a draw, as `pipeline.producer.Generators`."""
+        """The generator of a draw, as `pipeline.devices.producer.Generators`."""
         name = int.from_bytes(self.name.encode(), "little")
         return seeded_generator(self.seed, name, _PURPOSES[purpose], number)
 
@@ -108,7 +109,7 @@ class SeededDevices:
             )
             yield Reports(epoch, values, counts, int(present.sum()))
 
-    def _enrolled(self, job: DeployedJob, epoch: int) -> Randomizer:
+    def _enrolled(self, job: DeployedJob, epoch: int) -> Devices[Any]:
         """The devices at the first epoch of a horizon that their producer closes."""
         randomizer = job.randomizer()
         horizon = job.horizon_of(epoch)

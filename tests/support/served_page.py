@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
 from aggregators.published import Published
-from pipeline.budgets import Charge
-from pipeline.cluster import Cluster
-from pipeline.deployed_job import DeployedJob, deploy_job
-from pipeline.estimate_records import EstimateRecord
-from pipeline.jobs import parse_job
-from pipeline.phases import JobPhase, Phase
+from pipeline.jobs.budgets import Charge
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import parse_job
+from pipeline.jobs.phases import JobPhase, Phase
+from pipeline.kafka.cluster import Cluster
 from pipeline.serve.follower import Reader
 from pipeline.serve.limits import Limits
 from pipeline.serve.server import Settings, Site
+from pipeline.stages.estimate_records import EstimateRecord
 from tests.support.memory_cluster import MemoryCluster
 from topics.manifests import Fate
 from topics.names import JOBS_TOPIC, Role

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from pipeline.cluster import Cluster
-from pipeline.deployed_job import DeployedJob
-from pipeline.deployments import find_deployed
-from pipeline.memory import MemoryDriver
-from pipeline.producer import Producer, Value
-from pipeline.simulate import SimulatedCluster
+from pipeline.devices.producer import Producer, Value
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.deployments import find_deployed
+from pipeline.simulation.memory import MemoryDriver
+from pipeline.simulation.simulate import SimulatedCluster
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import generators
 from topics.names import Role

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from aggregators.estimate import GAP, Estimate, ItemEstimates
+from aggregators.estimate import GAP, Estimate
 from aggregators.found_items import FoundItems
+from aggregators.item_estimates import ItemEstimates
 from aggregators.level_estimates import LevelEstimates
 
 COUNT = (

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.deployed_job import DeployedJob, deploy_job
-from pipeline.input.change_log import load_change_log
-from pipeline.jobs import parse_job
-from pipeline.memory import MemoryDriver
-from pipeline.producer import Producer
-from pipeline.simulate import SimulatedCluster
+from pipeline.devices.change_log import load_change_log
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import parse_job
+from pipeline.simulation.memory import MemoryDriver
+from pipeline.simulation.simulate import SimulatedCluster
 from randomizers.randomness import seeded_generator
 from topics.names import Role
 

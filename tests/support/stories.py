@@ -14,12 +14,12 @@ from typing import Any, Protocol, Self
 from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
-from pipeline.cluster import Cluster
-from pipeline.connection import Connection
-from pipeline.deployments import deploy
-from pipeline.jobs import make_job
-from pipeline.local_kafka import LocalKafka
-from pipeline.noise_keys import read_noise_key
+from pipeline.jobs.job_files import make_job
+from pipeline.jobs.noise_keys import read_noise_key
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection
+from pipeline.kafka.local_kafka import LocalKafka
+from pipeline.operations.deployments import deploy
 from tests.support import cells
 from tests.support.audit import Account, audit, read_logs
 from tests.support.chaos import Brokers, Chaos

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from pipeline.actions import LogRecord
-from pipeline.admission import Refusal, dead_letter
-from pipeline.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs import make_job
-from pipeline.memory import MemoryDriver
-from pipeline.noise_keys import NoiseKey
-from pipeline.producer import Producer
-from pipeline.protocols import PROTOCOLS
-from pipeline.simulate import SimulatedCluster
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.jobs.noise_keys import NoiseKey
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.simulation.memory import MemoryDriver
+from pipeline.simulation.simulate import SimulatedCluster
+from pipeline.stages.admission import Refusal, dead_letter
 from randomizers.randomness import seeded_generator
 from tests.support import cells
 from tests.support.audit import Account, AuditError, Drawn, Logs, audit

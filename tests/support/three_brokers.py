@@ -16,9 +16,9 @@ from typing import Self, TypeVar
 
 from kafka import KafkaAdminClient
 
-from pipeline.connection import Connection
-from pipeline.local_kafka import LocalKafka
-from pipeline.local_kafka.broker import HOST, free_port
+from pipeline.kafka.connection import Connection
+from pipeline.kafka.local_kafka import LocalKafka
+from pipeline.kafka.local_kafka.broker import HOST, free_port
 from tests.support.clocks import Clock
 from tests.support.namespaces import Namespaces
 
@@ -28,7 +28,7 @@ _CLIENTS_PORT, _CONTROLLERS_PORT = 21_000, 21_001
 # Starts a broker in a namespace, whose loopback address is the namespace's own.
 _START = """
 import json, pathlib, sys
-from pipeline.local_kafka import LocalKafka
+from pipeline.kafka.local_kafka import LocalKafka
 folder, settings, cluster_id, port = json.loads(sys.argv[1])
 LocalKafka(pathlib.Path(folder), settings, cluster_id=cluster_id).start(port)
 """

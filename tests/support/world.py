@@ -14,18 +14,18 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.actions import Action, Commit, LogRecord, Steps
-from pipeline.aggregate_stage import AggregateStage
-from pipeline.deployed_job import DeployedJob
-from pipeline.estimate_records import EstimateRecord, FirstEstimates
-from pipeline.finished_windows import Told, nobody
-from pipeline.memory import DeletedError, MemoryDriver, MemoryLog, MemoryWorker
-from pipeline.noise_keys import NoiseKey
-from pipeline.partial_log import PartialLog
-from pipeline.producer import Producer
-from pipeline.publish_stage import PublishStage
-from pipeline.roster import Roster
-from pipeline.shuffle_stage import ShuffleStage
-from pipeline.stage import Stage
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.noise_keys import NoiseKey
+from pipeline.simulation.memory import DeletedError, MemoryDriver, MemoryLog, MemoryWorker
+from pipeline.stages.aggregate_stage import AggregateStage
+from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
+from pipeline.stages.finished_windows import WindowListener, ignore_window
+from pipeline.stages.partial_log import PartialLog
+from pipeline.stages.publish_stage import PublishStage
+from pipeline.stages.roster import Roster
+from pipeline.stages.shuffle_stage import ShuffleStage
+from pipeline.stages.stage import Stage
 from randomizers.randomness import seeded_generator
 from topics.manifests import Manifest, decode_manifest
 from topics.names import Role
@@ -93,7 +93,9 @@ class World:
     now: float = 0.0
     identifiers: int = 0
     noise_key: NoiseKey | None = None
-    told: defaultdict[str, Told] = field(default_factory=lambda: defaultdict(lambda: nobody))
+    listeners: defaultdict[str, WindowListener] = field(
+        default_factory=lambda: defaultdict(lambda: ignore_window)
+    )
 
     def __post_init__(self) -> None:
         self.log = MemoryLog(self.broker_time)
@@ -112,9 +114,9 @@ class World:
 
     def stage(self, name: str) -> Stage:
         if name == "aggregate":
-            return AggregateStage(self.job, told=self.told[name])
+            return AggregateStage(self.job, listener=self.listeners[name])
         if name == "publish":
-            return PublishStage(self.job, told=self.told[name])
+            return PublishStage(self.job, listener=self.listeners[name])
         return ShuffleStage(
             self.job,
             identifiers=self.identifier,
@@ -122,7 +124,7 @@ class World:
             broker_time=self.broker_time,
             generator=seeded_generator(SEED, self.identifiers),
             noise_key=self.noise_key,
-            told=self.told[name],
+            listener=self.listeners[name],
         )
 
     def producer(self, name: str) -> Producer:
@@ -206,7 +208,7 @@ class World:
         """The producers, in the order of registration."""
         roster = Roster(self.job)
         for value in self.log.values(Role.PRODUCERS):
-            roster.apply(value)
+            roster.apply(LogRecord(0, value))
         return roster
 
     def published(self) -> dict[int, EstimateRecord]:

@@ -28,13 +28,6 @@ Codec: TypeAlias = tuple[Callable[[Any], bytes], Callable[[bytes], Any]]
 FINGERPRINT, DEPLOYMENT, BATCH, ENROLMENT, ATTEMPT = (
     bytes(range(start, start + 16)) for start in range(0x10, 0x60, 0x10)
 )
-HEADER_BYTES = {
-    Kind.BATCH: 104,
-    Kind.PUNCTUATION: 92,
-    Kind.MANIFEST: 112,
-    Kind.CHUNK: 104,
-    Kind.PARTIAL: 88,
-}
 
 
 @pytest.fixture(scope="session")
@@ -71,6 +64,9 @@ def examples() -> dict[str, Any]:
             Words(np.array([[1, 0x201], [1, 0x302], [2, 0]], np.uint16), counts),
         ),
         "punctuation": Punctuation(FINGERPRINT, DEPLOYMENT, ENROLMENT, 7, 2, 900, 1000),
+        "punctuation of a drawing": Punctuation(
+            FINGERPRINT, DEPLOYMENT, ENROLMENT, 7, 2, 900, 1000, BATCH[:8]
+        ),
         "chunk": Chunk(
             FINGERPRINT,
             DEPLOYMENT,
@@ -107,7 +103,7 @@ def forge() -> Callable[..., bytes]:
         forged = bytearray(data)
         for place, content in edits:
             forged[place : place + len(content)] = content
-        size = HEADER_BYTES[Kind(data[5])]
+        size = int.from_bytes(data[6:8], "little")
         checksum = crc32c(bytes(forged[size:]), crc32c(bytes(forged[: size - 4])))
         forged[size - 4 : size] = checksum.to_bytes(4, "little")
         return bytes(forged)

@@ -48,7 +48,10 @@ def records(examples: dict[str, Any], codecs: dict[Kind, Any]) -> list[bytes]:
     return [codecs[kinds[type(record)]][0](record) for record in [*examples.values(), *more]]
 
 
-_KINDS = [Kind.BATCH, Kind.BATCH, Kind.PUNCTUATION, Kind.CHUNK, Kind.MANIFEST, Kind.PARTIAL]
+_KINDS = [
+    *[Kind.BATCH, Kind.BATCH, Kind.PUNCTUATION, Kind.PUNCTUATION],
+    *[Kind.CHUNK, Kind.MANIFEST, Kind.PARTIAL],
+]
 
 
 def _damaged(rng: random.Random, records: list[bytes]) -> bytes:

@@ -207,7 +207,7 @@ def test_a_batch_beyond_the_cap_is_not_written(examples: dict[str, Any]) -> None
         ("manifest", 100, u4(9), "the bitmap names more than the 9 producers"),
         ("manifest", 100, u4(2**17), "number of producers is 131072, must be 0 to"),
         ("manifest", 100, u4(2000), "payload of 14 bytes, the bitmap of 2000 producers needs 250"),
-        ("manifest", 112, b"\x01", "12 bytes of populations for 2 producers in"),
+        ("manifest", 112, b"\x01", "12 bytes of populations, 2 included producers need 8"),
     ],
 )
 def test_fields_of_the_others(
@@ -231,6 +231,25 @@ def test_a_punctuation_has_no_payload(
     encode, decode = codecs[Kind.PUNCTUATION]
     with pytest.raises(CodecError, match="punctuation with 3 bytes of payload"):
         decode(forge(encode(examples["punctuation"]) + b"abc", (84, u4(3))))
+    named = encode(examples["punctuation of a drawing"])
+    with pytest.raises(CodecError, match="punctuation with 3 bytes of payload"):
+        decode(forge(named + b"abc", (92, u4(3))))
+
+
+def test_versions_of_a_punctuation(
+    examples: dict[str, Any], codecs: dict[Kind, Any], forge: Forge
+) -> None:
+    """Of a later version it is curable by an upgrade; of another length it is none of ours."""
+    encode, decode = codecs[Kind.PUNCTUATION]
+    old, new = (encode(examples[name]) for name in ("punctuation", "punctuation of a drawing"))
+    with pytest.raises(VersionError, match="of version 3, this program understands 1 to 2"):
+        decode(forge(new, (4, b"\x03")))
+    with pytest.raises(CodecError, match="header of 100 bytes, must have 92"):
+        decode(forge(new, (4, b"\x01")))
+    with pytest.raises(CodecError, match="ends within its 100-byte header"):
+        decode(forge(old, (4, b"\x02")))
+    with pytest.raises(CodecError, match="drawing has 7 bytes, must have 8"):
+        replace(examples["punctuation"], drawing=bytes(7))
 
 
 def test_a_manifest_does_not_contradict_itself(examples: dict[str, Any]) -> None:

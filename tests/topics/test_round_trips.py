@@ -106,6 +106,7 @@ def test_punctuation(data: st.DataObject, population: int) -> None:
         batches=data.draw(st.integers(0, U4_MAX)),
         contributors=data.draw(st.integers(0, population)),
         population=population,
+        drawing=data.draw(st.none() | st.binary(min_size=8, max_size=8)),
     )
     assert decode_punctuation(encode_punctuation(punctuation)) == punctuation
 

@@ -9,16 +9,21 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
-from pipeline.deployed_job import DeployedJob
-from pipeline.record_rows import published_estimate
-from pipeline.record_verify import verify
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.recording.record_rows import published_estimate
+from pipeline.recording.record_verify import verify
+from pipeline.recording.recordings import Recording
+from pipeline.recording.replay.recording import RecordingSource
+from tests.support.replays import replayed
 from tests.support.world import World
 from tests.upgrade.comparing import same
 from tests.upgrade.write_golden import middle_of, run_to_the_end, world_of
 from tests.upgrade.write_recordings import RECORDED, record
-from topics.recordings import Recording
+from topics.manifests import decode_manifest
+from topics.names import Role
 
 RECORDINGS = Path(__file__).parent / "recordings"
 
@@ -60,8 +65,8 @@ def test_recordings_say_what_was_published(recorded: Recorded, tmp_path: Path) -
     assert recording.epochs == range(1, middle_of(job) + 1)
     world = run_today(job, tmp_path)
     manifests, integers, published = world.manifests(), world.integers(), world.published()
-    for row in recording.manifests():
-        manifest, then = row.manifest, manifests[row.manifest.epoch]
+    for manifest in recording.manifests():
+        then = manifests[manifest.epoch]
         assert (manifest.fate, manifest.producers) == (then.fate, then.producers)
         assert manifest.contributors == then.contributors
         assert manifest.population == then.population
@@ -86,3 +91,16 @@ def test_recordings_are_gone_on_with(recorded: Recorded, tmp_path: Path) -> None
     found = verify(path, deep=True)
     assert found.problems == []
     assert found.reports > 0
+    for file in path.glob("manifests-*"):
+        # They tell how many records a window had, those of withheld ones included.
+        assert not [name for name in pq.read_schema(file).names if "offset" in name]
+
+
+@every_recording
+def test_recordings_are_replayed(recorded: Recorded) -> None:
+    recording = Recording.open(recorded.folder)
+    _, log, results = replayed(RecordingSource(recording))
+    assert results.integers == {row.epoch: row.payload for row in recording.partials()}
+    for value in log.values(Role.MANIFESTS):
+        manifest = decode_manifest(value)
+        assert (manifest.first_offset, manifest.cut_offset) == (0, 0)

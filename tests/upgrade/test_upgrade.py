@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 
 from pipeline.actions import Append, LogRecord
-from pipeline.budgets import Charge
-from pipeline.deployed_job import DeployedJob
-from pipeline.jobs_topic import JobsTopic
-from pipeline.memory import MemoryLog
-from pipeline.phases import Phase
-from pipeline.protocols import PROTOCOLS
-from pipeline.status.heartbeats import Heartbeats
+from pipeline.jobs.budgets import Charge
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.jobs_topic import JobsTopic
+from pipeline.jobs.phases import Phase
+from pipeline.operations.status.heartbeats import Heartbeats
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.simulation.memory import MemoryLog
 from tests.support.world import World
 from tests.upgrade.comparing import same
 from tests.upgrade.write_golden import (
@@ -131,6 +131,11 @@ def test_deployed_jobs_and_charges_are_read(left: Left) -> None:
     assert topic.phase(left.job.name) is Phase.RUNNING
     assert topic.charges == [Charge.of(left.job)]
     assert same(json.loads(left.job.to_bytes()), json.loads(record))
+    constants = json.loads(record)["constants"]
+    found, then = (
+        json.dumps(each, sort_keys=True) for each in (left.job.law().to_json(), constants)
+    )
+    assert found == then
 
 
 @every_left

@@ -30,15 +30,15 @@ from typing import Any
 import numpy as np
 
 from pipeline.actions import Append, LogRecord
-from pipeline.broker_clock import BrokerClock
-from pipeline.budgets import Charge
-from pipeline.deployed_job import DeployedJob, deploy_job
-from pipeline.estimate_records import EstimateRecord
-from pipeline.jobs import make_job
-from pipeline.memory import MemoryLog
-from pipeline.noise_keys import NoiseKey
-from pipeline.protocols import PROTOCOLS
-from pipeline.workers.worker import _Process
+from pipeline.jobs.budgets import Charge
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.jobs.noise_keys import NoiseKey
+from pipeline.kafka.broker_clock import BrokerClock
+from pipeline.kafka.workers.worker import _Process
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.simulation.memory import MemoryLog
+from pipeline.stages.estimate_records import EstimateRecord
 from tests.support.world import CrashError, World
 from topics.batches import decode_batch, decode_punctuation
 from topics.chunks import decode_chunk

@@ -13,11 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pipeline.deployed_job import DeployedJob
-from pipeline.memory import MemoryDriver, MemoryLog
-from pipeline.record import Recorder, open_recording
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.recording.record import Recorder, open_recording
+from pipeline.recording.recordings import RecordingFolder
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from tests.upgrade.write_golden import jobs, run_first_half, world_of
-from topics.recordings import RecordingFolder
 
 # Reports of one and of several bytes and words, sorted or not, and noise of the stage.
 RECORDED = ("future_rand", "random_order", "count_min", "hadamard", "single_message", "stage_noise")

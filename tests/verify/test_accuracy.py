@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from aggregators.future_rand import FutureRandAggregator, interval_variances
-from randomizers.accounting.future_rand import calibrate
 from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from randomizers.future_rand.calibration import calibrate
 from randomizers.randomness import seeded_generator
 from tests.verify.tables import print_table
 

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
 from aggregators.count_min import CountMinAggregator
-from aggregators.row_estimates import ESTIMATORS, together
-from randomizers.accounting.count_min import calibrate
+from aggregators.row_estimates import ESTIMATORS, RowEstimates, together
 from randomizers.accounting.shuffled_oracles import published_mean
 from randomizers.cell_codes.hashed_rows import HashedRows
 from randomizers.count_min import (
@@ -28,9 +27,10 @@ from randomizers.count_min import (
     CountMinParameters,
     Estimator,
 )
+from randomizers.count_min.calibration import calibrate
 from randomizers.counted_words import CountedWords
 from randomizers.randomness import seeded_generator
-from randomizers.row_errors import clipped_errors, predicted_errors, zipf_counts
+from randomizers.row_errors import clipped_errors, error_samples, zipf_counts
 from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify
@@ -92,12 +92,14 @@ def measured(law: CountMinLaw, users: int, seed: int, asked: Estimator | None) -
     window = aggregator.window([1], Attendance.constant(1, users))
     assert window is not None
     chosen = np.concatenate([np.arange(TOP), TOP + rng.permutation(SIZE - TOP)[:RARE]])
-    values, truth = window.rows.values(chosen + 1), counts[chosen]
+    rows = window.estimates
+    assert isinstance(rows, RowEstimates)
+    values, truth = rows.values(chosen + 1), counts[chosen]
     return Errors(
         published=float(np.abs(values - truth).mean()),
         cut=float(np.abs(np.maximum(values, 0.0) - truth).mean()),
-        stated=float(clipped_errors(window.rows.errors, truth).mean()),
-        estimator=str(window.rows.estimator),
+        stated=float(clipped_errors(rows.errors, truth).mean()),
+        estimator=str(rows.estimator),
     )
 
 
@@ -155,9 +157,11 @@ def test_the_noise_part_of_the_prediction(estimator: Estimator) -> None:
         assert window is not None
         # The minimum is not below 0 as it is published, and would be none of noise alone.
         read = together(window.cells[own.code.encode(everything)], estimator)
-        found.append(np.abs(read - window.rows.offset).mean())
+        assert isinstance(window.estimates, RowEstimates)
+        found.append(np.abs(read - window.estimates.offset).mean())
     _, variance = law.noise.moments(users)
-    predicted = predicted_errors(np.zeros(SIZE), ROWS, BUCKETS, variance)[estimator]
+    samples = error_samples(np.zeros(SIZE), ROWS, BUCKETS, variance)[estimator]
+    predicted = np.abs(samples).mean()
     error = np.std(found, ddof=1) / math.sqrt(SEEDS)
     print(f"\n{estimator}: measured {np.mean(found):.3f}, predicted {predicted:.3f}")
     assert 4.5 * error < 0.05 * predicted

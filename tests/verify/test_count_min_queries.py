@@ -15,8 +15,8 @@ from aggregators.attendance import Attendance
 from aggregators.cell_window import CellWindow
 from aggregators.count_min import CountMinAggregator
 from aggregators.quantiles import quantile
-from randomizers.accounting.count_min import calibrate
 from randomizers.count_min import CountMin, CountMinLaw, CountMinParameters
+from randomizers.count_min.calibration import calibrate
 from randomizers.item_domains import Bits, ItemDomain, Numbers, Points
 from randomizers.randomness import seeded_generator
 from randomizers.row_errors import zipf_counts
@@ -67,12 +67,13 @@ def test_ranges_and_quantiles(users: int) -> None:
         before = np.insert(np.cumsum(np.bincount(values, minlength=SIZE)), 0, 0)
         ends = np.sort(seeded_generator(72, run).integers(0, SIZE + 1, (RANGES, 2)), axis=1)
         starts, stops = ends[ends[:, 0] < ends[:, 1]].T
-        estimates = np.insert(np.cumsum(found.grid.values), 0, 0.0)
+        assert found.estimates.tree is not None
+        estimates = np.insert(np.cumsum(found.estimates.tree.values), 0, 0.0)
         errors.append(
             np.abs(estimates[stops] - estimates[starts] - (before[stops] - before[starts])).mean()
         )
         for share in np.arange(1, 10) / 10:
-            value = quantile(found.grid, float(share)).value
+            value = quantile(found.estimates.tree, float(share)).value
             low, high = before[value] / users, before[value + 1] / users
             ranks.append(max(low - share, share - high, 0.0))
         messages.append(sent)
@@ -105,7 +106,7 @@ def test_boxes() -> None:
         np.add.at(truth, tuple(points), 1)
         for corner in seeded_generator(73, run).integers(0, SIDE, (50, 2)):
             ends = np.minimum(corner + 20, SIDE)
-            box = found.grid.box(corner.tolist(), ends.tolist())
+            box = found.estimates.box(corner.tolist(), ends.tolist())
             exact = truth[corner[0] : ends[0], corner[1] : ends[1]].sum()
             assert box.value is not None
             assert box.standard_deviation is not None
@@ -130,7 +131,7 @@ def test_heavy_hitters_of_24_bits() -> None:
         items = (ranks.astype(np.int64) * factor + offset) % (1 << bits) + 1
         found, sent = window(law, items, run)
         began = time.process_time()
-        listed = found.top(top)
+        listed = found.estimates.top(top)
         seconds.append(time.process_time() - began)
         held, counts = np.unique(items, return_counts=True)
         most = held[np.argsort(-counts, kind="stable")[:top]]

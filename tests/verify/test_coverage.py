@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from aggregators.attendance import Attendance
 from aggregators.estimate import NORMAL_95
 from aggregators.future_rand import FutureRandAggregator
-from randomizers.accounting.future_rand import calibrate
 from randomizers.future_rand import FutureRand, FutureRandParameters
+from randomizers.future_rand.calibration import calibrate
 from randomizers.randomness import seeded_generator
 from tests.verify.tables import print_table
 

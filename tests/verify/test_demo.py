@@ -25,12 +25,12 @@ from aggregators.future_rand import interval_variances
 from aggregators.increments import Increment
 from aggregators.prefix_combiner import PrefixCombiner
 from pipeline.demo import demo_change_log, demo_job_file
-from pipeline.deployed_job import deploy_job
-from pipeline.input.change_log import ChangeLog, load_change_log
-from pipeline.jobs import Job, load_job, make_job
-from pipeline.plan import Plan, plan
-from pipeline.simulate import coverage, root_mean_square
-from pipeline.trials import run_trials
+from pipeline.devices.change_log import ChangeLog, load_change_log
+from pipeline.jobs.deployed_job import deploy_job
+from pipeline.jobs.job_files import Job, load_job, make_job
+from pipeline.planning.plan import Plan, plan
+from pipeline.simulation.simulate import coverage, root_mean_square
+from pipeline.simulation.trials import run_trials
 from randomizers.dyadic import orders_due
 from randomizers.future_rand import FutureRandLaw
 from tests.verify.tables import print_table

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.prefix_search import HeavyItems, heavy_items
+from aggregators.found_items import FoundItems
+from aggregators.prefix_search import heavy_items
 from randomizers.accounting.prefix_levels import PrefixPlan, plan_prefixes
 from randomizers.cell_codes.prefixes import PrefixCells
 from randomizers.randomness import seeded_generator
@@ -53,17 +54,16 @@ def run(plan: PrefixPlan, seed: int, cumulative: NDArray[np.float64]) -> Run:
     return measured(answer, np.bincount(items), time.perf_counter() - started)
 
 
-def measured(answer: HeavyItems, counts: NDArray[np.int64], seconds: float) -> Run:
+def measured(answer: FoundItems, counts: NDArray[np.int64], seconds: float) -> Run:
     truth = np.argsort(-counts, kind="stable")[:TOP]
-    intervals = np.hstack([estimate.intervals for estimate in answer.estimates])
-    values, lows, highs = intervals
-    held = counts[list(answer.items)]
+    values, lows, highs = answer.intervals
+    held = counts[answer.items]
     above = np.flatnonzero(counts > answer.found_above)
     return Run(
         recall=float(np.isin(truth, answer.items).mean()),
         covered=float(((lows <= held) & (held <= highs)).mean()),
         error=float(np.median(np.abs(values - held))),
-        deviation=answer.estimates[0].standard_deviation or 0.0,
+        deviation=answer.standard_deviation,
         found=float(np.isin(above, answer.items).mean()),
         seconds=seconds,
     )

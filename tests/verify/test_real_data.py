@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 from pipeline.demo import demo_change_log
-from pipeline.deployed_job import deploy_job
-from pipeline.experiments import prepare_askubuntu
-from pipeline.input.change_log import load_change_log
-from pipeline.jobs import make_job
-from pipeline.simulate import Simulation, column_errors
-from pipeline.trials import run_trials
+from pipeline.devices.change_log import load_change_log
+from pipeline.jobs.deployed_job import deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.simulation.experiments import prepare_askubuntu
+from pipeline.simulation.simulate import Simulation, column_errors
+from pipeline.simulation.trials import run_trials
 from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify

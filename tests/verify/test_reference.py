@@ -10,9 +10,9 @@ import math
 import numpy as np
 import pytest
 
-from pipeline.forecasts import FutureRandForecast
-from pipeline.jobs import make_job
-from pipeline.plan import plan
+from pipeline.jobs.job_files import make_job
+from pipeline.planning.plan import plan
+from pipeline.protocols.future_rand import FutureRandForecast
 from randomizers.accounting.calibration import optimal, published
 from randomizers.future_rand import FutureRandLaw
 from tests.verify.tables import print_table

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from aggregators.attendance import Attendance
 from aggregators.shuffled_tree import ShuffledTreeAggregator
 from pipeline.demo import demo_change_log
-from pipeline.input.change_log import load_change_log
-from pipeline.protocols import PROTOCOLS
+from pipeline.devices.change_log import load_change_log
+from pipeline.protocols.registry import PROTOCOLS
 from randomizers.cell_dummies import dummies_in_cell
 from randomizers.cell_noise_law import CellNoiseLaw
 from randomizers.counted_words import CountedWords

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from aggregators.attendance import Attendance
-from pipeline.protocols import PROTOCOLS
+from pipeline.protocols.registry import PROTOCOLS
 from randomizers.counted_words import CountedWords
 from randomizers.randomness import seeded_generator
 from randomizers.shuffled_counts import ShuffledCountsParameters

@@ -27,8 +27,8 @@ from aggregators.future_rand import (
     predicted_variances,
 )
 from aggregators.tree_smoothing import TreeEstimates, smoothed_increments
-from randomizers.accounting.future_rand import calibrate
 from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from randomizers.future_rand.calibration import calibrate
 from randomizers.randomness import seeded_generator
 from tests.verify.tables import print_table
 

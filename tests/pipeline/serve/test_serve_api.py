@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 from pyarrow import parquet
 
 from pipeline.actions import LogRecord
-from pipeline.cluster import Cluster
-from pipeline.deployed_job import DeployedJob
-from pipeline.deployments import find_deployed, set_phase
-from pipeline.phases import Phase
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.phases import Phase
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.deployments import find_deployed, set_phase
 from pipeline.serve import api, views
 from pipeline.serve.board import milliseconds
 from pipeline.serve.follower import Answers
 from pipeline.serve.history import Point
 from pipeline.serve.limits import Limits
-from pipeline.serve.questions import LARGEST
+from pipeline.serve.query_strings import LARGEST
 from pipeline.serve.series import Series
 from pipeline.serve.server import Settings, Site
 from pipeline.serve.views import MOST_SERIES, NOT_PRIVATE

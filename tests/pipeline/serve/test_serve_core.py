@@ -14,27 +14,27 @@ from numpy.typing import NDArray
 
 from aggregators.published import Published
 from aggregators.smoothed_estimates import SmoothedEstimates
-from pipeline.budgets import Charge
-from pipeline.deployed_job import DeployedJob, deploy_job
-from pipeline.input.numbers import NumericDomain
-from pipeline.input.sets import SetDomain
-from pipeline.input.values import BOOLEAN, CategoryDomain
-from pipeline.jobs import parse_job
-from pipeline.phases import Phase
-from pipeline.queries import Query
+from pipeline.jobs.budgets import Charge
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import parse_job
+from pipeline.jobs.phases import Phase
+from pipeline.results.queries import Query
+from pipeline.results.questions import QUARTILES, Quantiles
+from pipeline.results.smoothing import SmoothedHorizon
 from pipeline.serve.board import Board, Jobs
 from pipeline.serve.history import History, Point
 from pipeline.serve.reduction import envelope, reduce_curve
 from pipeline.serve.series import (
-    SHARES,
+    QUARTILE_SERIES,
     VALUE,
     find_series,
-    quantile_series,
     triples_of,
     truth_of,
 )
 from pipeline.serve.words import budget_line, budget_of, guarantee_words, odds
-from pipeline.smoothing import SmoothedHorizon
+from pipeline.values.numbers import NumericDomain
+from pipeline.values.sets import SetDomain
+from pipeline.values.value_domains import BOOLEAN, CategoryDomain
 from randomizers.item_domains import Bits
 from tests.support.shown_jobs import COUNT, MODES, count, found, gap, items, numbers
 from topics.manifests import Fate
@@ -88,7 +88,7 @@ def test_the_band_of_a_reduced_curve_holds_every_band(
 
 
 def point(epoch: int, estimate: Published | None, fate: Fate = Fate.RELEASED) -> Point:
-    return Point(epoch, fate, 1_000 * epoch, 90, 100, estimate, np.zeros((0, 3)))
+    return Point(b"", epoch, fate, 1_000 * epoch, 90, 100, estimate, {}, np.zeros((0, 3)))
 
 
 def test_a_history_takes_every_epoch_once_and_in_order() -> None:
@@ -212,12 +212,12 @@ def test_true_quantiles_are_those_that_queries_tell() -> None:
     domain = NumericDomain(0, 80, 8)
     truth = np.array([3, 1, 4, 1, 5, 9, 2, 6])
     estimate = numbers(*map(float, truth))
-    answers = Query(domain.items, domain, quantiles=SHARES).answers(estimate, truth)
-    found = [truth_of(each, domain, estimate, truth) for each in quantile_series()]
+    answers = Query(domain, Quantiles(QUARTILES)).answers(estimate, truth)
+    found = [truth_of(each, domain, estimate, truth) for each in QUARTILE_SERIES]
     assert found == [answer.truth for answer in answers]
     # 14 of 31 users lie below 50, 9 between 50 and 60.
     assert found[1] == pytest.approx(50 + 10 * (15.5 - 14) / 9)
-    assert truth_of(quantile_series()[0], domain, estimate, 0 * truth) is None
+    assert truth_of(QUARTILE_SERIES[0], domain, estimate, 0 * truth) is None
 
 
 @pytest.mark.parametrize("epsilon", [0.001, 0.1, 1.0, 2.0, 4.0, 9.1, 13.5])

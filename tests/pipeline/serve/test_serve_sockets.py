@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 from aiohttp import WSCloseCode, WSMsgType
 
-from pipeline.cluster import Cluster
-from pipeline.deployments import undeploy
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.deployments import undeploy
 from pipeline.serve.follower import Answers
 from pipeline.serve.limits import Limits
 from tests.support.live_page import (

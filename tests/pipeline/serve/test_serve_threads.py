@@ -13,14 +13,23 @@ import pytest
 from kafka.errors import KafkaTimeoutError
 
 from aggregators.published import Published as Estimated
-from pipeline.cluster import Cluster, ClusterError
-from pipeline.deployed_job import DeployedJob
-from pipeline.deployments import set_phase, undeploy
-from pipeline.phases import Phase
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.phases import Phase
+from pipeline.kafka.cluster import Cluster, ClusterError
+from pipeline.kafka.connection import Connection
+from pipeline.operations.deployments import set_phase, undeploy
+from pipeline.results.smoothing import SmoothedHorizon, read_from, smoothed_horizons
 from pipeline.serve.background import Background, LookBack, Shown
 from pipeline.serve.board import Jobs
-from pipeline.serve.follower import Answers, Follower, News, Polled, Published, Reader
-from pipeline.smoothing import SmoothedHorizon, read_from, smoothed_horizons
+from pipeline.serve.follower import (
+    Answers,
+    Follower,
+    KafkaSource,
+    News,
+    Polled,
+    Published,
+    Reader,
+)
 from tests.support.live_page import NOW, deploy_text, live_page, messages, publish, run
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.set_jobs import Run
@@ -208,6 +217,43 @@ def test_which_jobs_there_are_is_told_when_their_topic_is_read_to_its_end(
     assert [list(each.jobs) for each in told if isinstance(each, Jobs)] == [["count", "modes"]]
 
 
+class LostConsumer:
+    """Of a topic that ends at offset 5; for a while it does not know where it is."""
+
+    def __init__(self, **settings: object) -> None:
+        self.positions = [None, 3, 5]
+
+    def topics(self) -> set[str]:
+        return {JOBS_TOPIC}
+
+    def end_offsets(self, partitions: object, timeout_ms: int) -> None:
+        pass
+
+    def assign(self, partitions: object) -> None:
+        pass
+
+    def seek(self, partition: object, offset: int) -> None:
+        pass
+
+    def poll(self, timeout_ms: int) -> dict[object, list[object]]:
+        return {}
+
+    def highwater(self, partition: object) -> int:
+        return 5
+
+    def position(self, partition: object) -> int | None:
+        return self.positions.pop(0)
+
+
+def test_a_source_that_does_not_know_where_it_is_takes_itself_to_be_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pipeline.serve.follower.KafkaConsumer", LostConsumer)
+    source = KafkaSource(Connection(("memory:9092",)))
+    polled = [source.poll({JOBS_TOPIC: 3}) for _ in range(3)]
+    assert [each.behind for each in polled] == [{JOBS_TOPIC}, {JOBS_TOPIC}, frozenset()]
+
+
 @dataclass
 class Heard:
     """What a background tells."""
@@ -270,7 +316,7 @@ class Away(MemoryCluster):
         raise ClusterError("cannot reach Kafka")
 
 
-def test_a_cluster_that_is_away_is_opened_again() -> None:
+def test_a_cluster_that_is_away_ends_the_look_so_that_it_is_opened_again() -> None:
     cluster = MemoryCluster()
     job = deploy_text(cluster, COUNT)
     shown = [Shown(job, Phase.RUNNING, opened=True, smooths=False)]

@@ -1,0 +1,151 @@
+"""How many users hold each item of a domain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.counts import EstimatedCounts, Window
+from aggregators.estimate import NORMAL_95, Estimate
+from aggregators.found_items import FoundItems
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ItemEstimates(EstimatedCounts, Window):
+    """How many users hold each item of a domain, all with one and the same error bar.
+
+    Attributes:
+        values: float64, shape (items,), in users and in the order of the domain; some may be
+            negative.
+        standard_deviation: of the noise of each value.
+        half_width: of the 95 % interval around each value.
+        reports: how many reports the estimates rest on.
+        population: how many users they are about.
+        flags: what a reader has to know, such as `GAP`.
+    """
+
+    values: NDArray[np.float64]
+    standard_deviation: float
+    half_width: float
+    reports: int
+    population: int
+    flags: tuple[str, ...] = ()
+
+    found_above = None
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """From 1 on."""
+        return np.arange(1, len(self.values) + 1)
+
+    @property
+    def intervals(self) -> NDArray[np.float64]:
+        """Values, lows and highs, shape (3, items)."""
+        return self.intervals_of(self.numbers)
+
+    @property
+    def headline(self) -> Estimate:
+        """The estimate of the item with the largest value."""
+        return self.item(int(self.values.argmax()))
+
+    @property
+    def simultaneous_half_width(self) -> float:
+        """Half the width of the intervals that hold all counts of a domain at once: Bonferroni."""
+        quantile = NormalDist().inv_cdf(1 - 0.025 / len(self.values))
+        return self.half_width * quantile / NORMAL_95
+
+    def intervals_of(self, items: NDArray[np.int64]) -> NDArray[np.float64]:
+        """See `EstimatedCounts`."""
+        width = np.array([[0.0], [-self.half_width], [self.half_width]])
+        return np.asarray(self.values[items - 1] + width, np.float64)
+
+    def item(self, index: int) -> Estimate:
+        """The estimate of a single item, by its index from 0 on."""
+        value = float(self.values[index])
+        return Estimate.around(value, self.standard_deviation, self.half_width, *self.about)
+
+    def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
+        """See `Counts`."""
+        for item in range(1, len(self.values) + 1) if items is None else items:
+            yield item, self.item(item - 1)
+
+    def top(self, count: int) -> FoundItems:
+        """Select the items with the largest estimates.
+
+        Selection biases upwards: an item is more likely to be selected when its noise is positive,
+        so among the selected ones the 95 % interval holds the count less often than 19 times in 20.
+        The simultaneous intervals are wider and do not depend on the selection.
+
+        Args:
+            count: how many; all of them if there are fewer.
+
+        >>> every = ItemEstimates(np.array([5.0, 70.0, 30.0]), 10.0, 19.6, 99, 100)
+        >>> every.top(2).items.tolist(), round(every.simultaneous_half_width, 1)
+        ([2, 3], 23.9)
+        """
+        count = min(count, len(self.values))
+        candidates = np.flatnonzero(self.values >= np.partition(self.values, -count)[-count])
+        order = candidates[np.argsort(-self.values[candidates], kind="stable")][:count]
+        values = self.values[order]
+        above = float(values[-1]) + self.half_width
+        return FoundItems(
+            order + 1, values, self.standard_deviation, self.half_width, above, *self.about
+        )
+
+    def listed(self, most: int | None = None) -> Self | None:
+        """See `Counts`."""
+        return None if most is not None and len(self.values) > most else self
+
+    @property
+    def estimates(self) -> Self:
+        """Itself."""
+        return self
+
+    def plus(self, later: Self) -> ItemEstimates:
+        """The sums with those of another epoch, whose noise was drawn anew."""
+        return ItemEstimates(
+            values=np.asarray(self.values + later.values, np.float64),
+            standard_deviation=math.hypot(self.standard_deviation, later.standard_deviation),
+            half_width=math.hypot(self.half_width, later.half_width),
+            reports=self.reports + later.reports,
+            population=self.population + later.population,
+            flags=tuple(dict.fromkeys(self.flags + later.flags)),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as JSON values; the values are rounded to a tenth of a user."""
+        return {
+            "items": np.round(self.values, 1).tolist(),
+            "standard_deviation": self.standard_deviation,
+            "half_width": self.half_width,
+            "reports": self.reports,
+            "population": self.population,
+            "flags": list(self.flags),
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        """Read `to_json`.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
+        return cls(**cls._shared(body))
+
+    @classmethod
+    def _shared(cls, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields that all kinds have, from their JSON."""
+        return {
+            "values": np.array(body["items"], np.float64),
+            "standard_deviation": float(body["standard_deviation"]),
+            "half_width": float(body["half_width"]),
+            "reports": int(body["reports"]),
+            "population": int(body["population"]),
+            "flags": tuple(body["flags"]),
+        }

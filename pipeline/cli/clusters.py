@@ -1,0 +1,61 @@
+"""The cluster that options name, and the jobs on it that arguments mean."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pipeline.cli.output import tell
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_files import Job, load_job
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection, find_cluster
+from pipeline.operations.deployments import check_unchanged, find_deployed
+
+
+def connection_of(
+    servers: str | None, config: Path | None, *, start_if_missing: bool = False
+) -> Connection:
+    """The cluster that the options name."""
+    connection = find_cluster(servers, config, start_if_missing=start_if_missing, on_progress=tell)
+    for notice in connection.notices:
+        tell(notice)
+    return connection
+
+
+@contextmanager
+def cluster_of(
+    servers: str | None, config: Path | None, *, start_if_missing: bool = False
+) -> Iterator[Cluster]:
+    """The cluster that the options name, open."""
+    # What it has to say comes as exceptions; its log would say it again, many times.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
+    with Cluster(connection_of(servers, config, start_if_missing=start_if_missing)) as cluster:
+        yield cluster
+
+
+def name_of(job: str) -> str:
+    """The name that an argument means: it is one, or the path of a job file."""
+    loaded = _job_file(job)
+    return job if loaded is None else loaded.name
+
+
+def find_job(cluster: Cluster, job: str) -> DeployedJob:
+    """The deployed job that an argument means; a job file must not say something else."""
+    loaded = _job_file(job)
+    if loaded is None:
+        return find_deployed(cluster, job)
+    deployed = find_deployed(cluster, loaded.name)
+    check_unchanged(deployed, loaded)
+    return deployed
+
+
+def _job_file(job: str) -> Job | None:
+    """The job of an argument that is the path of a job file."""
+    path = Path(job)
+    if path.suffix.lower() not in (".yaml", ".yml") and not path.is_file():
+        return None
+
+    return load_job(path)

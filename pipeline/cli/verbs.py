@@ -1,0 +1,218 @@
+"""The verbs of ``dpstream``: one line in `VERBS` for each, and its module, imported when it is run.
+
+So modules of verbs import what they need at their top, and the list of verbs stays quick.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command, get_group
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A verb, as far as it is known without its module.
+
+    Attributes:
+        panel: of the list of verbs.
+        target: ``module:name`` of a function, or of a `typer.Typer` with verbs of its own.
+        summary: the first paragraph of its help.
+        example: arguments; those of a `typer.Typer` have examples themselves.
+    """
+
+    panel: str
+    target: str
+    summary: str
+    example: str = ""
+
+
+_FIRST, _JOBS, _RESULTS = "First steps", "Jobs", "Results"
+VERBS = {
+    "demo": Verb(
+        _FIRST,
+        "up:demo",
+        "Count 28,785 real students, week by week, without knowing about any of them.",
+        "--rate 10",
+    ),
+    "up": Verb(
+        _FIRST,
+        "up:up",
+        "Run a job on this machine from its deployment to its last estimate, beside the truth.",
+        "students.yaml --input students.csv.gz",
+    ),
+    "plan": Verb(
+        _FIRST,
+        "plan:plan",
+        "Say what a job promises and how accurate it will be, before there are any data.",
+        "students.yaml --users 28785",
+    ),
+    "simulate": Verb(
+        _FIRST,
+        "simulate:simulate",
+        "Run a whole job in this process, without Kafka, and compare its estimates with the truth.",
+        "students.yaml --input students.csv.gz --seed 1",
+    ),
+    "evaluate": Verb(
+        _FIRST,
+        "evaluate:evaluate",
+        "Measure protocols on data: every parameter and seed of an experiment, on all cores.",
+        "theory-epsilon --seeds 5",
+    ),
+    "deploy": Verb(
+        _JOBS,
+        "deploy:deploy",
+        "Create a job's topics and begin a new deployment. Starts the local broker if need be.",
+        "students.yaml --dry-run",
+    ),
+    "run": Verb(
+        _JOBS,
+        "run:run",
+        "Run one worker of a stage, or one for every job, until told to stop (Ctrl-C, SIGTERM).",
+        "shuffle students",
+    ),
+    "produce": Verb(
+        _JOBS,
+        "produce:produce",
+        "Randomize the values of a change log and send the reports, epoch by epoch.",
+        "students --input students.csv.gz --rate 10",
+    ),
+    "record": Verb(
+        _JOBS,
+        "record:record",
+        "Record a job: released windows, manifests, partials and estimates, as Parquet.",
+        "students --output students-recording",
+    ),
+    "replay": Verb(
+        _JOBS,
+        "replay:replay",
+        "Aggregate the windows of a job again, under a new name: it costs no epsilon.",
+        "students --as students-again --dry-run",
+    ),
+    "pause": Verb(
+        _JOBS,
+        "phases:pause",
+        "Have supervisors end a job's workers. Producers go on; nothing is lost within retention.",
+        "students",
+    ),
+    "drain": Verb(
+        _JOBS,
+        "phases:drain",
+        "Decide what is open with the producers that are in, publish it, and let the workers end.",
+        "students --timeout 10min",
+    ),
+    "resume": Verb(
+        _JOBS,
+        "phases:resume",
+        "Have supervisors run the workers of a job that was paused or drained.",
+        "students",
+    ),
+    "undeploy": Verb(
+        _JOBS,
+        "deploy:undeploy",
+        "End a deployment. Its topics, with the estimates, stay unless they are to be deleted.",
+        "students --delete-topics",
+    ),
+    "kafka": Verb(
+        _JOBS,
+        "kafka:app",
+        "The local broker: a real Apache Kafka on this machine, without Docker or Java.",
+    ),
+    "serve": Verb(
+        _RESULTS,
+        "serve:serve",
+        "Serve a live page of all jobs, and a JSON API, until told to stop (Ctrl-C, SIGTERM).",
+        "students --port 8765",
+    ),
+    "estimates": Verb(
+        _RESULTS,
+        "watch:estimates",
+        "Print the published estimates; of items the largest ones, of numbers the quartiles.",
+        "students --follow --format csv",
+    ),
+    "query": Verb(
+        _RESULTS,
+        "query:query",
+        "Ask the windows of a job whose epochs stand alone: items, ranges, boxes, quantiles.",
+        "words --epoch 3 --top 10",
+    ),
+    "diff": Verb(
+        _RESULTS,
+        "diff:diff",
+        "Compare two jobs of one protocol and domain, epoch by epoch. Exit code 1 if they differ.",
+        "students students-replay",
+    ),
+    "list": Verb(_RESULTS, "jobs:list_jobs", "List the deployed jobs.", "--json"),
+    "status": Verb(
+        _RESULTS,
+        "status:status",
+        "Say what jobs are doing. Exit code 1 if anything needs a person.",
+        "students",
+    ),
+    "producers": Verb(
+        _RESULTS,
+        "watch:producers",
+        "List who reports to a job, or end a producer for good.",
+        "students --retire gateway-2",
+    ),
+    "dead-letters": Verb(
+        _RESULTS,
+        "dead_letters:dead_letters",
+        "Count the records that were refused, by reason, and list the latest.",
+        "students --redrive",
+    ),
+}
+
+
+class LazyCommand(TyperCommand):
+    """Stands for a verb in the list; parses and runs with what the verb's module defines."""
+
+    def __init__(self, name: str, verb: Verb) -> None:
+        super().__init__(name, help=verb.summary, rich_help_panel=verb.panel)
+        self._verb = verb
+
+    @cached_property
+    def loaded(self) -> Any:
+        """The command itself, a `TyperCommand` or a `TyperGroup`."""
+        assert self.name is not None
+        return _load(self.name, self._verb)
+
+    def make_context(self, *arguments: Any, **extra: Any) -> Any:
+        """The context of the command itself, which is what is invoked with it."""
+        return self.loaded.make_context(*arguments, **extra)
+
+
+def build_command() -> TyperGroup:
+    """The command line, ready to be run."""
+    return TyperGroup(
+        name="dpstream",
+        help="Continual, differentially private statistics from Kafka streams.",
+        commands={name: LazyCommand(name, verb) for name, verb in VERBS.items()},
+        no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+def _load(name: str, verb: Verb) -> Any:
+    module, _, attribute = verb.target.partition(":")
+    target = getattr(import_module(f"pipeline.cli.{module}"), attribute)
+    if isinstance(target, typer.Typer):
+        return get_group(target)
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command(name, help=_flowing(target), epilog=f"Example: dpstream {name} {verb.example}")(
+        target
+    )
+    return get_command(app)
+
+
+def _flowing(command: Callable[..., None]) -> str:
+    """What its docstring says, a line a paragraph: terminals are not as wide as the source."""
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)

@@ -1,0 +1,6 @@
+"""Producers, which stand for devices, and what they read: change logs, item logs, live rows.
+
+Begin with `producer`: enrol, report, close. What it has drawn is kept by `producer_store`.
+`produce` feeds it from a file or from rows as they come; `rows` and `tables` are what
+`change_log`, `item_log` and `live` share. A value goes no further than this street.
+"""

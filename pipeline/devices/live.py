@@ -1,0 +1,320 @@
+"""A live source: rows as they come, epochs closed by the clock.
+
+Sans I/O: `LiveSource` is given bytes and the time, and returns events. Rows of the running epoch
+come out as changes; when the clock says that it is over it is closed, and the next one runs. Rows
+of later epochs are held until theirs runs. A row of a closed epoch is late: it cannot change that
+epoch, but where nothing newer is known of its user its value holds from the running epoch on.
+So when an epoch closes, the values at it are those of a `ChangeLog` of the rows read so far.
+
+Where users hold sets of items, every epoch stands alone: a row adds an item to the running epoch,
+late rows are of no use, and when an epoch closes the sets are those of an `ItemLog`.
+
+A row without a value before epoch 1 says that there is such a user. Rows that cannot be used are
+skipped and counted, whatever is wrong with them: a source that stopped at one would fall silent
+because of what a row says.
+
+At the end of the input the epochs that are over have been closed, and the running one stays open:
+whoever keeps its changes can close it in a later run.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from heapq import merge
+from operator import attrgetter
+from typing import NamedTuple, TypeAlias
+
+from pipeline.devices.rows import (
+    HEADER_NEEDS,
+    BadRow,
+    BadRows,
+    Columns,
+    InputError,
+    Placing,
+    Records,
+    Rows,
+    counted,
+    parse_rows,
+    read_records,
+)
+from pipeline.values.times import EpochCalendar, shown
+from pipeline.values.value_domains import BOOLEAN, ValueDomain
+
+LINE_CAP = 1 << 20  # bytes of one line
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A user has this value from the running epoch on (it may have had it before)."""
+
+    epoch: int
+    user: str
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A user holds these items in the running epoch, beside those it was said to hold before."""
+
+    epoch: int
+    user: str
+    items: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """There is such a user."""
+
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloseEpoch:
+    """The running epoch is over; its values are final."""
+
+    epoch: int
+
+
+Event: TypeAlias = Change | Held | Listed | CloseEpoch
+
+
+class LiveSource:
+    r"""Turns bytes and clock readings into events.
+
+    The rows are those of `load_change_log`, and the first line names their columns. Without a
+    column ``epoch`` or ``time`` a row counts at the moment it is received.
+
+    Args:
+        calendar: when epochs begin and end.
+        first_epoch: the first one this source closes; those the clock has passed close at once.
+        last_epoch: the source is finished when it has closed this one.
+        domain: what a value may be.
+        name: of the input, for messages.
+        lateness: how long an epoch waits for its rows after its end by the clock.
+        hold: at most so many rows of later epochs are held; more are dropped and counted.
+
+    Attributes:
+        epoch: the running one.
+        deadline: when it closes; None when the source is finished.
+        bad_rows: those skipped so far.
+
+    >>> from datetime import UTC
+    >>> from pipeline.values.durations import parse_duration
+    >>> noon = datetime(2024, 1, 1, 12, tzinfo=UTC)
+    >>> source = LiveSource(EpochCalendar(noon, parse_duration("PT1M")), first_epoch=1)
+    >>> source.receive(b"user,value\nann,1\n", noon)
+    [Change(epoch=1, user='ann', value=1)]
+    >>> source.tick(source.deadline)
+    [CloseEpoch(epoch=1)]
+    """
+
+    def __init__(
+        self,
+        calendar: EpochCalendar,
+        first_epoch: int,
+        *,
+        last_epoch: int | None = None,
+        domain: ValueDomain = BOOLEAN,
+        name: str = "standard input",
+        lateness: timedelta = timedelta(),
+        hold: int = 1_000_000,
+    ) -> None:
+        self.epoch = first_epoch
+        self.deadline: datetime | None = None
+        self.bad_rows = BadRows(name)
+        self._calendar = calendar
+        self._last_epoch = last_epoch
+        self._domain = domain
+        self._name = name
+        self._lateness = lateness
+        self._hold = hold
+
+        self._columns: Columns | None = None
+        self._partial = b""  # a line whose end has not come yet
+        self._overlong = False  # it was too long, and what comes of it is dropped
+        self._open: list[str] = []  # lines of a record whose closing quote has not come yet
+        self._lines = 0  # before those
+        self._received = 0  # rows
+        self._newest: dict[str, tuple[int, int]] = {}  # position and value by user
+        self._held: defaultdict[int, list[_Row]] = defaultdict(list)
+        self._holding = 0
+        self._sets: defaultdict[str, set[int]] = defaultdict(set)
+        self._late = self._outdated = self._dropped = self._after = self._excess = 0
+        self._set_deadline()
+
+    def tick(self, now: datetime) -> list[Event]:
+        """What the passing of time brings: the epochs over by now are closed, in order."""
+        events: list[Event] = []
+        while self.deadline is not None and now >= self.deadline:
+            events.append(CloseEpoch(self.epoch))
+            self.epoch += 1
+            self._sets.clear()
+            self._set_deadline()
+            held = self._held.pop(self.epoch, [])
+            self._holding -= len(held)
+            events += self._apply(held)
+        return events
+
+    def receive(self, data: bytes, now: datetime) -> list[Event]:
+        """What some bytes bring that have arrived now, cut anywhere; first `tick`.
+
+        Raises:
+            InputError: the header is of no use, or longer than 1 MiB.
+        """
+        events = self.tick(now)
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        if self._overlong and lines:
+            self._overlong = False
+            self._lines += 1
+            del lines[0]
+        events += self._parse([line + b"\n" for line in lines], now, at_end=False)
+        if self._overlong or len(self._partial) > LINE_CAP:
+            self._drop_partial()
+        return events
+
+    def end(self, now: datetime) -> list[Event]:
+        """What the end of the input brings: `tick`, and a last line without a line end."""
+        events = self.tick(now)
+        last, self._partial = self._partial, b""
+        events += self._parse([last] if last else [], now, at_end=True)
+        if self._columns is None:
+            raise InputError(f"{self._name}: empty; the first line must name {HEADER_NEEDS}")
+        return events
+
+    def notices(self) -> tuple[str, ...]:
+        """Sentences about the rows and columns so far that were not used as they stand."""
+        unused = self._columns.unused if self._columns else ()
+        counts = {
+            f"after epoch {self._last_epoch}: not used": self._after,
+            "for closed epochs: too late to change them": self._late,
+            f"of users who hold more than {self._domain.slots} items: not used": self._excess,
+            "older than a row read before of the same user: not used": self._outdated,
+            f"for epochs yet to come, more than the {self._hold:,} held: lost": self._dropped,
+            "for epochs yet to come: held, lost if the input ends here": self._holding,
+        }
+        told = [f"not used: column {', '.join(map(shown, unused))}"] if unused else []
+        told += [f"{counted(count)} {what}" for what, count in counts.items() if count]
+        if self.bad_rows.total:
+            told.append(f"{counted(self.bad_rows.total, 'bad row')} skipped")
+        return tuple(f"{self._name}: {notice}" for notice in told)
+
+    def _drop_partial(self) -> None:
+        """Give up a line that has become too long, and the record that it belongs to."""
+        self._partial = b""
+        if self._overlong:
+            return
+        reason = f"a line of more than {LINE_CAP:,} bytes"
+        if self._columns is None:
+            raise InputError(f"{self._name}:1: {reason}")
+        self._skip([BadRow(self._lines + 1, reason, anonymous=True)])
+        self._lines += len(self._open)
+        self._open = []
+        self._overlong = True
+
+    def _set_deadline(self) -> None:
+        over = self._last_epoch is not None and self.epoch > self._last_epoch
+        end = None if over else self._calendar.start_of(self.epoch + 1)
+        self.deadline = None if end is None else end + self._lateness
+
+    def _parse(self, lines: list[bytes], now: datetime, *, at_end: bool) -> list[Event]:
+        text = self._open + [line.decode("utf-8", "surrogateescape") for line in lines]
+        if self._columns is None and text:
+            self._columns = self._parse_header(text.pop(0))
+            self._lines = 1
+        if self._columns is None:
+            return []
+        # Only a record with an open quote reads on into the line that closes the list.
+        sentinel = [] if at_end else [""]
+        self._open, before = [], self._lines
+        events: list[Event] = []
+        for records in read_records([*text, *sentinel], before):
+            if records.broken and records.broken.last > before + len(text):
+                self._open = text[records.broken.first - before - 1 :]
+                records = Records(records.fields, records.lines)
+            events += self._take(records, self._columns, now)
+        self._lines = before + len(text) - len(self._open)
+        return events
+
+    def _parse_header(self, line: str) -> Columns:
+        first = next(read_records([line.removeprefix("\ufeff")]))
+        if first.broken:
+            raise InputError(f"{self._name}:1: {first.broken.as_row().reason}")
+        return Columns.of(self._name, first.fields[0], live=True)
+
+    def _take(self, records: Records, columns: Columns, now: datetime) -> list[Event]:
+        rows, bad = parse_rows(records, columns, self._domain, self._calendar)
+        self._skip(bad)
+        listed = [_Row(line, user, 0, 0, None) for line, user in rows.listed]
+        placed = self._placed(rows, columns, now)
+        due: list[_Row] = []
+        for row in merge(listed, placed, key=_line_of):
+            if self.deadline is None or (self._last_epoch and row.epoch > self._last_epoch):
+                self._after += 1
+            elif row.epoch <= self.epoch:
+                self._late += 1 <= row.epoch < self.epoch
+                due.append(row)
+            elif self._holding < self._hold:
+                self._held[row.epoch].append(row)
+                self._holding += 1
+            else:
+                self._dropped += 1
+        return self._apply(due)
+
+    def _placed(self, rows: Rows, columns: Columns, now: datetime) -> Iterator[_Row]:
+        epochs, positions = rows.epochs.tolist(), rows.positions.tolist()
+        if columns.placing is Placing.ARRIVAL:
+            # A clock that was set back does not make a row late.
+            epochs = [max(self.epoch, self._calendar.epoch_of(now))] * len(rows.users)
+            positions = range(self._received, self._received + len(rows.users))
+        self._received += len(rows.users)
+        values = rows.values.tolist()
+        return map(_Row, rows.lines.tolist(), rows.users, epochs, positions, values)
+
+    def _apply(self, rows: list[_Row]) -> list[Event]:
+        events: list[Event] = []
+        for row in rows:
+            if row.value is None:
+                events.append(Listed(row.user))
+            elif self._domain.slots is None:
+                events += self._changed(row)
+            elif row.epoch == self.epoch:
+                events.append(self._holds(row, self._domain.slots))
+        return events
+
+    def _holds(self, row: _Row, slots: int) -> Held:
+        listed = row.value if isinstance(row.value, list) else [row.value]
+        held = self._sets[row.user]
+        new = [item for item in listed if item and item not in held]
+        room = slots - len(held)
+        self._excess += len(new) > room
+        held.update(new[:room])
+        return Held(self.epoch, row.user, tuple(new[:room]))
+
+    def _changed(self, row: _Row) -> Iterator[Change]:
+        assert isinstance(row.value, int)
+        newest = self._newest.get(row.user)
+        if newest is None or row.position > newest[0]:
+            self._newest[row.user] = (row.position, row.value)
+            yield Change(self.epoch, row.user, row.value)
+        elif row.position < newest[0]:
+            self._outdated += 1
+        elif row.value != newest[1]:
+            reason = f"contradicts an earlier line on user {shown(row.user)}"
+            self._skip([BadRow(row.line, reason)])
+
+    def _skip(self, bad: Sequence[BadRow]) -> None:
+        self.bad_rows = self.bad_rows.plus(bad)
+
+
+class _Row(NamedTuple):
+    line: int
+    user: str
+    epoch: int
+    position: int
+    value: int | list[int] | None
+
+
+_line_of = attrgetter("line")

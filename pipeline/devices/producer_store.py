@@ -1,0 +1,164 @@
+"""What a producer must never forget, in one SQLite file.
+
+One durable transaction per epoch holds the devices' new state, the finished records and the last
+epoch closed, which is where the input goes on. Only what has been committed is ever sent, and it is
+kept until it has been acknowledged: an epoch that was drawn is never drawn again, which would spend
+the privacy budget twice.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topics.names import Role
+
+# Large pages, since nearly all is large values. With a write-ahead log a transaction is written and
+# waited for once; the folder is locked, so the log needs no memory shared with others.
+_SETTINGS = """
+PRAGMA page_size = 16384;
+PRAGMA locking_mode = EXCLUSIVE;
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = FULL;
+"""
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS users (position INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS leaving (position INTEGER PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS arrays (
+    name TEXT PRIMARY KEY, dtype TEXT NOT NULL, shape TEXT NOT NULL, data BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS outbox (
+    position INTEGER PRIMARY KEY AUTOINCREMENT, role TEXT NOT NULL, partition INTEGER NOT NULL,
+    value BLOB NOT NULL);
+"""
+
+
+class ProducerStore:
+    """The file; `None` keeps everything in memory, for simulations.
+
+    Raises:
+        OSError: the file cannot be made.
+        sqlite3.Error: it cannot be opened or written.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        if path is not None:
+            path.touch(mode=0o600)
+        self._connection = sqlite3.connect(
+            ":memory:" if path is None else path, isolation_level=None
+        )
+        try:
+            self._connection.executescript(_SETTINGS + _SCHEMA)
+        except BaseException:
+            self._connection.close()
+            raise
+        self._written: dict[str, NDArray[np.generic]] = {}
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing, and durable once left without an exception."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            self._written.clear()
+            # After some errors SQLite has done so by itself.
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def fact(self, name: str) -> str | int | bytes | None:
+        """A single value, or None."""
+        row = self._connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return None if row is None else row[0]
+
+    def set_fact(self, name: str, value: str | int | bytes) -> None:
+        """Write a single value."""
+        self._connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+    def users(self) -> list[str]:
+        """The enrolled users, in the order of enrolment."""
+        rows = self._connection.execute("SELECT name FROM users ORDER BY position")
+        return [name for (name,) in rows]
+
+    def add_users(self, first_position: int, names: Iterable[str]) -> None:
+        """Append enrolled users."""
+        self._connection.executemany(
+            "INSERT INTO users VALUES (?, ?)", enumerate(names, first_position)
+        )
+
+    def leaving(self) -> list[int]:
+        """The positions of users who leave when the horizon ends."""
+        rows = self._connection.execute("SELECT position FROM leaving ORDER BY position")
+        return [position for (position,) in rows]
+
+    def add_leaving(self, positions: Iterable[int]) -> None:
+        """Note who leaves when the horizon ends."""
+        self._connection.executemany(
+            "INSERT OR IGNORE INTO leaving VALUES (?)", ((position,) for position in positions)
+        )
+
+    def replace_users(self, names: Iterable[str]) -> None:
+        """Begin anew with these users; nobody leaves."""
+        self._connection.execute("DELETE FROM users")
+        self._connection.execute("DELETE FROM leaving")
+        self.add_users(0, names)
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """The randomizer's state, writable copies."""
+        rows = self._connection.execute("SELECT name, dtype, shape, data FROM arrays")
+        return {
+            name: np.frombuffer(data, dtype)
+            .reshape([int(length) for length in shape.split(",")])
+            .copy()
+            for name, dtype, shape, data in rows
+        }
+
+    def save_arrays(self, arrays: Mapping[str, NDArray[np.generic]]) -> None:
+        """Write the arrays that differ from what was last written."""
+        for name, array in arrays.items():
+            written = self._written.get(name)
+            if written is not None and np.array_equal(written, array):
+                continue
+            shape = ",".join(map(str, array.shape))
+            self._connection.execute(
+                "INSERT OR REPLACE INTO arrays VALUES (?, ?, ?, ?)",
+                (name, array.dtype.str, shape, np.ascontiguousarray(array).data),
+            )
+            self._written[name] = array.copy()
+
+    def put(self, role: Role, partition: int, values: Iterable[bytes]) -> None:
+        """Put records into the outbox."""
+        self._connection.executemany(
+            "INSERT INTO outbox (role, partition, value) VALUES (?, ?, ?)",
+            ((role.value, partition, value) for value in values),
+        )
+
+    def outbox(self) -> Iterator[tuple[int, Role, int, bytes]]:
+        """Position, topic, partition and value of everything that is to be sent, in order."""
+        rows = self._connection.execute(
+            "SELECT position, role, partition, value FROM outbox ORDER BY position"
+        )
+        for position, role, partition, value in rows:
+            yield position, Role(role), partition, value
+
+    def delete_sent(self, position: int) -> None:
+        """Delete what was acknowledged, up to and including a position.
+
+        A loss of power may bring it back, to be sent once more. Nothing waits for the disk.
+        """
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        try:
+            self._connection.execute("DELETE FROM outbox WHERE position <= ?", (position,))
+        finally:
+            self._connection.execute("PRAGMA synchronous = FULL")

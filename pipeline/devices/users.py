@@ -1,0 +1,81 @@
+"""Rosters: who there is, said before anybody's value is looked at.
+
+Which users a job counts is public, so it must not depend on what they hold, nor on when a row of
+theirs comes. A roster says it: one user a line, or the column ``user`` of a CSV file with a header.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+
+from pipeline.devices.rows import BadRow, BadRows, InputError, counted, read_records, user_problems
+from pipeline.devices.tables import open_text
+
+
+def load_users(path: str | PathLike[str]) -> tuple[str, ...]:
+    """Read a roster, plain or gzip whatever its name.
+
+    Users are written as in the input, in quotes where they hold a comma. Empty lines and repeated
+    users are harmless. The first line is a header if one of its fields is ``user``.
+
+    Returns:
+        the users, sorted.
+
+    Raises:
+        InputError: the file cannot be read or is not a regular one, a line is no user, or there is
+            none.
+    """
+    name = fspath(path)
+    bad_rows = BadRows(name)
+    users: set[str] = set()
+    columns: _Columns | None = None
+    with open_text(name, regular=True) as text:
+        for records in read_records(text):
+            rows = list(zip(records.lines.tolist(), records.fields, strict=True))
+            if columns is None and rows:
+                columns = _Columns.of(rows[0][1])
+                rows = rows[columns.is_header :]
+            names, bad = _names(rows, columns or _Columns())
+            users.update(names)
+            if records.broken is not None:
+                bad.append(records.broken.as_row())
+            bad_rows = bad_rows.plus(bad)
+    if bad_rows.total:
+        raise InputError(f"{name}: {counted(bad_rows.total, 'bad row')}; correct them\n{bad_rows}")
+    if not users:
+        raise InputError(f"{name}: there is no user; write one a line")
+    return tuple(sorted(users))
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """How many fields a line has, and in which of them the user stands."""
+
+    width: int = 1
+    user: int = 0
+    is_header: bool = False
+
+    @classmethod
+    def of(cls, first: Sequence[str]) -> _Columns:
+        names = [field.strip().casefold() for field in first]
+        return cls(len(names), names.index("user"), True) if "user" in names else cls()
+
+
+def _names(
+    rows: Sequence[tuple[int, Sequence[str]]], columns: _Columns
+) -> tuple[list[str], list[BadRow]]:
+    """The users of numbered lines, and the lines that are none."""
+    needed = f"the header has {columns.width}"
+    if not columns.is_header:
+        needed = "a user stands alone, in quotes if it holds a comma, or below a header with user"
+    bad = [
+        BadRow(line, f"{counted(len(row), 'field')}; {needed}")
+        for line, row in rows
+        if len(row) not in (0, columns.width)
+    ]
+    whole = [(line, row[columns.user]) for line, row in rows if len(row) == columns.width]
+    names = [name for _, name in whole]
+    problems = user_problems(names)
+    return names, bad + [BadRow(whole[index][0], why) for index, why in problems.items()]

@@ -1,0 +1,300 @@
+"""What a population has been charged, and the most it may be.
+
+Every deployment of a job charges the people it is about with its guarantee, once and for good: a
+deployment that is replaced has still seen them. Charges add up (basic composition), whatever the
+jobs and protocols. Each is a record of its own in ``dpstream.jobs``, which nothing ever deletes.
+
+The most that people may be charged is the smallest budget ever stated for them, by whichever job
+(`pipeline.jobs.stated_budgets`); a job that states none itself is bound by it all the same.
+
+A job that renews is charged for all of its horizons when it is deployed: with a budget it gets as
+many as the budget has room for, and ends after them. Without one it goes on without end, and nobody
+can say what it will have cost in all: its people cannot be kept within a budget any more.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+
+from pipeline.errors import DpstreamError
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_files import Job
+from pipeline.jobs.stated_budgets import QUANTITIES, StatedBudget, binding_for
+from pipeline.printable import one_line
+from topics.frames import INTEGER_MAX, CodecError
+
+_KEY = b"charge/"
+
+
+class BudgetError(DpstreamError):
+    """A deployment would charge a population more than its budget allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What one deployment costs the people it is about.
+
+    Attributes:
+        population: their name.
+        job: the job's name.
+        deployment: 32 hexadecimal digits.
+        epsilon: for everything the deployment will see of one of them in a horizon.
+        delta: the same.
+        at: when it was deployed, milliseconds since 1970.
+        horizons: how many there will be; None for horizons without end.
+    """
+
+    population: str
+    job: str
+    deployment: str
+    epsilon: float
+    delta: float
+    at: int
+    horizons: int | None = 1
+
+    @classmethod
+    def of(cls, job: DeployedJob) -> Charge:
+        """The charge of a deployment, with the loss of a whole stream where that is known.
+
+        A guarantee that says no more than what a single epoch loses is paid at every one.
+        """
+        guarantee = job.guarantee()
+        single = guarantee.unit == "epoch" and guarantee.stream_epsilon is None
+        times = job.epochs.count if single else 1
+        return cls(
+            population=job.population_name,
+            job=job.name,
+            deployment=job.deployment.hex(),
+            epsilon=(guarantee.stream_epsilon or guarantee.epsilon) * times,
+            delta=guarantee.delta * times,
+            at=job.deployed_at,
+            horizons=job.horizons if job.epochs.renew else 1,
+        )
+
+    @property
+    def key(self) -> bytes:
+        """The record's key, its own for every deployment."""
+        return _KEY + self.deployment.encode()
+
+    def to_bytes(self) -> bytes:
+        """The record's value."""
+        return json.dumps(asdict(self), sort_keys=True, allow_nan=False).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Charge:
+        """Read a record's value.
+
+        Raises:
+            CodecError: it is no charge.
+        """
+        try:
+            charge = cls(**json.loads(data))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise CodecError(f"not a charge: {error}") from None
+        charge._check()
+        return charge
+
+    def _check(self) -> None:
+        texts = (self.population, self.job, self.deployment)
+        if not all(isinstance(text, str) and text for text in texts):
+            raise CodecError("not a charge: population, job and deployment must be names")
+        for name in ("epsilon", "delta"):
+            loss = getattr(self, name)
+            if type(loss) not in (int, float) or not 0 <= loss < math.inf:
+                raise CodecError(f"not a charge: {name} must be a number from 0 on")
+        if type(self.at) is not int or self.at < 0:
+            raise CodecError("not a charge: at must be milliseconds since 1970")
+        horizons = 1 if self.horizons is None else self.horizons
+        if type(horizons) is not int or not 1 <= horizons <= INTEGER_MAX:
+            raise CodecError("not a charge: horizons must be a whole number from 1 on, or null")
+
+
+def is_charge(key: bytes | None) -> bool:
+    """Whether a record of ``dpstream.jobs`` is a charge."""
+    return key is not None and key.startswith(_KEY)
+
+
+def horizons_within_budget(
+    job: DeployedJob, charges: Iterable[Charge], stated: Iterable[StatedBudget] = ()
+) -> int | None:
+    """How many horizons a job that renews may have; None without a budget, 1 for other jobs.
+
+    At least one, also if there is no room for it: `check_budget` says so.
+
+    Args:
+        job: as it is to be deployed.
+        charges: of other deployments, whomever they are about.
+        stated: every budget ever stated, in order; the job's own need not be among them.
+    """
+    if not job.epochs.renew:
+        return 1
+    binding = binding_for(job, stated)
+    if not binding:
+        return None
+    charge = Charge.of(job)
+    earlier = _of_the_same_people(charge, charges)
+    room = INTEGER_MAX // job.epochs.count
+    for _, allowed, asked, charged in _accounts(charge, binding, earlier):
+        if asked:
+            room = min(room, (allowed - charged) // asked)
+    return max(1, room)
+
+
+def check_budget(
+    job: DeployedJob, charges: Iterable[Charge], stated: Iterable[StatedBudget] = ()
+) -> Charge:
+    """The charge of a deployment, if its people's budget has room for it beside the earlier ones.
+
+    Arguments are those of `horizons_within_budget`.
+
+    Raises:
+        BudgetError: it has not; the message says who has stated that budget, what has been charged
+            and what is asked for.
+    """
+    charge = Charge.of(job)
+    binding = binding_for(job, stated)
+    if not binding:
+        return charge
+    people = charge.population
+    earlier = _of_the_same_people(charge, charges)
+    endless = next((other.job for other in earlier if other.horizons is None), None)
+    if endless is not None:
+        source = _source(binding["epsilon"], charge)
+        raise BudgetError(
+            f"population {people} is charged without end by job {one_line(endless)}, which renews "
+            f"and was deployed without a budget: no budget can be kept{source}; name another "
+            f"population, or, if these people agree, {_without(binding, charge)}"
+        )
+    if charge.horizons is None:
+        raise BudgetError(
+            f"this job would charge population {people} without end, and a budget was stated for "
+            f"them meanwhile{_source(binding['epsilon'], charge)}: deploy it again, and it gets as "
+            "many horizons as that has room for"
+        )
+    for name, allowed, asked, charged in _accounts(charge, binding, earlier):
+        asked *= charge.horizons
+        if charged + asked > allowed:
+            raise BudgetError(
+                f"population {people} may be charged {name} {float(allowed):g}"
+                f"{_source(binding[name], charge)}; "
+                f"{len(earlier)} earlier deployment{'s' * (len(earlier) != 1)} took "
+                f"{float(charged):g} and this one "
+                f"would take {float(asked):g}: lower it, or, if these people agree, set their "
+                f"budget by --set-budget {people}=EPSILON{',DELTA' * (name == 'delta')}"
+            )
+    return charge
+
+
+def _source(stated: StatedBudget, charge: Charge) -> str:
+    """Who has stated a budget, unless it is the job itself that is to be deployed."""
+    own = stated.deployment == charge.deployment and not stated.operator
+    return "" if own else f" in all, as {stated.who}"
+
+
+def _without(binding: Mapping[str, StatedBudget], charge: Charge) -> str:
+    if all(each.deployment == charge.deployment for each in binding.values()):
+        return "leave budget out"
+    return f"lift their budget by --set-budget {charge.population}=none"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What the people of a job are charged of epsilon, or of delta.
+
+    Attributes:
+        quantity: "epsilon" or "delta".
+        earlier: by the other deployments; None for without end.
+        charged: by this one; None for without end.
+        binding: who states the most that they may be charged; None without a budget.
+    """
+
+    quantity: str
+    earlier: float | None
+    charged: float | None
+    binding: StatedBudget | None
+
+    @property
+    def allowed(self) -> float | None:
+        """The most that they may be charged in all; None without a budget."""
+        if self.binding is None:
+            return None
+        allowed: float = getattr(self.binding, self.quantity)
+        return allowed
+
+    @property
+    def remaining(self) -> float | None:
+        """What the budget has left after all of them; None without a budget, or without end."""
+        if self.allowed is None or self.earlier is None or self.charged is None:
+            return None
+        return float(_decimal(self.allowed) - _decimal(self.earlier) - _decimal(self.charged))
+
+
+def accounts_of(
+    job: DeployedJob, charges: Iterable[Charge], stated: Iterable[StatedBudget] = ()
+) -> list[Account]:
+    """What a deployment and all others cost its people, epsilon and delta.
+
+    Arguments are those of `horizons_within_budget`; the job's own charge does no harm.
+    """
+    own = Charge.of(job)
+    binding = binding_for(job, stated)
+    others = [
+        other for other in _of_the_same_people(own, charges) if other.deployment != own.deployment
+    ]
+    return [
+        Account(
+            quantity,
+            earlier=_total(others, quantity),
+            charged=_total([own], quantity),
+            binding=binding.get(quantity),
+        )
+        for quantity in QUANTITIES
+    ]
+
+
+def _total(charges: Iterable[Charge], quantity: str) -> float | None:
+    """The sum over all horizons; None if one of them is without end."""
+    total = Fraction()
+    for charge in charges:
+        if charge.horizons is None:
+            return None
+        total += _decimal(getattr(charge, quantity)) * charge.horizons
+    return float(total)
+
+
+def endless_warning(job: Job) -> str | None:
+    """What to say of a job that leaves no budget to be kept of people it shares with others."""
+    if not job.epochs.renew or job.budget is not None or job.population is None:
+        return None
+    return (
+        f"job {job.name} renews without a budget, so population {job.population} is charged "
+        "without end: no budget of these people can be kept after it, by any job; give it a budget "
+        "to have it end"
+    )
+
+
+def _of_the_same_people(charge: Charge, charges: Iterable[Charge]) -> list[Charge]:
+    return [other for other in charges if other.population == charge.population]
+
+
+def _accounts(
+    charge: Charge, binding: Mapping[str, StatedBudget], earlier: Sequence[Charge]
+) -> Iterator[tuple[str, Fraction, Fraction, Fraction]]:
+    """Epsilon and delta: what is allowed, asked for by a horizon, and charged already."""
+    for name in QUANTITIES:
+        charged = (_decimal(getattr(other, name)) * (other.horizons or 1) for other in earlier)
+        yield (
+            name,
+            _decimal(getattr(binding[name], name)),
+            _decimal(getattr(charge, name)),
+            sum(charged, Fraction()),
+        )
+
+
+def _decimal(number: float) -> Fraction:
+    """A number as people write it: ten times 0.1 is 1."""
+    return Fraction(repr(number))

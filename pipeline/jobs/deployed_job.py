@@ -1,0 +1,297 @@
+"""Deployed jobs: a job, the constants devices and servers agree on, and where its topics begin.
+
+`deploy_job` resolves everything once, and every device, stage and reader works from its record in
+``dpstream.jobs``. A *deployment* is one life of a job, named by random bytes. The *fingerprint* is
+a digest of what gives a report its meaning. Both are in every record of the job, and records of
+another deployment or fingerprint are refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import secrets
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, PlainSerializer, PlainValidator, model_validator
+
+from pipeline.actions import LogCursor, LogRecord
+from pipeline.jobs.job_files import Job, Section, validate
+from pipeline.jobs.job_problems import JobError, Problem
+from pipeline.protocols.protocol import Aggregator, Law, StageDummies
+from randomizers.devices import Devices
+from randomizers.guarantee import Guarantee
+from topics.names import Role, TopicSettings
+from topics.word_forms import WordForm
+
+IDENTIFIER_BYTES = 16
+
+# Parameters that change how reports are read and how many there are, not what one says.
+_OUTSIDE_FINGERPRINT = {"estimator", "messages_per_user"}
+
+
+def _from_hexadecimal(length: int) -> PlainValidator:
+    def read(text: object) -> bytes:
+        if not isinstance(text, str) or len(text) != 2 * length:
+            raise ValueError(f"not {length} bytes in hexadecimal")
+        return bytes.fromhex(text)
+
+    return PlainValidator(read)
+
+
+_AS_HEXADECIMAL = PlainSerializer(lambda value: value.hex(), str)
+Identifier = Annotated[bytes, _from_hexadecimal(IDENTIFIER_BYTES), _AS_HEXADECIMAL]
+Digest = Annotated[bytes, _from_hexadecimal(32), _AS_HEXADECIMAL]
+Offsets = tuple[Annotated[int, Field(ge=0)], ...]
+
+
+class Origin(Section):
+    """The deployment whose windows a replay aggregates again."""
+
+    job: str = Field(description="the name of the job that ran")
+    deployment: Identifier = Field(description="16 bytes in hexadecimal")
+
+
+# Roles that are thought of later belong to the deployments that were made with them.
+_ALWAYS = frozenset(
+    {
+        Role.REPORTS,
+        Role.MANIFESTS,
+        Role.SHUFFLED,
+        Role.PARTIALS,
+        Role.ESTIMATES,
+        Role.PRODUCERS,
+        Role.STATUS,
+        Role.DEAD_LETTERS,
+    }
+)
+
+
+class DeployedJob(Job):
+    """A job and what `deploy` added to it.
+
+    Attributes:
+        deployment: 16 random bytes.
+        fingerprint: 16 bytes, see `fingerprint_of`.
+        constants: the calibrated `Law`, as JSON.
+        start_offsets: where the deployment begins in each partition of each topic.
+        deployed_at: milliseconds since 1970.
+        horizons: after how many a job that renews ends, since its budget has no room for more;
+            None for one that goes on without end.
+        noise_key: SHA-256 of the noise key that its shuffle workers share; None where they need
+            none, and until one has been made.
+        replay_of: of a replay, whose windows it aggregates again; it has no devices and no shuffle
+            stage, and charges nobody.
+    """
+
+    version: Literal[1] = Field(default=1, description="1, a later version needs later software")
+    deployment: Identifier = Field(description="16 bytes in hexadecimal")
+    fingerprint: Identifier = Field(description="16 bytes in hexadecimal")
+    constants: dict[str, Any]
+    start_offsets: dict[Role, Offsets]
+    deployed_at: int = Field(ge=0)
+    horizons: int | None = Field(default=None, ge=1, description="a whole number from 1 on")
+    noise_key: Digest | None = Field(default=None, description="32 bytes in hexadecimal")
+    replay_of: Origin | None = None
+
+    @model_validator(mode="after")
+    def _every_partition_begins_somewhere(self) -> Self:
+        wanted = super().topic_settings()
+        for role in _ALWAYS | self.start_offsets.keys():
+            offsets, settings = self.start_offsets.get(role, ()), wanted[role]
+            if len(offsets) != settings.partitions:
+                raise ValueError(
+                    f"start_offsets of {role} are {len(offsets)}, it has {settings.partitions} "
+                    "partitions"
+                )
+        return self
+
+    @property
+    def last_epoch(self) -> int | None:
+        """Epochs are 1 to this one; None for a job that goes on without end."""
+        if self.epochs.renew and self.horizons is not None:
+            return self.horizons * self.epochs.count
+        return super().last_epoch
+
+    def topic_settings(self) -> dict[Role, TopicSettings]:
+        """The topics of this deployment: it has none whose role was thought of later."""
+        wanted = super().topic_settings()
+        return {role: wanted[role] for role in wanted if role in self.start_offsets}
+
+    def start_offset(self, role: Role, partition: int = 0) -> int:
+        """The first offset of a partition that may belong to this deployment."""
+        return self.start_offsets[role][partition]
+
+    def cursor(
+        self, role: Role, visit: Callable[[LogRecord], object], partition: int = 0
+    ) -> LogCursor:
+        """Shows `visit` a partition from where this deployment begins."""
+        return LogCursor(role, self.start_offset(role, partition), visit, partition)
+
+    @cached_property
+    def _law(self) -> Law:
+        return self.protocol_entry.law(self.parameters).from_json(self.constants)
+
+    @cached_property
+    def _guarantee(self) -> Guarantee:
+        return self.guarantee_of(self._law)
+
+    def law(self) -> Law:
+        """The calibrated constants."""
+        return self._law
+
+    @cached_property
+    def stage_dummies(self) -> StageDummies | None:
+        """What the shuffle stage adds to every window it releases; None: nothing."""
+        return self.protocol_entry.stage_dummies(self._law)
+
+    @property
+    def needs_noise_key(self) -> bool:
+        """Whether shuffle workers share a noise key."""
+        return self.stage_dummies is not None
+
+    @cached_property
+    def word_form(self) -> WordForm:
+        """What reports look like."""
+        return self.protocol_entry.word_form(self._law)
+
+    def randomizer(self) -> Devices[Any]:
+        """An empty population of devices."""
+        return self.protocol_entry.randomizer(self._law)
+
+    def guarantee(self) -> Guarantee:
+        """What the job promises every device; for a job that renews, in each horizon."""
+        return self._guarantee
+
+    def guarantee_at(self, epoch: int) -> Guarantee:
+        """What the job promises every device that reports up to an epoch, from the first one on."""
+        horizons = self.horizon_of(epoch) + 1
+        return self._guarantee.over(horizons) if self.epochs.renew else self._guarantee
+
+    def aggregator(self) -> Aggregator:
+        """An empty state."""
+        return self.protocol_entry.aggregator(self._law, self.parameters)
+
+    def aggregator_from_bytes(self, data: bytes) -> Aggregator:
+        """The state that `Aggregator.to_bytes` wrote; `ValueError` if it cannot have."""
+        return self.protocol_entry.aggregator_from_bytes(self._law, self.parameters, data)
+
+    def to_bytes(self) -> bytes:
+        """The record: canonical JSON, so that equal jobs have equal bytes."""
+        # Only in a replay's: software that knows of none reads all other jobs.
+        left_out = {"replay_of"} if self.replay_of is None else set()
+        return _canonical(self.model_dump(mode="json", exclude=left_out))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> DeployedJob:
+        """Read a record back.
+
+        Raises:
+            JobError: it is no deployed job of this version, its protocol is not known here, its
+                fingerprint is not that of its values, or its constants spend more than it says.
+        """
+        try:
+            values = json.loads(data)
+        except (ValueError, RecursionError):
+            values = None
+        if not isinstance(values, dict):
+            raise JobError([Problem((), "not the record of a deployed job: no JSON object")])
+        job = validate(cls, values)
+        # Of the values as written: a later version may know more parameters, with defaults.
+        try:
+            altered = job.fingerprint != fingerprint_of(values)
+        except ValueError:
+            # Not-a-number has no fingerprint.
+            altered = True
+        if altered:
+            raise JobError(
+                [
+                    Problem(
+                        ("fingerprint",),
+                        f"is not that of the values of job {job.name}: the record was altered, "
+                        "deploy the job again",
+                    )
+                ]
+            )
+        job._check_constants()
+        return job
+
+    def _check_constants(self) -> None:
+        """Raise `JobError` unless they are a law, and promise what the parameters say."""
+        try:
+            guarantee = self.guarantee()
+        except ValueError as error:
+            raise JobError([Problem(("constants",), f"{error}: deploy the job again")]) from None
+        for name in ("epsilon", "delta"):
+            spent, said = getattr(guarantee, name), getattr(self.parameters, name, math.inf)
+            if spent > said:
+                raise JobError(
+                    [
+                        Problem(
+                            ("constants",),
+                            f"spend {name} {spent}, parameters.{name} is {said}: "
+                            "deploy the job again",
+                        )
+                    ]
+                )
+
+
+def deploy_job(
+    job: Job,
+    *,
+    start_offsets: Mapping[Role, tuple[int, ...]] | None = None,
+    deployed_at: int,
+    deployment: bytes | None = None,
+) -> DeployedJob:
+    """Begin a deployment: calibrate the protocol, and give the job its identity.
+
+    Args:
+        job: what to deploy.
+        start_offsets: end offsets of all topics of the job as they are now; None: new topics.
+        deployed_at: now, in milliseconds since 1970.
+        deployment: 16 bytes; random by default.
+
+    Raises:
+        JobError: no constants exist for the job's parameters and horizon.
+    """
+    if start_offsets is None:
+        topics = job.topic_settings()
+        start_offsets = {role: (0,) * topic.partitions for role, topic in topics.items()}
+    values = {
+        **job.to_json(),
+        "constants": job.calibrate().to_json(),
+        "start_offsets": {role.value: list(offsets) for role, offsets in start_offsets.items()},
+        "deployed_at": deployed_at,
+        "deployment": (deployment or secrets.token_bytes(IDENTIFIER_BYTES)).hex(),
+    }
+    return validate(DeployedJob, {**values, "fingerprint": fingerprint_of(values).hex()})
+
+
+def fingerprint_of(values: Mapping[str, Any]) -> bytes:
+    """16 bytes that change whenever the meaning of a report does.
+
+    The first bytes of SHA-256 over the canonical JSON of protocol, parameters (without
+    ``estimator`` and ``messages_per_user``), constants, epochs and the smallest window. `values`
+    are those of a deployed job, as JSON.
+    """
+    parameters = values["parameters"]
+    meaning = {
+        "protocol": values["protocol"],
+        "parameters": {
+            key: value for key, value in parameters.items() if key not in _OUTSIDE_FINGERPRINT
+        },
+        "constants": values["constants"],
+        "epochs": {
+            **{key: values["epochs"].get(key) for key in ("count", "start", "length")},
+            **({"renew": True} if values["epochs"].get("renew") else {}),
+        },
+        "minimum": values.get("shuffle", {}).get("minimum"),
+    }
+    return hashlib.sha256(_canonical(meaning)).digest()[:IDENTIFIER_BYTES]
+
+
+def _canonical(values: Mapping[str, Any]) -> bytes:
+    return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()

@@ -1,0 +1,173 @@
+"""The labels of a domain, as a job file gives them: a list of them, or a file with one a line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import NoneType
+from typing import Any, Final, NamedTuple, get_args, get_type_hints
+
+from pipeline.jobs.job_problems import JobError, Problem, read_settings, shown
+from pipeline.protocols.registry import PROTOCOLS
+from randomizers.item_domains import (
+    Bits,
+    ItemDomain,
+    Numbers,
+    Points,
+    Predicates,
+    StreamDomain,
+    StringLength,
+    Strings,
+)
+
+_PATH = ("parameters", "domain")
+_FORMS = "a list of labels, or {file: NAME} for a file with one label a line"
+_CONDITION = "a list of values, or {from: x, below: y} for numbers, of which one may be left out"
+_PREDICATES = "{NAME: CONDITION, ...}, a condition being " + _CONDITION
+
+
+class _Kind(NamedTuple):
+    """A domain that is no list.
+
+    Attributes:
+        keys: of its form in a job file.
+        form: the form.
+        type: what it becomes.
+        make: makes it, to see that it can be.
+    """
+
+    keys: tuple[str, ...]
+    form: str
+    type: type
+    make: Callable[[Mapping[str, Any]], object]
+
+
+_KINDS: Final = (
+    _Kind(("bits",), "{bits: b}", Bits, lambda form: Bits(**form)),
+    _Kind(
+        ("strings",),
+        "{strings: {bytes: b}}",
+        Strings,
+        lambda form: Strings(StringLength(**form["strings"])),
+    ),
+    _Kind(
+        ("low", "high", "buckets"),
+        "{low: x, high: y, buckets: n}",
+        Numbers,
+        lambda form: Numbers(**form),
+    ),
+    _Kind(("grid",), "{grid: [n, m]}", Points, lambda form: Points(tuple(form["grid"]))),
+    _Kind(
+        ("predicates",),
+        "{predicates: {NAME: CONDITION, ...}}",
+        Predicates,
+        lambda form: Predicates(form["predicates"]),
+    ),
+)
+
+_ALLOWED: Final = (tuple[str, ...], tuple[str, ...] | None, ItemDomain, StreamDomain | None)
+"""Types of parameters that are domains."""
+
+
+def with_labels(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """The values of a job file with the labels themselves, as text, at ``parameters.domain``.
+
+    Numbers become text as YAML has read them: 1 is the label ``1``. In a file, empty lines and
+    spaces around a label do not count.
+
+    Args:
+        values: of a job file; those whose protocol has no domain of labels stay as they are.
+        folder: where names of files begin.
+
+    Raises:
+        JobError: a domain is none that there is, or its file cannot be read.
+    """
+    protocol, parameters = PROTOCOLS.get(str(values.get("protocol"))), values.get("parameters")
+    if protocol is None or not isinstance(parameters, Mapping) or "domain" not in parameters:
+        return values
+    allowed, domain = get_type_hints(protocol.parameters).get("domain"), parameters["domain"]
+    if allowed not in _ALLOWED:
+        return values
+    if domain is None and NoneType in get_args(allowed):
+        return values
+    labels: Any
+    kinds = [kind for kind in _KINDS if kind.type in get_args(allowed)]
+    if kinds and isinstance(domain, Mapping) and list(domain) != ["file"]:
+        labels = _of_form(domain, kinds)
+    elif isinstance(domain, list):
+        labels = [_label(label, index) for index, label in enumerate(domain)]
+    elif isinstance(domain, Mapping) and list(domain) == ["file"]:
+        labels = _from_file(domain["file"], folder)
+    else:
+        raise JobError([Problem(_PATH, f"{shown(domain)} is not allowed: give {_FORMS}")])
+    return {**values, "parameters": {**parameters, "domain": labels}}
+
+
+def _label(label: object, *place: str | int) -> str:
+    if isinstance(label, bool):
+        return str(label).lower()
+    if isinstance(label, str | int | float):
+        return str(label)
+    raise JobError([Problem((*_PATH, *place), f"{shown(label)} is not a label: give text")])
+
+
+def _of_form(domain: Mapping[str, Any], kinds: Sequence[_Kind]) -> Mapping[str, Any]:
+    """A domain that is no list, with values as text; checked here, where it is known which it is.
+
+    Raises:
+        JobError: it is none of these kinds, in one line.
+    """
+    *others, last = ["a list of labels", "{file: NAME}", *(kind.form for kind in kinds)]
+    allowed = f"{', '.join(others)} or {last}"
+    refused = JobError([Problem(_PATH, f"{shown(domain)} is not allowed: give {allowed}")])
+    kind = next((kind for kind in kinds if set(domain) == set(kind.keys)), None)
+    if kind is None:
+        raise refused
+    if "predicates" in domain:
+        domain = {"predicates": _predicates(domain["predicates"])}
+    try:
+        kind.make(domain)
+    except ValueError as error:
+        raise JobError([Problem(_PATH, str(error))]) from None
+    except TypeError:
+        raise refused from None
+    return domain
+
+
+def _predicates(predicates: object) -> dict[str, Any]:
+    """Conditions by their names, listed values as text."""
+    if not isinstance(predicates, Mapping):
+        raise JobError([Problem((*_PATH, "predicates"), f"is not allowed: give {_PREDICATES}")])
+    found: dict[str, Any] = {}
+    for key, condition in predicates.items():
+        name = _label(key, "predicates")
+        place = (*_PATH, "predicates", name)
+        if isinstance(condition, list):
+            found[name] = [
+                _label(each, *place[len(_PATH) :], at) for at, each in enumerate(condition)
+            ]
+            continue
+        bounds = condition.items() if isinstance(condition, Mapping) else [("", None)]
+        if not all(end in ("from", "below") and _is_number(bound) for end, bound in bounds):
+            raise JobError(
+                [Problem(place, f"{shown(condition)} is not allowed: give {_CONDITION}")]
+            )
+        found[name] = dict(condition)
+    return found
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _from_file(name: object, folder: Path) -> list[str]:
+    if not isinstance(name, str):
+        raise JobError([Problem((*_PATH, "file"), f"{shown(name)} is not the name of a file")])
+    try:
+        text = read_settings(folder / name, "file of labels")
+    except JobError as error:
+        (problem,) = error.problems
+        message = f"{problem.place}: {problem.message}"
+        raise JobError([Problem((*_PATH, "file"), message)]) from None
+    lines = text.removeprefix("\ufeff").split("\n")
+    return [label for line in lines if (label := line.strip())]

@@ -1,0 +1,83 @@
+"""When the epochs of a job begin and end by its calendar, against the broker's clock.
+
+All moments are milliseconds since 1970. An epoch that the calendar has not begun is refused, up to
+`CLOCK_TOLERANCE` before it begins; its time has come when it has ended.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from pipeline.jobs.job_files import Job
+from pipeline.values.durations import roughly
+from pipeline.values.times import EpochCalendar, microseconds
+
+LAST_MOMENT = 253_402_300_799_999
+"""The last millisecond of the year 9999, after which there are no epochs."""
+CLOCK_TOLERANCE = 60.0
+"""Seconds by which clocks may differ: beyond them a clock is called wrong, and an epoch early."""
+_TOLERANCE = int(1000 * CLOCK_TOLERANCE)
+
+
+def calendar_of(job: Job) -> EpochCalendar | None:
+    """When the epochs of a job begin and end; None if its job file does not say."""
+    epochs = job.epochs
+    if epochs.start is None or epochs.length is None:
+        return None
+    return EpochCalendar(epochs.start, epochs.length)
+
+
+class EpochTimes:
+    """The calendar of a job in milliseconds."""
+
+    def __init__(self, calendar: EpochCalendar) -> None:
+        self._calendar = calendar
+
+    def early_by(self, epoch: int, written: int) -> float | None:
+        """By how many seconds a record of an epoch was written before that epoch began.
+
+        None from `CLOCK_TOLERANCE` before its beginning on; infinite for an epoch that begins after
+        the year 9999.
+        """
+        start = self._start(epoch)
+        if start is None:
+            return float("inf")
+        return (start - written) / 1000 if written < start - _TOLERANCE else None
+
+    def has_ended(self, epoch: int, now: int) -> bool:
+        """Whether an epoch is over."""
+        end = self._start(epoch + 1)
+        return end is not None and end <= now
+
+    def epoch_of(self, now: int) -> int:
+        """The epoch that is running; 0 or below before the first."""
+        return self._calendar.epoch_of(_moment(now))
+
+    def refusal(self, epoch: int, written: int) -> str | None:
+        """Why an epoch is refused that was reported at this moment; None if it has begun."""
+        early = self.early_by(epoch, written)
+        if early is None:
+            return None
+        if early == float("inf"):
+            return f"epoch {epoch} lies after the calendar's end, the year 9999"
+        begins = self._calendar.start_of(epoch)
+        return (
+            f"epoch {epoch} begins at {begins:%Y-%m-%d %H:%M:%S} UTC, {roughly(early)} later by "
+            f"the broker's clock ({roughly(CLOCK_TOLERANCE)} before is early enough)"
+        )
+
+    def _start(self, epoch: int) -> int | None:
+        try:
+            return microseconds(self._calendar.start_of(epoch)) // 1000
+        except OverflowError:
+            return None
+
+
+def times_of(job: Job) -> EpochTimes | None:
+    """The calendar of a job; None if it has none."""
+    calendar = calendar_of(job)
+    return None if calendar is None else EpochTimes(calendar)
+
+
+def _moment(milliseconds: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)

@@ -1,0 +1,94 @@
+"""What ``dpstream.jobs`` says: the deployed jobs, their phases, people's charges and budgets.
+
+The topic is compacted, and the last record of a key counts. `JobsTopic` is fed record by record, in
+the order of the topic, by whoever reads it once or follows it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from pipeline.jobs.budgets import Charge, is_charge
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_problems import JobError
+from pipeline.jobs.phases import JobPhase, Phase, is_phase, phase_key
+from pipeline.jobs.stated_budgets import StatedBudget, is_stated_budget
+from topics.frames import CodecError
+
+
+class JobsTopic:
+    """The state of the topic after the records that were applied.
+
+    Attributes:
+        jobs: every deployed job that this version of the software can read, by name.
+        unreadable: names of jobs written by another version, which that one lists.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, DeployedJob] = {}
+        self.unreadable: set[str] = set()
+        self._charges: dict[bytes, Charge] = {}
+        self._phases: dict[bytes, JobPhase] = {}
+        self._stated: dict[bytes, StatedBudget] = {}
+        self._written: set[bytes] = set()
+
+    @property
+    def charges(self) -> list[Charge]:
+        """What every deployment so far has charged its population."""
+        return list(self._charges.values())
+
+    @property
+    def stated(self) -> list[StatedBudget]:
+        """Every budget ever stated, in order; also by jobs that an earlier version deployed."""
+        return list(self._stated.values())
+
+    @property
+    def unwritten(self) -> list[StatedBudget]:
+        """Those of them that only the job itself says, which an undeploy would forget."""
+        return [each for key, each in self._stated.items() if key not in self._written]
+
+    def phase(self, name: str) -> Phase:
+        """The phase of a deployed job."""
+        job, found = self.jobs.get(name), self._phases.get(phase_key(name))
+        if job is None or found is None or found.deployment != job.deployment:
+            return Phase.RUNNING
+        return found.phase
+
+    def apply(self, key: bytes | None, value: bytes | None) -> None:
+        """Take in a record; what nobody can read is passed over."""
+        if key is None:
+            return
+        if is_stated_budget(key):
+            self._apply_stated(key, value)
+        elif is_charge(key):
+            with suppress(CodecError):
+                self._charges[key] = Charge.from_bytes(value or b"")
+        elif is_phase(key):
+            self._phases.pop(key, None)
+            with suppress(CodecError):
+                self._phases[key] = JobPhase.from_bytes(value or b"")
+        else:
+            self._apply_job(key.decode(errors="replace"), value)
+
+    def _apply_stated(self, key: bytes, value: bytes | None) -> None:
+        self._stated.pop(key, None)
+        self._written.discard(key)
+        with suppress(CodecError):
+            self._stated[key] = StatedBudget.from_bytes(value or b"")
+            self._written.add(key)
+
+    def _imply(self, job: DeployedJob) -> None:
+        """Take in what a job states that was deployed by a version which wrote it nowhere else."""
+        stated = StatedBudget.of(job, job.deployed_at)
+        if stated is not None and not any(map(stated.repeats, self._stated.values())):
+            self._stated[stated.key] = stated
+
+    def _apply_job(self, name: str, value: bytes | None) -> None:
+        self.jobs.pop(name, None)
+        self.unreadable.discard(name)
+        if value:
+            try:
+                self.jobs[name] = DeployedJob.from_bytes(value)
+                self._imply(self.jobs[name])
+            except JobError:
+                self.unreadable.add(name)

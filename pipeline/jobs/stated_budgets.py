@@ -1,0 +1,181 @@
+"""The budgets that were ever stated for a population, and which of them binds.
+
+A budget belongs to people, not to a job file: the smallest that any deployment has stated for them
+binds every later one, whatever its own file says or leaves out, and after the job is undeployed.
+Only an operator who names the population and the new number changes that.
+
+Each statement is a record of its own in ``dpstream.jobs``, which nothing ever deletes. Its key
+begins like that of a charge: versions that know charges only find none in it, and pass it over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.printable import one_line
+from topics.frames import CodecError
+
+_KEY = b"charge/budget/"
+QUANTITIES = ("epsilon", "delta")
+
+
+@dataclass(frozen=True, slots=True)
+class StatedBudget:
+    """The most that people may be charged in all, as somebody has stated it.
+
+    Attributes:
+        population: their name.
+        epsilon: the most; None where an operator has lifted the budget.
+        delta: the same.
+        job: the job whose file states it, or which an operator deployed when setting it.
+        deployment: of that job, 32 hexadecimal digits.
+        at: when it was stated, milliseconds since 1970.
+        operator: whether an operator has set it in words, which ends what was stated before.
+    """
+
+    population: str
+    epsilon: float | None
+    delta: float | None
+    job: str
+    deployment: str
+    at: int
+    operator: bool = False
+
+    @classmethod
+    def of(cls, job: DeployedJob, at: int) -> StatedBudget | None:
+        """What the file of a job states; None if nothing. A replay asks nobody anything."""
+        if job.budget is None or job.replay_of is not None:
+            return None
+        return cls(
+            population=job.population_name,
+            epsilon=job.budget.epsilon,
+            delta=job.budget.delta,
+            job=job.name,
+            deployment=job.deployment.hex(),
+            at=at,
+        )
+
+    @property
+    def key(self) -> bytes:
+        """The record's key, its own for every statement."""
+        return _KEY + hashlib.sha256(self.to_bytes()).hexdigest()[:32].encode()
+
+    @property
+    def who(self) -> str:
+        """Who has stated it and when, in words."""
+        day = datetime.fromtimestamp(self.at / 1000, UTC).date()
+        job = one_line(self.job)
+        deployment = f"deployment {one_line(self.deployment[:8])}, {day}"
+        if self.operator:
+            return f"an operator set it with job {job} ({deployment})"
+        return f"job {job} stated it ({deployment})"
+
+    def repeats(self, other: StatedBudget) -> bool:
+        """Whether a deployment states what it has stated already."""
+        return (
+            not self.operator
+            and not other.operator
+            and self.deployment == other.deployment
+            and (self.epsilon, self.delta) == (other.epsilon, other.delta)
+        )
+
+    def to_bytes(self) -> bytes:
+        """The record's value."""
+        return json.dumps(asdict(self), sort_keys=True, allow_nan=False).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> StatedBudget:
+        """Read a record's value; keys that are not known are passed over.
+
+        Raises:
+            CodecError: it is no stated budget.
+        """
+        try:
+            values = json.loads(data)
+            stated = cls(*(values[name] for name in cls.__slots__))
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise CodecError(f"not a stated budget: {error!r}") from None
+        stated._check()
+        return stated
+
+    def _check(self) -> None:
+        texts = (self.population, self.job, self.deployment)
+        if not all(isinstance(text, str) and text for text in texts):
+            raise CodecError("not a stated budget: population, job and deployment must be names")
+        if type(self.operator) is not bool or type(self.at) is not int or self.at < 0:
+            raise CodecError("not a stated budget: operator must be true or false, at a time")
+        amounts = (self.epsilon, self.delta)
+        if self.operator and amounts == (None, None):
+            return
+        for amount in amounts:
+            if type(amount) not in (int, float) or not 0 <= amount < math.inf:  # type: ignore[operator]
+                raise CodecError("not a stated budget: epsilon and delta must be numbers from 0 on")
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetChange:
+    """What an operator sets: the budget of the people named.
+
+    Attributes:
+        population: their name.
+        epsilon: the most they may be charged from now on; None lifts the budget.
+        delta: the same; None leaves it as it is.
+    """
+
+    population: str
+    epsilon: float | None
+    delta: float | None = None
+
+
+def is_stated_budget(key: bytes | None) -> bool:
+    """Whether a record of ``dpstream.jobs`` is a stated budget."""
+    return key is not None and key.startswith(_KEY)
+
+
+def binding_budget(population: str, stated: Iterable[StatedBudget]) -> dict[str, StatedBudget]:
+    """Who states the most that people may be charged: the smallest since an operator set one.
+
+    Args:
+        population: their name.
+        stated: in the order in which it was stated, of other people too.
+
+    Returns:
+        by "epsilon" and "delta"; empty if there is no budget.
+
+    >>> def state(epsilon, delta, operator=False):
+    ...     return StatedBudget("all", epsilon, delta, "a", "0" * 32, 0, operator)
+    >>> strictest = binding_budget("all", [state(4, 1e-6), state(9, 0), state(3, 0.1)])
+    >>> strictest["epsilon"].epsilon, strictest["delta"].delta
+    (3, 0)
+    >>> binding_budget("all", [state(4, 0), state(8, 0, operator=True)])["epsilon"].epsilon
+    8
+    >>> binding_budget("all", [state(4, 0), state(None, None, operator=True)])
+    {}
+    """
+    binding: dict[str, StatedBudget] = {}
+    for each in stated:
+        if each.population != population:
+            continue
+        if each.operator:
+            binding = {}
+        for quantity in QUANTITIES:
+            amount = getattr(each, quantity)
+            holder = binding.get(quantity)
+            if amount is not None and (holder is None or amount < getattr(holder, quantity)):
+                binding[quantity] = each
+    return binding
+
+
+def binding_for(job: DeployedJob, stated: Iterable[StatedBudget]) -> Mapping[str, StatedBudget]:
+    """The same for the people of a job, with what its own file states if that is new."""
+    earlier = list(stated)
+    own = StatedBudget.of(job, job.deployed_at)
+    if own is not None and not any(own.repeats(each) for each in earlier):
+        earlier.append(own)
+    return binding_budget(job.population_name, earlier)

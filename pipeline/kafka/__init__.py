@@ -1,0 +1,6 @@
+"""Everything that speaks to Kafka: the cluster as tools see it, the workers, the local broker.
+
+Begin with `cluster` for reading and writing, and with `workers`, where Faust drives a stage.
+`connection` finds a cluster, `client_properties` reads its settings, `local_kafka` is a broker
+without Docker. No other street imports a client of Kafka's to write.
+"""

@@ -1,0 +1,335 @@
+"""The client.properties of Kafka's own tools: who to reach, TLS and SASL, under their Java names.
+
+Certificates and keys are read in PEM, the one format that Java and OpenSSL share. Nothing that
+touches security is ignored: a setting that cannot be honoured, or would have no effect, is an
+error. One that concerns a client but not its connection (acks, linger.ms) is a notice.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import ssl
+import stat
+import tempfile
+import textwrap
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipeline.errors import WRONG_INPUT, DpstreamError
+from pipeline.kafka.java_properties import ENCODING, parse_properties
+from pipeline.whole_files import read_whole_file, read_whole_text
+
+# Bytes of a file of settings, or of certificates.
+_LARGEST = 1 << 20
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+# Each mechanism with the Java login module that a sasl.jaas.config names for it.
+MECHANISMS = {
+    "PLAIN": "PlainLoginModule",
+    "SCRAM-SHA-256": "ScramLoginModule",
+    "SCRAM-SHA-512": "ScramLoginModule",
+}
+
+_UNDERSTOOD = """
+bootstrap.servers client.id security.protocol sasl.mechanism sasl.jaas.config
+ssl.truststore.location ssl.truststore.type ssl.truststore.certificates
+ssl.keystore.location ssl.keystore.type ssl.keystore.certificate.chain ssl.keystore.key
+ssl.key.password ssl.endpoint.identification.algorithm ssl.enabled.protocols
+"""
+
+# What else Kafka 4.3's producer, consumer and admin client know, less their security: the business
+# of a client, not of the connection. The last line guards nothing in PEM files.
+_IGNORED = """
+acks allow.auto.create.topics auto.commit.interval.ms auto.offset.reset batch.size buffer.memory
+check.crcs client.dns.lookup client.rack compression.gzip.level compression.lz4.level
+compression.type compression.zstd.level connections.max.idle.ms default.api.timeout.ms
+delivery.timeout.ms enable.auto.commit enable.idempotence enable.metrics.push
+exclude.internal.topics fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id
+group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms
+interceptor.classes isolation.level key.deserializer key.serializer linger.ms max.block.ms
+max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.interval.ms
+max.poll.records max.request.size metadata.max.age.ms metadata.max.idle.ms
+metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy metric.reporters
+metrics.num.samples metrics.recording.level metrics.sample.window.ms
+partition.assignment.strategy partitioner.adaptive.partitioning.enable
+partitioner.availability.timeout.ms partitioner.class partitioner.ignore.keys
+receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms retries
+retry.backoff.max.ms retry.backoff.ms send.buffer.bytes session.timeout.ms
+share.acknowledgement.mode share.acquire.mode socket.connection.setup.timeout.max.ms
+socket.connection.setup.timeout.ms transaction.timeout.ms transaction.two.phase.commit.enable
+transactional.id value.deserializer value.serializer
+schema.registry.url basic.auth.credentials.source basic.auth.user.info
+ssl.truststore.password ssl.keystore.password ssl.protocol
+"""
+
+UNDERSTOOD = frozenset(_UNDERSTOOD.split())
+IGNORED = frozenset(_IGNORED.split())
+SECRETS = ("sasl.jaas.config", "ssl.keystore.key", "ssl.key.password")
+
+_PEM_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+_JAAS = re.compile(r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b(.*);\s*", re.S)
+_JAAS_OPTION = re.compile(
+    r"""\s*([\w.-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""", re.S
+)
+_SERVER = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{1,5}")
+
+
+class ConnectionSettingsError(DpstreamError, ValueError):
+    """A cluster is named in a way that cannot be used; the message says where and what to do."""
+
+    exit_code = WRONG_INPUT
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A SASL login; ``mechanism`` is one of `MECHANISMS`."""
+
+    mechanism: str
+    username: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClientProperties:
+    """What a client.properties says about a connection.
+
+    ``bootstrap_servers`` are ``host:port``, empty if the file names none; TLS is wanted if ``tls``
+    is given, SASL if ``login`` is. ``notices`` are sentences that the user should read once.
+    """
+
+    bootstrap_servers: tuple[str, ...]
+    tls: ssl.SSLContext | None
+    login: Login | None
+    client_id: str | None
+    notices: tuple[str, ...]
+
+
+def read_client_properties(path: Path) -> ClientProperties:
+    """Read a client.properties file and the certificates and keys that it names.
+
+    Raises `ConnectionSettingsError` naming the file, the line and what to write instead.
+    """
+    return _Reader(path).read()
+
+
+def parse_servers(text: str, what: str) -> tuple[str, ...]:
+    """Return the ``host:port`` of a comma separated list; ``what`` names it in the error."""
+    servers = tuple(server.strip() for server in text.split(",") if server.strip())
+    wrong = [server for server in servers if not _SERVER.fullmatch(server)]
+    if wrong or not servers:
+        raise ConnectionSettingsError(
+            f"{what} must be HOST:PORT[,HOST:PORT...], not {wrong[0] if wrong else 'empty'!r}"
+        )
+    return servers
+
+
+class _Reader:
+    """The settings of one file, and errors that name the line they stand on."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._properties = parse_properties(read_whole_text(path, ENCODING, _LARGEST))
+        except OSError as error:
+            raise ConnectionSettingsError(f"cannot read {path}: {error.strerror}") from None
+        except ValueError as error:
+            raise ConnectionSettingsError(f"{path}, {error}") from None
+
+    def read(self) -> ClientProperties:
+        protocol = self._choice("security.protocol", "PLAINTEXT", PROTOCOLS)
+        ignored = self._check_keys(protocol)
+        login = self._login() if "SASL" in protocol else None
+        notices = []
+        if ignored:
+            notices.append(
+                f"{self._path}: not used, for they do not concern the connection: "
+                + ", ".join(ignored)
+            )
+        if self._is_exposed():
+            notices.append(
+                f"{self._path} holds secrets that other users of this machine can read: "
+                f"chmod 600 {self._path}"
+            )
+        if login and login.mechanism == "PLAIN" and "SSL" not in protocol:
+            notices.append(f"{self._path}: the password is sent unencrypted; use SASL_SSL")
+        return ClientProperties(
+            bootstrap_servers=self._bootstrap_servers(),
+            tls=self._tls() if "SSL" in protocol else None,
+            login=login,
+            client_id=self._get("client.id"),
+            notices=tuple(notices),
+        )
+
+    def _get(self, key: str) -> str | None:
+        found = self._properties.get(key)
+        return found.value.strip() or None if found else None
+
+    def _error(self, key: str, problem: str) -> ConnectionSettingsError:
+        found = self._properties.get(key)
+        where = f"{self._path}, line {found.line}" if found else f"{self._path}"
+        return ConnectionSettingsError(f"{where}: {problem}")
+
+    def _choice(self, key: str, default: str, allowed: tuple[str, ...]) -> str:
+        value = self._get(key) or default
+        if value.upper() not in allowed:
+            raise self._error(key, f"{key} is {value}, but must be one of {', '.join(allowed)}")
+        return value.upper()
+
+    def _check_keys(self, protocol: str) -> list[str]:
+        for key in self._properties:
+            layer = key.partition(".")[0].upper()
+            if key not in UNDERSTOOD | IGNORED:
+                like = difflib.get_close_matches(key, UNDERSTOOD, n=1, cutoff=0.8)
+                hint = f"did you mean {like[0]}?" if like else "remove it if it is not needed"
+                raise self._error(key, f"{key} is not a setting that can be honoured here; {hint}")
+            if key in UNDERSTOOD and layer in ("SSL", "SASL") and layer not in protocol:
+                raise self._error(
+                    key,
+                    f"{key} has no effect while security.protocol is {protocol}: "
+                    "set that to SASL_SSL or another, or remove this line",
+                )
+        return sorted(self._properties.keys() & IGNORED)
+
+    def _is_exposed(self) -> bool:
+        others = stat.S_IRGRP | stat.S_IROTH
+        return any(map(self._get, SECRETS)) and bool(self._path.stat().st_mode & others)
+
+    def _bootstrap_servers(self) -> tuple[str, ...]:
+        found = self._properties.get("bootstrap.servers")
+        if found is None:
+            return ()
+        return parse_servers(found.value, f"{self._path}, line {found.line}: bootstrap.servers")
+
+    def _login(self) -> Login:
+        # Java's own default, GSSAPI, is not among those we speak: the user has to choose.
+        mechanism = self._choice("sasl.mechanism", "missing", tuple(MECHANISMS))
+        jaas = self._get("sasl.jaas.config")
+        module = MECHANISMS[mechanism]
+        example = f'org.apache.kafka.common.security...{module} required username="u" password="p";'
+        parsed = _JAAS.fullmatch(jaas or "")
+        options = _jaas_options(parsed.group(2)) if parsed else None
+        if parsed is None or options is None or options.keys() != {"username", "password"}:
+            raise self._error("sasl.jaas.config", f"sasl.jaas.config must read {example}")
+        if parsed.group(1).rpartition(".")[2] != module:
+            raise self._error(
+                "sasl.jaas.config", f"sasl.mechanism {mechanism} needs the login module {module}"
+            )
+        return Login(mechanism, options["username"], options["password"])
+
+    def _tls(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        algorithm = "ssl.endpoint.identification.algorithm"
+        # An empty value is Java's way to switch the check of the host name off.
+        if algorithm in self._properties and self._get(algorithm) is None:
+            context.check_hostname = False
+        else:
+            self._choice(algorithm, "HTTPS", ("HTTPS",))
+        self._restrict_versions(context)
+        self._trust(context)
+        self._identify(context)
+        return context
+
+    def _restrict_versions(self, context: ssl.SSLContext) -> None:
+        key = "ssl.enabled.protocols"
+        names = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+        chosen = [name.strip() for name in (self._get(key) or "TLSv1.2,TLSv1.3").split(",")]
+        if not set(chosen) <= set(names):
+            raise self._error(key, f"{key} may hold {' and '.join(names)}, not {', '.join(chosen)}")
+        context.minimum_version = min(names[name] for name in chosen)
+        context.maximum_version = max(names[name] for name in chosen)
+
+    def _trust(self, context: ssl.SSLContext) -> None:
+        key = "ssl.truststore.certificates"
+        certificates = self._inline_pem(key)
+        if certificates is None:
+            key = "ssl.truststore.location"
+            certificates = self._pem_file(
+                "ssl.truststore", "keytool -list -rfc -keystore {file} > ca.pem"
+            )
+        if certificates is None:
+            context.load_default_certs()
+            return
+        try:
+            context.load_verify_locations(cadata=certificates)
+        except ssl.SSLError as error:
+            problem = f"the trusted certificates cannot be used: {error.reason or error}"
+            raise self._error(key, problem) from None
+
+    def _identify(self, context: ssl.SSLContext) -> None:
+        key = "ssl.keystore.key"
+        identity = self._inline_pem(key)
+        chain = self._inline_pem("ssl.keystore.certificate.chain")
+        if (identity is None) != (chain is None):
+            raise ConnectionSettingsError(
+                f"{self._path}: ssl.keystore.certificate.chain and {key} are needed together"
+            )
+        if identity is None or chain is None:
+            key = "ssl.keystore.location"
+            identity = self._pem_file(
+                "ssl.keystore",
+                "keytool -importkeystore -srckeystore {file} -destkeystore client.p12 "
+                "-deststoretype PKCS12 && openssl pkcs12 -in client.p12 -nodes -out client.pem",
+            )
+            if identity is None:
+                return
+        else:
+            identity += chain
+        # OpenSSL takes a key from a file only; this one is ours alone and gone at once.
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+            file.write(identity)
+            file.flush()
+            try:
+                # Never None: OpenSSL would ask for the password on the terminal.
+                context.load_cert_chain(file.name, password=self._get("ssl.key.password") or "")
+            except ssl.SSLError as error:
+                raise self._error(
+                    key,
+                    "the client's key cannot be used, check it and ssl.key.password: "
+                    f"{error.reason or error}",
+                ) from None
+
+    def _inline_pem(self, key: str) -> str | None:
+        value = self._get(key)
+        if value is None:
+            return None
+        # Joined lines of a .properties file have no line breaks; OpenSSL insists on them.
+        blocks = [
+            f"-----BEGIN {label}-----\n{textwrap.fill(''.join(body.split()), 64)}\n"
+            f"-----END {label}-----\n"
+            for label, body in _PEM_BLOCK.findall(value)
+        ]
+        if not blocks:
+            raise self._error(key, f"{key} holds no PEM block (-----BEGIN ...)")
+        return "".join(blocks)
+
+    def _pem_file(self, store: str, conversion: str) -> str | None:
+        location = self._get(f"{store}.location")
+        if location is None:
+            return None
+        key = f"{store}.location"
+        try:
+            text = read_whole_file(Path(location), _LARGEST).decode("ascii", errors="ignore")
+        except OSError as error:
+            raise self._error(key, f"cannot read {location}: {error.strerror}") from None
+        if (self._get(f"{store}.type") or "PEM").upper() != "PEM" or not _PEM_BLOCK.search(text):
+            raise self._error(
+                key,
+                f"{location} must be PEM with {store}.type=PEM; "
+                f"convert it: {conversion.format(file=location)}",
+            )
+        return text
+
+
+def _jaas_options(text: str) -> dict[str, str] | None:
+    options = {}
+    end = 0
+    for option in _JAAS_OPTION.finditer(text):
+        if option.start() != end:
+            return None
+        end = option.end()
+        name, double, single, bare = option.groups()
+        quoted = double if double is not None else single
+        options[name] = re.sub(r"\\(.)", r"\1", quoted, flags=re.S) if quoted is not None else bare
+    return None if text[end:].strip() else options

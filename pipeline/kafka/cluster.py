@@ -1,0 +1,445 @@
+"""A Kafka cluster as the tools see it: topics, offsets, whole reads and acknowledged writes.
+
+Synchronous, on kafka-python. The workers do not use it: they are asyncio, on Faust's own client.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
+from kafka.errors import KafkaError, KafkaTimeoutError, TopicAlreadyExistsError, for_code
+
+from pipeline.actions import Action, Append, Flush, LogRecord, Steps
+from pipeline.errors import DpstreamError
+from pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
+from pipeline.kafka.connection import Connection
+from pipeline.kafka.topic_spread import TopicSpreadError, metadata_of_brokers, wait_for_brokers
+from topics.names import BATCH_BYTES_MAX, Role, TopicSettings, topic_name
+from topics.topic_checks import refuse_topic
+
+CLIENT_ID = "dpstream"
+_READ_TIMEOUT_MS = 500
+# Reading that gets nowhere for so long has failed, unless a cluster is granted another time.
+_SILENCE_SECONDS = 30.0
+_BOOTSTRAP_TIMEOUT_MS = 10_000
+# kafka-python goes on asking a broker that leads a partition no more where it ends, for as long as
+# it takes its metadata for fresh: five minutes by default.
+_METADATA_AGE_MS = 3_000
+# A cluster that has just started, or was just changed, needs a moment until all of it knows.
+_SETTLING_SECONDS = 10.0
+_SPREADING_SECONDS = 30.0
+# Bytes appended and not yet acknowledged; the client itself has no limit.
+_IN_FLIGHT = 1 << 25
+# Say that the broker is away after this many seconds, give up after that many.
+_NOTICE_AFTER = 5.0
+_GIVE_UP_AFTER = 600.0
+
+
+T = TypeVar("T")
+
+
+class ClusterError(DpstreamError):
+    """The cluster cannot be reached or refuses; the message says what to do."""
+
+
+class NoTopicError(ClusterError):
+    """There is no such topic."""
+
+
+class Cluster:
+    """Admin, consumer and producer of one cluster, each made when it is first needed.
+
+    `patience` are the seconds that a broker is granted for an answer; by default the clients' own.
+    """
+
+    def __init__(self, connection: Connection, patience: float | None = None) -> None:
+        self.connection = connection
+        self._silence = _SILENCE_SECONDS if patience is None else patience
+        self._settings = {} if patience is None else {"request_timeout_ms": int(patience * 1000)}
+        self._admin_client: KafkaAdminClient | None = None
+        self._consumer_client: KafkaConsumer | None = None
+        self._producer_client: KafkaProducer | None = None
+        self._asked: dict[str, int] = {}
+
+    @property
+    def servers(self) -> str:
+        """The bootstrap servers, for messages."""
+        return ", ".join(self.connection.bootstrap_servers)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close what was opened."""
+        for client in (self._admin_client, self._consumer_client):
+            if client is not None:
+                client.close()
+        if self._producer_client is not None:
+            self._producer_client.close(timeout=1)
+
+    def topics(self) -> set[str]:
+        """The names of all topics."""
+        return set(self._admin.list_topics())
+
+    def partition_counts(self) -> dict[str, int]:
+        """How many partitions every topic has, as the brokers know it now.
+
+        Later reads know it too: a consumer would ask for partitions that are gone for half a
+        minute, and not see those that were added for five.
+        """
+        counts = {
+            topic["name"]: len(topic["partitions"])
+            for topic in self._admin.describe_topics()
+            if not topic["error_code"]
+        }
+        if any(counts.get(topic) != asked for topic, asked in self._asked.items()):
+            self._asked.clear()
+            self._consumer.close()
+            self._consumer_client = None
+        return counts
+
+    def create_topics(self, topics: Iterable[TopicSettings]) -> None:
+        """Create the topics that do not exist; all brokers know them then.
+
+        Raises:
+            ClusterError: one exists with another number of partitions or settings that would lose
+                records or tell when they were sent, or cannot be created.
+        """
+        wanted = {topic.name: topic for topic in topics}
+        if not wanted:
+            return
+        try:
+            self._patiently(lambda: self._create_missing(wanted))
+            wait_for_brokers(
+                lambda: metadata_of_brokers(self._admin, wanted),
+                wanted,
+                patience=_SPREADING_SECONDS,
+            )
+        except KafkaError as error:
+            raise ClusterError(f"cannot create the topics: {error}") from error
+        except TopicSpreadError as error:
+            raise ClusterError(
+                f"the topics are created, but after {_SPREADING_SECONDS:g} s {error}: see that all "
+                "brokers are well, and do the same again"
+            ) from None
+
+    def _create_missing(self, wanted: Mapping[str, TopicSettings]) -> None:
+        existing = self.existing_topics(wanted)
+        for name, found in existing.items():
+            if (refusal := refuse_topic(wanted[name], found)) is not None:
+                raise ClusterError(refusal)
+        missing = [topic for name, topic in wanted.items() if name not in existing]
+        if not missing:
+            return
+        self._admin.create_topics(
+            [
+                NewTopic(
+                    topic.name,
+                    topic.partitions,
+                    -1 if topic.replication is None else topic.replication,
+                    topic_configs=dict(topic.configs),
+                )
+                for topic in missing
+            ]
+        )
+
+    def existing_topics(self, names: Iterable[str]) -> dict[str, TopicSettings]:
+        """How those of the topics that exist are set up, with all their settings."""
+        wanted = set(names)
+        return self._patiently(lambda: self._describe(sorted(self.topics() & wanted)))
+
+    def _describe(self, names: list[str]) -> dict[str, TopicSettings]:
+        if not names:
+            return {}
+        resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
+        configs = self._admin.describe_configs(resources, config_filter="all")["topic"]
+        described = {}
+        for topic in self._admin.describe_topics(names):
+            if topic["error_code"]:
+                raise for_code(topic["error_code"])(f"topic {topic['name']}")
+            described[topic["name"]] = TopicSettings(
+                topic["name"],
+                len(topic["partitions"]),
+                len(topic["partitions"][0]["replica_nodes"]),
+                {key: entry["value"] for key, entry in configs[topic["name"]].items()},
+            )
+        return described
+
+    def alter_topics(self, configs: Mapping[str, Mapping[str, str]]) -> None:
+        """Change settings of topics, by name; the others of a topic stay as they are.
+
+        Raises:
+            ClusterError: the cluster refuses; some may be changed then.
+        """
+        if not configs:
+            return
+        resources = [
+            ConfigResource(ConfigResourceType.TOPIC, name, dict(changed))
+            for name, changed in configs.items()
+        ]
+        for name, said in self._admin.alter_configs(resources).get("topic", {}).items():
+            if said != "OK":
+                raise ClusterError(f"cannot change the settings of topic {name}: {said}")
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete the topics that exist."""
+        doomed = self.topics() & set(names)
+        if doomed:
+            self._admin.delete_topics(sorted(doomed))
+
+    def delete_below(self, topic: str, offset: int, partition: int = 0) -> None:
+        """Delete a partition's records below an offset.
+
+        Raises:
+            ClusterError: the cluster refuses.
+        """
+        try:
+            self._admin.delete_records({TopicPartition(topic, partition): offset})
+        except KafkaError as error:
+            raise ClusterError(
+                f"records of {topic} below {offset} could not be deleted: {error}; retention will "
+                "do it"
+            ) from error
+
+    def end_offsets(self, topic: str) -> list[int]:
+        """The offset of the next record, by partition."""
+        partitions = self._partitions(topic)
+        ends = self._consumer.end_offsets(partitions)
+        return [int(ends[partition]) for partition in partitions]
+
+    def start_offsets(self, topic: str) -> list[int]:
+        """The offset of the first record that is still there, by partition."""
+        partitions = self._partitions(topic)
+        starts = self._consumer.beginning_offsets(partitions)
+        return [int(starts[partition]) for partition in partitions]
+
+    def committed(self, group: str, topic: str) -> list[int | None]:
+        """The offsets a consumer group has committed, by partition."""
+        partitions = self._partitions(topic)
+        offsets = self._patiently(lambda: self._admin.list_group_offsets({group: partitions}))[
+            group
+        ]
+        found = [offsets.get(partition) for partition in partitions]
+        return [None if entry is None or entry.offset < 0 else int(entry.offset) for entry in found]
+
+    def read(
+        self, topic: str, partition: int = 0, start: int = 0, stop: int | None = None
+    ) -> Iterator[LogRecord]:
+        """Read a partition from offset `start` to before `stop` (its present end by default).
+
+        What ends without an error has been read to its stop, every record once; what retention
+        takes meanwhile is left out.
+
+        Raises:
+            NoTopicError: there is no such topic.
+            KafkaError: the broker does not answer; what has been read so far is right.
+        """
+        if stop is None:
+            stop = self.end_offsets(topic)[partition]
+        start = max(start, self.start_offsets(topic)[partition])
+        assigned = TopicPartition(topic, partition)
+        self._consumer.assign([assigned])
+        self._consumer.seek(assigned, start)
+        reached, since = start, time.monotonic()
+        # There is no position while the client looks for the next record that is still there.
+        while (position := self._consumer.position(assigned)) is None or position < stop:
+            if position is not None and position > reached:
+                reached, since = position, time.monotonic()
+            elif time.monotonic() - since > self._silence:
+                raise KafkaTimeoutError(
+                    f"partition {partition} of {topic} is read up to offset {reached} of {stop}, "
+                    f"and the broker has sent nothing more for {self._silence:.0f} s"
+                )
+            for record in self._poll(assigned):
+                if record.offset >= stop:
+                    return
+                if record.offset < reached:
+                    # The client began anew, with what is left.
+                    continue
+                yield LogRecord(
+                    record.offset,
+                    record.value if record.value is not None else b"",
+                    record.timestamp,
+                    record.key,
+                    tuple(record.headers),
+                )
+                reached, since = record.offset + 1, time.monotonic()
+
+    def append(self, topic: str, value: bytes | None, key: bytes | None = None) -> int:
+        """Write one record to partition 0 and wait for its acknowledgement; returns its offset."""
+        try:
+            future = self.producer.send(topic, value, key=key, partition=0)
+            return int(future.get(timeout=60).offset)
+        except KafkaError as error:
+            raise ClusterError(f"cannot write to {topic}: {error}") from error
+
+    @property
+    def producer(self) -> KafkaProducer:
+        """An idempotent producer that waits for all in-sync replicas."""
+        if self._producer_client is None:
+            self._producer_client = self._make(
+                KafkaProducer,
+                acks="all",
+                linger_ms=0,
+                # What the client calls a batch, the broker calls a message.
+                batch_size=BATCH_BYTES_MAX - 4096,
+                max_request_size=1 << 21,
+                delivery_timeout_ms=int(_GIVE_UP_AFTER * 1000),
+                allow_auto_create_topics=False,
+            )
+        return self._producer_client
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """Ask again while the cluster says that it may know better in a moment."""
+        deadline = time.monotonic() + _SETTLING_SECONDS
+        while True:
+            try:
+                return ask()
+            except KafkaError as error:
+                if not _is_settling(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    def _poll(self, partition: TopicPartition) -> list[Any]:
+        records: list[Any] = self._consumer.poll(_READ_TIMEOUT_MS).get(partition, [])
+        return records
+
+    def _partitions(self, topic: str) -> list[TopicPartition]:
+        numbers = self._consumer.partitions_for_topic(topic)
+        if not numbers:
+            raise NoTopicError(f"there is no topic {topic} on {self.servers}")
+        self._asked[topic] = len(numbers)
+        return [TopicPartition(topic, number) for number in sorted(numbers)]
+
+    @property
+    def _admin(self) -> KafkaAdminClient:
+        if self._admin_client is None:
+            self._admin_client = self._make(KafkaAdminClient)
+        return self._admin_client
+
+    @property
+    def _consumer(self) -> KafkaConsumer:
+        if self._consumer_client is None:
+            self._consumer_client = self._make(
+                KafkaConsumer,
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                metadata_max_age_ms=_METADATA_AGE_MS,
+            )
+        return self._consumer_client
+
+    def _make(self, client: Callable[..., Any], **settings: Any) -> Any:
+        try:
+            shared = {"client_id": CLIENT_ID, "bootstrap_timeout_ms": _BOOTSTRAP_TIMEOUT_MS}
+            return client(**shared | self.connection.kafka_python() | self._settings | settings)
+        except KafkaError as error:
+            raise ClusterError(f"cannot reach Kafka at {self.servers}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A record on its way: its size, and when it set out by a steady clock and by our own."""
+
+    future: Any
+    size: int
+    begun: float
+    own: int
+
+
+def _is_settling(error: KafkaError) -> bool:
+    """Whether a broker has answered that it does not know yet; silence is no such answer."""
+    # Who is told that a topic exists which another broker does not list asks on.
+    answered = getattr(error, "errno", None) is not None
+    return answered and (error.retriable or isinstance(error, TopicAlreadyExistsError))
+
+
+class KafkaTransport:
+    """Carries out a producer's actions on the topics of a job.
+
+    While the broker is away it waits, and says so once through `notify`. Every acknowledgement
+    tells `clock` what the broker's says.
+
+    Raises:
+        ClusterError: a record was refused, or the broker stayed away for ten minutes.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        job: str,
+        notify: Callable[[str], None] = lambda message: None,
+        clock: BrokerClock | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._job = job
+        self._notify = notify
+        self._clock = clock or BrokerClock()
+        self._pending: deque[_Sent] = deque()
+        self._pending_bytes = 0
+
+    def run(self, steps: Steps[None]) -> None:
+        """Carry out a whole generator."""
+        for action in steps:
+            self.carry_out(action)
+
+    def carry_out(self, action: Action) -> None:
+        """Carry out an action; only `Flush` waits for acknowledgements, unless they are many."""
+        match action:
+            case Append(role, partition, value):
+                self._append(role, partition, value)
+            case Flush():
+                self._settle(0)
+            case _:
+                raise TypeError(f"a producer does not {action}")
+
+    def _append(self, role: Role, partition: int, value: bytes) -> None:
+        begun, own = self._clock.begin(), own_milliseconds()
+        future = self._cluster.producer.send(
+            topic_name(self._job, role), value, partition=partition, timestamp_ms=own
+        )
+        self._pending.append(_Sent(future, len(value), begun, own))
+        self._pending_bytes += len(value)
+        self._settle(_IN_FLIGHT)
+
+    def _settle(self, allowed: int) -> None:
+        """Wait until no more than `allowed` bytes are unacknowledged."""
+        started = time.monotonic()
+        told = False
+        while self._pending and self._pending_bytes > allowed:
+            sent = self._pending[0]
+            try:
+                written = sent.future.get(timeout=0.2).timestamp
+            except KafkaError as error:
+                if not sent.future.is_done:
+                    waited = time.monotonic() - started
+                    if waited > _NOTICE_AFTER and not told:
+                        self._notify("Kafka does not answer; waiting for it, nothing is lost")
+                        told = True
+                    continue
+                self._pending.clear()
+                self._pending_bytes = 0
+                raise ClusterError(
+                    f"Kafka did not take a record: {error}; it is kept, run the same again"
+                ) from error
+            self._pending.popleft()
+            self._pending_bytes -= sent.size
+            if written != sent.own:
+                # Not the time we have put there, but the broker's.
+                self._clock.note(written, sent.begun)
+        if told:
+            self._notify("Kafka is back")

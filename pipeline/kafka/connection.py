@@ -1,0 +1,149 @@
+"""How to reach a Kafka cluster, in the words of each of the clients we use.
+
+A cluster is named by ``--bootstrap-servers`` or ``$DPSTREAM_BOOTSTRAP_SERVERS``, or by a
+client.properties (``--kafka-config``). Without either it is the local broker.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import DpstreamError
+from pipeline.kafka.client_properties import (
+    ConnectionSettingsError,
+    Login,
+    parse_servers,
+    read_client_properties,
+)
+from pipeline.kafka.local_kafka import LocalKafka
+from pipeline.kafka.local_kafka.jars import Progress
+from pipeline.state import kafka_folder
+
+SERVERS_VARIABLE = "DPSTREAM_BOOTSTRAP_SERVERS"
+
+# kafka-python waits up to 30 s between two attempts to reach a broker; as much is lost after each
+# restart of one.
+RECONNECT_BACKOFF_MAX_MS = 1_000
+
+
+class NoClusterError(DpstreamError):
+    """No cluster is named and no local broker runs; the message says how to start one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Connection:
+    """A cluster and how to be let in.
+
+    ``bootstrap_servers`` are ``host:port``. TLS is used when ``tls`` is given, SASL when ``login``
+    is. ``notices`` are sentences that the user should read once. ``config`` is the file it was read
+    from, if any.
+
+    >>> Connection(("127.0.0.1:9092",)).aiokafka()["security_protocol"]
+    'PLAINTEXT'
+    """
+
+    bootstrap_servers: tuple[str, ...]
+    tls: ssl.SSLContext | None = None
+    login: Login | None = None
+    client_id: str | None = None
+    notices: tuple[str, ...] = ()
+    config: Path | None = None
+
+    @property
+    def security_protocol(self) -> str:
+        """Kafka's name of what guards the connection."""
+        return ("SASL_" if self.login else "") + ("SSL" if self.tls else "PLAINTEXT")
+
+    def kafka_python(self) -> dict[str, Any]:
+        """Return the settings of a kafka-python producer, consumer or admin client."""
+        return {**self._settings(), "reconnect_backoff_max_ms": RECONNECT_BACKOFF_MAX_MS}
+
+    def aiokafka(self) -> dict[str, Any]:
+        """Return the settings of an aiokafka producer, consumer or admin client."""
+        return self._settings()
+
+    def faust(self) -> dict[str, Any]:
+        """Return the settings of a Faust application that concern its broker."""
+        from faust import SASLCredentials, SSLCredentials
+
+        settings: dict[str, Any] = {
+            "broker": ";".join(f"kafka://{server}" for server in self.bootstrap_servers)
+        }
+        if self.login:
+            settings["broker_credentials"] = SASLCredentials(
+                mechanism=self.login.mechanism,
+                username=self.login.username,
+                password=self.login.password,
+                ssl_context=self.tls,
+            )
+        elif self.tls:
+            settings["broker_credentials"] = SSLCredentials(self.tls)
+        if self.client_id:
+            settings["broker_client_id"] = self.client_id
+        return settings
+
+    def arguments(self) -> list[str]:
+        """Return the command line options that name this cluster to another dpstream process."""
+        options = ["--bootstrap-servers", ",".join(self.bootstrap_servers)]
+        return options + (["--kafka-config", str(self.config)] if self.config else [])
+
+    def _settings(self) -> dict[str, Any]:
+        settings: dict[str, Any] = {
+            "bootstrap_servers": list(self.bootstrap_servers),
+            "security_protocol": self.security_protocol,
+        }
+        if self.tls:
+            settings["ssl_context"] = self.tls
+        if self.login:
+            settings["sasl_mechanism"] = self.login.mechanism
+            settings["sasl_plain_username"] = self.login.username
+            settings["sasl_plain_password"] = self.login.password
+        if self.client_id:
+            settings["client_id"] = self.client_id
+        return settings
+
+
+def find_cluster(
+    bootstrap_servers: str | None = None,
+    kafka_config: Path | None = None,
+    *,
+    start_if_missing: bool = False,
+    on_progress: Progress = lambda sentence: None,
+) -> Connection:
+    """Return the connection to the cluster that the user means.
+
+    ``bootstrap_servers`` (comma separated) goes before the environment, and that before the file
+    ``kafka_config``. With none of them it is the local broker of `pipeline.state`, which is started
+    only if ``start_if_missing``. Raises `ConnectionSettingsError` and `NoClusterError`, and
+    `pipeline.kafka.local_kafka.LocalKafkaError` when the local broker cannot be started.
+    """
+    servers = bootstrap_servers or os.environ.get(SERVERS_VARIABLE) or None
+    named = parse_servers(servers, "the bootstrap servers") if servers else ()
+    if kafka_config is not None:
+        properties = read_client_properties(kafka_config)
+        if not named and not properties.bootstrap_servers:
+            raise ConnectionSettingsError(
+                f"{kafka_config}: bootstrap.servers is missing: add it, or give --bootstrap-servers"
+            )
+        return Connection(
+            bootstrap_servers=named or properties.bootstrap_servers,
+            tls=properties.tls,
+            login=properties.login,
+            client_id=properties.client_id,
+            notices=properties.notices,
+            config=kafka_config.absolute(),
+        )
+    if named:
+        return Connection(named)
+    broker = LocalKafka(kafka_folder())
+    status = broker.start(on_progress=on_progress) if start_if_missing else broker.status()
+    if not status.running or status.bootstrap_servers is None:
+        raise NoClusterError(
+            "no local Kafka is running: start it with 'dpstream kafka start', "
+            "or name a cluster with --bootstrap-servers"
+        )
+    return Connection((status.bootstrap_servers,))

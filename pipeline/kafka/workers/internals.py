@@ -1,0 +1,92 @@
+"""What is private to Faust and aiokafka and used all the same, each with its reason; nowhere else.
+
+Checked with faust-streaming 0.15.3 and aiokafka 0.14.0; a test looks for every one of these names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from faust.transport.consumer import RecordMap
+from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
+from faust.types import TP, Message
+
+_FETCH_WAIT_MILLISECONDS = 50
+_POLL_SECONDS = 0.02
+
+
+class PromptConsumer(Consumer):
+    """Faust's consumer, which fetches as soon as there is room for records.
+
+    Faust leaves a partition with a full buffer out of the next fetch, and waits up to a second for
+    the idle ones while that buffer runs empty.
+    """
+
+    def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Message]]:
+        """Fetch some records, and look again soon for which partitions there is room."""
+        return super().getmany(min(timeout, _POLL_SECONDS))
+
+    async def _wait_next_records(self, timeout: float) -> tuple[RecordMap | None, set[TP] | None]:
+        # Without a partition that has room, Faust sleeps for a second whatever `timeout` says.
+        if self.flow_active and not self._get_active_partitions():
+            await asyncio.sleep(_POLL_SECONDS)
+            return None, None
+        return await super()._wait_next_records(timeout)
+
+    def _new_consumer_thread(self) -> AIOKafkaConsumerThread:
+        # There is no other way to have Faust start a thread with methods of one's own.
+        self.client_thread = self.new_thread()
+        return self.client_thread
+
+    def new_thread(self) -> ClientThread:
+        """The thread that holds the client of the broker."""
+        return ClientThread(self, loop=self.loop, beacon=self.beacon)
+
+
+class ClientThread(AIOKafkaConsumerThread):
+    """Faust's consumer thread, with its aiokafka client and what that knows of its group."""
+
+    def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
+        # Faust's 1,500 ms, which no setting changes, let one long poll over idle partitions delay
+        # the busy one. Read first: nothing may be set in vain.
+        consumer = super()._create_worker_consumer(transport)
+        consumer._fetch_max_wait_ms = min(_FETCH_WAIT_MILLISECONDS, consumer._fetch_max_wait_ms)
+        return consumer
+
+    @property
+    def client(self) -> AIOKafkaConsumer:
+        """The client. Faust's own commits go through its bookkeeping of acknowledged events."""
+        return self._ensure_consumer()
+
+    @property
+    def generation(self) -> int:
+        """The generation of the group that the client is in; no public name of aiokafka's has it.
+
+        aiokafka commits under its present one, which need not be that of the work committed.
+        """
+        generation: int = self.client._coordinator.generation
+        return generation
+
+    async def heartbeat(self) -> bool:
+        """Ask the group's coordinator whether it takes this client for a member of its generation.
+
+        aiokafka does it now and then by itself, and tells nobody of the answer.
+        """
+        coordinator = self.client._coordinator
+        await coordinator.ensure_coordinator_known()
+        taken: bool = await coordinator._do_heartbeat()
+        return taken
+
+
+def never_give_up(producer: AIOKafkaProducer) -> None:
+    """Let batches of an idempotent producer wait for a partition's leader however long it takes.
+
+    They are sent until they are acknowledged; only those that wait for the leader to be known would
+    be given up, after the time that requests are given.
+    """
+    accumulator = producer._message_accumulator
+    accumulator._batch_ttl = max(math.inf, accumulator._batch_ttl)

@@ -1,0 +1,229 @@
+"""Carries out on Kafka what a stage asks of its topics.
+
+One idempotent producer and one consumer without a group, both kept open. A broker that is away is
+waited for: what can be repeated is repeated until it is back, and the producer keeps what it was
+given. Only errors that waiting does not cure are raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.structs import ConsumerRecord
+
+from pipeline.actions import Append, LogRecord, LogSlice
+from pipeline.kafka.broker_clock import BrokerClock
+from pipeline.kafka.workers.errors import PositionDeletedError
+from pipeline.kafka.workers.internals import never_give_up
+from pipeline.kafka.workers.patience import patiently
+from topics.names import BATCH_BYTES_MAX, TIMESTAMP_TYPE, Role
+
+# The client counts the records of a batch, the topic what is around them too.
+BATCH_BYTES = BATCH_BYTES_MAX - 4096
+SLICE_BYTES = 2 << 20
+_STOP_SECONDS = 1.0
+# Kafka's number of the type of a timestamp.
+_LOG_APPEND_TIME = 1
+
+
+class KafkaLog:
+    """The topics of a job.
+
+    Args:
+        options: what every aiokafka client is given: servers, security, timeouts, client id.
+        topic: names the topic of a role.
+        clock: is told by every acknowledgement what the broker's clock says.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        topic: Callable[[Role], str],
+        clock: BrokerClock | None = None,
+    ) -> None:
+        self._topic = topic
+        self._clock = clock or BrokerClock()
+        self._producer = AIOKafkaProducer(
+            **options,
+            acks="all",
+            enable_idempotence=True,
+            linger_ms=0,
+            max_batch_size=BATCH_BYTES,
+        )
+        # Reads never wait for new records, so a fetch must not hold up the requests behind it.
+        self._reader = AIOKafkaConsumer(
+            **options,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            fetch_max_wait_ms=10,
+            max_partition_fetch_bytes=SLICE_BYTES,
+        )
+        self._admin = AIOKafkaAdminClient(**options)
+        self._reading = asyncio.Lock()
+        self._sent: set[asyncio.Future[object]] = set()
+        self._pending: set[asyncio.Future[object]] = set()
+        self._failure: BaseException | None = None
+        self._unstarted = [self._producer, self._reader, self._admin]
+
+    async def start(self) -> None:
+        """Connect; raises `KafkaConnectionError` when no broker answers, and may be repeated."""
+        while self._unstarted:
+            await self._unstarted[0].start()
+            self._unstarted.pop(0)
+        never_give_up(self._producer)
+
+    async def stop(self) -> None:
+        """Disconnect, without waiting long for what has not been acknowledged."""
+        self.forget_appends()
+        await asyncio.gather(
+            *(
+                asyncio.wait_for(stop(), _STOP_SECONDS)
+                for stop in (self._producer.stop, self._reader.stop, self._admin.close)
+            ),
+            return_exceptions=True,
+        )
+
+    async def partitions(self, role: Role) -> int:
+        """How many partitions the topic of a role has; 0 if there is no such topic."""
+        return (await self.partition_counts())[role]
+
+    async def partition_counts(self) -> dict[Role, int]:
+        """How many partitions every topic of the job has; 0 where there is no such topic."""
+        metadata = await self._producer.client.fetch_all_metadata()
+        return {role: len(metadata.partitions_for_topic(self._topic(role)) or ()) for role in Role}
+
+    async def settings(self, roles: Iterable[Role]) -> dict[str, dict[str, str]]:
+        """The settings that say whose clock topics go by, by name of the topic."""
+        asked = [
+            ConfigResource(ConfigResourceType.TOPIC, self._topic(role), {TIMESTAMP_TYPE: None})
+            for role in roles
+        ]
+        found: dict[str, dict[str, str]] = {}
+        for response in await self._admin.describe_configs(asked):
+            for code, _, _, name, entries in response.resources:
+                if not code:
+                    found[name] = {entry[0]: entry[1] for entry in entries}
+        return found
+
+    async def append(self, action: Append) -> None:
+        """Hand a record to the producer, for `flush` to wait for."""
+        sent = await self._send(action)
+        self._sent.add(sent)
+        self._pending.add(sent)
+        sent.add_done_callback(self._acknowledged)
+
+    async def write(self, action: Append) -> None:
+        """Write a record and wait until it has been acknowledged, apart from all others."""
+        await (await self._send(action))
+
+    async def flush(self) -> None:
+        """Wait until everything appended has been acknowledged, or raise why it was not."""
+        while self._pending:
+            await asyncio.wait(self._pending)
+        if self._failure is not None:
+            raise self._failure
+
+    def forget_appends(self) -> None:
+        """Make what was appended so far nobody's business."""
+        self._pending = set()
+        self._failure = None
+
+    async def settle(self, seconds: float) -> None:
+        """Wait until nothing that was appended is still on its way, but not longer than this."""
+        if self._sent:
+            await asyncio.wait(self._sent, timeout=seconds)
+
+    async def end_offset(self, role: Role, partition: int) -> int:
+        """The offset that the next record of a partition will get."""
+        ends = await patiently(lambda: self.end_offsets(role, (partition,)))
+        return ends[partition]
+
+    async def end_offsets(self, role: Role, partitions: Collection[int]) -> dict[int, int]:
+        """The ends of several partitions; raises aiokafka's `KafkaError` when no broker answers."""
+        topic = self._topic(role)
+        ends = await self._reader.end_offsets([TopicPartition(topic, p) for p in partitions])
+        return {partition.partition: end for partition, end in ends.items()}
+
+    async def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
+        """Read records from `start` to before `stop`: some of them, or none if there are none.
+
+        Raises `PositionDeletedError` if `start` lies before the beginning of the log.
+        """
+        where = TopicPartition(self._topic(role), partition)
+        async with self._reading:
+            found = await patiently(lambda: self._read(where, start, stop))
+        if found and found[0].offset > start:
+            raise PositionDeletedError(where.topic, partition, start, found[0].offset)
+        records = tuple(
+            LogRecord(
+                record.offset,
+                record.value or b"",
+                record.timestamp,
+                record.key,
+                tuple(record.headers),
+            )
+            for record in found
+            if record.offset < stop
+        )
+        return LogSlice(records, records[-1].offset + 1 if records else start)
+
+    async def delete_below(self, role: Role, partition: int, offset: int) -> None:
+        """Delete a partition's records below `offset`; raises `KafkaError` if that fails."""
+        where = TopicPartition(self._topic(role), partition)
+        await self._admin.delete_records({where: RecordsToDelete(before_offset=offset)})
+
+    async def _send(self, action: Append) -> asyncio.Future[object]:
+        begun = self._clock.begin()
+        sent: asyncio.Future[object] = await patiently(
+            lambda: self._producer.send(
+                self._topic(action.role),
+                action.value,
+                key=action.key,
+                partition=action.partition,
+                headers=list(action.headers),
+            )
+        )
+        sent.add_done_callback(partial(self._read_clock, begun))
+        return sent
+
+    def _read_clock(self, begun: float, sent: asyncio.Future[Any]) -> None:
+        if sent.cancelled() or sent.exception() is not None:
+            return
+        written = sent.result()
+        if written.timestamp_type == _LOG_APPEND_TIME:
+            self._clock.note(written.timestamp, begun)
+
+    async def _read(
+        self, where: TopicPartition, start: int, stop: int
+    ) -> list[ConsumerRecord[bytes | None, bytes | None]]:
+        reader = self._reader
+        assigned = reader.assignment()
+        if where not in assigned:
+            reader.assign([*assigned, where])
+            reader.pause(*assigned, where)
+        reader.seek(where, start)
+        reader.resume(where)
+        try:
+            while start < stop:
+                found = await reader.getmany(where, timeout_ms=200)
+                records: list[ConsumerRecord[bytes | None, bytes | None]] = found.get(where, [])
+                if records:
+                    return records
+                stop = min(stop, (await reader.end_offsets([where]))[where])
+            return []
+        finally:
+            # Idle partitions are paused: their fetches would hold up whatever is asked next.
+            reader.pause(where)
+
+    def _acknowledged(self, sent: asyncio.Future[object]) -> None:
+        self._sent.discard(sent)
+        failure = None if sent.cancelled() else sent.exception()
+        if sent in self._pending:
+            self._pending.discard(sent)
+            self._failure = self._failure or failure

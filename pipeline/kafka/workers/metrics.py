@@ -1,0 +1,216 @@
+"""What a worker tells Prometheus: a pure function of one look at the worker.
+
+Names are prefixed and in base units, counters end in ``_total`` and begin anew with the process.
+Labels are bounded: the job, the stage, partitions, fates, reasons of refusal; no user, producer,
+batch or epoch is one. Consumer lag has the names and labels of kafka-lag-exporter.
+
+Where devices rely on the shuffle stage to hide how many messages they send (`Look.hides_messages`),
+nothing here counts messages or records of the raw topic before the noise is added: devices are
+counted instead, who are no secret, and lag is told in seconds only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from pipeline.kafka.workers.job_facts import JobFacts
+from topics.manifests import Fate
+from topics.records import Reason
+
+_PREFIX = "dpstream_"
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far the committed offset of a partition is behind its end."""
+
+    records: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at a worker.
+
+    Attributes:
+        job: its name.
+        stage: as in ``dpstream run STAGE``.
+        group: its consumer group.
+        topic: what the stage reads.
+        hides_messages: whether message counts of this stage are secret.
+        restored: whether its partitions are assigned and restored.
+        broker_answers: whether the broker answered lately.
+        partitions: how many it owns.
+        records: read from the topic so far.
+        lag: by partition, of those it owns.
+        heartbeat: of the stage, see `pipeline.stages.stage.Stage`.
+        windows: done with so far, by fate.
+        last_epoch: the highest among them; None before the first.
+        last_window_at: when it was done with the last one, in seconds since 1970.
+        window_seconds: what all windows took together.
+        facts: of the job; None if nothing is to be said of it.
+        clock_ahead: by how many seconds the machine's clock is ahead of the broker's; None while
+            that is not known.
+    """
+
+    job: str
+    stage: str
+    group: str
+    topic: str
+    hides_messages: bool
+    restored: bool = False
+    broker_answers: bool = False
+    partitions: int = 0
+    records: int = 0
+    lag: Mapping[int, Lag] = field(default_factory=dict)
+    heartbeat: Mapping[str, Any] = field(default_factory=dict)
+    windows: Mapping[Fate, int] = field(default_factory=dict)
+    last_epoch: int | None = None
+    last_window_at: float | None = None
+    window_seconds: float = 0.0
+    facts: JobFacts | None = None
+    clock_ahead: float | None = None
+
+
+def metric_families(look: Look) -> Iterator[Metric]:
+    """The metrics of a worker."""
+    own = {"job": look.job, "stage": look.stage}
+    counts: Mapping[str, int] = look.heartbeat.get("counts", {})
+
+    def gauge(name: str, text: str, value: float) -> Metric:
+        family = GaugeMetricFamily(_PREFIX + name, text, labels=list(own))
+        family.add_metric(list(own.values()), value)
+        return family
+
+    def counter(
+        name: str, text: str, values: float | Mapping[str, float], label: str = ""
+    ) -> Metric:
+        names = [*own, label] if label else list(own)
+        family = CounterMetricFamily(_PREFIX + name, text, labels=names)
+        if isinstance(values, Mapping):
+            for key, value in values.items():
+                family.add_metric([*own.values(), key], value)
+        else:
+            family.add_metric(list(own.values()), values)
+        return family
+
+    yield gauge("worker_ready", "1 if partitions are assigned and restored.", look.restored)
+    yield gauge("broker_reachable", "1 if the broker answered lately.", look.broker_answers)
+    yield gauge("partitions_assigned", "Partitions that this worker owns.", look.partitions)
+    if look.clock_ahead is not None:
+        text = "Seconds that this machine's clock is ahead of the broker's; negative if behind."
+        yield gauge("clock_ahead_seconds", text, look.clock_ahead)
+    if "ahead" in look.heartbeat:
+        ahead = look.heartbeat["ahead"]
+        text = "Producers that send epochs whose time has not come; at most 8 are counted."
+        yield gauge("producers_ahead", text, len(ahead))
+        text = "By how many epochs the one that is furthest ahead is."
+        yield gauge("epochs_ahead", text, max((each["epochs"] for each in ahead), default=0))
+    if "open_windows" in look.heartbeat:
+        yield gauge(
+            "open_windows", "Windows begun and not finished.", look.heartbeat["open_windows"]
+        )
+    yield counter(
+        "windows",
+        "Windows that this worker is done with, by fate.",
+        {fate.value: look.windows.get(fate, 0) for fate in Fate},
+        "fate",
+    )
+    yield counter(
+        "window_seconds", "What these windows took together, in seconds.", look.window_seconds
+    )
+    if look.last_epoch is not None and look.last_window_at is not None:
+        yield gauge("last_epoch", "The highest epoch among these windows.", look.last_epoch)
+        yield gauge(
+            "last_window_timestamp_seconds", "When it was done with the last.", look.last_window_at
+        )
+    yield counter(
+        "dead_letters",
+        "Records refused, by reason.",
+        {reason.value: counts.get(f"dead letters {reason.value}", 0) for reason in Reason},
+        "reason",
+    )
+    if look.hides_messages:
+        yield counter(
+            "contributors", "Devices whose producer closed an epoch.", counts.get("reports", 0)
+        )
+        yield counter(
+            "late_contributors",
+            "Devices that came after their epoch was decided.",
+            counts.get("late_reports", 0),
+        )
+    else:
+        yield counter("records_read", "Records read from the stage's topic.", look.records)
+        if look.stage != "publish":
+            yield counter("reports", "Reports in these records.", counts.get("reports", 0))
+        if look.stage == "shuffle":
+            yield counter(
+                "late_reports",
+                "Reports that came after their epoch was decided.",
+                counts.get("late_reports", 0),
+            )
+            yield counter(
+                "duplicate_records", "Records that came again.", counts.get("duplicates", 0)
+            )
+    if look.facts is not None:
+        yield from _facts(look.facts, own)
+    yield from _lag(look)
+
+
+def _facts(facts: JobFacts, own: Mapping[str, str]) -> Iterator[Metric]:
+    told = {
+        "grace_seconds": (facts.grace_seconds, "How long a window waits for late producers."),
+        "minimum_contributors": (facts.minimum, "The fewest devices a window is released with."),
+        "epoch_seconds": (facts.epoch_seconds, "How long an epoch lasts."),
+    }
+    for name, (value, text) in told.items():
+        if value is not None:
+            family = GaugeMetricFamily(_PREFIX + name, text, labels=list(own))
+            family.add_metric(list(own.values()), value)
+            yield family
+    for name in ("epsilon", "delta"):
+        text = f"The {name} that the job's guarantee states, by what it is spent on."
+        family = GaugeMetricFamily(_PREFIX + name, text, labels=[*own, "unit"])
+        family.add_metric([*own.values(), facts.unit], getattr(facts, name))
+        yield family
+
+
+def _lag(look: Look) -> Iterator[Metric]:
+    labels = ["group", "topic", "partition"]
+    seconds = GaugeMetricFamily(
+        "kafka_consumergroup_group_lag_seconds",
+        "Age of the oldest record not committed; after a restart, at least that age.",
+        labels=labels,
+    )
+    records = GaugeMetricFamily(
+        "kafka_consumergroup_group_lag", "Records not committed.", labels=labels
+    )
+    for partition, lag in sorted(look.lag.items()):
+        own = [look.group, look.topic, str(partition)]
+        seconds.add_metric(own, lag.seconds)
+        records.add_metric(own, lag.records)
+    yield seconds
+    if not look.hides_messages:
+        yield records
+
+
+class _Worker(Collector):
+    def __init__(self, look: Callable[[], Look]) -> None:
+        self._look = look
+
+    def collect(self) -> Iterator[Metric]:
+        return metric_families(self._look())
+
+
+def registry_of(look: Callable[[], Look]) -> CollectorRegistry:
+    """A registry of a worker's metrics and those of its process; `look` is called by any thread."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Worker(look))
+    ProcessCollector(namespace="dpstream", registry=registry)
+    return registry

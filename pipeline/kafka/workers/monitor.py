@@ -1,0 +1,123 @@
+"""Serves a worker's metrics and health over HTTP.
+
+From threads of its own, so that a blocked event loop is told of and not merely silent. What the
+threads see are values that the event loop has put in place whole.
+"""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from pipeline.kafka.workers.errors import WorkerError
+from pipeline.kafka.workers.health import Health
+from pipeline.kafka.workers.job_facts import JobFacts
+
+# A client that is slower than this, in seconds, is hung up on.
+_PATIENCE = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorAddress:
+    """Where to serve, and what must not be told; port 0 is any free one.
+
+    Attributes:
+        port: TCP.
+        address: of the interface.
+        hides_messages: see `pipeline.kafka.workers.metrics.Look`.
+        facts: the same.
+        descriptor: of a socket that listens already, to be used instead of port and address.
+    """
+
+    port: int
+    address: str = "127.0.0.1"
+    hides_messages: bool = True
+    facts: JobFacts | None = None
+    descriptor: int | None = None
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(
+        self,
+        where: MonitorAddress,
+        registry: CollectorRegistry,
+        checks: Mapping[str, Callable[[], Health]],
+    ) -> None:
+        self.registry = registry
+        self.checks = checks
+        self.address_family = socket.AF_INET6 if ":" in where.address else socket.AF_INET
+        super().__init__((where.address, where.port), _Handler, where.descriptor is None)
+        if where.descriptor is not None:
+            self.socket.close()
+            self.socket = socket.socket(fileno=where.descriptor)
+
+    def server_bind(self) -> None:
+        """Bind, without asking the network for our name."""
+        socketserver.TCPServer.server_bind(self)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Who hangs up is no news."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = _PATIENCE
+    server_version = "dpstream"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        check = self.server.checks.get(path)
+        if path == "/metrics":
+            encode, kind = choose_encoder(self.headers.get("Accept", ""))
+            self._answer(200, kind, encode(self.server.registry))
+        elif check is not None:
+            health = check()
+            self._say(200 if health.good else 503, health.line)
+        else:
+            self._say(404, "there are /metrics, /healthz and /readyz")
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Scrapes are no news."""
+
+    def _say(self, status: int, line: str) -> None:
+        self._answer(status, "text/plain; charset=utf-8", f"{line}\n".encode())
+
+    def _answer(self, status: int, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def serve(
+    where: MonitorAddress,
+    registry: CollectorRegistry,
+    *,
+    alive: Callable[[], Health],
+    ready: Callable[[], Health],
+) -> ThreadingHTTPServer:
+    """Serve until `shutdown` and `server_close`, or the end of the process.
+
+    Raises:
+        WorkerError: the address cannot be had.
+    """
+    try:
+        server = _Server(where, registry, {"/healthz": alive, "/readyz": ready})
+    except OSError as error:
+        raise WorkerError(
+            f"metrics cannot be served at {where.address}:{where.port} ({error.strerror}): "
+            "choose another with --metrics and --metrics-address"
+        ) from None
+    threading.Thread(target=server.serve_forever, name="monitor", daemon=True).start()
+    return server

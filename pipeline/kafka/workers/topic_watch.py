@@ -1,0 +1,123 @@
+"""Notices what others do to the topics of a job while its workers run.
+
+A topic that is gone, or has fewer partitions or records than before, was deleted and perhaps made
+again: what it held is lost, and going on would pass that over in silence. Partitions that were
+added are nobody's: epoch e lies in partition e mod P with the P of the deployment, and what lies
+elsewhere is not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from pipeline.kafka.workers.errors import WorkerError
+from topics.names import Role
+
+# Looks in a row: a broker that has just come back may not know everything yet.
+_LOOKS = 3
+# What a stage reads and writes, by the topic whose partitions its workers share.
+_USED: Mapping[Role, tuple[Role, ...]] = {
+    Role.REPORTS: (
+        *(Role.REPORTS, Role.PRODUCERS, Role.MANIFESTS),
+        *(Role.SHUFFLED, Role.DEAD_LETTERS, Role.STATUS),
+    ),
+    Role.SHUFFLED: (Role.SHUFFLED, Role.PARTIALS, Role.DEAD_LETTERS, Role.STATUS),
+    Role.PARTIALS: (Role.PARTIALS, Role.MANIFESTS, Role.ESTIMATES, Role.STATUS),
+}
+
+
+class Job(Protocol):
+    """What is asked of a `pipeline.jobs.deployed_job.DeployedJob`."""
+
+    @property
+    def name(self) -> str:
+        """The name of the job."""
+
+    @property
+    def start_offsets(self) -> Mapping[Role, tuple[int, ...]]:
+        """Where the deployment begins, in every partition of every topic it was deployed with."""
+
+    def topic(self, role: Role) -> str:
+        """The name of a topic of the job."""
+
+
+class TopicWatch:
+    """Compares the topics of a stage with those the job was deployed with.
+
+    Args:
+        job: the deployed job.
+        role: of the topic that the stage reads.
+    """
+
+    def __init__(self, job: Job, role: Role) -> None:
+        self._job = job
+        self._role = role
+        self._bad_counts = self._bad_ends = 0
+        self._told: set[Role] = set()
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions of the topic are the job's."""
+        return len(self._job.start_offsets[self._role])
+
+    @property
+    def used(self) -> tuple[Role, ...]:
+        """The topics that the stage reads and writes, of those the job was deployed with."""
+        return tuple(role for role in _USED[self._role] if role in self._job.start_offsets)
+
+    def see_partitions(self, counts: Mapping[Role, int]) -> list[str]:
+        """Look at how many partitions the topics have; returns what is new and harmless.
+
+        Raises:
+            WorkerError: one has been gone, or has had too few, for some looks.
+        """
+        wrong = None
+        notices = []
+        for role in self.used:
+            deployed, found = len(self._job.start_offsets[role]), counts.get(role, 0)
+            topic = self._job.topic(role)
+            if not found:
+                wrong = f"topic {topic} is gone: was the job undeployed? If not, {self._remedy}"
+            elif found < deployed:
+                wrong = (
+                    f"topic {topic} has {found} partitions, the job was deployed with {deployed}: "
+                    f"it was deleted and made again; {self._remedy}"
+                )
+            elif found > deployed and role not in self._told:
+                self._told.add(role)
+                notices.append(
+                    f"topic {topic} has {found} partitions, the job was deployed with {deployed}: "
+                    f"the others are not read, epoch e belongs into partition e mod {deployed}"
+                )
+        self._bad_counts = 0 if wrong is None else self._bad_counts + 1
+        if wrong is not None and self._bad_counts >= _LOOKS:
+            raise WorkerError(wrong)
+        return notices
+
+    def see_ends(self, ends: Mapping[int, int], reached: Mapping[int, int]) -> None:
+        """Look at the ends of partitions, asked for after the stage had `reached` these offsets.
+
+        Raises:
+            WorkerError: one has ended before that, or before the deployment, for some looks.
+        """
+        starts = dict(enumerate(self._job.start_offsets[self._role]))
+        wrong = [
+            (partition, end, at)
+            for partition, end in ends.items()
+            if end < (at := max(reached.get(partition, 0), starts.get(partition, 0)))
+        ]
+        self._bad_ends = self._bad_ends + 1 if wrong else 0
+        if self._bad_ends >= _LOOKS:
+            partition, end, at = wrong[0]
+            raise WorkerError(
+                f"{self._job.topic(self._role)}, partition {partition} ends at offset {end}, and "
+                f"{at} was reached before: the topic was deleted and made again, or its brokers "
+                f"have lost records; {self._remedy}"
+            )
+
+    @property
+    def _remedy(self) -> str:
+        return (
+            f"to begin anew, dpstream undeploy {self._job.name} --delete-topics and deploy it again"
+        )

@@ -1,0 +1,119 @@
+"""Ends a worker that makes no progress although it could.
+
+Faust and its Kafka client can hang in ways that raise nothing. A thread of its own counts the
+seconds during which something that should happen did not, and ends the process: whoever supervises
+it starts another, and nothing is lost. Seconds count only while this process runs, so being
+suspended is no fault, and the last two only while the broker answers, so an outage is none either.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pipeline.kafka.workers.timings import Timings
+
+_INTERVAL = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """What the event loop saw when it last ticked.
+
+    ``work`` counts what was done so far; ``positions`` and ``ends`` are the next offset to read and
+    the end of each partition owned.
+    """
+
+    restored: bool
+    broker_answers: bool
+    work: int
+    positions: Mapping[int, int] = field(default_factory=dict)
+    ends: Mapping[int, int] = field(default_factory=dict)
+
+
+class Watchdog:
+    """Counts the seconds without a tick, without restored partitions, without reading.
+
+    `beat` is called by the event loop, `check` by the watchdog's thread.
+
+    >>> watchdog = Watchdog(Timings(unrestored=2))
+    >>> watchdog.beat(Pulse(restored=False, broker_answers=True, work=0))
+    >>> [watchdog.check(1.0) for second in range(3)]
+    [None, None, 'no partitions restored for 2 s although the broker answers']
+    """
+
+    def __init__(self, timings: Timings) -> None:
+        self._timings = timings
+        self._pulse = self._last = Pulse(restored=False, broker_answers=False, work=0)
+        self._ticked = True
+        self._silent = 0.0
+        self._unrestored = 0.0
+        self._stalled: dict[int, float] = {}
+
+    def beat(self, pulse: Pulse) -> None:
+        """The event loop ticks."""
+        self._pulse = pulse
+        self._ticked = True
+
+    def check(self, elapsed: float) -> str | None:
+        """Let `elapsed` seconds pass; returns what is wrong, if anything is."""
+        pulse, last = self._pulse, self._last
+        self._silent = 0.0 if self._ticked else self._silent + elapsed
+        self._ticked = False
+        if pulse.restored or not pulse.broker_answers or pulse.work != last.work:
+            self._unrestored = 0.0
+        else:
+            self._unrestored += elapsed
+        self._stalled = {
+            partition: self._stalled.get(partition, 0.0) + elapsed
+            for partition, position in pulse.positions.items()
+            if pulse.broker_answers
+            and position < pulse.ends.get(partition, 0)
+            and position == last.positions.get(partition)
+        }
+        self._last = pulse
+        return self.fault()
+
+    @property
+    def pulse(self) -> Pulse:
+        """What the event loop saw when it last ticked."""
+        return self._pulse
+
+    def fault(self, share: float = 1.0) -> str | None:
+        """What has been wrong for longer than this share of the patience, if anything has."""
+        blocked, unrestored, stalled = (
+            share * patience
+            for patience in (self._timings.blocked, self._timings.unrestored, self._timings.stalled)
+        )
+        if self._silent > blocked:
+            return f"the event loop has been blocked for {blocked:g} s"
+        if self._unrestored > unrestored:
+            return f"no partitions restored for {unrestored:g} s although the broker answers"
+        for partition, seconds in self._stalled.items():
+            if seconds > stalled:
+                return (
+                    f"partition {partition} has records that were not read for "
+                    f"{stalled:g} s although the broker answers"
+                )
+        return None
+
+
+def guard(watchdog: Watchdog, report: Callable[[str], None]) -> None:
+    """Start the thread that ends this process, with code 1, when the watchdog finds a fault."""
+
+    def watch() -> None:
+        before = time.monotonic()
+        while True:
+            time.sleep(_INTERVAL)
+            now = time.monotonic()
+            # A longer time is one in which this process was suspended.
+            fault = watchdog.check(min(now - before, 2 * _INTERVAL))
+            before = now
+            if fault is not None:
+                report(f"{fault}: giving up, start me again")
+                os._exit(1)
+
+    threading.Thread(target=watch, name="watchdog", daemon=True).start()

@@ -1,0 +1,447 @@
+"""One stage as one process.
+
+`run_worker` blocks until the process is told to stop (SIGTERM, SIGINT: exit code 0, nothing is lost
+by it) or cannot go on (exit code 1, and a line on standard error that says why).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import faust
+from aiokafka.errors import KafkaConnectionError, KafkaError
+from faust.types import AppT
+
+from pipeline.actions import Append
+from pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
+from pipeline.kafka.connection import Connection
+from pipeline.kafka.workers import groups, topic_watch
+from pipeline.kafka.workers.app import build_app
+from pipeline.kafka.workers.errors import WorkerError
+from pipeline.kafka.workers.execution import Execution
+from pipeline.kafka.workers.groups import group_name as group_name
+from pipeline.kafka.workers.health import liveness, readiness
+from pipeline.kafka.workers.heartbeats import heartbeat
+from pipeline.kafka.workers.kafka_log import KafkaLog
+from pipeline.kafka.workers.log_lines import LogLines
+from pipeline.kafka.workers.metrics import Look, registry_of
+from pipeline.kafka.workers.monitor import MonitorAddress, serve
+from pipeline.kafka.workers.observer import Observer, WindowTally
+from pipeline.kafka.workers.outage import Outage
+from pipeline.kafka.workers.timings import Timings
+from pipeline.kafka.workers.topic_watch import TopicWatch
+from pipeline.kafka.workers.watchdog import Pulse, Watchdog, guard
+from pipeline.stages.stage import Stage
+from pipeline.state import FolderInUse, FolderLock
+from topics.names import Role
+from topics.topic_checks import clock_problem, wrong_clock
+
+_LIBRARIES = ("aiokafka", "faust", "mode", "asyncio")
+_STOP_SECONDS = 3.0
+_GOODBYE_SECONDS = 1.0
+
+
+class Job(topic_watch.Job, groups.Deployment, Protocol):
+    """What a worker needs to know of a `pipeline.jobs.deployed_job.DeployedJob`."""
+
+
+def run_worker(
+    stage: Stage,
+    job: Job,
+    connection: Connection,
+    *,
+    stage_name: str,
+    worker: str,
+    directory: Path,
+    timings: Timings | None = None,
+    lines: LogLines | None = None,
+    windows: WindowTally | None = None,
+    monitor: MonitorAddress | None = None,
+    clock: BrokerClock | None = None,
+) -> int:
+    """Run a stage until this process is told to stop; returns the exit code.
+
+    It owns the process, which ends seconds after it returns even if a thread of Faust's hangs.
+
+    Args:
+        stage: made for `job`, not used before.
+        job: the deployed job.
+        connection: the cluster.
+        stage_name: as in ``dpstream run STAGE``.
+        worker: the name of this worker, for people.
+        directory: its own, held locked. A worker that is started again in the same directory gets
+            its partitions back without disturbing the others.
+        timings: for tests.
+        lines: writes what there is to say.
+        windows: that `stage` tells of its windows, for metrics.
+        monitor: where metrics and health are served; nowhere by default.
+        clock: is told by every acknowledgement what the broker's clock says.
+    """
+    lines = lines or LogLines(job.name, stage_name, worker)
+    for library in _LIBRARIES:
+        # A hundred lines a second during an outage, of which we say one.
+        logging.getLogger(library).setLevel(logging.CRITICAL + 1)
+    process = _Process(
+        stage,
+        job,
+        connection,
+        stage_name,
+        worker,
+        directory,
+        timings or Timings(),
+        lines,
+        clock or BrokerClock(),
+    )
+    if monitor is not None:
+        process.watch(monitor, windows or WindowTally())
+    try:
+        with FolderLock(directory, f"worker {worker} of {job.name}"):
+            return asyncio.run(process.run())
+    except FolderInUse as error:
+        lines.error(str(error))
+        return 1
+
+
+class _FaustWorker(faust.Worker):
+    """Faust's own process, without its signals and its spinner: standard error is ours."""
+
+    def __init__(self, app: AppT) -> None:
+        super().__init__(app, quiet=True, override_logging=False, redirect_stdouts=False)
+        self.spinner = None
+
+    def install_signal_handlers(self) -> None:
+        pass
+
+
+@dataclass(slots=True)
+class _Process:
+    stage: Stage
+    job: Job
+    connection: Connection
+    stage_name: str
+    worker: str
+    directory: Path
+    timings: Timings
+    lines: LogLines
+    clock: BrokerClock
+    ends: dict[int, int] = field(default_factory=dict)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    faust: _FaustWorker | None = None
+    monitor: MonitorAddress | None = None
+    observer: Observer | None = None
+    log: KafkaLog = field(init=False)
+    execution: Execution = field(init=False)
+    outage: Outage = field(init=False)
+    watchdog: Watchdog = field(init=False)
+    topics: TopicWatch = field(init=False)
+    stopping: bool = False
+    clock_is_off: bool = False
+    ended: asyncio.Future[None] = field(init=False)
+
+    def watch(self, monitor: MonitorAddress, windows: WindowTally) -> None:
+        """Serve metrics and health, from the beginning of `run`."""
+        self.monitor = monitor
+        blank = Look(
+            self.job.name,
+            self.stage_name,
+            group_name(self.job, self.stage_name),
+            self.job.topic(self.stage.role),
+            monitor.hides_messages,
+            facts=monitor.facts,
+        )
+        self.observer = Observer(blank, windows)
+
+    async def run(self) -> int:
+        """Work until a signal comes or something fails; returns the exit code."""
+        loop = asyncio.get_running_loop()
+        self.ended = loop.create_future()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._end, None)
+        self.outage = Outage(",".join(self.connection.bootstrap_servers), self.lines.warning)
+        options = {"client_id": self._client, **self.connection.aiokafka()}
+        self.log = KafkaLog(options, self.job.topic, self.clock)
+        self.topics = TopicWatch(self.job, self.stage.role)
+        self.execution = Execution(
+            self.stage,
+            self.log,
+            self.job.topic,
+            partitions=self.topics.partitions,
+            pause=self.timings.pause,
+            report=self.lines.info,
+            fail=self._end,
+        )
+        self.watchdog = Watchdog(self.timings)
+        guard(self.watchdog, self.lines.error)
+        self._start(self._beat())
+        self._start(self._serve())
+        self._start(self._work())
+        code = 0
+        try:
+            await self.ended
+        except Exception as error:
+            self.lines.error(_describe(error))
+            code = 1
+        _exit_after(_STOP_SECONDS, code)
+        # Without a broker Faust's threads do not stop without an error, and nothing hangs on them.
+        threading.excepthook = lambda failure: None
+        if code == 0:
+            await self._say_goodbye()
+        await self._stop()
+        if code == 0:
+            self.lines.info("stopped")
+        return code
+
+    @property
+    def _client(self) -> str:
+        return f"dpstream-{self.stage_name}"
+
+    def _end(self, error: BaseException | None) -> None:
+        """Stop, because of an error or because one was asked to."""
+        if not self.ended.done():
+            if error is None:
+                self.ended.set_result(None)
+            else:
+                self.ended.set_exception(error)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do some work beside the rest; its failure ends the worker."""
+
+        def finished(task: asyncio.Task[None]) -> None:
+            self.tasks.discard(task)
+            if not task.cancelled() and task.exception() is not None:
+                self._end(task.exception())
+
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(finished)
+
+    async def _stop(self) -> None:
+        self.execution.revoked()
+        for task in self.tasks:
+            task.cancel()
+        with suppress(Exception):
+            if self.faust is not None:
+                await self.faust.stop()
+        await self.log.stop()
+
+    async def _work(self) -> None:
+        await self._connect()
+        role = self.stage.role
+        if not await self.log.partitions(role):
+            raise WorkerError(f"there is no topic {self.job.topic(role)}: deploy the job first")
+        self._start(self._probe())
+        self._start(self._watch_topics())
+        self._start(self._tick())
+        self._start(self._tell_status())
+        app = build_app(
+            self.execution,
+            self.connection,
+            topic=self.job.topic(role),
+            group=group_name(self.job, self.stage_name),
+            client=self._client,
+            instance=f"{self.worker}-{_identity(self.directory)}",
+            directory=self.directory,
+            timings=self.timings,
+        )
+        self.faust = _FaustWorker(app)
+        await self.faust.start()
+        raise self.faust.crash_reason or WorkerError("Faust has stopped")
+
+    async def _connect(self) -> None:
+        while True:
+            try:
+                await self.log.start()
+            except KafkaConnectionError:
+                self.outage.asked(answered=False)
+                await asyncio.sleep(1.0)
+            else:
+                self.outage.asked(answered=True)
+                return
+
+    async def _beat(self) -> None:
+        execution = self.execution
+        while True:
+            execution.beat()
+            self.watchdog.beat(
+                Pulse(
+                    restored=execution.restored,
+                    broker_answers=self.outage.over,
+                    work=execution.actions,
+                    positions=dict(execution.positions),
+                    ends=self.ends,
+                )
+            )
+            await asyncio.sleep(self.timings.tick)
+
+    async def _serve(self) -> None:
+        """Serve metrics and health if we are to, and look at this worker for them."""
+        monitor, observer = self.monitor, self.observer
+        if monitor is None or observer is None:
+            return
+        serve(
+            monitor,
+            registry_of(lambda: observer.look),
+            alive=lambda: liveness(self.watchdog),
+            ready=lambda: readiness(self.watchdog),
+        )
+        while True:
+            observer.observe(
+                time.monotonic(),
+                self.execution,
+                self.stage,
+                self.ends,
+                broker_answers=self.outage.over,
+                clock_ahead=self.clock.ahead(),
+            )
+            await asyncio.sleep(self.timings.status)
+
+    async def _tick(self) -> None:
+        while True:
+            await self.execution.tick()
+            await asyncio.sleep(self.timings.tick)
+
+    async def _probe(self) -> None:
+        """Ask the broker for the ends of the partitions, to know that it answers and who lags."""
+        partitions = range(self.topics.partitions)
+        while True:
+            reached = dict(self.execution.reached)
+            try:
+                async with asyncio.timeout(self.timings.probe):
+                    self.ends = await self.log.end_offsets(self.stage.role, partitions)
+            except (KafkaError, TimeoutError):
+                if not await self._see_topics():
+                    self.outage.asked(answered=False)
+            else:
+                self.outage.asked(answered=True)
+                self.topics.see_ends(self.ends, reached)
+            await asyncio.sleep(1.0)
+
+    async def _watch_topics(self) -> None:
+        told: tuple[str, ...] = ()
+        while True:
+            await asyncio.sleep(self.timings.topics)
+            await self._see_topics()
+            wrong = await self._topics_of_other_clocks()
+            if wrong and wrong != told:
+                self.lines.warning(clock_problem(self.job.name, wrong))
+            told = wrong
+
+    async def _topics_of_other_clocks(self) -> tuple[str, ...]:
+        """The topics that this stage uses and that do not go by the broker's clock."""
+        try:
+            async with asyncio.timeout(self.timings.probe):
+                settings = await self.log.settings(self.topics.used)
+        except (KafkaError, TimeoutError):
+            # Perhaps this worker may not ask: status says it too.
+            return ()
+        return tuple(name for name, configs in settings.items() if wrong_clock(configs))
+
+    async def _see_topics(self) -> bool:
+        """Look at the topics; whether the broker answers: its topics may be gone all the same."""
+        try:
+            async with asyncio.timeout(self.timings.probe):
+                counts = await self.log.partition_counts()
+        except (KafkaError, TimeoutError):
+            return False
+        for notice in self.topics.see_partitions(counts):
+            self.lines.warning(notice)
+        return True
+
+    async def _tell_status(self) -> None:
+        """Write what this worker is doing to ``<job>.status``, where the latest word counts."""
+        execution = self.execution
+        # The first word is said at once: its acknowledgement tells what time it is.
+        before, records = time.monotonic() - self.timings.status, 0
+        while True:
+            if self.stopping:
+                # Nothing may come after the goodbye.
+                return
+            now = time.monotonic()
+            words = heartbeat(
+                self.stage.heartbeat(),
+                execution.positions,
+                self.ends,
+                execution.records - records,
+                now - before,
+            )
+            before, records = now, execution.records
+            await self._say(words)
+            self._check_clock()
+            await asyncio.sleep(self.timings.status)
+
+    def _check_clock(self) -> None:
+        """Say once that this machine's clock is off, and once that it is right again."""
+        problem = self.clock.problem()
+        if problem is not None and not self.clock_is_off:
+            self.lines.warning(f"{problem}: set it, nothing here rests on it")
+        if problem is None and self.clock_is_off:
+            self.lines.info("this machine's clock is right again")
+        self.clock_is_off = problem is not None
+
+    async def _say_goodbye(self) -> None:
+        """Say that this worker was ended, so that nobody takes it for lost."""
+        self.stopping = True
+        with suppress(Exception):
+            async with asyncio.timeout(_GOODBYE_SECONDS):
+                await self._say({"stopped": True})
+
+    async def _say(self, words: Mapping[str, object]) -> None:
+        said = {
+            **words,
+            "deployment": self.job.deployment.hex(),
+            "stage": self.stage_name,
+            "worker": self.worker,
+            "time": own_milliseconds(),
+            "clock_ahead": None if (ahead := self.clock.ahead()) is None else round(ahead, 1),
+        }
+        value = json.dumps(said, allow_nan=False, separators=(",", ":")).encode()
+        key = f"{self.stage_name}/{self.worker}".encode()
+        await self.log.write(Append(Role.STATUS, 0, value, key=key))
+
+
+def _identity(directory: Path) -> str:
+    """Who a worker is to the group: two live ones of one identity would evict each other for ever.
+
+    It lies in the directory, whose lock only one of them can hold.
+    """
+    path = directory / "identity"
+    if not path.exists():
+        fresh = path.with_suffix(".new")
+        fresh.write_text(secrets.token_hex(8))
+        fresh.replace(path)
+    return path.read_text()
+
+
+def _exit_after(seconds: float, code: int) -> None:
+    """End this process even if something refuses to stop: nothing is lost by it."""
+
+    def exit_now() -> None:
+        time.sleep(seconds)
+        os._exit(code)
+
+    threading.Thread(target=exit_now, name="exit", daemon=True).start()
+
+
+def _describe(error: BaseException) -> str:
+    """One line for people: what we know how to say, or where the unexpected happened."""
+    text = " ".join(str(error).split())
+    if isinstance(error, WorkerError):
+        return text
+    if isinstance(error, KafkaError):
+        return f"Kafka refused: {text}"
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return f"unexpected {type(error).__name__}: {text}{where}"

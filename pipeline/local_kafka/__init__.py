@@ -1,6 +1,0 @@
-"""A real Apache Kafka on this machine, without Docker and without a Java or Maven installation."""
-
-from pipeline.local_kafka.broker import KafkaStatus, LocalKafka
-from pipeline.local_kafka.errors import LocalKafkaError
-
-__all__ = ["KafkaStatus", "LocalKafka", "LocalKafkaError"]

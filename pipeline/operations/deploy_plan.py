@@ -1,0 +1,394 @@
+"""What deploying a job comes to, found before anything is written.
+
+A name that is free begins a deployment. Under a running name only what is the operators' (grace,
+retention, budget) may change, and the deployment goes on; anything else would change what reports
+mean or where they are, and is refused unless another deployment is to take the place of this one.
+
+What a job file states as its budget is kept for its population; a larger one than the smallest so
+far changes nothing, until an operator sets the budget of these people in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from pipeline.errors import DpstreamError
+from pipeline.jobs.budgets import (
+    Account,
+    BudgetError,
+    Charge,
+    accounts_of,
+    check_budget,
+    horizons_within_budget,
+)
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import Job, describe_difference, find_differences
+from pipeline.jobs.jobs_topic import JobsTopic
+from pipeline.jobs.stated_budgets import QUANTITIES, BudgetChange, StatedBudget, binding_budget
+from pipeline.kafka.cluster import ClusterError
+from pipeline.operations.topic_changes import TopicChange
+from topics.names import TIMESTAMP_TYPE, TopicSettings, jobs_topic
+
+_OPERATORS_KEYS = ("shuffle.grace", "topics.retention")
+
+
+class DeploymentError(DpstreamError):
+    """A job cannot be deployed or found; the message says what to do."""
+
+
+class Step(StrEnum):
+    """What deploying does."""
+
+    BEGIN = "begin"
+    """A deployment begins under a name that is free."""
+    REPLACE = "replace"
+    """Another deployment takes the place of the one that runs."""
+    CHANGE = "change"
+    """The deployment that runs goes on with other settings of the operators, or of its topics."""
+    NOTHING = "nothing"
+    """The job runs already."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeployPlan:
+    """What deploying a job comes to.
+
+    Attributes:
+        step: what is to be done.
+        running: the deployment of that name, if there is one.
+        difference: from it, ``key: old -> new``.
+        topics: those of the job, and ``dpstream.jobs``.
+        deployed: the job as it is to be; a new one still has no noise key, and offsets of 0. Where
+            a running job is left as it is: that one.
+        accounts: what its people are charged of epsilon and of delta.
+        stated: the budgets that this states: what an operator sets, and what the job's file says.
+        unwritten: earlier ones that are to be written down before these.
+        before: what binds its people now, by "epsilon" and "delta".
+        refusal: why it cannot be; None if it can.
+    """
+
+    step: Step
+    running: DeployedJob | None
+    difference: tuple[str, ...]
+    topics: tuple[TopicChange, ...]
+    deployed: DeployedJob
+    accounts: tuple[Account, ...]
+    stated: tuple[StatedBudget, ...]
+    unwritten: tuple[StatedBudget, ...]
+    before: Mapping[str, StatedBudget]
+    refusal: Exception | None
+
+    @property
+    def sets_budget(self) -> bool:
+        """Whether an operator sets the budget of its people."""
+        return any(each.operator for each in self.stated)
+
+    @property
+    def not_binding(self) -> tuple[Account, ...]:
+        """Accounts for which the job file states more than may be charged."""
+        stated = self.deployed.budget
+        return tuple(
+            account
+            for account in self.accounts
+            if stated is not None
+            and account.allowed is not None
+            and getattr(stated, account.quantity) > account.allowed
+        )
+
+    @property
+    def starts_over(self) -> bool:
+        """Whether a new deployment begins."""
+        return self.step in (Step.BEGIN, Step.REPLACE)
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan, as JSON values."""
+        job, running = self.deployed, self.running
+        guarantee = job.guarantee()
+        if job.epochs.renew:
+            guarantee = guarantee.over(job.horizons or 1)
+        return {
+            "job": job.name,
+            "step": self.step.value,
+            "refusal": None if self.refusal is None else str(self.refusal),
+            "running": None if running is None else running.deployment.hex(),
+            "difference": list(self.difference),
+            "topics": [topic.to_json() for topic in self.topics],
+            "guarantee": guarantee.to_json(),
+            "population": job.population_name,
+            "horizons": job.horizons if job.epochs.renew else 1,
+            "budget": {
+                account.quantity: {
+                    "allowed": account.allowed,
+                    "charged": account.charged,
+                    "charged_by_others": account.earlier,
+                    "remaining": account.remaining,
+                    "stated_by": _who(account.binding),
+                    "allowed_before": _amount(self.before, account.quantity),
+                }
+                for account in self.accounts
+            },
+        }
+
+
+def plan_deployment(
+    state: JobsTopic,
+    existing: Mapping[str, TopicSettings],
+    job: Job,
+    *,
+    deployment: bytes,
+    now: int,
+    replace: bool = False,
+    set_budget: BudgetChange | None = None,
+    begun: Callable[[DeployedJob], int] = lambda running: 1,
+) -> DeployPlan:
+    """See what deploying a job comes to.
+
+    Args:
+        state: what the jobs topic says.
+        existing: the topics that exist, by name; others than the job's do no harm.
+        job: the validated job.
+        deployment: 16 random bytes, of a deployment that begins.
+        now: milliseconds since 1970.
+        replace: take the place of a deployment of the same name.
+        set_budget: what an operator sets as the budget of the people the job is about.
+        begun: how many horizons of a running job have begun: it keeps at least so many.
+
+    Raises:
+        JobError: no constants exist for the job's parameters and horizon.
+    """
+    running = state.jobs.get(job.name)
+    fresh = deploy_job(job, deployed_at=now, deployment=deployment)
+    if running is not None and not replace:
+        return _over(running, fresh, state, existing, job, set_budget, begun)
+    refusal: Exception | None = None
+    if job.name in state.unreadable and not replace:
+        refusal = DeploymentError(
+            f"job {job.name} was deployed by another version of this software, which this one "
+            "cannot read: upgrade this one, or end that deployment by --replace"
+        )
+    new = _newly_stated(state, fresh, set_budget, StatedBudget.of(fresh, now), now)
+    stated = [*state.stated, *new]
+    if job.epochs.renew:
+        horizons = horizons_within_budget(fresh, state.charges, stated)
+        fresh = fresh.model_copy(update={"horizons": horizons})
+    topics = _topic_changes(fresh, existing)
+    return DeployPlan(
+        step=Step.BEGIN if running is None else Step.REPLACE,
+        running=running,
+        difference=() if running is None else tuple(describe_difference(running, job)),
+        topics=topics,
+        deployed=fresh,
+        accounts=tuple(accounts_of(fresh, state.charges, stated)),
+        stated=new,
+        unwritten=tuple(state.unwritten),
+        before=binding_budget(job.population_name, state.stated),
+        refusal=refusal
+        or _topic_refusal(topics)
+        or _change_refusal(fresh, set_budget, new)
+        or _budget_refusal(fresh, state.charges, stated),
+    )
+
+
+def _over(
+    running: DeployedJob,
+    fresh: DeployedJob,
+    state: JobsTopic,
+    existing: Mapping[str, TopicSettings],
+    job: Job,
+    set_budget: BudgetChange | None,
+    begun: Callable[[DeployedJob], int],
+) -> DeployPlan:
+    """What deploying over a running name comes to; `fresh` is the job as it would begin anew."""
+    others = [charge for charge in state.charges if charge.deployment != running.deployment.hex()]
+    differences = find_differences(running, job)
+    refusal: Exception | None = _name_refusal(running, fresh, differences)
+    deployed, step = running, Step.NOTHING
+    topics: tuple[TopicChange, ...] = ()
+    clocks = tuple(
+        change for change in _topic_changes(running, existing) if TIMESTAMP_TYPE in change.configs
+    )
+    new: tuple[StatedBudget, ...] = ()
+    stated = state.stated
+    if refusal is None and clocks and not differences and set_budget is None:
+        step, topics = Step.CHANGE, clocks
+    elif refusal is None and (differences or set_budget is not None):
+        # Also where another budget binds already: who stated it may have been interrupted.
+        other_limit = job.budget != running.budget or set_budget is not None
+        changed = running.model_copy(update={"budget": job.budget})
+        now = fresh.deployed_at
+        own = StatedBudget.of(changed, now) if job.budget != running.budget else None
+        new = _newly_stated(state, changed, set_budget, own, now)
+        stated = [*stated, *new]
+        step = Step.CHANGE
+        deployed = _with_operators_keys(running, job)
+        if other_limit and job.epochs.renew:
+            deployed = _with_horizons(deployed, others, stated, begun)
+        topics = tuple(
+            change for change in _topic_changes(deployed, existing) if change.fate != "create"
+        )
+        refusal = _change_refusal(deployed, set_budget, new)
+        if other_limit and refusal is None:
+            refusal = _budget_refusal(deployed, others, stated)
+    return DeployPlan(
+        step=step,
+        running=running,
+        difference=tuple(describe_difference(running, job)),
+        topics=topics,
+        deployed=deployed,
+        accounts=tuple(accounts_of(deployed, others, stated)),
+        stated=new,
+        unwritten=tuple(state.unwritten),
+        before=binding_budget(running.population_name, state.stated),
+        refusal=refusal or _topic_refusal(topics),
+    )
+
+
+def _with_operators_keys(running: DeployedJob, job: Job) -> DeployedJob:
+    """The running job with the operators' keys of a job file."""
+    return running.model_copy(
+        update={
+            "shuffle": running.shuffle.model_copy(update={"grace": job.shuffle.grace}),
+            "topics": running.topics.model_copy(update={"retention": job.topics.retention}),
+            "budget": job.budget,
+        }
+    )
+
+
+def _with_horizons(
+    job: DeployedJob,
+    others: Sequence[Charge],
+    stated: Sequence[StatedBudget],
+    begun: Callable[[DeployedJob], int],
+) -> DeployedJob:
+    """A running job that renews, with as many horizons as another budget has room for.
+
+    It keeps those that have begun.
+    """
+    horizons = horizons_within_budget(job, others, stated)
+    if horizons is not None and (job.horizons is None or horizons < job.horizons):
+        horizons = max(horizons, begun(job))
+    return job.model_copy(update={"horizons": horizons})
+
+
+def _newly_stated(
+    state: JobsTopic,
+    job: DeployedJob,
+    change: BudgetChange | None,
+    own: StatedBudget | None,
+    now: int,
+) -> tuple[StatedBudget, ...]:
+    """What an operator sets and what the job's file states, in this order."""
+    new = []
+    if change is not None:
+        delta = change.delta
+        if delta is None and change.epsilon is not None:
+            before = binding_budget(change.population, state.stated)
+            delta = _amount(before, "delta") or 0.0
+        new.append(
+            StatedBudget(
+                population=change.population,
+                epsilon=change.epsilon,
+                delta=delta,
+                job=job.name,
+                deployment=job.deployment.hex(),
+                at=now,
+                operator=True,
+            )
+        )
+    return (*new, *([] if own is None else [own]))
+
+
+def _change_refusal(
+    job: DeployedJob, change: BudgetChange | None, new: Sequence[StatedBudget]
+) -> Exception | None:
+    """Why a budget cannot be set so; None if it can, or none is to be set."""
+    if change is None:
+        return None
+    people = job.population_name
+    if change.population != people:
+        return DeploymentError(
+            f"--set-budget is about population {change.population}, and job {job.name} is about "
+            f"population {people}: name these people, or deploy a job of the others"
+        )
+    binding = binding_budget(people, new)
+    for quantity in QUANTITIES:
+        stated = binding.get(quantity)
+        if stated is not None and not stated.operator:
+            return BudgetError(
+                f"the file of job {job.name} states budget.{quantity} "
+                f"{getattr(stated, quantity):g}, less than --set-budget does, and would bind "
+                f"population {people} again: change one of the two"
+            )
+    return None
+
+
+def _amount(binding: Mapping[str, StatedBudget], quantity: str) -> float | None:
+    stated = binding.get(quantity)
+    return None if stated is None else getattr(stated, quantity)
+
+
+def _who(stated: StatedBudget | None) -> dict[str, Any] | None:
+    if stated is None:
+        return None
+    return {
+        "job": stated.job,
+        "deployment": stated.deployment,
+        "at": stated.at,
+        "operator": stated.operator,
+    }
+
+
+def _topic_changes(
+    job: DeployedJob, existing: Mapping[str, TopicSettings]
+) -> tuple[TopicChange, ...]:
+    wanted = [*job.topic_settings().values(), jobs_topic(job.topics.replication)]
+    return tuple(TopicChange(topic, existing.get(topic.name)) for topic in wanted)
+
+
+def _topic_refusal(topics: tuple[TopicChange, ...]) -> ClusterError | None:
+    refusals = (topic.refusal for topic in topics)
+    return next((ClusterError(refusal) for refusal in refusals if refusal is not None), None)
+
+
+def _budget_refusal(
+    job: DeployedJob, charges: Sequence[Charge], stated: Sequence[StatedBudget]
+) -> BudgetError | None:
+    try:
+        check_budget(job, charges, stated)
+    except BudgetError as error:
+        return error
+    return None
+
+
+def _name_refusal(
+    running: DeployedJob, fresh: DeployedJob, differences: Mapping[str, str]
+) -> DeploymentError | None:
+    """Why a job is not deployed over another one, with the differences, and what to do."""
+    changes = "; ".join(f"{key}: {difference}" for key, difference in differences.items())
+    deployed = f"job {running.name} is deployed already"
+    begin = "--replace ends that deployment and begins a new one, charged again"
+    if running.replay_of is not None:
+        return DeploymentError(
+            f"{deployed}, as a replay of {running.replay_of.job}: give this job another name, or "
+            f"undeploy {running.name} first"
+        )
+    if fresh.fingerprint != running.fingerprint:
+        return DeploymentError(
+            f"{deployed} with another meaning of its reports "
+            f"({changes or 'the same settings, other constants'}), and they cannot be added up: "
+            f"give this job another name; {begin}"
+        )
+    if all(map(_is_operators, differences)):
+        return None
+    return DeploymentError(
+        f"{deployed}, with other settings ({changes}) that leave the meaning of its reports as it "
+        "is: under a running name only shuffle.grace, topics.retention and budget can be changed, "
+        f"so it goes on with its own; {begin}"
+    )
+
+
+def _is_operators(key: str) -> bool:
+    return key in _OPERATORS_KEYS or key.startswith("budget.")

@@ -1,0 +1,296 @@
+"""Deployed jobs: the compacted topic ``dpstream.jobs``, a record per name."""
+
+from __future__ import annotations
+
+from dataclasses import replace as replaced
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pipeline.jobs.budgets import BudgetError, Charge, check_budget
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.epoch_times import calendar_of
+from pipeline.jobs.job_files import Job, describe_difference
+from pipeline.jobs.jobs_topic import JobsTopic
+from pipeline.jobs.noise_keys import noise_key_at
+from pipeline.jobs.phases import JobPhase, Phase, phase_key
+from pipeline.jobs.stated_budgets import BudgetChange, StatedBudget
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.topic_reader import TopicReader
+from pipeline.operations.deploy_plan import DeploymentError as DeploymentError
+from pipeline.operations.deploy_plan import DeployPlan, Step, plan_deployment
+from pipeline.results.follow import EstimateReader
+from pipeline.stages.admission import Admission, Refusal
+from pipeline.stages.decisions import Decisions
+from pipeline.state import noise_key_file
+from topics.names import JOBS_TOPIC, Role, topic_name
+
+
+def read_jobs(cluster: Cluster) -> JobsTopic:
+    """What the jobs topic says now."""
+    state = JobsTopic()
+    if JOBS_TOPIC in cluster.topics():
+        for record in cluster.read(JOBS_TOPIC):
+            state.apply(record.key, record.value)
+    return state
+
+
+def deployed_jobs(cluster: Cluster) -> dict[str, DeployedJob]:
+    """Every deployed job, by name."""
+    return read_jobs(cluster).jobs
+
+
+def set_phase(cluster: Cluster, job: DeployedJob, phase: Phase, now: int) -> None:
+    """Say what a deployed job does from now on; `now` in milliseconds since 1970."""
+    record = JobPhase(job.name, job.deployment, phase, now)
+    cluster.append(JOBS_TOPIC, record.to_bytes(), key=record.key)
+
+
+def find_deployed(cluster: Cluster, name: str) -> DeployedJob:
+    """The deployed job of a name.
+
+    Raises:
+        DeploymentError: there is none.
+    """
+    jobs = deployed_jobs(cluster)
+    if name not in jobs:
+        known = ", ".join(sorted(jobs)) or "none at all"
+        raise DeploymentError(
+            f"job {name} is not deployed (deployed: {known}): dpstream deploy JOBFILE deploys it"
+        )
+    return jobs[name]
+
+
+def plan_on(
+    cluster: Cluster | None,
+    job: Job,
+    *,
+    deployment: bytes,
+    now: int,
+    replace: bool = False,
+    set_budget: BudgetChange | None = None,
+) -> DeployPlan:
+    """What deploying a job on a cluster comes to; nothing is written. None: on an empty one.
+
+    Arguments and errors are those of `deploy`; what would be refused is said by the plan.
+    """
+    if cluster is None:
+        return plan_deployment(
+            JobsTopic(), {}, job, deployment=deployment, now=now, set_budget=set_budget
+        )
+    names = [topic.name for topic in job.topic_settings().values()]
+    return plan_deployment(
+        read_jobs(cluster),
+        cluster.existing_topics([*names, JOBS_TOPIC]),
+        job,
+        deployment=deployment,
+        now=now,
+        replace=replace,
+        set_budget=set_budget,
+        begun=lambda running: begun_horizons(cluster, running, now),
+    )
+
+
+def deploy(
+    cluster: Cluster,
+    job: Job,
+    *,
+    deployment: bytes,
+    now: int,
+    replace: bool = False,
+    set_budget: BudgetChange | None = None,
+    noise_key: Path | None = None,
+) -> DeployedJob:
+    """Create a job's topics, and begin a new deployment where they end now.
+
+    A job that renews is given as many horizons as its budget has room for, and charged for them.
+    One whose shuffle stage adds noise is given the SHA-256 of a noise key. Under the name of a job
+    that runs, what is the operators' is changed, if anything, and its deployment goes on.
+
+    Args:
+        cluster: where.
+        job: the validated job.
+        deployment: 16 random bytes.
+        now: milliseconds since 1970.
+        replace: take the place of a deployment of the same name.
+        set_budget: what an operator sets as the budget of the people the job is about.
+        noise_key: the file of the key, which is made if it is missing; default: `noise_key_file`.
+
+    Raises:
+        DeploymentError: the name is taken.
+        ClusterError: a topic exists with another number of partitions.
+        BudgetError: the people it is about would be charged more than was ever allowed.
+        NoiseKeyError: the file holds no key, or others have access to it.
+    """
+    plan = plan_on(
+        cluster, job, deployment=deployment, now=now, replace=replace, set_budget=set_budget
+    )
+    return carry_out(cluster, plan, noise_key)
+
+
+def carry_out(cluster: Cluster, plan: DeployPlan, noise_key: Path | None = None) -> DeployedJob:
+    """Do what a plan says, or raise its refusal; see `deploy`."""
+    if plan.refusal is not None:
+        raise plan.refusal
+    if plan.step is Step.NOTHING:
+        return plan.deployed
+    cluster.create_topics(topic.wanted for topic in plan.topics if topic.found is None)
+    cluster.alter_topics(
+        {topic.wanted.name: topic.configs for topic in plan.topics if topic.configs}
+    )
+    if plan.step is Step.CHANGE:
+        _rewrite(cluster, plan)
+        return plan.deployed
+    deployed = plan.deployed.model_copy(
+        update={
+            "start_offsets": {
+                role: tuple(cluster.end_offsets(topic.name))
+                for role, topic in plan.deployed.topic_settings().items()
+            }
+        }
+    )
+    if deployed.needs_noise_key:
+        key = noise_key_at(noise_key or noise_key_file(deployed.name))
+        deployed = deployed.model_copy(update={"noise_key": key.digest})
+    nothing = replaced(Charge.of(deployed), epsilon=0.0, delta=0.0, horizons=1)
+    _state(cluster, plan)
+    _append_charge(cluster, Charge.of(deployed))
+    _check_again(cluster, deployed, plan, otherwise=nothing)
+    _append_job(cluster, deployed)
+    return deployed
+
+
+def _state(cluster: Cluster, plan: DeployPlan) -> None:
+    """Write down what is stated: before anybody is charged, so that no later charge misses it."""
+    for stated in (*plan.unwritten, *plan.stated):
+        _append_stated(cluster, stated)
+
+
+def _rewrite(cluster: Cluster, plan: DeployPlan) -> None:
+    """Write a running job anew; at no moment are people charged less than the job may cost them."""
+    assert plan.running is not None
+    before, after = plan.running.horizons, plan.deployed.horizons
+    more = before != after and (after is None or (before is not None and before < after))
+    _state(cluster, plan)
+    if more:
+        _append_charge(cluster, Charge.of(plan.deployed))
+    if more or plan.stated:
+        _check_again(cluster, plan.deployed, plan, otherwise=Charge.of(plan.running))
+    _append_job(cluster, plan.deployed)
+    owed = Charge.of(plan.deployed)
+    # Also what a deploy that was interrupted has left.
+    if any(each.key == owed.key and each.horizons != owed.horizons for each in charges(cluster)):
+        _append_charge(cluster, owed)
+
+
+def _check_again(
+    cluster: Cluster, job: DeployedJob, plan: DeployPlan, *, otherwise: Charge
+) -> None:
+    """Take back what was charged and what the job stated if others have used up the budget.
+
+    Of two who deploy at once, at least one sees here what the other has stated and charged, which
+    no plan could. What an operator has set in words stays.
+    """
+    state = read_jobs(cluster)
+    own = job.deployment.hex()
+    others = [charge for charge in state.charges if charge.deployment != own]
+    try:
+        check_budget(job, others, state.stated)
+    except BudgetError:
+        if any(charge.deployment == own for charge in state.charges):
+            _append_charge(cluster, otherwise)
+        for stated in plan.stated:
+            if not stated.operator:
+                cluster.append(JOBS_TOPIC, None, key=stated.key)
+        raise
+
+
+def _append_stated(cluster: Cluster, stated: StatedBudget) -> None:
+    cluster.append(JOBS_TOPIC, stated.to_bytes(), key=stated.key)
+
+
+def _append_charge(cluster: Cluster, charge: Charge) -> None:
+    cluster.append(JOBS_TOPIC, charge.to_bytes(), key=charge.key)
+
+
+def _append_job(cluster: Cluster, job: DeployedJob) -> None:
+    cluster.append(JOBS_TOPIC, job.to_bytes(), key=job.name.encode())
+
+
+def begun_horizons(cluster: Cluster, job: DeployedJob, now: int) -> int:
+    """How many horizons of a job that renews have begun: by what was decided, sent, or the clock.
+
+    Args:
+        cluster: where it runs.
+        job: as deployed.
+        now: milliseconds since 1970.
+    """
+    decisions = Decisions(job)
+    for record in TopicReader(cluster, job, Role.MANIFESTS).read():
+        decisions.apply(record)
+    latest = max(1, decisions.decided.highest)
+    admission = Admission(job)
+    for partition in range(job.partitions):
+        for record in TopicReader(cluster, job, Role.REPORTS, partition).read():
+            admitted = admission.admit(partition, record.value)
+            if not isinstance(admitted, Refusal):
+                latest = max(latest, admitted.epoch)
+    calendar = calendar_of(job)
+    if calendar is not None:
+        latest = max(latest, calendar.epoch_of(datetime.fromtimestamp(now / 1000, UTC)))
+    return job.horizon_of(latest) + 1
+
+
+def check_unchanged(running: DeployedJob, job: Job) -> None:
+    """See that a job file says of reports what the job deployed under its name says of them.
+
+    Raises:
+        DeploymentError: it does not; the message names the difference.
+    """
+    changes = describe_difference(running, job)
+    if changes and _fingerprint(job) != running.fingerprint:
+        raise DeploymentError(
+            f"the job file says something else than the deployed job {job.name}, so its "
+            f"fingerprint is another one ({'; '.join(changes)}): give the name {job.name} instead "
+            "of the file to go on with what is deployed, or deploy the file under another name"
+        )
+
+
+def _fingerprint(job: Job) -> bytes:
+    return deploy_job(job, deployed_at=0).fingerprint
+
+
+def check_has_devices(job: DeployedJob) -> None:
+    """See that a job has devices and a shuffle stage, which a replay has not.
+
+    Raises:
+        DeploymentError: it is a replay.
+    """
+    if job.replay_of is not None:
+        raise DeploymentError(
+            f"job {job.name} is a replay of {job.replay_of.job}: the windows of a replay are "
+            "decided already, it has no devices and no shuffle stage; run aggregate and publish"
+        )
+
+
+def charges(cluster: Cluster) -> list[Charge]:
+    """What every deployment so far has charged its population."""
+    return read_jobs(cluster).charges
+
+
+def published_epochs(cluster: Cluster, job: DeployedJob) -> int:
+    """How many epochs of a deployment have been published; 0 if the topic is gone."""
+    if job.topic(Role.ESTIMATES) not in cluster.topics():
+        return 0
+    return sum(1 for _ in EstimateReader(cluster, job).read())
+
+
+def undeploy(cluster: Cluster, name: str, *, delete_topics: bool = False) -> DeployedJob:
+    """End a deployment; its topics stay unless they are to be deleted, and so does its budget."""
+    deployed = find_deployed(cluster, name)
+    for stated in read_jobs(cluster).unwritten:
+        _append_stated(cluster, stated)
+    cluster.append(JOBS_TOPIC, None, key=name.encode())
+    cluster.append(JOBS_TOPIC, None, key=phase_key(name))
+    if delete_topics:
+        cluster.delete_topics(topic_name(name, role) for role in Role)
+    return deployed

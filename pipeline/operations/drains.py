@@ -1,0 +1,169 @@
+"""Draining a job: what is open is decided with what is there and published, then it may rest.
+
+Asked for by a record for every partition, which tells the shuffle stage up to which offset, and by
+the phase, which has supervisors end the workers once all is published. What producers write
+meanwhile stays in the topic, for the job that is resumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.phases import Phase
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.topic_reader import TopicReader
+from pipeline.kafka.workers.groups import group_name
+from pipeline.operations.deployments import DeploymentError, check_has_devices, read_jobs, set_phase
+from pipeline.operations.status.facts import STAGES, OpenWindow
+from pipeline.operations.status.heartbeats import Heartbeats
+from pipeline.results.follow import EstimateReader
+from pipeline.stages.decisions import Decision, Decisions
+from pipeline.stages.epochs import EpochSet
+from pipeline.stages.roster import Roster
+from topics.names import Role
+from topics.records import Drain
+
+
+def begin_drain(cluster: Cluster, job: DeployedJob, now: int) -> Mapping[int, int]:
+    """Ask the workers of a job to decide what is open; `now` in milliseconds since 1970.
+
+    One that is under way goes on as it is.
+
+    Returns:
+        By partition of the reports, the offset up to which it is drained.
+
+    Raises:
+        DeploymentError: the job is a replay, of which nothing is open.
+    """
+    check_has_devices(job)
+    if read_jobs(cluster).phase(job.name) is Phase.DRAINING:
+        roster = Roster(job)
+        for record in TopicReader(cluster, job, Role.PRODUCERS).read():
+            roster.apply(record)
+        if len(roster.drains) >= job.partitions:
+            return roster.drains
+    # Partitions that were added later are nobody's.
+    ends = dict(enumerate(cluster.end_offsets(job.topic(Role.REPORTS))[: job.partitions]))
+    for partition, end in ends.items():
+        drain = Drain(job.deployment, partition, end)
+        cluster.append(job.topic(Role.PRODUCERS), drain.to_bytes())
+    set_phase(cluster, job, Phase.DRAINING, now)
+    return ends
+
+
+def end_drain(cluster: Cluster, job: DeployedJob, now: int) -> None:
+    """Say that all is published, so that the workers may be ended.
+
+    Raises:
+        DeploymentError: the job was resumed, paused, replaced or undeployed meanwhile.
+    """
+    state = read_jobs(cluster)
+    found = state.jobs.get(job.name)
+    if found is None or found.deployment != job.deployment:
+        raise DeploymentError(f"job {job.name} was undeployed or replaced while it was drained")
+    if (phase := state.phase(job.name)) is not Phase.DRAINING:
+        raise DeploymentError(
+            f"all of it is published, but job {job.name} is {phase} again: somebody decided so "
+            "while it was drained"
+        )
+    set_phase(cluster, job, Phase.DRAINED, now)
+
+
+@dataclass(frozen=True, slots=True)
+class DrainProgress:
+    """How far a drain has come.
+
+    Attributes:
+        unfinished: records of the reports that are not decided or not written yet.
+        windows: that are open, with whom they waited for; the oldest ones.
+        undecided: epochs before a decided one that are still to be decided.
+        unpublished: epochs that are decided and not published.
+        idle: stages of which no worker is alive.
+        finished: whether the last epoch of the job is published.
+    """
+
+    unfinished: int
+    windows: tuple[OpenWindow, ...]
+    undecided: tuple[int, ...]
+    unpublished: tuple[int, ...]
+    idle: tuple[str, ...]
+    finished: bool = False
+
+    @property
+    def done(self) -> bool:
+        """Whether the drain is over."""
+        return not (self.unfinished or self.undecided or self.unpublished)
+
+
+class DrainWatch:
+    """Looks how far a drain has come, as often as one likes: it reads on where it stopped.
+
+    Args:
+        cluster: where the job runs.
+        job: as deployed.
+        ends: as of `begin_drain`.
+    """
+
+    def __init__(self, cluster: Cluster, job: DeployedJob, ends: Mapping[int, int]) -> None:
+        self._cluster = cluster
+        self._job = job
+        self._ends = ends
+        self._group = group_name(job, "shuffle")
+        self._manifest_log = TopicReader(cluster, job, Role.MANIFESTS)
+        self._status_log = TopicReader(cluster, job, Role.STATUS)
+        self._decisions = Decisions(job, self._note)
+        self._last = 0
+        self._estimates = EstimateReader(cluster, job)
+        self._published = EpochSet()
+        self._heartbeats = Heartbeats(job.deployment)
+
+    def look(self, now: int) -> DrainProgress:
+        """How far it has come; `now` in milliseconds since 1970."""
+        # Before the decisions: what lies below the floors is decided then.
+        unfinished = self._unfinished()
+        self._read_on()
+        first = self._decisions.first_epoch or 1
+        decided = self._decisions.decided
+        missing = tuple(decided.missing(first, self._last))
+        unpublished = tuple(
+            epoch for epoch in self._published.missing(first, self._last) if epoch in decided
+        )
+        workers = [worker for worker in self._heartbeats.workers(now) if worker.alive]
+        stages = {worker.stage for worker in workers}
+        return DrainProgress(
+            unfinished=unfinished,
+            windows=tuple(
+                sorted(
+                    (window for worker in workers for window in worker.windows),
+                    key=lambda window: window.epoch,
+                )
+            ),
+            undecided=missing,
+            unpublished=unpublished,
+            idle=tuple(stage for stage in STAGES if stage not in stages),
+            finished=(self._job.last_epoch or 0) in self._published,
+        )
+
+    def _unfinished(self) -> int:
+        job = self._job
+        floors = self._cluster.committed(self._group, job.topic(Role.REPORTS))
+        return sum(
+            max(0, end - max(floors[partition] or 0, job.start_offset(Role.REPORTS, partition)))
+            for partition, end in self._ends.items()
+        )
+
+    def _read_on(self) -> None:
+        for record in self._manifest_log.read():
+            self._decisions.apply(record)
+        for record in self._status_log.read():
+            self._heartbeats.apply(record)
+        for estimate in self._estimates.read():
+            self._published.add(estimate.epoch)
+
+    def _note(self, decision: Decision) -> None:
+        """The latest epoch that began before the drain is the last that it is about."""
+        manifest = decision.manifest
+        if manifest.first_offset < self._ends[self._job.partition_of(manifest.epoch)]:
+            self._last = max(self._last, manifest.epoch)

@@ -1,0 +1,151 @@
+"""Processes that are started, started again when they fail, and ended together.
+
+What they print goes to files.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from pipeline.errors import WRONG_INPUT, DpstreamError
+from pipeline.operations.processes import BackOff, Process, end_all, how_it_ended
+from pipeline.state import private_folder
+
+BACK_OFF_FIRST = 0.5
+RESTARTS = 4
+"""After so many, with ever longer waits, we give up."""
+
+_LOG_LINES = 8
+
+
+class ProcessError(DpstreamError):
+    """A process has ended and is not started again; the message holds the end of its log."""
+
+
+@dataclass(eq=False, slots=True)
+class Child:
+    """One process, through all its restarts.
+
+    Attributes:
+        name: for messages.
+        command: the command line.
+        log: the file that takes what it prints.
+        endless: whether it has failed even if it ends with exit code 0.
+        on_line: is given what it prints on standard output, line by line, in another thread.
+        back_off: its failures, and how long it is not started again.
+        process: the present one, or the one that has ended.
+        started_at: when the process was started, on the monotonic clock.
+        restart_at: when it is to be started again.
+    """
+
+    name: str
+    command: Sequence[str]
+    log: Path
+    endless: bool
+    on_line: Callable[[str], None] | None
+    back_off: BackOff
+    process: Process = field(init=False)
+    started_at: float = field(default=0.0, init=False)
+    restart_at: float | None = None
+
+    @property
+    def state(self) -> str:
+        """One of running, restarting and finished."""
+        if self.restart_at is not None:
+            return "restarting"
+        return "running" if self.process.poll() is None else "finished"
+
+    def log_end(self) -> str:
+        """The last lines of the log, indented."""
+        with self.log.open(encoding="utf-8", errors="replace") as lines:
+            return "".join(f"\n  {line.rstrip()}" for line in deque(lines, maxlen=_LOG_LINES))
+
+
+class Supervisor:
+    """Starts processes, and ends them when it is closed.
+
+    Args:
+        notify: is told of processes that failed and are started again.
+        patience: seconds between asking the processes to end and ending them by force.
+        hurry: says whether to be done with patience.
+    """
+
+    def __init__(
+        self,
+        notify: Callable[[str], None],
+        *,
+        patience: float = 5.0,
+        hurry: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.children: list[Child] = []
+        self._notify = notify
+        self._patience = patience
+        self._hurry = hurry
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def start(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        *,
+        endless: bool = True,
+        on_line: Callable[[str], None] | None = None,
+    ) -> Child:
+        """Start a process; see `Child` for the arguments. The log begins anew."""
+        private_folder(log.parent)
+        log.write_bytes(b"")
+        back_off = BackOff(BACK_OFF_FIRST, BACK_OFF_FIRST * 2.0 ** (RESTARTS - 1))
+        child = Child(name, command, log, endless, on_line, back_off)
+        self._launch(child)
+        self.children.append(child)
+        return child
+
+    def check(self) -> None:
+        """Start what failed again, when its time has come.
+
+        Raises:
+            ProcessError: a process failed too often, or in a way that another start cannot cure.
+        """
+        for child in self.children:
+            now = time.monotonic()
+            if child.restart_at is None:
+                self._see_whether_it_failed(child, now)
+            elif now >= child.restart_at:
+                child.restart_at = None
+                self._launch(child)
+
+    def close(self) -> None:
+        """End every process; returns when none is left."""
+        end_all((child.process for child in self.children), self._patience, self._hurry)
+
+    def _see_whether_it_failed(self, child: Child, now: float) -> None:
+        code = child.process.poll()
+        if code is None or (code == 0 and not child.endless):
+            return
+        wait = child.back_off.failed(now - child.started_at)
+        # Where command line, job file or input is wrong, another attempt would say so again.
+        if code == WRONG_INPUT or child.back_off.failures > RESTARTS:
+            raise ProcessError(
+                f"{child.name} has ended {how_it_ended(code)}; its log is {child.log}, and ends:"
+                f"{child.log_end()}"
+            )
+        child.process.let_go()
+        child.restart_at = now + wait
+        self._notify(
+            f"{child.name} has ended {how_it_ended(code)}, starting it again in {wait:g} s"
+        )
+
+    def _launch(self, child: Child) -> None:
+        child.process = Process(child.command, log=child.log, on_line=child.on_line)
+        child.started_at = time.monotonic()

@@ -1,0 +1,37 @@
+"""What a job is doing: gathered from its topics, judged by fixed rules.
+
+`facts` are what can be said, `gathering` reads them (`JobWatch`, as often as once a second),
+`heartbeats` reads the last words of workers, and `judging` says what needs a person. Nothing is
+asked of the workers themselves: a worker that hangs cannot hide. Where devices rely on the shuffle
+stage to hide how many messages they send, nothing here counts those: devices and seconds are told.
+"""
+
+from pipeline.operations.status.facts import (
+    SILENCE,
+    STAGES,
+    JobStatus,
+    OpenWindow,
+    StageStatus,
+    TopicStatus,
+    WorkerStatus,
+    stages_of,
+)
+from pipeline.operations.status.gathering import JobWatch, gather_status
+from pipeline.operations.status.judging import PATIENCE, find_notes, find_problems, workers_needed
+
+__all__ = [
+    "PATIENCE",
+    "SILENCE",
+    "STAGES",
+    "JobStatus",
+    "JobWatch",
+    "OpenWindow",
+    "StageStatus",
+    "TopicStatus",
+    "WorkerStatus",
+    "find_notes",
+    "find_problems",
+    "gather_status",
+    "stages_of",
+    "workers_needed",
+]

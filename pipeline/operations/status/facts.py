@@ -1,0 +1,203 @@
+"""What can be said of a job at work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.phases import Phase
+from pipeline.stages.estimate_records import EstimateRecord
+from topics.names import Role
+
+STAGES: Mapping[str, Role] = {
+    "shuffle": Role.REPORTS,
+    "aggregate": Role.SHUFFLED,
+    "publish": Role.PARTIALS,
+}
+
+# A worker whose last heartbeat is older than this, in seconds, is gone.
+SILENCE = 10.0
+
+
+def stages_of(job: DeployedJob) -> Mapping[str, Role]:
+    """The stages of a job and what they read, in the order of the data flow.
+
+    A replay has no shuffle stage: its windows were decided by the original.
+    """
+    replays = job.replay_of is not None
+    return {stage: role for stage, role in STAGES.items() if not (replays and stage == "shuffle")}
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWindow:
+    """A window of the shuffle stage that is not decided yet.
+
+    Attributes:
+        epoch: of the window.
+        reports: so far; None where their number is hidden.
+        waits_for: some of the producers who are expected and have not punctuated.
+        devices: present with the producers that are in; None from older workers.
+        grace_left: seconds until it is decided without them; None as long as its time has not come,
+            and from older workers.
+    """
+
+    epoch: int
+    reports: int | None
+    waits_for: tuple[str, ...]
+    devices: int | None = None
+    grace_left: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """The last word of a worker.
+
+    Attributes:
+        stage: shuffle, aggregate or publish.
+        worker: its name.
+        age: seconds since then.
+        partitions: those it owns.
+        records_per_second: read from its topic; None where their number is hidden.
+        reports_per_second: None where a stage sees none, or from a single heartbeat; of devices,
+            where the number of reports is hidden.
+        windows: the oldest open windows.
+        open_windows: how many there are.
+        late_reports: that came after their epoch was decided, since the worker started; devices,
+            where the number of reports is hidden.
+        busy: whether it has read anything lately.
+        clock_ahead: by how many seconds its machine's clock is ahead of the broker's, negative if
+            behind; None where that is not known.
+        ahead: producers that send epochs whose time has not come, and by how many.
+    """
+
+    stage: str
+    worker: str
+    age: float
+    partitions: tuple[int, ...]
+    records_per_second: float | None
+    reports_per_second: float | None
+    windows: tuple[OpenWindow, ...]
+    open_windows: int
+    late_reports: int = 0
+    busy: bool = False
+    clock_ahead: float | None = None
+    ahead: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has spoken lately."""
+        return self.age <= SILENCE
+
+
+@dataclass(frozen=True, slots=True)
+class StageStatus:
+    """A stage: its workers, and how far its committed offsets are behind.
+
+    Attributes:
+        stage: shuffle, aggregate or publish.
+        workers: live ones first.
+        lag: records that are not finished yet; None where their number is hidden, and without the
+            topic.
+        waiting: seconds since the oldest of them was written; None without lag.
+        epoch: the latest one that was decided, added up or published; None before the first.
+        deleted: partitions of which records were deleted before they were finished.
+    """
+
+    stage: str
+    workers: tuple[WorkerStatus, ...]
+    lag: int | None
+    waiting: float | None
+    epoch: int | None = None
+    deleted: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStatus:
+    """A topic that is not as the job was deployed with it.
+
+    Attributes:
+        name: of the topic.
+        partitions: how many it has; 0 if there is no such topic.
+        deployed: how many it had then.
+        stray: whether there are records in partitions beyond those.
+    """
+
+    name: str
+    partitions: int
+    deployed: int
+    stray: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """What `dpstream status` shows of a job.
+
+    Attributes:
+        job: the job's name.
+        deployment: as hexadecimal digits.
+        deployed_at: milliseconds since 1970.
+        last_epoch: of the job; None for one that goes on without end.
+        published: the latest estimate; None before the first.
+        stages: in the order of the data flow.
+        dead_letters: how many records were refused, and neither fed back nor dismissed, by reason.
+        problems: sentences on what needs a person; none if all is well.
+        position: in words, which epoch the latest estimate is of.
+        headline: in words, the latest estimate: of items the largest one, of numbers the median.
+        phase: what an operator wants it to do.
+        replay_of: of a replay, the job that ran.
+        windows: decided so far, by fate.
+        producers: how many have registered.
+        silent: names of producers that are not waited for until they are back.
+        redriven: dead letters that were fed back.
+        dismissed: dead letters that somebody has seen and dismissed.
+        withheld: of how many epochs up to the last decided one, without a break, nothing was
+            released.
+        topics: those that are not as the job was deployed with them.
+        other_clocks: names of topics that go by the clocks of whoever writes to them.
+        clock_ahead: by how many seconds the clock of the machine that looks is ahead of the
+            broker's, at least; negative if behind, None where that is not known.
+        notes: sentences on what is good to know.
+    """
+
+    job: str
+    deployment: str
+    deployed_at: int
+    last_epoch: int | None
+    published: EstimateRecord | None
+    stages: tuple[StageStatus, ...]
+    dead_letters: Mapping[str, int]
+    problems: tuple[str, ...] = ()
+    position: str = ""
+    headline: str = ""
+    phase: Phase = Phase.RUNNING
+    replay_of: str | None = None
+    windows: Mapping[str, int] = field(default_factory=dict)
+    producers: int = 0
+    silent: tuple[str, ...] = ()
+    redriven: int = 0
+    dismissed: int = 0
+    withheld: int = 0
+    topics: tuple[TopicStatus, ...] = ()
+    other_clocks: tuple[str, ...] = ()
+    clock_ahead: float | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last epoch is published."""
+        last = self.last_epoch
+        return self.published is not None and last is not None and self.published.epoch >= last
+
+    @property
+    def late_reports(self) -> int:
+        """That came after their epoch was decided, as far as the workers remember."""
+        return sum(worker.late_reports for stage in self.stages for worker in stage.workers)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, as JSON values."""
+        # Not by `asdict`, which would copy every number of the estimate.
+        published = None if self.published is None else self.published.to_json()
+        body = asdict(replace(self, published=None))
+        return {**body, "published": published, "late_reports": self.late_reports}

@@ -1,0 +1,269 @@
+"""Reads what there is to say about a job from its topics.
+
+A `JobWatch` keeps its place in every topic, so that it may look once a second for hours: after the
+first look, one costs a score of small requests, whatever the job has lived through. It belongs to
+one thread, with the cluster it was given. A broker that is away raises `KafkaError` or
+`ClusterError`; nothing is lost by it, look again.
+
+>>> watch = JobWatch(cluster, job)              # doctest: +SKIP
+>>> watch.look(now=1_700_000_000_000).to_json() # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from pipeline.actions import LogRecord
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.phases import Phase
+from pipeline.kafka.broker_clock import steady_seconds
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.dead_letters import DeadLetterLog, place_of
+from pipeline.operations.status.clocks import LookingClock
+from pipeline.operations.status.facts import (
+    JobStatus,
+    StageStatus,
+    TopicStatus,
+    WorkerStatus,
+    stages_of,
+)
+from pipeline.operations.status.heartbeats import Heartbeats
+from pipeline.operations.status.judging import find_notes, find_problems
+from pipeline.operations.status.lags import Lags
+from pipeline.results.headlines import headline_of
+from pipeline.stages.decisions import Decision, Decisions
+from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
+from pipeline.stages.roster import Roster
+from topics.frames import CodecError
+from topics.manifests import Fate
+from topics.names import Role
+from topics.partials import decode_partial
+from topics.topic_checks import wrong_clock
+
+# Heartbeats are compacted away; reading more of them tells nothing new.
+_HEARTBEATS_READ = 5_000
+# An estimate that a paused publisher repeats is among the latest ones.
+_ESTIMATES_READ = 16
+# Settings of topics are rarely changed.
+_SETTINGS_SECONDS = 60.0
+
+
+def gather_status(
+    cluster: Cluster, job: DeployedJob, now: int, phase: Phase = Phase.RUNNING
+) -> JobStatus:
+    """Read and judge the state of a job once; `now` is in milliseconds since 1970."""
+    return JobWatch(cluster, job).look(now, phase)
+
+
+class JobWatch:
+    """Looks at a deployed job again and again.
+
+    Args:
+        cluster: where it runs.
+        job: as deployed; for another deployment, or changed settings, make another watch.
+        steady: seconds of any origin, of a clock that nobody sets.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        job: DeployedJob,
+        steady: Callable[[], float] = steady_seconds,
+    ) -> None:
+        self._cluster = cluster
+        self._job = job
+        self._counts: dict[str, int] = {}
+        self._positions: dict[Role, int] = {}
+        self._lags = Lags(cluster, job)
+        self._estimates = FirstEstimates(job)
+        self._published: EstimateRecord | None = None
+        self._headline = ""
+        self._added_up: int | None = None
+        self._heartbeats = Heartbeats(job.deployment)
+        self._clock = LookingClock(steady)
+        self._steady = steady
+        self._settings_read = float("-inf")
+        self._other_clocks: tuple[str, ...] = ()
+        self._dead_letters = DeadLetterLog(cluster, job)
+        self._refused: list[tuple[tuple[str, int, int], str]] = []
+        self._roster = Roster(job)
+        self._decisions = Decisions(job, self._note_decision)
+        self._fates: Counter[str] = Counter()
+        self._silent: tuple[tuple[int, int], tuple[str, ...]] = (-1, -1), ()
+
+    def look(self, now: int, phase: Phase = Phase.RUNNING) -> JobStatus:
+        """What the job is doing at a moment, in milliseconds since 1970, and what is wrong.
+
+        The moment is corrected where this machine's clock is known to be off the broker's.
+
+        Raises:
+            ClusterError: the cluster cannot be reached.
+            KafkaError: the broker does not answer.
+        """
+        self._counts = self._cluster.partition_counts()
+        self._see_settings()
+        heard = self._heartbeats.newest
+        self._catch_up()
+        newest = self._heartbeats.newest
+        if self._job.topic(Role.STATUS) not in self._other_clocks:
+            self._clock.look(now, None if newest == heard else newest)
+        now = self._clock.broker_time(now)
+        job, published = self._job, self._published
+        workers = sorted(
+            self._heartbeats.workers(now), key=lambda worker: (not worker.alive, worker.worker)
+        )
+        letters = self._dead_letters
+        settled = letters.redriven | letters.dismissed
+        refused = Counter(reason for place, reason in self._refused if place not in settled)
+        status = JobStatus(
+            job=job.name,
+            deployment=job.deployment.hex(),
+            deployed_at=job.deployed_at,
+            last_epoch=job.last_epoch,
+            published=published,
+            stages=tuple(self._stage(stage, workers, now) for stage in stages_of(job)),
+            dead_letters=dict(sorted(refused.items())),
+            position="" if published is None else job.position_of(published.epoch),
+            headline=self._headline,
+            phase=phase,
+            replay_of=None if job.replay_of is None else job.replay_of.job,
+            windows={fate.value: self._fates[fate.value] for fate in Fate},
+            producers=len(self._roster),
+            silent=self._silent_producers(),
+            redriven=len(letters.redriven),
+            dismissed=len(letters.dismissed - letters.redriven),
+            withheld=self._withheld(),
+            topics=tuple(self._changed_topics()),
+            other_clocks=self._other_clocks,
+            clock_ahead=self._clock.ahead,
+        )
+        return replace(
+            status,
+            problems=tuple(find_problems(job, status)),
+            notes=tuple(find_notes(job, status)),
+        )
+
+    def _catch_up(self) -> None:
+        for record in self._new(Role.STATUS, at_most=_HEARTBEATS_READ):
+            self._heartbeats.apply(record)
+        for record in self._new(Role.PRODUCERS):
+            self._roster.apply(record)
+        for record in self._new(Role.MANIFESTS):
+            self._decisions.apply(record)
+        for record in self._new(Role.PARTIALS, at_most=1, skip=True):
+            self._note_partial(record.value)
+        for record in self._new(Role.ESTIMATES, at_most=_ESTIMATES_READ):
+            self._note_estimate(record.value)
+        if self._exists(Role.DEAD_LETTERS):
+            self._refused += (
+                (place_of(letter), letter.reason.value) for letter in self._dead_letters.read()
+            )
+
+    def _new(
+        self, role: Role, *, at_most: int | None = None, skip: bool = False
+    ) -> Iterator[LogRecord]:
+        """What is new in a topic of one partition.
+
+        At most so many of the latest records: at the first look, or with `skip` at every one.
+        """
+        if not self._exists(role):
+            return
+        topic = self._job.topic(role)
+        (end, *_) = self._cluster.end_offsets(topic)
+        start = self._positions.get(role)
+        if start is None or skip:
+            start = max(start or 0, self._job.start_offset(role), end - (at_most or end))
+        for record in self._cluster.read(topic, start=start, stop=end):
+            yield record
+            self._positions[role] = record.offset + 1
+        self._positions[role] = max(start, end)
+
+    def _note_decision(self, decision: Decision) -> None:
+        self._fates[decision.manifest.fate.value] += 1
+
+    def _note_partial(self, value: bytes) -> None:
+        try:
+            part = decode_partial(value)
+        except CodecError:
+            return
+        if part.deployment == self._job.deployment:
+            self._added_up = max(part.epoch, self._added_up or 0)
+
+    def _note_estimate(self, value: bytes) -> None:
+        record = self._estimates.apply(value)
+        if record is None or (self._published and record.epoch < self._published.epoch):
+            return
+        self._published = record
+        self._headline = str(headline_of(self._job.domain, record))
+
+    def _silent_producers(self) -> tuple[str, ...]:
+        """Who has missed the latest epochs; looked for when anything was decided."""
+        state, _ = self._silent
+        now = len(self._roster), self._fates.total()
+        if state != now:
+            following = self._decisions.decided.highest + 1
+            self._silent = (
+                now,
+                tuple(
+                    producer.name
+                    for producer in self._roster
+                    if producer.reports_at(following)
+                    and self._decisions.missed(producer.index, producer.first_epoch, following)
+                ),
+            )
+        return self._silent[1]
+
+    def _withheld(self) -> int:
+        """How many of the last decided epochs, without a break, were not released."""
+        count, epoch = 0, self._decisions.decided.highest
+        while (decision := self._decisions.recent(epoch)) is not None:
+            if decision.manifest.fate is Fate.RELEASED:
+                break
+            count, epoch = count + 1, epoch - 1
+        return count
+
+    def _exists(self, role: Role) -> bool:
+        return self._job.topic(role) in self._counts
+
+    def _stage(self, stage: str, workers: list[WorkerStatus], now: int) -> StageStatus:
+        role = stages_of(self._job)[stage]
+        own = tuple(worker for worker in workers if worker.stage == stage)
+        lag = self._lags.look(stage, role, self._counts.get(self._job.topic(role), 0), now)
+        hidden = stage == "shuffle" and self._job.protocol_entry.needs_shuffle
+        if hidden:
+            own = tuple(replace(worker, records_per_second=None) for worker in own)
+        reached = {
+            "shuffle": self._decisions.decided.highest or None,
+            "aggregate": self._added_up,
+            "publish": None if self._published is None else self._published.epoch,
+        }
+        return StageStatus(
+            stage=stage,
+            workers=own,
+            lag=None if hidden or not self._exists(role) else lag.records,
+            waiting=lag.seconds,
+            epoch=reached[stage],
+            deleted=lag.deleted,
+        )
+
+    def _see_settings(self) -> None:
+        """Now and then, see which topics go by the clocks of whoever writes to them."""
+        moment = self._steady()
+        if moment < self._settings_read + _SETTINGS_SECONDS:
+            return
+        self._settings_read = moment
+        found = self._cluster.existing_topics(map(self._job.topic, self._job.start_offsets))
+        self._other_clocks = tuple(
+            name for name, topic in found.items() if wrong_clock(topic.configs) is not None
+        )
+
+    def _changed_topics(self) -> Iterator[TopicStatus]:
+        """Topics that are gone, or have another number of partitions."""
+        for role, starts in self._job.start_offsets.items():
+            name, deployed = self._job.topic(role), len(starts)
+            found = self._counts.get(name, 0)
+            if found != deployed:
+                added = self._cluster.end_offsets(name)[deployed:] if found else []
+                yield TopicStatus(name, found, deployed, stray=any(added))

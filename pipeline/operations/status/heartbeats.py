@@ -1,0 +1,104 @@
+"""The last words of workers, from ``<job>.status``.
+
+When they were said is what the broker's clock says of it, and not their own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pipeline.actions import LogRecord
+from pipeline.operations.status.facts import OpenWindow, WorkerStatus
+
+# Seconds. Who has said nothing for so long is listed no more.
+FORGOTTEN = 86_400.0
+
+
+class Heartbeats:
+    """The last two heartbeats of every worker of a deployment, fed record by record.
+
+    Attributes:
+        newest: the latest stamp of all, in milliseconds since 1970; None before the first.
+    """
+
+    def __init__(self, deployment: bytes) -> None:
+        self._deployment = deployment.hex()
+        self._last: dict[bytes, list[_Beat]] = {}
+        self.newest: int | None = None
+
+    def apply(self, record: LogRecord) -> None:
+        """Take in a record of the topic; what nobody can read is passed over."""
+        try:
+            body = json.loads(record.value)
+        except (ValueError, RecursionError):
+            return
+        self.newest = max(record.timestamp, self.newest or 0)
+        own = isinstance(body, dict) and body.get("deployment") in (None, self._deployment)
+        if not own or not record.key:
+            return
+        if body.get("stopped"):
+            self._last.pop(record.key, None)
+        else:
+            self._last[record.key] = [
+                *self._last.get(record.key, [])[-1:],
+                _Beat(record.timestamp, body),
+            ]
+
+    def workers(self, now: int) -> Iterator[WorkerStatus]:
+        """Everybody who was not stopped; `now` by the broker's clock, milliseconds since 1970."""
+        for beats in self._last.values():
+            # Another version's heartbeats may say other things.
+            try:
+                worker = _worker(beats, now)
+            except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+                continue
+            if worker.age <= FORGOTTEN:
+                yield worker
+
+
+class _Beat(NamedTuple):
+    """A heartbeat: when it was written by the broker's clock, and what it says."""
+
+    written: int
+    body: Mapping[str, Any]
+
+
+def _worker(beats: Sequence[_Beat], now: int) -> WorkerStatus:
+    written, beat = beats[-1]
+    age = max(0, now - written) / 1000
+    rate = beat.get("records_per_second")
+    return WorkerStatus(
+        stage=beat["stage"],
+        worker=beat["worker"],
+        age=age,
+        partitions=tuple(beat["partitions"]),
+        records_per_second=rate,
+        reports_per_second=_reports_per_second(beats),
+        windows=tuple(_window(window, age) for window in beat.get("windows", ())),
+        open_windows=beat.get("open_windows", 0),
+        late_reports=beat.get("counts", {}).get("late_reports", 0),
+        busy=bool(beat.get("busy", rate)),
+        clock_ahead=None if (ahead := beat.get("clock_ahead")) is None else float(ahead),
+        ahead={each["producer"]: int(each["epochs"]) for each in beat.get("ahead", ())},
+    )
+
+
+def _window(window: Mapping[str, Any], age: float) -> OpenWindow:
+    left = window.get("grace_left")
+    return OpenWindow(
+        epoch=window["epoch"],
+        reports=window.get("reports"),
+        waits_for=tuple(window["waits_for"]),
+        devices=window.get("devices"),
+        grace_left=None if left is None else max(0.0, round(left - age, 1)),
+    )
+
+
+def _reports_per_second(beats: Sequence[_Beat]) -> float | None:
+    counts = [beat.body.get("counts", {}).get("reports") for beat in beats]
+    if len(beats) < 2 or None in counts or counts[1] < counts[0]:
+        return None
+    elapsed = (beats[1].written - beats[0].written) / 1000
+    return round((counts[1] - counts[0]) / elapsed, 1) if elapsed > 0 else None

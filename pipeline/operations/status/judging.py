@@ -1,0 +1,210 @@
+"""What needs a person, and what to do: sentences, by fixed rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.epoch_times import CLOCK_TOLERANCE, calendar_of
+from pipeline.jobs.phases import Phase
+from pipeline.kafka.broker_clock import off_by
+from pipeline.operations.status.facts import JobStatus, StageStatus, TopicStatus, WorkerStatus
+from pipeline.stages.decisions import PATIENCE as EPOCHS_MISSED
+from topics.records import Reason
+from topics.topic_checks import clock_problem
+
+# A record is stuck if it has waited this many seconds beyond the grace period of its window while
+# the live workers of its stage read nothing.
+PATIENCE = 60.0
+_NAMES_SHOWN = 5
+
+
+def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
+    """Sentences on what needs a person.
+
+    Records of an earlier deployment that arrive late are refused, and nobody's fault; nor is what
+    was fed back after a fix.
+    """
+    for topic in status.topics:
+        yield from _topic_problem(job, topic)
+    for stage in status.stages:
+        if stage.deleted and not status.finished:
+            yield (
+                f"stage {stage.stage} has lost records: what it had not finished in partition "
+                f"{', '.join(map(str, stage.deleted))} was deleted, most likely by retention "
+                f"({job.topics.retention / 86_400:.3g} days): its epochs cannot be released; to "
+                f"begin anew, dpstream deploy JOBFILE --replace"
+            )
+    if status.other_clocks:
+        yield clock_problem(job.name, status.other_clocks)
+    yield from _clock_problems(status)
+    yield from _ahead_problems(job, status)
+    if workers_needed(job, status):
+        for stage in status.stages:
+            yield from _stage_problem(job, stage)
+        if status.withheld >= EPOCHS_MISSED and job.replay_of is None:
+            yield (
+                f"nothing was released of the last {status.withheld:,} epochs: fewer than "
+                f"{job.shuffle.minimum:,} devices were in each: dpstream producers {job.name} "
+                "shows who reports"
+            )
+    if status.late_reports:
+        what = "devices" if job.protocol_entry.needs_shuffle else "reports"
+        yield (
+            f"{status.late_reports:,} {what} came after their epoch was decided, and do not count: "
+            f"dpstream producers {job.name} shows who is behind"
+        )
+    refused = sum(
+        count for reason, count in status.dead_letters.items() if reason != Reason.DEPLOYMENT.value
+    )
+    if refused:
+        letters = "1 dead letter" if refused == 1 else f"{refused:,} dead letters"
+        yield (
+            f"{letters}: dpstream dead-letters {job.name} lists what was refused, --redrive feeds "
+            "back after a fix what can be, --dismiss is for what cannot"
+        )
+
+
+def workers_needed(job: DeployedJob, status: JobStatus) -> bool:
+    """Whether the job runs or drains, and its last epoch is not published.
+
+    A replay, which may end at any epoch, needs workers as long as something waits for them.
+    """
+    waits = status.published is None or any(stage.waiting is not None for stage in status.stages)
+    return status.phase.works and not status.finished and (waits or job.replay_of is None)
+
+
+def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
+    """Sentences on what is good to know and needs nobody."""
+    if status.phase is Phase.PAUSED:
+        yield f"paused: dpstream resume {job.name} goes on"
+    if status.phase is Phase.DRAINING:
+        yield "draining: what is open is decided and published, and then its workers end"
+    if status.phase is Phase.DRAINED:
+        goes_on = "" if status.finished else f"dpstream resume {job.name} goes on, "
+        yield (
+            f"drained: what was open then is published{_come_since(status)}; {goes_on}"
+            f"dpstream undeploy {job.name} ends it"
+        )
+    elif status.finished:
+        drain = "" if job.replay_of is not None else f"drain {job.name} or "
+        yield (
+            "the last epoch is published: it needs no workers; "
+            f"dpstream {drain}undeploy {job.name} ends it"
+        )
+    for topic in status.topics:
+        if topic.partitions > topic.deployed and not topic.stray:
+            yield (
+                f"topic {topic.name} has {topic.partitions} partitions, the job uses the first "
+                f"{topic.deployed}: the others stay empty"
+            )
+    missing = job.shuffle.producers - status.producers
+    if job.replay_of is None and missing > 0 and not status.finished:
+        until = (
+            "windows wait for more than half of them"
+            if calendar_of(job) is None
+            else "windows close when their grace is over"
+        )
+        yield (
+            f"{status.producers} of {job.shuffle.producers} producers have registered: until then "
+            f"{until}"
+        )
+    if status.silent and not status.finished:
+        yield (
+            f"not waited for, since they missed the last {EPOCHS_MISSED} epochs: "
+            f"{_listed(status.silent)}; dpstream producers {job.name} --retire NAME ends one"
+        )
+
+
+def _come_since(status: JobStatus) -> str:
+    """What came after a drain: its records are not counted where their number is hidden."""
+    reports = next((stage for stage in status.stages if stage.stage == "shuffle"), None)
+    if status.finished or reports is None or reports.waiting is None:
+        return ""
+    if reports.lag is None:
+        return "; records have come since and wait for resume"
+    come = "1 record has" if reports.lag == 1 else f"{reports.lag:,} records have"
+    return f"; {come} come since and wait{'s' * (reports.lag == 1)} for resume"
+
+
+def _clock_problems(status: JobStatus) -> Iterator[str]:
+    """Clocks that are off; nothing that is promised rests on them."""
+    if status.clock_ahead is not None and abs(status.clock_ahead) > CLOCK_TOLERANCE:
+        yield (
+            f"this machine's clock is {off_by(status.clock_ahead)} the broker's: set it; ages are "
+            "told here by the broker's"
+        )
+    for stage in status.stages:
+        for worker in stage.workers:
+            ahead = worker.clock_ahead
+            if worker.alive and ahead is not None and abs(ahead) > CLOCK_TOLERANCE:
+                yield (
+                    f"the clock of worker {worker.worker} of stage {stage.stage} is "
+                    f"{off_by(ahead)} the broker's: set it"
+                )
+
+
+def _ahead_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
+    """Producers that send epochs whose time has not come."""
+    ahead: dict[str, int] = {}
+    for stage in status.stages:
+        for worker in stage.workers:
+            if worker.alive:
+                for producer, epochs in worker.ahead.items():
+                    ahead[producer] = max(epochs, ahead.get(producer, 0))
+    what = (
+        "what it sends waits until more than half of the producers have come as far"
+        if calendar_of(job) is None
+        else "what it sends for epochs that have not begun is refused"
+    )
+    for producer, epochs in ahead.items():
+        yield (
+            f"producer {producer} is {epochs:,} epochs ahead of time: {what}; look at its clock "
+            f"and its epochs, or dpstream producers {job.name} --retire {producer} ends it"
+        )
+
+
+def _topic_problem(job: DeployedJob, topic: TopicStatus) -> Iterator[str]:
+    if not topic.partitions:
+        yield (
+            f"topic {topic.name} is gone, with what it held: to begin anew, "
+            f"dpstream undeploy {job.name} --delete-topics and deploy it again"
+        )
+    elif topic.partitions < topic.deployed:
+        yield (
+            f"topic {topic.name} has {topic.partitions} partitions, and had {topic.deployed}: it "
+            "was deleted and made again, and what it held is lost: to begin anew, "
+            f"dpstream undeploy {job.name} --delete-topics and deploy it again"
+        )
+    elif topic.stray:
+        yield (
+            f"somebody writes to partitions of {topic.name} that were added after the job was "
+            f"deployed with {topic.deployed}: nobody reads them; epoch e belongs into partition "
+            f"e mod {topic.deployed}"
+        )
+
+
+def _stage_problem(job: DeployedJob, stage: StageStatus) -> Iterator[str]:
+    alive = [worker for worker in stage.workers if worker.alive]
+    if not alive:
+        yield (
+            f"no worker of stage {stage.stage} is alive: "
+            f"dpstream run {stage.stage} {job.name} starts one"
+        )
+    elif _stuck(job, stage, alive):
+        records = "" if stage.lag is None else f"{stage.lag:,} records wait, "
+        yield (
+            f"stage {stage.stage} is stuck: {records}the oldest for {stage.waiting:,.0f} s: "
+            "look at what its workers say, or restart them"
+        )
+
+
+def _stuck(job: DeployedJob, stage: StageStatus, alive: Sequence[WorkerStatus]) -> bool:
+    allowed = PATIENCE + (job.shuffle.grace if stage.stage == "shuffle" else 0.0)
+    idle = not any(worker.busy for worker in alive)
+    return stage.waiting is not None and stage.waiting > allowed and idle
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _NAMES_SHOWN
+    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")

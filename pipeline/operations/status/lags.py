@@ -1,0 +1,73 @@
+"""How far the committed offsets of a stage are behind what was written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.workers.groups import group_name
+from topics.names import Role
+
+
+@dataclass(frozen=True, slots=True)
+class StageLag:
+    """What a stage has not finished.
+
+    Attributes:
+        records: how many.
+        seconds: since the oldest of them was written; None without any.
+        deleted: partitions of which some were deleted before they were finished.
+    """
+
+    records: int = 0
+    seconds: float | None = None
+    deleted: tuple[int, ...] = ()
+
+
+class Lags:
+    """Looks at the lags of a job's stages again and again."""
+
+    def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
+        self._cluster = cluster
+        self._job = job
+        self._oldest: dict[tuple[Role, int], tuple[int, int]] = {}
+
+    def look(self, stage: str, role: Role, partitions: int, now: int) -> StageLag:
+        """The lag of a stage in the topic it reads.
+
+        Args:
+            stage: its name.
+            role: of the topic.
+            partitions: that the topic has; those that were added later are nobody's.
+            now: milliseconds since 1970.
+        """
+        job, cluster, topic = self._job, self._cluster, self._job.topic(role)
+        owned = range(min(partitions, len(job.start_offsets[role])))
+        if not owned:
+            return StageLag()
+        # In this order: what a stage has finished may be deleted while we read.
+        firsts = cluster.start_offsets(topic)
+        committed = cluster.committed(group_name(job, stage), topic)
+        ends = cluster.end_offsets(topic)
+        lag, oldest, deleted = 0, [], []
+        for partition in owned:
+            first, end = firsts[partition], ends[partition]
+            wanted = max(committed[partition] or 0, job.start_offset(role, partition))
+            if wanted < first:
+                deleted.append(partition)
+            floor = max(wanted, first)
+            if floor < end:
+                lag += end - floor
+                oldest += self._written(role, partition, floor)
+        waiting = max(0, now - min(oldest)) / 1000 if oldest else None
+        return StageLag(lag, waiting, tuple(deleted))
+
+    def _written(self, role: Role, partition: int, offset: int) -> list[int]:
+        """When a record was written, if it is there; the last answer is remembered."""
+        known = self._oldest.get((role, partition))
+        if known is None or known[0] != offset:
+            topic = self._job.topic(role)
+            for record in self._cluster.read(topic, partition, offset, offset + 1):
+                known = self._oldest[role, partition] = offset, record.timestamp
+        return [known[1]] if known is not None and known[0] == offset else []

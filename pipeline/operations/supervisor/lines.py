@@ -1,0 +1,46 @@
+"""What a supervisor writes: lines of its own, and those of its workers."""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import dataclass, field
+from typing import TextIO
+
+from pipeline.kafka.workers.log_lines import LogLines
+from pipeline.printable import one_line
+
+_TEXT = re.compile(r"\d\d:\d\d:\d\d [^:]*: .*")
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Writes lines of one supervisor, on standard error unless `stream` is another."""
+
+    stage: str
+    worker: str
+    as_json: bool = False
+    stream: TextIO | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def info(self, job: str | None, message: str) -> None:
+        """What happens in the normal course."""
+        with self.lock:
+            self._about(job).info(message)
+
+    def warning(self, job: str | None, message: str) -> None:
+        """What passes by itself, or with an operator's help."""
+        with self.lock:
+            self._about(job).warning(message)
+
+    def relay(self, job: str, line: str) -> None:
+        """Pass on a line of a worker; one that it did not write as a log line becomes one."""
+        if line.startswith("{") if self.as_json else _TEXT.fullmatch(line):
+            with self.lock:
+                print(one_line(line), file=self._about(job).output, flush=True)
+        elif line:
+            with self.lock:
+                self._about(job).error(line.removeprefix("error: "))
+
+    def _about(self, job: str | None) -> LogLines:
+        return LogLines(job, self.stage, self.worker, self.as_json, self.stream)

@@ -1,0 +1,232 @@
+"""Keeps one worker of a stage for every deployed job that needs one.
+
+Everything happens in one loop. Other threads read the jobs topic, pass on what workers print and
+answer scrapes; signals are only noted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from pipeline.jobs.noise_keys import NoiseKeyError, read_noise_key
+from pipeline.kafka.connection import Connection
+from pipeline.kafka.workers.monitor import MonitorAddress, serve
+from pipeline.operations.processes import how_it_ended
+from pipeline.operations.signals import Signals
+from pipeline.operations.supervisor.children import Children, Ended
+from pipeline.operations.supervisor.lines import Lines
+from pipeline.operations.supervisor.schedule import Kill, Schedule, Start, Terminate
+from pipeline.operations.supervisor.wanted import SHUFFLE, Away, Follower, Task, Tasks
+from pipeline.operations.supervisor.watch import View, Watched, liveness, readiness, registry_of
+from pipeline.state import FolderLock, noise_key_file, supervisor_folder
+
+_LOOK_SECONDS = 0.1
+# What keeps a worker from being started is said again after so many seconds.
+_SAY_AGAIN_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What to keep running.
+
+    Attributes:
+        stage: as in ``dpstream run STAGE``.
+        name: of the workers, their own among the stage's on all machines.
+        pattern: a shell pattern of job names.
+        noise_keys: a folder with a file for each job; the default places without it.
+        as_json: whether lines are JSON.
+        monitor: where metrics and health of all workers are served; nowhere by default.
+    """
+
+    stage: str
+    name: str
+    pattern: str = "*"
+    noise_keys: Path | None = None
+    as_json: bool = False
+    monitor: MonitorAddress | None = None
+
+    def noise_key(self, job: str) -> Path:
+        """The file of a job's noise key."""
+        return noise_key_file(job) if self.noise_keys is None else self.noise_keys / job
+
+    def command(self, job: str, connection: Connection, descriptor: int | None) -> Sequence[str]:
+        """The dpstream command of a job's worker."""
+        command = ["run", self.stage, job, "--name", self.name]
+        command += ["--log-format", "json" if self.as_json else "text"]
+        if self.stage == SHUFFLE and self.noise_keys is not None:
+            command += ["--noise-key", str(self.noise_key(job))]
+        if descriptor is not None:
+            command += ["--metrics-descriptor", str(descriptor)]
+        return [*command, *connection.arguments()]
+
+
+def supervise(connection: Connection, settings: Settings) -> int:
+    """Keep workers running until told to stop (SIGTERM, Ctrl-C); returns the exit code, 0.
+
+    Raises:
+        FolderInUse: there is another supervisor of this stage and name on this machine.
+        WorkerError: metrics cannot be served.
+    """
+    folder = supervisor_folder(settings.stage, settings.name)
+    with (
+        FolderLock(folder, f"supervisor {settings.name} of {settings.stage}"),
+        Signals() as signals,
+    ):
+        return _Supervisor(connection, settings, signals).run()
+
+
+class _Supervisor:
+    def __init__(self, connection: Connection, settings: Settings, signals: Signals) -> None:
+        self._connection = connection
+        self._settings = settings
+        self._signals = signals
+        self._lines = Lines(settings.stage, settings.name, settings.as_json)
+        self._schedule = Schedule()
+        self._events: SimpleQueue[Tasks | Away | Exception | None] = SimpleQueue()
+        self._tasks = Tasks({}, frozenset())
+        self._started_at: dict[str, float] = {}
+        self._restarts: Counter[str] = Counter()
+        self._said_at: dict[str, float] = {}
+        self._informed = False
+        self._broker_answers = True
+        self._stopping = False
+        self._view = View(time.monotonic(), settings.stage)
+        self._children = Children(
+            lambda job, descriptor: settings.command(job, connection, descriptor),
+            self._lines.relay,
+            monitored=settings.monitor is not None,
+        )
+
+    def run(self) -> int:
+        """Look around until there is nothing left to do."""
+        if self._settings.monitor is not None:
+            serve(
+                self._settings.monitor,
+                registry_of(lambda: self._view),
+                alive=lambda: liveness(self._view, time.monotonic()),
+                ready=lambda: readiness(self._view, time.monotonic()),
+            )
+        pattern = self._settings.pattern
+        self._lines.info(None, f"supervising {'all jobs' if pattern == '*' else f'jobs {pattern}'}")
+        follower = Follower(self._connection, pattern, self._events.put)
+        with self._children, closing(follower):
+            while not self._stopping or self._schedule.jobs:
+                self._take_events()
+                self._obey_signals()
+                for ended in self._children.ended():
+                    self._take_note(ended)
+                self._work()
+                self._look()
+        self._lines.info(None, "stopped")
+        return 0
+
+    def _take_events(self) -> None:
+        """Wait a moment for what the jobs topic says."""
+        try:
+            event = self._events.get(timeout=_LOOK_SECONDS)
+        except Empty:
+            return
+        match event:
+            case Exception():
+                raise event
+            case Away(reason):
+                self._broker_answers = False
+                self._lines.warning(None, f"Kafka does not answer ({reason}); waiting for it")
+            case None:
+                self._broker_answers = True
+                self._lines.info(None, "Kafka is back")
+            case Tasks():
+                self._informed = True
+                for job in sorted(event.unreadable - self._tasks.unreadable):
+                    self._lines.warning(job, "not run: deployed by another version of dpstream")
+                self._tasks = event
+        if not self._stopping:
+            stage = self._settings.stage
+            self._schedule.wanted(
+                {job: task.version for job, task in self._tasks.tasks.items() if task.is_for(stage)}
+            )
+
+    def _obey_signals(self) -> None:
+        if self._signals.received and not self._stopping:
+            self._stopping = True
+            self._schedule.wanted({})
+        if self._signals.hurry():
+            self._schedule.hurry()
+
+    def _work(self) -> None:
+        """Start and end what is due."""
+        now = time.monotonic()
+        for step in list(self._schedule.steps(now)):
+            match step:
+                case Start(job):
+                    self._start(job, now)
+                case Terminate(job):
+                    self._lines.info(job, f"ending the worker: {self._why_it_ends(job)}")
+                    self._children.terminate(job)
+                case Kill(job):
+                    self._lines.warning(job, "the worker does not end: ending it by force")
+                    self._children.kill(job)
+        for job in self._started_at.keys() - self._schedule.jobs:
+            self._children.forget(job)
+            for held in (self._started_at, self._restarts, self._said_at):
+                held.pop(job, None)
+
+    def _start(self, job: str, now: float) -> None:
+        self._started_at[job] = now
+        try:
+            self._check_noise_key(self._tasks.tasks[job])
+            pid = self._children.start(job)
+        except (NoiseKeyError, OSError) as error:
+            self._schedule.ended(job, now)
+            if now >= self._said_at.get(job, now - _SAY_AGAIN_SECONDS) + _SAY_AGAIN_SECONDS:
+                self._said_at[job] = now
+                self._lines.warning(job, f"no worker: {error}")
+        else:
+            self._said_at.pop(job, None)
+            self._lines.info(job, f"starting a worker, process {pid}")
+
+    def _check_noise_key(self, task: Task) -> None:
+        """See that a worker that needs its key could read it; starting it would take seconds."""
+        if task.needs_noise_key and self._settings.stage == SHUFFLE:
+            read_noise_key(self._settings.noise_key(task.job))
+
+    def _take_note(self, ended: Ended) -> None:
+        job, how = ended.job, how_it_ended(ended.code)
+        wait = self._schedule.ended(job, time.monotonic())
+        if wait is None:
+            self._lines.info(job, f"the worker has ended {how}")
+            return
+        self._restarts[job] += 1
+        # Further lines say where to look it up.
+        reason = ended.reason.partition("\n")[0]
+        because = f" ({reason})" if reason else ""
+        self._lines.warning(
+            job, f"the worker has ended {how}{because}, starting it again in {wait:g} s"
+        )
+
+    def _why_it_ends(self, job: str) -> str:
+        if self._stopping:
+            return "the supervisor is stopped"
+        task = self._tasks.tasks.get(job)
+        if task is None:
+            return "the job is not deployed any more"
+        return "its record has changed" if task.phase.works else f"the job is {task.phase}"
+
+    def _look(self) -> None:
+        self._view = View(
+            at=time.monotonic(),
+            stage=self._settings.stage,
+            workers=tuple(
+                Watched(job, self._children.port(job), self._started_at.get(job, 0.0))
+                for job in sorted(self._schedule.jobs)
+            ),
+            restarts=dict(self._restarts),
+            informed=self._informed,
+            broker_answers=self._broker_answers,
+        )

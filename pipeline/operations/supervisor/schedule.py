@@ -1,0 +1,138 @@
+"""What a supervisor is to do next: a pure function of what happened, and when.
+
+Jobs do not know of each other here: what happens to the worker of one never changes when that of
+another is started or ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pipeline.operations.processes import BackOff
+
+BACK_OFF_FIRST = 1.0
+BACK_OFF_MAX = 60.0
+"""Seconds before a failed worker is started again: twice as long each time, up to this."""
+
+PATIENCE = 10.0
+"""Seconds between asking a worker to end and ending it by force."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start a worker of a job; `version` is what it is to run."""
+
+    job: str
+    version: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    """Ask the worker of a job to end."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """End the worker of a job by force."""
+
+    job: str
+
+
+Step = Start | Terminate | Kill
+
+
+@dataclass(slots=True)
+class _Slot:
+    wanted: bytes | None = None
+    running: bytes | None = None
+    failed: bytes | None = None
+    started_at: float = 0.0
+    asked_at: float | None = None
+    killed: bool = False
+    back_off: BackOff = field(default_factory=lambda: BackOff(BACK_OFF_FIRST, BACK_OFF_MAX))
+    restart_at: float = 0.0
+
+
+class Schedule:
+    """Which worker runs, and which one should.
+
+    `wanted` and `ended` tell it what happened, `steps` says what to do. Every `Start` is taken for
+    done, until `ended` says that it failed; at most one worker of a job runs at a time. A version
+    is what a worker runs, as bytes: one of another version takes its place. Times are in seconds on
+    any clock that never goes back.
+
+    >>> schedule = Schedule()
+    >>> schedule.wanted({"students": b"1"})
+    >>> list(schedule.steps(0.0))
+    [Start(job='students', version=b'1')]
+    >>> schedule.ended("students", 5.0)  # seconds until it is started again
+    1.0
+    >>> list(schedule.steps(5.5)), list(schedule.steps(6.0))
+    ([], [Start(job='students', version=b'1')])
+    """
+
+    def __init__(self, patience: float = PATIENCE) -> None:
+        self._patience = patience
+        self._slots: dict[str, _Slot] = {}
+
+    @property
+    def jobs(self) -> frozenset[str]:
+        """Jobs that have a worker, or should have one."""
+        return frozenset(self._slots)
+
+    def wanted(self, versions: Mapping[str, bytes]) -> None:
+        """These jobs are to have a worker from now on, of these versions; no other job is."""
+        for job in versions.keys() | self._slots.keys():
+            self._slots.setdefault(job, _Slot()).wanted = versions.get(job)
+        self._forget()
+
+    def ended(self, job: str, now: float) -> float | None:
+        """The worker of a job has ended, or could not be started.
+
+        Returns:
+            In how many seconds it is started again, if it ended unasked; None if it was asked to.
+        """
+        slot = self._slots[job]
+        ran, asked = slot.running, slot.asked_at is not None
+        slot.running, slot.asked_at, slot.killed = None, None, False
+        if asked:
+            slot.back_off.failures, slot.failed = 0, None
+            self._forget()
+            return None
+        wait = slot.back_off.failed(now - slot.started_at)
+        slot.failed, slot.restart_at = ran, now + wait
+        self._forget()
+        return wait
+
+    def steps(self, now: float) -> Iterator[Step]:
+        """What to do now, each step once."""
+        for job, slot in self._slots.items():
+            if slot.running is None:
+                # What failed says nothing of another version.
+                if slot.wanted != slot.failed:
+                    slot.back_off.failures = 0
+                rested = slot.back_off.failures == 0 or now >= slot.restart_at
+                if slot.wanted is not None and rested:
+                    slot.running, slot.started_at = slot.wanted, now
+                    yield Start(job, slot.wanted)
+            elif slot.asked_at is None:
+                if slot.wanted != slot.running:
+                    slot.asked_at = now
+                    yield Terminate(job)
+            elif not slot.killed and now >= slot.asked_at + self._patience:
+                slot.killed = True
+                yield Kill(job)
+
+    def hurry(self) -> None:
+        """Have no more patience with workers that were asked to end."""
+        self._patience = 0.0
+
+    def _forget(self) -> None:
+        self._slots = {
+            job: slot
+            for job, slot in self._slots.items()
+            if slot.wanted is not None or slot.running is not None
+        }

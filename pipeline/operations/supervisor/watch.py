@@ -1,0 +1,192 @@
+"""One scrape and one health for all workers of a supervisor.
+
+What is asked of a worker is asked of it at that moment, of all of them at once. A worker that does
+not answer is left out of a scrape, and is not healthy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from pipeline.kafka.workers.health import Health
+
+_ANSWER_SECONDS = 2.0
+_AT_ONCE = 16
+# A worker that has just been started does not answer yet.
+_STARTING_SECONDS = 60.0
+# The supervisor looks around several times a second.
+_LOOP_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """The worker of a job.
+
+    Attributes:
+        job: its name.
+        port: where it answers on 127.0.0.1; None if it is not running.
+        since: when it was started.
+    """
+
+    job: str
+    port: int | None
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a supervisor saw when it last looked around; times are of the monotonic clock.
+
+    Attributes:
+        at: when that was.
+        stage: of its workers.
+        workers: of every job that has one, or is to have one.
+        restarts: by job, since the supervisor was started.
+        informed: whether the jobs topic has been read to its end.
+        broker_answers: whether it could be read lately.
+    """
+
+    at: float
+    stage: str
+    workers: tuple[Watched, ...] = ()
+    restarts: Mapping[str, int] = field(default_factory=dict)
+    informed: bool = False
+    broker_answers: bool = False
+
+
+Ask = Callable[[int, str], tuple[int, str] | None]
+
+
+def ask(port: int, path: str) -> tuple[int, str] | None:
+    """What a worker answers: status and text; None if it does not."""
+    # Not by urllib: a proxy may be set for the rest of the world.
+    connection = HTTPConnection("127.0.0.1", port, timeout=_ANSWER_SECONDS)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    except (OSError, HTTPException, ValueError):
+        return None
+    finally:
+        connection.close()
+
+
+def liveness(view: View, now: float, ask: Ask = ask) -> Health:
+    """Whether the supervisor looks around, and its workers are healthy or known to be waiting."""
+    if now - view.at > _LOOP_SECONDS:
+        return Health(False, f"the supervisor has been blocked for {now - view.at:.0f} s")
+    running = [worker for worker in view.workers if worker.port is not None]
+    faults = []
+    for worker, answer in _ask_all(running, "/healthz", ask):
+        if answer is None and now - worker.since > _STARTING_SECONDS:
+            faults.append(f"job {worker.job} does not answer")
+        elif answer is not None and answer[0] != 200:
+            faults.append(f"job {worker.job}: {answer[1].strip()}")
+    waiting = len(view.workers) - len(running)
+    rest = f", {waiting} to be started again" if waiting else ""
+    return Health(not faults, "; ".join(faults) or f"alive, workers: {len(running)}{rest}")
+
+
+def readiness(view: View, now: float, ask: Ask = ask) -> Health:
+    """Whether the jobs are known, and the worker of each of them is ready."""
+    if now - view.at > _LOOP_SECONDS:
+        return liveness(view, now, ask)
+    if not view.informed:
+        return Health(False, "the jobs topic has not been read")
+    if not view.broker_answers:
+        return Health(False, "the broker is not reachable")
+    faults = [f"job {worker.job} is not running" for worker in view.workers if worker.port is None]
+    for worker, answer in _ask_all(view.workers, "/readyz", ask):
+        if answer is None:
+            faults.append(f"job {worker.job} does not answer")
+        elif answer[0] != 200:
+            faults.append(f"job {worker.job}: {answer[1].strip()}")
+    return Health(not faults, "; ".join(faults) or f"ready, workers: {len(view.workers)}")
+
+
+def merge(scrapes: Iterable[tuple[str, Iterable[Metric]]], stage: str) -> Iterator[Metric]:
+    """The metrics of many workers as those of one process.
+
+    Whatever is ours and says nothing of its job is given job and stage as labels.
+
+    Args:
+        scrapes: for every job what its worker tells.
+        stage: of all of them.
+    """
+    merged: dict[str, Metric] = {}
+    for job, families in scrapes:
+        for family in families:
+            into = merged.setdefault(
+                family.name, Metric(family.name, family.documentation, family.type)
+            )
+            # While workers are being upgraded, two versions may disagree.
+            if into.type != family.type:
+                continue
+            for sample in family.samples:
+                named = not sample.name.startswith("dpstream_") or "job" in sample.labels
+                labels = sample.labels if named else {"job": job, "stage": stage, **sample.labels}
+                into.add_sample(sample.name, labels, sample.value)
+    yield from merged.values()
+
+
+class _Supervised(Collector):
+    """What a supervisor tells Prometheus; `look` is called by any thread."""
+
+    def __init__(self, look: Callable[[], View], ask: Ask) -> None:
+        self._look = look
+        self._ask = ask
+
+    def collect(self) -> Iterator[Metric]:
+        """The supervisor's own metrics, and those of all workers that answer."""
+        view = self._look()
+        jobs = GaugeMetricFamily(
+            "dpstream_supervised_jobs",
+            "Jobs that this supervisor has a worker for.",
+            labels=["stage"],
+        )
+        jobs.add_metric([view.stage], len(view.workers))
+        yield jobs
+        restarts = CounterMetricFamily(
+            "dpstream_worker_restarts",
+            "Workers that ended unasked, and are started again.",
+            labels=["job", "stage"],
+        )
+        for worker in view.workers:
+            restarts.add_metric([worker.job, view.stage], view.restarts.get(worker.job, 0))
+        yield restarts
+        answers = _ask_all(view.workers, "/metrics", self._ask)
+        yield from merge(
+            (
+                (worker.job, text_string_to_metric_families(answer[1]))
+                for worker, answer in answers
+                if answer is not None and answer[0] == 200
+            ),
+            view.stage,
+        )
+
+
+def registry_of(look: Callable[[], View], ask: Ask = ask) -> CollectorRegistry:
+    """A registry of a supervisor and its workers."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Supervised(look, ask))
+    ProcessCollector(namespace="dpstream_supervisor", registry=registry)
+    return registry
+
+
+def _ask_all(
+    workers: Iterable[Watched], path: str, ask: Ask
+) -> list[tuple[Watched, tuple[int, str] | None]]:
+    running = [(worker, worker.port) for worker in workers if worker.port is not None]
+    if not running:
+        return []
+    with ThreadPoolExecutor(min(len(running), _AT_ONCE)) as pool:
+        answers = pool.map(lambda each: ask(each[1], path), running)
+        return list(zip((worker for worker, _ in running), answers, strict=True))

@@ -1,0 +1,104 @@
+"""What deploying a job does to its topics: it creates them, changes their settings, or cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pipeline.values.durations import Duration
+from topics.names import FOREVER, TIMESTAMP_TYPE, TopicSettings
+from topics.topic_checks import refuse_topic, wrong_clock
+
+_RETENTION = "retention.ms"
+# When what was deleted leaves the disks; not of compacted topics.
+_ERASING = ("segment.ms", "file.delete.delay.ms")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChange:
+    """A topic as it is to be, and as it is; None if it does not exist."""
+
+    wanted: TopicSettings
+    found: TopicSettings | None
+
+    @property
+    def fate(self) -> str:
+        """What becomes of it: create, keep, change (its retention or its clock) or refuse."""
+        if self.found is None:
+            return "create"
+        if self.refusal is not None:
+            return "refuse"
+        return "change" if self.configs else "keep"
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the topic that exists cannot be used; None if it can, or there is none."""
+        return None if self.found is None else refuse_topic(self.wanted, self.found)
+
+    @property
+    def configs(self) -> dict[str, str]:
+        """The settings of a topic that exists which are to be changed."""
+        if self.found is None:
+            return {}
+        found = self.found.configs
+        erasing = _ERASING if _RETENTION in self.wanted.configs else ()
+        changed = {
+            key: value
+            for key, value in self.wanted.configs.items()
+            if key in (_RETENTION, *erasing) and found.get(key) != value
+        }
+        if wrong_clock(found) is not None:
+            changed[TIMESTAMP_TYPE] = self.wanted.configs[TIMESTAMP_TYPE]
+        return changed
+
+    @property
+    def retention_in_words(self) -> str:
+        """How long records are to be kept."""
+        return _retention(self.wanted.configs)
+
+    @property
+    def fate_in_words(self) -> str:
+        """What becomes of it, for people."""
+        if self.found is None:
+            return "to be created"
+        if self.refusal is not None:
+            return "cannot be used"
+        if self.configs:
+            changes = []
+            if _RETENTION in self.configs:
+                kept = _retention(self.found.configs)
+                changes.append(f"retention: {kept} -> {self.retention_in_words}")
+            elif self.configs.keys() & set(_ERASING):
+                changes.append("what it deletes is to leave the disks sooner")
+            if TIMESTAMP_TYPE in self.configs:
+                changes.append("to go by the broker's clock")
+            return ", ".join(changes)
+        if self.wanted.replication not in (None, self.found.replication):
+            return f"stays, with replication {self.found.replication}"
+        return "stays"
+
+    def to_json(self) -> dict[str, Any]:
+        """The change, as JSON values."""
+        return {"topic": self.wanted.name, "fate": self.fate, **_settings(self.wanted)} | (
+            {} if self.found is None else {"found": _settings(self.found)}
+        )
+
+
+def _retention(configs: Mapping[str, str]) -> str:
+    milliseconds = int(configs.get(_RETENTION, FOREVER))
+    if configs.get("cleanup.policy") == "compact":
+        return "last of each key"
+    if milliseconds == FOREVER:
+        return "for ever"
+    return Duration(exact=timedelta(milliseconds=milliseconds)).in_words()
+
+
+def _settings(topic: TopicSettings) -> dict[str, Any]:
+    retention = topic.configs.get(_RETENTION)
+    return {
+        "partitions": topic.partitions,
+        "replication": topic.replication,
+        "retention_ms": None if retention is None else int(retention),
+    }

@@ -1,0 +1,204 @@
+"""The plot of several answers over the epochs: a curve with its 95 % band for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.estimate import GAP
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.epoch_times import calendar_of
+from pipeline.jobs.job_files import Job
+from pipeline.operations.up.plot import GAPS, draw_plot, mark_gaps
+from pipeline.operations.up.progress import Row
+from pipeline.plots import INSTALL, PlotError
+from pipeline.results.queries import Query, overview
+from pipeline.results.questions import Question, Top
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.values.value_domains import ValueDomain
+from randomizers.guarantee import Guarantee
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_CURVES = 10
+
+# Paul Tol's muted colours, which the colour-blind can tell apart, and black.
+_COLOURS = (
+    *("#332288", "#CC6677", "#117733", "#88CCEE", "#882255"),
+    *("#999933", "#AA4499", "#44AA99", "#DDCC77", "#000000"),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curve:
+    """One answer over the epochs; not a number where there is none.
+
+    Attributes:
+        name: of the item, range or quantile.
+        values: float64, shape (epochs,).
+        lows: the same, of the 95 % intervals.
+        highs: the same.
+        truth: the same, where it is known.
+    """
+
+    name: str
+    values: NDArray[np.float64]
+    lows: NDArray[np.float64]
+    highs: NDArray[np.float64]
+    truth: NDArray[np.float64] | None = None
+
+
+def plotted_query(
+    domain: ValueDomain, query: Query | None, records: Sequence[EstimateRecord]
+) -> Query:
+    """What is drawn of a query, at most `MOST_CURVES`; without one, what shows best.
+
+    The largest items differ from epoch to epoch: drawn are those with the largest mean.
+    """
+    if query is None:
+        return overview(domain, records, MOST_CURVES)
+    match query.question:
+        case Top(count):
+            return overview(domain, records, min(count, MOST_CURVES))
+        case question:
+            return Query(domain, question.first(MOST_CURVES))
+
+
+def curves_of(
+    query: Query,
+    records: Sequence[EstimateRecord],
+    truth: NDArray[np.int64] | Mapping[int, NDArray[np.int64]] | None = None,
+) -> list[Curve]:
+    """The curves of a query.
+
+    Args:
+        query: from `plotted_query`.
+        records: of all epochs to be drawn.
+        truth: of every estimate, shape (estimates,), by epoch, where it is known.
+    """
+    found = [
+        query.answers(record.estimate, None if truth is None else truth[record.epoch])
+        for record in records
+    ]
+    names = list(dict.fromkeys(answer.name for answers in found for answer in answers))
+    places = {name: place for place, name in enumerate(names)}
+    # (curve, column, epoch)
+    columns = np.full((len(names), 4, len(records)), np.nan)
+    for at, answers in enumerate(found):
+        for answer in answers:
+            curve = places[answer.name]
+            columns[curve, :3, at] = answer.value, answer.low, answer.high
+            if answer.truth is not None:
+                columns[curve, 3, at] = answer.truth
+    return [
+        Curve(name, column[0], column[1], column[2], None if truth is None else column[3])
+        for name, column in zip(names, columns, strict=True)
+    ]
+
+
+def write_rows(job: DeployedJob, rows: Sequence[Row], path: Path) -> None:
+    """Draw a run into a PNG file; see `draw_rows`."""
+    draw_rows(job, rows).savefig(path, dpi=150)
+
+
+def draw_rows(job: DeployedJob, rows: Sequence[Row]) -> Figure:
+    """Draw the epochs of a run: its count, its largest items, or the quartiles of its numbers.
+
+    Raises:
+        PlotError: matplotlib is missing.
+    """
+    records = [row.record for row in rows]
+    query = overview(job.domain, records, MOST_CURVES)
+    if job.domain.kind == "value":
+        return draw_plot(job, rows)
+    epochs = [row.epoch for row in rows]
+    truth = {row.epoch: row.truths for row in rows}
+    curves = curves_of(query, records, truth)
+    gaps = [row.epoch for row in rows if GAP in row.estimate.flags]
+    return draw_curves(job, job.guarantee(), query.question, epochs, curves, gaps)
+
+
+def write_curves(
+    path: Path,
+    job: Job,
+    guarantee: Guarantee,
+    question: Question,
+    epochs: Sequence[int],
+    curves: Sequence[Curve],
+) -> None:
+    """Draw curves into a PNG file; see `draw_curves`."""
+    draw_curves(job, guarantee, question, epochs, curves).savefig(path, dpi=150)
+
+
+def draw_curves(
+    job: Job,
+    guarantee: Guarantee,
+    question: Question,
+    epochs: Sequence[int],
+    curves: Sequence[Curve],
+    gaps: Sequence[int] = (),
+) -> Figure:
+    """Draw curves with their bands; the truth, where it is known, is dashed.
+
+    Args:
+        job: named in the title, and places the epochs in time.
+        guarantee: of the job.
+        question: that they answer, in values or numbers of users.
+        epochs: shape (epochs,), of the curves.
+        curves: at most `MOST_CURVES`.
+        gaps: epochs to be marked as gaps.
+
+    Raises:
+        PlotError: matplotlib is missing.
+    """
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import StrMethodFormatter
+    except ImportError:
+        raise PlotError(f"no plot without matplotlib: {INSTALL}") from None
+    figure = Figure(figsize=(10, 5.6), layout="constrained")
+    axes = figure.add_subplot()
+    at = _positions(job, epochs)
+    for curve, colour in zip(curves, _COLOURS, strict=False):
+        axes.fill_between(at, curve.lows, curve.highs, color=colour, alpha=0.2, linewidth=0)
+        axes.plot(at, curve.values, color=colour, linewidth=1.6, label=curve.name)
+        if curve.truth is not None:
+            axes.plot(at, curve.truth, color=colour, linewidth=1.2, linestyle=(0, (5, 2)))
+    bands = "bands: 95 % intervals, each on its own"
+    if any(curve.truth is not None for curve in curves):
+        bands += "; dashed: the truth, which is not private"
+    if gaps:
+        bands += f"\nmarks at the foot: {GAPS}"
+    axes.set_title(
+        f"{job.name}\n{str(guarantee).partition(';')[0]}\n{bands}", loc="left", fontsize=11
+    )
+    axes.set_xlabel("epoch" if calendar_of(job) is None else "time (UTC)")
+    axes.set_ylabel("value" if question.in_values else "users")
+    axes.yaxis.set_major_formatter(
+        StrMethodFormatter("{x:g}" if question.in_values else "{x:,.0f}")
+    )
+    axes.margins(x=0.01)
+    axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    if curves:
+        axes.legend(
+            title=question.kind, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False
+        )
+    mark_gaps(axes, _positions(job, gaps))
+    return figure
+
+
+def _positions(job: Job, epochs: Sequence[int]) -> NDArray[np.generic]:
+    """Where epochs stand on the axis: at their number, or at the time at which they begin."""
+    calendar = calendar_of(job)
+    if calendar is None:
+        return np.array(epochs)
+    starts = [calendar.start_of(epoch).replace(tzinfo=None) for epoch in epochs]
+    return np.array(starts, dtype="datetime64[us]")

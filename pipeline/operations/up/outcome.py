@@ -1,0 +1,247 @@
+"""What a run leaves behind: how good it was, a table, and how to go on."""
+
+from __future__ import annotations
+
+import csv
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aggregators.estimate import GAP
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_files import Job
+from pipeline.jobs.job_problems import JobError
+from pipeline.operations.up.progress import Row
+from pipeline.planning.plan import plan
+from pipeline.results.queries import usual_query
+from pipeline.results.smoothing import SmoothedHorizon, columns
+
+NOT_PRIVATE = "demo: not private"
+"""How the truth is labelled wherever it is shown."""
+
+CSV_COLUMNS = (
+    "epoch",
+    "estimate",
+    "standard_deviation",
+    "low",
+    "high",
+    f"truth ({NOT_PRIVATE})",
+    "window_reports",
+    "reports",
+    "population",
+    "contributors",
+    "fate",
+    "flags",
+    "closed_at",
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """A finished run.
+
+    Attributes:
+        job: as deployed.
+        rows: one per epoch.
+        users: in the input.
+        seconds: from the deployment until the last estimate was read.
+        reports: in all released windows.
+        smoothed: horizons by their number from 0 on, if the protocol has any.
+    """
+
+    job: DeployedJob
+    rows: tuple[Row, ...]
+    users: int
+    seconds: float
+    reports: int
+    smoothed: Mapping[int, SmoothedHorizon] = field(default_factory=dict)
+
+    @property
+    def rmse(self) -> float | None:
+        """Root mean squared error against the truth, in users; None without any estimate."""
+        errors = np.concatenate(
+            [row.intervals[0] - row.truths for row in self.rows if row.intervals.size]
+            or [np.zeros(0)]
+        )
+        return float(np.sqrt(np.mean(np.square(errors)))) if errors.size else None
+
+    @property
+    def smoothed_rmse(self) -> float | None:
+        """The same of the smoothed estimates."""
+        errors = [
+            found["smoothed"][0] - row.truths
+            for row in self.rows
+            for found in [columns(row.record, self.smoothed.get(self.job.horizon_of(row.epoch)))]
+            if "smoothed" in found
+        ]
+        return float(np.sqrt(np.mean(np.square(errors)))) if errors else None
+
+    @property
+    def predicted_rmse(self) -> float | None:
+        """What ``dpstream plan`` says beforehand; None for a protocol without a forecast."""
+        return predicted_rmse(self.job, self.users)
+
+    @property
+    def covered(self) -> tuple[int, int]:
+        """How many intervals hold the truth, and how many claim to."""
+        held = claimed = 0
+        for row in self.rows:
+            if row.intervals.size and GAP not in row.estimate.flags:
+                _, low, high = row.intervals
+                held += int(np.count_nonzero((low <= row.truths) & (row.truths <= high)))
+                claimed += len(low)
+        return held, claimed
+
+    @property
+    def _labels(self) -> tuple[str, ...] | None:
+        """Of all items; None where there are none, and where only those found have theirs."""
+        estimates = (row.record.estimate for row in self.rows)
+        found = any(each is not None and each.found_above is not None for each in estimates)
+        return None if found else self.job.domain.items
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values; those that ``dpstream simulate --json`` has too are named as there."""
+        held, claimed = self.covered
+        return {
+            "job": self.job.name,
+            "deployment": self.job.deployment.hex(),
+            "guarantee": self.job.guarantee().to_json(),
+            "users": self.users,
+            "rmse": self.rmse,
+            "smoothed_rmse": self.smoothed_rmse,
+            "predicted_rmse": self.predicted_rmse,
+            "coverage": held / claimed if claimed else None,
+            "seconds": round(self.seconds, 3),
+            "reports": self.reports,
+            "truth": NOT_PRIVATE,
+            **({} if (labels := self._labels) is None else {"labels": list(labels)}),
+            "epochs": [_row_json(row) for row in self.rows],
+        }
+
+
+def predicted_rmse(job: Job, users: int) -> float | None:
+    """The root mean squared error to expect, in users; None for a protocol without a forecast."""
+    try:
+        return plan(job, users).rmse
+    except JobError:
+        return None
+
+
+def write_csv(job: DeployedJob, rows: Sequence[Row], path: Path) -> None:
+    """Write a header and a row for every epoch; nothing stands where there is no number.
+
+    Of items and numbers there is a row for every item or bucket of every epoch, and its name after
+    the epoch.
+    """
+    query = usual_query(job.domain, everything=True)
+    epoch, *columns = CSV_COLUMNS
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([epoch, *([] if query is None else [query.question.kind]), *columns])
+        for row in rows:
+            record, deviation = row.record, row.estimate.standard_deviation
+            about = (
+                "" if row.reports is None else row.reports,
+                row.estimate.reports,
+                record.population,
+                record.contributors,
+                record.fate.value,
+                " ".join(row.estimate.flags),
+                datetime.fromtimestamp(record.closed_at / 1000, UTC).isoformat(
+                    timespec="milliseconds"
+                ),
+            )
+            names = [[] if query is None else [name] for name in estimated_names(row)]
+            found = row.intervals if row.intervals.size else np.full((3, len(names)), np.nan)
+            for name, truth, (value, low, high) in zip(names, row.truths, found.T, strict=True):
+                numbers = map(_cell, (value, deviation, low, high))
+                writer.writerow([row.epoch, *name, *numbers, truth, *about])
+
+
+def estimated_names(row: Row) -> list[str]:
+    """What every number of an epoch, or every truth where there is none, is about."""
+    items = np.arange(1, len(row.truths) + 1)
+    if row.intervals.size and row.record.estimate is not None:
+        items = row.record.estimate.numbers
+    return row.domain.labels(items)
+
+
+def _cell(number: float | None) -> str:
+    return "" if number is None or math.isnan(number) else f"{number:.3f}"
+
+
+def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
+    """The result: what is said, and about what."""
+    users, rmse, predicted = outcome.users, outcome.rmse, outcome.predicted_rmse
+    held, claimed = outcome.covered
+    if rmse is None:
+        yield "RMSE", "nothing could be estimated"
+    else:
+        yield "RMSE", f"{rmse:,.0f} users ({rmse / users:.1%}), against the truth"
+    smoothed = outcome.smoothed_rmse
+    if smoothed is not None:
+        yield "smoothed RMSE", f"{_share(smoothed, users)}, by looking back at the end"
+    if predicted is not None:
+        yield (
+            "predicted RMSE",
+            f"{predicted:,.0f} users ({predicted / users:.1%}), by dpstream plan",
+        )
+    if claimed:
+        yield "95 % intervals", f"{held} of {claimed} hold the truth"
+    yield "guarantee", str(outcome.job.guarantee()).partition(";")[0]
+    yield "truth", f"{NOT_PRIVATE}; taken from the input here, and sent nowhere"
+
+
+def next_steps(job_file: Path, program: str, *, example: bool) -> Iterator[tuple[str, list[str]]]:
+    """What to do next, and the commands that do it.
+
+    Args:
+        job_file: of the job that has run.
+        program: how the command is called here.
+        example: whether the job is only an example: then a copy of its file is the beginning.
+    """
+    own = "job.yaml" if example else shlex.quote(str(job_file))
+    if example:
+        yield (
+            "your own data, a CSV with the columns user, epoch, value",
+            [
+                f"cp {shlex.quote(str(job_file))} {own}",
+                f"{program} plan {own} --users 10000",
+                f"{program} up {own} --input FILE",
+            ],
+        )
+    yield (
+        "your own cluster, each worker and producer on any machine",
+        [
+            "export DPSTREAM_BOOTSTRAP_SERVERS=HOST:9092",
+            f"{program} deploy {own}",
+            *(f"{program} run {stage} {own}" for stage in ("shuffle", "aggregate", "publish")),
+            f"{program} produce {own} --input FILE",
+            f"{program} estimates {own} --follow",
+        ],
+    )
+
+
+def _share(error: float, users: int) -> str:
+    return f"{error:,.0f} users ({error / users:.1%})"
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    said: dict[str, Any] = {"epoch": row.epoch, "fate": row.record.fate.value}
+    if row.domain.kind == "value":
+        said |= {**row.estimate.to_json(), "estimate": row.estimate.value}
+        truth: Any = int(row.truths[0])
+    else:
+        found = row.record.estimate
+        said |= {"items": None} if found is None else found.to_json()
+        if found is not None and found.found_above is not None:
+            said |= {"labels": estimated_names(row)}
+        said |= {"population": row.record.population}
+        truth = row.truths.tolist()
+    return {**said, "truth": truth, "window_reports": row.reports}

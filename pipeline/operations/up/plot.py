@@ -1,0 +1,107 @@
+"""The plot: estimate, 95 % band and truth over the epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.estimate import GAP
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.epoch_times import calendar_of
+from pipeline.jobs.job_files import Job
+from pipeline.operations.up.outcome import NOT_PRIVATE
+from pipeline.operations.up.progress import Row
+from pipeline.plots import INSTALL, PlotError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+GAPS = "reports missing, no coverage claimed"
+
+# Okabe and Ito's colours, which the colour-blind can tell apart.
+_BLUE, _SKY_BLUE, _VERMILION, _BLACK = "#0072B2", "#56B4E9", "#D55E00", "#000000"
+
+
+def draw_plot(job: DeployedJob, rows: Sequence[Row]) -> Figure:
+    """Draw the rows of a job that counts a single value.
+
+    An epoch without an estimate interrupts line and band. One that is flagged as a gap, for which
+    no coverage is claimed, has a mark at the foot of the plot.
+
+    Raises:
+        PlotError: matplotlib is missing.
+    """
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import StrMethodFormatter
+    except ImportError:
+        raise PlotError(f"no plot without matplotlib: {INSTALL}") from None
+    figure = Figure(figsize=(10, 5.6), layout="constrained")
+    axes = figure.add_subplot()
+    estimates = [row.estimate for row in rows]
+    at = _positions(job, rows)
+    axes.fill_between(
+        at,
+        _numbers([estimate.low for estimate in estimates]),
+        _numbers([estimate.high for estimate in estimates]),
+        color=_SKY_BLUE,
+        alpha=0.35,
+        linewidth=0,
+        label="95 % interval",
+    )
+    axes.plot(
+        at,
+        _numbers([estimate.value for estimate in estimates]),
+        color=_BLUE,
+        linewidth=1.8,
+        label="estimate",
+    )
+    axes.plot(
+        at,
+        _numbers([row.truth for row in rows]),
+        color=_BLACK,
+        linewidth=1.4,
+        linestyle=(0, (5, 2)),
+        label=f"truth ({NOT_PRIVATE})",
+    )
+    mark_gaps(axes, at[[GAP in estimate.flags for estimate in estimates]])
+    axes.set_title(f"{job.name}\n{str(job.guarantee()).partition(';')[0]}", loc="left", fontsize=11)
+    axes.set_xlabel("epoch" if job.epochs.start is None else "time (UTC)")
+    axes.set_ylabel("users with value 1")
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.margins(x=0.01)
+    axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="best", frameon=False)
+    return figure
+
+
+def mark_gaps(axes: Axes, at: NDArray[np.generic]) -> None:
+    """Mark epochs that are flagged as gaps at the foot of a plot; their positions are given."""
+    if len(at):
+        axes.plot(
+            at,
+            np.zeros(len(at)),
+            "|",
+            color=_VERMILION,
+            transform=axes.get_xaxis_transform(),
+            label=GAPS,
+        )
+
+
+def _positions(job: Job, rows: Sequence[Row]) -> NDArray[np.generic]:
+    """Where the epochs stand on the axis: at their number, or at the time at which they begin."""
+    calendar = calendar_of(job)
+    if calendar is None:
+        return np.array([row.epoch for row in rows])
+    starts = [calendar.start_of(row.epoch).replace(tzinfo=None) for row in rows]
+    return np.array(starts, dtype="datetime64[us]")
+
+
+def _numbers(values: Sequence[float | None]) -> NDArray[np.float64]:
+    return np.array([np.nan if value is None else value for value in values], np.float64)

@@ -1,0 +1,235 @@
+"""Runs jobs from their deployment to their last estimate, in processes of their own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from pipeline.kafka.connection import Connection, find_cluster
+from pipeline.kafka.local_kafka import LocalKafkaError
+from pipeline.operations.restarts import Supervisor
+from pipeline.operations.signals import Signals
+from pipeline.operations.up.job_run import JobEvent, JobInput, JobRun
+from pipeline.operations.up.keeper import KeptBroker, Message
+from pipeline.operations.up.outcome import Outcome
+from pipeline.operations.up.page import Page
+from pipeline.operations.up.screen import Part, Screen
+from pipeline.state import FolderInUse, FolderLock, state_home
+
+_WAIT_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is to be run, and where.
+
+    Attributes:
+        job_files: the jobs; all have the same input.
+        input: a file.
+        servers: of a cluster of one's own; without it and `kafka_config`, the local broker.
+        kafka_config: a client.properties.
+        keep_broker: leave the local broker running even if it was started for this run.
+        rate: at most so many epochs per second.
+        users: the file of a roster.
+        to_epoch: the last epoch the input is about; None for the job's.
+        skip_bad_rows: go on without them.
+        page: serve the live page.
+        browser: open it.
+        linger: leave the page after the last estimate, until a signal comes.
+    """
+
+    job_files: tuple[Path, ...]
+    input: Path
+    servers: str | None = None
+    kafka_config: Path | None = None
+    keep_broker: bool = False
+    rate: float | None = None
+    users: Path | None = None
+    to_epoch: int | None = None
+    skip_bad_rows: bool = False
+    page: bool = False
+    browser: bool = False
+    linger: bool = False
+
+
+Finished = Callable[[Sequence[Outcome], str | None], None]
+"""Is told what has come of the jobs, in their order, and the address of the page if there is one
+that stays."""
+
+
+def run_up(settings: Settings, screen: Screen, finished: Finished) -> None:
+    """Run jobs to their end. Whatever happens, no process is left when this returns or raises.
+
+    Raises:
+        JobError: a job file is wrong; nothing was started, as after the next two.
+        InputError: the input is wrong.
+        FolderInUse: another run uses the state folder.
+        SignalledError: a signal has come before the end.
+        ProcessError: a process has failed again and again.
+        LocalKafkaError: the local broker cannot be had.
+        ClusterError: the cluster cannot be used.
+    """
+    given = [
+        JobInput.load(
+            file,
+            settings.input,
+            roster=settings.users,
+            to_epoch=settings.to_epoch,
+            skip_bad_rows=settings.skip_bad_rows,
+            # The jobs have one input, and it need not be spoken of twice.
+            say=screen.say if index == 0 else lambda sentence: None,
+        )
+        for index, file in enumerate(settings.job_files)
+    ]
+    with _only_run(given[0].job.name), Signals() as signals:
+        _Run(settings, given, screen, signals).run(finished)
+
+
+def _only_run(name: str) -> FolderLock:
+    """Two runs would share a broker that the first one to end stops."""
+    try:
+        return FolderLock(state_home() / "up", f"dpstream up of {name}")
+    except FolderInUse as error:
+        raise FolderInUse(f"{error} (DPSTREAM_HOME=FOLDER does)") from None
+
+
+class _Run:
+    """One run. Everything happens in `run`; other threads post events, signals are only noted."""
+
+    def __init__(
+        self, settings: Settings, given: Sequence[JobInput], screen: Screen, signals: Signals
+    ) -> None:
+        self._settings = settings
+        self._given = given
+        self._screen = screen
+        self._signals = signals
+        self._events: SimpleQueue[tuple[JobRun, JobEvent] | Message] = SimpleQueue()
+        self._jobs = [
+            JobRun(
+                each, settings.rate, lambda job, event: self._events.put((job, event)), screen.say
+            )
+            for each in given
+        ]
+        self._connection: Connection | None = None
+        self._page: Page | None = None
+        self._activity = "starting"
+
+    def run(self, finished: Finished) -> None:
+        """Do it all."""
+        self._forget_secrets()
+        try:
+            with ExitStack() as stack:
+                with self._screen:
+                    broker = self._begin(stack)
+                    pages = stack.enter_context(
+                        Supervisor(self._screen.say, hurry=self._signals.hurry)
+                    )
+                    outcomes = self._work(broker, pages)
+                    staying = self._page if self._settings.linger else None
+                    self._activity = "stopping" if staying is None else ""
+                    self._show()
+                    if staying is None:
+                        stack.close()
+                finished(outcomes, None if staying is None else staying.address)
+                while staying is not None and not self._signals.received:
+                    time.sleep(_WAIT_SECONDS)
+                    self._check(broker, pages)
+        finally:
+            self._forget_secrets()
+
+    def _work(self, broker: KeptBroker | None, pages: Supervisor) -> list[Outcome]:
+        """Run the jobs to their last epochs."""
+        with ExitStack() as stack:
+            workers = stack.enter_context(Supervisor(self._screen.say, hurry=self._signals.hurry))
+            for job in self._jobs:
+                stack.callback(job.stop_observing)
+            while not all(job.complete for job in self._jobs):
+                self._signals.check()
+                self._check(broker, workers, pages)
+                self._take_events(workers, pages)
+                for job in self._jobs:
+                    job.notice_silence()
+                self._show()
+            return [job.outcome() for job in self._jobs]
+
+    def _begin(self, stack: ExitStack) -> KeptBroker | None:
+        """Begin to connect to the cluster; returns the broker if it is the local one."""
+        settings = self._settings
+        if settings.servers or settings.kafka_config:
+            self._connect(find_cluster(settings.servers, settings.kafka_config))
+            return None
+        return stack.enter_context(
+            KeptBroker(self._events.put, keep=settings.keep_broker, hurry=self._signals.hurry)
+        )
+
+    def _check(self, *keepers: KeptBroker | Supervisor | None) -> None:
+        for keeper in keepers:
+            if keeper is not None:
+                keeper.check()
+
+    def _connect(self, connection: Connection) -> None:
+        for notice in connection.notices:
+            self._screen.say(notice)
+        self._connection = connection
+        self._activity = ""
+        for job in self._jobs:
+            job.begin(connection)
+
+    def _take_events(self, workers: Supervisor, pages: Supervisor) -> None:
+        """Wait a moment for an event, and take in all there are."""
+        timeout = _WAIT_SECONDS
+        while True:
+            try:
+                event = self._events.get(timeout=timeout)
+            except Empty:
+                break
+            timeout = 0.0
+            if isinstance(event, tuple):
+                job, what = event
+                job.take(what, workers)
+            else:
+                self._hear(event)
+        self._show_page(pages)
+
+    def _show_page(self, pages: Supervisor) -> None:
+        """Serve the page once all jobs are deployed, and say where it is when it answers."""
+        settings, connection = self._settings, self._connection
+        if not settings.page or connection is None:
+            return
+        if self._page is None and all(job.deployed for job in self._jobs):
+            truths = {each.job.name: each.path for each in self._given}
+            self._page = Page(connection, truths, pages)
+        elif self._page is not None and self._page.just_ready():
+            self._screen.say(f"watch the jobs in a browser: {self._page.address}")
+            if settings.browser:
+                self._page.open_browser()
+
+    def _hear(self, message: Message) -> None:
+        """Take in a word of the broker's keeper."""
+        match message["kind"]:
+            case "failed":
+                raise LocalKafkaError(message["text"])
+            case "ready" if self._connection is None:
+                self._connect(Connection((message["text"],)))
+            case "progress" if self._connection is None:
+                self._activity = message["text"]
+            case "progress":
+                self._screen.say(message["text"])
+
+    def _show(self) -> None:
+        kafka = Part("kafka", "starting")
+        if self._connection is not None:
+            kafka = Part("kafka", "running", self._connection.bootstrap_servers[0])
+        first, *others = self._jobs
+        views = [first.view(kafka), *(job.view() for job in others)]
+        if self._activity:
+            views[0] = replace(views[0], activity=self._activity)
+        self._screen.show(*views)
+
+    def _forget_secrets(self) -> None:
+        for job in self._jobs:
+            job.forget_secrets()

@@ -1,0 +1,334 @@
+"""What is shown while a job runs: a live table on a terminal, lines everywhere else."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from pipeline.operations.up.outcome import NOT_PRIVATE
+from pipeline.operations.up.progress import Progress, Row
+from pipeline.results.headlines import Headline
+
+# Lines around the rows of the table.
+_LINES_AROUND = 9
+_ROWS_AT_MOST = 24
+# Columns of the table beside the picture, with numbers in the millions and a note.
+_COLUMNS_BESIDE = 88
+_PICTURE_WIDTHS = range(10, 41)
+_LINES_PER_RUN = 17
+_REDRAW_SECONDS = 0.15
+
+_MARKS = {
+    "starting": ("○", "yellow"),
+    "running": ("●", "green"),
+    "restarting": ("●", "red"),
+    "finished": ("✓", "green"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A process: its name, its state (a key of `_MARKS`) and a few words about what it does."""
+
+    name: str
+    state: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All there is to show at a moment.
+
+    Attributes:
+        title: the job, and what it promises.
+        activity: what is being done.
+        parts: the processes.
+        population: of the input; the scale of the picture.
+        progress: what has been published; None before the job is deployed.
+    """
+
+    title: str
+    activity: str
+    parts: tuple[Part, ...]
+    population: int
+    progress: Progress | None
+
+    @property
+    def name(self) -> str:
+        """The job's name, with which the title begins."""
+        return self.title.partition(" ")[0]
+
+
+class Screen(Protocol):
+    """Where a run is shown."""
+
+    def __enter__(self) -> Self:
+        """Begin to show."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave the last picture standing."""
+
+    def say(self, sentence: str) -> None:
+        """Tell something that shall stay to be read."""
+
+    def show(self, *views: View) -> None:
+        """Show the present state of every job; called many times a second."""
+
+
+class LiveScreen:
+    """A table that changes in place.
+
+    Args:
+        console: a terminal.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False)
+        self._activity: list[str] = []
+        self._views: tuple[View, ...] = ()
+        self._drawn_at = 0.0
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._draw()
+        self._live.stop()
+
+    def say(self, sentence: str) -> None:
+        """Print above the table."""
+        self._console.print(Text(sentence, "yellow"))
+
+    def show(self, *views: View) -> None:
+        """Draw the tables anew, unless they have just been drawn."""
+        self._views = views
+        now, activity = time.monotonic(), [view.activity for view in views]
+        if now >= self._drawn_at + _REDRAW_SECONDS or activity != self._activity:
+            self._drawn_at, self._activity = now, activity
+            self._draw()
+
+    def _draw(self) -> None:
+        if self._views:
+            self._live.update(render_all(self._views, *self._console.size), refresh=True)
+
+
+class LineScreen:
+    """A line for what begins, and for every so many epochs.
+
+    Args:
+        console: any output.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._activity: dict[int, str] = {}
+        self._shown: Counter[int] = Counter()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+    def say(self, sentence: str) -> None:
+        """Print a line."""
+        self._console.print(Text(sentence), soft_wrap=True)
+
+    def show(self, *views: View) -> None:
+        """Print what is new and due."""
+        for number, view in enumerate(views):
+            name = f"{view.name}: " if len(views) > 1 else ""
+            # "fetching: 3 of 40" is the same activity as "fetching: 2 of 40".
+            activity = view.activity.partition(":")[0]
+            if activity and activity != self._activity.get(number):
+                self._activity[number] = activity
+                self.say(name + view.activity)
+            for row in self._due(number, view.progress):
+                self.say(name + line_of(row))
+
+    def _due(self, number: int, progress: Progress | None) -> Iterator[Row]:
+        if progress is None:
+            return
+        every = max(1, round(progress.last_epoch / _LINES_PER_RUN))
+        published = len(progress.records)
+        new = progress.rows(last=published - self._shown[number])
+        self._shown[number] = published
+        for row in new:
+            if row.epoch % every == 0 or row.epoch == progress.last_epoch:
+                yield row
+
+
+def line_of(row: Row) -> str:
+    """An epoch in one line."""
+    headline = row.headline
+    return "  ".join(
+        filter(
+            None,
+            (
+                f"epoch {row.epoch}",
+                f"{_measure(headline)} {headline.shown(headline.value)}",
+                f"95 % {headline.interval}",
+                f"truth ({NOT_PRIVATE}) {headline.shown(headline.truth)}",
+                f"reports {_number(row.reports)}",
+                f"reports/s {_number(row.rate)}",
+                ", ".join(row.notes),
+            ),
+        )
+    )
+
+
+def render_all(views: Sequence[View], width: int, height: int) -> RenderableType:
+    """The pictures of several jobs, one below the other."""
+    share = height // len(views)
+    pictures: list[RenderableType] = []
+    for view in views:
+        pictures += [Text("")] * bool(pictures) + [render(view, width, share)]
+    return Group(*pictures)
+
+
+def render(view: View, width: int, height: int) -> RenderableType:
+    """The picture of a view on a terminal of so many columns and lines."""
+    lines: list[RenderableType] = [Text(view.title, "bold", no_wrap=True, overflow="ellipsis")]
+    if view.parts:
+        lines.append(_parts_line(view.parts))
+    progress = view.progress
+    if progress is None or not progress.records:
+        lines.append(Text(view.activity, "yellow"))
+        return Group(*lines)
+    rows = progress.rows(last=max(3, min(_ROWS_AT_MOST, height - _LINES_AROUND)))
+    done, total = progress.records[-1].epoch, progress.last_epoch
+    bar = Table.grid(padding=(0, 1))
+    bar.add_row(
+        Text(progress.job.position_of(done, total)),
+        ProgressBar(total=total, completed=done, width=min(40, width - 40)),
+        Text(view.activity, "yellow"),
+    )
+    picture_width = min(width - _COLUMNS_BESIDE, _PICTURE_WIDTHS[-1])
+    lines += [
+        Text(""),
+        _table(rows, view.population, picture_width),
+        Text(""),
+        bar,
+        Text(f"* {NOT_PRIVATE}; taken from the input, sent nowhere", "dim"),
+    ]
+    return Group(*lines)
+
+
+def picture(headline: Headline, population: int, width: int) -> Text:
+    """Interval, estimate and truth on a line of `width` cells, over all that they can be."""
+    start, end = _ends(headline, population)
+    low, value, high, truth = (
+        None if number is None else (number - start) / (end - start)
+        for number in (headline.low, headline.value, headline.high, headline.truth)
+    )
+    text = Text(draw(low=low, value=value, high=high, truth=truth, scale=1, width=width))
+    text.highlight_regex("[├─┤]", "cyan")
+    text.highlight_regex("●", "bold blue")
+    return text
+
+
+def draw(
+    *,
+    low: float | None,
+    value: float | None,
+    high: float | None,
+    truth: float | None,
+    scale: float,
+    width: int,
+) -> str:
+    """The cells of `picture`; what lies outside is drawn at the edge.
+
+    >>> draw(low=0, value=3, high=6, truth=8, scale=10, width=11)
+    '├──●──┤ ┊  '
+    """
+
+    def cell(number: float) -> int:
+        return min(max(round(number / max(scale, 1) * (width - 1)), 0), width - 1)
+
+    cells = [" "] * width
+    if low is not None and high is not None:
+        first, last = cell(low), cell(high)
+        cells[first : last + 1] = "─" * (last - first + 1)
+        cells[first], cells[last] = "├", "┤"
+    if truth is not None:
+        cells[cell(truth)] = "┊"
+    if value is not None:
+        cells[cell(value)] = "●"
+    return "".join(cells)
+
+
+def _parts_line(parts: Sequence[Part]) -> Text:
+    line = Text(no_wrap=True, overflow="ellipsis")
+    for part in parts:
+        mark, style = _MARKS[part.state]
+        said = part.detail or ("" if part.state == "running" else part.state)
+        line.append(f"{mark} ", style).append(part.name).append(f" {said}".rstrip(), "dim")
+        line.append("   ")
+    return line
+
+
+def _table(rows: Sequence[Row], population: int, picture_width: int) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    headlines = [row.headline for row in rows]
+    measure = _measure(headlines[0])
+    for name in ("epoch", measure, "95 % interval", "truth*", "reports", "reports/s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    has_picture = picture_width in _PICTURE_WIDTHS
+    if has_picture:
+        start, end = (f"{end:,.12g}" for end in _ends(headlines[0], population))
+        table.add_column(start + end.rjust(picture_width - len(start)), no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for row, headline in zip(rows, headlines, strict=True):
+        cells = [
+            Text(str(row.epoch)),
+            Text(headline.shown(headline.value), "bold"),
+            Text(headline.interval),
+            Text(headline.shown(headline.truth)),
+            Text(_number(row.reports)),
+            Text(_number(row.rate)),
+        ]
+        if has_picture:
+            cells.append(picture(headline, population, picture_width))
+        table.add_row(*cells, Text(", ".join(row.notes), "red"))
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def _measure(headline: Headline) -> str:
+    return "estimate" if headline.numbers is None else "median"
+
+
+def _ends(headline: Headline, population: int) -> tuple[float, float]:
+    """Between which values a headline lies."""
+    numbers = headline.numbers
+    return (0, max(population, 1)) if numbers is None else (numbers.low, numbers.high)

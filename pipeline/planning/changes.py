@@ -1,0 +1,235 @@
+"""How often users change their value, and the budget of changes that suits them best.
+
+Every change followed costs accuracy, and what is not followed biases the estimates. For a given
+share of users by number of changes both can be foretold (`aggregators.freezing` says how), and
+their sum has a minimum. The shares are to come from what is known or public: counted on the users'
+own values they are as sensitive as the values, and protected by nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.freezing import LONGEST, FreezingModel
+from pipeline.devices.change_log import ChangeLog
+from pipeline.devices.rows import InputError
+from pipeline.jobs.job_files import Job
+from pipeline.jobs.job_problems import JobError, Problem
+from pipeline.protocols.forecasts import Forecast, FreezingForecast
+from pipeline.whole_files import read_whole_text
+from randomizers.composed import MAX_SIGNS
+
+# Every budget up to this one is tried; further ones in steps of a tenth.
+_EVERY = 32
+_SHARES_TOLERANCE = 0.001
+_MOST_USERS = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesChoice:
+    """What to expect with a budget of so many changes.
+
+    Attributes:
+        changes: the budget.
+        noise: root mean squared error without anybody frozen, in users.
+        bias: root mean square of the expected error due to frozen users, in users.
+        rmse: of both together.
+        frozen: share of the users with more changes.
+        best: whether no other budget has a smaller `rmse`.
+    """
+
+    changes: int
+    noise: float
+    bias: float
+    rmse: float
+    frozen: float
+    best: bool = False
+
+
+def read_changes_histogram(path: Path, last_epoch: int) -> NDArray[np.float64]:
+    """Read shares of users by number of changes: CSV ``changes,share`` or ``changes,users``.
+
+    Args:
+        path: of the file.
+        last_epoch: of a horizon; nobody changes more often.
+
+    Returns:
+        shape (most + 1,), adding up to 1: the share of users with 0, 1, ... changes.
+
+    Raises:
+        InputError: the file cannot be read, or a row cannot be right; it says which.
+    """
+    try:
+        lines = read_whole_text(path, "utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a text file in UTF-8"
+        raise InputError(f"{path}: cannot read the histogram of changes: {reason}") from None
+    header = [name.strip().casefold() for name in next(csv.reader(lines[:1]), [])]
+    if header not in (["changes", "share"], ["changes", "users"]):
+        raise InputError(
+            f"{path}:1: the first line must be changes,share or changes,users: how many changes, "
+            "and which share or number of the users has so many"
+        )
+    amounts: dict[int, float] = {}
+    for place, changes, amount in _rows(path, lines):
+        if changes in amounts:
+            raise InputError(f"{place}: {changes} changes are there twice: give one row for them")
+        if changes > last_epoch:
+            raise InputError(
+                f"{place}: {changes:,} changes in {last_epoch:,} epochs: at most one an epoch "
+                "counts, the last"
+            )
+        amounts[changes] = amount
+    total = math.fsum(amounts.values())
+    if not total > 0:
+        raise InputError(f"{path}: no users in any row: give the number or share of some")
+    if header[1] == "share" and abs(total - 1) > _SHARES_TOLERANCE:
+        raise InputError(
+            f"{path}: the shares add up to {total:g}, must add up to 1; for numbers of users name "
+            "the column users"
+        )
+    shares = np.zeros(max(amounts) + 1)
+    shares[list(amounts)] = np.array(list(amounts.values())) / total
+    return shares
+
+
+def count_changes(change_log: ChangeLog, horizon: int) -> NDArray[np.float64]:
+    """The shares of users by number of changes in a change log, for `read_changes_histogram`.
+
+    Args:
+        change_log: of a job.
+        horizon: epochs after which everybody begins anew, with the initial value; users count once
+            for every horizon.
+    """
+    counts = np.zeros(horizon + 1)
+    for first in range(1, change_log.last_epoch + 1, horizon):
+        before = np.searchsorted(change_log.epochs, first, side="right")
+        after = np.searchsorted(change_log.epochs, first + horizon - 1, side="right")
+        later = np.bincount(change_log.user_indices[before:after], minlength=len(change_log.users))
+        changes = later + (change_log.values_at(first) != change_log.initial)
+        counts += np.bincount(changes, minlength=horizon + 1)
+    shares: NDArray[np.float64] = np.trim_zeros(counts, "b") / counts.sum()
+    return shares
+
+
+def weigh_changes(job: Job, users: int, shares: NDArray[np.float64]) -> tuple[ChangesChoice, ...]:
+    """What to expect of the job with other budgets of changes, in ascending order.
+
+    They end where noise alone is larger than the least error, or where nobody freezes.
+
+    Args:
+        job: of a protocol that follows so many changes of each user; that number is tried too.
+        users: how many there are, all of them reporting at every epoch.
+        shares: of the users by number of changes.
+
+    Raises:
+        JobError: the protocol has no such budget, or the horizon is too long.
+    """
+    last_epoch = job.epochs.count
+    if last_epoch > LONGEST:
+        raise JobError(
+            [
+                Problem(
+                    ("epochs", "count"),
+                    f"is {last_epoch:,}, changes can be weighed for at most {LONGEST:,} epochs",
+                )
+            ]
+        )
+    model = FreezingModel(shares, last_epoch)
+    choices: list[ChangesChoice] = []
+    least = math.inf
+    present = getattr(job.parameters, "changes", None)
+    for changes in budgets_to_try(len(shares) - 1, present):
+        if least < math.inf and choices[-1].noise >= least and changes != present:
+            continue
+        choice = _choice(job, users, shares, model, changes)
+        choices.append(choice)
+        least = min(least, choice.rmse)
+    return tuple(replace(choice, best=choice.rmse == least) for choice in choices)
+
+
+def _choice(
+    job: Job, users: int, shares: NDArray[np.float64], model: FreezingModel, changes: int
+) -> ChangesChoice:
+    forecast = _forecast(job, changes)
+    bias = users * forecast.freezing_bias(model)
+    variances = np.square(forecast.standard_deviations(users))
+    return ChangesChoice(
+        changes=changes,
+        noise=math.sqrt(float(variances.mean())),
+        bias=math.sqrt(float(np.square(bias).mean())),
+        rmse=math.sqrt(float((variances + np.square(bias)).mean())),
+        frozen=float(shares[changes + 1 :].sum()),
+    )
+
+
+def _forecast(job: Job, changes: int) -> FreezingForecast:
+    protocol = job.protocol_entry
+    if job.domain.items is not None:
+        raise JobError(
+            [
+                Problem(
+                    ("protocol",),
+                    "a histogram of changes is for protocols over values 0 and 1, which "
+                    f"{protocol.name} is not: leave it out",
+                )
+            ]
+        )
+    made: Forecast | None = None
+    if protocol.forecast is not None and hasattr(job.parameters, "changes"):
+        parameters: Any = replace(job.parameters, changes=changes)
+        law = protocol.calibrate(parameters, job.epochs.count, job.shuffle.minimum)
+        made = protocol.forecast(law, parameters, job.epochs.count)
+    if not isinstance(made, FreezingForecast):
+        raise JobError(
+            [
+                Problem(
+                    ("protocol",),
+                    f"{protocol.name} has no budget of changes that can be weighed: leave the "
+                    "histogram of changes out",
+                )
+            ]
+        )
+    return made
+
+
+def budgets_to_try(most: int, present: int | None = None) -> list[int]:
+    """Budgets up to what the user with most changes needs, and the present one.
+
+    The first ones are tried all, further ones in steps to even numbers, the economical ones.
+
+    >>> budgets_to_try(40)[-4:], budgets_to_try(2, present=7)
+    ([31, 32, 36, 40], [1, 2, 7])
+    """
+    most = max(1, min(most, MAX_SIGNS))
+    budgets = list(range(1, min(most, _EVERY) + 1))
+    while budgets[-1] < most:
+        budgets.append(min(most, 2 * round(budgets[-1] * 0.55)))
+    return sorted({*budgets, *([] if present is None else [present])})
+
+
+def _rows(path: Path, lines: list[str]) -> Iterator[tuple[str, int, float]]:
+    """Place, number of changes and amount of every row that is not empty."""
+    for number, line in enumerate(lines[1:], 2):
+        place = f"{path}:{number}"
+        fields = [field.strip() for field in line.split(",")]
+        if fields == [""]:
+            continue
+        try:
+            changes, amount = int(fields[0]), float(fields[1])
+        except (ValueError, IndexError):
+            changes, amount = -1, -1.0
+        if len(fields) != 2 or changes < 0 or not 0 <= amount <= _MOST_USERS:
+            raise InputError(
+                f"{place}: {line[:60]!r} is not a number of changes and a share or number of "
+                "users: give two numbers from 0 to 2^53, such as 3,0.25"
+            )
+        yield place, changes, amount

@@ -1,0 +1,74 @@
+"""What the releases of several epochs that stand alone lose together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.protocols.protocol import Law
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """What the releases of some epochs together lose of a user.
+
+    Attributes:
+        epochs: how many.
+        epsilon: of all of them, rounded up.
+        delta: of all of them.
+        exact: False for the loss of the whole horizon, which is no less.
+    """
+
+    epochs: int
+    epsilon: float
+    delta: float
+    exact: bool
+
+    def to_json(self) -> Mapping[str, Any]:
+        """The fields, as JSON values."""
+        return {
+            "epochs": self.epochs,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "exact": self.exact,
+        }
+
+
+def composed(job: DeployedJob, epochs: int) -> Composed:
+    """What so many epochs lose together, with the delta of one.
+
+    A job of just so many epochs is calibrated, which finds their loss. Where that would make
+    another job than the one deployed, the loss of whole horizons is taken.
+
+    Args:
+        job: whose epochs stand alone.
+        epochs: how many.
+    """
+    own = job.guarantee()
+    if epochs == 1:
+        return Composed(1, own.epsilon, own.delta, exact=True)
+    found = _of_as_many(job, epochs)
+    if found is not None:
+        return Composed(epochs, found, own.delta, exact=True)
+    # They may begin and end in the midst of a horizon.
+    horizons = -(-epochs // job.epochs.count) + 1 if job.epochs.renew else 1
+    whole = replace(own, unit="stream").over(horizons)
+    return Composed(epochs, whole.stream_epsilon or whole.epsilon, whole.delta, exact=False)
+
+
+def _of_as_many(job: DeployedJob, epochs: int) -> float | None:
+    """The loss of all epochs of a job that is like this one, with so many of them."""
+    try:
+        other = job.protocol_entry.calibrate(job.parameters, epochs, job.shuffle.minimum)
+    except ValueError:
+        return None
+    if _of_an_epoch(other) != _of_an_epoch(job.law()):
+        return None
+    return job.protocol_entry.randomizer(other).guarantee.stream_epsilon
+
+
+def _of_an_epoch(law: Law) -> dict[str, Any]:
+    body = law.to_json()
+    return {key: body[key] for key in body.keys() - {"last_epoch", "stream_epsilon"}}

@@ -1,0 +1,361 @@
+"""What a job promises and what to expect of it, before it is deployed and before any data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import repeat
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.jobs.budgets import (
+    BudgetError,
+    Charge,
+    check_budget,
+    endless_warning,
+    horizons_within_budget,
+)
+from pipeline.jobs.deployed_job import deploy_job
+from pipeline.jobs.job_files import Job
+from pipeline.jobs.job_problems import JobError, Problem
+from pipeline.planning.alternatives import Alternative, alternatives
+from pipeline.planning.changes import ChangesChoice, weigh_changes
+from pipeline.planning.honest_contributors import HonestContributors, contributor_curve
+from pipeline.protocols.forecasts import CellForecast, DyadicForecast, Forecast, SmoothedForecast
+from pipeline.protocols.protocol import Law
+from randomizers.guarantee import Guarantee
+
+DEFAULT_USERS = 10_000
+
+# As shares of the users; what `Plan.users_needed` is given for, unless another one is wanted.
+WANTED_ERRORS = (0.1, 0.05, 0.02, 0.01)
+
+ANY_NUMBER = 2**50
+"""Of users: no more are thought of."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedEpoch:
+    """One epoch.
+
+    Attributes:
+        epoch: its number.
+        standard_deviation: of its estimate, in users.
+        reports: in its window.
+        smoothed: standard deviation of its estimate once the horizon is over and all estimates are
+            smoothed, in users; None where the protocol has no such estimates.
+    """
+
+    epoch: int
+    standard_deviation: float
+    reports: float
+    smoothed: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UsersNeeded:
+    """How many users bring the root mean squared error to what is wanted; None: no number."""
+
+    error: float
+    users: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FreshBudget:
+    """What of a budget a job that renews takes if its people were charged nothing before.
+
+    Attributes:
+        epsilon: of the budget.
+        horizons: how many it has room for.
+        charged: epsilon, for all of them.
+    """
+
+    epsilon: float
+    horizons: int
+    charged: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to expect of a job.
+
+    Attributes:
+        job: the job's name.
+        protocol: its protocol.
+        guarantee: what it promises every user.
+        budget: of a job that renews; None without one that has room for a horizon.
+        minimum: the fewest contributors a window is released with.
+        contributors: what becomes of the guarantee with fewer honest ones; empty where it does not
+            rest on them, and unless it was asked for.
+        alternatives: what to expect of the job and of other protocols; empty where there are none,
+            and unless they were asked for.
+        cells: what is counted of items, in words; None for protocols that do not count in cells.
+        predicted_error: mean absolute error of an item that few hold, in users; None for others.
+        noise_error: what it would be with noise alone; None for others.
+        users: the number of users that the expectations are for, all of them reporting always.
+        rmse: expected root mean squared error over all epochs, in users.
+        smoothed_rmse: the same, of the smoothed estimates; None where there are none.
+        horizon: the epochs rounded up to a power of two; None where that is not needed.
+        epochs: expectations for every epoch.
+        reports_per_user: expected number of reports a device sends over all epochs.
+        bytes_per_user: expected size of these reports, without what frames and batches add.
+        messages_per_user: as `parameters.messages_per_user` limits it, by `messages_unit`.
+        messages_unit: "epoch" where epochs stand alone, otherwise "horizon".
+        users_needed: for a wanted error; at least as many as a window is released with.
+        most_users: up to how many users the error stays within a wanted one, which grows with them;
+            at least as many as a window is released with.
+        changes: what to expect with other budgets of changes, for a given share of users by number
+            of changes; empty without.
+        constants: the protocol's calibrated constants, as rows of a table.
+        caveats: what the figures leave out.
+        warnings: what will keep the job, or others about the same people, from running, or this one
+            from publishing.
+    """
+
+    job: str
+    protocol: str
+    guarantee: Guarantee
+    budget: FreshBudget | None
+    minimum: int
+    contributors: tuple[HonestContributors, ...]
+    alternatives: tuple[Alternative, ...]
+    cells: str | None
+    predicted_error: float | None
+    noise_error: float | None
+    users: int
+    rmse: float
+    smoothed_rmse: float | None
+    horizon: int | None
+    epochs: tuple[ExpectedEpoch, ...]
+    reports_per_user: float
+    bytes_per_user: float
+    messages_per_user: float
+    messages_unit: Literal["epoch", "horizon"]
+    users_needed: tuple[UsersNeeded, ...]
+    most_users: UsersNeeded | None
+    changes: tuple[ChangesChoice, ...]
+    constants: tuple[dict[str, int | float], ...]
+    caveats: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, as JSON values."""
+        return asdict(self)
+
+
+def plan(
+    job: Job,
+    users: int = DEFAULT_USERS,
+    *,
+    error: float | None = None,
+    changes: NDArray[np.float64] | None = None,
+    held: NDArray[np.float64] | None = None,
+    compared: bool = False,
+) -> Plan:
+    """Calibrate a job and say what to expect.
+
+    Args:
+        job: any job.
+        users: how many users, all of them reporting at every epoch.
+        error: a wanted root mean squared error: below 1 a share of the users, otherwise a number
+            of them.
+        changes: the share of users with 0, 1, ... changes in a horizon.
+        held: the shares of users that hold each item, for protocols that count in cells.
+        compared: whether to weigh other protocols, and what fewer honest contributors mean, too.
+
+    Raises:
+        JobError: no constants exist for the job's parameters and horizon, or its protocol
+            has no forecast; or none for other budgets of changes, or shares of items.
+        ValueError: there is not one user, or the wanted error is not above 0.
+
+    >>> from pipeline.jobs.job_files import parse_job
+    >>> expected = plan(parse_job('''
+    ... name: weeks
+    ... protocol: future_rand
+    ... parameters: {epsilon: 1, changes: 4}
+    ... epochs: {count: 256}
+    ... '''))
+    >>> round(expected.rmse / 100, 1), expected.guarantee.unit
+    (20.1, 'stream')
+    """
+    if users < 1:
+        raise ValueError(f"{users} users: give a number from 1 on")
+    if error is not None and not 0 < error < math.inf:
+        raise ValueError(f"a wanted error of {error:g}: give a share or number of users above 0")
+    protocol = job.protocol_entry
+    law = job.calibrate()
+    forecast = _forecast(job, law, held)
+    cells = forecast if isinstance(forecast, CellForecast) else None
+    deviations = forecast.standard_deviations(users).tolist()
+    reports = (forecast.reports_per_user * users).tolist()
+    reports_per_user = float(forecast.reports_per_user.sum())
+    smoothed = _smoothed(forecast, users)
+    wanted = WANTED_ERRORS if error is None or error >= 1 else (error,)
+    fewest = job.shuffle.minimum if protocol.needs_shuffle else 1
+    return Plan(
+        job=job.name,
+        protocol=protocol.name,
+        guarantee=job.guarantee_of(law),
+        budget=_fresh_budget(job),
+        minimum=job.shuffle.minimum,
+        contributors=contributor_curve(protocol, law) if compared else (),
+        alternatives=alternatives(job, law, users) if compared else (),
+        cells=None if cells is None else cells.cells,
+        predicted_error=None if cells is None else cells.predicted_error(users),
+        noise_error=None if cells is None else cells.noise_error(users),
+        users=users,
+        rmse=_rmse(forecast, users),
+        smoothed_rmse=None if smoothed is None else _root_mean_square(smoothed),
+        horizon=forecast.horizon if isinstance(forecast, DyadicForecast) else None,
+        epochs=tuple(
+            map(
+                ExpectedEpoch,
+                range(1, job.epochs.count + 1),
+                deviations,
+                reports,
+                repeat(None) if smoothed is None else smoothed.tolist(),
+            )
+        ),
+        reports_per_user=reports_per_user,
+        bytes_per_user=reports_per_user * protocol.word_form(law).report_bytes,
+        messages_per_user=reports_per_user / (job.epochs.count if protocol.per_epoch else 1),
+        messages_unit="epoch" if protocol.per_epoch else "horizon",
+        users_needed=tuple(
+            UsersNeeded(share, users_needed(forecast, share, fewest)) for share in wanted
+        ),
+        most_users=None
+        if error is None or error < 1
+        else UsersNeeded(error, most_users(forecast, error, job.shuffle.minimum)),
+        changes=() if changes is None else weigh_changes(job, users, changes),
+        constants=tuple(dict(row) for row in forecast.constants),
+        caveats=forecast.caveats,
+        warnings=tuple(_warnings(job, users)),
+    )
+
+
+def rounding_note(epochs: int, horizon: int | None) -> str | None:
+    """What to say of a horizon that is longer than its epochs; None if it is not.
+
+    >>> print(rounding_note(6, 8))
+    a horizon of 6 epochs is rounded up to 8, the next power of two; it ends after 6 all the same
+    """
+    if horizon is None or horizon == epochs:
+        return None
+    return (
+        f"a horizon of {epochs:,} epochs is rounded up to {horizon:,}, the next power of two; it "
+        f"ends after {epochs:,} all the same"
+    )
+
+
+def horizon_of(job: Job, law: Law) -> int | None:
+    """The epochs of a horizon rounded up to a power of two, where the protocol needs that."""
+    if job.protocol_entry.forecast is None:
+        return None
+    forecast = _forecast(job, law)
+    return forecast.horizon if isinstance(forecast, DyadicForecast) else None
+
+
+def users_needed(forecast: Forecast, error: float, fewest: int = 1) -> int | None:
+    """The fewest users whose estimates have a root mean squared error of at most a share of them.
+
+    Args:
+        forecast: of the job's law.
+        error: the wanted error divided by the number of users, above 0.
+        fewest: users a window is released with.
+
+    Returns:
+        None if no number of users up to 2^50 suffices.
+    """
+
+    def suffice(users: int) -> bool:
+        return _rmse(forecast, users) <= error * users
+
+    return fewest if suffice(fewest) else _fewest(suffice)
+
+
+def most_users(forecast: Forecast, error: float, fewest: int = 1) -> int | None:
+    """The most users whose estimates have a root mean squared error of at most so many of them.
+
+    Args:
+        forecast: of the job's law.
+        error: the wanted error, in users.
+        fewest: with which a window is released.
+
+    Returns:
+        None if not even the estimates of the fewest have; `ANY_NUMBER` if all do.
+    """
+    too_many = _fewest(lambda users: _rmse(forecast, users) > error)
+    if too_many is None:
+        return ANY_NUMBER
+    return too_many - 1 if too_many > fewest else None
+
+
+def _fewest(reached: Callable[[int], bool]) -> int | None:
+    """The fewest users with something that all larger numbers of users have too."""
+    if not reached(ANY_NUMBER):
+        return None
+    too_few, enough = 0, ANY_NUMBER
+    while enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        too_few, enough = (too_few, middle) if reached(middle) else (middle, enough)
+    return enough
+
+
+def _forecast(job: Job, law: Law, held: NDArray[np.float64] | None = None) -> Forecast:
+    protocol = job.protocol_entry
+    if protocol.forecast is None:
+        raise JobError([Problem(("protocol",), f"{protocol.name} has no forecast to plan with")])
+    forecast = protocol.forecast(law, job.parameters, job.epochs.count)
+    if held is None:
+        return forecast
+    if not isinstance(forecast, CellForecast):
+        message = f"{protocol.name} does not count items in cells: leave their counts out"
+        raise JobError([Problem(("protocol",), message)])
+    return forecast.like(held)
+
+
+def _warnings(job: Job, users: int) -> Iterator[str]:
+    minimum = job.shuffle.minimum
+    if users < minimum:
+        yield (
+            f"{users:,} users are fewer than shuffle.minimum, {minimum:,}: every epoch would be "
+            "withheld; find more users, or lower shuffle.minimum"
+        )
+    if job.budget is not None:
+        try:
+            first = deploy_job(job, deployed_at=0).model_copy(update={"horizons": 1})
+            check_budget(first, ())
+        except BudgetError as error:
+            yield f"deploy will refuse this job: {error}"
+    endless = endless_warning(job)
+    if endless is not None:
+        yield endless
+
+
+def _fresh_budget(job: Job) -> FreshBudget | None:
+    if job.budget is None or not job.epochs.renew:
+        return None
+    deployed = deploy_job(job, deployed_at=0)
+    horizons = horizons_within_budget(deployed, ()) or 1
+    try:
+        check_budget(deployed.model_copy(update={"horizons": horizons}), ())
+    except BudgetError:
+        return None  # a warning says so
+    return FreshBudget(job.budget.epsilon, horizons, horizons * Charge.of(deployed).epsilon)
+
+
+def _smoothed(forecast: Forecast, users: int) -> NDArray[np.float64] | None:
+    if not isinstance(forecast, SmoothedForecast):
+        return None
+    return forecast.smoothed_standard_deviations(users)
+
+
+def _rmse(forecast: Forecast, users: int) -> float:
+    return _root_mean_square(forecast.standard_deviations(users))
+
+
+def _root_mean_square(deviations: NDArray[np.float64]) -> float:
+    return math.sqrt(float(np.square(deviations).mean()))

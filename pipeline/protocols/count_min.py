@@ -1,0 +1,213 @@
+"""Sets of items at epochs that stand alone, in a Count-Min sketch. Its entry and its forecast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.count_min import CountMinAggregator
+from pipeline.protocols.describe_code import describe_code
+from pipeline.protocols.forecasts import NORMAL_ERROR
+from pipeline.protocols.late_calibration import late, late_calibration
+from pipeline.protocols.per_epoch_forecast import PerEpochForecast
+from pipeline.protocols.protocol import Example, Protocol, stated_capacity
+from pipeline.values.sets import SetDomain
+from randomizers.cell_codes.grid import AxisCode, Grid
+from randomizers.cell_codes.hashed_rows import HashedRows
+from randomizers.cell_codes.kept_nodes import KeptNodes
+from randomizers.cell_codes.levels import Levels
+from randomizers.cell_codes.prefixes import PrefixCells
+from randomizers.code_variances import range_variances
+from randomizers.count_min import CountMin, CountMinLaw, CountMinParameters
+from randomizers.item_domains import domain_size
+from randomizers.row_errors import ZIPF_EXPONENT, error_samples, normal_errors
+from topics.word_forms import WordForm
+
+_NO_OTHERS = np.zeros(1)
+
+
+class CountMinForecast(PerEpochForecast):
+    """Noise, and other items in an item's cells.
+
+    Args:
+        law: the constants of the job.
+        parameters: of the job.
+        last_epoch: at most the law's last.
+        held: see `PerEpochForecast`.
+    """
+
+    def __init__(
+        self,
+        law: CountMinLaw,
+        parameters: CountMinParameters,
+        last_epoch: int,
+        held: NDArray[np.float64] | None = None,
+    ) -> None:
+        super().__init__(last_epoch, domain_size(parameters.domain), law.items, held)
+        self._law, self._parameters = law, parameters
+        self._known: dict[int, Mapping[str, NDArray[np.float64]]] = {}
+        self.reports_per_user = np.full(last_epoch, law.messages_per_user)
+        self.cells = describe_code(law.code)
+        self.constants: tuple[Mapping[str, int | float], ...] = (
+            {
+                "cells": law.code.cells,
+                "messages": law.code.messages,
+                "dummies": law.noise.mean,
+                "dummies_per_user": law.noise.per_contributor(law.code.cells),
+            },
+        )
+        skew = (
+            f"counts as skewed as Zipf's law with exponent {ZIPF_EXPONENT}"
+            if held is None
+            else "the counts given"
+        )
+        collisions = f"other items in an item's cells are predicted for {skew}"
+        self.caveats = (
+            "the errors are those of a single item, value or point",
+            *((collisions,) if self._hashed else ()),
+            *_found_caveats(law),
+            *_noise_caveats(law),
+        )
+
+    def like(self, held: NDArray[np.float64]) -> CountMinForecast:
+        """The same for items of which these shares of the users hold each."""
+        return CountMinForecast(self._law, self._parameters, self._last_epoch, held)
+
+    def predicted_error(self, users: int) -> float:
+        """See `CellForecast.predicted_error`."""
+        rows = self._hashed
+        if rows is None:
+            return self._usual(normal_errors(self._usual_deviation(users)), users)
+        return self._usual(self._row_errors(rows, users)[self._estimator(rows, users)], users)
+
+    def noise_error(self, users: int) -> float:
+        """What it would be without other items in an item's cells."""
+        rows = self._hashed
+        if rows is None:
+            return self.predicted_error(users)
+        _, variance = self._law.noise.moments(users)
+        alone = error_samples(_NO_OTHERS, *rows, variance)
+        return self._usual(alone[self._estimator(rows, users)], users)
+
+    @property
+    def _hashed(self) -> tuple[int, int] | None:
+        """Rows and buckets of what is read of an item, if other items are in them too."""
+        match self._law.code:
+            case HashedRows() as code if not code.direct:
+                return code.rows, code.buckets
+            case PrefixCells() as code if not code.levels[-1].direct:
+                return 1, code.levels[-1].buckets
+            case _:
+                return None
+
+    def _estimator(self, rows: tuple[int, int], users: int) -> str:
+        if isinstance(self._law.code, PrefixCells):
+            return "median"
+        errors = self._row_errors(rows, users)
+        return self._parameters.estimator or min(
+            errors, key=lambda name: float(np.abs(errors[name]).mean())
+        )
+
+    def _row_errors(self, rows: tuple[int, int], users: int) -> Mapping[str, NDArray[np.float64]]:
+        if users not in self._known:
+            _, variance = self._law.noise.moments(users)
+            self._known[users] = error_samples(users * self._held, *rows, variance)
+        return self._known[users]
+
+    def _deviation(self, users: int) -> float:
+        """Of the items whose estimates are worst, where they differ by their places."""
+        if self._hashed is not None:
+            errors = self._row_errors(self._hashed, users)[self._estimator(self._hashed, users)]
+            return float(np.abs(errors).mean()) / NORMAL_ERROR
+        _, variance = self._law.noise.moments(users)
+        worst = (float(_deviations(axis).max()) for axis in self._axes)
+        return math.sqrt(variance) * math.prod(worst)
+
+    def _usual_deviation(self, users: int) -> float:
+        """Of all items, on average."""
+        _, variance = self._law.noise.moments(users)
+        usual = (float(_deviations(axis).mean()) for axis in self._axes)
+        return math.sqrt(variance) * math.prod(usual)
+
+    @property
+    def _axes(self) -> tuple[AxisCode, ...]:
+        match self._law.code:
+            case Levels() | KeptNodes() as code:
+                return (code,)
+            case Grid() as code:
+                return code.axes
+            case _:
+                return ()
+
+
+@cache
+def _deviations(axis: AxisCode) -> NDArray[np.float64]:
+    """Of single values, as multiples of that of a cell."""
+    starts = np.arange(axis.size)
+    return np.asarray(np.sqrt(range_variances(axis, starts, starts + 1)), np.float64)
+
+
+def _found_caveats(law: CountMinLaw) -> tuple[str, ...]:
+    """Of a domain too large to be listed: how many hold an item that is found."""
+    if not isinstance(law.code, PrefixCells):
+        return ()
+    # Nothing that a device runs imports the accounting.
+    from randomizers.accounting.prefix_levels import predict
+
+    users = law.noise.minimum
+    _, variance = law.noise.moments(users)
+    found = predict(law.code.levels, users, variance, law.items)
+    if found is None:
+        return (f"with {users:,} users no item is reliably found: raise messages_per_user",)
+    return (
+        f"of {users:,} users about {math.ceil(found[0]):,} have to hold an item for it to be found "
+        "reliably, if counts are as skewed as Zipf's law; `query --top` says what is claimed",
+    )
+
+
+def _noise_caveats(law: CountMinLaw) -> tuple[str, ...]:
+    if law.noise.dummies == "shuffle":
+        return ()
+    return (
+        f"dummies are sized on shuffle.minimum, {law.noise.minimum:,}: the closer it is to the "
+        "number of users, the smaller the errors",
+    )
+
+
+PROTOCOL = Protocol(
+    name="count_min",
+    parameters=CountMinParameters,
+    calibrate=late_calibration("count_min", sized=True),
+    law=lambda asked: CountMinLaw,
+    randomizer=CountMin,
+    restore=CountMin.restore,
+    aggregator=lambda law, asked: CountMinAggregator(law, asked.estimator),
+    aggregator_from_bytes=lambda law, asked, data: CountMinAggregator.from_bytes(
+        law, data, asked.estimator
+    ),
+    word_form=lambda law: WordForm(CountMin.word_dtype, distinct=law.code.cells),
+    needs_shuffle=True,
+    capacity=stated_capacity,
+    contributors=lambda law: law.noise.contributors,
+    epsilon_with=late("count_min", "epsilon_with"),
+    per_epoch=True,
+    stage_dummies=CountMin.stage_dummies,
+    values=lambda asked: SetDomain(asked.domain, asked.items),
+    forecast=CountMinForecast,
+    examples=(
+        Example(CountMinParameters(1.0, 0.05, ("a", "b"), rows=1), 1),
+        Example(CountMinParameters(1.5, 0.05, ("a", "b"), rows=1), 1, minimum=3),
+        Example(CountMinParameters(2.0, 0.2, ("a", "b"), rows=1, dummies="bernoulli"), 2, 6),
+        Example(
+            CountMinParameters(
+                2.0, 0.5, ("a", "b", "c", "d"), items=2, rows=1, dummies="bernoulli"
+            ),
+            1,
+            minimum=4,
+        ),
+    ),
+)

@@ -1,0 +1,65 @@
+"""What protocols have in common whose devices answer with one bit at every epoch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.epoch_responses import EpochResponsesAggregator, ResponseLaw, response_variance
+from pipeline.protocols.forecasts import Forecast
+from pipeline.protocols.late_calibration import late_calibration
+from pipeline.protocols.protocol import Example, Law, Protocol, fixed_words
+from randomizers.epoch_responses import EpochResponses
+
+
+class EpochResponsesForecast:
+    """One bit of every device at every epoch: all estimates are equally good.
+
+    Args:
+        law: the constants of the job.
+        last_epoch: at most the law's last.
+    """
+
+    caveats: tuple[str, ...] = ()
+    constants: tuple[Mapping[str, int | float], ...]
+
+    def __init__(self, law: ResponseLaw, last_epoch: int) -> None:
+        self._law = law
+        self.reports_per_user = np.ones(last_epoch)
+        self.constants = ({"epochs": law.last_epoch, "c_gap": law.c_gap},)
+
+    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+        """Of the estimates, in users, shape (epochs,)."""
+        variance = response_variance(self._law, users)
+        return np.full(len(self.reports_per_user), math.sqrt(variance))
+
+
+def epoch_responses(
+    name: str,
+    parameters: type[Any],
+    law: type[Law],
+    devices: type[EpochResponses[Any]],
+    forecast: Callable[[Any, int], Forecast],
+    examples: tuple[Example, ...],
+) -> Protocol:
+    """Devices that answer with one bit at every epoch."""
+    return Protocol(
+        name=name,
+        parameters=parameters,
+        calibrate=late_calibration(name),
+        law=lambda asked: law,
+        randomizer=devices,
+        restore=devices.restore,
+        aggregator=lambda law, asked: EpochResponsesAggregator(law),
+        aggregator_from_bytes=lambda law, asked, data: EpochResponsesAggregator.from_bytes(
+            law, data
+        ),
+        word_form=fixed_words(devices),
+        needs_shuffle=False,
+        forecast=lambda law, asked, last_epoch: forecast(law, last_epoch),
+        examples=examples,
+    )

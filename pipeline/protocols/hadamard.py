@@ -1,0 +1,88 @@
+"""Sets of items at epochs that stand alone, as Hadamard sets. Its entry and its forecast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators import hadamard
+from aggregators.hadamard import HadamardAggregator
+from pipeline.protocols.late_calibration import late, late_calibration
+from pipeline.protocols.per_epoch_forecast import PerEpochForecast
+from pipeline.protocols.protocol import Example, Protocol, stated_capacity
+from pipeline.values.sets import SetDomain
+from randomizers.hadamard import Hadamard, HadamardLaw, HadamardParameters
+
+
+class HadamardForecast(PerEpochForecast):
+    """Tuples about other items, and the blanket, that lie in the set of an item.
+
+    Args:
+        law: the constants of the job.
+        last_epoch: at most the law's last.
+        held: see `PerEpochForecast`.
+    """
+
+    def __init__(
+        self, law: HadamardLaw, last_epoch: int, held: NDArray[np.float64] | None = None
+    ) -> None:
+        super().__init__(last_epoch, law.items, law.slots, held)
+        self._law = law
+        form = law.word_form
+        self.cells = f"tuples of {law.rows} columns of a Hadamard matrix of size {law.columns:,}"
+        self.reports_per_user = np.full(last_epoch, law.slots + law.blanket)
+        self.constants: tuple[Mapping[str, int | float], ...] = (
+            {
+                "rows": law.rows,
+                "columns": law.columns,
+                "blanket": law.blanket,
+                "dummies": law.blanket * law.minimum * law.overlap,
+                "bytes_per_user": form.report_bytes * (law.slots + law.blanket),
+            },
+        )
+        self.caveats = (
+            "the errors are those of an item that few hold; one that many hold is estimated better",
+            f"every user adds a blanket, sized on shuffle.minimum, {law.minimum:,}: the closer it "
+            "is to the number of users, the smaller the errors",
+        )
+
+    def like(self, held: NDArray[np.float64]) -> HadamardForecast:
+        """The same: everybody sends as many tuples, whatever is held."""
+        return HadamardForecast(self._law, self._last_epoch, held)
+
+    def _deviation(self, users: int) -> float:
+        return self._with_messages(users, self._law.slots)
+
+    def _noise_deviation(self, users: int) -> float:
+        return self._with_messages(users, 0)
+
+    def _with_messages(self, users: int, messages: int) -> float:
+        others = users * (messages + self._law.blanket)
+        return math.sqrt(hadamard.noise_variance(self._law, others))
+
+
+PROTOCOL = Protocol(
+    name="hadamard",
+    parameters=HadamardParameters,
+    calibrate=late_calibration("hadamard", sized=True),
+    law=lambda asked: HadamardLaw,
+    randomizer=Hadamard,
+    restore=Hadamard.restore,
+    aggregator=lambda law, asked: HadamardAggregator(law),
+    aggregator_from_bytes=lambda law, asked, data: HadamardAggregator.from_bytes(law, data),
+    word_form=lambda law: law.word_form,
+    needs_shuffle=True,
+    capacity=stated_capacity,
+    contributors=lambda law: law.minimum,
+    epsilon_with=late("hadamard", "epsilon_with"),
+    per_epoch=True,
+    values=lambda asked: SetDomain(asked.domain, asked.items),
+    forecast=lambda law, asked, last_epoch: HadamardForecast(law, last_epoch),
+    examples=(
+        Example(HadamardParameters(4.0, 0.1, ("a", "b"), 1, 1, "exact", "bernoulli"), 1, 2),
+        Example(HadamardParameters(8.0, 0.1, ("a",), 1, 1, "published", "bernoulli"), 1),
+    ),
+)

@@ -1,0 +1,27 @@
+"""Calibration, imported when it is called: devices read the registry and need no accounting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+
+def late(package: str, function: str) -> Callable[..., Any]:
+    """A function of the calibration in a package of `randomizers`."""
+
+    def call(*arguments: Any) -> Any:
+        calibration = import_module(f"randomizers.{package}.calibration")
+        return getattr(calibration, function)(*arguments)
+
+    return call
+
+
+def late_calibration(
+    package: str, function: str = "calibrate", *, sized: bool = False
+) -> Callable[[Any, int, int], Any]:
+    """How a law is made; where noise is `sized` on the smallest window, it is told of that."""
+    calibrate = late(package, function)
+    if sized:
+        return calibrate
+    return lambda parameters, last_epoch, minimum: calibrate(parameters, last_epoch)

@@ -1,0 +1,165 @@
+"""What the pipeline asks of a protocol.
+
+Everything here handles a protocol's laws, states and reports as opaque values, through these
+interfaces; only the two modules of a protocol know what they mean.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.attendance import Attendance
+from aggregators.published import Published
+from pipeline.protocols.forecasts import Forecast
+from pipeline.values.value_domains import BOOLEAN, ValueDomain
+from randomizers.counted_words import CountedWords
+from randomizers.devices import Devices
+from topics.word_forms import WordForm
+
+
+class Law(typing.Protocol):
+    """The calibrated constants of a protocol: all that devices and aggregators need to agree on."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values, without a tag: `Protocol.law` knows of which class they are."""
+        ...
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any], /) -> Self:
+        """Read `to_json`; `ValueError` if it is something else."""
+        ...
+
+
+class Aggregator(typing.Protocol):
+    """Mergeable integer state, and the estimates made from it."""
+
+    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        """Raise `ValueError` if words of shape (n, width) cannot be reports of the epoch."""
+        ...
+
+    def add(
+        self,
+        epoch: int,
+        words: NDArray[np.unsignedinteger],
+        counts: NDArray[np.uint32] | None,
+    ) -> None:
+        """Count words of shape (n, width), each once or as often as `counts` (n,) says."""
+        ...
+
+    def merge(self, other: Self) -> None:
+        """Equals adding everything that was added to `other`."""
+        ...
+
+    def to_bytes(self) -> bytes:
+        """The state; equal states give equal bytes."""
+        ...
+
+    def estimate(self, epoch: int, attendance: Attendance) -> Published | None:
+        """The estimate of an epoch from everything added so far; None where there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A job so small that all its devices can draw, see and send can be enumerated.
+
+    Attributes:
+        parameters: of the protocol's type; with enough epsilon for the values to show in a few
+            thousand reports.
+        last_epoch: a handful.
+        minimum: the fewest devices a window is released with.
+    """
+
+    parameters: Any
+    last_epoch: int
+    minimum: int = 1
+
+
+Alternative: TypeAlias = tuple[str, Callable[[], Any]]
+"""A protocol's name, and what makes parameters for it; `ValueError` where there are none."""
+
+StageDummies: TypeAlias = Callable[[int, np.random.Generator], CountedWords]
+"""From an epoch of the horizon and randomness of its own, the dummies of its released window.
+
+It draws the same for the same generator on every worker: integers only, and nothing it remembers.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """One protocol.
+
+    Attributes:
+        name: as in job files.
+        parameters: a frozen dataclass whose ``__post_init__`` raises `ValueError`.
+        calibrate: makes the law from parameters, the last epoch of a horizon and the fewest
+            contributors a window is released with. Runs where a job is planned and deployed, never
+            on a device.
+        law: from parameters, the class of the law that `calibrate` makes of them: so what is read
+            in a deployed job needs no tag.
+        randomizer: makes an empty population.
+        restore: makes a population from a law, `Devices.state_arrays` and the last epoch closed.
+        aggregator: makes an empty state from a law and parameters: estimators may be chosen.
+        aggregator_from_bytes: the same with what `Aggregator.to_bytes` wrote.
+        word_form: what reports look like, from a law.
+        needs_shuffle: whether the guarantee rests on the shuffle stage, and on its minimum.
+        capacity: where the guarantee rests on the shuffle stage: from a law, an epoch of the
+            horizon and the number of devices present, the most messages that they send together,
+            whatever their values.
+        contributors: from a law, the fewest honest contributors of a window that the guarantee
+            rests on; None where it rests on none.
+        epsilon_with: from a law and a number of honest contributors, what its epsilon becomes;
+            infinite where delta is not enough.
+        stage_dummies: from a law, what the shuffle stage adds to every window it releases; None
+            where it adds nothing.
+        per_epoch: whether every epoch stands alone: its estimate rests on its own reports.
+        values: from parameters, what a user's value may be.
+        forecast: from law, parameters and last epoch, what `plan` says to expect; None: nothing.
+        alternatives: from parameters and last epoch, what counts the same for the same epsilon.
+        examples: what the conformance suite holds the protocol to its promises with.
+    """
+
+    name: str
+    parameters: type[Any]
+    calibrate: Callable[[Any, int, int], Law]
+    law: Callable[[Any], type[Law]]
+    randomizer: Callable[[Any], Devices[Any]]
+    restore: Callable[[Any, Mapping[str, NDArray[Any]], int], Devices[Any]]
+    aggregator: Callable[[Any, Any], Aggregator]
+    aggregator_from_bytes: Callable[[Any, Any, bytes], Aggregator]
+    word_form: Callable[[Any], WordForm]
+    needs_shuffle: bool
+    per_epoch: bool = False
+    capacity: Callable[[Any, int, int], int] | None = None
+    contributors: Callable[[Any], int | None] = lambda law: None
+    epsilon_with: Callable[[Any, int], float] | None = None
+    stage_dummies: Callable[[Any], StageDummies | None] = lambda law: None
+    values: Callable[[Any], ValueDomain] = lambda parameters: BOOLEAN
+    forecast: Callable[[Any, Any, int], Forecast] | None = None
+    alternatives: Callable[[Any, int], Iterable[Alternative]] = lambda parameters, last_epoch: ()
+    examples: tuple[Example, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.needs_shuffle != (self.capacity is not None):
+            raise ValueError(
+                f"{self.name}: a capacity is what hides the number of messages from whoever sees "
+                "the sizes of records, where the guarantee rests on the shuffle stage"
+            )
+
+
+def stated_capacity(law: Any, epoch: int, contributors: int) -> int:
+    """The most messages of an epoch, of a law that states it: see `Protocol.capacity`."""
+    most: int = law.capacity(epoch, contributors)
+    return most
+
+
+def fixed_words(devices: type[Any]) -> Callable[[Any], WordForm]:
+    """The form of words that a class of devices states for all its laws."""
+    form = WordForm(devices.word_dtype, devices.width)
+    return lambda law: form

@@ -1,0 +1,133 @@
+"""Numbers over time, nobody trusted. Its entry and its forecast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.dyadic_aggregator import Estimator
+from aggregators.range_stream import RangeStreamAggregator
+from pipeline.protocols.hadamard_stream import HadamardStreamForecast
+from pipeline.protocols.late_calibration import late_calibration
+from pipeline.protocols.protocol import Example, Protocol, fixed_words
+from pipeline.values.numbers import NumericDomain
+from randomizers.range_stream import RangeStream, RangeStreamLaw, RangeStreamParameters
+from randomizers.value_tree import range_variances
+
+
+class RangeStreamForecast:
+    """The levels' own errors, and what least squares over the value tree makes of them.
+
+    Args:
+        law: the constants of the job.
+        parameters: of the job.
+        last_epoch: at most the law's horizon.
+    """
+
+    def __init__(
+        self, law: RangeStreamLaw, parameters: RangeStreamParameters, last_epoch: int
+    ) -> None:
+        estimator: Estimator = parameters.estimator
+        forecasts = [HadamardStreamForecast(level, last_epoch, estimator) for level in law.levels]
+        self.horizon = law.horizon
+        probabilities = np.array(law.level_probabilities)
+        self.reports_per_user = probabilities @ [each.reports_per_user for each in forecasts]
+        online = np.array([each.standard_deviations(1) for each in forecasts])
+        smoothed = np.array([each.smoothed_standard_deviations(1) for each in forecasts])
+        with np.errstate(divide="ignore"):
+            self._level_variances = np.square(online) / probabilities[:, None]
+            self._smoothed_level_variances = np.square(smoothed) / probabilities[:, None]
+        self.constants: tuple[Mapping[str, int | float], ...] = tuple(
+            {
+                "level": number,
+                "nodes": level.items,
+                "probability": probability,
+                "flips": level.signs,
+                "frozen": level.frozen_share,
+                "epsilon": level.future_rand.loss,
+            }
+            for number, (level, probability) in enumerate(
+                zip(law.levels, law.level_probabilities, strict=True), start=1
+            )
+        )
+        self.caveats = (
+            _buckets(parameters),
+            f"the errors are those of a single bucket; a wide range has at most "
+            f"{self._widest():.1f} times as large ones",
+            _freezing(law),
+        )
+
+    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+        """Of the estimate of each bucket, in users, shape (epochs,)."""
+        return np.sqrt(users * range_variances(self._level_variances, 0, 1))
+
+    def smoothed_standard_deviations(self, users: int) -> NDArray[np.float64]:
+        """Of the smoothed estimate of each bucket, in users, shape (epochs,)."""
+        return np.sqrt(users * range_variances(self._smoothed_level_variances, 0, 1))
+
+    def range_deviations(self, users: int, start: int, end: int) -> NDArray[np.float64]:
+        """Of the number of values in the buckets from `start` to before `end`, counted from 0."""
+        return np.sqrt(users * range_variances(self._level_variances, start, end))
+
+    def _widest(self) -> float:
+        """No range has a larger deviation than this many times that of a bucket, at the last epoch.
+
+        A range lies between two ends, and has at most the variances of the values below each of
+        them: in the wavelets of a node both have the same sign.
+        """
+        last = self._level_variances[:, -1]
+        ends = np.arange(2 ** len(last) + 1)
+        cumulative = range_variances(last, 0, ends)
+        worst = math.sqrt(2 * float(cumulative.max()))
+        return worst / math.sqrt(float(range_variances(last, 0, 1)))
+
+
+def _buckets(parameters: RangeStreamParameters) -> str:
+    width = (parameters.high - parameters.low) / parameters.buckets
+    return f"values lie in {parameters.buckets:,} buckets, each {width:.6g} wide"
+
+
+def _freezing(law: RangeStreamLaw) -> str:
+    drawn = [level for level, weight in zip(law.levels, law.level_weights, strict=True) if weight]
+    bias = "what is then missed of it biases the estimates, and is not in the predicted errors"
+    changes, missing = drawn[0].changes, drawn[0].changes + 1 - min(each.signs for each in drawn)
+    if missing <= 0:
+        return f"a user whose value changes its bucket more than {changes} times may freeze: {bias}"
+    # Across one edge a device flips every time, or not at all but for its first value.
+    alternating = "25 %" if missing == 1 else "50 %"
+    return (
+        f"of the users whose value changes its bucket {changes} times up to "
+        f"{max(each.frozen_share for each in drawn):.2%} freeze if each change is to another "
+        f"bucket chosen at random, and up to {alternating} if they go back and forth across one "
+        f"edge: {bias}"
+    )
+
+
+def _numeric_domain(parameters: RangeStreamParameters) -> NumericDomain:
+    return NumericDomain(parameters.low, parameters.high, parameters.buckets, parameters.initial)
+
+
+PROTOCOL = Protocol(
+    name="range_stream",
+    parameters=RangeStreamParameters,
+    calibrate=late_calibration("range_stream"),
+    law=lambda asked: RangeStreamLaw,
+    randomizer=RangeStream,
+    restore=RangeStream.restore,
+    aggregator=lambda law, asked: RangeStreamAggregator(law, asked.estimator),
+    aggregator_from_bytes=lambda law, asked, data: RangeStreamAggregator.from_bytes(
+        law, data, asked.estimator
+    ),
+    word_form=fixed_words(RangeStream),
+    needs_shuffle=False,
+    values=_numeric_domain,
+    forecast=RangeStreamForecast,
+    examples=(
+        Example(RangeStreamParameters(1.0, 0, 0, 1, 2), 2),
+        Example(RangeStreamParameters(3.0, 1, 0, 80, 4), 2),
+        Example(RangeStreamParameters(2.0, 0, -5, 5, 8), 2),
+    ),
+)

@@ -1,0 +1,45 @@
+"""The protocols that a job file can name.
+
+Whoever adds one writes its devices in `randomizers`, its estimates in `aggregators`, a module with
+its entry and its forecast here, and names it below; tests/conformance says what else it wants.
+"""
+
+from __future__ import annotations
+
+from pipeline.protocols import (
+    balls_into_bins,
+    bun,
+    count_min,
+    erlingsson,
+    future_rand,
+    hadamard,
+    hadamard_stream,
+    independent_response,
+    memoized_response,
+    range_stream,
+    shuffled_counts,
+    shuffled_tree,
+    single_message,
+    split_budget,
+)
+from pipeline.protocols.protocol import Protocol
+
+PROTOCOLS: dict[str, Protocol] = {
+    module.PROTOCOL.name: module.PROTOCOL
+    for module in (
+        future_rand,
+        hadamard_stream,
+        range_stream,
+        count_min,
+        independent_response,
+        erlingsson,
+        bun,
+        split_budget,
+        memoized_response,
+        balls_into_bins,
+        hadamard,
+        single_message,
+        shuffled_counts,
+        shuffled_tree,
+    )
+}

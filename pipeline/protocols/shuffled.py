@@ -1,0 +1,127 @@
+"""What the continual protocols of the shuffled model have in common.
+
+Values are 0 and 1, or, with a domain, labels or numbers: then the same job parameters have another
+law, and devices and aggregators that know these; the law says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.protocols.forecasts import Forecast
+from pipeline.protocols.late_calibration import late, late_calibration
+from pipeline.protocols.protocol import Example, Law, Protocol, stated_capacity
+from pipeline.protocols.shuffled_alternatives import alternatives
+from pipeline.values.numbers import NumericDomain
+from pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
+from randomizers.cell_noise_law import CellNoiseLaw
+from randomizers.item_domains import Bits, Numbers, StreamDomain
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What runs, for one kind of values; `package` is one of `randomizers`.
+
+    `noise` of a law is that which tells who adds it, and how many of them it is sized on.
+
+    `of_numbers` is the aggregator where items are numbers, if it is another one.
+    """
+
+    package: str
+    noise: Callable[[Any], CellNoiseLaw]
+    law: Any
+    devices: Any
+    aggregator: Any
+    forecast: Callable[[Any, int], Forecast]
+    of_numbers: Any = None
+
+    def aggregator_for(self, asked: Any) -> Any:
+        """The class of aggregators, for the parameters of a job."""
+        numbers = isinstance(asked.domain, Numbers | Bits)
+        return self.of_numbers if numbers and self.of_numbers is not None else self.aggregator
+
+
+def shuffled(
+    name: str,
+    parameters: type[Any],
+    booleans: Kind,
+    items: Kind,
+    examples: tuple[Example, ...],
+    numbers: Kind | None = None,
+) -> Protocol:
+    """A protocol of all kinds of values that there are modules for."""
+    kinds = [kind for kind in (booleans, items, numbers) if kind is not None]
+
+    def kind_for(asked: Any) -> Kind:
+        match asked.domain:
+            case None:
+                return booleans
+            case Numbers() | Bits() if numbers is not None:
+                return numbers
+            case _:
+                return items
+
+    def calibrate(asked: Any, last_epoch: int, minimum: int) -> Law:
+        law: Law = late_calibration(kind_for(asked).package, sized=True)(asked, last_epoch, minimum)
+        return law
+
+    def kind_of(law: Any) -> Kind:
+        return next(kind for kind in kinds if isinstance(law, kind.law))
+
+    return Protocol(
+        name=name,
+        parameters=parameters,
+        calibrate=calibrate,
+        law=lambda asked: kind_for(asked).law,
+        randomizer=lambda law: kind_of(law).devices(law),
+        restore=lambda law, arrays, epoch: kind_of(law).devices.restore(law, arrays, epoch),
+        aggregator=lambda law, asked: kind_of(law).aggregator_for(asked)(law),
+        aggregator_from_bytes=lambda law, asked, data: (
+            kind_of(law).aggregator_for(asked).from_bytes(law, data)
+        ),
+        word_form=lambda law: law.word_form,
+        needs_shuffle=True,
+        capacity=stated_capacity,
+        contributors=lambda law: kind_of(law).noise(law).contributors,
+        epsilon_with=lambda law, honest: late(kind_of(law).package, "epsilon_with")(law, honest),
+        stage_dummies=lambda law: law.stage_dummies if law.dummies == "shuffle" else None,
+        values=lambda asked: _values(asked.domain),
+        forecast=lambda law, asked, last_epoch: kind_of(law).forecast(law, last_epoch),
+        alternatives=alternatives,
+        examples=examples,
+    )
+
+
+def _values(domain: StreamDomain | None) -> ValueDomain:
+    match domain:
+        case None:
+            return BOOLEAN
+        case Numbers():
+            return NumericDomain(domain.low, domain.high, domain.buckets, optional=True)
+        case Bits():
+            size = 1 << domain.bits
+            return NumericDomain(0, size, size, optional=True)
+        case _:
+            return CategoryDomain(domain)
+
+
+def noise_columns(noise: CellNoiseLaw, cells: int = 1) -> dict[str, int | float]:
+    """Constants of the noise, for tables."""
+    return {
+        "dummies": noise.mean,
+        "variance": noise.moments(noise.minimum)[1],
+        "dummies_per_user": noise.per_contributor(cells),
+    }
+
+
+def noise_caveats(noise: CellNoiseLaw) -> tuple[str, ...]:
+    """What to know of noise that contributors add."""
+    if noise.dummies == "shuffle":
+        return ()
+    return (
+        "every user adds dummies, so that there is more noise than is needed with more users than "
+        f"shuffle.minimum, {noise.minimum:,}: the closer it is to their number, the smaller the "
+        "errors",
+    )

@@ -1,0 +1,49 @@
+"""Which protocols count what the continual ones of the shuffled model do, for the same people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from pipeline.protocols.protocol import Alternative
+from randomizers.composed import MAX_SIGNS
+from randomizers.future_rand import FutureRandParameters
+from randomizers.hadamard_stream import HadamardStreamParameters
+from randomizers.item_domains import Bits, Numbers
+from randomizers.range_stream import RangeStreamParameters
+from randomizers.shuffled_counts import ShuffledCountsParameters
+from randomizers.shuffled_tree import ShuffledTreeParameters
+
+
+def alternatives(
+    asked: ShuffledCountsParameters | ShuffledTreeParameters, last_epoch: int
+) -> Iterator[Alternative]:
+    """Others with the same epsilon; where no number of changes is stated, all are followed."""
+    shared: dict[str, Any] = {
+        "epsilon": asked.epsilon,
+        "delta": asked.delta,
+        "dummies": "shuffle" if asked.dummies == "shuffle" else "poisson",
+    }
+    if asked.domain is not None:
+        # How well items are told apart is a matter of how many messages there may be.
+        limit = asked.messages_per_user
+        shared |= {"domain": asked.domain, "cells": asked.cells, "messages_per_user": limit}
+    changes = asked.changes or min(last_epoch, MAX_SIGNS)
+    if asked.changes is not None:
+        yield "shuffled_counts", partial(ShuffledCountsParameters, changes=changes, **shared)
+    yield "shuffled_counts", partial(ShuffledCountsParameters, **shared)
+    yield "shuffled_tree", partial(ShuffledTreeParameters, changes=changes, **shared)
+    if isinstance(asked.domain, Numbers):
+        numbers = asked.domain.low, asked.domain.high, asked.domain.buckets
+        yield "range_stream", partial(RangeStreamParameters, asked.epsilon, changes, *numbers)
+    if isinstance(asked.domain, Numbers | Bits):
+        return
+    if asked.domain is None:
+        yield "future_rand", partial(FutureRandParameters, asked.epsilon, changes)
+    else:
+        # There the first item of a user does not count as a change.
+        yield (
+            "hadamard_stream",
+            partial(HadamardStreamParameters, asked.epsilon, changes - 1, asked.domain),
+        )

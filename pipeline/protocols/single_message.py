@@ -1,0 +1,86 @@
+"""Sets of items at epochs that stand alone, one message a user. Its entry and its forecast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators import single_message
+from aggregators.single_message import SingleMessageAggregator
+from pipeline.protocols.late_calibration import late, late_calibration
+from pipeline.protocols.per_epoch_forecast import PerEpochForecast
+from pipeline.protocols.protocol import Example, Protocol, stated_capacity
+from pipeline.values.sets import SetDomain
+from randomizers.single_message import SingleMessage, SingleMessageLaw, SingleMessageParameters
+
+
+class SingleMessageForecast(PerEpochForecast):
+    """Messages that speak for an item although their users do not hold it.
+
+    Args:
+        law: the constants of the job.
+        last_epoch: at most the law's last.
+        held: see `PerEpochForecast`.
+    """
+
+    def __init__(
+        self, law: SingleMessageLaw, last_epoch: int, held: NDArray[np.float64] | None = None
+    ) -> None:
+        super().__init__(last_epoch, law.items, law.slots, held)
+        self._law = law
+        kept, other = map(float, law.probabilities)
+        self.cells = (
+            f"a bit for each of {law.items:,} items"
+            if law.bits
+            else f"one of {law.items + 1:,} symbols, the items and none"
+        )
+        self.reports_per_user = np.ones(last_epoch)
+        self.constants: tuple[Mapping[str, int | float], ...] = (
+            {
+                "local_epsilon": law.local_epsilon,
+                "kept": kept,
+                "false": other,
+                "bytes_per_user": law.word_form.report_bytes,
+            },
+        )
+        self.caveats = (
+            "the errors are those of an item that few hold, and grow with the users; symbols of an "
+            "item that many hold are estimated worse",
+        )
+
+    def like(self, held: NDArray[np.float64]) -> SingleMessageForecast:
+        """The same: everybody sends a message, whatever is held."""
+        return SingleMessageForecast(self._law, self._last_epoch, held)
+
+    def _deviation(self, users: int) -> float:
+        variance = single_message.noise_variance(self._law, users, holders=0)
+        return math.sqrt(variance)
+
+
+PROTOCOL = Protocol(
+    name="single_message",
+    parameters=SingleMessageParameters,
+    calibrate=late_calibration("single_message", sized=True),
+    law=lambda asked: SingleMessageLaw,
+    randomizer=SingleMessage,
+    restore=SingleMessage.restore,
+    aggregator=lambda law, asked: SingleMessageAggregator(law),
+    aggregator_from_bytes=lambda law, asked, data: SingleMessageAggregator.from_bytes(law, data),
+    word_form=lambda law: law.word_form,
+    needs_shuffle=True,
+    capacity=stated_capacity,
+    contributors=lambda law: law.minimum,
+    epsilon_with=late("single_message", "epsilon_with"),
+    per_epoch=True,
+    values=lambda asked: SetDomain(asked.domain, asked.items),
+    forecast=lambda law, asked, last_epoch: SingleMessageForecast(law, last_epoch),
+    examples=(
+        Example(SingleMessageParameters(2.0, 0.05, ("a", "b")), 1, minimum=4),
+        Example(SingleMessageParameters(1.5, 0.05, ("a",)), 2, minimum=3),
+        Example(SingleMessageParameters(2.0, 0.05, ("a", "b"), response="rappor"), 1, 3),
+        Example(SingleMessageParameters(4.0, 0.05, ("a", "b"), items=2), 2, minimum=2),
+    ),
+)

@@ -1,0 +1,145 @@
+"""Two jobs epoch by epoch: whether their integers are equal, and how far their estimates differ.
+
+Equal reports give equal integers, whatever is estimated from them: where the integers of two jobs
+are equal and their estimates are not, the estimators differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.published import Published
+from pipeline.errors import WRONG_INPUT, DpstreamError
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.results.epoch_results import EpochResult
+
+
+class IncomparableError(DpstreamError):
+    """Two jobs are not about the same; the message says in what."""
+
+    exit_code = WRONG_INPUT
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How the results of two jobs at an epoch differ.
+
+    Attributes:
+        epoch: of both.
+        only: 0 or 1 where only the first or the second job has the epoch; None where both do.
+        integers: which of fate, contributors, population and counts differ.
+        estimates: whether anything of the published estimates differs.
+        deviations: the largest difference of two estimates of the same, in standard deviations:
+            in the smaller one, if they have different ones. None where there are no two.
+        item: which item has that difference, from 1 on; None where there is none, and for jobs
+            that count a single value.
+        unmatched: how many items have an estimate in one job only.
+    """
+
+    epoch: int
+    only: int | None = None
+    integers: tuple[str, ...] = ()
+    estimates: bool = False
+    deviations: float | None = None
+    item: int | None = None
+    unmatched: int = 0
+
+    @property
+    def differs(self) -> bool:
+        """Whether anything does."""
+        return self.only is not None or bool(self.integers) or self.estimates
+
+
+def check_comparable(one: DeployedJob, other: DeployedJob) -> None:
+    """Raise `IncomparableError` unless two jobs are of one protocol and over one domain."""
+    problem = f"jobs {one.name} and {other.name} cannot be compared"
+    if one.protocol != other.protocol:
+        raise IncomparableError(
+            f"{problem}: they are of the protocols {one.protocol} and {other.protocol}; give two "
+            "of the same"
+        )
+    if one.domain.identity != other.domain.identity:
+        raise IncomparableError(
+            f"{problem}: the values that they count are not the same; give two over one domain"
+        )
+
+
+def differences(one: Iterable[EpochResult], other: Iterable[EpochResult]) -> Iterator[Difference]:
+    """Compare two jobs, in the order of epochs; both are read as far as needed, and not kept.
+
+    Args:
+        one: results of the first job, epochs increasing.
+        other: of the second one.
+    """
+    left, right = iter(one), iter(other)
+    first, second = next(left, None), next(right, None)
+    while first is not None or second is not None:
+        if second is None or (first is not None and first.epoch < second.epoch):
+            assert first is not None
+            yield Difference(first.epoch, only=0)
+            first = next(left, None)
+        elif first is None or second.epoch < first.epoch:
+            yield Difference(second.epoch, only=1)
+            second = next(right, None)
+        else:
+            yield compare(first, second)
+            first, second = next(left, None), next(right, None)
+
+
+def compare(one: EpochResult, other: EpochResult) -> Difference:
+    """The difference of two results of the same epoch.
+
+    >>> from aggregators.estimate import Estimate
+    >>> from topics.manifests import Fate
+    >>> def result(value: float) -> EpochResult:
+    ...     estimate = Estimate(value, 20.0, value - 39.2, value + 39.2, 100, 100)
+    ...     return EpochResult(3, Fate.RELEASED, 100, 100, b"counts", estimate)
+    >>> compare(result(50.0), result(75.0)).deviations
+    1.25
+    """
+    integers = ("fate", "contributors", "population", "counts")
+    deviations, item, unmatched = _largest(one.estimate, other.estimate)
+    return Difference(
+        epoch=one.epoch,
+        integers=tuple(name for name in integers if getattr(one, name) != getattr(other, name)),
+        estimates=_json(one.estimate) != _json(other.estimate),
+        deviations=deviations,
+        item=item,
+        unmatched=unmatched,
+    )
+
+
+def _largest(
+    one: Published | None, other: Published | None
+) -> tuple[float | None, int | None, int]:
+    """The largest difference in standard deviations, of which item it is, and how many lack one."""
+    (items, values), (others, their_values) = _by_item(one), _by_item(other)
+    both, here, there = np.intersect1d(items, others, assume_unique=True, return_indices=True)
+    unmatched = len(items) + len(others) - 2 * len(both)
+    deviations = [
+        each.standard_deviation or 0.0 for each in (one, other) if each is not None and len(both)
+    ]
+    if not deviations:
+        return None, None, unmatched
+    gaps = np.abs(values[here] - their_values[there])
+    at = int(gaps.argmax())
+    gap, deviation = float(gaps[at]), min(deviations)
+    if gap == 0:
+        return 0.0, None, unmatched
+    single = one is not None and one.single is not None
+    return gap / deviation if deviation else None, None if single else int(both[at]), unmatched
+
+
+def _by_item(published: Published | None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Item numbers and their estimates; a single value is item 1."""
+    if published is None:
+        return np.zeros(0, np.int64), np.zeros(0)
+    return published.numbers, published.intervals[0]
+
+
+def _json(published: Published | None) -> object:
+    return None if published is None else published.to_json()

@@ -1,0 +1,304 @@
+"""Records a job: what its topics hold of every published epoch goes into a folder, and stays.
+
+The recorder commits every few seconds, and where it was stopped it goes on. An epoch is recorded
+once it is published: its window, manifest, partial and estimate then come together.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from pipeline.actions import Run, Steps
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.recording.record_raw import RawLog, check_raw
+from pipeline.recording.record_rows import recorded_estimate
+from pipeline.recording.recordings import (
+    INDEX_FILE,
+    LostRange,
+    Missing,
+    Place,
+    RecordedEpoch,
+    Recording,
+    RecordingError,
+    RecordingFolder,
+    RecordingIndex,
+    RecordingWriter,
+    RecordKind,
+)
+from pipeline.results.released_windows import WindowIndex
+from pipeline.stages.epoch_log import DecidedEpoch, EpochLog
+from pipeline.stages.multisets import WordMultiset
+from pipeline.state import LOCK_FILE
+from topics.manifests import Fate
+from topics.names import Role
+from topics.words import Words
+
+_COMMIT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An epoch that has just been recorded.
+
+    Attributes:
+        epoch: of the job.
+        reports: in its window; None where there is none.
+        missing: why its window is missing, or its raw reports are.
+    """
+
+    epoch: int
+    reports: int | None
+    missing: tuple[Missing, ...] = ()
+
+
+def open_recording(
+    folder: RecordingFolder, job: DeployedJob, *, from_epoch: int | None, raw: bool
+) -> RecordingIndex:
+    """The index of a folder's recording, which must be one of this deployment; or a new one.
+
+    Args:
+        folder: its lock is held.
+        job: as deployed.
+        from_epoch: the first epoch to record; None: the first one there is, or the recording's.
+        raw: whether raw reports are to be recorded.
+
+    Raises:
+        RecordingError: the folder holds something else, or a recording begun with other options.
+        RawRecordingError: raw reports of this job are not to be kept.
+    """
+    if raw:
+        check_raw(job)
+    path = folder.path
+    if INDEX_FILE not in folder.sizes():
+        _check_free(folder)
+        form = job.word_form
+        return RecordingIndex(
+            software=version("dpstream"),
+            job=job.name,
+            deployment=job.deployment,
+            fingerprint=job.fingerprint,
+            job_record=job.to_bytes().decode(),
+            word_bytes=form.dtype.itemsize,
+            word_width=form.width,
+            from_epoch=from_epoch or 1,
+            raw=raw,
+        )
+    index = Recording.open(path).index
+    if index.job != job.name or index.deployment != job.deployment:
+        raise RecordingError(
+            f"{path} is a recording of job {index.job}, deployment {index.deployment.hex()[:8]}, "
+            f"and not of {job.name}, deployment {job.deployment.hex()[:8]}: give another folder"
+        )
+    if from_epoch is not None and from_epoch != index.from_epoch:
+        raise RecordingError(
+            f"{path} was begun with --from-epoch {index.from_epoch}: go on without the option, or "
+            "give another folder"
+        )
+    if raw != index.raw:
+        raise RecordingError(
+            f"{path} was begun {'with' if index.raw else 'without'} --raw: go on "
+            f"{'with' if index.raw else 'without'} it, or give another folder"
+        )
+    return index
+
+
+class Recorder:
+    """Brings a recording up to date, as often as it is asked to.
+
+    Args:
+        job: as deployed.
+        folder: of the recording; its lock is held.
+        index: of `open_recording`.
+        run: carries out steps on the topics of the job.
+        clock: seconds of any origin.
+
+    Raises:
+        RecordingError: the recording was altered, or cannot be written.
+    """
+
+    def __init__(
+        self,
+        job: DeployedJob,
+        folder: RecordingFolder,
+        index: RecordingIndex,
+        run: Run,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._job = job
+        self._path = folder.path
+        self._run = run
+        self._clock = clock
+        self._committed = clock()
+        floors: dict[str, dict[int, int]] = {Role.SHUFFLED: {}, Role.REPORTS: {}}
+        for place in index.places:
+            floors[place.topic][place.partition] = place.offset
+        self._raw = None
+        if index.raw:
+            self._raw = RawLog(job, index.from_epoch, floors[Role.REPORTS], index.lost)
+        self._whole = True
+        self._found: DecidedEpoch | None = None
+        with self._writing():
+            self._writer = RecordingWriter(folder, index)
+            first = self._writer.next_epoch or index.from_epoch
+            self._epochs = EpochLog(job, first, published=True)
+            self._windows = WindowIndex(job, first, floors[Role.SHUFFLED])
+            self._note_places()
+            if INDEX_FILE not in folder.sizes():
+                self._commit()
+
+    @property
+    def index(self) -> RecordingIndex:
+        """What is recorded for good by now."""
+        return self._writer.index
+
+    @property
+    def complete(self) -> bool:
+        """Whether the last epoch of the job has been added."""
+        last, following = self._job.last_epoch, self._writer.next_epoch
+        return last is not None and following is not None and following > last
+
+    def round(self) -> Iterator[Recorded]:
+        """Record what has been published since the last round.
+
+        Raises:
+            RecordingError: there is no room. What was committed stays, and can be gone on with.
+            ClusterError: a topic is gone.
+            KafkaError: the broker does not answer; nothing is lost, go on with another round.
+        """
+        self._record_raw()
+        # In this order: windows were written before what is made of them.
+        self._run(self._epochs.look())
+        self._run(self._windows.look())
+        # Once more: now all is there that the windows published by then were made of.
+        self._record_raw()
+        while (epoch := self._run(self._next())) is not None:
+            with self._writing():
+                missing = tuple(self._missing(epoch))
+                self._writer.add(epoch)
+                for gap in missing:
+                    self._writer.add_missing(gap)
+                self._note_places()
+                self._commit_in_time()
+            window = epoch.window
+            yield Recorded(epoch.epoch, None if window is None else window.messages, missing)
+        with self._writing():
+            self._commit_in_time()
+
+    def stop(self) -> None:
+        """Make all that was added count, whatever reading was given up for.
+
+        After an error in writing, forget what was not committed.
+
+        Raises:
+            RecordingError: there is no room. What was committed stays, and can be gone on with.
+        """
+        if self._whole:
+            with self._writing():
+                if self._writer.uncommitted:
+                    self._commit()
+        if not self._whole:
+            self._writer.abandon()
+
+    def _record_raw(self) -> None:
+        if self._raw is None:
+            return
+        self._run(self._raw.look())
+        while (found := self._run(self._raw.next())) is not None:
+            with self._writing():
+                for reports in found:
+                    self._writer.add_reports(reports)
+                self._note_places()
+                self._commit_in_time()
+
+    def _next(self) -> Steps[RecordedEpoch | None]:
+        """The next published epoch; None if there is no further one yet.
+
+        A released window that is None has been deleted: it was whole when it was aggregated. Where
+        reading is given up, the epoch comes again.
+        """
+        if self._found is None:
+            self._found = yield from self._epochs.next()
+        found = self._found
+        if found is None or (published := found.estimate) is None:
+            return None
+        window = None
+        if published.fate is Fate.RELEASED:
+            window = yield from self._window(found.epoch)
+        self._windows.pass_over(found.epoch)
+        self._found = None
+        return RecordedEpoch(found.manifest, window, found.payload, recorded_estimate(published))
+
+    def _window(self, epoch: int) -> Steps[Words | None]:
+        """The window of an epoch in canonical order; None if the topic does not have it whole."""
+        if not (yield from self._windows.find(epoch)):
+            return None
+        words = WordMultiset(self._job.word_form)
+        try:
+            whole = yield from self._windows.read(epoch, words)
+            return words.sorted() if whole else None
+        finally:
+            words.close()
+
+    def _missing(self, epoch: RecordedEpoch) -> Iterator[Missing]:
+        number, job = epoch.epoch, self._job
+        if epoch.window is None and epoch.partial is not None:
+            yield Missing(
+                RecordKind.WINDOWS,
+                number,
+                number,
+                f"deleted from {job.topic(Role.SHUFFLED)}, by its retention or by hand",
+            )
+        if self._raw is not None and self._raw.lacks(epoch.manifest):
+            yield Missing(
+                RecordKind.REPORTS,
+                number,
+                number,
+                f"deleted from {job.topic(Role.REPORTS)} before they were read, all or some",
+            )
+
+    def _commit_in_time(self) -> None:
+        waited = self._clock() - self._committed
+        if self._writer.full or (self._writer.uncommitted and waited >= _COMMIT_SECONDS):
+            self._commit()
+
+    def _note_places(self) -> None:
+        """Where to go on after what has been added by now."""
+        floors = sorted(self._windows.floors.items())
+        self._places = [Place(Role.SHUFFLED.value, *at) for at in floors]
+        self._lost: tuple[LostRange, ...] = ()
+        if self._raw is not None:
+            raw = sorted(self._raw.positions.items())
+            self._places += [Place(Role.REPORTS.value, *at) for at in raw]
+            self._lost = self._raw.lost
+
+    def _commit(self) -> None:
+        self._writer.commit(self._places, self._lost)
+        self._committed = self._clock()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        self._whole = False
+        try:
+            yield
+        except OSError as error:
+            raise RecordingError(
+                f"{self._path} cannot be written: {error.strerror or error}. What was recorded "
+                "before stays whole: make room, and run the same command again to go on"
+            ) from error
+        self._whole = True
+
+
+def _check_free(folder: RecordingFolder) -> None:
+    """Raise `RecordingError` if a folder holds anything but what a recorder leaves that is killed.
+
+    That is its lock, and an index that never took its place.
+    """
+    other = sorted(folder.sizes().keys() - {LOCK_FILE, f"{INDEX_FILE}.new"})
+    if other:
+        raise RecordingError(
+            f"{folder.path} holds {other[0]} and no recording: give a new folder, or an empty one"
+        )

@@ -1,0 +1,180 @@
+"""Whether a recording is what was recorded: to the last bit, and in itself.
+
+Checksums find whatever was altered, cut short or lost. What they cannot find is that something
+false was recorded: so the tables are compared with each other, and, if asked for, windows with the
+partials that the aggregate stage made of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise, zip_longest
+from pathlib import Path
+from typing import Any
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_problems import JobError
+from pipeline.recording.record_rows import published_estimate
+from pipeline.recording.recordings import Recording, RecordingError, RecordingIndex, RecordKind
+from topics.frames import CodecError
+from topics.manifests import Fate, Manifest
+from topics.words import split_words
+
+Tell = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Verification:
+    """What was found.
+
+    Attributes:
+        index: of the recording; None if it cannot be read.
+        problems: what is wrong, one sentence each; none: all is as it was recorded.
+        notes: what is worth knowing.
+        reports: in the windows.
+        deep: whether windows were compared with partials.
+    """
+
+    index: RecordingIndex | None = None
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    reports: int = 0
+    deep: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        index = self.index
+        return {
+            "intact": not self.problems,
+            "problems": self.problems,
+            "notes": self.notes,
+            "job": None if index is None else index.job,
+            "deployment": None if index is None else index.deployment.hex(),
+            "first_epoch": None if index is None else index.first_epoch,
+            "last_epoch": None if index is None else index.last_epoch,
+            "missing": [] if index is None else [str(gap) for gap in index.missing],
+            "files": 0 if index is None else len(index.files),
+            "bytes": 0 if index is None else sum(file.size for file in index.files),
+            "reports": self.reports,
+            "deep": self.deep,
+        }
+
+
+def verify(path: Path, *, deep: bool = False, tell: Tell = lambda text: None) -> Verification:
+    """Check a recording.
+
+    Args:
+        path: its folder.
+        deep: aggregate every window again and compare it with its partial.
+        tell: is told which file or epoch is looked at.
+    """
+    found = Verification(deep=deep)
+    try:
+        recording = Recording.open(path)
+    except RecordingError as error:
+        found.problems.append(str(error))
+        return found
+    found.index = recording.index
+    for file in recording.index.files:
+        tell(file.path)
+        try:
+            recording.check_file(file)
+        except (RecordingError, OSError) as error:
+            found.problems.append(str(error))
+    found.notes += _left_over(path, recording.index)
+    if not found.problems:
+        try:
+            for problem in _contradictions(recording, found, tell):
+                found.problems.append(f"{path}: {problem}")
+        except (RecordingError, JobError, CodecError) as error:
+            found.problems.append(str(error))
+    return found
+
+
+def _left_over(path: Path, index: RecordingIndex) -> Iterator[str]:
+    listed = {file.path for file in index.files}
+    for file in sorted(path.glob("*.parquet")):
+        if file.name not in listed:
+            yield f"{file.name} is not listed and does not count: a recorder left it behind"
+
+
+def _contradictions(recording: Recording, found: Verification, tell: Tell) -> Iterator[str]:
+    index = recording.index
+    job = DeployedJob.from_bytes(recording.job_record)
+    form = job.word_form
+    says = (index.job, index.deployment, index.fingerprint, index.word_bytes, index.word_width)
+    if says != (job.name, job.deployment, job.fingerprint, form.dtype.itemsize, form.width):
+        yield "the job in it is not the one it says it is of"
+        return
+    yield from _epochs(recording)
+    yield from _file_bounds(recording)
+    yield from _estimates(recording, job)
+    yield from _windows(recording, job, found, tell)
+
+
+def _epochs(recording: Recording) -> Iterator[str]:
+    """Manifests are of all epochs, and partials of those that were released."""
+    found = (row.epoch for row in recording.manifests())
+    for epoch, other in zip_longest(recording.epochs, found):
+        if epoch != other:
+            yield f"there should be a manifest of epoch {epoch}, but there is one of {other}"
+            return
+    released = (row.epoch for row in _released(recording))
+    partials = (row.epoch for row in recording.partials())
+    for epoch, other in zip_longest(released, partials):
+        if epoch != other:
+            yield f"there should be a partial of epoch {epoch}, but there is one of {other}"
+            return
+
+
+def _file_bounds(recording: Recording) -> Iterator[str]:
+    """Files follow each other, so that an epoch is found where it is said to be."""
+    for kind in RecordKind:
+        files = recording.index.of_kind(kind)
+        for file, following in pairwise(files):
+            if kind is not RecordKind.REPORTS and file.last_epoch >= following.first_epoch:
+                yield f"{file.path} and {following.path} are about the same epochs"
+
+
+def _estimates(recording: Recording, job: DeployedJob) -> Iterator[str]:
+    rows = recording.estimates()
+    for row, manifest in zip_longest(rows, recording.manifests()):
+        if row is None or manifest is None or row.epoch != manifest.epoch:
+            yield "there is not one estimate for each manifest"
+            return
+        published = published_estimate(row, job.deployment)
+        says = (published.fate, published.contributors, published.population, published.closed_at)
+        decided = (
+            manifest.fate,
+            manifest.contributors,
+            manifest.population,
+            manifest.timestamp,
+        )
+        if says != decided:
+            yield f"estimate and manifest of epoch {row.epoch} contradict each other"
+
+
+def _windows(
+    recording: Recording, job: DeployedJob, found: Verification, tell: Tell
+) -> Iterator[str]:
+    partials = recording.partials() if found.deep else iter(())
+    for epoch, words in recording.windows():
+        found.reports += words.messages
+        if not found.deep:
+            continue
+        tell(f"epoch {epoch}")
+        payload = next((row.payload for row in partials if row.epoch == epoch), None)
+        aggregator = job.aggregator()
+        try:
+            for piece in split_words(words):
+                aggregator.add(job.local_epoch(epoch), piece.values, piece.counts)
+        except ValueError as error:
+            yield f"window of epoch {epoch}: {error}"
+            continue
+        if aggregator.to_bytes() != payload:
+            yield f"the window of epoch {epoch} does not add up to its partial"
+
+
+def _released(recording: Recording) -> Iterator[Manifest]:
+    return (row for row in recording.manifests() if row.fate is Fate.RELEASED)

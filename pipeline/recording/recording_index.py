@@ -1,0 +1,294 @@
+"""What ``recording.json`` says: of which job a recording is, its files, and what is missing.
+
+The file has one spelling, which a SHA-256 of the rest of it ends: whichever bit of it is altered,
+it is refused. The sums find damage. They do not keep anybody from writing another recording.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from pipeline.errors import DpstreamError
+
+VERSION = 2
+# Its tables of manifests have more columns than are written now.
+_EARLIER = 1
+INDEX_FILE = "recording.json"
+
+_WORD_BYTES = (1, 2, 4, 8)
+
+
+class RecordingError(DpstreamError, ValueError):
+    """A recording cannot be read or gone on with; the message says what is wrong with it."""
+
+
+class RecordKind(StrEnum):
+    """What is in a file; its name begins with it."""
+
+    MANIFESTS = "manifests"
+    WINDOWS = "windows"
+    PARTIALS = "partials"
+    ESTIMATES = "estimates"
+    REPORTS = "reports"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingFile:
+    """A file of a recording. What lies beside the files that are listed does not count.
+
+    Attributes:
+        path: its name in the folder.
+        kind: what is in it.
+        first_epoch, last_epoch: of the epochs it is about.
+        rows: of the table.
+        size: bytes.
+        sha256: of its bytes, in hexadecimal.
+    """
+
+    path: str
+    kind: RecordKind
+    first_epoch: int
+    last_epoch: int
+    rows: int
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Epochs of which something could not be recorded.
+
+    Attributes:
+        what: is missing: windows or reports.
+        first_epoch, last_epoch: from the first to the last, both included.
+        why: in words.
+    """
+
+    what: RecordKind
+    first_epoch: int
+    last_epoch: int
+    why: str
+
+    def __str__(self) -> str:
+        one = self.first_epoch == self.last_epoch
+        epochs = f"epochs {self.first_epoch:,} to {self.last_epoch:,}"
+        return f"{self.what} of {f'epoch {self.first_epoch:,}' if one else epochs}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a topic to read on.
+
+    Attributes:
+        topic: the last part of its name.
+        partition: of the topic.
+        offset: below it nothing is needed any more.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LostRange:
+    """Records of a partition of the raw topic that were deleted before they could be recorded."""
+
+    partition: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingIndex:
+    """The contents of ``recording.json``.
+
+    Attributes:
+        software: version of dpstream that began the recording.
+        job: name of the recorded job.
+        deployment, fingerprint: 16 bytes each.
+        job_record: the deployed job's record in ``dpstream.jobs``, JSON text.
+        word_bytes, word_width: bytes of a word, and words of a report.
+        from_epoch: the first epoch that was asked for.
+        first_epoch, last_epoch: of what is recorded; None as long as nothing is.
+        raw: whether raw reports are recorded too.
+        files: in the order of epochs within a kind.
+        missing: in the order of epochs within what is missing.
+        places: where in the topics to go on.
+        lost: records of the raw topic that are gone.
+    """
+
+    software: str
+    job: str
+    deployment: bytes
+    fingerprint: bytes
+    job_record: str
+    word_bytes: int
+    word_width: int
+    from_epoch: int = 1
+    first_epoch: int | None = None
+    last_epoch: int | None = None
+    raw: bool = False
+    files: tuple[RecordingFile, ...] = ()
+    missing: tuple[Missing, ...] = ()
+    places: tuple[Place, ...] = ()
+    lost: tuple[LostRange, ...] = ()
+
+    def of_kind(self, kind: RecordKind) -> list[RecordingFile]:
+        """The files of a kind."""
+        return [file for file in self.files if file.kind is kind]
+
+    def lacks(self, what: RecordKind, epoch: int) -> bool:
+        """Whether something of an epoch could not be recorded."""
+        return any(
+            gap.what is what and gap.first_epoch <= epoch <= gap.last_epoch for gap in self.missing
+        )
+
+    def to_bytes(self) -> bytes:
+        """The file.
+
+        >>> index = RecordingIndex("0.1", "students", bytes(16), bytes(16), "{}", 2, 1)
+        >>> RecordingIndex.from_bytes(index.to_bytes()) == index
+        True
+        """
+        body = {
+            "version": VERSION,
+            "software": self.software,
+            "job": self.job,
+            "deployment": self.deployment.hex(),
+            "fingerprint": self.fingerprint.hex(),
+            "job_record": self.job_record,
+            "words": {"bytes": self.word_bytes, "width": self.word_width},
+            "from_epoch": self.from_epoch,
+            "first_epoch": self.first_epoch,
+            "last_epoch": self.last_epoch,
+            "raw": self.raw,
+            "files": [
+                {
+                    "path": file.path,
+                    "kind": file.kind.value,
+                    "first_epoch": file.first_epoch,
+                    "last_epoch": file.last_epoch,
+                    "rows": file.rows,
+                    "bytes": file.size,
+                    "sha256": file.sha256,
+                }
+                for file in self.files
+            ],
+            "missing": [
+                {
+                    "what": gap.what.value,
+                    "first_epoch": gap.first_epoch,
+                    "last_epoch": gap.last_epoch,
+                    "why": gap.why,
+                }
+                for gap in self.missing
+            ],
+            "places": [[place.topic, place.partition, place.offset] for place in self.places],
+            "lost": [[lost.partition, lost.start, lost.stop] for lost in self.lost],
+        }
+        return _spell({**body, "sha256": _digest(body)})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> RecordingIndex:
+        """Read the file.
+
+        Raises:
+            RecordingError: it is not what this software or an earlier one wrote, to the last bit.
+        """
+        try:
+            body = json.loads(data)
+            if body["version"] not in (_EARLIER, VERSION):
+                raise RecordingError(
+                    f"it is of version {body['version']!r:.20}, this software reads {_EARLIER} to "
+                    f"{VERSION}"
+                )
+            digest = body.pop("sha256")
+            if digest != _digest(body) or data != _spell({**body, "sha256": digest}):
+                raise RecordingError("it was altered: its own checksum does not match")
+            first, last = body["first_epoch"], body["last_epoch"]
+            return cls(
+                software=_text(body["software"]),
+                job=_text(body["job"]),
+                deployment=bytes.fromhex(body["deployment"]),
+                fingerprint=bytes.fromhex(body["fingerprint"]),
+                job_record=_text(body["job_record"]),
+                word_bytes=_WORD_BYTES[_WORD_BYTES.index(body["words"]["bytes"])],
+                word_width=_number(body["words"]["width"], 1),
+                from_epoch=_number(body["from_epoch"]),
+                first_epoch=None if first is None else _number(first),
+                last_epoch=None if last is None else _number(last),
+                raw=body["raw"] is True,
+                files=tuple(map(_file, body["files"])),
+                missing=tuple(map(_missing, body["missing"])),
+                places=tuple(
+                    Place(_text(topic), _number(partition), _number(offset))
+                    for topic, partition, offset in body["places"]
+                ),
+                lost=tuple(LostRange(*map(_number, lost)) for lost in body["lost"]),
+            )
+        except RecordingError:
+            raise
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise RecordingError(f"it was altered or cut short: {error!r:.200}") from None
+
+
+def with_missing(missing: Iterable[Missing], gap: Missing) -> tuple[Missing, ...]:
+    """A gap more; epochs next to each other that are missing for the same reason become one."""
+    gaps = list(missing)
+    for at, last in enumerate(gaps):
+        same = (last.what, last.why) == (gap.what, gap.why)
+        if same and last.last_epoch + 1 == gap.first_epoch:
+            gaps[at] = Missing(last.what, last.first_epoch, gap.last_epoch, last.why)
+            return tuple(gaps)
+    return (*gaps, gap)
+
+
+def _file(body: dict[str, Any]) -> RecordingFile:
+    path, kind = _text(body["path"]), RecordKind(body["kind"])
+    if re.fullmatch(rf"{kind}-[0-9]+\.parquet", path) is None:
+        raise RecordingError(f"it names the file {path!r:.80}, which is none of a recording")
+    return RecordingFile(
+        path=path,
+        kind=kind,
+        first_epoch=_number(body["first_epoch"]),
+        last_epoch=_number(body["last_epoch"]),
+        rows=_number(body["rows"]),
+        size=_number(body["bytes"]),
+        sha256=_text(body["sha256"]),
+    )
+
+
+def _missing(body: dict[str, Any]) -> Missing:
+    return Missing(
+        what=RecordKind(body["what"]),
+        first_epoch=_number(body["first_epoch"]),
+        last_epoch=_number(body["last_epoch"]),
+        why=_text(body["why"]),
+    )
+
+
+def _number(value: object, least: int = 0) -> int:
+    if type(value) is not int or value < least:
+        raise TypeError(f"{value!r:.40} is no number from {least} on")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is no text")
+    return value
+
+
+def _digest(body: dict[str, Any]) -> str:
+    return hashlib.sha256(_spell(body)).hexdigest()
+
+
+def _spell(body: dict[str, Any]) -> bytes:
+    return (json.dumps(body, indent=1, allow_nan=False) + "\n").encode()

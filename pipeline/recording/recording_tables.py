@@ -1,0 +1,301 @@
+"""Rows of a recording as Parquet tables, and back.
+
+Every table but that of raw reports has a column ``epoch``, which never decreases. Reports are
+opaque: numbers where they are single words, else all bytes of a row (little-endian).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline.recording.recording_index import RecordKind
+from topics.manifests import Fate, Manifest
+from topics.words import WordArray, Words
+
+Numbers: TypeAlias = tuple[float | None, float | None, float | None, float | None]
+
+_OPTIONS = {"compression": "zstd", "compression_level": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedPartial:
+    """The payload of the first complete partial of an epoch, opaque here."""
+
+    epoch: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedEstimate:
+    """What was published of an epoch.
+
+    Attributes:
+        epoch, fate, contributors, population: as published.
+        closed_at: milliseconds since 1970.
+        estimate: JSON text, ``null`` where there is none.
+        guarantee: JSON text.
+        numbers: value, low, high and standard deviation, where the estimate is a single one that
+            has them.
+    """
+
+    epoch: int
+    fate: Fate
+    closed_at: int
+    contributors: int
+    population: int
+    estimate: str
+    guarantee: str
+    numbers: Numbers = (None, None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedReports:
+    """A record of the raw topic: reports of one producer, as it sent them.
+
+    Attributes:
+        epoch: as the record says.
+        partition, offset: where it was.
+        timestamp: milliseconds since 1970.
+        value: of the record.
+    """
+
+    epoch: int
+    partition: int
+    offset: int
+    timestamp: int
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WordColumn:
+    """How reports of `width` words of `dtype` stand in a table."""
+
+    dtype: np.dtype[Any]
+    width: int
+
+    @property
+    def type(self) -> Any:
+        """The Arrow type."""
+        if self.width == 1:
+            return pa.from_numpy_dtype(self.dtype)
+        return pa.binary(self.dtype.itemsize * self.width)
+
+    def array(self, values: WordArray) -> Any:
+        """The Arrow array of (rows, width) words."""
+        plain = np.ascontiguousarray(values)
+        return pa.Array.from_buffers(self.type, len(plain), [None, pa.py_buffer(plain)])
+
+    def values(self, array: Any) -> WordArray:
+        """The (rows, width) words of an Arrow array."""
+        if self.width == 1:
+            single: WordArray = array.to_numpy(zero_copy_only=True)
+            return single[:, None]
+        start = array.offset * self.type.byte_width
+        found: WordArray = np.frombuffer(array.buffers()[1], np.uint8)[start:].view(self.dtype)[
+            : len(array) * self.width
+        ]
+        return found.reshape(len(array), self.width)
+
+
+def schema_of(kind: RecordKind, words: WordColumn) -> Any:
+    """The Arrow schema of the tables of a kind; no value is missing but of ``value`` and so on."""
+    unsigned, text = pa.uint64(), pa.string()
+    columns: dict[RecordKind, dict[str, Any]] = {
+        RecordKind.MANIFESTS: {
+            "fate": text,
+            "first_epoch": unsigned,
+            "contributors": unsigned,
+            "population": unsigned,
+            "timestamp": unsigned,
+            "producers": pa.list_(pa.bool_()),
+            "populations": pa.list_(pa.uint32()),
+        },
+        RecordKind.WINDOWS: {"word": words.type, "count": unsigned},
+        RecordKind.PARTIALS: {"payload": pa.binary()},
+        RecordKind.ESTIMATES: {
+            "fate": text,
+            "closed_at": unsigned,
+            "contributors": unsigned,
+            "population": unsigned,
+            "estimate": text,
+            "guarantee": text,
+            **dict.fromkeys(("value", "low", "high", "standard_deviation"), pa.float64()),
+        },
+        RecordKind.REPORTS: {
+            "partition": pa.uint32(),
+            "offset": unsigned,
+            "timestamp": pa.int64(),
+            "value": pa.binary(),
+        },
+    }
+    return pa.schema([("epoch", unsigned), *columns[kind].items()])
+
+
+def readable_schemas(kind: RecordKind, words: WordColumn) -> list[Any]:
+    """The schemas of tables of a kind: as they are written, and as earlier versions wrote them.
+
+    Those have the same columns, and manifests had offsets besides, which nobody needs.
+    """
+    schema = schema_of(kind, words)
+    if kind is not RecordKind.MANIFESTS:
+        return [schema]
+    first, cut, manifest = (
+        pa.field(f"{name}_offset", pa.uint64()) for name in ("first", "cut", "manifest")
+    )
+    fields = list(schema)
+    return [schema, pa.schema([*fields[:2], first, cut, *fields[2:], manifest])]
+
+
+def writer_options(kind: RecordKind, words: WordColumn) -> dict[str, Any]:
+    """Options of `pyarrow.parquet.ParquetWriter` for the tables of a kind."""
+    if kind is not RecordKind.WINDOWS:
+        return dict(_OPTIONS)
+    # Sorted words differ by little.
+    delta = {"word": "DELTA_BINARY_PACKED"} if words.width == 1 and words.dtype.itemsize > 2 else {}
+    dictionaries = ["epoch", "count", *([] if delta else ["word"] if words.width == 1 else [])]
+    return {**_OPTIONS, "use_dictionary": dictionaries, "column_encoding": delta or None}
+
+
+def distinct(words: Words) -> tuple[WordArray, NDArray[np.uint64]]:
+    """The distinct rows of words in canonical order, and how often each occurs."""
+    if words.counts is not None:
+        return words.values, words.counts.astype(np.uint64)
+    values = words.values
+    first = np.ones(len(values), np.bool_)
+    first[1:] = (values[1:] != values[:-1]).any(axis=1)
+    starts = np.flatnonzero(first)
+    return values[starts], np.diff(starts, append=len(values)).astype(np.uint64)
+
+
+def table_of(kind: RecordKind, words: WordColumn, rows: Sequence[Any]) -> Any:
+    """The table of some rows: dataclasses of this module, or of windows (epoch, `Words`)."""
+    schema = schema_of(kind, words)
+    if kind is RecordKind.WINDOWS:
+        return _windows_table(schema, words, rows)
+    columns = zip(*map(_CELLS[kind], rows), strict=True)
+    arrays = [pa.array(cells, field.type) for cells, field in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _windows_table(schema: Any, words: WordColumn, rows: Sequence[tuple[int, Words]]) -> Any:
+    found = [distinct(window) for _, window in rows]
+    epochs = np.repeat(
+        np.array([epoch for epoch, _ in rows], np.uint64), [len(counts) for _, counts in found]
+    )
+    values = np.concatenate([values for values, _ in found])
+    counts = np.concatenate([counts for _, counts in found])
+    return pa.Table.from_arrays(
+        [pa.array(epochs), words.array(values), pa.array(counts)], schema=schema
+    )
+
+
+def _manifest_cells(row: Manifest) -> tuple[Any, ...]:
+    return (
+        row.epoch,
+        row.fate.value,
+        row.first_epoch,
+        row.contributors,
+        row.population,
+        row.timestamp,
+        row.producers,
+        row.populations,
+    )
+
+
+def _estimate_cells(row: RecordedEstimate) -> tuple[Any, ...]:
+    return (
+        row.epoch,
+        row.fate.value,
+        row.closed_at,
+        row.contributors,
+        row.population,
+        row.estimate,
+        row.guarantee,
+        *row.numbers,
+    )
+
+
+_CELLS: dict[RecordKind, Any] = {
+    RecordKind.MANIFESTS: _manifest_cells,
+    RecordKind.PARTIALS: lambda row: (row.epoch, row.payload),
+    RecordKind.ESTIMATES: _estimate_cells,
+    RecordKind.REPORTS: lambda row: (
+        row.epoch,
+        row.partition,
+        row.offset,
+        row.timestamp,
+        row.value,
+    ),
+}
+
+
+def manifests_of(table: Any, fingerprint: bytes, deployment: bytes) -> Iterator[Manifest]:
+    """The rows of a table of manifests, whose offsets are not recorded: they are 0.
+
+    Raises:
+        CodecError: a row cannot be a manifest.
+    """
+    for row in table.to_pylist():
+        yield Manifest(
+            fingerprint=fingerprint,
+            deployment=deployment,
+            epoch=row["epoch"],
+            fate=Fate(row["fate"]),
+            first_offset=0,
+            cut_offset=0,
+            first_epoch=row["first_epoch"],
+            producers=tuple(row["producers"]),
+            populations=tuple(row["populations"]),
+            contributors=row["contributors"],
+            population=row["population"],
+            timestamp=row["timestamp"],
+        )
+
+
+def partials_of(table: Any) -> Iterator[RecordedPartial]:
+    """The rows of a table of partials."""
+    for row in table.to_pylist():
+        yield RecordedPartial(row["epoch"], row["payload"])
+
+
+def estimates_of(table: Any) -> Iterator[RecordedEstimate]:
+    """The rows of a table of estimates."""
+    for row in table.to_pylist():
+        yield RecordedEstimate(
+            epoch=row["epoch"],
+            fate=Fate(row["fate"]),
+            closed_at=row["closed_at"],
+            contributors=row["contributors"],
+            population=row["population"],
+            estimate=row["estimate"],
+            guarantee=row["guarantee"],
+            numbers=(row["value"], row["low"], row["high"], row["standard_deviation"]),
+        )
+
+
+def reports_of(table: Any) -> Iterator[RecordedReports]:
+    """The rows of a table of raw reports."""
+    for row in table.to_pylist():
+        yield RecordedReports(**row)
+
+
+def windows_of(table: Any, words: WordColumn) -> Iterator[tuple[int, WordArray, Any]]:
+    """The windows of a table, or what of them is in it: epoch, distinct words and counts."""
+    if not table.num_rows:
+        return
+    epochs, word, counts = (
+        table.column(name).combine_chunks() for name in ("epoch", "word", "count")
+    )
+    numbers = epochs.to_numpy()
+    values, occurring = words.values(word), counts.to_numpy()
+    cuts = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
+    bounds = [0, *cuts.tolist(), len(numbers)]
+    for start, stop in pairwise(bounds):
+        yield int(numbers[start]), values[start:stop], occurring[start:stop]

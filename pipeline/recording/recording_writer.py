@@ -1,0 +1,226 @@
+"""Writes a recording: files that are finished one after the other, and then listed.
+
+A file counts from the moment ``recording.json`` lists it, which is replaced as a whole. So whenever
+the writer is stopped, what is listed is whole, and what is not is removed when it goes on. A small
+last file is written again with what comes, so that a recording that follows a job for months has
+few files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from pipeline.recording.recording_files import RecordingFolder, TableFile
+from pipeline.recording.recording_index import (
+    INDEX_FILE,
+    LostRange,
+    Missing,
+    Place,
+    RecordingError,
+    RecordingIndex,
+    RecordKind,
+    with_missing,
+)
+from pipeline.recording.recording_tables import (
+    RecordedEstimate,
+    RecordedPartial,
+    RecordedReports,
+    WordColumn,
+)
+from topics.manifests import Manifest
+from topics.words import Words
+
+_FILE_BYTES = 64 << 20
+_SMALL_BYTES = 4 << 20
+_NEW_INDEX = f"{INDEX_FILE}.new"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedEpoch:
+    """All that is recorded of a published epoch.
+
+    Attributes:
+        manifest: the decision; its offsets are not recorded.
+        window: the released reports in canonical order; None for a window that was not released,
+            and for one that is gone.
+        partial: None for a window that was not released.
+        estimate: as published.
+    """
+
+    manifest: Manifest
+    window: Words | None
+    partial: bytes | None
+    estimate: RecordedEstimate
+
+    @property
+    def epoch(self) -> int:
+        """Of the job."""
+        return self.manifest.epoch
+
+
+class RecordingWriter:
+    """Appends epochs, in their order, to a recording.
+
+    Args:
+        folder: exists; whoever writes holds its lock.
+        index: of a new recording, or as read from the folder.
+
+    Raises:
+        RecordingError: a file that the index lists is missing or has another size.
+
+    Attributes:
+        index: what counts by now.
+    """
+
+    def __init__(self, folder: RecordingFolder, index: RecordingIndex) -> None:
+        self.index = index
+        self._folder = folder
+        self._words = WordColumn(np.dtype(f"<u{index.word_bytes}"), index.word_width)
+        self._open: dict[RecordKind, TableFile] = {}
+        self._epochs: list[int] = []
+        self._missing = index.missing
+        sizes = folder.sizes()
+        for file in index.files:
+            if sizes.get(file.path) != file.size:
+                raise RecordingError(
+                    f"{folder.path / file.path} has {sizes.get(file.path, 0):,} of {file.size:,} "
+                    "bytes: dpstream record --verify says what else was altered"
+                )
+        self._remove_what_does_not_count(sizes)
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to commit, lest files become too large."""
+        return any(file.size >= _FILE_BYTES for file in self._open.values())
+
+    @property
+    def uncommitted(self) -> bool:
+        """Whether anything was added since the last commit."""
+        return bool(self._open)
+
+    @property
+    def next_epoch(self) -> int | None:
+        """The epoch to go on with; None before the first one."""
+        last = self._epochs[-1] if self._epochs else self.index.last_epoch
+        return None if last is None else last + 1
+
+    def add(self, epoch: RecordedEpoch) -> None:
+        """Add the epoch that comes next."""
+        number = epoch.epoch
+        if self.next_epoch not in (None, number):
+            raise ValueError(f"epoch {number} cannot follow epoch {(self.next_epoch or 0) - 1}")
+        self._epochs.append(number)
+        self._add(RecordKind.MANIFESTS, number, epoch.manifest, 128)
+        if epoch.window is not None and epoch.window.rows:
+            self._add(RecordKind.WINDOWS, number, (number, epoch.window), epoch.window.nbytes)
+        if epoch.partial is not None:
+            self._add(
+                RecordKind.PARTIALS,
+                number,
+                RecordedPartial(number, epoch.partial),
+                len(epoch.partial),
+            )
+        text = len(epoch.estimate.estimate) + len(epoch.estimate.guarantee)
+        self._add(RecordKind.ESTIMATES, number, epoch.estimate, text)
+
+    def add_reports(self, reports: RecordedReports) -> None:
+        """Add a record of the raw topic."""
+        self._add(RecordKind.REPORTS, reports.epoch, reports, len(reports.value))
+
+    def add_missing(self, gap: Missing) -> None:
+        """Say that something could not be recorded."""
+        self._missing = with_missing(self._missing, gap)
+
+    def commit(self, places: Iterable[Place], lost: Iterable[LostRange] = ()) -> None:
+        """Finish what was added and make it count: from here on it outlives any accident.
+
+        Args:
+            places: where in the topics to go on after it.
+            lost: all records of the raw topic that are known to be gone.
+
+        Raises:
+            OSError: there is no room, or the disk is gone. What counted before still does.
+        """
+        files, replaced = list(self.index.files), []
+        for kind, file in self._open.items():
+            listed = file.finish()
+            if file.absorbed is not None:
+                files.remove(file.absorbed)
+                replaced.append(file.absorbed.path)
+            files.append(listed)
+            assert listed.kind is kind
+        order = list(RecordKind)
+        files.sort(key=lambda file: (order.index(file.kind), file.path))
+        epochs = [self.index.first_epoch, *self._epochs, self.index.last_epoch]
+        known = [epoch for epoch in epochs if epoch is not None]
+        index = replace(
+            self.index,
+            first_epoch=min(known, default=None),
+            last_epoch=max(known, default=None),
+            files=tuple(files),
+            missing=self._missing,
+            places=tuple(places),
+            lost=tuple(lost),
+        )
+        self._write_index(index)
+        # It counts, so none of its files is to be removed, even if the disk fails now.
+        self.index = index
+        self._open.clear()
+        self._epochs.clear()
+        self._folder.sync()
+        for path in replaced:
+            self._folder.remove(path)
+
+    def abandon(self) -> None:
+        """Forget what was added since the last commit, as far as the disk allows."""
+        for file in self._open.values():
+            with suppress(OSError):
+                file.abandon()
+        self._open.clear()
+        self._epochs.clear()
+        self._missing = self.index.missing
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.abandon()
+
+    def _add(self, kind: RecordKind, epoch: int, row: Any, size: int) -> None:
+        if kind not in self._open:
+            self._open_file(kind)
+        self._open[kind].add(epoch, row, size)
+
+    def _open_file(self, kind: RecordKind) -> None:
+        listed = self.index.of_kind(kind)
+        last = listed[-1] if listed else None
+        number = 1 + (0 if last is None else int(last.path.split("-")[1].split(".")[0]))
+        file = TableFile(self._folder, f"{kind}-{number:06d}.parquet", kind, self._words)
+        # From now on it is among those that are abandoned.
+        self._open[kind] = file
+        if last is not None and last.size <= _SMALL_BYTES:
+            file.absorb(last)
+
+    def _write_index(self, index: RecordingIndex) -> None:
+        # The names of the new files first: the index must not know any that the disk does not.
+        self._folder.sync()
+        file = self._folder.create(_NEW_INDEX)
+        try:
+            file.write(index.to_bytes())
+            self._folder.finish(file)
+        finally:
+            file.close()
+        self._folder.rename(_NEW_INDEX, INDEX_FILE)
+
+    def _remove_what_does_not_count(self, names: Iterable[str]) -> None:
+        listed = {file.path for file in self.index.files}
+        ours = tuple(f"{kind}-" for kind in RecordKind)
+        for name in names:
+            table = name.startswith(ours) and name.endswith(".parquet") and name not in listed
+            if table or name == _NEW_INDEX:
+                self._folder.remove(name)

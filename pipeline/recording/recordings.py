@@ -1,0 +1,268 @@
+"""Recordings: what a job published and what it rests on, as files.
+
+A recording is a folder with ``recording.json`` (`RecordingIndex`) and Parquet files, each of a run
+of epochs. Any Parquet reader can read them:
+
+================  ====================================================================
+file              rows
+================  ====================================================================
+``manifests-*``   one for each epoch: what became of its window, who was in and when;
+                  not where its records were, which tells how many there were
+``windows-*``     one for each different report of a released window, and how often
+                  it occurs (``count``), in canonical order; a report of several words
+                  is the bytes of all of them, little-endian
+``partials-*``    one for each released epoch: what the aggregator made of the window
+``estimates-*``   one for each epoch, as published; ``estimate`` is JSON
+``reports-*``     raw records of producers, only where they were asked for
+================  ====================================================================
+
+Reading is streaming: one row group at a time is held, and one window.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.recording.recording_files import RecordingFolder
+from pipeline.recording.recording_index import (
+    INDEX_FILE,
+    LostRange,
+    Missing,
+    Place,
+    RecordingError,
+    RecordingFile,
+    RecordingIndex,
+    RecordKind,
+)
+from pipeline.recording.recording_tables import (
+    RecordedEstimate,
+    RecordedPartial,
+    RecordedReports,
+    WordColumn,
+    estimates_of,
+    manifests_of,
+    partials_of,
+    readable_schemas,
+    reports_of,
+    windows_of,
+)
+from pipeline.recording.recording_writer import RecordedEpoch, RecordingWriter
+from topics.frames import CodecError
+from topics.manifests import Fate, Manifest
+from topics.words import Words
+
+__all__ = [
+    "INDEX_FILE",
+    "LostRange",
+    "Missing",
+    "Place",
+    "RecordKind",
+    "RecordedEpoch",
+    "RecordedEstimate",
+    "RecordedPartial",
+    "RecordedReports",
+    "Recording",
+    "RecordingError",
+    "RecordingFolder",
+    "RecordingIndex",
+    "RecordingWriter",
+]
+
+_HASHED_AT_ONCE = 1 << 20
+
+Row = TypeVar("Row")
+
+
+class Recording:
+    """Reads a recording; every file is compared with its checksum before anything is read of it.
+
+    All iterators give epochs in increasing order, from the epoch that is asked for.
+
+    Attributes:
+        path: the folder.
+        index: what ``recording.json`` says.
+    """
+
+    def __init__(self, path: Path, index: RecordingIndex) -> None:
+        self.path = path
+        self.index = index
+        self._words = WordColumn(np.dtype(f"<u{index.word_bytes}"), index.word_width)
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Open the recording of a folder.
+
+        Raises:
+            RecordingError: there is none, or its ``recording.json`` was altered.
+        """
+        file = path / INDEX_FILE
+        try:
+            data = file.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            raise RecordingError(
+                f"there is no recording in {path}: dpstream record makes one"
+            ) from None
+        try:
+            return cls(path, RecordingIndex.from_bytes(data))
+        except RecordingError as error:
+            raise RecordingError(f"{file}: {error}") from None
+
+    @property
+    def job_record(self) -> bytes:
+        """The deployed job's record in ``dpstream.jobs``."""
+        return self.index.job_record.encode()
+
+    @property
+    def epochs(self) -> range:
+        """The epochs that are recorded, whatever became of them."""
+        first, last = self.index.first_epoch, self.index.last_epoch
+        return range(0) if first is None or last is None else range(first, last + 1)
+
+    def manifests(self, from_epoch: int = 1) -> Iterator[Manifest]:
+        """The decision on every epoch, without its offsets.
+
+        Raises:
+            RecordingError: a file is missing, was altered or cut short.
+        """
+        index = self.index
+
+        def rows(table: Any) -> Iterator[Manifest]:
+            return manifests_of(table, index.fingerprint, index.deployment)
+
+        for row in self._rows(RecordKind.MANIFESTS, rows, from_epoch):
+            if row.epoch >= from_epoch:
+                yield row
+
+    def windows(self, from_epoch: int = 1) -> Iterator[tuple[int, Words]]:
+        """Every released window that is recorded: epoch, distinct reports, uint64 counts.
+
+        Raises:
+            RecordingError: a file is missing, was altered or cut short.
+        """
+        found = self._windows(from_epoch)
+        held = next(found, None)
+        for row in self.manifests(from_epoch):
+            epoch = row.epoch
+            if row.fate is not Fate.RELEASED or self.index.lacks(RecordKind.WINDOWS, epoch):
+                continue
+            if held is not None and held[0] == epoch:
+                yield held
+                held = next(found, None)
+            else:
+                empty = np.empty((0, self._words.width), self._words.dtype)
+                yield epoch, Words(empty, np.empty(0, np.uint64))
+        if held is not None:
+            raise RecordingError(f"{self.path} has a window of epoch {held[0]}, but no manifest")
+
+    def partials(self, from_epoch: int = 1) -> Iterator[RecordedPartial]:
+        """The first complete partial of every released epoch.
+
+        Raises:
+            RecordingError: a file is missing, was altered or cut short.
+        """
+        for row in self._rows(RecordKind.PARTIALS, partials_of, from_epoch):
+            if row.epoch >= from_epoch:
+                yield row
+
+    def estimates(self, from_epoch: int = 1) -> Iterator[RecordedEstimate]:
+        """What was published of every epoch.
+
+        Raises:
+            RecordingError: a file is missing, was altered or cut short.
+        """
+        for row in self._rows(RecordKind.ESTIMATES, estimates_of, from_epoch):
+            if row.epoch >= from_epoch:
+                yield row
+
+    def reports(self) -> Iterator[RecordedReports]:
+        """The raw records, in the order of each partition.
+
+        Raises:
+            RecordingError: a file is missing, was altered or cut short.
+        """
+        yield from self._rows(RecordKind.REPORTS, reports_of, 0)
+
+    def check_file(self, file: RecordingFile) -> None:
+        """Compare a file with its checksum.
+
+        Raises:
+            RecordingError: it is missing, cut short or altered; the message says which.
+        """
+        path = self.path / file.path
+        digest, size = hashlib.sha256(), 0
+        try:
+            with path.open("rb") as opened:
+                while block := opened.read(_HASHED_AT_ONCE):
+                    digest.update(block)
+                    size += len(block)
+        except FileNotFoundError:
+            raise RecordingError(f"{path} is missing") from None
+        if size < file.size:
+            raise RecordingError(f"{path} is cut short: {size:,} of {file.size:,} bytes")
+        if size > file.size:
+            raise RecordingError(f"{path} was altered: {size:,} bytes, not {file.size:,}")
+        if digest.hexdigest() != file.sha256:
+            raise RecordingError(f"{path} was altered: its checksum does not match")
+
+    def _windows(self, from_epoch: int) -> Iterator[tuple[int, Words]]:
+        def pieces(table: Any) -> Iterator[tuple[int, Any, Any]]:
+            return windows_of(table, self._words)
+
+        rows = self._rows(RecordKind.WINDOWS, pieces, from_epoch)
+        for epoch, group in groupby(rows, key=lambda piece: piece[0]):
+            if epoch < from_epoch:
+                continue
+            found = list(group)
+            if len(found) == 1:
+                values, counts = found[0][1:]
+            else:
+                values = np.concatenate([piece[1] for piece in found])
+                counts = np.concatenate([piece[2] for piece in found])
+            try:
+                yield epoch, Words(values, counts)
+            except CodecError as error:
+                raise RecordingError(f"{self.path}: window of epoch {epoch}: {error}") from None
+
+    def _rows(
+        self, kind: RecordKind, rows: Callable[[Any], Iterator[Row]], from_epoch: int
+    ) -> Iterator[Row]:
+        for file in self.index.of_kind(kind):
+            if file.last_epoch < from_epoch:
+                continue
+            self.check_file(file)
+            try:
+                for table in self._tables(file, from_epoch):
+                    yield from rows(table)
+            except RecordingError:
+                raise
+            except (pa.ArrowException, OSError, TypeError, ValueError) as error:
+                raise RecordingError(f"{self.path / file.path} cannot be read: {error}") from None
+
+    def _tables(self, file: RecordingFile, from_epoch: int) -> Iterator[Any]:
+        """The row groups of a file, as far as they may hold an epoch from `from_epoch` on."""
+        with pq.ParquetFile(self.path / file.path) as opened:
+            known = readable_schemas(file.kind, self._words)
+            if not any(map(opened.schema_arrow.equals, known)):
+                raise RecordingError(f"{self.path / file.path} has other columns than {file.kind}")
+            if opened.metadata.num_rows != file.rows:
+                raise RecordingError(
+                    f"{self.path / file.path} has {opened.metadata.num_rows:,} rows, "
+                    f"{INDEX_FILE} says {file.rows:,}"
+                )
+            for group in range(opened.num_row_groups):
+                statistics = opened.metadata.row_group(group).column(0).statistics
+                if (
+                    statistics is not None
+                    and statistics.has_min_max
+                    and (statistics.max < from_epoch)
+                ):
+                    continue
+                yield opened.read_row_group(group, use_threads=False)

@@ -1,0 +1,75 @@
+"""A replay in one process: the real aggregate and publish stages on topics in memory."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
+from pipeline.recording.replay.plan import ReplayPlan
+from pipeline.recording.replay.sources import ReplaySource
+from pipeline.recording.replay.writer import ReplayWriter
+from pipeline.simulation.memory import MemoryLog, MemoryWorker
+from pipeline.stages.aggregate_stage import AggregateStage
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.stages.publish_stage import PublishStage
+from pipeline.stages.stage import Stage
+from topics.manifests import Manifest
+from topics.names import Role
+
+
+class MemoryReplay:
+    """Topics of a replay that hold no more than the epoch at hand, and a worker of each stage.
+
+    Args:
+        job: the replay, deployed with empty topics.
+        source: what it replays.
+        plan: which epochs.
+    """
+
+    def __init__(self, job: DeployedJob, source: ReplaySource, plan: ReplayPlan) -> None:
+        self._job = job
+        self._plan = plan
+        self._source = source
+        self.log = MemoryLog()
+        self._read = 0
+        self._writer = ReplayWriter(
+            job,
+            source,
+            plan,
+            identifiers=partial(secrets.token_bytes, IDENTIFIER_BYTES),
+        )
+        stages: tuple[Stage, ...] = (AggregateStage(job), PublishStage(job))
+        self._workers = [MemoryWorker(stage, self.log) for stage in stages]
+        for worker in self._workers:
+            for partition in range(len(job.start_offsets[worker.stage.role])):
+                worker.run(worker.assign(partition))
+
+    def run(
+        self, wait: Callable[[Manifest], None] = lambda manifest: None
+    ) -> Iterator[EstimateRecord]:
+        """The estimates of all epochs, in order, as they are published.
+
+        Args:
+            wait: until an epoch is due.
+        """
+        for item in self._plan.items(self._source):
+            wait(item[0])
+            self._workers[0].run(self._writer.write([item]))
+            for worker in self._workers:
+                worker.run(worker.drain())
+            yield from self._new_estimates()
+            self._forget()
+
+    def _new_estimates(self) -> Iterable[EstimateRecord]:
+        end = self.log.end(Role.ESTIMATES, 0)
+        while self._read < end:
+            found = self.log.read(Role.ESTIMATES, 0, self._read, end)
+            yield from (EstimateRecord.from_bytes(record.value) for record in found.records)
+            self._read = found.end
+
+    def _forget(self) -> None:
+        """Drop what every reader has read; both stages have looked at all there was."""
+        for (role, partition), offset in self.log.committed.items():
+            self.log.delete_below(role, partition, offset)

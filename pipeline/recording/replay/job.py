@@ -1,0 +1,155 @@
+"""The job that a replay runs under: the original's reports, under a name of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline.jobs.deployed_job import DeployedJob, fingerprint_of
+from pipeline.jobs.job_files import Job, describe_difference, make_job, validate
+from pipeline.jobs.phases import Phase
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.deployments import read_jobs
+from pipeline.recording.replay.sources import ReplayError
+from topics.names import JOBS_TOPIC, Role, jobs_topic
+
+# What may differ in a replay: how reports are read, and what says nothing of them.
+_MAY_DIFFER = (
+    "name",
+    "budget",
+    "parameters.estimator",
+    "parameters.messages_per_user",
+    "shuffle.grace",
+    "topics",
+)
+
+
+def replayed_job(
+    original: DeployedJob,
+    *,
+    name: str | None = None,
+    changed: Job | None = None,
+    partitions: int | None = None,
+) -> Job:
+    """What a replay is deployed as.
+
+    Args:
+        original: what is replayed.
+        name: of the replay; by default that of `changed`, or else the original's and ``-replay``.
+        changed: a job with another estimator or other topics.
+        partitions: of the replay's topics, whatever `changed` says.
+
+    Raises:
+        ReplayError: `changed` says something else of the reports than the original; the message
+            names the difference.
+        JobError: the name is none.
+    """
+    if changed is not None:
+        refused = [
+            difference
+            for difference in describe_difference(original, changed)
+            if not _may_differ(difference.partition(":")[0])
+        ]
+        if refused:
+            raise ReplayError(
+                f"the job file says something else of the reports than job {original.name}, whose "
+                f"windows hold what they hold ({'; '.join(refused)}): only the estimator, "
+                "messages_per_user, topics, grace and budget of a replay may be others"
+            )
+    values = (original if changed is None else changed).to_json()
+    if name is not None:
+        values["name"] = name
+    elif values["name"] == original.name:
+        values["name"] = f"{original.name}-replay"
+    if partitions is not None:
+        values["topics"] = {**values["topics"], "partitions": partitions}
+    return make_job(values)
+
+
+def deploy_replay(
+    original: DeployedJob,
+    job: Job,
+    *,
+    deployment: bytes,
+    deployed_at: int,
+    start_offsets: Mapping[Role, tuple[int, ...]] | None = None,
+) -> DeployedJob:
+    """Begin a replay's deployment: with the original's constants, fingerprint and horizons.
+
+    Arguments are those of `deploy_job`. Nothing is calibrated and nobody is charged.
+    """
+    if start_offsets is None:
+        topics = job.topic_settings()
+        start_offsets = {role: (0,) * topic.partitions for role, topic in topics.items()}
+    values: dict[str, Any] = {
+        **job.to_json(),
+        "constants": original.constants,
+        "start_offsets": {role.value: list(offsets) for role, offsets in start_offsets.items()},
+        "deployed_at": deployed_at,
+        "deployment": deployment.hex(),
+        "fingerprint": original.fingerprint.hex(),
+        "horizons": original.horizons,
+        "replay_of": {"job": original.name, "deployment": original.deployment.hex()},
+    }
+    if fingerprint_of(values) != original.fingerprint:
+        raise ReplayError(f"job {job.name} would give reports of {original.name} another meaning")
+    return validate(DeployedJob, values)
+
+
+def find_replay(cluster: Cluster, original: DeployedJob, job: Job) -> DeployedJob | None:
+    """The replay that an earlier run began and did not finish, if there is one.
+
+    Raises:
+        ReplayError: the name is taken by something else; the message says by what.
+    """
+    state = read_jobs(cluster)
+    running = state.jobs.get(job.name)
+    another = "give the replay another name with --as"
+    if job.name in state.unreadable:
+        raise ReplayError(
+            f"job {job.name} was deployed by another version of the software, which this one "
+            f"cannot read: {another}"
+        )
+    if running is None:
+        return None
+    origin = running.replay_of
+    if origin is None or (origin.job, origin.deployment) != (original.name, original.deployment):
+        raise ReplayError(
+            f"job {job.name} is deployed already, and is no replay of this deployment of "
+            f"{original.name}: {another}"
+        )
+    changes = describe_difference(running, job)
+    if changes:
+        raise ReplayError(
+            f"job {job.name} is a replay of {original.name} with other settings "
+            f"({'; '.join(changes)}): {another}"
+        )
+    if state.phase(job.name) is Phase.DRAINED:
+        raise ReplayError(
+            f"job {job.name} is a replay of {original.name} that is finished: {another}, or end "
+            f"it with dpstream undeploy {job.name}"
+        )
+    return running
+
+
+def begin_replay(
+    cluster: Cluster, original: DeployedJob, job: Job, *, deployment: bytes, now: int
+) -> DeployedJob:
+    """Create a replay's topics, and begin its deployment where they end now; see `deploy`."""
+    topics = job.topic_settings()
+    cluster.create_topics([*topics.values(), jobs_topic(job.topics.replication)])
+    deployed = deploy_replay(
+        original,
+        job,
+        deployment=deployment,
+        deployed_at=now,
+        start_offsets={
+            role: tuple(cluster.end_offsets(topic.name)) for role, topic in topics.items()
+        },
+    )
+    cluster.append(JOBS_TOPIC, deployed.to_bytes(), key=job.name.encode())
+    return deployed
+
+
+def _may_differ(key: str) -> bool:
+    return any(key == allowed or key.startswith(f"{allowed}.") for allowed in _MAY_DIFFER)

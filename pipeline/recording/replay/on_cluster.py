@@ -1,0 +1,210 @@
+"""A replay on the topics of a cluster, with a worker of each stage while it lasts."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from pipeline.actions import (
+    Action,
+    Append,
+    EndOffset,
+    Flush,
+    LogSlice,
+    ReadRange,
+    Steps,
+    carry_out,
+)
+from pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
+from pipeline.jobs.phases import Phase
+from pipeline.kafka.cluster import Cluster, KafkaTransport
+from pipeline.operations.deployments import set_phase
+from pipeline.operations.processes import dpstream_command
+from pipeline.operations.restarts import Supervisor
+from pipeline.recording.replay.pace import Pace, Speed
+from pipeline.recording.replay.plan import ReplayPlan
+from pipeline.recording.replay.progress import Progress
+from pipeline.recording.replay.sources import ReplaySource
+from pipeline.recording.replay.writer import ReplayWriter
+from pipeline.results.follow import EstimateReader
+from pipeline.results.smoothing import reply_from
+from pipeline.state import worker_folder
+from topics.manifests import Manifest
+from topics.names import Role
+
+WORKER = "replay"
+"""The name of the worker of each stage."""
+
+_STAGES = ("aggregate", "publish")
+# Manifests are written so many at a time: each time the manifest log is read to its end.
+_EPOCHS_AT_ONCE = 64
+_RECORDS_AHEAD = 64
+_WAIT_SECONDS = 0.1
+
+Result = TypeVar("Result")
+
+
+class ClusterReader:
+    """Carries out what reads the topics of a job, and reads a little ahead.
+
+    Windows are small and asked for one by one: each would take a request of its own.
+    """
+
+    def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
+        self._cluster = cluster
+        self._job = job
+        self._ends: dict[tuple[Role, int], int] = {}
+        self._ahead: dict[tuple[Role, int], tuple[int, LogSlice]] = {}
+
+    def __call__(self, steps: Steps[Result], /) -> Result:
+        """What the generator returns; `ClusterError` if a topic is gone."""
+        return carry_out(steps, self._reply)
+
+    def _reply(self, action: Action) -> object:
+        if isinstance(action, ReadRange):
+            return self._range(action)
+        reply = reply_from(self._cluster, self._job, action)
+        if isinstance(action, EndOffset) and isinstance(reply, int):
+            self._ends[action.role, action.partition] = reply
+        return reply
+
+    def _range(self, wanted: ReadRange) -> LogSlice:
+        place = wanted.role, wanted.partition
+        start, held = self._ahead.get(place, (0, LogSlice((), 0)))
+        if start <= wanted.start < held.end:
+            part = _part(held, wanted)
+            if part.records or part.end == wanted.stop:
+                return part
+        ahead = min(wanted.start + _RECORDS_AHEAD, self._ends.get(place, 0))
+        further = replace(wanted, stop=max(wanted.stop, ahead))
+        found = reply_from(self._cluster, self._job, further)
+        assert isinstance(found, LogSlice)
+        self._ahead[place] = wanted.start, found
+        return _part(found, wanted)
+
+
+def _part(held: LogSlice, wanted: ReadRange) -> LogSlice:
+    records = (record for record in held.records if wanted.start <= record.offset < wanted.stop)
+    return LogSlice(tuple(records), min(held.end, wanted.stop))
+
+
+class ClusterReplay:
+    """A replay that has been deployed.
+
+    Args:
+        cluster: where.
+        job: the replay, as deployed.
+        source: what it replays.
+        plan: which epochs.
+        tell: is told how far it is.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        job: DeployedJob,
+        source: ReplaySource,
+        plan: ReplayPlan,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._cluster = cluster
+        self._job = job
+        self._source = source
+        self._plan = plan
+        self._tell = tell
+        self._progress = Progress(plan.last, tell)
+        self._transport = KafkaTransport(cluster, job.name, tell)
+        self._writer = ReplayWriter(
+            job,
+            source,
+            plan,
+            identifiers=partial(secrets.token_bytes, IDENTIFIER_BYTES),
+        )
+
+    def run(self, speed: Speed, *, workers: bool) -> None:
+        """Write the topics, and see the last epoch published.
+
+        Args:
+            speed: of the epochs.
+            workers: run them; otherwise somebody else does, and nobody waits for them.
+
+        Raises:
+            ReplayError: what was to be read is gone.
+            ProcessError: a worker has failed again and again.
+            ClusterError: the cluster cannot be used.
+        """
+        self._run(self._writer.begin())
+        with Supervisor(self._tell) if workers else nullcontext() as supervisor:
+            check = (lambda: None) if supervisor is None else supervisor.check
+            if supervisor is not None:
+                self._start_workers(supervisor)
+            self._write(speed, check)
+            if supervisor is not None:
+                self._see_it_published(check)
+        if workers:
+            # Supervisors start no worker for it any more.
+            set_phase(self._cluster, self._job, Phase.DRAINED, _now())
+
+    def _run(self, steps: Steps[None]) -> None:
+        carry_out(steps, self._carry_out)
+
+    def _carry_out(self, action: Action) -> object:
+        self._progress.waiting()
+        if isinstance(action, Append | Flush):
+            self._transport.carry_out(action)
+            return None
+        return reply_from(self._cluster, self._job, action)
+
+    def _start_workers(self, supervisor: Supervisor) -> None:
+        for stage in _STAGES:
+            command = ["run", stage, self._job.name, "--name", WORKER]
+            supervisor.start(
+                f"{stage} of {self._job.name}",
+                dpstream_command(*command, *self._cluster.connection.arguments()),
+                worker_folder(self._job.name, stage, WORKER) / "log",
+            )
+
+    def _write(self, speed: Speed, check: Callable[[], None]) -> None:
+        pace = Pace(speed, time.monotonic())
+        batch: list[tuple[Manifest, bytes | None]] = []
+        for item in self._plan.items(self._source):
+            if self._writer.has(item[0]):
+                continue
+            due = pace.due(item[0].timestamp)
+            while (wait := due - time.monotonic()) > 0:
+                check()
+                self._progress.waiting()
+                time.sleep(min(wait, _WAIT_SECONDS))
+            batch.append(item)
+            if speed.limited or len(batch) == _EPOCHS_AT_ONCE:
+                self._write_batch(batch, check)
+                batch = []
+        self._write_batch(batch, check)
+
+    def _write_batch(
+        self, batch: list[tuple[Manifest, bytes | None]], check: Callable[[], None]
+    ) -> None:
+        self._run(self._writer.write(batch))
+        check()
+        if batch:
+            self._progress.reached(batch[-1][0].epoch, "written")
+
+    def _see_it_published(self, check: Callable[[], None]) -> None:
+        def wait(seconds: float) -> None:
+            check()
+            self._progress.waiting()
+            time.sleep(min(seconds, _WAIT_SECONDS))
+
+        for record in EstimateReader(self._cluster, self._job).follow(self._tell, wait):
+            self._progress.reached(record.epoch, "published")
+            if record.epoch >= self._plan.last:
+                return
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,113 @@
+"""Replays from a recording: every file is compared with its checksum before it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.recording.recording_index import RecordingFile, RecordKind
+from pipeline.recording.recordings import Recording, RecordingError
+from pipeline.recording.replay.sources import ReplayError, Stored, in_words
+from pipeline.stages.epochs import EpochSet
+from topics.manifests import Fate, Manifest
+from topics.words import Words, pairs_are_smaller
+
+
+class RecordingSource:
+    """The epochs of a recording.
+
+    Args:
+        recording: opened.
+
+    Raises:
+        RecordingError: it is damaged, or contradicts itself.
+        JobError: the job in it cannot be read.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.job = DeployedJob.from_bytes(recording.job_record)
+        self.place = f"the recording {recording.path}"
+        self._recording = recording
+        index, form = recording.index, self.job.word_form
+        if (self.job.deployment, self.job.fingerprint) != (index.deployment, index.fingerprint):
+            raise RecordingError(f"{self.place} is of another deployment than the job in it")
+        if (form.dtype.itemsize, form.width) != (index.word_bytes, index.word_width):
+            raise RecordingError(
+                f"{self.place} has {index.word_width} words of {index.word_bytes} bytes for a "
+                f"report, {self.job.protocol} has {form}"
+            )
+        self._released = EpochSet()
+        for manifest in self.manifests():
+            if manifest.fate is Fate.RELEASED:
+                self._released.add(manifest.epoch)
+        self._windows = recording.windows()
+        self._reached = 0
+
+    def has_window(self, epoch: int) -> bool:
+        """Whether the window of a released epoch is there whole."""
+        lacks = self._recording.index.lacks(RecordKind.WINDOWS, epoch)
+        return epoch in self._released and not lacks
+
+    def stored(self, epochs: Sequence[int]) -> Stored:
+        """How much is read for the windows of some epochs: of the files that they lie in."""
+        if not epochs:
+            return Stored(0, 0)
+        files = self._files(RecordKind.WINDOWS, epochs[0], epochs[-1])
+        return Stored(sum(file.rows for file in files), sum(file.size for file in files))
+
+    def check(self, first: int, windows_from: int, last: int) -> None:
+        """See that the files of those partials and windows that are read are undamaged."""
+        for kind, start, end in (
+            (RecordKind.PARTIALS, first, min(windows_from - 1, last)),
+            (RecordKind.WINDOWS, windows_from, last),
+        ):
+            for file in self._files(kind, start, end) if start <= end else ():
+                self._recording.check_file(file)
+
+    def has_partial(self, epoch: int) -> bool:
+        """Whether the partial of an epoch is there."""
+        return epoch in self._released
+
+    def manifests(self) -> Iterator[Manifest]:
+        """The manifests that count, in the order of epochs."""
+        return self._recording.manifests()
+
+    def window(self, epoch: int) -> Words:
+        """The multiset of a window, in canonical order."""
+        if epoch <= self._reached:
+            self._windows = self._recording.windows(epoch)
+        for found, words in self._windows:
+            self._reached = found
+            if found == epoch:
+                return self._canonical(words)
+            if found > epoch:
+                break
+        raise ReplayError(f"the window of {in_words([epoch])} is not in {self.place}")
+
+    def payloads(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
+        """Epoch and payload of the partials from `first` to `last`, in the order of epochs."""
+        if first > last:
+            return
+        for row in self._recording.partials(first):
+            if row.epoch > last:
+                return
+            yield row.epoch, row.payload
+
+    def _files(self, kind: RecordKind, first: int, last: int) -> list[RecordingFile]:
+        files = self._recording.index.of_kind(kind)
+        return [file for file in files if file.last_epoch >= first and file.first_epoch <= last]
+
+    def _canonical(self, words: Words) -> Words:
+        """As the shuffle stage sends it, from different words and their counts."""
+        assert words.counts is not None
+        form = self.job.word_form
+        if form.distinct is not None and words.rows and int(words.values[-1, 0]) >= form.distinct:
+            raise RecordingError(
+                f"{self.place} has the word {int(words.values[-1, 0])}, {self.job.protocol} has "
+                f"words below {form.distinct}"
+            )
+        if pairs_are_smaller(form.report_bytes, words.rows, words.messages):
+            return words
+        return Words(np.repeat(words.values, words.counts.astype(np.intp), axis=0))

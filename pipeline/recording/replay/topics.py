@@ -1,0 +1,118 @@
+"""Replays straight from what the topics of a deployment still hold.
+
+Manifests and partials are kept for ever. Windows are there as long as retention lets them: an index
+of the shuffled topic says which are still whole, and where.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from pipeline.actions import Run, end_offset, scan
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.recording.replay.sources import ReplayError, Stored, in_words
+from pipeline.results.released_windows import WindowIndex
+from pipeline.stages.decisions import Decisions
+from pipeline.stages.multisets import Scratch, WordMultiset, temporary_file
+from pipeline.stages.partial_log import PartialLog
+from topics.manifests import Manifest
+from topics.names import Role
+from topics.words import Words
+
+
+class TopicSource:
+    """The topics of a deployment, as they are when this is made.
+
+    Args:
+        job: as deployed.
+        read: carries out reading.
+        windows: look for windows; who wants none need not read where they are.
+        scratch: opens scratch files for windows that are not small.
+    """
+
+    def __init__(
+        self,
+        job: DeployedJob,
+        read: Run,
+        *,
+        windows: bool = True,
+        scratch: Scratch = temporary_file,
+    ) -> None:
+        self.job = job
+        self.place = f"the topics of job {job.name}"
+        self._read = read
+        self._scratch = scratch
+        self._index = WindowIndex(job)
+        self._partials = PartialLog(job)
+        self._manifests_end = read(end_offset(Role.MANIFESTS, 0))
+        self._partials_end = read(end_offset(Role.PARTIALS, 0))
+        start = job.start_offset(Role.PARTIALS)
+        read(scan(Role.PARTIALS, 0, start, self._partials_end, self._partials.apply))
+        if windows:
+            read(self._index.look())
+            read(self._index.scan())
+
+    def has_window(self, epoch: int) -> bool:
+        """Whether the window of a released epoch is there whole."""
+        return epoch in self._index.places
+
+    def stored(self, epochs: Sequence[int]) -> Stored:
+        """How much is read for the windows of some epochs."""
+        places = [self._index.places[epoch] for epoch in epochs]
+        return Stored(sum(each.records for each in places), sum(each.bytes for each in places))
+
+    def check(self, first: int, windows_from: int, last: int) -> None:
+        """Nothing: records have checksums of their own, and are checked whenever they are read."""
+
+    def has_partial(self, epoch: int) -> bool:
+        """Whether the partial of an epoch is there."""
+        return epoch in self._partials.complete
+
+    def manifests(self) -> Iterator[Manifest]:
+        """The manifests that count, in the order of epochs, up to the first undecided epoch."""
+        waiting: dict[int, Manifest] = {}
+        decisions = Decisions(
+            self.job,
+            lambda decision: waiting.update({decision.manifest.epoch: decision.manifest}),
+        )
+        cursor = self.job.cursor(Role.MANIFESTS, decisions.apply)
+        cursor.end = self._manifests_end
+        epoch: int | None = None
+        while self._read(cursor.read_some()):
+            epoch = decisions.first_epoch if epoch is None else epoch
+            while epoch is not None and epoch in waiting:
+                yield waiting.pop(epoch)
+                epoch += 1
+
+    def window(self, epoch: int) -> Words:
+        """The multiset of a window, in canonical order; `ReplayError` if it is gone."""
+        words = WordMultiset(self.job.word_form, self._scratch)
+        try:
+            if not self._read(self._index.read(epoch, words)):
+                raise ReplayError(
+                    f"{in_words([epoch])} of job {self.job.name} was deleted by retention while "
+                    "it was to be read: replay a later part with --from-epoch, or what was counted "
+                    "with --from-partials"
+                )
+            return words.sorted()
+        finally:
+            words.close()
+
+    def payloads(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
+        """Epoch and payload of the partials from `first` to `last`, in the order of epochs."""
+        wanted = deque(epoch for epoch in range(first, last + 1) if self.has_partial(epoch))
+        found: dict[int, bytes] = {}
+
+        def keep(epoch: int, payload: bytes) -> None:
+            if first <= epoch <= last:
+                found[epoch] = payload
+
+        partials = PartialLog(self.job, keep)
+        cursor = self.job.cursor(Role.PARTIALS, partials.apply)
+        cursor.end = self._partials_end
+        while wanted:
+            while wanted[0] not in found:
+                if not self._read(cursor.read_some()):
+                    return
+            yield wanted[0], found.pop(wanted.popleft())

@@ -1,0 +1,143 @@
+"""Writes the topics of a replay, sans I/O: manifests, windows, and partials where they are copied.
+
+A manifest says what the original's says, under the replay's own deployment; fates are copied, so
+that nothing is closed anew, and what was withheld stays withheld. A window is the same multiset in
+canonical order and new pieces. A replay that was stopped looks at what it has written, and writes
+what is not there whole: windows and partials by attempts, of which the first complete one counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from pipeline.actions import Append, Flush, Steps
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.recording.replay.plan import ReplayPlan
+from pipeline.recording.replay.sources import ReplayError, ReplaySource
+from pipeline.results.released_windows import WindowIndex
+from pipeline.stages.decisions import Decision, Decisions
+from pipeline.stages.partial_log import PartialLog
+from topics.chunks import Chunk, encode_chunk
+from topics.manifests import Fate, Manifest, encode_manifest
+from topics.names import Role
+from topics.partials import encode_partial, split_partial
+from topics.words import split_words
+
+
+class ReplayWriter:
+    """Turns what a source holds into the manifests, chunks and partials of a replay.
+
+    Args:
+        job: the replay, as deployed.
+        source: what it replays.
+        plan: which epochs.
+        identifiers: makes the random 16-byte ids of attempts.
+    """
+
+    def __init__(
+        self,
+        job: DeployedJob,
+        source: ReplaySource,
+        plan: ReplayPlan,
+        *,
+        identifiers: Callable[[], bytes],
+    ) -> None:
+        self._job = job
+        self._source = source
+        self._plan = plan
+        self._identifiers = identifiers
+        self._offsets: dict[int, int] = {}
+        self._decisions = Decisions(job, self._remember)
+        self._manifest_log = job.cursor(Role.MANIFESTS, self._decisions.apply)
+        self._windows = WindowIndex(job)
+        self._partials = PartialLog(job)
+
+    def begin(self) -> Steps[None]:
+        """See what an earlier run has left.
+
+        Raises:
+            ReplayError: it is a replay that begins with another epoch.
+        """
+        yield from self._manifest_log.catch_up()
+        began = self._decisions.first_epoch
+        if began is not None and began != self._plan.first:
+            raise ReplayError(
+                f"job {self._job.name} is a replay that begins with epoch {began:,}, this one "
+                f"would begin with {self._plan.first:,}: give another name with --as"
+            )
+        yield from self._job.cursor(Role.PARTIALS, self._partials.apply).catch_up()
+        yield from self._windows.look()
+        yield from self._windows.scan()
+
+    def has(self, manifest: Manifest) -> bool:
+        """Whether an earlier run has written all of an epoch."""
+        epoch = manifest.epoch
+        if epoch not in self._decisions.decided:
+            return False
+        return (
+            manifest.fate is not Fate.RELEASED
+            or epoch in self._partials.complete
+            or epoch in self._windows.places
+        )
+
+    def write(self, epochs: Sequence[tuple[Manifest, bytes | None]]) -> Steps[None]:
+        """Write some of the epochs that `ReplayPlan.items` gives, as far as they are not there."""
+        todo = [(manifest, payload) for manifest, payload in epochs if not self.has(manifest)]
+        if not todo:
+            return
+        for manifest, _ in todo:
+            if manifest.epoch not in self._decisions.decided:
+                value = encode_manifest(self._own(manifest))
+                yield Append(Role.MANIFESTS, 0, value)
+        yield Flush()
+        yield from self._manifest_log.catch_up()
+        for manifest, payload in todo:
+            if manifest.fate is not Fate.RELEASED:
+                continue
+            if payload is None:
+                yield from self._write_window(manifest.epoch)
+            else:
+                yield from self._copy_partial(manifest.epoch, payload)
+        yield Flush()
+
+    def _remember(self, decision: Decision) -> None:
+        self._offsets[decision.manifest.epoch] = decision.offset
+
+    def _own(self, manifest: Manifest) -> Manifest:
+        return replace(
+            manifest,
+            deployment=self._job.deployment,
+            first_epoch=self._plan.first,
+            # Of raw reports, which a replay does not have.
+            first_offset=0,
+            cut_offset=0,
+        )
+
+    def _write_window(self, epoch: int) -> Steps[None]:
+        pieces = split_words(self._source.window(epoch))
+        attempt = self._identifiers()
+        for index, piece in enumerate(pieces):
+            chunk = Chunk(
+                fingerprint=self._job.fingerprint,
+                deployment=self._job.deployment,
+                epoch=epoch,
+                manifest_offset=self._offsets[epoch],
+                attempt=attempt,
+                index=index,
+                total=len(pieces),
+                words=piece,
+            )
+            yield Append(Role.SHUFFLED, self._job.partition_of(epoch), encode_chunk(chunk))
+
+    def _copy_partial(self, epoch: int, payload: bytes) -> Steps[None]:
+        parts = split_partial(
+            fingerprint=self._job.fingerprint,
+            deployment=self._job.deployment,
+            epoch=epoch,
+            manifest_offset=self._offsets[epoch],
+            attempt=self._identifiers(),
+            payload=payload,
+        )
+        for part in parts:
+            yield Append(Role.PARTIALS, 0, encode_partial(part))

@@ -1,0 +1,219 @@
+"""What the windows of a job say whose epochs stand alone: of one epoch, or of several added up.
+
+Partials are kept for ever, so everything that the cells of an epoch can tell can be asked at any
+time, not only what was published of it. Asking costs no privacy.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aggregators.attendance import Attendance
+from aggregators.cell_window import CellWindow
+from aggregators.counts import Window
+from pipeline.actions import Steps
+from pipeline.errors import DpstreamError
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.stages.epoch_log import DecidedEpoch, EpochLog
+from topics.manifests import Fate
+
+
+class NoCountsError(DpstreamError):
+    """There is nothing to ask, now or ever; the message says why."""
+
+
+@typing.runtime_checkable
+class CountsCells(typing.Protocol):
+    """An `Aggregator` whose cells can be asked for more than it publishes."""
+
+    @property
+    def ordered(self) -> bool:
+        """Whether they are those of a tree, which answer ranges and quantiles."""
+        ...
+
+    def window(self, epochs: Sequence[int], attendance: Attendance) -> CellWindow | None:
+        """The sum of some epochs' windows; None if one of them was withheld."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """An epoch whose window was not released.
+
+    Attributes:
+        epoch: of the job.
+        fate: why.
+        contributors: how many there were.
+        minimum: how many there must be.
+    """
+
+    epoch: int
+    fate: Fate
+    contributors: int
+    minimum: int
+
+    def __str__(self) -> str:
+        """In a sentence.
+
+        >>> str(Withheld(3, Fate.TOO_SMALL, 40, 100))
+        'epoch 3 was withheld: 40 of at least 100 contributors'
+        """
+        return (
+            f"epoch {self.epoch:,} was withheld: {self.contributors:,} of at least "
+            f"{self.minimum:,} contributors"
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EpochCounts:
+    """The counts of an epoch, or the sums over several: a user counts once at each of them.
+
+    Attributes:
+        first: epoch of the job.
+        last: epoch of the job.
+        epochs: those of them that were released, which the counts are of.
+        withheld: the others.
+        contributors: users whose reports these are; of several epochs, added up.
+        population: users they are about, in the same way.
+        counts: None where no window was released.
+    """
+
+    first: int
+    last: int
+    epochs: tuple[int, ...]
+    withheld: tuple[Withheld, ...]
+    contributors: int
+    population: int
+    counts: Window | None
+
+    def plus(self, later: EpochCounts) -> EpochCounts:
+        """The sum with a later epoch: noise is drawn anew at each, so variances add up."""
+        if self.counts is None or later.counts is None:
+            counts = self.counts or later.counts
+        else:
+            counts = self.counts.plus(later.counts)
+        return EpochCounts(
+            first=self.first,
+            last=later.last,
+            epochs=self.epochs + later.epochs,
+            withheld=self.withheld + later.withheld,
+            contributors=self.contributors + later.contributors,
+            population=self.population + later.population,
+            counts=counts,
+        )
+
+
+def counts_of(job: DeployedJob, decided: DecidedEpoch) -> EpochCounts:
+    """The counts of an epoch of a job whose protocol counts each epoch by itself."""
+    epoch, manifest = decided.epoch, decided.manifest
+    people = (manifest.contributors, manifest.population)
+    counts: Window | None = None
+    if decided.payload is not None:
+        local, attendance = job.local_epoch(epoch), Attendance.empty(job.epochs.count)
+        attendance.set(local, *people)
+        aggregator = job.aggregator_from_bytes(decided.payload)
+        if isinstance(aggregator, CountsCells):
+            counts = aggregator.window([local], attendance)
+        else:
+            found = aggregator.estimate(local, attendance)
+            counts = found if isinstance(found, Window) else None
+    if counts is None:
+        fate = Fate.TOO_SMALL if manifest.fate is Fate.RELEASED else manifest.fate
+        missing = Withheld(epoch, fate, manifest.contributors, job.shuffle.minimum)
+        return EpochCounts(epoch, epoch, (), (missing,), 0, 0, None)
+    return EpochCounts(epoch, epoch, (epoch,), (), *people, counts)
+
+
+def read_counts(job: DeployedJob, first: int, last: int | None = None) -> Steps[EpochCounts]:
+    """The counts of an epoch, or of the epochs from the first to the last added up.
+
+    >>> counts = read_from(cluster, job, read_counts(job, epoch))  # doctest: +SKIP
+    >>> ask(counts, job.domain, Top(10)).answers  # doctest: +SKIP
+
+    Args:
+        job: as deployed.
+        first: epoch.
+        last: epoch; None for the first one alone.
+
+    Raises:
+        NoCountsError: one of them is no epoch of the job or is not there yet, none was released, or
+            the job's protocol does not count each epoch by itself.
+    """
+    last = first if last is None else last
+    check_per_epoch(job)
+    check_epochs(job, first, last)
+    log = EpochLog(job, first)
+    yield from log.look()
+    total: EpochCounts | None = None
+    while total is None or total.last < last:
+        decided = yield from log.next()
+        found = None if decided is None else counts_of(job, decided)
+        if found is None or (found.first > first and total is None):
+            raise NoCountsError(_missing(job, first if total is None else total.last + 1, found))
+        total = found if total is None else total.plus(found)
+    return released(total)
+
+
+def read_latest(job: DeployedJob) -> Steps[EpochCounts]:
+    """The counts of the latest epoch that was released.
+
+    Raises:
+        NoCountsError: there is none, or the job's protocol does not count each epoch by itself.
+    """
+    check_per_epoch(job)
+    found = yield from latest_counts(job, EpochLog(job))
+    if found is None:
+        raise NoCountsError(f"job {job.name} has no finished epoch yet: add --follow to wait")
+    return released(found)
+
+
+def latest_counts(job: DeployedJob, log: EpochLog) -> Steps[EpochCounts | None]:
+    """Read a log to its end: its latest epoch, released if any is; None if there is none yet."""
+    yield from log.look()
+    latest: DecidedEpoch | None = None
+    while (found := (yield from log.next())) is not None:
+        if latest is None or latest.payload is None or found.payload is not None:
+            latest = found
+    return None if latest is None else counts_of(job, latest)
+
+
+def check_per_epoch(job: DeployedJob) -> None:
+    """Raise `NoCountsError` unless the epochs of a job stand alone."""
+    if not job.protocol_entry.per_epoch:
+        able = ", ".join(name for name, entry in PROTOCOLS.items() if entry.per_epoch)
+        raise NoCountsError(
+            f"job {job.name} is of protocol {job.protocol}, whose epochs do not stand alone: ask "
+            f"dpstream estimates {job.name}, with --item, --top, --range or --quantile; "
+            f"dpstream query is for {able}"
+        )
+
+
+def check_epochs(job: DeployedJob, first: int, last: int) -> None:
+    """Raise `NoCountsError` unless all epochs from the first to the last are some of the job."""
+    if first == last < 1:
+        raise NoCountsError(f"epoch {first} lies before the first one of job {job.name}, 1")
+    if not 1 <= first <= last:
+        raise NoCountsError(f"epochs {first} to {last}: give the first one, from 1 on, first")
+    if job.last_epoch is not None and last > job.last_epoch:
+        raise NoCountsError(
+            f"epoch {last:,} lies after the last one of job {job.name}, {job.last_epoch:,}"
+        )
+
+
+def released(counts: EpochCounts) -> EpochCounts:
+    """The same; raises `NoCountsError` if nothing of it was released."""
+    if counts.counts is None:
+        raise NoCountsError("; ".join(map(str, counts.withheld)))
+    return counts
+
+
+def _missing(job: DeployedJob, epoch: int, found: EpochCounts | None) -> str:
+    if found is not None:
+        return f"epoch {epoch:,} lies before the first one of job {job.name}, {found.first:,}"
+    return (
+        f"epoch {epoch:,} of job {job.name} is not published yet: add --follow to wait, or ask for "
+        "an earlier one"
+    )

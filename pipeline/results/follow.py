@@ -1,0 +1,130 @@
+"""Reads what a deployment says of its epochs: of those there are, and of those to come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TypeVar
+
+from kafka.errors import KafkaError
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.topic_reader import TopicReader
+from pipeline.results.epoch_counts import (
+    EpochCounts,
+    check_epochs,
+    check_per_epoch,
+    counts_of,
+    latest_counts,
+)
+from pipeline.results.smoothing import read_from
+from pipeline.stages.epoch_log import EpochLog
+from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
+from topics.names import Role
+
+_POLL_SECONDS = 0.25
+
+Read = TypeVar("Read")
+
+
+class EstimateReader:
+    """The published estimates of a deployment; the first record of an epoch is the estimate."""
+
+    def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
+        self._job = job
+        self._first = FirstEstimates(job)
+        self._log = TopicReader(cluster, job, Role.ESTIMATES)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the last epoch of the job has been read."""
+        last = self._job.last_epoch
+        return last is not None and last in self._first.epochs
+
+    def read(self) -> Iterator[EstimateRecord]:
+        """What has been published and was not read before, in the order of publication.
+
+        Raises:
+            ClusterError: the topic is gone.
+            KafkaError: the broker does not answer; nothing is lost, read again.
+        """
+        for record in self._log.read():
+            estimate = self._first.apply(record.value)
+            if estimate is not None:
+                yield estimate
+
+    def follow(
+        self,
+        notify: Callable[[str], None] = lambda message: None,
+        wait: Callable[[float], None] = time.sleep,
+    ) -> Iterator[EstimateRecord]:
+        """What has been published and what will be, until the last epoch of a job that has one.
+
+        A broker that is away is waited for; `notify` is told once, and once when it is back.
+        """
+        return follow(self.read, lambda: self.complete, notify, wait)
+
+
+def follow(
+    read: Callable[[], Iterable[Read]],
+    complete: Callable[[], bool],
+    notify: Callable[[str], None] = lambda message: None,
+    wait: Callable[[float], None] = time.sleep,
+) -> Iterator[Read]:
+    """Read again and again until it is complete.
+
+    A broker that is away is waited for; `notify` is told once, and once when it is back.
+
+    Args:
+        read: what is there and was not read before.
+        complete: whether everything has been.
+        notify: is told what there is to know.
+        wait: for so many seconds.
+    """
+    away = False
+    while not complete():
+        try:
+            yield from read()
+            if away:
+                notify("Kafka is back")
+            away = False
+        except KafkaError as error:
+            if not away:
+                notify(f"Kafka does not answer ({error}); waiting for it")
+            away = True
+        if not complete():
+            wait(_POLL_SECONDS)
+
+
+def follow_counts(
+    cluster: Cluster,
+    job: DeployedJob,
+    first: int | None = None,
+    notify: Callable[[str], None] = lambda message: None,
+    wait: Callable[[float], None] = time.sleep,
+) -> Iterator[EpochCounts]:
+    """The counts of every epoch, those withheld too, until the last one of a job that has one.
+
+    Args:
+        cluster: where the job runs.
+        job: as deployed.
+        first: the first epoch; None for the latest one that was released.
+        notify: is told what there is to know, as of `follow`.
+        wait: for so many seconds.
+
+    Raises:
+        NoCountsError: there is no such epoch, or the job's epochs do not stand alone.
+    """
+    check_per_epoch(job)
+    log, run = EpochLog(job, first or 1), partial(read_from, cluster, job)
+    if first is not None:
+        check_epochs(job, first, first)
+    elif (latest := run(latest_counts(job, log))) is not None:
+        yield latest
+
+    def read() -> Iterator[EpochCounts]:
+        return (counts_of(job, epoch) for epoch in log.read(run))
+
+    yield from follow(read, lambda: log.complete, notify, wait)

@@ -1,0 +1,82 @@
+"""An epoch in one number: the count, the largest item, or the median of numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.results.queries import headline_query
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.values.numbers import NumericDomain
+from pipeline.values.value_domains import ValueDomain
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """What is said of an epoch where there is room for a single number.
+
+    Attributes:
+        name: the item, or "median"; empty for a job that counts a single value.
+        value: in users, or a value of the domain; None where nothing can be said.
+        low: lower end of the 95 % interval.
+        high: upper end of it.
+        truth: of the same item, or the true median; None where it is not known.
+        numbers: the domain whose median it is; None for counts of users.
+    """
+
+    name: str = ""
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    truth: float | None = None
+    numbers: NumericDomain | None = None
+
+    def shown(self, value: float | None) -> str:
+        """A value or the truth: whole users, or a median to about a tenth of a bucket's width."""
+        if value is None:
+            return "-"
+        if self.numbers is None:
+            return f"{value:,.0f}"
+        return f"{round(value, 1 - math.floor(math.log10(self.numbers.width))):.6g}"
+
+    @property
+    def interval(self) -> str:
+        """The 95 % interval; of a median its ends are edges of buckets."""
+        if self.low is None or self.high is None:
+            return "-"
+        form = ",.0f" if self.numbers is None else ".6g"
+        return f"{self.low:{form}} to {self.high:{form}}"
+
+    def __str__(self) -> str:
+        """What, how much and how certain.
+
+        >>> str(Headline("dog", 922.4, 900.2, 944.6))
+        'dog: 922 (95 %: 900 to 945)'
+        >>> str(Headline("median", 33.217, 28, 36, numbers=NumericDomain(0, 80, 80)))
+        'median 33.2 (95 %: 28 to 36)'
+        """
+        about = f"{self.name}{' ' if self.numbers else ': '}" if self.name else ""
+        said = "no estimate" if self.value is None else self.shown(self.value)
+        return about + said + ("" if self.low is None else f" (95 %: {self.interval})")
+
+
+def headline_of(
+    domain: ValueDomain, record: EstimateRecord, truth: NDArray[np.integer] | None = None
+) -> Headline:
+    """The headline of a record.
+
+    Args:
+        domain: of the job.
+        record: of an epoch.
+        truth: users with each item or in each bucket that was estimated, shape (items,), or the
+            count, shape (1,), where it is known.
+    """
+    numbers = domain if isinstance(domain, NumericDomain) else None
+    for answer in headline_query(domain).answers(record.estimate, truth):
+        name = domain.label(answer.item) if answer.item else "median"
+        return Headline(name, answer.value, answer.low, answer.high, answer.truth, numbers)
+    known = None if truth is None or domain.kind != "value" else int(truth[0])
+    return Headline(truth=known, numbers=numbers)

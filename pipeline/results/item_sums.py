@@ -1,0 +1,66 @@
+"""A number for each of some items: how many users truly hold them, or estimates added up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.values.boxes import Box
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ItemSums:
+    """Numbers of items; those that are left out count as 0.
+
+    Attributes:
+        items: int64, ascending, from 1 on.
+        counts: of the same shape.
+    """
+
+    items: NDArray[np.int64]
+    counts: NDArray[np.number[Any]]
+
+    @classmethod
+    def of_each(cls, items: NDArray[np.int64], counts: NDArray[np.number[Any]]) -> ItemSums:
+        """Of different items in any order."""
+        order = np.argsort(items)
+        return cls(items[order], counts[order])
+
+    def most(self, number: int) -> NDArray[np.int64]:
+        """The items with the largest numbers, the largest first; of equal ones the first."""
+        return self.items[np.argsort(-self.counts, kind="stable")[:number]]
+
+    def largest(self, number: int) -> ItemSums:
+        """These items alone."""
+        kept = np.sort(self.most(number))
+        return ItemSums(kept, self.of(kept))
+
+    def of(self, items: NDArray[np.int64]) -> NDArray[Any]:
+        """The numbers of these items."""
+        if not len(self.items):
+            return np.zeros(len(items), self.counts.dtype)
+        places = np.minimum(np.searchsorted(self.items, items), len(self.items) - 1)
+        return np.where(self.items[places] == items, self.counts[places], 0)
+
+    def within(self, box: Box, grid: tuple[int, ...]) -> float:
+        """The sum of the items in a box of a grid; along a single axis, in a range."""
+        if len(grid) == 1:
+            first, last = np.searchsorted(self.items, [box.starts[0] + 1, box.ends[0] + 1])
+            return float(self.counts[first:last].sum())
+        points = np.array(np.unravel_index(self.items - 1, grid))
+        starts, ends = np.array(box.starts)[:, None], np.array(box.ends)[:, None]
+        return float(self.counts[((starts <= points) & (points < ends)).all(axis=0)].sum())
+
+    def plus(self, items: NDArray[np.int64], counts: NDArray[np.float64]) -> ItemSums:
+        """The sums with those of different items, in any order."""
+        if np.array_equal(items, self.items):
+            return ItemSums(self.items, self.counts + counts)
+        other, every = ItemSums.of_each(items, counts), np.union1d(self.items, items)
+        return ItemSums(every, self.of(every) + other.of(every))
+
+
+NO_SUMS = ItemSums(np.zeros(0, np.int64), np.zeros(0))
+"""Before anything was added."""

@@ -1,0 +1,171 @@
+"""The released windows of a deployment: found in ``<job>.shuffled``, and read where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from heapq import heappop, heappush
+
+from pipeline.actions import LogCursor, LogRecord, Steps, scan
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.stages.admission import Refusal
+from pipeline.stages.attempts import Attempts, read_chunk
+from pipeline.stages.multisets import WordMultiset
+from topics.chunks import Chunk
+from topics.names import Role
+
+
+@dataclass(slots=True)
+class _Size:
+    """Of what has been read of an attempt."""
+
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class _Partition:
+    """A partition, as far as it has been read; the starts of windows that are not passed over."""
+
+    cursor: LogCursor
+    attempts: Attempts[_Size]
+    starts: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def floor(self) -> int:
+        """Below this offset nothing is needed any more."""
+        floor = self.attempts.floor(self.cursor.position)
+        return min(floor, self.starts[0][0]) if self.starts else floor
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPlace:
+    """Where the first complete attempt of a window lies.
+
+    Attributes:
+        partition: of the shuffled topic.
+        start: offset of its first chunk.
+        stop: the offset after its last one; chunks of others may lie between.
+        attempt: its id.
+        records: of the topic, that are its chunks.
+        bytes: of their words.
+    """
+
+    partition: int
+    start: int
+    stop: int
+    attempt: bytes
+    records: int
+    bytes: int
+
+
+class WindowIndex:
+    """The whole windows of a shuffled topic, by epoch.
+
+    As for who aggregates them live, the first attempt that is complete counts. Of a window no more
+    is held than where it lies: retention may have left none but those of thousands of epochs.
+
+    Args:
+        job: as deployed.
+        first: the first epoch that is wanted.
+        floors: where to begin reading, by partition; what is not named from the deployment's start.
+
+    Attributes:
+        places: of the windows that were found.
+    """
+
+    def __init__(
+        self, job: DeployedJob, first: int = 1, floors: Mapping[int, int] | None = None
+    ) -> None:
+        self._job = job
+        self._next = first
+        self._checks = job.aggregator()
+        self.places: dict[int, WindowPlace] = {}
+        self._partitions: dict[int, _Partition] = {}
+        for number in range(job.partitions):
+            cursor = job.cursor(Role.SHUFFLED, partial(self._take_in, number), number)
+            cursor.position = max(cursor.position, (floors or {}).get(number, 0))
+            self._partitions[number] = _Partition(cursor, Attempts(_Size, _count))
+
+    @property
+    def floors(self) -> dict[int, int]:
+        """Where to begin reading for all windows that were not passed over, by partition."""
+        return {number: partition.floor for number, partition in self._partitions.items()}
+
+    def look(self) -> Steps[None]:
+        """See how far the topic goes by now: `scan` and `find` read up to there."""
+        for partition in self._partitions.values():
+            yield from partition.cursor.look()
+
+    def scan(self) -> Steps[None]:
+        """Find everything there is."""
+        for partition in self._partitions.values():
+            yield from partition.cursor.read()
+
+    def find(self, epoch: int) -> Steps[bool]:
+        """Read on until the window of an epoch is found; False if there is none."""
+        partition = self._partitions[self._job.partition_of(epoch)]
+        while epoch not in self.places:
+            if not (yield from partition.cursor.read_some()):
+                return False
+        return True
+
+    def read(self, epoch: int, words: WordMultiset) -> Steps[bool]:
+        """Collect the words of a window; False if some of it has been deleted meanwhile."""
+        place = self.places[epoch]
+        attempts = Attempts(lambda: words, lambda found, chunk: found.add(chunk.words))
+        whole: list[object] = []
+
+        def collect(record: LogRecord) -> None:
+            chunk = self._chunk(place.partition, record)
+            if chunk is not None and (chunk.epoch, chunk.attempt) == (epoch, place.attempt):
+                with suppress(ValueError):
+                    whole.append(attempts.take_in(record.offset, chunk))
+
+        yield from scan(Role.SHUFFLED, place.partition, place.start, place.stop, collect)
+        return any(attempt is not None for attempt in whole)
+
+    def pass_over(self, epoch: int) -> None:
+        """Forget an epoch and all before it, whatever the topic may still hold of them."""
+        self._next = epoch + 1
+        for partition in self._partitions.values():
+            while partition.starts and partition.starts[0][1] <= epoch:
+                self.places.pop(heappop(partition.starts)[1])
+            partition.attempts.drop(lambda each: each <= epoch)
+
+    def _chunk(self, number: int, record: LogRecord) -> Chunk | None:
+        """The chunk of a record; None for what whoever aggregates refuses."""
+        chunk = read_chunk(self._job, number, record.value)
+        if isinstance(chunk, Refusal):
+            return None
+        try:
+            self._checks.check_words(self._job.local_epoch(chunk.epoch), chunk.words.values)
+        except ValueError:
+            return None
+        return chunk
+
+    def _take_in(self, number: int, record: LogRecord) -> None:
+        chunk, partition = self._chunk(number, record), self._partitions[number]
+        if chunk is None or chunk.epoch < self._next or chunk.epoch in self.places:
+            return
+        try:
+            attempt = partition.attempts.take_in(record.offset, chunk)
+        except ValueError:
+            return
+        if attempt is None:
+            return
+        self.places[chunk.epoch] = WindowPlace(
+            partition=number,
+            start=attempt.first_offset,
+            stop=record.offset + 1,
+            attempt=chunk.attempt,
+            records=chunk.total,
+            bytes=attempt.content.bytes,
+        )
+        heappush(partition.starts, (attempt.first_offset, chunk.epoch))
+        partition.attempts.drop(lambda epoch: epoch == chunk.epoch)
+
+
+def _count(size: _Size, chunk: Chunk) -> None:
+    size.bytes += chunk.words.nbytes

@@ -1,0 +1,248 @@
+"""Looking back at a horizon: every epoch estimated from the reports of all epochs so far.
+
+Manifests and partials are kept for ever, so this can be done at any time, for a job that is running
+as for one that is over. Horizons stand alone.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.attendance import Attendance
+from aggregators.estimate import GAP, Estimate
+from aggregators.item_estimates import ItemEstimates
+from aggregators.level_estimates import LevelEstimates
+from aggregators.range_estimates import RangeEstimates
+from aggregators.smoothed_estimates import SmoothedEstimates
+from pipeline.actions import Action, EndOffset, LogSlice, ReadRange, Steps, carry_out
+from pipeline.errors import DpstreamError
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.stages.epoch_log import EpochLog
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.stages.estimation import Estimation
+from pipeline.values.value_domains import BOOLEAN, ValueDomain
+from topics.manifests import Fate
+
+if TYPE_CHECKING:
+    from pipeline.kafka.cluster import Cluster
+
+Array: TypeAlias = NDArray[np.float64]
+
+UNBIASED = ("online", "smoothed")
+BIASED = ("online clipped", "online shrunk", "smoothed clipped", "smoothed shrunk")
+"""Often nearer the truth, but not around it: never to be shown without saying so."""
+NAMES = tuple(sorted(UNBIASED + BIASED))
+"""Of all estimates, each unbiased one before its biased ones."""
+
+# Of manifests or parts of partials, a few hundred KiB each at most.
+_RECORDS_AT_ONCE = 64
+
+Result = TypeVar("Result")
+
+
+class SmoothingError(DpstreamError):
+    """There is nothing to look back at; the message says why."""
+
+
+@typing.runtime_checkable
+class Smoother(typing.Protocol):
+    """An `Aggregator` that can look back."""
+
+    def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
+        """Estimates for the epochs 1 to the last from everything added so far."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SmoothedHorizon:
+    """The estimates of one horizon.
+
+    Attributes:
+        first_epoch: the job's number of its epoch 1.
+        estimates: of its epochs, up to the last one that is decided and aggregated.
+        domain: that they are about.
+    """
+
+    first_epoch: int
+    estimates: SmoothedEstimates
+    domain: ValueDomain = BOOLEAN
+
+    def index(self, epoch: int) -> int | None:
+        """Where an epoch of the job stands in the arrays; None if it is not among them."""
+        index = epoch - self.first_epoch
+        return index if 0 <= index < len(self.estimates.values) else None
+
+    def estimate(self, index: int, reports: int) -> Estimate | ItemEstimates:
+        """The estimate of an epoch as it is published of one online.
+
+        Args:
+            index: of the epoch in the arrays.
+            reports: how many were received, of all epochs.
+        """
+        of = self.estimates
+        deviation, width = float(of.standard_deviations[index]), float(of.half_widths[index])
+        about = (reports, int(of.population[index]), (GAP,) if of.gaps[index] else ())
+        if self.domain.kind == "value":
+            value = float(of.values[index, 0])
+            return Estimate(value, deviation, value - width, value + width, *about)
+        if of.level_variances is None:
+            items = ItemEstimates(of.values[index], deviation, width, *about)
+            return LevelEstimates.of_values(items) if self.domain.kind == "numbers" else items
+        variances = tuple(of.level_variances[:, index].tolist())
+        return RangeEstimates(of.values[index], deviation, width, *about, level_variances=variances)
+
+
+def smoothed_horizon(job: DeployedJob, horizon: int | None = None) -> Steps[SmoothedHorizon]:
+    """Read the manifests and partials of a deployment, and look back at one horizon.
+
+    Args:
+        job: as deployed.
+        horizon: from 0 on; by default the one of the latest epoch.
+
+    Raises:
+        SmoothingError: its protocol cannot, or none of its epochs is decided and aggregated.
+    """
+    if not isinstance(job.aggregator(), Smoother):
+        raise SmoothingError(f"estimates of protocol {job.protocol} cannot be smoothed")
+    epochs, estimation = EpochLog(job), Estimation(job)
+    yield from epochs.look()
+    while (found := (yield from epochs.next())) is not None:
+        of = job.horizon_of(found.epoch)
+        if horizon is not None and of > horizon:
+            break
+        if horizon is None or of == horizon:
+            estimation.take_in(found.manifest, found.payload)
+    if not estimation.last_epoch:
+        which = "" if horizon is None else f" in horizon {horizon + 1}"
+        raise SmoothingError(f"job {job.name} has no finished epoch{which} yet")
+    return look_back(job, estimation)
+
+
+def smoothed_horizons(job: DeployedJob, last_epoch: int) -> Steps[dict[int, SmoothedHorizon]]:
+    """Read a deployment once, and look back at every horizon up to that of an epoch.
+
+    Returns:
+        by their number from 0 on, those with an epoch that is decided and aggregated; none if the
+        protocol cannot look back.
+    """
+    horizons: dict[int, SmoothedHorizon] = {}
+    if not isinstance(job.aggregator(), Smoother):
+        return horizons
+    epochs, estimation = EpochLog(job), Estimation(job)
+    yield from epochs.look()
+    while (found := (yield from epochs.next())) is not None:
+        of = job.horizon_of(found.epoch)
+        if of > job.horizon_of(last_epoch):
+            break
+        if of != estimation.horizon and estimation.last_epoch:
+            horizons[estimation.horizon] = look_back(job, estimation)
+        estimation.take_in(found.manifest, found.payload)
+    if estimation.last_epoch:
+        horizons[estimation.horizon] = look_back(job, estimation)
+    return horizons
+
+
+def look_back(job: DeployedJob, estimation: Estimation) -> SmoothedHorizon:
+    """The smoothed estimates of the epochs that an `Estimation` has taken in."""
+    assert isinstance(estimation.aggregator, Smoother)
+    return SmoothedHorizon(
+        first_epoch=estimation.horizon * job.epochs.count + 1,
+        estimates=estimation.aggregator.smoothed(estimation.last_epoch, estimation.attendance),
+        domain=job.domain,
+    )
+
+
+def smoothed_records(
+    records: Iterable[EstimateRecord], horizon: SmoothedHorizon
+) -> list[EstimateRecord]:
+    """The records of the epochs of a horizon, its estimates in place of those published."""
+    found = [
+        (record, index) for record in records if (index := horizon.index(record.epoch)) is not None
+    ]
+    reports = sum(each.contributors for each, _ in found if each.fate is Fate.RELEASED)
+    return [replace(each, estimate=horizon.estimate(index, reports)) for each, index in found]
+
+
+def read_from(cluster: Cluster, job: DeployedJob, steps: Steps[Result]) -> Result:
+    """Carry out a generator that only reads, on the topics of a cluster.
+
+    Raises:
+        ClusterError: a topic is gone.
+    """
+    return carry_out(steps, partial(reply_from, cluster, job))
+
+
+def reply_from(cluster: Cluster, job: DeployedJob, action: Action) -> object:
+    """What the topics of a cluster hold of what an action asks for."""
+    match action:
+        case EndOffset(role, partition):
+            return cluster.end_offsets(job.topic(role))[partition]
+        case ReadRange(role, partition, start, stop):
+            records = cluster.read(job.topic(role), partition, start, stop)
+            some = tuple(islice(records, _RECORDS_AT_ONCE))
+            return LogSlice(some, some[-1].offset + 1 if some else stop)
+        case _:
+            raise TypeError(f"a reader does not {action}")
+
+
+def columns(record: EstimateRecord, horizon: SmoothedHorizon | None) -> dict[str, Array]:
+    """All estimates of an epoch, by the names of `UNBIASED` and `BIASED`, as far as there are any.
+
+    Args:
+        record: what was published of the epoch.
+        horizon: that the epoch lies in, or another one; None for online estimates only.
+
+    Returns:
+        for each: values, lows and highs, shape (3, counts); nan where no interval is claimed.
+    """
+    found: dict[str, Array] = {}
+
+    def put(name: str, intervals: Array, shrunk: Array | None = None) -> None:
+        found[name] = intervals
+        found[f"{name} clipped"] = np.clip(intervals, 0.0, record.population)
+        if shrunk is not None:
+            within = np.clip(shrunk, 0.0, record.population)
+            found[f"{name} shrunk"] = np.stack([within, *np.full((2, len(within)), np.nan)])
+
+    index = None if horizon is None else horizon.index(record.epoch)
+    smoothed = None if horizon is None or index is None else horizon.estimates
+    if record.estimate is not None and record.estimate.intervals.size:
+        shrunk = None if smoothed is None else smoothed.online_shrunk[index]
+        put("online", record.estimate.intervals, shrunk)
+    if smoothed is not None:
+        width = smoothed.half_widths[index] * np.array([[0.0], [-1.0], [1.0]])
+        put("smoothed", smoothed.values[index] + width, smoothed.shrunk[index])
+    return found
+
+
+def epoch_json(record: EstimateRecord, horizon: SmoothedHorizon | None) -> dict[str, Any]:
+    """What is added to the JSON of an epoch: ``smoothed``, and ``biased`` ones by their names."""
+    found = columns(record, horizon)
+    index = None if horizon is None else horizon.index(record.epoch)
+    smoothed = None
+    if horizon is not None and index is not None:
+        smoothed = {
+            **_values_json(found["smoothed"]),
+            "standard_deviation": float(horizon.estimates.standard_deviations[index]),
+            "flags": [GAP] if horizon.estimates.gaps[index] else [],
+        }
+    return {
+        "smoothed": smoothed,
+        "biased": {name: _values_json(found[name]) for name in BIASED if name in found},
+    }
+
+
+def _values_json(intervals: Array) -> dict[str, Any]:
+    """Of items the values only, rounded as in `ItemEstimates`."""
+    if intervals.shape[1] > 1:
+        return {"items": np.round(intervals[0], 1).tolist()}
+    value, low, high = intervals[:, 0].tolist()
+    return {"estimate": value} | ({} if np.isnan(low) else {"low": low, "high": high})

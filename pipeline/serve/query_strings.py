@@ -1,0 +1,78 @@
+"""What is asked of the API, read from a query string that may hold anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from pipeline.serve.views import MOST_SERIES
+
+Word = TypeVar("Word", bound=str)
+
+LARGEST = 1 << 53
+"""Of whole numbers, as JavaScript can say them."""
+_SHOWN = 40
+
+
+class AskedWronglyError(ValueError):
+    """A query that makes no sense; the message says what would."""
+
+
+def whole(query: Mapping[str, str], name: str, least: int = 0, most: int = LARGEST) -> int | None:
+    """A whole number; None if it was not given.
+
+    >>> whole({"from": "12"}, "from"), whole({}, "from")
+    (12, None)
+
+    Raises:
+        AskedWronglyError: it is something else, or out of range.
+    """
+    text = query.get(name, "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(LARGEST))):
+        raise AskedWronglyError(
+            f"{name}={text[:_SHOWN]!a} must be a whole number from {least:,} to {most:,}"
+        )
+    if not least <= int(text) <= most:
+        raise AskedWronglyError(f"{name}={text} must lie between {least:,} and {most:,}")
+    return int(text)
+
+
+def epoch_range(query: Mapping[str, str]) -> tuple[int | None, int | None]:
+    """The first and the last epoch that are asked for; None where it was not given.
+
+    >>> epoch_range({"from": "3", "to": "7"}), epoch_range({})
+    ((3, 7), (None, None))
+
+    Raises:
+        AskedWronglyError: they are no epochs, or the last one lies before the first.
+    """
+    first, last = whole(query, "from"), whole(query, "to")
+    if first is not None and last is not None and last < first:
+        raise AskedWronglyError(f"to={last} lies before from={first}: the range is empty")
+    return first, last
+
+
+def series_ids(query: Mapping[str, str]) -> tuple[str, ...]:
+    """Ids of series, each once; none if none was given.
+
+    Raises:
+        AskedWronglyError: there are too many.
+    """
+    ids = tuple(dict.fromkeys(filter(None, query.get("series", "").split(","))))
+    if len(ids) > MOST_SERIES:
+        raise AskedWronglyError(f"{len(ids):,} series are asked for, at most {MOST_SERIES} can be")
+    return ids
+
+
+def one_of(query: Mapping[str, str], name: str, *allowed: Word) -> Word:
+    """A word, the first one by default.
+
+    Raises:
+        AskedWronglyError: it is another one.
+    """
+    word = query.get(name) or allowed[0]
+    if word not in allowed:
+        raise AskedWronglyError(f"{name}={word[:_SHOWN]!a} must be {' or '.join(allowed)}")
+    return word

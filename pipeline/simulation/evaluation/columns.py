@@ -1,0 +1,98 @@
+"""The estimates that are compared with the truth of a run: one function for each of them.
+
+A column that does not exist for a protocol is nan there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.protocols.forecasts import Forecast, SmoothedForecast
+from pipeline.results.smoothing import NAMES
+from pipeline.simulation.simulate import Simulation
+
+Array: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """Estimates for all epochs, shape (epochs,) or (epochs, items); nan where there is none.
+
+    Attributes:
+        values: in users.
+        low: lower ends of the 95 % intervals, in the shape of `values`.
+        high: upper ends.
+    """
+
+    values: Array
+    low: Array
+    high: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One kind of estimate.
+
+    Attributes:
+        series: of a run.
+        predicted: the root mean squared error over all epochs to expect with so many users.
+    """
+
+    series: Callable[[Simulation], Series]
+    predicted: Callable[[DeployedJob, int], float | None] = lambda job, users: None
+
+
+def series_of(simulation: Simulation, name: str) -> Series:
+    """What a run estimated, by the name of the estimates in `pipeline.results.smoothing`."""
+    shape = simulation.truth[1:].shape
+    values, low, high = (np.full(shape, np.nan) for _ in range(3))
+    for record, found in simulation.columns():
+        if name in found:
+            at = record.epoch - 1
+            # Without items there is a single number, which is spread over no axis.
+            values[at], low[at], high[at] = found[name].reshape(3, *shape[1:])
+    return Series(values, low, high)
+
+
+def predicted_online(job: DeployedJob, users: int) -> float | None:
+    """As `plan` says it; None for a protocol without a forecast."""
+    forecast = _forecast(job)
+    return None if forecast is None else _root_mean_square(forecast.standard_deviations(users))
+
+
+def predicted_smoothed(job: DeployedJob, users: int) -> float | None:
+    """The same of smoothed estimates; None for a protocol that foretells nothing of them."""
+    forecast = _forecast(job)
+    if not isinstance(forecast, SmoothedForecast):
+        return None
+    return _root_mean_square(forecast.smoothed_standard_deviations(users))
+
+
+def messages_per_user(job: DeployedJob) -> float | None:
+    """How many a user sends at an epoch, on average, as `plan` says it."""
+    forecast = _forecast(job)
+    return None if forecast is None else float(np.mean(forecast.reports_per_user))
+
+
+def _forecast(job: DeployedJob) -> Forecast | None:
+    make = job.protocol_entry.forecast
+    return None if make is None else make(job.law(), job.parameters, job.epochs.count)
+
+
+def _root_mean_square(deviations: Array) -> float:
+    return float(np.sqrt(np.square(deviations).mean()))
+
+
+_PREDICTED = {"online": predicted_online, "smoothed": predicted_smoothed}
+
+COLUMNS: Mapping[str, Column] = {
+    name: Column(partial(series_of, name=name), _PREDICTED.get(name, lambda job, users: None))
+    for name in NAMES
+}

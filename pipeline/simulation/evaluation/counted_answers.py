@@ -1,0 +1,148 @@
+"""What counts of items are asked, and how that compares with the truth.
+
+Which questions there are, the counts decide: single items (the 100 that most users hold, 400 of the
+others, and all), the items found in an open domain, ranges and quantiles, or boxes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.cell_window import FOUND
+from aggregators.counts import Counts
+from aggregators.estimate import Estimate
+from aggregators.grid_counts import GridCounts
+from aggregators.quantiles import quantile
+from pipeline.simulation.evaluation.columns import Array, Series
+from pipeline.simulation.evaluation.counted import CountedEpoch
+
+TOP: Final = 100
+OTHERS: Final = 400
+BOXES: Final = 1000
+SHARES: Final = tuple(tenth / 10 for tenth in range(1, 10))
+
+TOP_ITEMS: Final = f"top {TOP}"
+OTHER_ITEMS: Final = f"random {OTHERS}"
+ALL_ITEMS: Final = "all items"
+FOUND_ITEMS: Final = f"found {FOUND}"
+RANGES: Final = "ranges"
+QUANTILES: Final = "quantiles"
+BOX_COUNTS: Final = "boxes"
+QUESTIONS: Final = (
+    TOP_ITEMS,
+    OTHER_ITEMS,
+    ALL_ITEMS,
+    FOUND_ITEMS,
+    RANGES,
+    QUANTILES,
+    BOX_COUNTS,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answered:
+    """The answers to one kind of question.
+
+    Attributes:
+        series: the answers, shape (answers,), in users.
+        truth: of the same shape, float64.
+        predicted: their root mean squared error as it was said beforehand; None if it was not.
+    """
+
+    series: Series
+    truth: Array
+    predicted: float | None
+
+
+def ask(
+    epoch: CountedEpoch, planned: float | None, rng: np.random.Generator
+) -> Mapping[str, Answered]:
+    """The answers of an epoch, by kind of question; none where its window was withheld.
+
+    Args:
+        epoch: counts and truth.
+        planned: the root mean squared error of a single item, as `plan` predicts it.
+        rng: draws the items, ranges and boxes.
+    """
+    if epoch.counts is None:
+        return {}
+    counts = epoch.counts.estimates
+    if counts.tree is not None:
+        boxes = _boxes(counts.tree, epoch.truth, rng)
+        if len(counts.tree.axes) > 1:
+            return {BOX_COUNTS: boxes}
+        return {RANGES: boxes, QUANTILES: _quantiles(counts.tree, epoch.truth)}
+    listed = counts.listed()
+    if listed is not None:
+        return _items(listed.intervals, epoch.truth, planned, rng)
+    found = counts.top(FOUND)
+    truth = epoch.truth[found.items - 1].astype(np.float64)
+    return {FOUND_ITEMS: Answered(Series(*found.intervals), truth, planned)}
+
+
+def item_intervals(counts: Counts) -> Array:
+    """Values, lows and highs of all items of a domain that is not open, shape (3, items)."""
+    listed = counts.listed()
+    assert listed is not None
+    intervals = listed.intervals
+    if counts.tree is not None:
+        # Single values of a tree have errors of their own.
+        intervals[1:] = np.nan
+    return intervals
+
+
+def _items(
+    intervals: Array, truth: NDArray[np.int64], planned: float | None, rng: np.random.Generator
+) -> Mapping[str, Answered]:
+    by_count = np.argsort(-truth, kind="stable")
+    others = by_count[TOP:]
+    chosen = {
+        TOP_ITEMS: by_count[:TOP],
+        OTHER_ITEMS: rng.choice(others, min(OTHERS, len(others)), replace=False),
+        ALL_ITEMS: by_count,
+    }
+    return {
+        name: Answered(Series(*intervals[:, items]), truth[items].astype(np.float64), planned)
+        for name, items in chosen.items()
+        if len(items)
+    }
+
+
+def _boxes(grid: GridCounts, truth: NDArray[np.int64], rng: np.random.Generator) -> Answered:
+    sizes = grid.values.shape
+    points = truth.reshape(sizes)
+    estimates, true = [], []
+    for _ in range(BOXES):
+        ends = [np.sort(rng.choice(size + 1, 2, replace=False)).tolist() for size in sizes]
+        estimates.append(grid.box(*zip(*ends, strict=True)))
+        true.append(float(points[tuple(slice(*each) for each in ends)].sum()))
+    deviations = np.array([estimate.standard_deviation for estimate in estimates], np.float64)
+    return Answered(
+        Series(*np.array(list(_intervals(estimates)), np.float64).T),
+        np.array(true),
+        float(np.sqrt(np.square(deviations).mean())),
+    )
+
+
+def _intervals(estimates: list[Estimate]) -> Iterator[tuple[float | None, ...]]:
+    for estimate in estimates:
+        yield estimate.value, estimate.low, estimate.high
+
+
+def _quantiles(grid: GridCounts, truth: NDArray[np.int64]) -> Answered:
+    """Ranks instead of values: how many users are below, the nearest number that is right of all.
+
+    The interval of a quantile becomes that of the ranks of the values in it.
+    """
+    below = np.insert(np.cumsum(truth), 0, 0).astype(np.float64)
+    wanted = np.array(SHARES) * below[-1]
+    found = [quantile(grid, share) for share in SHARES]
+    first, last = (np.array([getattr(each, end) for each in found]) for end in ("low", "high"))
+    values = np.array([each.value for each in found])
+    ranks = np.clip(wanted, below[values], below[values + 1])
+    return Answered(Series(ranks, below[first], below[last + 1]), wanted, None)

@@ -1,0 +1,136 @@
+"""The inputs of an experiment: logs read from files, or changes drawn from a seed."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pipeline.devices.change_log import ChangeLog
+from pipeline.devices.item_log import ValueLog, load_value_log
+from pipeline.devices.rows import BadRows, BadRowsError, InputError
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.epoch_times import calendar_of
+
+MOST_CHANGES = 1 << 28
+"""The most changes of all synthetic users together: several GiB."""
+
+MOST_ITEMS = (1 << 24) + 1
+"""The largest domain of sets, with the value 0: true counts take 128 MiB for each epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeLogFile:
+    """A change log, or an item log, in a file, plain or gzip."""
+
+    path: str
+
+    def load(self, job: DeployedJob) -> ValueLog:
+        """The log, as the job's protocol and epochs read it.
+
+        Raises:
+            InputError: the file cannot be read, or has bad rows.
+        """
+        try:
+            return load_value_log(
+                self.path,
+                domain=job.domain,
+                calendar=calendar_of(job),
+                last_epoch=job.epochs.count,
+            )
+        except BadRowsError as error:
+            # A measurement is of all rows or none.
+            raise BadRowsError(error.bad_rows, skippable=False) from None
+
+    def check(self, job: DeployedJob) -> tuple[str, ...]:
+        """What there is to say about the input.
+
+        Raises:
+            InputError: as `load` does, or the items are too many to be counted each.
+        """
+        if job.domain.slots is not None and job.domain.size > MOST_ITEMS:
+            raise InputError(
+                f"a domain of {job.domain.size - 1:,} items: an experiment counts each of them, at "
+                f"most {MOST_ITEMS - 1:,}"
+            )
+        return self.load(job).notices
+
+    def identity(self) -> dict[str, Any]:
+        """What the results depend on: the contents, wherever they lie."""
+        with Path(self.path).open("rb") as file:
+            return {"sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+    def __str__(self) -> str:
+        return Path(self.path).name.partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticChanges:
+    """Users with values 0 and 1 that change at uniformly random epochs.
+
+    For each user `changes` epochs are drawn; it changes at each of them once, even if one was drawn
+    more than once.
+
+    Attributes:
+        users: how many.
+        epochs: the horizon.
+        changes: the most changes of a user.
+        seed: of the draw.
+    """
+
+    users: int
+    epochs: int
+    changes: int
+    seed: int
+
+    def load(self, job: DeployedJob) -> ChangeLog:
+        """The change log."""
+        rng = np.random.default_rng([self.seed, self.users, self.epochs, self.changes])
+        drawn = rng.integers(1, self.epochs + 1, (self.users, self.changes), dtype=np.int32)
+        drawn.sort(axis=1)
+        is_first = np.ones(drawn.shape, np.bool_)
+        np.not_equal(drawn[:, 1:], drawn[:, :-1], out=is_first[:, 1:])
+        values = (np.cumsum(is_first, axis=1, dtype=np.int32) & 1).astype(np.int8)
+        users = np.broadcast_to(np.arange(self.users, dtype=np.int32)[:, np.newaxis], drawn.shape)
+        order = np.lexsort((users[is_first], drawn[is_first]))
+        width = len(str(self.users - 1))
+        return ChangeLog(
+            users=tuple(f"{user:0{width}}" for user in range(self.users)),
+            epochs=drawn[is_first][order],
+            user_indices=users[is_first][order],
+            values=values[is_first][order],
+            last_epoch=self.epochs,
+            initial=0,
+            bad_rows=BadRows("synthetic"),
+        )
+
+    def check(self, job: DeployedJob) -> tuple[str, ...]:
+        """Nothing.
+
+        Raises:
+            InputError: the job's values are not 0 and 1, or there are too many changes.
+        """
+        if job.domain.items is not None or job.domain.slots is not None:
+            raise InputError(
+                f"synthetic data are 0 and 1, which are no values of {job.protocol}: "
+                "give the experiment a change_log"
+            )
+        if self.users * max(self.changes, 1) > MOST_CHANGES:
+            raise InputError(
+                f"synthetic data of {self.users:,} users with up to {self.changes:,} changes do "
+                f"not fit in memory: users times changes must be at most {MOST_CHANGES:,}"
+            )
+        return ()
+
+    def identity(self) -> dict[str, Any]:
+        """What the results depend on."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return "synthetic"
+
+
+Source: TypeAlias = ChangeLogFile | SyntheticChanges

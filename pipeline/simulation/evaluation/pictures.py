@@ -1,0 +1,274 @@
+"""What one run of a job over sets of items estimated, drawn beside the truth.
+
+Items are a list of the largest and a scatter plot of all; numbers are their distribution, with
+quantiles and what it is off by; points of a plane are a map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from aggregators.estimate import NORMAL_95
+from aggregators.grid_counts import GridCounts
+from aggregators.quantiles import quantile
+from pipeline.devices.item_log import ItemLog
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.plots import INSTALL, PlotError
+from pipeline.simulation.evaluation.columns import Array
+from pipeline.simulation.evaluation.counted import CountedEpoch, counted_epochs
+from pipeline.simulation.evaluation.counted_answers import SHARES, item_intervals
+from pipeline.simulation.evaluation.experiment import Case
+from pipeline.simulation.evaluation.plots import COLOURS, tidy
+from pipeline.values.sets import SetDomain
+from randomizers.item_domains import Numbers, Points
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_LISTED: Final = 20
+_TRUTH, _ESTIMATE = COLOURS[1], COLOURS[0]
+_USERS: Final = "{x:,.0f}"
+# Of the values at both ends that few users have, so much is left out of a distribution.
+_TAIL: Final = 0.002
+_MOST_PIXELS: Final = 512
+_COLOURS_OF_A_MAP: Final = 24
+_PALETTE: Final = 128
+
+
+def write_pictures(cases: Sequence[Case], folder: Path) -> list[Path]:
+    """Run each case with seed 1 and draw its last epoch into a PNG file; the paths are returned.
+
+    A window withheld is not drawn, nor are the items found in an open domain.
+
+    Raises:
+        PlotError: matplotlib is missing.
+    """
+    paths = []
+    for number, case in enumerate(cases, start=1):
+        log = case.source.load(case.job)
+        assert isinstance(log, ItemLog)
+        epoch = counted_epochs(case.job, log, seed=1)[-1]
+        if epoch.counts is None or epoch.counts.estimates.listed() is None:
+            continue
+        figure = draw_picture(case.job, epoch, case.axes)
+        title = f"{case.data}, {case.label}: {len(log.users):,} users\n{_guarantee(case.job)}"
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+        paths.append(folder / (f"picture-{number}.png" if len(cases) > 1 else "picture.png"))
+        _save(figure, paths[-1])
+    return paths
+
+
+def draw_picture(job: DeployedJob, epoch: CountedEpoch, names: Sequence[str] = ()) -> Figure:
+    """Draw the counts of an epoch that was released.
+
+    Args:
+        job: over sets of items.
+        epoch: counts and truth.
+        names: what the coordinates of a value are called.
+
+    Raises:
+        PlotError: matplotlib is missing.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise PlotError(f"no plots without matplotlib: {INSTALL}") from None
+    figure = Figure(figsize=(10, 5.6), layout="constrained")
+    domain = job.domain
+    assert isinstance(domain, SetDomain)
+    tree = None if epoch.counts is None else epoch.counts.estimates.tree
+    match domain.domain:
+        case Points(grid) if len(grid) == 2:
+            figure.set_size_inches(11, 2.2 + 5.5 * min(0.9, grid[0] / grid[1]))
+            figure.set_layout_engine("compressed")
+            _draw_map(figure, epoch, grid, [*names, "first coordinate", "second coordinate"])
+        case Numbers() as numbers if tree is not None:
+            _draw_distribution(figure, tree, epoch, numbers, names[0] if names else "value")
+        case _:
+            _draw_items(figure, epoch, domain, names[0] if names else "item")
+    return figure
+
+
+def _save(figure: Figure, path: Path) -> None:
+    """With a palette: a picture of noise is a large file otherwise."""
+    from PIL import Image
+
+    drawn = BytesIO()
+    figure.savefig(drawn, format="png", dpi=110)
+    Image.open(drawn).convert("RGB").quantize(_PALETTE).save(path, optimize=True)
+
+
+def _guarantee(job: DeployedJob) -> str:
+    return str(job.guarantee()).partition(";")[0]
+
+
+def _draw_items(figure: Figure, epoch: CountedEpoch, domain: SetDomain, name: str) -> None:
+    assert epoch.counts is not None
+    values, lows, highs = item_intervals(epoch.counts.estimates)
+    half_width = float(highs[0] - lows[0]) / 2
+    largest = np.argsort(-values, kind="stable")[:_LISTED]
+    listed, scattered = figure.subplots(1, 2, width_ratios=(1, 1.2))
+    places = np.arange(len(largest))
+    listed.barh(
+        places,
+        values[largest],
+        xerr=half_width,
+        color=COLOURS[5],
+        error_kw={"ecolor": _ESTIMATE, "capsize": 2, "linewidth": 1.2},
+        label="estimate, 95 % interval",
+    )
+    listed.plot(epoch.truth[largest], places, "|", color=_TRUTH, markersize=12, label="truth")
+    listed.set_yticks(places, [domain.label(item + 1) for item in largest.tolist()], fontsize=9)
+    listed.invert_yaxis()
+    for place, item in enumerate(largest.tolist()):
+        listed.annotate(
+            f"{values[item] - epoch.truth[item]:+,.0f}",
+            (max(values[item], 0.0), place),
+            (6, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+        )
+    listed.margins(x=0.12)
+    listed.locator_params(axis="x", nbins=5)
+    listed.set_xlabel(f"users; beside a bar: estimate - truth; interval ± {half_width:,.0f}")
+    listed.set_ylabel(name)
+    listed.set_title(f"the {len(largest)} largest estimates", loc="left", fontsize=10)
+    listed.legend(frameon=False, fontsize=9, loc="lower right")
+
+    linear = 10.0 ** np.ceil(np.log10(max(half_width, 1.0)))
+    scattered.plot(
+        epoch.truth, values, ".", color=_ESTIMATE, markersize=3, alpha=0.3, label=f"one {name}"
+    )
+    line = np.concatenate([[0.0], np.geomspace(0.1, max(1.0, float(epoch.truth.max())), 200)])
+    scattered.plot(line, line, color=_TRUTH, linewidth=1.2, label="truth")
+    scattered.fill_between(
+        line,
+        line - half_width,
+        line + half_width,
+        color=COLOURS[4],
+        alpha=0.35,
+        linewidth=0,
+        zorder=3,
+        label="truth ± the interval",
+    )
+    for set_scale in (scattered.set_xscale, scattered.set_yscale):
+        set_scale("symlog", linthresh=linear)
+    scattered.set_xlabel("users, truth")
+    scattered.set_ylabel("users, estimate")
+    scattered.set_title(
+        f"all {len(values):,}; logarithmic beyond ± {linear:,.0f}", loc="left", fontsize=10
+    )
+    scattered.legend(frameon=False, fontsize=9, loc="upper left", markerscale=3)
+    listed.xaxis.set_major_formatter(_USERS)
+    for axes in (scattered.xaxis, scattered.yaxis):
+        axes.set_major_formatter(_USERS)
+    tidy(listed)
+    tidy(scattered)
+
+
+def _draw_distribution(
+    figure: Figure, grid: GridCounts, epoch: CountedEpoch, numbers: Numbers, name: str
+) -> None:
+    """Estimated and true numbers of users with at most each value, and their differences."""
+    width = (numbers.high - numbers.low) / numbers.buckets
+    ends = numbers.low + width * np.arange(numbers.buckets + 1)
+    truth = np.insert(np.cumsum(epoch.truth), 0, 0)
+    estimates, deviations = grid.cumulative()
+    margin = NORMAL_95 * deviations
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(1.6, 1))
+    upper.plot(ends, estimates, color=_ESTIMATE, linewidth=2.4, label="estimate")
+    upper.plot(ends, truth, color=_TRUTH, linewidth=1.2, linestyle=(0, (4, 3)), label="truth")
+    for share in SHARES:
+        found = quantile(grid, share)
+        middle, low, high = (
+            numbers.low + width * (each + 0.5) for each in (found.value, found.low, found.high)
+        )
+        true = numbers.low + width * (np.searchsorted(truth, share * truth[-1]) - 0.5)
+        upper.errorbar(
+            middle,
+            share * float(estimates[-1]),
+            xerr=[[middle - low], [high - middle]],
+            fmt="o",
+            color=_ESTIMATE,
+            markersize=5,
+            capsize=3,
+            label="quantiles .1 to .9, estimated" if share == SHARES[0] else None,
+        )
+        upper.plot(
+            true,
+            share * float(truth[-1]),
+            "x",
+            color=_TRUTH,
+            markersize=9,
+            label="quantiles, true" if share == SHARES[0] else None,
+        )
+    upper.set_ylabel("users with less")
+    upper.yaxis.set_major_formatter(_USERS)
+    upper.legend(frameon=False, fontsize=9, loc="lower right")
+    lower.fill_between(
+        ends, -margin, margin, color=COLOURS[4], alpha=0.35, linewidth=0, label="95 % interval"
+    )
+    lower.plot(ends, estimates - truth, color=_ESTIMATE, linewidth=1.0, label="estimate - truth")
+    lower.axhline(0, color=_TRUTH, linewidth=1.2, linestyle=(0, (4, 3)))
+    lower.set_ylabel("error, users")
+    lower.set_xlabel(name)
+    lower.yaxis.set_major_formatter(_USERS)
+    lower.legend(frameon=False, fontsize=9, loc="lower right", ncols=2)
+    first, last = np.searchsorted(truth, [_TAIL * truth[-1], (1 - _TAIL) * truth[-1]])
+    seen = slice(max(0, first - 1), last + 1)
+    lower.set_xlim(ends[seen][0], ends[seen][-1])
+    most = max(np.abs(estimates - truth)[seen].max(), margin[seen].max())
+    # There is room for the legend below.
+    lower.set_ylim(-1.9 * most, 1.2 * most)
+    tidy(upper)
+    tidy(lower)
+
+
+def _draw_map(
+    figure: Figure, epoch: CountedEpoch, grid: tuple[int, ...], names: Sequence[str]
+) -> None:
+    """Truth and estimates side by side, on one scale of colours."""
+    from matplotlib import colormaps
+    from matplotlib.colors import PowerNorm
+
+    assert epoch.counts is not None
+    step = -(-max(grid) // _MOST_PIXELS)
+    before = _blocks(epoch.truth.reshape(grid).astype(np.float64), step)
+    after = _blocks(item_intervals(epoch.counts.estimates)[0].reshape(grid), step)
+    norm = PowerNorm(0.5, 0.0, float(np.quantile(before[before > 0], 0.995)))
+    drawn = figure.subplots(1, 2, sharex=True, sharey=True)
+    for axes, cells, title in zip(drawn, (before, after), ("truth", "estimate"), strict=True):
+        image = axes.imshow(
+            np.maximum(cells, 0.0),
+            norm=norm,
+            # No more than can be told apart.
+            cmap=colormaps["cividis"].resampled(_COLOURS_OF_A_MAP),
+            interpolation="nearest",
+            extent=(-0.5, grid[1] - 0.5, grid[0] - 0.5, -0.5),
+        )
+        axes.set_title(title, loc="left", fontsize=10)
+        axes.set_xlabel(names[1])
+    drawn[0].set_ylabel(names[0])
+    of = "a point" if step == 1 else f"{step} x {step} points"
+    figure.colorbar(
+        image,
+        ax=drawn,
+        location="bottom",
+        extend="max",
+        shrink=0.5,
+        aspect=40,
+        label=f"users at {of}; estimates below 0 are drawn as 0",
+    )
+
+
+def _blocks(cells: Array, step: int) -> Array:
+    """Sums over squares, those at the far ends cut off."""
+    rows, columns = (size // step for size in cells.shape)
+    squares = cells[: rows * step, : columns * step].reshape(rows, step, columns, step)
+    return np.asarray(squares.sum(axis=(1, 3)))

@@ -1,0 +1,232 @@
+"""Results of an experiment: a tidy table of trials, and a summary of them over the seeds."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.simulation.evaluation.experiment import Case
+from pipeline.simulation.evaluation.trial import Accuracy, Trial
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Finished:
+    """One trial of a case."""
+
+    case: Case
+    seed: int
+    trial: Trial
+
+
+CSV_COLUMNS = (
+    *("experiment", "data", "label", "protocol", "parameters"),
+    *("epsilon", "epsilon_stream", "delta", "n", "d", "k", "seed", "estimate"),
+    *(field.name for field in fields(Accuracy)),
+    "frozen",
+)
+
+
+def write_csv(experiment: str, finished: Sequence[Finished], path: Path) -> None:
+    """One row for each trial and kind of estimate, `CSV_COLUMNS`; empty where nothing is known.
+
+    Equal trials give equal bytes, and a file is replaced as a whole.
+    """
+    text = io.StringIO()
+    writer = csv.DictWriter(text, CSV_COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for one in finished:
+        case, trial = one.case, one.trial
+        shared = {
+            "experiment": experiment,
+            "data": case.data,
+            "label": case.label,
+            "protocol": case.job.protocol,
+            "parameters": json.dumps(shortened(case.parameters), separators=(",", ":")),
+            "epsilon": case.epsilon,
+            "epsilon_stream": trial.epsilon_stream,
+            "delta": trial.delta,
+            "n": trial.users,
+            "d": case.job.epochs.count,
+            "k": case.changes,
+            "seed": one.seed,
+            "frozen": trial.frozen,
+        }
+        writer.writerows(
+            {**shared, "estimate": name, **asdict(accuracy)}
+            for name, accuracy in trial.accuracies.items()
+        )
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text.getvalue(), "utf-8")
+    os.replace(part, path)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Line:
+    """One kind of estimate of one case, over all seeds.
+
+    Attributes:
+        case: what was tried.
+        users: in the input.
+        epsilon_stream: as in `Trial`.
+        estimate: the name of its column.
+        trials: how many seeds.
+        rmse: root mean squared error over all epochs of all trials, in users.
+        standard_error: of `rmse`; None for a single trial.
+        mean_rmse: mean of the root mean squared errors of the single trials, in users. It is lower,
+            as much as errors go together within a trial.
+        predicted_rmse: what was said beforehand.
+        mean_abs_error: mean over the trials.
+        max_error: the largest of all trials.
+        bias: mean error over all trials.
+        coverage: share of all intervals that hold the truth.
+        frozen: share of the users that left out a change, mean over the trials.
+    """
+
+    case: Case
+    users: int
+    epsilon_stream: float | None
+    estimate: str
+    trials: int
+    rmse: float
+    standard_error: float | None
+    mean_rmse: float
+    predicted_rmse: float | None
+    mean_abs_error: float
+    max_error: float
+    bias: float
+    coverage: float | None
+    frozen: float
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as JSON values, with what identifies the case in its place."""
+        case = self.case
+        values = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
+        return {
+            "data": case.data,
+            "label": case.label,
+            "protocol": case.job.protocol,
+            "parameters": shortened(case.parameters),
+            "epsilon": case.epsilon,
+            "epochs": case.job.epochs.count,
+            "changes": case.changes,
+            **values,
+        }
+
+
+def shortened(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters with only the number of entries of lists too long to be read."""
+    return {
+        key: f"{len(value):,} values"
+        if isinstance(value, list) and len(value) > _LONG_LIST
+        else value
+        for key, value in parameters.items()
+    }
+
+
+_LONG_LIST = 100
+
+
+def summarize(finished: Sequence[Finished]) -> list[Line]:
+    """The lines of an experiment, in the order of its cases."""
+    return [line for trials in _by_case(finished) for line in _lines(trials)]
+
+
+def _by_case(finished: Sequence[Finished]) -> list[list[Finished]]:
+    groups: dict[int, list[Finished]] = {}
+    for one in finished:
+        groups.setdefault(id(one.case), []).append(one)
+    return list(groups.values())
+
+
+def _lines(finished: Sequence[Finished]) -> Iterator[Line]:
+    trials = [one.trial for one in finished]
+    for name in dict.fromkeys(name for trial in trials for name in trial.accuracies):
+        found = [trial.accuracies[name] for trial in trials if name in trial.accuracies]
+        errors = np.array([one.rmse for one in found])
+        squares = np.square(errors)
+        rmse = float(np.sqrt(squares.mean()))
+        coverages = [one.coverage for one in found if one.coverage is not None]
+        yield Line(
+            case=finished[0].case,
+            users=trials[0].users,
+            epsilon_stream=trials[0].epsilon_stream,
+            estimate=name,
+            trials=len(found),
+            rmse=rmse,
+            standard_error=(
+                float(squares.std(ddof=1) / np.sqrt(len(found)) / (2 * rmse))
+                if len(found) > 1 and rmse
+                else None
+            ),
+            mean_rmse=float(errors.mean()),
+            predicted_rmse=found[0].predicted_rmse,
+            mean_abs_error=float(np.mean([one.mean_abs_error for one in found])),
+            max_error=max(one.max_error for one in found),
+            bias=float(np.mean([one.bias for one in found])),
+            coverage=float(np.mean(coverages)) if coverages else None,
+            frozen=float(np.mean([trial.frozen for trial in trials])),
+        )
+
+
+def loss_differs_from_request(line: Line) -> bool:
+    """Whether the exact loss of a whole stream is not the epsilon that was asked for."""
+    asked, spent = line.case.epsilon, line.epsilon_stream
+    return asked is not None and (spent is None or not 0.999 < spent / asked < 1.001)
+
+
+def variables(lines: Sequence[Line]) -> list[dict[str, Any]]:
+    """For each line, what tells it from others of the experiment: only what varies, by name.
+
+    Numbers (epsilon, k, n, d) come by these names, other parameters by their own.
+    """
+    every = [_identity(line) for line in lines]
+    names = dict.fromkeys(name for each in every for name in each)
+    varying = [
+        name
+        for name in names
+        if len(_values(name, every)) > 1 and (name in _TOLD or not _told_by_label(name, every))
+    ]
+    return [{name: each[name] for name in varying if name in each} for each in every]
+
+
+_TOLD = ("data", "label", "epsilon", "k", "n", "d", "estimate")
+
+
+def _values(name: str, every: Sequence[dict[str, Any]]) -> set[str]:
+    return {json.dumps(each.get(name), sort_keys=True) for each in every}
+
+
+def _told_by_label(name: str, every: Sequence[dict[str, Any]]) -> bool:
+    """Whether a label always goes with the same value."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for each in every:
+        groups.setdefault(each["label"], []).append(each)
+    return all(len(_values(name, group)) == 1 for group in groups.values())
+
+
+def _identity(line: Line) -> dict[str, Any]:
+    case = line.case
+    others = {
+        key: value for key, value in case.parameters.items() if key not in ("epsilon", "changes")
+    }
+    numbers = {
+        "epsilon": case.epsilon,
+        "k": case.changes,
+        "n": line.users,
+        "d": case.job.epochs.count,
+    }
+    return {
+        "data": case.data,
+        "label": case.label,
+        **others,
+        **{name: value for name, value in numbers.items() if value is not None},
+        "estimate": line.estimate,
+    }

@@ -1,0 +1,198 @@
+"""One trial: a case run with one seed, and what its estimates were off by."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.devices.item_log import ItemLog, ValueLog
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.simulation.evaluation.columns import COLUMNS, Series, predicted_online
+from pipeline.simulation.evaluation.counted import counted_epochs
+from pipeline.simulation.evaluation.counted_answers import QUESTIONS, Answered, ask
+from pipeline.simulation.evaluation.data import Source
+from pipeline.simulation.evaluation.experiment import Case
+from pipeline.simulation.simulate import Simulation, simulate
+from topics.manifests import Fate
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """How far one kind of estimate was from the truth, over all epochs (and items) of a trial.
+
+    For jobs over sets of items, how far the answers to one kind of question were.
+
+    Attributes:
+        rmse: root mean squared error, in users.
+        predicted_rmse: what was said beforehand, None if nothing was.
+        mean_abs_error: in users.
+        max_error: the largest absolute error, in users.
+        bias: mean error, noise included: of the estimator only on average over many seeds.
+        coverage: share of the 95 % intervals that hold the truth; None if there are none.
+    """
+
+    rmse: float
+    predicted_rmse: float | None
+    mean_abs_error: float
+    max_error: float
+    bias: float
+    coverage: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a trial found; `accuracies` are by the name of the column or question.
+
+    Attributes:
+        users: in the input.
+        frozen: share of them that had to leave out a change.
+        withheld: epochs whose window was too small to be released.
+        epsilon_stream: exact loss of a user's whole stream; None where only single values have a
+            guarantee.
+        delta: of that guarantee.
+        accuracies: empty if no estimate was published.
+    """
+
+    users: int
+    frozen: float
+    withheld: int
+    epsilon_stream: float | None
+    delta: float
+    accuracies: Mapping[str, Accuracy]
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        """Read `to_json`.
+
+        Raises:
+            AttributeError, KeyError, TypeError: it is something else.
+        """
+        accuracies = {name: Accuracy(**one) for name, one in body["accuracies"].items()}
+        return cls(**{**body, "accuracies": accuracies})
+
+
+def case_key(case: Case) -> str:
+    """A digest of all that a trial's result depends on, apart from the seed and the software.
+
+    Constants count with the fingerprint, so a law that is calibrated anew is tried anew.
+    """
+    job = case.job
+    meaning = {
+        "source": case.source.identity(),
+        "protocol": job.protocol,
+        "parameters": case.parameters,
+        "fingerprint": job.fingerprint.hex(),
+        "epochs": job.epochs.model_dump(mode="json"),
+        "shuffle": job.shuffle.model_dump(mode="json"),
+        "columns": list(QUESTIONS if case.of_sets else COLUMNS),
+    }
+    text = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def run_trial(job: bytes, source: Source, seed: int) -> Trial:
+    """Run a case, given by its `DeployedJob.to_bytes`, with one seed.
+
+    `dpstream simulate --seed` with the same job and input gives the same estimates.
+
+    Raises:
+        InputError: the input cannot be read, or has bad rows.
+    """
+    inputs = _inputs(job, source)
+    log, users = inputs.log, len(inputs.log.users)
+    if isinstance(log, ItemLog):
+        accuracies, withheld = _of_sets(inputs.job, log, seed)
+        frozen = 0
+    else:
+        simulation = simulate(inputs.job, log, seed, smooth=True)
+        accuracies, frozen = _of_epochs(simulation, inputs.predicted), simulation.frozen
+        withheld = sum(record.fate is not Fate.RELEASED for record in simulation.records)
+    guarantee = inputs.job.guarantee()
+    return Trial(
+        users=users,
+        frozen=frozen / users,
+        withheld=withheld,
+        epsilon_stream=(
+            guarantee.epsilon if guarantee.unit == "stream" else guarantee.stream_epsilon
+        ),
+        delta=guarantee.delta,
+        accuracies=accuracies,
+    )
+
+
+def _of_epochs(
+    simulation: Simulation, predicted: Mapping[str, float | None]
+) -> Mapping[str, Accuracy]:
+    """Of what was published, by the name of the column."""
+    found = {name: column.series(simulation) for name, column in COLUMNS.items()}
+    return {
+        name: accuracy(series, simulation.truth[1:], predicted[name])
+        for name, series in found.items()
+        if not np.isnan(series.values).all()
+    }
+
+
+def _of_sets(job: DeployedJob, log: ItemLog, seed: int) -> tuple[Mapping[str, Accuracy], int]:
+    """Of the answers to all questions, over all epochs; and how many windows were withheld."""
+    epochs = counted_epochs(job, log, seed)
+    planned, rng = predicted_online(job, len(log.users)), np.random.default_rng(seed)
+    answers: dict[str, list[Answered]] = {}
+    for epoch in epochs:
+        for name, answered in ask(epoch, planned, rng).items():
+            answers.setdefault(name, []).append(answered)
+    return {name: _together(each) for name, each in answers.items()}, sum(
+        epoch.counts is None for epoch in epochs
+    )
+
+
+def _together(answers: Sequence[Answered]) -> Accuracy:
+    columns = ("values", "low", "high")
+    series = (np.concatenate([getattr(each.series, key) for each in answers]) for key in columns)
+    truth = np.concatenate([each.truth for each in answers])
+    return accuracy(Series(*series), truth, answers[0].predicted)
+
+
+def accuracy(
+    series: Series, truth: NDArray[np.int64] | NDArray[np.float64], predicted: float | None
+) -> Accuracy:
+    """Compare estimates with the truth, which has the shape of `Series.values`."""
+    errors = series.values - truth
+    known = ~np.isnan(series.low)
+    covered = (series.low <= truth) & (truth <= series.high)
+    return Accuracy(
+        rmse=float(np.sqrt(np.nanmean(np.square(errors)))),
+        predicted_rmse=predicted,
+        mean_abs_error=float(np.nanmean(np.abs(errors))),
+        max_error=float(np.nanmax(np.abs(errors))),
+        bias=float(np.nanmean(errors)),
+        coverage=float(covered[known].mean()) if known.any() else None,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Inputs:
+    """What all seeds of a case share."""
+
+    job: DeployedJob
+    log: ValueLog
+    predicted: Mapping[str, float | None]
+
+
+@lru_cache(maxsize=1)
+def _inputs(job: bytes, source: Source) -> _Inputs:
+    deployed = DeployedJob.from_bytes(job)
+    log = source.load(deployed)
+    users = len(log.users)
+    predicted = {name: column.predicted(deployed, users) for name, column in COLUMNS.items()}
+    return _Inputs(deployed, log, predicted)

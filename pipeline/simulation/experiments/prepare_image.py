@@ -1,0 +1,63 @@
+"""Makes an item log of an image: as many users hold a pixel's place as its value says.
+
+    python -m pipeline.simulation.experiments.prepare_image SOURCE OUT
+
+SOURCE is a PGM file of 8 bits (P5). For the experiment ``night-lights`` it is the earth at night
+(NASA, public domain) in 1024 x 512 pixels: the red channel of ``earth-night.jpg`` of
+https://github.com/vasturiano/three-globe without its background, means of 4 x 4 pixels.
+
+That has 524,288 pixels, 11 % of which are not black, and 923,265 units of luminosity, each of which
+is a user.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.simulation.experiments.preparation import prepare
+
+_HEADER = re.compile(rb"P5\s+(\d+)\s+(\d+)\s+255\s")
+
+
+def pixels(contents: bytes) -> NDArray[np.uint8]:
+    """The image, shape (height, width).
+
+    Raises:
+        ValueError: it is none of this form.
+    """
+    header = _HEADER.match(contents)
+    if header is None:
+        raise ValueError("give a PGM file (P5) of 8 bits")
+    width, height = map(int, header.groups())
+    values = np.frombuffer(contents[header.end() :], np.uint8)
+    if len(values) != width * height:
+        raise ValueError(f"{len(values):,} pixels, must be {width} x {height}")
+    return values.reshape(height, width)
+
+
+def item_rows(contents: bytes) -> Iterator[tuple[int, str]]:
+    """Users from 1 on, and the point ``row;column`` of each."""
+    image = pixels(contents)
+    rows, columns = np.nonzero(image)
+    points = np.repeat(np.stack([rows, columns], axis=1), image[rows, columns], axis=0)
+    for user, (row, column) in enumerate(points.tolist(), start=1):
+        yield user, f"{row};{column}"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command."""
+    prepare(
+        arguments,
+        "prepare_image",
+        "Make an item log of an image, a user for each unit of luminosity.",
+        "https://github.com/vasturiano/three-globe/blob/master/example/img/earth-night.jpg",
+        item_rows,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""The topics of a job in memory, and a driver that carries actions out on them.
+
+``simulate`` runs the real producer and the real stages on it, and the tests stop it after every
+single action: what a crashed owner had appended and not flushed is then lost, or kept.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TypeVar
+
+from pipeline.actions import (
+    Action,
+    Append,
+    Commit,
+    DeleteBelow,
+    EndOffset,
+    Flush,
+    LogRecord,
+    LogSlice,
+    ReadRange,
+    Steps,
+    carry_out,
+)
+from pipeline.kafka.broker_clock import own_milliseconds
+from pipeline.stages.stage import Stage
+from topics.names import Role
+
+# Small, so that reading in several slices is the usual case.
+SLICE_BYTES = 1 << 20
+
+Result = TypeVar("Result")
+
+
+class DeletedError(LookupError):
+    """A record that was to be read has been deleted."""
+
+
+@dataclass(slots=True)
+class _Partition:
+    """Records from offset `base` on; those below were deleted."""
+
+    base: int = 0
+    records: deque[LogRecord] = field(default_factory=deque)
+
+    @property
+    def end(self) -> int:
+        return self.base + len(self.records)
+
+
+class MemoryLog:
+    """The partitions of a job's topics, and the committed offsets, by (role, partition).
+
+    Args:
+        clock: stamps every record that is written, as a broker does; milliseconds since 1970.
+    """
+
+    def __init__(self, clock: Callable[[], int] = own_milliseconds) -> None:
+        self.clock = clock
+        self._partitions: defaultdict[tuple[Role, int], _Partition] = defaultdict(_Partition)
+        self.committed: dict[tuple[Role, int], int] = {}
+
+    def append(self, action: Append) -> None:
+        """Write a record at the end of its partition."""
+        partition = self._partitions[action.role, action.partition]
+        partition.records.append(
+            LogRecord(partition.end, action.value, self.clock(), action.key, action.headers)
+        )
+
+    def end(self, role: Role, partition: int) -> int:
+        """The offset of the next record."""
+        return self._partitions[role, partition].end
+
+    def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
+        """Records from `start` to before `stop`, at most about `SLICE_BYTES` of them.
+
+        Raises:
+            DeletedError: the record at `start` was deleted.
+        """
+        held = self._partitions[role, partition]
+        if start < held.base:
+            raise DeletedError(f"{role} {partition}: offset {start}, begins with {held.base}")
+        taken: list[LogRecord] = []
+        size = 0
+        for record in islice(held.records, start - held.base, max(stop - held.base, 0)):
+            taken.append(record)
+            size += len(record.value)
+            if size >= SLICE_BYTES:
+                break
+        return LogSlice(tuple(taken), start + len(taken))
+
+    def delete_below(self, role: Role, partition: int, offset: int) -> None:
+        """Delete the records below an offset."""
+        held = self._partitions[role, partition]
+        while held.records and held.base < offset:
+            held.records.popleft()
+            held.base += 1
+
+    def values(self, role: Role, partition: int = 0) -> list[bytes]:
+        """All values of a partition that have not been deleted."""
+        return [record.value for record in self._partitions[role, partition].records]
+
+
+@dataclass(slots=True)
+class MemoryDriver:
+    """Carries out the actions of one owner; `pending` is what it has not flushed."""
+
+    log: MemoryLog
+    pending: list[Append] = field(default_factory=list)
+
+    def carry_out(self, action: Action) -> object:
+        """Carry one action out; returns its reply."""
+        match action:
+            case Append():
+                self.pending.append(action)
+            case Flush():
+                self.crash(keep=True)
+            case ReadRange(role, partition, start, stop):
+                return self.log.read(role, partition, start, stop)
+            case EndOffset(role, partition):
+                return self.log.end(role, partition)
+            case Commit(role, partition, offset):
+                self.log.committed[role, partition] = offset
+            case DeleteBelow(role, partition, offset):
+                self.log.delete_below(role, partition, offset)
+        return None
+
+    def crash(self, *, keep: bool) -> None:
+        """Lose what was not flushed, or find that it had arrived after all."""
+        if keep:
+            for append in self.pending:
+                self.log.append(append)
+        self.pending.clear()
+
+    def run(self, steps: Generator[Action, object, Result]) -> Result:
+        """Carry out a whole generator; returns what it returns."""
+        return carry_out(steps, self.carry_out)
+
+
+class MemoryWorker:
+    """A stage that owns partitions of a `MemoryLog` and reads them from where it stands."""
+
+    def __init__(self, stage: Stage, log: MemoryLog, driver: MemoryDriver | None = None) -> None:
+        self.stage = stage
+        self.log = log
+        self.driver = driver if driver is not None else MemoryDriver(log)
+        self.positions: dict[int, int] = {}
+
+    def assign(self, partition: int, now: float = 0.0) -> Steps[None]:
+        """Take a partition over."""
+        committed = self.log.committed.get((self.stage.role, partition))
+        self.positions[partition] = yield from self.stage.assign(partition, committed, now)
+
+    def run(self, steps: Generator[Action, object, Result]) -> Result:
+        """Carry out a whole generator."""
+        return self.driver.run(steps)
+
+    def poll(self, now: float = 0.0) -> Steps[bool]:
+        """Show the stage the next record of every partition; False when there is none."""
+        shown = False
+        for partition, position in list(self.positions.items()):
+            for record in self.log.read(self.stage.role, partition, position, position + 1).records:
+                self.positions[partition] = record.offset + 1
+                yield from self.stage.record(
+                    partition, record.offset, record.value, now, record.timestamp
+                )
+                shown = True
+        return shown
+
+    def drain(self, now: float = 0.0) -> Steps[None]:
+        """Show everything there is, then let time pass."""
+        while (yield from self.poll(now)):
+            pass
+        yield from self.stage.tick(now)

@@ -1,0 +1,96 @@
+"""Windows as they are written to ``<job>.shuffled``: in chunks, and possibly more than once.
+
+An attempt is one writing of a window by a shuffle worker. Chunks of two attempts never mix, and the
+first attempt that is complete is the window. What a killed or paused worker left behind is another
+attempt at the same window, or a part of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_range import place_problem
+from pipeline.stages.admission import Refusal, identity_refusal, readable
+from topics.chunks import Chunk, decode_chunk
+from topics.records import Reason
+
+Content = TypeVar("Content")
+
+
+def read_chunk(job: DeployedJob, partition: int, value: bytes) -> Chunk | Refusal:
+    """The chunk of a record in a partition, or why it is none of the job there."""
+    chunk = readable(decode_chunk, value)
+    if isinstance(chunk, Refusal):
+        return chunk
+    problem = place_problem(job, chunk.epoch, partition)
+    misplaced = None if problem is None else Refusal(Reason.EPOCH, problem)
+    return identity_refusal(job, chunk) or misplaced or chunk
+
+
+@dataclass(slots=True)
+class Attempt(Generic[Content]):
+    """One writing of a window, as far as it has been read.
+
+    Attributes:
+        first_offset: of the first of its chunks that was read.
+        began: when that was, in seconds.
+        content: what its chunks add up to.
+        total: chunks of it, as the first one says.
+        indices: of its chunks.
+    """
+
+    first_offset: int
+    began: float
+    content: Content
+    total: int
+    indices: set[int] = field(default_factory=set)
+
+
+class Attempts(Generic[Content]):
+    """The attempts in one partition.
+
+    Args:
+        begin: makes what chunks are added to.
+        add: adds a chunk; `ValueError` if the protocol has no such words.
+    """
+
+    def __init__(self, begin: Callable[[], Content], add: Callable[[Content, Chunk], None]) -> None:
+        self._begin = begin
+        self._add = add
+        self._open: dict[tuple[int, bytes], Attempt[Content]] = {}
+
+    @property
+    def epochs(self) -> set[int]:
+        """The epochs that they are about."""
+        return {epoch for epoch, _ in self._open}
+
+    def take_in(self, offset: int, chunk: Chunk, now: float = 0.0) -> Attempt[Content] | None:
+        """Take a chunk in; returns its attempt once that is complete.
+
+        Raises:
+            ValueError: the protocol has no such words, or the chunk says of how many it is one and
+                the first one said otherwise; the chunk is as if it had never been.
+        """
+        attempt = self._open.get((chunk.epoch, chunk.attempt))
+        if attempt is None:
+            attempt = Attempt(offset, now, self._begin(), chunk.total)
+        if chunk.total != attempt.total:
+            raise ValueError(f"one of {chunk.total} chunks, the first was one of {attempt.total}")
+        if chunk.index not in attempt.indices:
+            self._add(attempt.content, chunk)
+            attempt.indices.add(chunk.index)
+            self._open[chunk.epoch, chunk.attempt] = attempt
+        return attempt if len(attempt.indices) == attempt.total else None
+
+    def drop(self, finished: Callable[[int], bool]) -> None:
+        """Forget all attempts at epochs that are finished."""
+        for epoch, attempt in list(self._open):
+            if finished(epoch):
+                del self._open[epoch, attempt]
+
+    def floor(self, position: int) -> int:
+        """Below this offset nothing is needed any more, when all before `position` was read."""
+        return min((each.first_offset for each in self._open.values()), default=position)

@@ -1,0 +1,160 @@
+"""The records of ``<job>.estimates``: what is published of every epoch, for ever."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aggregators.estimate import Estimate
+from aggregators.found_items import FoundItems
+from aggregators.item_estimates import ItemEstimates
+from aggregators.level_estimates import LevelEstimates
+from aggregators.published import Published
+from aggregators.range_estimates import RangeEstimates
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_range import EPOCHS_AHEAD, epoch_problem
+from pipeline.stages.epochs import EpochSet
+from topics.frames import CodecError
+from topics.manifests import Fate
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateRecord:
+    """The final word on one epoch.
+
+    Attributes:
+        deployment: 16 bytes.
+        epoch: from 1 on.
+        fate: what became of the epoch's window.
+        closed_at: when the window was decided, milliseconds since 1970.
+        contributors: devices in the window.
+        population: devices enrolled.
+        estimate: None for protocols that cannot say anything about an epoch not released.
+        guarantee: the `Guarantee` of the job, as JSON.
+    """
+
+    deployment: bytes
+    epoch: int
+    fate: Fate
+    closed_at: int
+    contributors: int
+    population: int
+    estimate: Published | None
+    guarantee: Mapping[str, Any]
+
+    @property
+    def headline(self) -> Estimate | None:
+        """The estimate, or that of the item with the largest one."""
+        return None if self.estimate is None else self.estimate.headline
+
+    @property
+    def summary(self) -> Estimate:
+        """The same; without any numbers where there is none."""
+        return self.headline or Estimate(None, None, None, None, 0, self.population)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Of the estimate."""
+        return () if self.estimate is None else self.estimate.flags
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader has to know: the fate of a window that was not released, flags."""
+        return [*([] if self.fate is Fate.RELEASED else [self.fate.value]), *self.flags]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "version": VERSION,
+            "deployment": self.deployment.hex(),
+            "epoch": self.epoch,
+            "fate": self.fate.value,
+            "closed_at": self.closed_at,
+            "contributors": self.contributors,
+            "population": self.population,
+            "estimate": None if self.estimate is None else self.estimate.to_json(),
+            "guarantee": dict(self.guarantee),
+        }
+
+    def to_bytes(self) -> bytes:
+        """The record's value: JSON, keys sorted, no spaces; equal records have equal bytes."""
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return text.encode()
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> EstimateRecord:
+        """Read a record's value.
+
+        Raises:
+            CodecError: it is not a record of a version that this software knows.
+        """
+        try:
+            body = json.loads(value)
+            if body["version"] != VERSION:
+                raise CodecError(
+                    f"estimate record of version {body['version']!r}, this software reads {VERSION}"
+                )
+            return cls(
+                deployment=bytes.fromhex(body["deployment"]),
+                epoch=int(body["epoch"]),
+                fate=Fate(body["fate"]),
+                closed_at=int(body["closed_at"]),
+                contributors=int(body["contributors"]),
+                population=int(body["population"]),
+                estimate=_estimate(body["estimate"]),
+                guarantee=dict(body["guarantee"]),
+            )
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            if isinstance(error, CodecError):
+                raise
+            raise CodecError(f"not an estimate record: {error!r}") from error
+
+
+_BY_KEY: Mapping[str, type[FoundItems | ItemEstimates]] = {
+    "found": FoundItems,
+    "level_variances": RangeEstimates,
+    "branching": LevelEstimates,
+    "items": ItemEstimates,
+}
+"""What tells kinds of estimates apart; the first key that is there decides."""
+
+
+def _estimate(body: Mapping[str, Any] | None) -> Published | None:
+    if body is None:
+        return None
+    several = next((kind for key, kind in _BY_KEY.items() if key in body), None)
+    return Estimate.from_json(body) if several is None else several.from_json(body)
+
+
+class FirstEstimates:
+    """The estimates of one deployment: the first record of an epoch is the estimate.
+
+    Records of other deployments are passed over, and so are those of epochs that the job does not
+    have, or that lie more than `EPOCHS_AHEAD` beyond the first gap: they are published in order.
+    """
+
+    def __init__(self, job: DeployedJob) -> None:
+        self._job = job
+        self.epochs = EpochSet()
+
+    def apply(self, value: bytes) -> EstimateRecord | None:
+        """Take in one record of the topic; returns it if it is the first of its epoch."""
+        try:
+            record = EstimateRecord.from_bytes(value)
+        except CodecError:
+            return None
+        if record.deployment != self._job.deployment:
+            return None
+        if epoch_problem(self._job, record.epoch) is not None or self._too_far(record.epoch):
+            return None
+        if not self.epochs.add(record.epoch):
+            return None
+        return record
+
+    def _too_far(self, epoch: int) -> bool:
+        known = self.epochs
+        return bool(known) and epoch > known.first_missing(known.lowest) + EPOCHS_AHEAD

@@ -1,0 +1,61 @@
+"""What a publisher knows: the merged counts and the head counts of a horizon.
+
+Everything is a function of the manifests and partials, taken in by epoch. Horizons stand alone: at
+the first epoch of a new one, nothing of the one before is left. Job epochs count on for ever;
+counts, head counts and estimators know the epochs of their horizon, from 1 on.
+"""
+
+from __future__ import annotations
+
+from aggregators.attendance import Attendance
+from aggregators.published import Published
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.protocols.protocol import Aggregator
+from topics.manifests import Manifest
+
+
+class Estimation:
+    """Estimates of a job, from what its manifests and partials say.
+
+    Only one horizon is known at a time, whose epochs are taken in in increasing order. Whoever
+    wants one that is over takes in its epochs and no later ones.
+
+    Attributes:
+        horizon: the one being estimated, from 0 on.
+        aggregator: the counts of its epochs taken in so far.
+        attendance: the head counts of its epochs, numbered from 1 within the horizon.
+        last_epoch: the latest epoch taken in, numbered within the horizon; 0 before the first.
+    """
+
+    aggregator: Aggregator
+
+    def __init__(self, job: DeployedJob) -> None:
+        self._job = job
+        self._begin(0)
+
+    def take_in(self, manifest: Manifest, payload: bytes | None) -> None:
+        """Merge an epoch of the present horizon, or the first one of a later horizon.
+
+        Args:
+            manifest: of the epoch.
+            payload: of its partial; None for a window that was not released.
+        """
+        horizon = self._job.horizon_of(manifest.epoch)
+        if horizon != self.horizon:
+            self._begin(horizon)
+        elif self._job.protocol_entry.per_epoch:
+            self.aggregator = self._job.aggregator()
+        if payload is not None:
+            self.aggregator.merge(self._job.aggregator_from_bytes(payload))
+        self.last_epoch = self._job.local_epoch(manifest.epoch)
+        self.attendance.set(self.last_epoch, manifest.contributors, manifest.population)
+
+    def estimate(self) -> Published | None:
+        """The estimate of the epoch taken in last; None where there is none."""
+        return self.aggregator.estimate(self.last_epoch, self.attendance)
+
+    def _begin(self, horizon: int) -> None:
+        self.horizon = horizon
+        self.aggregator = self._job.aggregator()
+        self.attendance = Attendance.empty(self._job.epochs.count)
+        self.last_epoch = 0

@@ -1,0 +1,121 @@
+"""The publish stage: one final record for every epoch, in order.
+
+Manifests and partials are kept for ever and each has one partition, so the publisher's whole state
+is a function of two logs: it reads them from the beginning, merges the partials in epoch order, and
+goes on after the last record of the estimates topic. Owning the one partition of ``<job>.partials``
+makes a worker the active publisher; the records shown to it only wake it up.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from pipeline.actions import Append, Commit, Flush, Steps
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.stages.epoch_log import EpochLog
+from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
+from pipeline.stages.estimation import Estimation
+from pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
+from topics.manifests import Manifest
+from topics.names import Role
+
+
+class PublishStage:
+    """Turns manifests and partials into the records of ``<job>.estimates``.
+
+    Args:
+        job: the deployed job.
+        listener: is told of every window whose estimate this worker has published.
+    """
+
+    role = Role.PARTIALS
+
+    def __init__(self, job: DeployedJob, *, listener: WindowListener = ignore_window) -> None:
+        self._job = job
+        self._listener = listener
+        self.counts: Counter[str] = Counter()
+        self._start_over()
+
+    def _start_over(self) -> None:
+        job = self._job
+        self._active = False
+        self._estimation = Estimation(job)
+        self._published = FirstEstimates(job)
+        self._epochs = EpochLog(job)
+        self._estimate_log = job.cursor(
+            Role.ESTIMATES, lambda record: self._published.apply(record.value)
+        )
+        self._committed = 0
+
+    def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
+        """Become the active publisher: rebuild the state, and publish what is due."""
+        self._start_over()
+        start = self._job.start_offset(Role.PARTIALS, partition)
+        self._committed = start if committed is None else max(start, committed)
+        yield from self._publish_due()
+        self._active = True
+        return self._committed
+
+    def revoke(self, partition: int) -> None:
+        """Another worker publishes now."""
+        self._start_over()
+
+    def record(
+        self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
+    ) -> Steps[None]:
+        """A part of a partial has arrived, and wakes the publisher up if it has not read it yet."""
+        if offset >= self._epochs.partials_position:
+            yield from self._publish_due()
+
+    def tick(self, now: float) -> Steps[None]:
+        """Look for manifests that need no partial."""
+        if self._active:
+            yield from self._publish_due()
+
+    def unfinished(self, partition: int) -> str:
+        """Epochs that are not published."""
+        return f"epoch {self._epochs.next_epoch or 1} and later ones"
+
+    def heartbeat(self) -> dict[str, object]:
+        """What has been counted so far, and the epoch that is published next."""
+        return {"next_epoch": self._epochs.next_epoch, "counts": dict(self.counts)}
+
+    def _publish_due(self) -> Steps[None]:
+        """Take in what is new, epoch by epoch, and publish what is not published yet."""
+        yield from self._estimate_log.catch_up()
+        yield from self._epochs.look()
+        written: list[FinishedWindow] = []
+        while (found := (yield from self._epochs.next())) is not None:
+            manifest = found.manifest
+            self._estimation.take_in(manifest, found.payload)
+            if manifest.epoch not in self._published.epochs:
+                yield self._publication(manifest)
+                written.append(_finished(manifest))
+        if written:
+            yield Flush()
+            for window in written:
+                self._listener(window)
+        position = self._epochs.partials_position
+        if position > self._committed and not self._epochs.partials_wait:
+            self._committed = position
+            yield Commit(Role.PARTIALS, 0, self._committed)
+
+    def _publication(self, manifest: Manifest) -> Append:
+        record = EstimateRecord(
+            deployment=self._job.deployment,
+            epoch=manifest.epoch,
+            fate=manifest.fate,
+            closed_at=manifest.timestamp,
+            contributors=manifest.contributors,
+            population=manifest.population,
+            estimate=self._estimation.estimate(),
+            guarantee=self._job.guarantee_at(manifest.epoch).to_json(),
+        )
+        self.counts["estimates"] += 1
+        return Append(Role.ESTIMATES, 0, record.to_bytes())
+
+
+def _finished(manifest: Manifest) -> FinishedWindow:
+    return FinishedWindow(
+        manifest.epoch, manifest.fate, manifest.contributors, decided_at=manifest.timestamp
+    )

@@ -1,0 +1,109 @@
+"""Who reports: the producers of a deployment, as their topic tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pipeline.actions import LogRecord
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_range import epoch_problem
+from topics.frames import CodecError
+from topics.manifests import PRODUCERS_MAX
+from topics.records import Drain, Farewell, Registration, decode_producer_record
+
+
+@dataclass(slots=True)
+class EnrolledProducer:
+    """One producer; `index` is its place in the order of registration."""
+
+    index: int
+    name: str
+    enrolment: bytes
+    first_epoch: int
+    last_epoch: int | None = None
+
+    def reports_at(self, epoch: int) -> bool:
+        """Whether it is on the roster at an epoch."""
+        return self.first_epoch <= epoch and (self.last_epoch is None or epoch <= self.last_epoch)
+
+
+class Roster:
+    """The registered producers, built up from the records of ``<job>.producers`` in log order.
+
+    The first registration of a name counts. Passed over are records of other deployments, what
+    nobody can read, registrations beyond the producers that a manifest has room for or from an
+    epoch on that the job does not have, and drains of partitions that it does not have.
+
+    Attributes:
+        drains: by partition of the reports, the offset up to which an operator has drained it.
+        version: changes whenever the rest may have.
+    """
+
+    def __init__(self, job: DeployedJob) -> None:
+        self._job = job
+        self._producers: list[EnrolledProducer] = []
+        self._by_enrolment: dict[bytes, EnrolledProducer] = {}
+        self._names: set[str] = set()
+        self._first_epoch: int | None = None
+        self.drains: dict[int, int] = {}
+        self.version = 0
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def __iter__(self) -> Iterator[EnrolledProducer]:
+        return iter(self._producers)
+
+    def find(self, enrolment: bytes) -> EnrolledProducer | None:
+        """The producer of an enrolment id, or None when nobody registered it (first)."""
+        return self._by_enrolment.get(enrolment)
+
+    def find_name(self, name: str) -> EnrolledProducer | None:
+        """The producer of a name."""
+        return next((producer for producer in self._producers if producer.name == name), None)
+
+    @property
+    def first_epoch(self) -> int:
+        """The smallest registered first epoch; 1 while nobody has registered."""
+        return self._first_epoch or 1
+
+    def apply(self, producer_record: LogRecord) -> None:
+        """Take in one record of the topic."""
+        try:
+            record = decode_producer_record(producer_record.value)
+        except CodecError:
+            return
+        if record.deployment != self._job.deployment:
+            return
+        self.version += 1
+        if isinstance(record, Registration):
+            self._register(record)
+        elif isinstance(record, Drain):
+            self._drain(record)
+        else:
+            self._farewell(record)
+
+    def _register(self, record: Registration) -> None:
+        if record.name in self._names or record.enrolment in self._by_enrolment:
+            return
+        if len(self._producers) == PRODUCERS_MAX:
+            return
+        if epoch_problem(self._job, record.first_epoch) is not None:
+            return
+        producer = EnrolledProducer(
+            len(self._producers), record.name, record.enrolment, record.first_epoch
+        )
+        self._first_epoch = min(record.first_epoch, self._first_epoch or record.first_epoch)
+        self._names.add(record.name)
+        self._producers.append(producer)
+        self._by_enrolment[record.enrolment] = producer
+
+    def _drain(self, record: Drain) -> None:
+        if record.partition < self._job.partitions:
+            self.drains[record.partition] = max(record.end, self.drains.get(record.partition, 0))
+
+    def _farewell(self, record: Farewell) -> None:
+        producer = self._by_enrolment.get(record.enrolment)
+        if producer is not None and producer.last_epoch is None:
+            producer.last_epoch = record.last_epoch

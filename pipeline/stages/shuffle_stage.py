@@ -1,0 +1,651 @@
+"""The shuffle stage: one window is one whole epoch; decide once, forget the order.
+
+Raw batches of epoch e lie in partition e mod P. The stage collects them until every expected
+producer is in, the grace period is over, or an operator drains the job; writes a manifest; reads
+the manifest log, and goes on under the first manifest of the epoch, its own or another worker's;
+writes the window's words as a multiset, without key, headers, time or order; and only then lets the
+committed offset pass the window's first record. Everything after the manifest is a function of it,
+so that a worker may be killed, paused or doubled at any point: what is repeated is repeated
+identically.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+
+from pipeline.actions import (
+    Append,
+    Commit,
+    DeleteBelow,
+    Flush,
+    LogCursor,
+    LogRecord,
+    Steps,
+    end_offset,
+    scan,
+)
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_range import EPOCHS_AHEAD
+from pipeline.jobs.noise_keys import NoiseKey
+from pipeline.stages.admission import Admission, Refusal, dead_letter
+from pipeline.stages.decisions import Decision, Decisions
+from pipeline.stages.epochs import EpochSet
+from pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
+from pipeline.stages.multisets import Scratch, WordMultiset, temporary_file
+from pipeline.stages.roster import EnrolledProducer, Roster
+from pipeline.stages.stage_noise import StageNoise
+from pipeline.stages.timeline import Timeline
+from pipeline.stages.windows import PunctuationError, Window
+from topics.batches import Batch, Punctuation
+from topics.chunks import Chunk, encode_chunk
+from topics.manifests import Fate, Manifest, encode_manifest
+from topics.names import Role
+from topics.records import Reason
+from topics.words import split_words
+
+MEMORY_HELD = 1 << 28
+"""Bytes of words that open windows hold; what is beyond is read again when it is needed."""
+# A heartbeat names this many open windows, and of each this many producers it waits for.
+_WINDOWS_SHOWN = 8
+_NAMES_SHOWN = 8
+# Without a calendar all producers are looked at for every open window: with a thousand of them at
+# most ten times a second.
+_LOOK_SECONDS = 1e-4
+
+
+@dataclass(slots=True)
+class _Partition:
+    """What the stage knows of a partition it owns.
+
+    `owed` holds the released epochs whose words this owner has not written yet, whoever decided
+    them; `written` those it has. `looked_at` is what was known when silent epochs were looked for.
+    """
+
+    number: int
+    position: int
+    floor: int
+    windows: dict[int, Window] = field(default_factory=dict)
+    owed: dict[int, Decision] = field(default_factory=dict)
+    written: EpochSet = field(default_factory=EpochSet)
+    looked_at: object = None
+
+    def unfinished_offsets(self) -> Iterator[int]:
+        """First offsets of what is still to be decided or written."""
+        for window in self.windows.values():
+            if window.first_offset is not None:
+                yield window.first_offset
+        for decision in self.owed.values():
+            yield decision.manifest.first_offset
+
+
+class ShuffleStage:
+    """Turns the batches of ``<job>.reports`` into the chunks of ``<job>.shuffled``.
+
+    Args:
+        job: the deployed job.
+        identifiers: makes the random 16-byte ids of attempts.
+        wall_clock: milliseconds since 1970, for the manifests' timestamps.
+        broker_time: the same by the broker's clock, for the calendar; None while it is not known.
+        generator: cryptographic generator for ``order: random``.
+        scratch: opens scratch files for windows whose words do not fit a table of counts.
+        noise_key: for jobs that ask this stage for dummies.
+        listener: is told of every window that this worker has decided.
+
+    Raises:
+        NoiseKeyError: the job asks for dummies, and this is not the key it was deployed with.
+    """
+
+    role = Role.REPORTS
+
+    def __init__(
+        self,
+        job: DeployedJob,
+        *,
+        identifiers: Callable[[], bytes],
+        wall_clock: Callable[[], int],
+        broker_time: Callable[[], int | None],
+        generator: np.random.Generator,
+        scratch: Scratch = temporary_file,
+        noise_key: NoiseKey | None = None,
+        listener: WindowListener = ignore_window,
+    ) -> None:
+        self._job = job
+        self._noise = StageNoise(job, noise_key)
+        self._hides_messages = job.protocol_entry.needs_shuffle
+        self._identifiers = identifiers
+        self._wall_clock = wall_clock
+        self._generator = generator
+        self._scratch = scratch
+        self._listener = listener
+        self._admission = Admission(job)
+        self._partitions: dict[int, _Partition] = {}
+        self._roster = Roster(job)
+        self._producer_log = job.cursor(Role.PRODUCERS, self._roster.apply)
+        self._decisions, self._manifest_log = self._new_decisions()
+        self._timeline = Timeline(job, broker_time)
+        self._unflushed = False
+        self._now = self._next_look = 0.0
+        self.counts: Counter[str] = Counter()
+
+    def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
+        """Take a partition over; returns the offset from which its records are to be shown.
+
+        Windows that were decided and perhaps not written in full are written again, whole, under
+        their manifest.
+        """
+        self.revoke(partition)
+        start = self._job.start_offset(Role.REPORTS, partition)
+        floor = start if committed is None else max(start, committed)
+        state = self._partitions[partition] = _Partition(partition, position=floor, floor=floor)
+        self._decisions, self._manifest_log = self._new_decisions()
+        yield from self._catch_up()
+        yield from self._write_owed(state)
+        return floor
+
+    def revoke(self, partition: int) -> None:
+        """Forget a partition."""
+        state = self._partitions.pop(partition, None)
+        for window in state.windows.values() if state is not None else ():
+            window.close()
+
+    def record(
+        self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
+    ) -> Steps[None]:
+        """Take in one record of the raw topic."""
+        self._now = now
+        self._timeline.note_written(written)
+        state = self._partitions[partition]
+        state.position = offset + 1
+        admitted = self._admission.admit(partition, value)
+        refusal = (
+            admitted
+            if isinstance(admitted, Refusal)
+            else (yield from self._place(state, offset, admitted, now, written))
+        )
+        if refusal is not None:
+            yield from self._refuse(state, offset, value, refusal)
+        for window in list(state.windows.values()):
+            if window.closing_end is not None and state.position >= window.closing_end:
+                yield from self._decide(state, window)
+
+    def tick(self, now: float) -> Steps[None]:
+        """Notice what the other workers decided and whose time is up; commit the floor."""
+        self._now = now
+        if not self._partitions:
+            return
+        yield from self._catch_up()
+        self._bound_memory()
+        looks = self._timeline.by_calendar or now >= self._next_look
+        if looks:
+            self._next_look = now + _LOOK_SECONDS * len(self._roster)
+        for state in list(self._partitions.values()):
+            self._open_silent_epochs(state, now)
+            for window in list(state.windows.values()):
+                if looks:
+                    self._see_time(window, now)
+                yield from self._expire(state, window, now)
+            yield from self._write_owed(state)
+            yield from self._commit_floor(state)
+
+    def _bound_memory(self) -> None:
+        """Drop the words of the windows that are furthest ahead; they are read again in time."""
+        held = sorted(
+            (w for state in self._partitions.values() for w in state.windows.values()),
+            key=lambda window: window.epoch,
+        )
+        total = sum(window.held_bytes for window in held)
+        while total > MEMORY_HELD and len(held) > 1:
+            furthest = held.pop()
+            total -= furthest.held_bytes
+            if furthest.held_bytes:
+                furthest.drop_words()
+
+    def unfinished(self, partition: int) -> str:
+        """Epochs that are decided and not written, or not decided."""
+        first = self._oldest_undecided
+        while first in self._decisions.decided or self._job.partition_of(first) != partition:
+            first += 1
+        state = self._partitions.get(partition)
+        owed = () if state is None else state.owed
+        return f"epoch {min([first, *owed])} and later ones of its partition"
+
+    def heartbeat(self) -> dict[str, object]:
+        """Open windows (oldest first), whom they wait for, and what has been counted so far.
+
+        ``grace_left`` is None as long as a window's time has not come. ``ahead`` names the
+        producers that send epochs whose time has not come, and by how many.
+
+        Where devices rely on this stage to hide their messages (``hides_messages``), how many they
+        are is not for all to see before a window is released: devices are counted instead, who are
+        no secret, also as ``reports`` and ``late_reports`` of ``counts``.
+        """
+        windows = sorted(
+            (w for state in self._partitions.values() for w in state.windows.values()),
+            key=lambda window: window.epoch,
+        )
+        shown = [
+            {
+                "epoch": window.epoch,
+                **({} if self._hides_messages else {"reports": window.messages}),
+                "devices": window.contributors,
+                "grace_left": self._grace_left(window),
+                "waits_for": [
+                    producer.name for producer in islice(self._missing(window), _NAMES_SHOWN)
+                ],
+            }
+            for window in windows[:_WINDOWS_SHOWN]
+        ]
+        return {
+            "hides_messages": self._hides_messages,
+            "open_windows": len(windows),
+            "windows": shown,
+            "ahead": [
+                {"producer": each.producer, "epochs": each.epochs}
+                for each in islice(
+                    self._timeline.ahead(self._roster, self._decisions), _NAMES_SHOWN
+                )
+            ],
+            "counts": dict(self.counts),
+        }
+
+    def _grace_left(self, window: Window) -> float | None:
+        """Seconds until a window is decided without those it waits for."""
+        ends = window.grace_ends(self._job.shuffle.grace)
+        return None if ends is None else max(0.0, round(ends - self._now, 1))
+
+    def _new_decisions(self) -> tuple[Decisions, LogCursor]:
+        decisions = Decisions(self._job, self._owe)
+        return decisions, self._job.cursor(Role.MANIFESTS, decisions.apply)
+
+    def _owe(self, decision: Decision) -> None:
+        """A decision was made: the owner of its partition owes the words.
+
+        The floor never passes the first offset of an unfinished window, so what begins below it is
+        finished.
+        """
+        manifest = decision.manifest
+        state = self._partitions.get(self._job.partition_of(manifest.epoch))
+        if (
+            state is not None
+            and manifest.fate is Fate.RELEASED
+            and manifest.first_offset >= state.floor
+            and manifest.epoch not in state.written
+        ):
+            state.owed[manifest.epoch] = decision
+
+    def _catch_up(self) -> Steps[None]:
+        yield from self._producer_log.catch_up()
+        yield from self._manifest_log.catch_up()
+
+    def _multiset(self) -> WordMultiset:
+        return WordMultiset(self._job.word_form, self._scratch)
+
+    def _place(
+        self,
+        state: _Partition,
+        offset: int,
+        record: Batch | Punctuation,
+        now: float,
+        written: int | None,
+    ) -> Steps[Refusal | None]:
+        """Put a record into its window, or say why it has none."""
+        producer = self._roster.find(record.enrolment)
+        if producer is None:
+            yield from self._producer_log.catch_up()
+            producer = self._roster.find(record.enrolment)
+        if self._too_far_ahead(record.epoch):
+            # Only as far as this worker knows: the others may have decided more.
+            yield from self._manifest_log.catch_up()
+        if record.epoch in self._decisions.decided:
+            self._note_punctuation(record)
+            self._count_late(record, offset)
+            return None
+        refusal = self._unexpected(producer, record.epoch, written)
+        if refusal is not None:
+            return refusal
+        self._note_punctuation(record)
+        window = self._open(state, record.epoch, now)
+        window.note_record(offset, now)
+        try:
+            new = window.add(record)
+        except PunctuationError as error:
+            return Refusal(Reason.PUNCTUATION, str(error))
+        if new:
+            self.counts["reports"] += self._public_size(record)
+        elif not self._hides_messages:
+            self.counts["duplicates"] += 1
+        if window.complete(record.enrolment) is not None and self._everybody_is_in(window):
+            yield from self._decide(state, window, as_complete=True)
+        return None
+
+    def _note_punctuation(self, record: Batch | Punctuation) -> None:
+        if isinstance(record, Punctuation):
+            self._timeline.note_punctuation(record.enrolment, record.epoch)
+
+    def _unexpected(
+        self, producer: EnrolledProducer | None, epoch: int, written: int | None
+    ) -> Refusal | None:
+        if producer is None:
+            return Refusal(Reason.ENROLMENT, "nobody registered (first) under this enrolment id")
+        if not producer.reports_at(epoch):
+            return Refusal(
+                Reason.ENROLMENT,
+                f"the producer is registered from epoch {producer.first_epoch} to "
+                f"{producer.last_epoch or 'the end'}, this is epoch {epoch}",
+            )
+        if epoch < self._oldest_undecided:
+            return Refusal(
+                Reason.EPOCH,
+                f"this deployment begins with a later epoch, {self._oldest_undecided}",
+            )
+        problem = self._timeline.early(epoch, written)
+        if problem is None and self._too_far_ahead(epoch):
+            problem = (
+                f"epoch {epoch} lies more than {EPOCHS_AHEAD} epochs ahead of the oldest open one, "
+                f"{self._oldest_undecided}"
+            )
+        if problem is None:
+            return None
+        self._timeline.note_refusal(producer.enrolment, epoch)
+        return Refusal(Reason.EPOCH, f"producer {producer.name} is ahead of time: {problem}")
+
+    @property
+    def _oldest_undecided(self) -> int:
+        return self._decisions.oldest_undecided(self._roster.first_epoch)
+
+    def _too_far_ahead(self, epoch: int) -> bool:
+        return epoch > self._oldest_undecided + EPOCHS_AHEAD
+
+    def _open(self, state: _Partition, epoch: int, now: float) -> Window:
+        window = state.windows.get(epoch)
+        if window is None:
+            window = state.windows[epoch] = Window(epoch, now, self._multiset)
+            if self._timeline.by_calendar:
+                self._see_time(window, now)
+        return window
+
+    def _count_late(self, record: Batch | Punctuation, offset: int) -> None:
+        decision = self._decisions.recent(record.epoch)
+        within = decision is not None and offset < decision.manifest.cut_offset
+        if not within:
+            self.counts["late_reports"] += self._public_size(record)
+
+    def _public_size(self, record: Batch | Punctuation) -> int:
+        """What a record adds to the numbers that a heartbeat tells."""
+        if self._hides_messages:
+            return record.contributors if isinstance(record, Punctuation) else 0
+        return record.words.messages if isinstance(record, Batch) else 0
+
+    def _expected(self, epoch: int, window: Window | None) -> Iterator[EnrolledProducer]:
+        """Who must be in before the window of an epoch closes by completeness."""
+        for producer in self._roster:
+            if producer.reports_at(epoch) and (
+                (window is not None and window.holds(producer.enrolment))
+                or not self._decisions.missed(producer.index, producer.first_epoch, epoch)
+            ):
+                yield producer
+
+    def _see_time(self, window: Window, now: float) -> None:
+        """Note when the time of a window has come; it is looked for when anything has changed."""
+        known = self._known, len(window.contributions)
+        if self._timeline.by_calendar or (window.due_at is None and window.looked_at != known):
+            window.looked_at = known
+            if not self._time_has_come(window.epoch, window):
+                # The calendar may have become known since, or the broker's clock set back.
+                window.due_at = None
+            elif window.due_at is None:
+                window.due_at = now
+
+    @property
+    def _known(self) -> tuple[int, int, int]:
+        """Changes with all that says, without a calendar, whether an epoch's time has come."""
+        return self._roster.version, self._timeline.version, self._manifest_log.position
+
+    def _time_has_come(self, epoch: int, window: Window | None) -> bool:
+        expected = self._expected(epoch, window)
+        unregistered = max(0, self._job.shuffle.producers - len(self._roster))
+        return self._timeline.has_come(epoch, expected, unregistered, self._decisions)
+
+    def _missing(self, window: Window) -> Iterator[EnrolledProducer]:
+        """Who is expected and not in."""
+        for producer in self._expected(window.epoch, window):
+            if window.complete(producer.enrolment) is None:
+                yield producer
+
+    def _everybody_is_in(self, window: Window) -> bool:
+        if len(self._roster) < self._job.shuffle.producers:
+            return False
+        somebody = False
+        for producer in self._expected(window.epoch, window):
+            if window.complete(producer.enrolment) is None:
+                return False
+            somebody = True
+        return somebody
+
+    def _open_silent_epochs(self, state: _Partition, now: float) -> None:
+        """Open the epochs of this partition without a record that are due.
+
+        Those before a decided one, once their time has come or an operator drains them.
+        """
+        decided, known = self._decisions.decided, (self._known, state.position)
+        unchanged = state.looked_at == known and not self._timeline.by_calendar
+        if self._decisions.first_epoch is None or unchanged:
+            return
+        state.looked_at = known
+        for epoch in decided.missing(self._decisions.first_epoch, decided.highest):
+            if (
+                self._job.partition_of(epoch) == state.number
+                and epoch not in state.windows
+                and (self._time_has_come(epoch, None) or self._drained(state, epoch, None))
+            ):
+                self._open(state, epoch, now)
+
+    def _expire(self, state: _Partition, window: Window, now: float) -> Steps[None]:
+        if window.epoch in self._decisions.decided:
+            yield from self._decide(state, window)
+        elif self._abandoned(window):
+            del state.windows[window.epoch]
+            window.close()
+        elif self._everybody_is_in(window):
+            yield from self._decide(state, window, as_complete=True)
+        elif self._drained(state, window.epoch, window.first_offset):
+            yield from self._decide(state, window)
+        elif window.closing_end is None and self._grace_is_over(window, now):
+            # Nothing that is in the log now may be called late because this worker was slow.
+            window.closing_end = yield from end_offset(Role.REPORTS, state.number)
+            if state.position >= window.closing_end:
+                yield from self._decide(state, window)
+
+    def _abandoned(self, window: Window) -> bool:
+        """Whether all that arrived is of producers that report for the epoch no more.
+
+        An operator has retired them, and what they sent for it before is refused from now on.
+        """
+        holders = map(self._roster.find, window.contributions)
+        return window.first_offset is not None and not any(
+            producer is not None and producer.reports_at(window.epoch) for producer in holders
+        )
+
+    def _grace_is_over(self, window: Window, now: float) -> bool:
+        ends = window.grace_ends(self._job.shuffle.grace)
+        return ends is not None and now >= ends
+
+    def _drained(self, state: _Partition, epoch: int, first_offset: int | None) -> bool:
+        """Whether an operator's drain closes an epoch: it began before, or a later one did.
+
+        Estimates are published in the order of epochs: whoever drains a later one needs this too.
+        """
+        end = self._roster.drains.get(state.number)
+        if end is None or state.position < end:
+            return False
+        if first_offset is not None and first_offset < end:
+            return True
+        for later in self._decisions.decided.below(self._decisions.decided.highest + 1):
+            if later <= epoch or self._began_before_drain(later):
+                return later > epoch
+        return False
+
+    def _began_before_drain(self, epoch: int) -> bool:
+        decision = self._decisions.recent(epoch)
+        end = self._roster.drains.get(self._job.partition_of(epoch), 0)
+        return decision is not None and decision.manifest.first_offset < end
+
+    def _decide(
+        self, state: _Partition, window: Window, *, as_complete: bool = False
+    ) -> Steps[None]:
+        """Settle an epoch for good, and write its window.
+
+        Who is expected is read to its end first: a window that is decided `as_complete` stays open
+        if somebody has registered meanwhile.
+        """
+        own: Manifest | None = None
+        yield from self._catch_up()
+        if self._decisions.exists(window.epoch) and window.epoch not in self._decisions.decided:
+            if as_complete and not self._everybody_is_in(window):
+                return
+            own = self._manifest(state, window)
+            yield Append(Role.MANIFESTS, 0, encode_manifest(own))
+            yield Flush()
+            yield from self._manifest_log.catch_up()
+        decision = self._decisions.recent(window.epoch)
+        if decision is not None:
+            self.counts[f"windows {decision.manifest.fate.value}"] += 1
+            if own is not None and decision.manifest == own:
+                self._listener(
+                    FinishedWindow(own.epoch, own.fate, own.contributors, began=window.opened_at)
+                )
+                if window.epoch in state.owed and not window.set_aside:
+                    yield from self._write(state, decision, window.words)
+        elif self._decisions.exists(window.epoch):
+            assert window.epoch in self._decisions.decided, "an acknowledged manifest is in the log"
+        del state.windows[window.epoch]
+        window.close()
+        yield from self._write_owed(state)
+        yield from self._commit_floor(state)
+
+    def _manifest(self, state: _Partition, window: Window) -> Manifest:
+        inside: list[bool] = []
+        populations: list[int] = []
+        contributors = population = 0
+        for producer in self._roster:
+            punctuation = window.complete(producer.enrolment)
+            inside.append(punctuation is not None)
+            if punctuation is not None:
+                contributors += punctuation.contributors
+                populations.append(punctuation.population)
+                population += punctuation.population
+            elif not self._left_before_horizon(producer, window.epoch):
+                population += self._decisions.population(producer.index)
+        if contributors == 0:
+            fate = Fate.EMPTY
+        elif contributors < self._job.shuffle.minimum:
+            fate = Fate.TOO_SMALL
+        else:
+            fate = Fate.RELEASED
+        first_epoch = self._decisions.first_epoch
+        return Manifest(
+            fingerprint=self._job.fingerprint,
+            deployment=self._job.deployment,
+            epoch=window.epoch,
+            fate=fate,
+            first_offset=state.position if window.first_offset is None else window.first_offset,
+            cut_offset=state.position,
+            first_epoch=self._roster.first_epoch if first_epoch is None else first_epoch,
+            producers=tuple(inside),
+            populations=tuple(populations),
+            contributors=contributors,
+            population=population,
+            timestamp=self._wall_clock(),
+        )
+
+    def _left_before_horizon(self, producer: EnrolledProducer, epoch: int) -> bool:
+        """Whether a producer's devices are no part of the horizon of an epoch any more."""
+        job, last = self._job, producer.last_epoch
+        return last is not None and job.horizon_of(last) < job.horizon_of(epoch)
+
+    def _write_owed(self, state: _Partition) -> Steps[None]:
+        """Write the windows that others decided, from what the raw topic holds of them."""
+        for epoch in sorted(state.owed):
+            decision = state.owed[epoch]
+            words = yield from self._read_window(decision.manifest)
+            yield from self._write(state, decision, words)
+            words.close()
+
+    def _read_window(self, manifest: Manifest) -> Steps[WordMultiset]:
+        """Collect the window of a manifest from the raw topic."""
+        yield from self._producer_log.catch_up()
+        partition = self._job.partition_of(manifest.epoch)
+        window = Window(manifest.epoch, 0.0, self._multiset)
+        inside = {
+            producer.enrolment
+            for producer, included in zip(self._roster, manifest.producers, strict=False)
+            if included
+        }
+
+        def collect(record: LogRecord) -> None:
+            admitted = self._admission.admit(partition, record.value)
+            if (
+                not isinstance(admitted, Refusal)
+                and admitted.epoch == manifest.epoch
+                and admitted.enrolment in inside
+            ):
+                with suppress(PunctuationError):
+                    window.add(admitted)
+
+        end = yield from end_offset(Role.REPORTS, partition)
+        stop = min(manifest.cut_offset, end)
+        yield from scan(Role.REPORTS, partition, manifest.first_offset, stop, collect)
+        return window.words
+
+    def _write(self, state: _Partition, decision: Decision, words: WordMultiset) -> Steps[None]:
+        """Write a window's words, and the dummies of its epoch: a new attempt, in equal pieces."""
+        manifest = decision.manifest
+        dummies = self._noise.dummies(manifest.epoch)
+        if dummies is not None:
+            words.add(dummies)
+        if self._job.shuffle.order == "random":
+            pieces = split_words(words.permuted(self._generator))
+        else:
+            pieces = split_words(words.sorted())
+        attempt = self._identifiers()
+        for index, piece in enumerate(pieces):
+            chunk = Chunk(
+                fingerprint=self._job.fingerprint,
+                deployment=self._job.deployment,
+                epoch=manifest.epoch,
+                manifest_offset=decision.offset,
+                attempt=attempt,
+                index=index,
+                total=len(pieces),
+                words=piece,
+            )
+            yield Append(Role.SHUFFLED, state.number, encode_chunk(chunk))
+        yield Flush()
+        self._unflushed = False
+        state.written.add(manifest.epoch)
+        del state.owed[manifest.epoch]
+
+    def _refuse(
+        self, state: _Partition, offset: int, value: bytes, refusal: Refusal
+    ) -> Steps[None]:
+        self._unflushed = True
+        self.counts[f"dead letters {refusal.reason.value}"] += 1
+        yield dead_letter(self._job, self.role, state.number, offset, value, refusal)
+
+    def _commit_floor(self, state: _Partition) -> Steps[None]:
+        """When the first offset of the oldest unfinished window has moved: commit, and delete."""
+        floor = min(state.unfinished_offsets(), default=state.position)
+        if floor <= state.floor:
+            return
+        if self._unflushed:
+            yield Flush()
+            self._unflushed = False
+        yield Commit(Role.REPORTS, state.number, floor)
+        state.floor = floor
+        yield DeleteBelow(Role.REPORTS, state.number, floor)

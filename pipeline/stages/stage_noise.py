@@ -1,0 +1,48 @@
+"""What the shuffle stage adds to the windows it releases, where a protocol asks for it."""
+
+from __future__ import annotations
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.noise_keys import NoiseKey, NoiseKeyError
+from topics.words import Words
+
+
+class StageNoise:
+    """The dummies of a job's windows: a function of noise key, deployment and epoch.
+
+    Nothing is remembered and nothing is written down. A window that is written again, by whomever,
+    has the same dummies, and no second noise of the same counts ever exists.
+
+    Args:
+        job: the deployed job.
+        key: the one it was deployed with; of no use to a job that needs none.
+
+    Raises:
+        NoiseKeyError: the job needs a key and this is not the one.
+    """
+
+    def __init__(self, job: DeployedJob, key: NoiseKey | None) -> None:
+        self._job = job
+        self._key = key if job.needs_noise_key else None
+        if not job.needs_noise_key:
+            return
+        if key is None:
+            raise NoiseKeyError(
+                f"the shuffle stage of {job.name} adds noise, and needs the noise key that the job "
+                "was deployed with"
+            )
+        if key.digest != job.noise_key:
+            wanted = "nothing" if job.noise_key is None else job.noise_key.hex()[:8]
+            raise NoiseKeyError(
+                f"this is not the noise key that {job.name} was deployed with: its SHA-256 begins "
+                f"with {key.digest.hex()[:8]}, that of the job's key with {wanted}"
+            )
+
+    def dummies(self, epoch: int) -> Words | None:
+        """The dummies of a window; None where there are none."""
+        draw = self._job.stage_dummies
+        if draw is None or self._key is None:
+            return None
+        generator = self._key.generator(self._job.deployment, epoch)
+        drawn = draw(self._job.local_epoch(epoch), generator)
+        return Words(drawn.values, drawn.counts)

@@ -1,0 +1,141 @@
+"""Whose word it is that an epoch's time has come, and who runs ahead of it.
+
+No epoch is decided without those who are still to send it on the word of one producer:
+
+* With a calendar, the time of an epoch has come when it has ended by the broker's clock.
+* Without one, and while the broker's clock is not known, it has come when more than half of the
+  producers that are expected for it have punctuated it or a later epoch. As long as fewer than
+  ``shuffle.producers`` have registered, the others are expected too.
+
+What a worker knows of punctuations is what it has read in its own partitions, late ones included,
+and the producers that any manifest names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.epoch_times import times_of
+from pipeline.stages.decisions import PATIENCE, Decisions
+from pipeline.stages.roster import EnrolledProducer, Roster
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A producer that sends epochs whose time has not come.
+
+    Attributes:
+        producer: its name.
+        epochs: by how many.
+    """
+
+    producer: str
+    epochs: int
+
+
+class Timeline:
+    """The punctuations a worker has seen, and the broker's clock, as far as it knows them.
+
+    Args:
+        job: the deployed job.
+        broker_time: the broker's clock in milliseconds since 1970; None while it is not known.
+    """
+
+    def __init__(self, job: DeployedJob, broker_time: Callable[[], int | None]) -> None:
+        self._times = times_of(job)
+        self._broker_time = broker_time
+        self._latest_written: int | None = None
+        self._punctuated: dict[bytes, int] = {}
+        self._refused: dict[bytes, int] = {}
+        self.version = 0
+
+    def note_written(self, written: int | None) -> None:
+        """A record was written at a moment by the broker's clock, which is no earlier now."""
+        if written is not None and written > (self._latest_written or -1):
+            self._latest_written = written
+
+    def note_punctuation(self, enrolment: bytes, epoch: int) -> None:
+        """A producer is done with an epoch, and so with all before it."""
+        if epoch > self._punctuated.get(enrolment, 0):
+            self._punctuated[enrolment] = epoch
+            self.version += 1
+
+    def note_refusal(self, enrolment: bytes, epoch: int) -> None:
+        """What a producer sent for an epoch was refused, since it lies too far ahead."""
+        self._refused[enrolment] = max(epoch, self._refused.get(enrolment, 0))
+
+    @property
+    def now(self) -> int | None:
+        """The broker's clock, as far as it is known; None where no promise can rest on it."""
+        known = [t for t in (self._broker_time(), self._latest_written) if t is not None]
+        return max(known, default=None)
+
+    @property
+    def by_calendar(self) -> bool:
+        """Whether the calendar says when an epoch's time has come."""
+        return self._times is not None and self.now is not None
+
+    def early(self, epoch: int, written: int | None) -> str | None:
+        """Why an epoch is refused that the calendar has not begun; None if there is no reason.
+
+        `written` is when the record was, by the broker's clock; None where its topic does not say,
+        and the present moment stands in for it.
+        """
+        if self._times is None:
+            return None
+        moment = self.now if written is None else written
+        return None if moment is None else self._times.refusal(epoch, moment)
+
+    def has_come(
+        self,
+        epoch: int,
+        expected: Iterable[EnrolledProducer],
+        unregistered: int,
+        decisions: Decisions,
+    ) -> bool:
+        """Whether the time of an epoch has come.
+
+        `expected` are the producers it would wait for, beside so many that are `unregistered`.
+        """
+        now = self.now
+        if self._times is not None and now is not None:
+            return self._times.has_ended(epoch, now)
+        through, waiting = 0, unregistered
+        for producer in expected:
+            if self._reached(producer, decisions) >= epoch:
+                through += 1
+            else:
+                waiting += 1
+        return through > waiting or not (through or waiting)
+
+    def ahead(self, roster: Roster, decisions: Decisions) -> Iterator[Ahead]:
+        """Who is ahead of the running epoch, by the calendar or by what the majority has sent."""
+        present = self._running_epoch(roster, decisions)
+        for producer in roster:
+            if producer.last_epoch is not None:
+                continue
+            refused = self._refused.get(producer.enrolment, 0)
+            reached = 0 if self.by_calendar else self._reached(producer, decisions)
+            epochs = max(refused, reached) - present
+            if refused > present or epochs > PATIENCE:
+                yield Ahead(producer.name, epochs)
+
+    def _running_epoch(self, roster: Roster, decisions: Decisions) -> int:
+        now = self.now
+        if self._times is not None and now is not None:
+            return self._times.epoch_of(now)
+        next_epoch = decisions.oldest_undecided(roster.first_epoch)
+        reached = sorted(
+            self._reached(producer, decisions)
+            for producer in roster
+            if producer.reports_at(next_epoch)
+        )
+        # More than half have reached this one.
+        return max(next_epoch - 1, reached[(len(reached) - 1) // 2] if reached else 0)
+
+    def _reached(self, producer: EnrolledProducer, decisions: Decisions) -> int:
+        """The latest epoch that a producer is known to have punctuated."""
+        sent = self._punctuated.get(producer.enrolment, 0)
+        return max(sent, decisions.last_in(producer.index))

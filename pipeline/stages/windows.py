@@ -1,0 +1,250 @@
+"""Open windows: what has arrived of an epoch, producer by producer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+
+from pipeline.stages.multisets import WordMultiset
+from topics.batches import Batch, Punctuation, drawing_of
+from topics.frames import U4_MAX
+
+# Of one producer for one epoch: the counts of all producers together stay below 2^53.
+REPORTS_MAX = U4_MAX
+
+
+class PunctuationError(ValueError):
+    """What a producer sends for an epoch contradicts itself, or is more than can be."""
+
+
+@dataclass(slots=True)
+class Drawing:
+    """What one drawing of an epoch's reports sent: never put together with what another did.
+
+    Attributes:
+        words: of its batches.
+        batches: their ids.
+        messages: how many they are of.
+        punctuation: the one that names this drawing; None until it has arrived.
+    """
+
+    words: WordMultiset
+    batches: set[bytes] = field(default_factory=set)
+    messages: int = 0
+    punctuation: Punctuation | None = None
+
+
+@dataclass(slots=True)
+class Contribution:
+    """What one producer sent for one epoch, until it is complete.
+
+    There is one drawing, unless its folder was copied and the copy draws too. Batches of earlier
+    versions do not say of which drawing they are, and are taken for one, None. Punctuation of
+    earlier versions lies there too, and is that of every drawing without one of its own.
+
+    Attributes:
+        drawings: by what their batches and punctuation say, in the order of their first records;
+            none once it is complete.
+        complete: the punctuation of the drawing that has joined the window; None before.
+        messages: of that drawing.
+    """
+
+    drawings: dict[bytes | None, Drawing] = field(default_factory=dict)
+    complete: Punctuation | None = None
+    messages: int = 0
+
+    @property
+    def punctuation(self) -> Punctuation | None:
+        """The one that is in, or the first that has arrived; None without any."""
+        said = (drawing.punctuation for drawing in self.drawings.values())
+        return self.complete or next((each for each in said if each is not None), None)
+
+    def said_before(self, name: bytes | None) -> Punctuation | None:
+        """What makes another punctuation of a drawing of no use: its own, or the one that is in."""
+        drawing = self.drawings.get(name)
+        return self.complete or (None if drawing is None else drawing.punctuation)
+
+    def ended_by(self, punctuation: Punctuation) -> Collection[Drawing]:
+        """The drawings that a punctuation says are all there."""
+        if punctuation.drawing is not None:
+            return (self.drawings[punctuation.drawing],)
+        return [each for each in self.drawings.values() if each.punctuation is None]
+
+    def announced(self, drawing: Drawing) -> Punctuation | None:
+        """The punctuation of one of its drawings; None until it has arrived."""
+        unnamed = self.drawings.get(None)
+        return drawing.punctuation or (None if unnamed is None else unnamed.punctuation)
+
+    def is_whole(self, drawing: Drawing) -> bool:
+        """Whether the punctuation of one of its drawings and all its batches are there."""
+        announced = self.announced(drawing)
+        return announced is not None and len(drawing.batches) == announced.batches
+
+    def close(self) -> None:
+        """Give back scratch files."""
+        for drawing in self.drawings.values():
+            drawing.words.close()
+
+
+class Window:
+    """The records of one epoch read so far.
+
+    A producer's words join the window's own only when its punctuation and all its batches are
+    there: a producer is in a window with everything it has or with nothing. Of several drawings,
+    which copies of one folder make, the first that is whole is in, and the others are duplicates.
+
+    Attributes:
+        epoch: of the window.
+        opened_at: when its first record was read, or when it was found to have none.
+        due_at: when its time was found to have come; None before.
+        looked_at: what was known when its time was last looked for.
+        first_offset: of its first record; None while it has none.
+        closing_end: the end of the partition when its grace was over; None before.
+        contributions: what has arrived, by enrolment.
+        words: of the producers that are complete.
+        held_bytes: memory that its words hold.
+        set_aside: whether its words were dropped, to be read again when it is written.
+    """
+
+    def __init__(self, epoch: int, opened_at: float, multiset: Callable[[], WordMultiset]) -> None:
+        self.epoch = epoch
+        self.opened_at = opened_at
+        self.due_at: float | None = None
+        self.looked_at: object = None
+        self.first_offset: int | None = None
+        self.closing_end: int | None = None
+        self.contributions: dict[bytes, Contribution] = {}
+        self.words = multiset()
+        self.held_bytes = 0
+        self.set_aside = False
+        self._multiset = multiset
+
+    def grace_ends(self, grace: float) -> float | None:
+        """When the window need not wait any longer; None while its time has not come."""
+        return None if self.due_at is None else max(self.opened_at, self.due_at) + grace
+
+    def note_record(self, offset: int, now: float) -> None:
+        """A record of the epoch was read; the first one starts the grace period."""
+        if self.first_offset is None:
+            self.first_offset = offset
+            self.opened_at = now
+            self.closing_end = None
+
+    def add(self, record: Batch | Punctuation) -> bool:
+        """Take a record in; False when it is a duplicate, or a copy of what is in.
+
+        Raises:
+            PunctuationError: what the producer sends contradicts itself, or is more than can be.
+        """
+        return self._add_batch(record) if isinstance(record, Batch) else self._punctuate(record)
+
+    def drop_words(self) -> None:
+        """Hold no words any more, and none of those to come: the topic has them all."""
+        self.set_aside = True
+        self.held_bytes = 0
+        self.close()
+
+    def _add_batch(self, batch: Batch) -> bool:
+        contribution = self._contribution(batch.enrolment)
+        if contribution.complete is not None:
+            return False
+        drawing = self._drawing(contribution, drawing_of(batch.batch))
+        if batch.batch in drawing.batches:
+            return False
+        if drawing.messages + batch.words.messages > REPORTS_MAX:
+            raise PunctuationError(
+                f"epoch {self.epoch}: the producer sends more than {REPORTS_MAX} reports"
+            )
+        drawing.batches.add(batch.batch)
+        drawing.messages += batch.words.messages
+        if not self.set_aside:
+            before = drawing.words.held_bytes
+            drawing.words.add(batch.words)
+            self.held_bytes += drawing.words.held_bytes - before
+        self._complete(contribution, (drawing,))
+        return True
+
+    def _punctuate(self, punctuation: Punctuation) -> bool:
+        if punctuation.population > U4_MAX:
+            raise PunctuationError(
+                f"epoch {self.epoch}: {punctuation.population} devices enrolled with one producer, "
+                f"at most {U4_MAX} can be"
+            )
+        contribution = self._contribution(punctuation.enrolment)
+        before = contribution.said_before(punctuation.drawing)
+        if before is not None:
+            if before.drawing == punctuation.drawing and before != punctuation:
+                raise PunctuationError(
+                    f"epoch {self.epoch}: a second punctuation differs from the producer's first"
+                )
+            return False
+        drawing = self._drawing(contribution, punctuation.drawing)
+        ended = contribution.ended_by(punctuation)
+        sent = max(len(each.batches) for each in ended)
+        if sent > punctuation.batches:
+            raise PunctuationError(
+                f"epoch {self.epoch}: the producer announces {punctuation.batches} batches "
+                f"and has sent {sent}"
+            )
+        drawing.punctuation = punctuation
+        self._complete(contribution, ended)
+        return True
+
+    def holds(self, enrolment: bytes) -> bool:
+        """Whether anything of a producer has arrived."""
+        return enrolment in self.contributions
+
+    def complete(self, enrolment: bytes) -> Punctuation | None:
+        """The punctuation of the drawing that is in, of a producer that is complete."""
+        contribution = self.contributions.get(enrolment)
+        return None if contribution is None else contribution.complete
+
+    @property
+    def messages(self) -> int:
+        """Messages that have arrived, of producers that are complete or not."""
+        return sum(
+            contribution.messages + sum(each.messages for each in contribution.drawings.values())
+            for contribution in self.contributions.values()
+        )
+
+    @property
+    def contributors(self) -> int:
+        """Devices of the producers whose punctuation has arrived."""
+        said = (contribution.punctuation for contribution in self.contributions.values())
+        return sum(punctuation.contributors for punctuation in said if punctuation is not None)
+
+    def close(self) -> None:
+        """Give back scratch files."""
+        self.words.close()
+        for contribution in self.contributions.values():
+            contribution.close()
+
+    def _contribution(self, enrolment: bytes) -> Contribution:
+        contribution = self.contributions.get(enrolment)
+        if contribution is None:
+            contribution = self.contributions[enrolment] = Contribution()
+        return contribution
+
+    def _drawing(self, contribution: Contribution, name: bytes | None) -> Drawing:
+        drawing = contribution.drawings.get(name)
+        if drawing is None:
+            drawing = contribution.drawings[name] = Drawing(self._multiset())
+        return drawing
+
+    def _complete(self, contribution: Contribution, changed: Iterable[Drawing]) -> None:
+        """Have the first drawing that is whole now join the window, and no other.
+
+        Only those changed are looked at: one that had been whole before would be in.
+        """
+        whole = next(filter(contribution.is_whole, changed), None)
+        if whole is None:
+            return
+        if not self.set_aside:
+            before = self.words.held_bytes
+            drawn = sum(drawing.words.held_bytes for drawing in contribution.drawings.values())
+            self.words.merge(whole.words)
+            self.held_bytes += self.words.held_bytes - before - drawn
+        contribution.complete = contribution.announced(whole)
+        contribution.messages = whole.messages
+        contribution.close()
+        contribution.drawings = {}

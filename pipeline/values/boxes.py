@@ -1,0 +1,113 @@
+"""Ranges of values and boxes of points, as questions name them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from pipeline.errors import WRONG_INPUT, DpstreamError
+from pipeline.values.times import shown
+
+
+class QueryError(DpstreamError, ValueError):
+    """A question that cannot be asked of a job; the message says what can."""
+
+    exit_code = WRONG_INPUT
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Values or points between two ends along each axis; along a single one a range.
+
+    Attributes:
+        name: as it was asked.
+        starts: of each axis, counted from 0.
+        ends: the same, after the last one.
+    """
+
+    name: str
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+
+
+def two_ends(text: str, option: str) -> tuple[str, str]:
+    """The ends of ``LOW:HIGH``.
+
+    Raises:
+        QueryError: there is no colon.
+    """
+    low, colon, high = text.partition(":")
+    if not colon:
+        raise QueryError(f"{option}: {shown(text)} is no range: give LOW:HIGH, such as 10:20")
+    return low.strip(), high.strip()
+
+
+def whole_range(text: str, size: int, option: str) -> Box:
+    """Whole numbers from 0 to below a size, both ends included; one left out is that of all.
+
+    Raises:
+        QueryError: there is no such range.
+    """
+    two_ends(text, option)
+    found = grid_box(text, (size,), option)
+    return replace(found, name=f"{found.starts[0]} to {found.ends[0] - 1}")
+
+
+def grid_box(text: str, grid: tuple[int, ...], option: str) -> Box:
+    """A box of points, ``A1:B1,A2:B2``, both ends included; one left out is that of the grid.
+
+    Raises:
+        QueryError: there is no such box.
+
+    >>> grid_box("0:9,32:", (64, 64), "--box")
+    Box(name='0:9,32:', starts=(0, 32), ends=(10, 64))
+    """
+    sides = text.split(",")
+    if len(sides) != len(grid):
+        sizes = " x ".join(map(str, grid))
+        count = f"{len(sides)} side{'' if len(sides) == 1 else 's'}"
+        raise QueryError(
+            f"{option}: {shown(text)} has {count}, the grid {sizes} has "
+            f"{len(grid)}: give A:B for each, separated by commas"
+        )
+    starts, ends = [], []
+    for side, size in zip(sides, grid, strict=True):
+        low, colon, high = (part.strip() for part in side.partition(":"))
+        if not low and not colon:
+            raise QueryError(
+                f"{option}: {shown(text)} has a side that is empty: a whole side is ':'"
+            )
+        first = coordinate(low or "0", size, option)
+        last = coordinate(high or str(size - 1), size, option) if colon else first
+        if first > last:
+            raise empty(side, option)
+        starts.append(first)
+        ends.append(last + 1)
+    return Box(text, tuple(starts), tuple(ends))
+
+
+def coordinate(text: str, size: int, option: str) -> int:
+    """A whole number from 0 to below a size; `QueryError` unless it is one."""
+    try:
+        number = int(text)
+    except ValueError:
+        raise QueryError(f"{option}: {shown(text)} is not a whole number") from None
+    if not 0 <= number < size:
+        raise QueryError(f"{option}: {number} lies outside of the values, 0 to {size - 1:,}")
+    return number
+
+
+def finite(text: str, option: str) -> float:
+    """A number; `QueryError` unless it is one."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise QueryError(f"{option}: {shown(text)} is not a number")
+    return number
+
+
+def empty(text: str, option: str) -> QueryError:
+    """What is wrong with a range whose ends are the wrong way round."""
+    return QueryError(f"{option}: {shown(text)} is empty: give the lower end first")

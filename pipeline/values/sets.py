@@ -1,0 +1,279 @@
+"""Sets of items as values: what protocols are given that count each epoch by itself."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.values.boxes import Box, empty, two_ends
+from pipeline.values.numbers import NumericDomain
+from pipeline.values.predicates import PredicateValues
+from pipeline.values.times import shown
+from pipeline.values.value_domains import CategoryDomain, ValueDomain
+from randomizers.item_domains import (
+    MOST_PUBLISHED,
+    Bits,
+    ItemDomain,
+    Numbers,
+    Points,
+    Predicates,
+    Strings,
+    domain_size,
+)
+from randomizers.open_domains import OpenDomain, ShortStrings, WholeNumbers
+
+MOST_LABELLED = 1 << 20
+"""Domains up to this size have a label for every item."""
+
+Parsed = tuple[NDArray[Any], dict[int, str]]
+
+
+class SetDomain(ValueDomain):
+    """At most `slots` items of a domain at every epoch; an empty value is no item. int64.
+
+    This class is about a list of labels; making one makes the class of the domain's own kind.
+
+    >>> SetDomain(Points((3, 4)), slots=1).parse(["0;0", "2;3", "3;0", ""])
+    ... # doctest: +NORMALIZE_WHITESPACE
+    (array([ 1, 12,  0,  0]), {2: "value '3;0' is no point of the grid 3 x 4, such as '2;3'"})
+
+    Args:
+        domain: as the job file says.
+        slots: the most items of a user.
+    """
+
+    initial = 0
+    slots: int
+    about = "items"
+    asks: tuple[str, ...] = ("--item", "--top", "--range")
+
+    def __new__(cls, domain: ItemDomain = (), slots: int = 1) -> SetDomain:
+        """Of the class for such a domain."""
+        return super().__new__(_KINDS.get(type(domain), cls))
+
+    def __init__(self, domain: ItemDomain, slots: int) -> None:
+        self.domain = domain
+        self.slots = slots
+        self.size = 1 + domain_size(domain)
+        self.kind = "items" if self.size - 1 <= MOST_PUBLISHED else "found"
+
+    @property
+    def identity(self) -> object:
+        """The domain of the job file."""
+        return self.domain
+
+    @cached_property
+    def items(self) -> tuple[str, ...] | None:
+        """A label for every item of a domain that can be listed; None for one that cannot."""
+        return self.every_label if self.size <= MOST_LABELLED else None
+
+    @cached_property
+    def every_label(self) -> tuple[str, ...]:
+        """A label for every item, however many there are."""
+        assert isinstance(self.domain, tuple)
+        return self.domain
+
+    def label(self, item: int) -> str:
+        """See `ValueDomain`."""
+        return self.every_label[item - 1]
+
+    def parse(self, texts: Sequence[str]) -> Parsed:
+        """See `ValueDomain`."""
+        return self.named(texts)
+
+    def named(self, names: Sequence[str]) -> Parsed:
+        """See `ValueDomain`."""
+        values, problems = self._by_label.parse(names)
+        return values.astype(np.int64), problems
+
+    @cached_property
+    def _by_label(self) -> CategoryDomain:
+        return CategoryDomain(self.every_label)
+
+    def range(self, text: str, option: str = "--range") -> Box:
+        """See `ValueDomain`; both ends are included."""
+        two_ends(text, option)
+        labels = set(self.every_label)
+        # Labels may have colons themselves.
+        places = [place for place, letter in enumerate(text) if letter == ":"]
+        pairs = [(text[:place].strip(), text[place + 1 :].strip()) for place in places]
+        ends = next((pair for pair in pairs if labels.issuperset(pair)), pairs[0])
+        first, last = (self.numbers_of([end], option)[0] - 1 for end in ends)
+        if first > last:
+            raise empty(text, option)
+        return Box(" to ".join(ends), (first,), (last + 1,))
+
+    def quantile(self, value: float, low: int, high: int) -> tuple[float, float, float]:
+        """See `ValueDomain`; a tree may have more leaves than there are values."""
+        last = self.size - 2
+        return super().quantile(min(value, last), min(low, last), min(high, last + 1))
+
+
+class _PredicateSets(SetDomain):
+    domain: Predicates
+    about = "predicates"
+    asks = ("--item", "--top")
+
+    @cached_property
+    def every_label(self) -> tuple[str, ...]:
+        return self.domain.names
+
+    def parse(self, texts: Sequence[str]) -> Parsed:
+        return self._values.parse(texts)
+
+    @cached_property
+    def _values(self) -> PredicateValues:
+        return PredicateValues(self.domain, self.slots)
+
+
+class _NumberSets(SetDomain):
+    """Quantiles are told to a bucket: where it begins."""
+
+    domain: Numbers
+    about = "numbers"
+    asks = ("--item", "--top", "--range", "--quantile")
+
+    def __init__(self, domain: ItemDomain, slots: int) -> None:
+        super().__init__(domain, slots)
+        self._buckets = NumericDomain(self.domain.low, self.domain.high, self.domain.buckets)
+        self.step = self._buckets.width
+
+    @cached_property
+    def every_label(self) -> tuple[str, ...]:
+        return self._buckets.items
+
+    def parse(self, texts: Sequence[str]) -> Parsed:
+        values, problems = self._buckets.parse(texts)
+        absent = [index for index in problems if not texts[index].strip()]
+        values = values.astype(np.int64)
+        values[absent] = 0
+        return values, {index: why for index, why in problems.items() if index not in absent}
+
+    def named(self, names: Sequence[str]) -> Parsed:
+        """By a label, or by a number in the bucket."""
+        edges = {
+            label: str(self._buckets.edge(at + 0.5)) for at, label in enumerate(self.every_label)
+        }
+        return self.parse([edges.get(name.strip(), name) for name in names])
+
+    def range(self, text: str, option: str = "--range") -> Box:
+        return self._buckets.range(text, option)
+
+    def quantile(self, value: float, low: int, high: int) -> tuple[float, float, float]:
+        found, first, last = super().quantile(value, low, high)
+        return self._buckets.quantile(found, int(first), int(last) + 1)
+
+    def value_within(self, index: int, part: float) -> float:
+        return self._buckets.edge(index)
+
+
+class _WrittenOut(SetDomain):
+    """Items that are known by what they are, one by one."""
+
+    @cached_property
+    def every_label(self) -> tuple[str, ...]:
+        return tuple(map(self.label, range(1, self.size)))
+
+    def parse(self, texts: Sequence[str]) -> Parsed:
+        known: dict[str, int | str] = {"": 0}
+        values, problems = np.zeros(len(texts), np.int64), {}
+        for index, text in enumerate(texts):
+            found = known.get(text)
+            if found is None:
+                found = known[text] = self._number(text.strip()) if text.strip() else 0
+            if isinstance(found, str):
+                problems[index] = found
+            else:
+                values[index] = found
+        return values, problems
+
+    def named(self, names: Sequence[str]) -> Parsed:
+        return self.parse(names)
+
+    def range(self, text: str, option: str = "--range") -> Box:
+        return ValueDomain.range(self, text, option)
+
+    @abstractmethod
+    def _number(self, text: str) -> int | str:
+        """Of the item that a text says, or what is wrong with it."""
+
+
+class _PointSets(_WrittenOut):
+    domain: Points
+
+    def __init__(self, domain: ItemDomain, slots: int) -> None:
+        super().__init__(domain, slots)
+        single = len(self.grid) == 1
+        self.about = "points of an axis" if single else "points of a grid"
+        self.asks = ("--item", "--top", *(("--range", "--quantile") if single else ()), "--box")
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        return self.domain.grid
+
+    @cached_property
+    def every_label(self) -> tuple[str, ...]:
+        return tuple(";".join(map(str, point)) for point in product(*map(range, self.grid)))
+
+    def label(self, item: int) -> str:
+        return ";".join(map(str, np.unravel_index(item - 1, self.grid)))
+
+    def _number(self, text: str) -> int | str:
+        try:
+            point = [int(each) for each in text.split(";")]
+            return int(np.ravel_multi_index(point, self.grid)) + 1
+        except (ValueError, TypeError):
+            example = ";".join(str(size - 1) for size in self.grid)
+            sides = " x ".join(map(str, self.grid))
+            return f"value {shown(text)} is no point of the grid {sides}, such as {shown(example)}"
+
+
+class _OpenSets(_WrittenOut):
+    def label(self, item: int) -> str:
+        value = self._open.value(item)
+        return f"#{item}" if value is None else str(value)
+
+    def _number(self, text: str) -> int | str:
+        try:
+            return int(self._open.numbers([text])[0])
+        except ValueError as error:
+            return f"value {shown(text)} {str(error).removeprefix(repr(text)).lstrip()}"
+
+    @property
+    @abstractmethod
+    def _open(self) -> OpenDomain: ...
+
+
+class _NumberedSets(_OpenSets):
+    domain: Bits
+    about = "whole numbers"
+    asks = ("--item", "--top", "--range", "--quantile")
+
+    @cached_property
+    def _open(self) -> OpenDomain:
+        return WholeNumbers(self.domain.bits)
+
+
+class _TextSets(_OpenSets):
+    domain: Strings
+    about = "texts"
+    asks = ("--item", "--top")
+
+    @cached_property
+    def _open(self) -> OpenDomain:
+        return ShortStrings(self.domain.strings.bytes)
+
+
+_KINDS: Mapping[type, type[SetDomain]] = {
+    Bits: _NumberedSets,
+    Numbers: _NumberSets,
+    Points: _PointSets,
+    Predicates: _PredicateSets,
+    Strings: _TextSets,
+}

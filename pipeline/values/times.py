@@ -1,0 +1,128 @@
+"""Which epoch a moment lies in.
+
+A column of moments is int64 microseconds since 1970-01-01T00:00Z. Placing it is integer arithmetic,
+so no row on a boundary falls to the wrong side of it by rounding.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.values.durations import Duration
+
+_MICROSECOND = timedelta(microseconds=1)
+_SECOND = 1_000_000
+_ORIGIN = datetime(1970, 1, 1, tzinfo=UTC)
+_NAIVE_ORIGIN = datetime(1970, 1, 1)
+_FIRST = (datetime.min - _NAIVE_ORIGIN) // _MICROSECOND
+_LAST = (datetime.max - _NAIVE_ORIGIN) // _MICROSECOND
+
+# The exponent is bounded: 1e999999999 would otherwise be worked out to the last digit.
+_NUMBER = re.compile(r"[+-]?[0-9]{1,20}(\.[0-9]{0,30})?([eE][+-]?[0-9]{1,2})?")
+
+
+def shown(text: str) -> str:
+    """A text from outside as it may stand in a message: quoted, escaped, not too long."""
+    return ascii(text if len(text) <= 40 else text[:37] + "...")
+
+
+def microseconds(moment: datetime) -> int:
+    """Microseconds since 1970-01-01T00:00Z; a moment that names no zone is UTC."""
+    return (moment - (_NAIVE_ORIGIN if moment.tzinfo is None else _ORIGIN)) // _MICROSECOND
+
+
+def parse_time(text: str) -> int:
+    """Microseconds since 1970-01-01T00:00Z of an ISO 8601 or unix time.
+
+    A plain number is unix seconds; anything else is ISO 8601, in UTC where it names no zone.
+    Digits finer than a microsecond are cut.
+
+    >>> parse_time("1970-01-01T00:00:01"), parse_time("1970-01-01T02:00+02:00"), parse_time("0.5")
+    (1000000, 0, 500000)
+
+    Raises:
+        ValueError: it is neither, or lies outside the years 1 to 9999.
+    """
+    text = text.strip()
+    number = None if text[4:5] == "-" else _unix_time(text)
+    if number is None:
+        try:
+            number = microseconds(datetime.fromisoformat(text))
+        except ValueError:
+            raise ValueError(
+                f"time {shown(text)} is neither ISO 8601 (2024-05-01T12:00Z) nor unix seconds"
+            ) from None
+    if not _FIRST <= number <= _LAST:
+        raise ValueError(
+            f"time {shown(text)} lies outside the years 1 to 9999; "
+            "unix times are in seconds, not milliseconds"
+        )
+    return number
+
+
+def _unix_time(text: str) -> int | None:
+    whole, _, fraction = text.partition(".")
+    if text.isascii() and whole.isdecimal() and len(whole) <= 20:
+        if not fraction:
+            return int(whole) * _SECOND
+        if fraction.isdecimal():
+            return int(whole) * _SECOND + int(fraction[:6].ljust(6, "0"))
+    return math.floor(Fraction(text) * _SECOND) if _NUMBER.fullmatch(text) else None
+
+
+def parse_times(texts: Sequence[str]) -> tuple[NDArray[np.int64], dict[int, str]]:
+    """`parse_time` of a column (len(texts),), and what is wrong by index (0 stands there)."""
+    problems: dict[int, str] = {}
+    times = []
+    for index, text in enumerate(texts):
+        try:
+            times.append(parse_time(text))
+        except ValueError as error:
+            problems[index] = str(error)
+            times.append(0)
+    return np.array(times, dtype=np.int64), problems
+
+
+@dataclass(frozen=True, slots=True)
+class EpochCalendar:
+    """Places moments in the epochs of a job: epoch 1 is from `start` to before `start + length`.
+
+    >>> weeks = EpochCalendar(datetime(2024, 1, 1, tzinfo=UTC), Duration(exact=timedelta(days=7)))
+    >>> days = [parse_time(day) for day in ("2023-12-31", "2024-01-07", "2024-01-08")]
+    >>> weeks.epochs_of(np.array(days)).tolist()
+    [0, 1, 2]
+    """
+
+    start: datetime
+    length: Duration
+
+    def start_of(self, epoch: int) -> datetime:
+        """When an epoch begins, which is when the one before it ends. `OverflowError` as there."""
+        return self.length.epoch_start(self.start, epoch)
+
+    def epoch_of(self, moment: datetime) -> int:
+        """The epoch a moment lies in; 0 or below before the start."""
+        return self.length.epoch_of(self.start, moment)
+
+    def epochs_of(self, moments: NDArray[np.int64]) -> NDArray[np.int64]:
+        """`epoch_of` for int64 microseconds (n,); int64 (n,)."""
+        if not self.length.months:
+            length = self.length.exact // _MICROSECOND
+            return np.asarray((moments - microseconds(self.start)) // length + 1, dtype=np.int64)
+        if not len(moments):
+            return np.zeros(0, dtype=np.int64)
+        first, last = (
+            self.epoch_of(_ORIGIN + int(moment) * _MICROSECOND)
+            for moment in (moments.min(), moments.max())
+        )
+        boundaries = [microseconds(self.start_of(epoch)) for epoch in range(first + 1, last + 1)]
+        passed = np.searchsorted(np.array(boundaries, dtype=np.int64), moments, side="right")
+        return np.asarray(first + passed, dtype=np.int64)

@@ -1,0 +1,250 @@
+"""Counts of items from messages that only the shuffle stage keeps apart from their senders.
+
+"On the Power of Multiple Anonymous Messages" (Ghazi, Golowich, Kumar, Pagh, Velingker 2019),
+Algorithm 2 and section 5. At every epoch a user holds a set of at most k items. Each item raises a
+cell in each of several rows, or on each level of a tree: one message, the number of the cell. A
+contributor also sends dummies to cells chosen at random. Nothing is left of the messages but how
+many there are of each, and the dummies of all hide those of one: the error does not grow with the
+crowd.
+
+In a single row two items of a user may fall into one cell. With the exact calibration they are
+sent once then: a set raises every cell by at most 1, as its guarantee has it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randomizers.cell_codes.codes import CellCode, code_from_json
+from randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
+from randomizers.counted_words import CountedWords
+from randomizers.devices import Devices
+from randomizers.given_sets import checked_sets
+from randomizers.given_values import check_epoch
+from randomizers.guarantee import Guarantee, held_by_a_user
+from randomizers.item_domains import ItemDomain
+from randomizers.laws import Constants
+from randomizers.shuffled_parameters import check_approximate, check_items_held, check_messages
+
+Calibration: TypeAlias = Literal["exact", "published"]
+"""Sized on the exact privacy loss, or by the formulas of the paper."""
+
+Queries: TypeAlias = Literal["items", "top", "ranges", "published_ranges"]
+"""What is asked of the counts, which decides about the cells: single items (rows of buckets), the
+items most held of an open domain (prefixes), or ranges, boxes and quantiles (a tree of any
+branching, or that of the paper, which keeps the root and all left children)."""
+
+Estimator: TypeAlias = Literal["min", "mean", "median"]
+"""How the rows are put together."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountMinParameters:
+    """What a job says; what is None is chosen when it is planned.
+
+    Attributes:
+        epsilon: the privacy loss of a user's items of one epoch.
+        delta: of one epoch.
+        domain: the items.
+        items: k, the most that a user holds at an epoch.
+        queries: what is asked of the counts.
+        rows: tau, of buckets.
+        buckets: s, of a row.
+        estimator: of single items; None for the one with the least predicted error, epoch by epoch.
+        calibration: of the noise.
+        dummies: who adds noise, by which law.
+        messages_per_user: the most a user sends on average in an epoch.
+
+    Raises:
+        ValueError: something is not allowed; the message says what is.
+    """
+
+    epsilon: float
+    delta: float
+    domain: ItemDomain
+    items: int = 1
+    queries: Queries | None = None
+    rows: int | None = None
+    buckets: int | None = None
+    estimator: Estimator | None = None
+    calibration: Calibration = "exact"
+    dummies: DummyLaw = "poisson"
+    messages_per_user: float | None = None
+
+    def __post_init__(self) -> None:
+        check_approximate(self.epsilon, self.delta)
+        check_items_held(self.items, self.domain)
+        for name, kind in (("calibration", Calibration), ("dummies", DummyLaw)):
+            if getattr(self, name) not in get_args(kind):
+                raise ValueError(f"{name} is {getattr(self, name)!r}, must be one of {kind}")
+        if self.calibration == "published" and self.dummies not in ("poisson", "bernoulli"):
+            raise ValueError("the published calibration is one of bernoulli or poisson dummies")
+        for name in ("rows", "buckets"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise ValueError(f"{name} is {value!r}, must be a whole number, at least 1")
+        check_messages(self.messages_per_user)
+
+
+@dataclass(frozen=True, slots=True)
+class CountMinLaw(Constants):
+    """All constants of a job.
+
+    Attributes:
+        last_epoch: number of epochs.
+        epsilon: of the items of one epoch.
+        delta: the same.
+        stream_epsilon: of all epochs of a horizon together, with the same delta.
+        items: k, the most that a user holds.
+        code: which cells an item raises.
+        noise: the dummies of each cell.
+        calibration: how the noise was sized.
+
+    Raises:
+        ValueError: something is out of range.
+    """
+
+    last_epoch: int
+    epsilon: float
+    delta: float
+    stream_epsilon: float
+    items: int
+    code: CellCode = field(metadata={"read": code_from_json})
+    noise: CellNoiseLaw
+    calibration: Calibration
+
+    def __post_init__(self) -> None:
+        check_approximate(self.epsilon, self.delta)
+        for name, value in (("last_epoch", self.last_epoch), ("items", self.items)):
+            if type(value) is not int or value < 1:
+                raise ValueError(f"{name} is {value!r}, must be a whole number, at least 1")
+        if self.calibration not in get_args(Calibration):
+            raise ValueError(f"calibration is {self.calibration!r}, must be one of {Calibration}")
+        if not self.epsilon <= self.stream_epsilon < math.inf:
+            raise ValueError(
+                f"stream_epsilon is {self.stream_epsilon!r}, must be finite and at least that of "
+                "an epoch"
+            )
+        if self.code.cells > 1 << 32:
+            raise ValueError(f"{self.code.cells} cells, must be at most 2^32")
+
+    @property
+    def messages_per_user(self) -> float:
+        """The most that a contributor sends on average in an epoch."""
+        return self.items * self.code.messages + self.noise.per_contributor(self.code.cells)
+
+    def capacity(self, epoch: int, contributors: int) -> int:
+        """The most messages that so many contributors send at an epoch, dummies included."""
+        real = contributors * self.items * self.code.messages
+        return real + self.noise.most(self.code.cells, contributors)
+
+
+class CountMin(Devices[CountMinLaw]):
+    """The devices of a horizon. They keep nothing from one epoch to the next.
+
+    >>> from randomizers.count_min.calibration import calibrate
+    >>> from randomizers.randomness import seeded_generator
+    >>> parameters = CountMinParameters(1.0, 1e-6, ("red", "green", "blue"))
+    >>> law = calibrate(parameters, last_epoch=1, minimum=1000)
+    >>> devices, rng = CountMin(law), seeded_generator(1)
+    >>> devices.enrol(1000, rng)
+    >>> counted = devices.report(1, np.full((1000, 1), 2), None, rng)
+    >>> counted.counts.tolist()  # a thousand green ones, and dummies
+    [46, 1040, 42]
+
+    Args:
+        law: the constants of the job.
+    """
+
+    word_dtype: ClassVar[np.dtype[np.uint32]] = np.dtype("<u4")
+
+    def __init__(self, law: CountMinLaw) -> None:
+        super().__init__(law)
+        self._dummies = law.noise.of_contributors(law.code.cells)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Of the items of an epoch, and of all epochs together."""
+        law = self.law
+        return Guarantee(
+            epsilon=law.epsilon,
+            delta=law.delta,
+            unit="epoch",
+            neighbours=held_by_a_user(law.items),
+            trust=trusted(law.noise),
+            basis="exact" if law.calibration == "exact" else "bound",
+            stream_epsilon=law.stream_epsilon,
+        )
+
+    def report(
+        self,
+        epoch: int,
+        values: NDArray[np.integer],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.uint32] | CountedWords:
+        """The messages of everybody present, and their dummies.
+
+        Returns:
+            The cells: counted where more messages than cells are to be expected, whatever users
+            hold; otherwise uint32, shape (messages, 1), sorted.
+        """
+        law = self.law
+        check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
+        owners, items = checked_sets(epoch, values, present, self.population, law.items)
+        cells = self._real(owners, items)
+        contributors = self.population if present is None else int(np.count_nonzero(present))
+        self.epoch = epoch
+        dummies, all_cells = self._dummies, law.code.cells
+        if contributors * law.messages_per_user < all_cells:
+            words = cells.astype(np.uint32)
+            if dummies is not None:
+                words = np.concatenate([words, dummies.draw(contributors, all_cells, rng)])
+            return np.sort(words)[:, None]
+        counts = np.bincount(cells, minlength=all_cells)
+        if dummies is not None:
+            counts += dummies.counts(contributors, all_cells, rng)
+        return CountedWords.of_cells(counts, self.word_dtype)
+
+    @staticmethod
+    def stage_dummies(
+        law: CountMinLaw,
+    ) -> Callable[[int, np.random.Generator], CountedWords] | None:
+        """What the shuffle stage adds to a window; None where contributors do."""
+        dummies, cells = law.noise.of_stage(law.code.cells), law.code.cells
+        if dummies is None:
+            return None
+
+        def draw(epoch: int, rng: np.random.Generator) -> CountedWords:
+            return CountedWords.of_cells(dummies.counts(1, cells, rng), CountMin.word_dtype)
+
+        return draw
+
+    def _real(self, owners: NDArray[np.intp], items: NDArray[np.int64]) -> NDArray[np.int64]:
+        cells = self.law.code.encode(items)
+        sent = cells >= 0
+        if self.law.items == 1 or self.law.calibration == "published":
+            return cells[sent]
+        # Of a user, every cell once.
+        keys = (owners[:, None] * self.law.code.cells + cells)[sent]
+        distinct: NDArray[np.int64] = np.unique(keys) % self.law.code.cells
+        return distinct
+
+
+def trusted(noise: CellNoiseLaw) -> str:
+    """Who must be trusted, in words."""
+    if noise.dummies == "shuffle":
+        return (
+            "the shuffle stage: to add its dummies, to shuffle, and to keep its noise key; it sees "
+            "every message as it was sent"
+        )
+    return (
+        f"the shuffle stage to shuffle, and {noise.minimum:,} honest contributors of each window "
+        "to add their dummies; the messages alone protect nobody from a stage that keeps them apart"
+    )

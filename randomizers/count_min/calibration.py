@@ -1,0 +1,64 @@
+"""The constants of count_min: which cells there are, and how much noise each of them has."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from randomizers.accounting.cell_noise import noise_of_cells
+from randomizers.accounting.table_distances import check_tables
+from randomizers.count_min import CountMinLaw, CountMinParameters
+from randomizers.count_min.cell_choice import choose_code
+from randomizers.count_min.cell_noise import (
+    cells_epsilon,
+    noise_for,
+    stream_epsilon,
+)
+
+_SEARCHED: Final = 0.999
+"""Noise that is found by a search loses no less than this share of the epsilon asked for. Where
+delta asks for more noise than epsilon does, less is lost, and that is what is stated."""
+
+
+def calibrate(parameters: CountMinParameters, last_epoch: int, minimum: int) -> CountMinLaw:
+    """The law with the least predicted error.
+
+    Args:
+        parameters: of the job.
+        last_epoch: number of epochs.
+        minimum: the fewest contributors of a window.
+
+    Raises:
+        ValueError: no noise is enough, or more messages would be sent than a user may.
+    """
+    code = choose_code(parameters, minimum)
+    noise = noise_for(parameters, code, minimum, last_epoch)
+    epsilon = float(parameters.epsilon)
+    spent = stream_epsilon(parameters, code, noise, 1)
+    if parameters.calibration == "exact" and spent < _SEARCHED * epsilon:
+        epsilon = spent
+    law = CountMinLaw(
+        last_epoch=last_epoch,
+        epsilon=epsilon,
+        delta=float(parameters.delta),
+        stream_epsilon=max(epsilon, stream_epsilon(parameters, code, noise, last_epoch)),
+        items=parameters.items,
+        code=code,
+        noise=noise,
+        calibration=parameters.calibration,
+    )
+    # However many cells there are, the dummies in all of them are drawn at once.
+    check_tables(law.epsilon, law.delta, [(noise, code.cells * last_epoch)], draws=last_epoch)
+    allowed = parameters.messages_per_user
+    if allowed is not None and law.messages_per_user > allowed:
+        raise ValueError(
+            f"a user would send {law.messages_per_user:,.1f} messages in an epoch, "
+            f"messages_per_user is {allowed:g}: allow more, give fewer buckets or rows, or have "
+            "dummies: shuffle"
+        )
+    return law
+
+
+def epsilon_with(law: CountMinLaw, honest: int) -> float:
+    """The epsilon with so many honest contributors, at least 1, where these add the noise."""
+    noise = noise_of_cells(law.noise, honest)
+    return cells_epsilon(noise, law.code, law.items, 1, law.delta, law.calibration)

@@ -1,0 +1,174 @@
+"""Which cells answer what is asked with the least error, for so many messages a user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from randomizers.accounting.best_grid import best_grid, best_levels
+from randomizers.accounting.prefix_levels import plan_prefixes
+from randomizers.accounting.shared_cells import poisson_for_code
+from randomizers.cell_codes.codes import CellCode
+from randomizers.cell_codes.grid import Grid
+from randomizers.cell_codes.hashed_rows import HashedRows
+from randomizers.cell_codes.kept_nodes import KeptNodes
+from randomizers.cell_codes.prefixes import PrefixCells
+from randomizers.count_min import CountMinParameters, Queries
+from randomizers.count_min.cell_noise import noise_for
+from randomizers.item_domains import Bits, Numbers, Points, Strings, domain_size
+from randomizers.row_errors import error_samples, zipf_counts
+
+MESSAGES_PER_USER: Final = 100.0
+"""Of an epoch, where a job does not say."""
+
+MOST_LISTED: Final = 1 << 22
+"""The largest domain whose items are estimated one by one."""
+
+_ROWS: Final = (1, 2, 3, 5, 7)
+_MOST_CELLS: Final = 1 << 24
+_ERROR_ITEMS: Final = 100_000
+
+
+def queries_of(parameters: CountMinParameters) -> Queries:
+    """What is asked, where a job does not say: what the domain is made for."""
+    if parameters.queries is not None:
+        return parameters.queries
+    match parameters.domain:
+        case Numbers() | Points():
+            return "ranges"
+        case Strings() | Bits():
+            return "top" if domain_size(parameters.domain) > MOST_LISTED else "items"
+        case _:
+            return "items"
+
+
+def choose_code(parameters: CountMinParameters, minimum: int) -> CellCode:
+    """The cells with the least predicted error.
+
+    Args:
+        parameters: of the job; those that say nothing of rows and buckets leave them open.
+        minimum: the fewest contributors of a window.
+
+    Raises:
+        ValueError: nothing is affordable, or parameters contradict each other.
+    """
+    queries = queries_of(parameters)
+    if queries != "items" and (parameters.rows or parameters.buckets):
+        raise ValueError(f"rows and buckets are for single items, queries is {queries}")
+    if queries == "items":
+        return _rows(parameters, minimum)
+    if queries == "top":
+        return _prefixes(parameters, minimum)
+    return _tree(parameters, minimum, published=queries == "published_ranges")
+
+
+def affordable(parameters: CountMinParameters, code: CellCode, mean: float, minimum: int) -> bool:
+    """Whether a code's messages and dummies are no more than a user may send."""
+    if code.cells > _MOST_CELLS:
+        return False
+    if parameters.dummies == "shuffle":
+        return True
+    allowed = parameters.messages_per_user or MESSAGES_PER_USER
+    return parameters.items * code.messages + mean * code.cells / minimum <= allowed
+
+
+def _rows(parameters: CountMinParameters, minimum: int) -> CellCode:
+    size = domain_size(parameters.domain)
+    if size > MOST_LISTED:
+        raise ValueError(
+            f"{size:,} items are too many to be estimated one by one, at most {MOST_LISTED:,}: "
+            "have queries: top"
+        )
+    total = float(minimum * parameters.items)
+    counts = zipf_counts(min(size, _ERROR_ITEMS), total)
+    best: tuple[float, CellCode] | None = None
+    for code in _candidates(parameters, size, minimum):
+        noise = noise_for(parameters, code, minimum)
+        chosen = parameters.rows is not None and parameters.buckets is not None
+        if not chosen and not affordable(parameters, code, noise.mean, minimum):
+            continue
+        if code.direct:
+            # Fewer cells of an item need less noise, and no other item is in its cell.
+            return code
+        _, variance = noise.moments(minimum)
+        samples = error_samples(counts, code.rows, code.buckets, variance)
+        asked = tuple(samples) if parameters.estimator is None else (parameters.estimator,)
+        error = min(float(np.abs(samples[name]).mean()) for name in asked)
+        if best is None or error < best[0]:
+            best = error, code
+    if best is None:
+        allowed = parameters.messages_per_user or MESSAGES_PER_USER
+        raise ValueError(
+            f"no rows of buckets are affordable with {allowed:g} messages of a user and "
+            f"{minimum:,} contributors: raise messages_per_user or the minimum, give rows and "
+            "buckets, or have dummies: shuffle"
+        )
+    return best[1]
+
+
+def _candidates(parameters: CountMinParameters, size: int, minimum: int) -> Iterator[HashedRows]:
+    """Rows of buckets to choose from; what a job states is taken as it is."""
+    seed = f"count_min of {size} items"
+    open_rows = parameters.rows in (None, 1)
+    if open_rows and (parameters.buckets is None or parameters.buckets >= size):
+        yield HashedRows.histogram(size)
+        if parameters.buckets is not None:
+            return
+    allowed = parameters.messages_per_user or MESSAGES_PER_USER
+    for rows in (parameters.rows,) if parameters.rows else _ROWS:
+        if parameters.buckets is not None:
+            yield HashedRows(size, rows, parameters.buckets, seed)
+            continue
+        room = (allowed - parameters.items * rows) * minimum
+        trial = HashedRows(size, rows, 1 << 10, seed)
+        most = room / (noise_for(parameters, trial, minimum).mean * rows)
+        if parameters.dummies == "shuffle":
+            most = _MOST_CELLS / rows
+        for share in (1.0, 0.5, 0.25):
+            buckets = min(int(most * share), _MOST_CELLS // rows, 4 * size)
+            if buckets >= 2:
+                yield HashedRows(size, rows, buckets, seed)
+
+
+def _prefixes(parameters: CountMinParameters, minimum: int) -> CellCode:
+    if parameters.dummies != "poisson" or parameters.calibration != "exact":
+        raise ValueError("queries: top has exact Poisson dummies only")
+    bits = (domain_size(parameters.domain) - 1).bit_length()
+    plan = plan_prefixes(
+        bits,
+        minimum,
+        parameters.epsilon,
+        parameters.delta,
+        parameters.messages_per_user or MESSAGES_PER_USER,
+        parameters.items,
+    )
+    return PrefixCells(plan.levels, seed=f"count_min of {bits} bits")
+
+
+def _tree(parameters: CountMinParameters, minimum: int, *, published: bool) -> CellCode:
+    if parameters.items > 1:
+        raise ValueError("ranges are of users with a single value: items must be 1")
+    match parameters.domain:
+        case Points():
+            sizes = parameters.domain.grid
+        case Strings():
+            raise ValueError("strings have no ranges: give a domain of numbers, or queries: top")
+        case _:
+            sizes = (domain_size(parameters.domain),)
+    if published:
+        axes = [KeptNodes(size) for size in sizes]
+        return axes[0] if len(axes) == 1 else Grid(tuple(axes))
+
+    def mean(messages: int, shared: int) -> float:
+        return poisson_for_code(
+            parameters.epsilon, parameters.delta, messages, shared, parameters.items
+        ).mean
+
+    def cheap(grid: Grid, noise_mean: float) -> bool:
+        return affordable(parameters, grid, noise_mean, minimum)
+
+    if len(sizes) == 1:
+        return best_levels(sizes[0], mean, cheap)
+    return best_grid(sizes, mean, cheap)

@@ -1,0 +1,238 @@
+"""Shuffled counts without public randomness: tuples of columns of a Hadamard matrix.
+
+Algorithm 1 of "On the Power of Multiple Anonymous Messages" (Ghazi, Golowich, Kumar, Pagh,
+Velingker 2019). Row r of the Sylvester-Hadamard matrix of size B has the entry +1 in the columns c
+with an even popcount(r & c): H_r, half of the columns, and H_r and H_s meet in a quarter of them.
+Item x of a domain, counted from 1, has row x, as row 0 is +1 everywhere. A message is a tuple of
+tau columns. For every item that a user holds, a tuple uniform in H_x^tau is sent: it lies in the
+set of any other item with probability q = 2^-tau. Among them are tuples uniform in [B]^tau, the
+blanket, each of which lies in any item's set with probability q.
+
+Everybody sends exactly k real messages: k rows beyond those of the domain stand for "no item", so B
+is the least power of two above items + k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randomizers.devices import Devices
+from randomizers.dummies import PoissonDummies
+from randomizers.given_values import check_epoch
+from randomizers.guarantee import Guarantee, held_by_a_user
+from randomizers.item_domains import ItemDomain, domain_size
+from randomizers.laws import Constants
+from randomizers.set_rows import set_rows
+from randomizers.shuffled_parameters import check_approximate, check_items_held
+from topics.word_forms import WordForm
+
+MAX_ROWS = 40
+"""The most columns of a message: more change nothing for any number of users."""
+
+MAX_ITEMS = 1 << 20
+"""Of a domain."""
+
+Blanket = Literal["poisson", "bernoulli"]
+
+
+@dataclass(frozen=True, slots=True)
+class HadamardParameters:
+    """What a job says about counts by Hadamard tuples.
+
+    Attributes:
+        epsilon: the privacy loss of a user's set of one epoch.
+        delta: the same.
+        domain: the items, up to `MAX_ITEMS`.
+        items: k, the most that a user holds at an epoch.
+        rows: tau, columns of a message; None for the most accurate number within
+            `messages_per_user`, or for log2 of the fewest contributors, as published.
+        calibration: "exact", or the much larger blanket that is "published".
+        dummies: "poisson", a Poisson number of tuples in the blanket of each contributor; or
+            "bernoulli", as published, a fixed whole number.
+        messages_per_user: messages of a user in an epoch, at most, on average.
+
+    Raises:
+        ValueError: a value is not allowed; the message says what is.
+    """
+
+    epsilon: float
+    delta: float
+    domain: ItemDomain
+    items: int = 1
+    rows: int | None = None
+    calibration: Literal["exact", "published"] = "exact"
+    dummies: Blanket = "poisson"
+    messages_per_user: float | None = None
+
+    def __post_init__(self) -> None:
+        check_approximate(self.epsilon, self.delta)
+        check_items_held(self.items, self.domain)
+        check_domain(domain_size(self.domain))
+        if self.rows is not None and (type(self.rows) is not int or not 1 <= self.rows <= MAX_ROWS):
+            raise ValueError(f"rows is {self.rows!r}, must be a whole number from 1 to {MAX_ROWS}")
+        if self.calibration not in ("exact", "published"):
+            raise ValueError(f"calibration is {self.calibration!r}, must be 'exact' or 'published'")
+        if self.dummies not in ("poisson", "bernoulli"):
+            raise ValueError(f"dummies is {self.dummies!r}, must be 'poisson' or 'bernoulli'")
+        if self.messages_per_user is not None and not self.messages_per_user > self.items:
+            raise ValueError(
+                f"messages_per_user is {self.messages_per_user!r}, must be above {self.items}, "
+                "the real messages of a user"
+            )
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+
+
+def check_domain(items: int) -> None:
+    """Raise `ValueError` if a domain has no item, or more than can be counted one by one."""
+    if not 1 <= items <= MAX_ITEMS:
+        raise ValueError(f"domain has {items:,} items, must have from 1 to {MAX_ITEMS:,}")
+
+
+@dataclass(frozen=True, slots=True)
+class HadamardLaw(Constants):
+    """All constants of a job.
+
+    Attributes:
+        items: size of the domain.
+        slots: k.
+        rows: tau, columns of a message.
+        minimum: the fewest contributors that the blanket is sized on.
+        last_epoch: number of epochs.
+        blanket: mean number of tuples in the blanket of a contributor.
+        dummies: how that number is drawn; "bernoulli" is the number itself.
+        epsilon: of an epoch.
+        delta: of an epoch, and of all of them.
+        stream_epsilon: of all epochs together.
+
+    Raises:
+        ValueError: a field is out of range.
+    """
+
+    items: int
+    slots: int
+    rows: int
+    minimum: int
+    last_epoch: int
+    blanket: float
+    dummies: Blanket
+    epsilon: float
+    delta: float
+    stream_epsilon: float
+
+    def __post_init__(self) -> None:
+        check_domain(self.items)
+        if not 1 <= self.slots <= self.items:
+            raise ValueError(f"{self.slots} items of a user, there are {self.items:,}")
+        if not 1 <= self.rows <= MAX_ROWS or self.minimum < 1 or self.last_epoch < 1:
+            raise ValueError(f"{self} is no law of Hadamard tuples")
+        if not self.blanket > 0 or self.dummies not in ("poisson", "bernoulli"):
+            raise ValueError(f"a {self.dummies} blanket of {self.blanket} tuples")
+        if self.dummies == "bernoulli" and self.blanket != int(self.blanket):
+            raise ValueError(f"a fixed blanket of {self.blanket} tuples, must be a whole number")
+
+    @property
+    def columns(self) -> int:
+        """B, the size of the matrix: the least power of two above items + slots."""
+        return 1 << (self.items + self.slots).bit_length()
+
+    @property
+    def overlap(self) -> float:
+        """Q, the probability that a message lies in the set of an item it is not about."""
+        return 0.5**self.rows
+
+    def capacity(self, epoch: int, contributors: int) -> int:
+        """The most messages that so many contributors send at an epoch, blanket included."""
+        if self.dummies == "poisson":
+            blanket = PoissonDummies(self.blanket).most(contributors)
+        else:
+            blanket = int(self.blanket) * contributors
+        return contributors * self.slots + blanket
+
+    @property
+    def word_form(self) -> WordForm:
+        """A column each in the narrowest words."""
+        return WordForm(narrowest(self.columns), self.rows)
+
+
+def narrowest(words: int) -> np.dtype[np.unsignedinteger]:
+    """The dtype for words from 0 up to so many, exclusive."""
+    return np.dtype("<u1" if words <= 1 << 8 else "<u2" if words <= 1 << 16 else "<u4")
+
+
+class Hadamard(Devices[HadamardLaw]):
+    """The devices of one horizon. They draw nothing in advance.
+
+    >>> from randomizers.randomness import seeded_generator
+    >>> law = HadamardLaw(2, 1, 3, 1, 1, 2.0, "bernoulli", 1.0, 0.1, 1.0)
+    >>> devices = Hadamard(law)
+    >>> devices.enrol(2, seeded_generator(1))
+    >>> devices.report(1, np.array([[1], [2]]), None, seeded_generator(2)).shape
+    (6, 3)
+
+    Args:
+        law: the constants of the job.
+    """
+
+    @cached_property
+    def _dummies(self) -> PoissonDummies:
+        return PoissonDummies(self.law.blanket)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee of a user's set of one epoch, and of all of them together."""
+        return Guarantee(
+            epsilon=self.law.epsilon,
+            delta=self.law.delta,
+            unit="epoch",
+            neighbours=held_by_a_user(self.law.slots),
+            trust=(
+                "the shuffle stage to shuffle and to refuse windows below the minimum, and "
+                f"{self.law.minimum:,} honest contributors of each window to add their dummies; "
+                "the messages alone protect nobody from a stage that keeps them apart"
+            ),
+            basis="bound",
+            stream_epsilon=self.law.stream_epsilon,
+        )
+
+    def report(
+        self,
+        epoch: int,
+        values: NDArray[np.integer],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.unsignedinteger]:
+        """The messages of everybody present: columns, all real ones first, then the blanket."""
+        law = self.law
+        check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
+        rows = set_rows(epoch, values, present, self.population, law.slots, law.items)
+        rows = np.where(rows == 0, law.items + 1 + np.arange(law.slots), rows)
+        if law.dummies == "poisson":
+            blanket = self._dummies.total(len(rows), rng)
+        else:
+            blanket = int(law.blanket) * len(rows)
+        dtype = law.word_form.dtype
+        messages = rng.integers(0, law.columns, (rows.size + blanket, law.rows), dtype.type)
+        move_into_sets(messages[: rows.size], rows.ravel())
+        self.epoch = epoch
+        return messages.astype(dtype, copy=False)
+
+
+def move_into_sets(messages: NDArray[np.unsignedinteger], rows: NDArray[np.int64]) -> None:
+    """Make uniform tuples uniform in the sets of given rows.
+
+    A column outside of H_r becomes one in it when the lowest bit of r is reversed in it; so two
+    uniform columns become each column of H_r.
+
+    Args:
+        messages: shape (n, tau), columns; changed in place.
+        rows: shape (n,), at least 1.
+    """
+    row = rows.astype(messages.dtype)[:, None]
+    outside = (np.bitwise_count(messages & row) & 1).astype(messages.dtype)
+    lowest = (rows & -rows).astype(messages.dtype)[:, None]
+    messages ^= outside * lowest

@@ -1,0 +1,124 @@
+"""From the parameters of a job of shuffled counts to the constants that its devices run on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from randomizers.accounting.boosted_counts import (
+    BoostedReports,
+    best_boost,
+    negative_binomial_for_boosted,
+    poisson_for_boosted,
+    shifted_cells,
+)
+from randomizers.accounting.cell_noise import NegativeBinomialNoise, PoissonNoise, noise_of_cells
+from randomizers.accounting.continual_counts import (
+    epsilon_for_epochs,
+    negative_binomial_for_epochs,
+    poisson_for_epochs,
+)
+from randomizers.accounting.renyi_shift import renyi_epsilon
+from randomizers.accounting.shifted_noise import epsilon_spent
+from randomizers.accounting.table_distances import FOR_TABLES, check_tables
+from randomizers.cell_dummies import DummyKind
+from randomizers.cell_noise_law import CellNoiseLaw
+from randomizers.shuffled_counts import Calibration, ShuffledCountsLaw, ShuffledCountsParameters
+
+
+def calibrate(
+    parameters: ShuffledCountsParameters, last_epoch: int, minimum: int
+) -> ShuffledCountsLaw:
+    """The law of a job, for values 0 and 1.
+
+    Args:
+        parameters: of the job.
+        last_epoch: number of epochs.
+        minimum: the fewest contributors a window is released with.
+
+    Raises:
+        ValueError: no noise is found, or it asks for more messages than users may be asked for.
+
+    >>> parameters = ShuffledCountsParameters(epsilon=1, delta=1e-6, changes=4)
+    >>> law = calibrate(parameters, last_epoch=170, minimum=32593)
+    >>> law.boost, round(law.noise.mean), round(law.messages)
+    (3, 7118, 720)
+    """
+    for boost in _boosts(parameters, last_epoch):
+        law = _law(parameters, last_epoch, minimum, boost)
+        if parameters.messages_per_user is None or law.messages <= parameters.messages_per_user:
+            return law
+    raise ValueError(too_many(law.messages, parameters.messages_per_user, law.noise, last_epoch))
+
+
+def epsilon_with(law: ShuffledCountsLaw, honest: int) -> float:
+    """The epsilon with so many honest contributors, at least 1, where these add the noise."""
+    noise = noise_of_cells(law.noise, honest)
+    delta = law.delta * (1 - FOR_TABLES)
+    if not law.boost:
+        return epsilon_for_epochs(noise, delta, law.last_epoch)
+    shifts = BoostedReports(law.last_epoch, law.changes, law.boost).shifts
+    if law.calibration == "rigorous":
+        return renyi_epsilon(noise, shifts, delta)[0]
+    return epsilon_spent(shifted_cells(noise, shifts), delta)
+
+
+def too_many(messages: float, allowed: float | None, noise: CellNoiseLaw, last_epoch: int) -> str:
+    """Why a job is refused that asks for too many messages."""
+    reason = (
+        f"up to {messages:,.1f} messages a user over {last_epoch:,} epochs, messages_per_user "
+        f"allows {allowed:g}: allow more"
+    )
+    if noise.dummies == "shuffle":
+        return reason
+    return (
+        f"{reason}, raise shuffle.minimum, or have the shuffle stage add the dummies, by "
+        "`dummies: shuffle`"
+    )
+
+
+def noise_law(
+    noise: PoissonNoise | NegativeBinomialNoise, minimum: int, dummies: DummyKind
+) -> CellNoiseLaw:
+    """The noise of a cell, as it is added."""
+    shape = noise.shape if isinstance(noise, NegativeBinomialNoise) else None
+    return CellNoiseLaw(dummies, noise.mean, minimum, shape)
+
+
+def _boosts(parameters: ShuffledCountsParameters, last_epoch: int) -> Iterable[int]:
+    """Boosts to try: the most accurate first; smaller ones need fewer messages."""
+    if parameters.changes is None or parameters.boost is not None:
+        return (parameters.boost or 0,)
+    # With clusters, too, since noise of either kind grows with the boost in the same way.
+    best, _ = best_boost(
+        parameters.epsilon,
+        parameters.delta,
+        last_epoch,
+        parameters.changes,
+        "conditional" if parameters.calibration == "conditional" else "rigorous",
+    )
+    return range(best.boost, -1, -1)
+
+
+def _law(
+    parameters: ShuffledCountsParameters, last_epoch: int, minimum: int, boost: int
+) -> ShuffledCountsLaw:
+    epsilon, delta = parameters.epsilon, parameters.delta * (1 - FOR_TABLES)
+    changes = parameters.changes if parameters.changes is not None and boost else 0
+    clustered = parameters.dummies == "negative_binomial"
+    calibration: Calibration = "exact"
+    noise: PoissonNoise | NegativeBinomialNoise
+    if not boost:
+        find = negative_binomial_for_epochs if clustered else poisson_for_epochs
+        noise = find(epsilon, delta, last_epoch)
+    else:
+        reports = BoostedReports(last_epoch, changes, boost)
+        calibration = "conditional" if parameters.calibration == "conditional" else "rigorous"
+        if clustered:
+            noise = negative_binomial_for_boosted(epsilon, delta, reports)
+        else:
+            noise = poisson_for_boosted(epsilon, delta, reports, calibration)
+    dummies = noise_law(noise, minimum, parameters.dummies)
+    check_tables(epsilon, parameters.delta, [(dummies, last_epoch)])
+    return ShuffledCountsLaw(
+        last_epoch, epsilon, parameters.delta, changes, boost, calibration, dummies
+    )

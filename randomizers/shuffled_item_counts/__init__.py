@@ -1,0 +1,371 @@
+"""Shuffled counts of items over time: `randomizers.shuffled_counts`, with a word for every item.
+
+In every epoch a device sends one word of the item it has. When it has just come to another item,
+and that is one of its first k changes, it sends r more of the new one, and r of the old one among
+words kept apart for items that were left. Every message draws a hash of its own (as in
+`randomizers.balls_into_bins`), or, with as many buckets as there are items, has none. Dummies are
+uniform over the words of either kind.
+
+Nobody has an item before its first epoch; the first one is a change. What is said there of devices
+that were silent holds here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randomizers.affine_hashes import AffineHashes
+from randomizers.balls_into_bins import MOST_TABULAR, hashed
+from randomizers.cell_noise_law import CellNoiseLaw
+from randomizers.count_min import trusted
+from randomizers.counted_words import CountedWords
+from randomizers.devices import Devices
+from randomizers.dummies import PoissonDummies
+from randomizers.future_rand import MAX_HORIZON
+from randomizers.given_values import check_epoch, refuse_wrong
+from randomizers.guarantee import Guarantee
+from randomizers.laws import Constants
+from randomizers.shuffled_counts import MAX_BOOST, MAX_CHANGES
+from randomizers.shuffled_parameters import MOST_ITEMS
+from topics.word_forms import WordForm
+
+NEIGHBOURS = "any two streams of a user's items, reported at the same epochs"
+
+# Of what a device was last seen with.
+_KNOWN, _SILENT, _NEW = 0, 1, 2
+
+
+class ItemStreamLaw(Protocol):
+    """What devices have to know, whichever words there are."""
+
+    @property
+    def last_epoch(self) -> int:
+        """Number of epochs."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many items there are."""
+        ...
+
+    @property
+    def changes(self) -> int:
+        """How many of a user are boosted."""
+        ...
+
+    @property
+    def boost(self) -> int:
+        """How many more messages there are about items that a change comes to, and leaves."""
+        ...
+
+    @property
+    def noises(self) -> tuple[CellNoiseLaw, ...]:
+        """Of the words of items held, and of items left."""
+        ...
+
+    @property
+    def noisy_cells(self) -> int:
+        """How many times that noise there is among all words of a kind."""
+        ...
+
+    @property
+    def words(self) -> int:
+        """How many different ones of each kind there are."""
+        ...
+
+    def capacity(self, epoch: int, contributors: int) -> int:
+        """The most messages that so many contributors send at an epoch, dummies included."""
+        ...
+
+    @property
+    def word_form(self) -> WordForm:
+        """Of messages: words of items held, then of items left."""
+        ...
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Of a user's whole stream."""
+        ...
+
+    def words_of(
+        self, items: NDArray[np.int64], kind: int, rng: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """Messages about items, as ones that are held, kind 0, or that were left, kind 1."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffledItemCountsLaw(Constants):
+    """All constants of a job.
+
+    Attributes:
+        last_epoch: number of epochs.
+        size: how many items there are.
+        epsilon: of a user's whole stream.
+        delta: the same.
+        changes: k; 0 without a boost.
+        boost: r.
+        buckets: s, a prime.
+        held: the dummies among the words of an item, as one that users have.
+        left: the same, as one that users left; None without a boost.
+
+    Raises:
+        ValueError: the fields contradict each other.
+    """
+
+    last_epoch: int
+    size: int
+    epsilon: float
+    delta: float
+    changes: int
+    boost: int
+    buckets: int
+    held: CellNoiseLaw
+    left: CellNoiseLaw | None
+
+    def __post_init__(self) -> None:
+        for name, most in (
+            ("last_epoch", MAX_HORIZON),
+            ("size", MOST_ITEMS),
+            ("changes", MAX_CHANGES),
+            ("boost", MAX_BOOST),
+        ):
+            value, least = getattr(self, name), int(name in ("last_epoch", "size"))
+            if type(value) is not int or not least <= value <= most:
+                raise ValueError(f"{name} is {value!r}, must be from {least} to {most:,}")
+        if len({self.boost == 0, self.changes == 0, self.left is None}) > 1:
+            raise ValueError(f"a boost of {self.boost} for {self.changes} changes")
+        for noise in self.noises:
+            if noise.dummies not in ("poisson", "shuffle") or noise.minimum != self.held.minimum:
+                raise ValueError(f"dummies {noise.dummies} of {noise.minimum} contributors")
+        AffineHashes.for_items(self.buckets, self.size)
+
+    @property
+    def noises(self) -> tuple[CellNoiseLaw, ...]:
+        """Of the words of items held, and of items left."""
+        return (self.held,) if self.left is None else (self.held, self.left)
+
+    @property
+    def hashes(self) -> AffineHashes:
+        """What items are hashed with."""
+        return AffineHashes.for_items(self.buckets, self.size)
+
+    @property
+    def words(self) -> int:
+        """How many different ones of each kind there are."""
+        return self.hashes.words
+
+    @property
+    def noisy_cells(self) -> int:
+        """How many times the noise of an item there is among all words of a kind."""
+        return self.buckets
+
+    def capacity(self, epoch: int, contributors: int) -> int:
+        """The most messages that so many contributors send at an epoch, dummies included."""
+        return item_capacity(self, 1, contributors)
+
+    @property
+    def word_form(self) -> WordForm:
+        """Of messages: words of items held, then of items left."""
+        words = self.words * len(self.noises)
+        dtype = np.min_scalar_type(words - 1).newbyteorder("<")
+        return WordForm(dtype, distinct=words if words <= MOST_TABULAR else None)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee of a user's whole stream; see `randomizers.accounting.item_streams`."""
+        overlapping = self.hashes.overlap > 0
+        conditional = bool(self.boost) and overlapping
+        neighbours = NEIGHBOURS
+        if conditional:
+            neighbours += ", on the assumption that fewer messages about an item tell no more"
+        exact = not self.boost and not overlapping and self.size > 1
+        return Guarantee(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            unit="stream",
+            neighbours=neighbours,
+            trust=trusted(self.held),
+            basis="conditional" if conditional else "exact" if exact else "bound",
+        )
+
+    @property
+    def dummies_per_user(self) -> float:
+        """Of an epoch, on average."""
+        return sum(noise.per_contributor(self.buckets) for noise in self.noises)
+
+    @property
+    def dummy_messages(self) -> float:
+        """Over the horizon, on average."""
+        return self.last_epoch * self.dummies_per_user
+
+    @property
+    def messages(self) -> float:
+        """The most messages expected of a user over the horizon, who always has an item."""
+        boosted = self.boost * max(0, 2 * self.changes - 1)
+        return self.last_epoch + boosted + self.dummy_messages
+
+    @property
+    def dummies(self) -> str:
+        """Who adds them."""
+        return self.held.dummies
+
+    def stage_dummies(self, epoch: int, rng: np.random.Generator) -> CountedWords:
+        """What the shuffle stage adds to a window; nothing unless dummies are its business."""
+        return stage_dummies_of(self, rng)
+
+    def words_of(
+        self, items: NDArray[np.int64], kind: int, rng: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """One for each item, as one that is held, kind 0, or that was left, kind 1."""
+        return hashed(self.hashes, items - 1, rng) + kind * self.words
+
+
+class ShuffledItemCounts(Devices[ItemStreamLaw]):
+    """The devices of one horizon.
+
+    >>> from randomizers.shuffled_item_counts.calibration import calibrate
+    >>> from randomizers.randomness import seeded_generator
+    >>> from randomizers.shuffled_counts import ShuffledCountsParameters
+    >>> asked = ShuffledCountsParameters(1.0, 1e-6, 2, domain=("a", "b"), cells="count_min")
+    >>> law = calibrate(asked, last_epoch=64, minimum=1000)
+    >>> devices, rng = ShuffledItemCounts(law), seeded_generator(1)
+    >>> devices.enrol(1000, rng)
+    >>> sent = devices.report(1, np.full(1000, 2), None, rng)
+    >>> (sent.counts - 1000 * (1 + law.boost) * (sent.values[:, 0] == 1)).round(-3).tolist()
+    [5000, 4000, 1000, 1000]
+
+    Args:
+        law: the constants of the job.
+    """
+
+    def __init__(self, law: ItemStreamLaw) -> None:
+        super().__init__(law)
+        self._dummies = [_poisson(noise, law.noisy_cells) for noise in law.noises]
+        # The last one seen, 0 for none. Without a boost nothing is noted in any array.
+        self._item = self._declare("item", np.uint32)
+        # 0 at the last epoch, 1 before, 2 never.
+        self._seen = self._declare("seen", np.uint8, new=_NEW)
+        # Changes made, up to one more than are boosted.
+        self._changes = self._declare("changes", np.min_scalar_type(law.changes + 2))
+
+    @property
+    def frozen(self) -> int:
+        """Number of devices that had to leave out the boost of a change."""
+        return int(np.count_nonzero(self._changes > self.law.changes))
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee of a user's whole stream."""
+        return self.law.guarantee
+
+    def report(
+        self,
+        epoch: int,
+        values: NDArray[np.integer],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.unsignedinteger] | CountedWords:
+        """Send words and dummies, real ones first; counted where there are few different ones."""
+        law = self.law
+        check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
+        values = checked_items(epoch, values, present, self.population, law.size)
+        now = values if present is None else values[present]
+        held, left = now[now > 0], np.zeros(0, np.int64)
+        if law.boost:
+            came, gone = self._boosted(epoch, now, present)
+            held = np.concatenate([held, np.repeat(came, law.boost)])
+            left = np.repeat(gone, law.boost)
+        self.epoch = epoch
+        real = [law.words_of(items, kind, rng) for kind, items in enumerate((held, left))]
+        form = law.word_form
+        dummies = draw_dummies(law, self._dummies, len(now), rng)
+        words = np.concatenate([*(each.astype(form.dtype) for each in real), dummies])
+        if form.distinct is not None and form.distinct <= len(words):
+            return CountedWords.of_cells(np.bincount(words, minlength=1), form.dtype)
+        return words[:, None]
+
+    def _boosted(
+        self, epoch: int, now: NDArray[np.int64], present: NDArray[np.bool_] | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Items that changes to be boosted came to and left; keeps what the next epochs need."""
+        if epoch > self.epoch + 1:
+            self._seen[self._seen == _KNOWN] = _SILENT
+        here = np.ones(self.population, np.bool_) if present is None else present
+        before, made = self._item[here].astype(np.int64), self._changes[here]
+        changed = before != now
+        boosted = changed & (self._seen[here] != _SILENT) & (made < self.law.changes)
+        self._changes[here] = np.minimum(made + changed, self.law.changes + 1)
+        self._item[here] = now
+        self._seen[here] = _KNOWN
+        self._seen[~here] = _SILENT
+        came, gone = now[boosted], before[boosted]
+        return came[came > 0], gone[gone > 0]
+
+
+def checked_items(
+    epoch: int,
+    values: NDArray[np.integer],
+    present: NDArray[np.bool_] | None,
+    population: int,
+    size: int,
+) -> NDArray[np.int64]:
+    """The items as int64, those of silent devices unchecked.
+
+    Raises:
+        ValueError: an array has another shape or dtype, or a value is no item.
+    """
+    if values.shape != (population,) or values.dtype.kind not in "iu":
+        raise ValueError(
+            f"values are {values.dtype} of shape {values.shape}, must be integers of shape "
+            f"({population},): one item a device"
+        )
+    wrong = (values < 0) | (values > size)
+    refuse_wrong(epoch, values, wrong, present, f"from 0 to {size}")
+    return values.astype(np.int64, copy=False)
+
+
+def item_capacity(law: ItemStreamLaw, levels: int, contributors: int) -> int:
+    """The most messages of an epoch: an item held, and r more of one come to and of one left.
+
+    Args:
+        law: of the job.
+        levels: how many messages there are of an item.
+        contributors: how many there are.
+    """
+    dummies = sum(noise.most(law.noisy_cells, contributors) for noise in law.noises)
+    return contributors * levels * (1 + 2 * law.boost) + dummies
+
+
+def stage_dummies_of(law: ItemStreamLaw, rng: np.random.Generator) -> CountedWords:
+    """What the shuffle stage adds to a window; nothing unless dummies are its business."""
+    dummies = [noise.of_stage(law.noisy_cells) for noise in law.noises]
+    words, counts = np.unique(draw_dummies(law, dummies, 1, rng), return_counts=True)
+    return CountedWords(words[:, None], counts.astype(np.uint32))
+
+
+def draw_dummies(
+    law: ItemStreamLaw,
+    dummies: Sequence[PoissonDummies | None],
+    contributors: int,
+    rng: np.random.Generator,
+) -> NDArray[np.unsignedinteger]:
+    """Words, uniform over those of either kind, as many as so many contributors send."""
+    dtype = law.word_form.dtype
+    drawn = [np.zeros(0, dtype)]
+    for kind, each in enumerate(dummies):
+        number = 0 if each is None else each.total(contributors, rng)
+        first = kind * law.words
+        drawn.append(rng.integers(first, first + law.words, number, dtype.type))
+    return np.concatenate(drawn).astype(dtype, copy=False)
+
+
+def _poisson(noise: CellNoiseLaw, cells: int) -> PoissonDummies | None:
+    dummies = noise.of_contributors(cells)
+    assert dummies is None or isinstance(dummies, PoissonDummies)
+    return dummies

@@ -1,0 +1,176 @@
+"""From the parameters of shuffled counts of items to the constants that their devices run on.
+
+More buckets: fewer collisions, but more dummies, since an item has a smaller part of them. So as
+many buckets are taken as messages allow, but no more than there are items.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+from randomizers.accounting.item_streams import ItemReports, epsilon_for_items, noise_for_items
+from randomizers.accounting.table_distances import FOR_TABLES, check_tables
+from randomizers.affine_hashes import AffineHashes, is_prime
+from randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
+from randomizers.item_domains import domain_size
+from randomizers.shuffled_counts import ShuffledCountsParameters
+from randomizers.shuffled_counts.calibration import too_many
+from randomizers.shuffled_item_counts import ShuffledItemCountsLaw
+
+MESSAGES_PER_EPOCH = 10.0
+"""Of a user, where the number of buckets is chosen and nothing else is asked for."""
+
+
+def calibrate(
+    parameters: ShuffledCountsParameters, last_epoch: int, minimum: int
+) -> ShuffledItemCountsLaw:
+    """The law of a job, for items.
+
+    Args:
+        parameters: of the job.
+        last_epoch: number of epochs.
+        minimum: the fewest contributors a window is released with.
+
+    Raises:
+        ValueError: no noise is found, or it asks for more messages than users may be asked for.
+
+    >>> items = tuple(map(str, range(10_000)))
+    >>> asked = ShuffledCountsParameters(1, 1e-6, messages_per_user=158, domain=items)
+    >>> law = calibrate(asked, last_epoch=64, minimum=100_000)
+    >>> law.buckets, round(law.held.mean), round(law.messages)
+    (61, 2323, 155)
+    """
+    spared = parameters.delta * (1 - FOR_TABLES)
+    law = _Job(parameters, last_epoch, minimum, spared).best_law()
+    cells = len(law.noises) * last_epoch
+    # All the words of a kind are drawn for at once.
+    drawn = replace(law.held, mean=law.held.mean * law.buckets)
+    check_tables(parameters.epsilon, parameters.delta, [(drawn, cells)])
+    allowed = parameters.messages_per_user
+    if allowed is not None and law.messages > allowed:
+        raise ValueError(too_many(law.messages, allowed, law.held, last_epoch))
+    return law
+
+
+def epsilon_with(law: ShuffledItemCountsLaw, honest: int) -> float:
+    """The epsilon with so many honest contributors, at least 1, where these add the noise."""
+    reports = ItemReports(law.last_epoch, law.changes, law.boost, law.hashes.overlap)
+    share, delta = honest / law.held.minimum, law.delta * (1 - FOR_TABLES)
+    left = None if law.left is None else law.left.mean * share
+    return epsilon_for_items(law.held.mean * share, left, delta, reports)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What laws are made from.
+
+    Attributes:
+        parameters: of the job.
+        last_epoch: number of epochs.
+        minimum: the fewest contributors of a window.
+        delta: what of it is spent on noise.
+    """
+
+    parameters: ShuffledCountsParameters
+    last_epoch: int
+    minimum: int
+    delta: float
+
+    @property
+    def size(self) -> int:
+        """How many items there are."""
+        return domain_size(self.parameters.domain or ())
+
+    def best_law(self) -> ShuffledItemCountsLaw:
+        """With the boost that is best near sqrt(T / 4k), where it is left open."""
+        asked = self.parameters
+        if asked.changes is None or asked.boost is not None:
+            return self.law(asked.boost or 0)
+        likely = round(math.sqrt(self.last_epoch / (4 * asked.changes)))
+        laws = [self.law(boost) for boost in range(max(0, likely - 1), likely + 2)]
+        return min(laws, key=self._error)
+
+    def law(self, boost: int) -> ShuffledItemCountsLaw:
+        """With a boost, and the largest number of buckets that messages allow."""
+        asked = self.parameters
+        if asked.buckets is not None:
+            return self.law_of(boost, asked.buckets)
+        if asked.cells == "count_min" or asked.dummies == "shuffle":
+            return self.law_of(boost, enough_buckets(self.size))
+        limit = asked.messages_per_user or MESSAGES_PER_EPOCH * self.last_epoch
+        return fitting(lambda buckets: self.law_of(boost, buckets), self.size, limit)
+
+    def law_of(self, boost: int, buckets: int) -> ShuffledItemCountsLaw:
+        """With all that is left open given."""
+        asked = self.parameters
+        changes = asked.changes if asked.changes is not None and boost else 0
+        overlap = AffineHashes.for_items(buckets, self.size).overlap
+        reports = ItemReports(self.last_epoch, changes, boost, overlap)
+        held, left = noise_for_items(asked.epsilon, self.delta, reports)
+        kind: DummyLaw = "shuffle" if asked.dummies == "shuffle" else "poisson"
+        return ShuffledItemCountsLaw(
+            last_epoch=self.last_epoch,
+            size=self.size,
+            epsilon=asked.epsilon,
+            delta=asked.delta,
+            changes=changes,
+            boost=boost,
+            buckets=buckets,
+            held=CellNoiseLaw(kind, held, self.minimum),
+            left=None if left is None else CellNoiseLaw(kind, left, self.minimum),
+        )
+
+    def _error(self, law: ShuffledItemCountsLaw) -> float:
+        """Mean squared, of an item, if as many users as the minimum have one."""
+        overlap = law.hashes.overlap
+        variance = sum(noise.mean for noise in law.noises) + self.minimum * overlap / (1 - overlap)
+        kept = (law.boost / (law.boost + 1)) ** 2
+        ages = range(1, self.last_epoch + 1)
+        averaged = sum(1 - kept**age for age in ages) / self.last_epoch
+        return variance * averaged / (2 * law.boost + 1)
+
+
+class _Costly(Protocol):
+    """A law, as far as it matters here."""
+
+    @property
+    def messages(self) -> float:
+        """The most expected of a user over the horizon."""
+        ...
+
+    @property
+    def dummy_messages(self) -> float:
+        """Dummies among them."""
+        ...
+
+
+_Law = TypeVar("_Law", bound=_Costly)
+
+
+def enough_buckets(items: int) -> int:
+    """The fewest without collisions."""
+    return next(number for number in range(items, 2 * items + 2) if is_prime(number))
+
+
+def fitting(law_of: Callable[[int], _Law], items: int, limit: float) -> _Law:
+    """The law with the largest number of buckets that asks for no more messages than allowed.
+
+    With the smallest number of buckets, where none does.
+
+    Args:
+        law_of: makes it, from a number of buckets.
+        items: how many there are.
+        limit: of messages.
+    """
+    buckets = enough_buckets(items)
+    law = law_of(buckets)
+    while law.messages > limit and buckets > 2:
+        # Noise grows as buckets become fewer, so the first number that fits is the largest.
+        spare = max(0.0, limit - (law.messages - law.dummy_messages)) / law.dummy_messages
+        fewer = max(2, min(buckets - 1, math.floor(buckets * spare)))
+        buckets = next(prime for prime in range(fewer, 1, -1) if is_prime(prime))
+        law = law_of(buckets)
+    return law

@@ -1,0 +1,171 @@
+"""Shuffled counts of numbers over time: `randomizers.shuffled_item_counts` on a tree of values.
+
+A value is sent on every level of a tree (`randomizers.cell_codes.levels`): one message for each
+node above it, a cell of its own. What is said of items there holds for values here; values that
+were left have cells of their own, too, and a boosted change is boosted on every level. So the
+levels can be made one, and ranges and quantiles of every epoch are sums of few cells.
+
+The root is sent without a boost only. There it costs hardly any privacy, since one value exchanged
+for another leaves it as it is; a boost would tell in which epochs a value changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randomizers.cell_codes.levels import Levels
+from randomizers.cell_noise_law import CellNoiseLaw
+from randomizers.count_min import trusted
+from randomizers.counted_words import CountedWords
+from randomizers.future_rand import MAX_HORIZON
+from randomizers.guarantee import Guarantee
+from randomizers.laws import Constants
+from randomizers.shuffled_counts import MAX_BOOST, MAX_CHANGES
+from randomizers.shuffled_item_counts import NEIGHBOURS, item_capacity, stage_dummies_of
+from topics.word_forms import WordForm
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffledLevelCountsLaw(Constants):
+    """All constants of a job; devices are those of `randomizers.shuffled_item_counts`.
+
+    >>> from randomizers.shuffled_level_counts.calibration import calibrate
+    >>> from randomizers.item_domains import Numbers
+    >>> from randomizers.randomness import seeded_generator
+    >>> from randomizers.shuffled_counts import ShuffledCountsParameters
+    >>> from randomizers.shuffled_item_counts import ShuffledItemCounts
+    >>> asked = ShuffledCountsParameters(1.0, 1e-6, domain=Numbers(0, 80, 8), dummies="shuffle")
+    >>> law = calibrate(asked, last_epoch=8, minimum=1000)
+    >>> devices, rng = ShuffledItemCounts(law), seeded_generator(1)
+    >>> devices.enrol(1000, rng)
+    >>> sent = devices.report(1, np.full(1000, 5), None, rng)
+    >>> law.levels.branching, law.encode(np.array([5]))[0].tolist(), sent.counts.max()
+    ((8,), [0, 5], np.uint32(1000))
+
+    Attributes:
+        last_epoch: number of epochs.
+        levels: of the tree of values.
+        epsilon: of a user's whole stream.
+        delta: the same.
+        changes: k; 0 without a boost.
+        boost: r.
+        held: the dummies of a cell, of values that users have.
+        left: the same, of values that users left; None without a boost.
+
+    Raises:
+        ValueError: the fields contradict each other.
+    """
+
+    last_epoch: int
+    levels: Levels
+    epsilon: float
+    delta: float
+    changes: int
+    boost: int
+    held: CellNoiseLaw
+    left: CellNoiseLaw | None
+
+    def __post_init__(self) -> None:
+        for name, least, most in (
+            ("last_epoch", 1, MAX_HORIZON),
+            ("changes", 0, MAX_CHANGES),
+            ("boost", 0, MAX_BOOST),
+        ):
+            value = getattr(self, name)
+            if type(value) is not int or not least <= value <= most:
+                raise ValueError(f"{name} is {value!r}, must be from {least} to {most:,}")
+        if len({self.boost == 0, self.changes == 0, self.left is None}) > 1:
+            raise ValueError(f"a boost of {self.boost} for {self.changes} changes")
+        for noise in self.noises:
+            if noise.dummies not in ("poisson", "shuffle") or noise.minimum != self.held.minimum:
+                raise ValueError(f"dummies {noise.dummies} of {noise.minimum} contributors")
+
+    @property
+    def size(self) -> int:
+        """How many values there are."""
+        return self.levels.size
+
+    @property
+    def noises(self) -> tuple[CellNoiseLaw, ...]:
+        """Of the cells of values held, and of values left."""
+        return (self.held,) if self.left is None else (self.held, self.left)
+
+    @property
+    def rooted(self) -> bool:
+        """Whether there are messages of the root."""
+        return not self.boost
+
+    @property
+    def levels_sent(self) -> int:
+        """How many messages there are of a value at an epoch, without a boost."""
+        return self.levels.messages - (not self.rooted)
+
+    @property
+    def words(self) -> int:
+        """How many cells there are of each kind."""
+        return self.levels.cells - (not self.rooted)
+
+    @property
+    def noisy_cells(self) -> int:
+        """All of them."""
+        return self.words
+
+    @property
+    def word_form(self) -> WordForm:
+        """Of messages: cells of values held, then of values left."""
+        words = self.words * len(self.noises)
+        return WordForm(np.min_scalar_type(words - 1).newbyteorder("<"), distinct=words)
+
+    def capacity(self, epoch: int, contributors: int) -> int:
+        """The most messages that so many contributors send at an epoch, dummies included."""
+        return item_capacity(self, self.levels_sent, contributors)
+
+    @property
+    def dummies_per_user(self) -> float:
+        """Of an epoch, on average."""
+        return sum(noise.per_contributor(self.words) for noise in self.noises)
+
+    @property
+    def messages(self) -> float:
+        """The most messages expected of a user over the horizon, who always has a value."""
+        boosted = self.boost * max(0, 2 * self.changes - 1)
+        real = self.levels_sent * (self.last_epoch + boosted)
+        return real + self.last_epoch * self.dummies_per_user
+
+    @property
+    def dummies(self) -> str:
+        """Who adds them."""
+        return self.held.dummies
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee of a user's whole stream: see `randomizers.accounting.level_streams`.
+
+        With a boost the levels are charged for as `randomizers.accounting.item_streams` does.
+        """
+        return Guarantee(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            unit="stream",
+            neighbours=NEIGHBOURS,
+            trust=trusted(self.held),
+            basis="bound",
+        )
+
+    def encode(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Cells of values from 1 on, counted among those that are sent: shape (items, levels)."""
+        without = int(not self.rooted)
+        return self.levels.encode(items)[:, without:] - without
+
+    def words_of(
+        self, items: NDArray[np.int64], kind: int, rng: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """A message on every level, as of values held, kind 0, or left, kind 1."""
+        return self.encode(items).ravel() + kind * self.words
+
+    def stage_dummies(self, epoch: int, rng: np.random.Generator) -> CountedWords:
+        """What the shuffle stage adds to a window; nothing unless dummies are its business."""
+        return stage_dummies_of(self, rng)

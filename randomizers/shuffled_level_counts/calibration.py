@@ -1,0 +1,163 @@
+"""From the parameters of shuffled counts of numbers to the constants that its devices run on.
+
+Trees with more levels answer ranges with fewer cells, and each needs more noise, at most about in
+proportion to the levels. The search for the best tree begins with the one that would be best in
+that case, or the next best whose messages are not too many. With a boost it ends there, too: then
+there are so many shifts that noise is in proportion.
+
+With a boost the root is left out, and each of the M levels below is charged for by itself: as any
+two streams of items differ in messages about items (`randomizers.accounting.item_streams`), so they
+do in messages about the nodes of each level. Two values with the same node differ less there: in
+one cell, by no more than either has in its own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cache
+
+from randomizers.accounting.best_grid import best_shapes
+from randomizers.accounting.item_streams import ItemReports, epsilon_for_items, noise_for_items
+from randomizers.accounting.level_streams import epsilon_for_levels, poisson_for_levels
+from randomizers.accounting.table_distances import FOR_TABLES, check_tables
+from randomizers.cell_codes.levels import Levels
+from randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
+from randomizers.code_variances import equal_variances, mean_deviation
+from randomizers.item_domains import domain_size
+from randomizers.shuffled_counts import ShuffledCountsParameters
+from randomizers.shuffled_counts.calibration import too_many
+from randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
+
+
+def calibrate(
+    parameters: ShuffledCountsParameters, last_epoch: int, minimum: int
+) -> ShuffledLevelCountsLaw:
+    """The law of a job, for numbers: of all that are allowed the one with the least error.
+
+    Args:
+        parameters: of the job; its domain are numbers or bits.
+        last_epoch: number of epochs.
+        minimum: the fewest contributors a window is released with.
+
+    Raises:
+        ValueError: no noise is found, or it asks for more messages than users may be asked for.
+
+    >>> from randomizers.item_domains import Numbers
+    >>> asked = ShuffledCountsParameters(1, 1e-6, domain=Numbers(0, 80, 32))
+    >>> law = calibrate(asked, last_epoch=8, minimum=20_000)
+    >>> law.levels.branching, round(law.held.mean, 1), round(law.messages, 1)
+    ((8, 4), 572.1, 33.4)
+    """
+    job = LevelJob(parameters, last_epoch, minimum, parameters.delta * (1 - FOR_TABLES))
+    best = min((job.best_law(boost) for boost in job.boosts()), key=job.error)
+    if math.isinf(job.error(best)):
+        allowed = parameters.messages_per_user
+        raise ValueError(too_many(best.messages, allowed or math.inf, best.held, last_epoch))
+    # All the cells of a kind are drawn for at once.
+    drawn = [(replace(noise, mean=noise.mean * best.words), last_epoch) for noise in best.noises]
+    check_tables(parameters.epsilon, parameters.delta, drawn)
+    return best
+
+
+def range_error(law: ShuffledLevelCountsLaw) -> float:
+    """Mean standard deviation of random ranges, of the smallest window and over all epochs."""
+    kept = (law.boost / (law.boost + 1)) ** 2
+    averaged = sum(1 - kept**age for age in range(1, law.last_epoch + 1)) / law.last_epoch
+    variance = sum(noise.mean for noise in law.noises) * averaged / (2 * law.boost + 1)
+    return math.sqrt(variance) * _deviation(law.levels, law.boost)
+
+
+def epsilon_with(law: ShuffledLevelCountsLaw, honest: int) -> float:
+    """The epsilon with so many honest contributors, at least 1, where these add the noise."""
+    share = honest / law.held.minimum
+    delta, below = law.delta * (1 - FOR_TABLES), len(law.levels.branching)
+    if law.left is None:
+        return epsilon_for_levels(law.held.mean * share, delta, law.last_epoch, below)
+    reports = ItemReports(law.last_epoch, law.changes, law.boost, 0.0, below)
+    return epsilon_for_items(law.held.mean * share, law.left.mean * share, delta, reports)
+
+
+@dataclass(frozen=True, slots=True)
+class LevelJob:
+    """What laws are made from.
+
+    Attributes:
+        parameters: of the job.
+        last_epoch: number of epochs.
+        minimum: the fewest contributors of a window.
+        delta: what of it is spent on noise.
+    """
+
+    parameters: ShuffledCountsParameters
+    last_epoch: int
+    minimum: int
+    delta: float
+
+    @property
+    def size(self) -> int:
+        """How many values there are."""
+        assert self.parameters.domain is not None
+        return domain_size(self.parameters.domain)
+
+    def boosts(self) -> tuple[int, ...]:
+        """Those near sqrt(T / 4k), where it is left open."""
+        asked = self.parameters
+        if asked.changes is None or asked.boost is not None:
+            return (asked.boost or 0,)
+        likely = round(math.sqrt(self.last_epoch / (4 * asked.changes)))
+        return tuple({0, *range(max(0, likely - 1), likely + 2)})
+
+    def best_law(self, boost: int) -> ShuffledLevelCountsLaw:
+        """With the best tree; where none has few enough messages, the one with the fewest."""
+        # By numbers of levels, ascending.
+        trees = best_shapes(self.size, lambda levels: _deviation(levels, boost))
+        likely = [math.sqrt(len(levels.branching)) * deviation for levels, deviation in trees]
+        law = cache(lambda index: self.law(boost, trees[index][0]))
+
+        def error(index: int) -> float:
+            return self.error(law(index)) if 0 <= index < len(trees) else math.inf
+
+        order = sorted(range(len(trees)), key=lambda index: likely[index])
+        best = next((index for index in order if error(index) < math.inf), None)
+        if best is None:
+            return min(map(law, order), key=lambda each: each.messages)
+        for step in () if boost else (-1, 1):
+            while error(best + step) < error(best):
+                best += step
+        return law(best)
+
+    def error(self, law: ShuffledLevelCountsLaw) -> float:
+        """Of ranges; infinite where there are more messages than users may be asked for."""
+        allowed = self.parameters.messages_per_user
+        return range_error(law) if allowed is None or law.messages <= allowed else math.inf
+
+    def law(self, boost: int, levels: Levels) -> ShuffledLevelCountsLaw:
+        """With a boost and a tree."""
+        asked, below = self.parameters, len(levels.branching)
+        changes = asked.changes if asked.changes is not None and boost else 0
+        held, left = self._noise(changes, boost, below)
+        kind: DummyLaw = "shuffle" if asked.dummies == "shuffle" else "poisson"
+        return ShuffledLevelCountsLaw(
+            last_epoch=self.last_epoch,
+            levels=levels,
+            epsilon=asked.epsilon,
+            delta=asked.delta,
+            changes=changes,
+            boost=boost,
+            held=CellNoiseLaw(kind, held, self.minimum),
+            left=None if left is None else CellNoiseLaw(kind, left, self.minimum),
+        )
+
+    def _noise(self, changes: int, boost: int, below: int) -> tuple[float, float | None]:
+        epsilon = self.parameters.epsilon
+        if not boost:
+            return poisson_for_levels(epsilon, self.delta, self.last_epoch, below), None
+        return noise_for_items(
+            epsilon, self.delta, ItemReports(self.last_epoch, changes, boost, 0.0, below)
+        )
+
+
+def _deviation(levels: Levels, boost: int) -> float:
+    """Of random ranges, for cells with noise of variance 1."""
+    return mean_deviation(levels, equal_variances(levels, rooted=not boost))

@@ -1,0 +1,242 @@
+"""One message per user, shuffled: randomized response, and RAPPOR.
+
+Appendix A of "On the Power of Multiple Anonymous Messages" (Ghazi, Golowich, Kumar, Pagh, Velingker
+2019). A message is private by itself, with a local loss that holds against everybody; shuffled
+among those of others it gives away much less. The error still grows with the number of users, and
+for tiny domains only it is small.
+
+* Randomized response (Warner 1965): the own item, or "no item", with odds e^epsilon_0 against each
+  other symbol.
+* RAPPOR: a bit for every item of the domain, whether it is held, each reversed with the same
+  probability. Two sets of k items differ in 2 k bits, so each has a loss of epsilon_0 / (2 k).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randomizers.composed import ComposedLaw, log_rounded_up
+from randomizers.devices import Devices
+from randomizers.given_values import check_epoch
+from randomizers.guarantee import Guarantee, held_by_a_user
+from randomizers.hadamard import check_domain, narrowest
+from randomizers.item_domains import ItemDomain, domain_size
+from randomizers.laws import Constants
+from randomizers.randomness import draw_categories
+from randomizers.set_rows import set_rows
+from randomizers.shuffled_parameters import check_approximate, check_items_held
+from topics.word_forms import WordForm
+
+Response = Literal["randomized_response", "rappor"]
+
+MAX_BITS = 4096
+"""Items of a domain that RAPPOR is for."""
+
+_DRAWN_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SingleMessageParameters:
+    """What a job says about counts from one message per user.
+
+    Attributes:
+        epsilon: the privacy loss of a user's set of one epoch, shuffled.
+        delta: the same.
+        domain: the items, up to 2^20, and to `MAX_BITS` for RAPPOR.
+        items: k, the most that a user holds at an epoch; 1 for randomized response.
+        response: which of the two; None for the more accurate one.
+
+    Raises:
+        ValueError: a value is not allowed; the message says what is.
+    """
+
+    epsilon: float
+    delta: float
+    domain: ItemDomain
+    items: int = 1
+    response: Response | None = None
+
+    def __post_init__(self) -> None:
+        check_approximate(self.epsilon, self.delta)
+        check_items_held(self.items, self.domain)
+        size = domain_size(self.domain)
+        check_domain(size)
+        check_response(self.response or self.responses[0], self.items, size)
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+
+    @property
+    def responses(self) -> tuple[Response, ...]:
+        """Those that there are to choose from."""
+        if self.response is not None:
+            return (self.response,)
+        if self.items > 1:
+            return ("rappor",)
+        if domain_size(self.domain) > MAX_BITS:
+            return ("randomized_response",)
+        return ("randomized_response", "rappor")
+
+
+def check_response(response: str, slots: int, items: int) -> None:
+    """Raise `ValueError` unless a response can be about so many items of such a domain."""
+    if response not in ("randomized_response", "rappor"):
+        raise ValueError(f"response is {response!r}, must be 'randomized_response' or 'rappor'")
+    if response == "randomized_response" and slots > 1:
+        raise ValueError(f"randomized response is about one item, not {slots}: take 'rappor'")
+    if response == "rappor" and items > MAX_BITS:
+        raise ValueError(f"rappor is for up to {MAX_BITS:,} items, not {items:,}")
+
+
+@dataclass(frozen=True, slots=True)
+class SingleMessageLaw(Constants):
+    """All constants of a job.
+
+    Attributes:
+        items: size of the domain.
+        slots: k.
+        response: which of the two.
+        minimum: the fewest contributors that a message is hidden among.
+        last_epoch: number of epochs.
+        odds: weights of the true symbol and of each other one, or of a bit kept and one reversed.
+        epsilon: of an epoch, shuffled.
+        delta: of an epoch, and of all of them.
+        stream_epsilon: of all epochs together, shuffled.
+
+    Raises:
+        ValueError: a field is out of range.
+    """
+
+    items: int
+    slots: int
+    response: Response
+    minimum: int
+    last_epoch: int
+    odds: ComposedLaw
+    epsilon: float
+    delta: float
+    stream_epsilon: float
+
+    def __post_init__(self) -> None:
+        check_domain(self.items)
+        if not 1 <= self.slots <= self.items:
+            raise ValueError(f"{self.slots} items of a user, there are {self.items:,}")
+        check_response(self.response, self.slots, self.items)
+        if self.odds.k != 1 or self.odds.weights[0] < self.odds.weights[1]:
+            raise ValueError(f"odds of {self.odds.weights}, must be two weights, the larger first")
+        if self.minimum < 1 or self.last_epoch < 1:
+            raise ValueError(f"{self.minimum} contributors, {self.last_epoch} epochs")
+
+    @property
+    def bits(self) -> bool:
+        """Whether a message is a bit for every item."""
+        return self.response == "rappor"
+
+    @property
+    def local_epsilon(self) -> float:
+        """The loss of a message by itself, rounded up."""
+        own, other = self.odds.weights
+        return log_rounded_up(Fraction(own, other), 2 * self.slots if self.bits else 1)
+
+    @property
+    def probabilities(self) -> tuple[Fraction, Fraction]:
+        """That a message speaks for an item its user holds, and for one it does not hold."""
+        own, other = self.odds.weights
+        total = own + other * (1 if self.bits else self.items)
+        return Fraction(own, total), Fraction(other, total)
+
+    def capacity(self, epoch: int, contributors: int) -> int:
+        """How many messages so many contributors send at an epoch: always the same number."""
+        return contributors
+
+    @property
+    def word_form(self) -> WordForm:
+        """Bytes of bits, or a symbol in the narrowest word."""
+        if self.bits:
+            return WordForm(np.dtype("u1"), -(-self.items // 8))
+        symbols = self.items + 1
+        return WordForm(narrowest(symbols), distinct=symbols)
+
+
+class SingleMessage(Devices[SingleMessageLaw]):
+    """The devices of one horizon. They draw nothing in advance.
+
+    >>> from randomizers.randomness import seeded_generator
+    >>> odds = ComposedLaw((10**6, 1))
+    >>> law = SingleMessageLaw(9, 2, "rappor", 1, 1, odds, 1.0, 0.1, 1.0)
+    >>> devices = SingleMessage(law)
+    >>> devices.enrol(2, seeded_generator(1))
+    >>> devices.report(1, np.array([[1, 9], [0, 3]]), None, seeded_generator(2)).tolist()
+    [[1, 1], [4, 0]]
+
+    Args:
+        law: the constants of the job.
+    """
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee of a user's set of one epoch, and of all of them together."""
+        law = self.law
+        return Guarantee(
+            epsilon=law.epsilon,
+            delta=law.delta,
+            unit="epoch",
+            neighbours=held_by_a_user(law.slots),
+            trust=(
+                "the shuffle stage to shuffle and to refuse windows below the minimum, and "
+                f"{law.minimum - 1:,} honest others in each window; against a stage that keeps "
+                f"messages apart epsilon is {law.local_epsilon:.6g} at every epoch, with delta 0"
+            ),
+            basis="bound",
+            stream_epsilon=law.stream_epsilon,
+        )
+
+    def report(
+        self,
+        epoch: int,
+        values: NDArray[np.integer],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.unsignedinteger]:
+        """The messages of everybody present, one each.
+
+        Returns:
+            unsigned, shape (devices present, 1): an item, 0 for none; or (devices present, bytes):
+            bit i of byte j is about item 8 j + i + 1.
+        """
+        law = self.law
+        check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
+        sets = set_rows(epoch, values, present, self.population, law.slots, law.items)
+        messages = self._bits(sets, rng) if law.bits else self._symbols(sets, rng)
+        self.epoch = epoch
+        return messages
+
+    def _symbols(
+        self, sets: NDArray[np.int64], rng: np.random.Generator
+    ) -> NDArray[np.unsignedinteger]:
+        own, other = self.law.odds.weights
+        false = draw_categories([own, self.law.items * other], len(sets), rng).astype(np.bool_)
+        drawn = rng.integers(0, self.law.items, len(sets))
+        drawn += drawn >= sets[:, 0]
+        symbols: NDArray[np.unsignedinteger] = np.where(false, drawn, sets[:, 0]).astype(
+            self.law.word_form.dtype
+        )
+        return symbols[:, None]
+
+    def _bits(
+        self, sets: NDArray[np.int64], rng: np.random.Generator
+    ) -> NDArray[np.unsignedinteger]:
+        messages = np.zeros((len(sets), self.law.word_form.width), np.uint8)
+        rows = max(1, _DRAWN_AT_ONCE // self.law.items)
+        for start in range(0, len(sets), rows):
+            part = sets[start : start + rows]
+            held = np.zeros((len(part), self.law.items + 1), np.bool_)
+            np.put_along_axis(held, part, True, axis=1)
+            shape = (len(part), self.law.items)
+            reversed_ = draw_categories(self.law.odds.weights, len(part) * self.law.items, rng)
+            bits = held[:, 1:] ^ reversed_.astype(np.bool_).reshape(shape)
+            messages[start : start + rows] = np.packbits(bits, axis=1, bitorder="little")
+        return messages

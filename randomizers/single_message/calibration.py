@@ -1,0 +1,109 @@
+"""From the parameters of a job over single messages to the constants that its devices run on.
+
+The local loss is the largest that shuffling among the fewest contributors brings down to epsilon
+(`amplification`). It is never below epsilon: a message that gives away no more than that by itself
+needs no shuffling.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from randomizers.accounting.amplification import (
+    HiddenCoin,
+    amplified_epsilon,
+    most_local_loss,
+    of_any_randomizer,
+    of_randomized_response,
+    of_rappor,
+)
+from randomizers.accounting.calibration import high_precision, optimal
+from randomizers.item_domains import domain_size
+from randomizers.single_message import (
+    Response,
+    SingleMessageLaw,
+    SingleMessageParameters,
+)
+
+
+def calibrate(
+    parameters: SingleMessageParameters, last_epoch: int, minimum: int
+) -> SingleMessageLaw:
+    """The law of a job.
+
+    Args:
+        parameters: of the job.
+        last_epoch: number of epochs.
+        minimum: fewest contributors that a window is released with.
+
+    Raises:
+        ValueError: delta is out of range.
+
+    >>> law = calibrate(SingleMessageParameters(1.0, 1e-6, ("a", "b", "c")), 1, minimum=10_000)
+    >>> law.response, round(law.local_epsilon, 2), [round(float(p), 4) for p in law.probabilities]
+    ('randomized_response', 5.46, [0.9874, 0.0042])
+    """
+    return min(
+        (_law(parameters, last_epoch, minimum, response) for response in parameters.responses),
+        key=_relative_variance,
+    )
+
+
+def epsilon_with(law: SingleMessageLaw, honest: int) -> float:
+    """The epsilon with so many honest contributors, at least 1, where these add the noise."""
+    hidden = coins(law.response, law.local_epsilon, law.slots, law.items)
+    return min(amplified_epsilon(coin, honest, law.delta) for coin in hidden)
+
+
+def coins(response: Response, loss: float, slots: int, items: int) -> list[HiddenCoin]:
+    """What a message with a local loss may be seen as, hidden among others; each is a bound.
+
+    Args:
+        response: which randomizer.
+        loss: of a message by itself.
+        slots: k.
+        items: size of the domain.
+    """
+    if response == "randomized_response":
+        return [of_any_randomizer(loss), of_randomized_response(loss, items + 1)]
+    return [of_any_randomizer(loss), *([of_rappor(loss)] if slots == 1 else [])]
+
+
+def _law(
+    parameters: SingleMessageParameters, last_epoch: int, minimum: int, response: Response
+) -> SingleMessageLaw:
+    items, slots = domain_size(parameters.domain), parameters.items
+    loss = most_local_loss(
+        parameters.epsilon,
+        parameters.delta,
+        minimum,
+        lambda loss: coins(response, loss, slots, items),
+    )
+    with high_precision():
+        # Rounded down like the weights, so that what is computed for `loss` holds.
+        single = Decimal(loss) / (2 * slots if response == "rappor" else 1) * (1 - Decimal("1e-15"))
+    stream_epsilon = parameters.epsilon
+    if last_epoch > 1:
+        stream_epsilon = min(
+            amplified_epsilon(coin, minimum, parameters.delta, last_epoch)
+            for coin in coins(response, loss, slots, items)
+        )
+        # Without any shuffling, losses add up.
+        stream_epsilon = min(stream_epsilon, last_epoch * loss)
+    return SingleMessageLaw(
+        items=items,
+        slots=slots,
+        response=response,
+        minimum=minimum,
+        last_epoch=last_epoch,
+        odds=optimal(1, single),
+        epsilon=parameters.epsilon,
+        delta=parameters.delta,
+        stream_epsilon=stream_epsilon,
+    )
+
+
+def _relative_variance(law: SingleMessageLaw) -> float:
+    """Of the count of an item that nobody holds, over the number of messages."""
+    held, other = map(float, law.probabilities)
+    return other * (1 - other) / (held - other) ** 2

@@ -1,0 +1,20 @@
+"""``dpstream`` in a process whose shuffle stage releases the words of a first run.
+
+Arguments: the folder of `tests.support.public_view.SameRelease`, then those of ``dpstream``.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli import main
+from tests.support.public_view import SameRelease, fix_coins
+
+if __name__ == "__main__":
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        SameRelease(Path(sys.argv[1])).patch(monkeypatch)
+        fix_coins(monkeypatch)
+        sys.exit(main(sys.argv[2:]))

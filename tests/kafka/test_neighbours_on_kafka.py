@@ -1,0 +1,62 @@
+"""Neighbouring inputs on a real broker: see `tests.conformance.test_neighbours`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.public_facts import OBSERVABLES
+from tests.conformance.cases import CASES, Case
+from tests.support.commands import Commands
+from tests.support.kafka_run import run_on_kafka
+from tests.support.neighbour_inputs import NEIGHBOURS, write_inputs
+from tests.support.public_view import SameRelease
+
+AT_EVERY_TEST = "shuffled_counts"
+"""The other protocols are run by ``make verify``."""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(
+            case,
+            id=str(case),
+            marks=() if case.protocol.name == AT_EVERY_TEST else pytest.mark.verify,
+        )
+        for case in CASES
+        if case.number == 0
+    ],
+)
+def test_nothing_but_the_randomized_view_depends_on_values(
+    case: Case,
+    bootstrap_servers: str,
+    job_name: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    release = SameRelease(tmp_path / "released")
+    release.folder.mkdir()
+    seen = []
+    for number, variant in enumerate(NEIGHBOURS[:2]):
+        inputs = write_inputs(
+            tmp_path / f"input {number}",
+            case,
+            variant,
+            name=f"{job_name}-{number}",
+            minimum=12,
+            dummies=None,
+            # Which of several is read first is a matter of the moment.
+            partitions=1,
+        )
+        seen.append(
+            run_on_kafka(
+                bootstrap_servers, tmp_path / str(number), inputs, release, Commands(capsys)
+            )
+        )
+    first, other = seen
+    assert first.keys() == {each.name for each in OBSERVABLES}
+    assert release.epochs == [1, 2, 3, 4]
+    for name, observed in first.items():
+        assert other[name] == observed, name

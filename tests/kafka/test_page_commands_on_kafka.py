@@ -1,0 +1,175 @@
+"""What pages tell readers to type succeeds, in that order: with processes and a broker."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from pipeline.kafka.local_kafka.broker import free_port
+from tests.support.page_examples import EXAMPLES, ON_KAFKA, write_files
+from tests.support.pages import ROOT, Page
+
+# Far longer than anything takes: who needs it has failed.
+PATIENCE = 600.0
+NEEDS_RESULTS = ("record", "replay", "diff", "serve")
+"""Commands before which a job has run to its end, unless the page says how it does."""
+
+
+@dataclass
+class Running:
+    """A process whose lines are read as they come."""
+
+    process: subprocess.Popen[str]
+    said: list[str] = field(default_factory=list)
+    speaks: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.listener = threading.Thread(target=self._listen)
+        self.listener.start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                self.said.append(line)
+                self.speaks.set()
+
+
+@dataclass
+class Reader:
+    """Somebody who types what a page says, in a folder with the files that it names."""
+
+    folder: Path
+    deployed: set[str] = field(default_factory=set)
+    running: list[Running] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir()
+        write_files(self.folder)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """That of a shell in which the virtual environment is active."""
+        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        home = str(self.folder / "home")
+        cluster = {"DPSTREAM_BOOTSTRAP_SERVERS": ""}
+        return {**os.environ, **cluster, "PATH": programs, "DPSTREAM_HOME": home}
+
+    def type(self, command: str) -> None:
+        """Run a line of a page, unless it is none of this software."""
+        program, *words = shlex.split(command)
+        if command == "make demo":
+            options = f"--no-browser --output {self.folder / 'demo'}"
+            self.run("make", "--directory", str(ROOT), "demo", f"OPTIONS={options}")
+        if program == "dpstream":
+            self.prepare(words)
+            words = [str(free_port()) if word == "9400" else word for word in words]
+            if words[0] in ("run", "serve") or "--watch" in words:
+                self.start(words)
+            else:
+                self.run("dpstream", *words, again=words[0] == "status")
+
+    def prepare(self, words: list[str]) -> None:
+        """Have what a command needs, and away what it is to make."""
+        if words[0] in ("deploy", "up"):
+            self.forget("logins")
+            if "--dry-run" not in words:
+                self.deployed.add("logins")
+            return
+        for name in EXAMPLES.keys() & set(words) - self.deployed:
+            job, rows = f"{name}.yaml", f"{name}.csv"
+            if words[0] in NEEDS_RESULTS:
+                self.run("dpstream", "up", job, "--input", rows, "--no-browser")
+            else:
+                self.run("dpstream", "deploy", job)
+            self.deployed.add(name)
+
+    def forget(self, name: str) -> None:
+        """Have a job gone, if it is there."""
+        if name in self.deployed:
+            self.run("dpstream", "undeploy", name, "--delete-topics", "--yes")
+            self.deployed.remove(name)
+
+    def run(self, *command: str, again: bool = False) -> None:
+        """Run a command to its end; with `again` as often as it takes, to see things settle."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            done = subprocess.run(
+                command,
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=PATIENCE,
+            )
+            if done.returncode == 0:
+                return
+            said = f"{shlex.join(command)}: {done.returncode}\n{done.stdout.decode()}"
+            assert again, said
+            assert time.monotonic() < deadline, said
+
+    def start(self, words: list[str]) -> None:
+        """Start what runs until it is told to stop, and wait until it says something."""
+        process = Running(
+            subprocess.Popen(
+                ["dpstream", *words],
+                cwd=self.folder,
+                env=self.environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+                # Somebody's shell may have had it ignored for us.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+            )
+        )
+        self.running.append(process)
+        assert process.speaks.wait(PATIENCE), f"{shlex.join(words)}: {''.join(process.said)}"
+
+    def stop(self) -> None:
+        """End what was started, as Ctrl-C does."""
+        for each in self.running:
+            each.process.send_signal(signal.SIGINT)
+        for each in self.running:
+            code = each.process.wait(PATIENCE)
+            each.listener.join(PATIENCE)
+            assert code == 0, "".join(each.said)
+        self.running.clear()
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    """Somebody with a local Kafka of their own, who leaves nothing running."""
+    reader = Reader(tmp_path / "reader")
+    reader.run("dpstream", "kafka", "start")
+    try:
+        yield reader
+    finally:
+        for each in reader.running:
+            each.process.kill()
+            each.process.wait()
+            each.listener.join()
+        reader.run("dpstream", "kafka", "stop")
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize("page", ON_KAFKA, ids=str)
+def test_what_a_page_says_to_type_succeeds(page: Page, reader: Reader) -> None:
+    for block in page.blocks:
+        if block.language == "sh":
+            for command in block.commands:
+                reader.type(command)
+        elif block.language == "python":
+            reader.run(sys.executable, "-c", block.text)
+    reader.stop()

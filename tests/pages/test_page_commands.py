@@ -1,0 +1,72 @@
+"""What pages tell readers to type succeeds, in that order: where it needs no broker."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from pipeline.cli.run import StageName
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.deployments import find_deployed
+from tests.support.commands import Commands
+from tests.support.memory_run import RunCluster, Worker
+from tests.support.page_examples import EXAMPLES, IN_MEMORY, words_of, write_files
+from tests.support.pages import Page
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass
+class Reader:
+    """Somebody who types what a page says, in a folder with the files that it names."""
+
+    dpstream: Commands
+    cluster: RunCluster
+    finished: set[str] = field(default_factory=set)
+
+    def type(self, words: list[str]) -> None:
+        """Run a command, once the jobs that it asks have run."""
+        for name in EXAMPLES.keys() & set(words) - self.finished:
+            self.finish(name)
+        self.run(*words)
+
+    def run(self, *words: str) -> None:
+        """Run a command, which succeeds."""
+        said = self.dpstream(*words)
+        assert said.code == 0, f"dpstream {shlex.join(words)}: {said.errors}"
+
+    def finish(self, name: str) -> None:
+        """Have a job run to its end."""
+        self.run("deploy", f"{name}.yaml")
+        self.run("produce", name, "--input", f"{name}.csv")
+        job = find_deployed(cast(Cluster, self.cluster), name)
+        for stage in StageName:
+            Worker(self.cluster, job, stage, Path(name) / stage).work()
+        self.finished.add(name)
+
+
+@pytest.fixture
+def reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Reader:
+    write_files(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    cluster = RunCluster()
+    monkeypatch.setattr("pipeline.cli.clusters.connection_of", lambda *_, **__: cluster.connection)
+    monkeypatch.setattr("pipeline.cli.clusters.Cluster", lambda connection: cluster)
+    return Reader(Commands(capsys), cluster)
+
+
+@pytest.mark.parametrize("page", IN_MEMORY, ids=str)
+def test_what_a_page_says_to_type_succeeds(page: Page, reader: Reader) -> None:
+    for words in words_of(page):
+        reader.type(words)
+
+
+def test_most_questions_need_no_broker() -> None:
+    assert "pipeline/results/README.md" in map(str, IN_MEMORY)

@@ -1,0 +1,191 @@
+"""What pages say is so: links lead somewhere, commands exist, and figures are those of the code."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline.cli.verbs import build_command
+from pipeline.demo import demo_job_file, demo_shuffled_job_file
+from pipeline.jobs.job_files import load_job, make_job
+from pipeline.planning.plan import plan
+from pipeline.simulation.evaluation.experiment import load_experiment
+from pipeline.simulation.experiments import shipped_experiments
+from tests.support.page_examples import is_experiment
+from tests.support.pages import FOLDERS, PAGES, README, ROOT, Page
+
+STUDENTS = 28_785
+COMPOSE_OPTIONS = {"--profile", "--scale"}
+"""Of ``docker compose``, named without it."""
+
+every_page = pytest.mark.parametrize("page", PAGES.values(), ids=str)
+
+
+def commands_of_dpstream() -> dict[str, Any]:
+    """Parsers by the words before arguments, such as ``plan`` and ``kafka start``."""
+    verbs = {name: verb.loaded for name, verb in build_command().commands.items()}  # type: ignore[attr-defined]
+    groups = {name: verb.commands for name, verb in verbs.items() if hasattr(verb, "commands")}
+    return {name: verb for name, verb in verbs.items() if name not in groups} | {
+        f"{group} {name}": verb for group, inside in groups.items() for name, verb in inside.items()
+    }
+
+
+PARSERS = commands_of_dpstream()
+OPTIONS = {
+    name: {option for each in parser.params for option in each.opts + each.secondary_opts}
+    for name, parser in PARSERS.items()
+}
+
+
+def verb_of(words: list[str]) -> str | None:
+    """Which command a line without ``dpstream`` begins with."""
+    return next((name for n in (2, 1) if (name := " ".join(words[:n])) in PARSERS), None)
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.text.splitlines()) <= 150
+
+
+def test_every_page_is_found_from_the_readme() -> None:
+    found, new = set(), {README.path}
+    while new:
+        page = PAGES[new.pop()]
+        found.add(page.path)
+        for link in page.links:
+            target = (page.folder / link.partition("#")[0]).resolve()
+            path = target.relative_to(ROOT).as_posix()
+            if path in PAGES and path not in found:
+                new.add(path)
+    assert found == set(PAGES)
+
+
+@every_page
+def test_links_lead_somewhere(page: Page) -> None:
+    for link in page.links:
+        path, _, anchor = link.partition("#")
+        target = (page.folder / path).resolve() if path else ROOT / page.path
+        assert target.exists(), link
+        if anchor:
+            assert anchor in PAGES[target.relative_to(ROOT).as_posix()].anchors, link
+
+
+@every_page
+def test_commands_exist(page: Page) -> None:
+    for command in page.commands:
+        program, *words = shlex.split(command)
+        match program:
+            case "dpstream":
+                verb = verb_of(words)
+                assert verb is not None, command
+                parser = PARSERS[verb]
+                parser.make_context(verb, words[len(verb.split()) :]).close()
+            case "make":
+                checked = ["make", "--dry-run", *words]
+                assert subprocess.run(checked, cwd=ROOT, capture_output=True).returncode == 0
+            case "source":
+                assert f"VENV := {words[0].partition('/')[0]}" in (ROOT / "Makefile").read_text()
+            case "pytest":
+                assert all((ROOT / word).exists() for word in words if word.startswith("tests/"))
+            case "docker":
+                compose = yaml.safe_load((ROOT / words[words.index("--file") + 1]).read_text())
+                profile = words[words.index("--profile") + 1]
+                assert any(
+                    profile in each.get("profiles", ()) for each in compose["services"].values()
+                )
+            case _:
+                pytest.fail(f"no test runs this: {command}")
+
+
+@every_page
+def test_no_command_stands_where_it_is_not_run(page: Page) -> None:
+    assert not re.findall(r"^ {4}(?:\$ )?(?:dpstream|make|python|pytest|docker) ", page.text, re.M)
+    assert {block.language for block in page.blocks} <= {"sh", "yaml", "python"}
+
+
+@every_page
+def test_options_modules_and_files_that_sentences_name_exist(page: Page) -> None:
+    everywhere = {"--help"}.union(*OPTIONS.values(), COMPOSE_OPTIONS)
+    for code in page.inline_code:
+        words = code.split()
+        if words[0] == "docker":
+            continue
+        if words[:2] == ["python", "-m"]:
+            assert find_spec(words[2]) is not None, code
+        elif words[0] == "python":
+            assert (ROOT / words[1]).is_file(), code
+        elif words[0] == "pytest":
+            assert all((ROOT / word).exists() for word in words if word.startswith("tests/")), code
+        elif words[0] != "make":
+            verb = verb_of(words[1:] if words[0] == "dpstream" else words)
+            assert verb is not None or words[0] != "dpstream" or words == ["dpstream"], code
+            known = everywhere if verb is None else OPTIONS[verb]
+            assert {word for word in words if re.fullmatch(r"--[a-z-]+", word)} <= known, code
+        if re.fullmatch(rf"(?:{'|'.join(FOLDERS)})/[\w/.-]+", code) and "NAME" not in code:
+            assert (ROOT / code).exists(), code
+
+
+@every_page
+def test_job_files_and_experiments_are_valid(page: Page, tmp_path: Path) -> None:
+    (tmp_path / "articles.txt").write_text("\n".join(f"article {n}" for n in range(100)))
+    for block in page.blocks:
+        if block.language == "yaml":
+            path = tmp_path / "file.yaml"
+            path.write_text(block.text)
+            (load_experiment if is_experiment(block) else load_job)(path)
+
+
+@every_page
+def test_what_modules_print_is_what_stands_there(page: Page) -> None:
+    for module, text in page.generated.items():
+        done = subprocess.run(
+            [sys.executable, "-m", module], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        assert text == done.stdout, f"paste what python -m {module} prints"
+
+
+def test_a_page_says_all_that_is_public() -> None:
+    assert "pipeline.public_facts" in PAGES["PRIVACY.md"].generated
+
+
+def test_the_readme_promises_what_plan_says() -> None:
+    nobody, shuffled = (load_job(path()) for path in (demo_job_file, demo_shuffled_job_file))
+    as_published = {"calibration": "published", "estimator": "prefix"}
+    published = make_job(
+        nobody.to_json() | {"parameters": {"epsilon": 4, "changes": 4} | as_published}
+    )
+    planned = plan(nobody, STUDENTS)
+    assert planned.smoothed_rmse is not None
+    sentence = " ".join(README.prose.split())
+    for words in (
+        f"{planned.rmse:,.0f} students, {planned.rmse / STUDENTS:.1%} of".replace("%", " %"),
+        f"; {planned.smoothed_rmse:,.0f} once the weeks",
+        f"epsilon {planned.guarantee.epsilon:.3g} over a student's whole stream of 170 weeks",
+        f"as it was published errs by {plan(published, STUDENTS).rmse:,.0f}",
+        f"errs by {plan(shuffled, STUDENTS).rmse:,.0f}, for epsilon 1",
+    ):
+        assert words in sentence
+
+
+def test_predictions_beside_measured_errors_are_those_of_plan() -> None:
+    page = PAGES["pipeline/simulation/README.md"].prose
+    experiment = yaml.safe_load(shipped_experiments()["comparison"].read_text())
+    for case in experiment["jobs"]:
+        parameters = case["parameters"] | {"epsilon": 4}
+        job = {"name": "x", "protocol": case["protocol"], "epochs": {"count": 170}}
+        planned = plan(make_job(job | {"parameters": parameters}), STUDENTS)
+        line = next(
+            line
+            for line in page.splitlines()
+            if line.startswith(f"| `{case['protocol']}`")
+            and ("published" in line) == ("published" in case.get("label", "") or "erl" in line)
+        )
+        assert f"{planned.rmse:,.0f}" in line.split("|")[-2], case
+        assert f"{planned.guarantee.epsilon:.3g}" in line.split("|")[2], case

@@ -1,0 +1,205 @@
+"""``dpstream dead-letters``: what was refused and why, and nothing of what it holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.actions import LogRecord
+from pipeline.operations.dead_letters import header_of
+from tests.support.commands import Commands
+from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from tests.support.small_run import job_text
+from topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
+from topics.chunks import Chunk, encode_chunk
+from topics.records import DeadLetter, Dismissal, Reason
+from topics.words import Words
+
+SECRET = 0xABCD
+WORDS = Words(np.full((3, 1), SECRET, np.uint16), None)
+IDENTITIES: dict[str, Any] = {"fingerprint": b"f" * 16, "deployment": b"d" * 16}
+BATCH = encode_batch(
+    Batch(**IDENTITIES, batch=b"b" * 16, enrolment=b"e" * 16, epoch=7, words=WORDS)
+)
+PUNCTUATION = encode_punctuation(
+    Punctuation(**IDENTITIES, enrolment=b"e" * 16, epoch=8, batches=1, contributors=3, population=4)
+)
+CHUNK = encode_chunk(
+    Chunk(
+        **IDENTITIES, epoch=9, manifest_offset=0, attempt=b"a" * 16, index=0, total=1, words=WORDS
+    )
+)
+SHOWN = {"deployment": "64" * 16, "fingerprint": "66" * 16}
+SENT = {"enrolment": "65" * 16}
+
+
+def letter(value: bytes, reason: Reason, offset: int = 0) -> DeadLetter:
+    return DeadLetter("small.reports", 0, offset, reason, "why", value)
+
+
+@pytest.mark.parametrize(
+    ("value", "header"),
+    [
+        (BATCH, {"kind": "batch", "epoch": 7, **SHOWN, **SENT, "batch": "62" * 16}),
+        (PUNCTUATION, {"kind": "punctuation", "epoch": 8, **SHOWN, **SENT}),
+        (CHUNK, {"kind": "chunk", "epoch": 9, **SHOWN}),
+        (BATCH[:-1], None),
+        (b"nobody can read this", None),
+        (b"", None),
+    ],
+)
+def test_the_header_says_what_a_record_is_and_not_what_it_holds(
+    value: bytes, header: dict[str, str | int] | None
+) -> None:
+    assert header_of(letter(value, Reason.EPOCH)) == header
+
+
+def test_they_are_counted_by_reason_and_the_latest_are_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    dpstream, cluster = Commands(capsys), use_memory_cluster(monkeypatch)
+    path = tmp_path / "small.yaml"
+    path.write_text(job_text())
+    assert dpstream("deploy", path).code == 0
+    assert dpstream("dead-letters", "small").output == "there are no dead letters\n"
+    refuse(
+        cluster,
+        letter(b"secret", Reason.UNREADABLE, 1),
+        letter(BATCH, Reason.EPOCH, 2),
+        letter(b"secret", Reason.UNREADABLE, 3),
+        letter(BATCH, Reason.PROTOCOL, 4),
+    )
+    said = dpstream("dead-letters", "small", "--show", 2).output
+    assert said.splitlines()[0] == "1 epoch, 1 protocol, 2 unreadable"
+    assert "2 earlier ones: --show 4 lists them all" in said
+    assert " ".join(said.splitlines()[-2].split()).startswith("reports 0 4 protocol")
+    assert "batch of epoch 7" in said
+    shown = dpstream("dead-letters", "small", "--json", "--show", 3)
+    assert [each["offset"] for each in shown.json] == [2, 3, 4]
+    assert [each["header"] and each["header"]["epoch"] for each in shown.json] == [7, None, 7]
+    for text in (said, shown.output, dpstream("dead-letters", "small").output):
+        assert "secret" not in text
+        assert str(SECRET) not in text
+        assert f"{SECRET:x}" not in text.lower()
+
+
+def test_where_messages_are_hidden_no_size_is_shown_and_nothing_saved(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Such reports are private only once they are shuffled, and their number is their noise."""
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    dpstream, cluster = Commands(capsys), use_memory_cluster(monkeypatch)
+    path, kept = tmp_path / "small.yaml", tmp_path / "kept"
+    path.write_text(
+        "name: small\nprotocol: shuffled_counts\nparameters: {epsilon: 1, delta: 1e-6}\n"
+        "epochs: {count: 4}\nshuffle: {minimum: 1000}\ntopics: {partitions: 2}\n"
+    )
+    assert dpstream("deploy", path).code == 0
+    refuse(cluster, letter(BATCH, Reason.ENROLMENT, 2))
+    (shown,) = dpstream("dead-letters", "small", "--json").json
+    assert (shown["size"], shown["header"]["epoch"]) == (None, 7)
+    assert f" {len(BATCH)} " not in dpstream("dead-letters", "small").output
+    said = dpstream("dead-letters", "small", "--save", kept)
+    assert (said.code, said.output, said.errors.count("\n")) == (2, "", 1)
+    assert "not private before they are shuffled" in said.errors
+    assert not kept.exists()
+
+
+def test_those_that_are_dismissed_disturb_status_no_more_and_later_ones_do(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    dpstream, cluster = Commands(capsys), use_memory_cluster(monkeypatch)
+    path = tmp_path / "small.yaml"
+    path.write_text(job_text())
+    assert dpstream("deploy", path).code == 0
+    assert dpstream("dead-letters", "small", "--dismiss").output == "there is nothing to dismiss\n"
+    refuse(cluster, letter(BATCH, Reason.EPOCH, 2), letter(b"?", Reason.UNREADABLE, 3))
+    assert "problem: 2 dead letters" in dpstream("status", "small").output
+    said = dpstream("dead-letters", "small", "--dismiss").output
+    assert said == "2 dead letters dismissed and deleted: status speaks up for later ones only\n"
+    assert dpstream("dead-letters", "small", "--dismiss").output == "there is nothing to dismiss\n"
+    status = dpstream("status", "small").output
+    assert "dead letters" not in status
+    assert dpstream("dead-letters", "small").output == "there are no dead letters\n"
+    assert cluster.start_offsets("small.dead-letters") == [2]
+
+    refuse(cluster, letter(b"?", Reason.UNREADABLE, 4))
+    status = dpstream("status", "small").output
+    assert "problem: 1 dead letter" in status
+    assert "dead letters: 1 unreadable" in status
+    shown = dpstream("dead-letters", "small", "--json").json
+    assert [each["dismissed"] for each in shown] == [False]
+
+
+def test_whoever_is_interrupted_has_the_next_one_delete(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also what was dismissed by a version that left it where it was."""
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    dpstream, cluster = Commands(capsys), use_memory_cluster(monkeypatch)
+    path = tmp_path / "small.yaml"
+    path.write_text(job_text())
+    deployed = dpstream("deploy", path, "--json").json
+    refuse(cluster, *(letter(b"?", Reason.UNREADABLE, offset) for offset in range(3)))
+    dismissal = Dismissal(bytes.fromhex(deployed["deployment"]), 2)
+    cluster.append("small.dead-letters", dismissal.to_bytes())
+    refuse(cluster, letter(b"?", Reason.UNREADABLE, 7))
+    assert dpstream("dead-letters", "small", "--redrive").code == 0
+    assert cluster.start_offsets("small.dead-letters") == [2], "the oldest that nobody handled"
+    assert dpstream("dead-letters", "small", "--dismiss", "--json").json == {"dismissed": 2}
+    assert cluster.start_offsets("small.dead-letters") == [5], "the latest marker stays"
+
+
+def test_an_earlier_deployments_topic_is_kept_no_longer_when_the_job_is_deployed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Versions before kept dead letters for four times as long, in segments of a week."""
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    dpstream, cluster = Commands(capsys), use_memory_cluster(monkeypatch)
+    path = tmp_path / "small.yaml"
+    path.write_text(job_text())
+    assert dpstream("deploy", path).code == 0
+    wanted = dict(cluster.settings["small.dead-letters"].configs)
+    four_weeks = {"retention.ms": str(28 * 24 * 3_600_000), "segment.ms": str(7 * 24 * 3_600_000)}
+    cluster.alter_topics({"small.dead-letters": four_weeks})
+    said = dpstream("deploy", path, "--replace", "--dry-run")
+    assert said.code == 0, said.errors
+    assert "retention: 28 d -> 7 d" in said.output
+    assert dpstream("deploy", path, "--replace").code == 0
+    assert cluster.settings["small.dead-letters"].configs == wanted
+
+
+def test_dismissals_of_another_deployment_say_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    dpstream, cluster = Commands(capsys), use_memory_cluster(monkeypatch)
+    path = tmp_path / "small.yaml"
+    path.write_text(job_text())
+    assert dpstream("deploy", path).code == 0
+    refuse(cluster, letter(b"?", Reason.UNREADABLE, 3))
+    cluster.append("small.dead-letters", Dismissal(b"o" * 16, 9).to_bytes())
+    (shown,) = dpstream("dead-letters", "small", "--json").json
+    assert not shown["dismissed"]
+
+
+def test_only_one_thing_is_done_with_them(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    said = Commands(capsys)("dead-letters", "small", "--dismiss", "--redrive")
+    assert (said.code, said.errors.count("give one")) == (2, 1)
+
+
+def refuse(cluster: MemoryCluster, *letters: DeadLetter) -> None:
+    """Write dead letters of the job named small."""
+    records = cluster.records["small.dead-letters", 0]
+    for each in letters:
+        value, headers = each.to_record()
+        records.append(LogRecord(len(records), value, 0, None, tuple(headers)))

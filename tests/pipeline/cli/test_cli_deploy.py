@@ -1,0 +1,681 @@
+"""``deploy`` over a running name, ``--dry-run``, ``undeploy`` and the phases of a job."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.actions import LogRecord
+from pipeline.jobs.budgets import Charge
+from pipeline.jobs.deployed_job import DeployedJob, Origin
+from pipeline.jobs.jobs_topic import JobsTopic
+from pipeline.jobs.phases import Phase
+from pipeline.stages.estimate_records import EstimateRecord
+from tests.support.commands import Commands
+from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from tests.support.small_run import job_text, write_changes
+from topics.manifests import Fate, Manifest, encode_manifest
+from topics.names import JOBS_TOPIC, Role, TopicSettings
+from topics.records import Registration
+
+WEEK = 7 * 24 * 3_600_000
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "home"
+    monkeypatch.setenv("DPSTREAM_HOME", str(folder))
+    monkeypatch.delenv("DPSTREAM_BOOTSTRAP_SERVERS", raising=False)
+    return folder
+
+
+@pytest.fixture
+def dpstream(
+    capsys: pytest.CaptureFixture[str], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> Commands:
+    # Sentences are looked for, and no line is to be wrapped within one.
+    monkeypatch.setenv("COLUMNS", "200")
+    return Commands(capsys)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
+    return use_memory_cluster(monkeypatch)
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> Path:
+    path = tmp_path / "job.yaml"
+    path.write_text(job_text())
+    return path
+
+
+def jobs(cluster: MemoryCluster) -> JobsTopic:
+    state = JobsTopic()
+    for record in cluster.records[JOBS_TOPIC, 0]:
+        state.apply(record.key, record.value)
+    return state
+
+
+def deployed(cluster: MemoryCluster, name: str = "small") -> DeployedJob:
+    return jobs(cluster).jobs[name]
+
+
+def retention(cluster: MemoryCluster, role: Role) -> int:
+    return int(cluster.settings[f"small.{role}"].configs["retention.ms"])
+
+
+def snapshot(cluster: MemoryCluster) -> tuple[dict[Any, list[LogRecord]], dict[str, TopicSettings]]:
+    held = {place: list(records) for place, records in cluster.records.items() if records}
+    return held, dict(cluster.settings)
+
+
+def publish(cluster: MemoryCluster, epochs: int) -> None:
+    job = deployed(cluster)
+    for epoch in range(1, epochs + 1):
+        record = EstimateRecord(job.deployment, epoch, Fate.EMPTY, 5, 0, 0, None, {})
+        for _ in range(2):
+            cluster.append(job.topic(Role.ESTIMATES), record.to_bytes())
+
+
+OPERATORS = (
+    "shuffle: {grace: 5min}\ntopics: {partitions: 2, retention: 14d}\nbudget: {epsilon: 9}\n"
+)
+
+
+def with_operators_keys(path: Path, keys: str = OPERATORS, **changes: Any) -> Path:
+    path.write_text(job_text(**changes).replace("topics: {partitions: 2}\n", "") + keys)
+    return path
+
+
+def test_what_is_the_operators_is_changed_under_the_same_deployment(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    before, charges = deployed(cluster), jobs(cluster).charges
+    said = dpstream("deploy", with_operators_keys(job_file))
+    assert said.code == 0, said.errors
+    assert f"small goes on as deployment {before.deployment.hex()[:8]}" in said.output
+    for line in (
+        "shuffle.grace: 1 min -> 5 min",
+        "topics.retention: 7 d -> 14 d",
+        "budget.epsilon: left out -> 9",
+        "topic small.reports: retention: 7 d -> 14 d",
+        "topic small.dead-letters: retention: 7 d -> 14 d",
+        "workers under a supervisor start again by themselves",
+    ):
+        assert line in said.output, line
+    after = deployed(cluster)
+    assert (after.deployment, after.fingerprint) == (before.deployment, before.fingerprint)
+    assert (after.start_offsets, after.constants) == (before.start_offsets, before.constants)
+    assert (after.shuffle.grace, after.topics.retention) == (300.0, 14 * 86_400.0)
+    assert after.budget is not None
+    assert retention(cluster, Role.REPORTS) == retention(cluster, Role.SHUFFLED) == 2 * WEEK
+    assert retention(cluster, Role.DEAD_LETTERS) == 2 * WEEK
+    assert retention(cluster, Role.MANIFESTS) == retention(cluster, Role.ESTIMATES) == -1
+    assert jobs(cluster).charges == charges, "nobody is charged again"
+
+    again = dpstream("deploy", job_file)
+    assert (again.code, again.errors) == (0, "")
+    assert again.output == "small is deployed already, with these settings: nothing to do\n"
+
+
+@pytest.mark.parametrize(
+    ("changes", "keys", "difference"),
+    [
+        ({"epochs": 13}, OPERATORS, "epochs.count: 12 -> 13"),
+        ({}, "shuffle: {grace: 5min, order: random}\ntopics: {partitions: 2}\n", "shuffle.order"),
+        ({}, "topics: {partitions: 3}\n", "topics.partitions: 2 -> 3"),
+        ({}, "population: others\ntopics: {partitions: 2}\n", "population: left out"),
+    ],
+)
+def test_anything_else_is_refused_and_nothing_is_changed(
+    dpstream: Commands,
+    cluster: MemoryCluster,
+    job_file: Path,
+    changes: dict[str, Any],
+    keys: str,
+    difference: str,
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    before = snapshot(cluster)
+    with_operators_keys(job_file, keys, **changes)
+    for arguments in ((), ("--dry-run",)):
+        said = dpstream("deploy", job_file, *arguments)
+        assert said.code == 1
+        assert said.errors.count("\n") == 1
+        assert difference in said.errors
+        assert snapshot(cluster) == before
+
+
+def test_a_budget_below_what_was_charged_is_refused(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    for epsilon, code in ((1.9, 1), (2, 0)):
+        keys = f"topics: {{partitions: 2}}\nbudget: {{epsilon: {epsilon}}}\n"
+        said = dpstream("deploy", with_operators_keys(job_file, keys))
+        assert said.code == code
+        assert (said.code == 0) or "may be charged epsilon 1.9; 0 earlier" in said.errors
+    assert deployed(cluster).budget is not None
+
+
+def renewing(path: Path, budget: float | None) -> Path:
+    keys = "topics: {partitions: 2}\npopulation: people\n"
+    stated = "" if budget is None else f"budget: {{epsilon: {budget}}}\n"
+    return with_operators_keys(path, keys + stated, more=", renew: true")
+
+
+def charged(cluster: MemoryCluster) -> list[int | None]:
+    return [charge.horizons for charge in jobs(cluster).charges]
+
+
+def order_of_last_writes(cluster: MemoryCluster) -> list[str]:
+    keys = [record.key or b"" for record in cluster.records[JOBS_TOPIC, 0][-2:]]
+    return [key.decode().partition("/")[0] for key in keys]
+
+
+def decide(cluster: MemoryCluster, epoch: int) -> None:
+    job = deployed(cluster)
+    manifest = Manifest(
+        job.fingerprint, job.deployment, epoch, Fate.EMPTY, 0, 0, epoch, (), (), 0, 0, 5
+    )
+    cluster.append(job.topic(Role.MANIFESTS), encode_manifest(manifest))
+
+
+def test_a_job_that_renews_gets_the_horizons_of_its_new_budget_and_keeps_those_begun(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    assert dpstream("deploy", renewing(job_file, 6)).code == 0
+    assert (deployed(cluster).horizons, charged(cluster)) == (3, [3])
+    said = dpstream("deploy", renewing(job_file, 11), "--set-budget", "people=11", "--yes")
+    assert said.code == 0, said.errors
+    assert "it has 5 horizons of 12 epochs now" in said.output
+    assert (deployed(cluster).horizons, charged(cluster)) == (5, [5])
+    assert "WARNING" not in said.errors
+    said = dpstream("deploy", renewing(job_file, 4), "--json")
+    assert said.code == 0
+    assert "running go on beyond 2 horizons, which nobody is charged for any more" in said.errors
+    assert (deployed(cluster).horizons, charged(cluster)) == (2, [2])
+
+    assert dpstream("deploy", renewing(job_file, None)).code == 0
+    assert (deployed(cluster).horizons, charged(cluster)) == (2, [2]), "what was stated binds"
+    said = dpstream("deploy", job_file, "--set-budget", "people=none", "--yes")
+    assert said.code == 0, said.errors
+    assert "renews without a budget" in said.errors
+    assert (deployed(cluster).horizons, charged(cluster)) == (None, [None])
+    assert order_of_last_writes(cluster) == ["charge", "small"], "charged before it may cost more"
+    decide(cluster, 25)
+    said = dpstream("deploy", renewing(job_file, 4))
+    assert said.code == 1
+    assert "may be charged epsilon 4; 0 earlier deployments took 0 and this one would take 6" in (
+        said.errors
+    )
+    assert (deployed(cluster).horizons, charged(cluster)) == (None, [None])
+    assert dpstream("deploy", renewing(job_file, 7)).code == 0
+    assert (deployed(cluster).horizons, charged(cluster)) == (3, [3])
+    assert order_of_last_writes(cluster) == ["small", "charge"], "charged until it costs less"
+
+
+@pytest.mark.parametrize(("budget", "horizons"), [(4, 2), (8, 4)], ids=["lowered", "raised"])
+@pytest.mark.parametrize("writes", range(4))
+def test_who_is_interrupted_never_charges_too_little_and_the_next_puts_it_right(
+    dpstream: Commands,
+    cluster: MemoryCluster,
+    job_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    budget: int,
+    horizons: int,
+    writes: int,
+) -> None:
+    """Whichever of the records is the last that is written."""
+    assert dpstream("deploy", renewing(job_file, 6)).code == 0
+    left, append = [writes], cluster.append
+
+    def few(topic: str, value: bytes | None, key: bytes | None = None) -> int:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return append(topic, value, key=key)
+
+    again = ("deploy", renewing(job_file, budget), "--set-budget", f"people={budget}", "--yes")
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "append", few)
+        assert dpstream(*again).code == 130
+    (for_horizons,) = charged(cluster)
+    assert (for_horizons or 0) >= (deployed(cluster).horizons or 0), "never too little"
+    assert dpstream(*again).code == 0
+    assert (deployed(cluster).horizons, charged(cluster)) == (horizons, [horizons])
+
+
+def test_what_others_were_charged_counts_when_the_budget_changes(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    assert dpstream("deploy", renewing(job_file, 6)).code == 0
+    other = Charge("people", "other", "ab" * 16, 3.0, 0.0, 5)
+    cluster.append(JOBS_TOPIC, other.to_bytes(), key=other.key)
+    keys = "population: people\nshuffle: {grace: 5min}\ntopics: {partitions: 2}\nbudget: {epsilon: "
+    with_operators_keys(job_file, keys + "6}\n", more=", renew: true")
+    assert dpstream("deploy", job_file).code == 0
+    assert deployed(cluster).horizons == 3, "grace alone takes nothing away"
+    with_operators_keys(job_file, keys + "7.5}\n", more=", renew: true")
+    said = dpstream("deploy", job_file)
+    assert said.code == 0
+    assert "note: epsilon 6 binds population people, as job small stated it (dep" in said.errors
+    assert deployed(cluster).horizons == 1, "6 of which others took 3, not 7.5"
+    assert dpstream("deploy", job_file, "--set-budget", "people=7.5", "--yes").code == 0
+    assert deployed(cluster).horizons == 2
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_of_two_who_deploy_at_once_the_budget_bears_only_one(
+    dpstream: Commands,
+    cluster: MemoryCluster,
+    job_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    running: bool,
+) -> None:
+    """The other one's charge arrives after the plan was made, and before ours."""
+    if running:
+        assert dpstream("deploy", renewing(job_file, 3)).code == 0
+    before, append = len(cluster.records[JOBS_TOPIC, 0]), cluster.append
+    others = [Charge("people", "other", "ab" * 16, 5.0, 0.0, 5)]
+
+    def race(topic: str, value: bytes | None, key: bytes | None = None) -> int:
+        while others:
+            each = others.pop()
+            append(JOBS_TOPIC, each.to_bytes(), key=each.key)
+        return append(topic, value, key=key)
+
+    monkeypatch.setattr(cluster, "append", race)
+    said = dpstream("deploy", renewing(job_file, 8))
+    assert (said.code, said.errors.count("\n")) == (1, 1)
+    assert "1 earlier deployment took 5" in said.errors
+    records = cluster.records[JOBS_TOPIC, 0][before:]
+    assert all((record.key or b"").startswith(b"charge/") for record in records), "no job"
+    total = sum(charge.epsilon * (charge.horizons or 1) for charge in jobs(cluster).charges)
+    assert total == pytest.approx(5.0 + 2.0 * running)
+
+
+def test_a_dry_run_writes_nothing_and_says_everything(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, home: Path
+) -> None:
+    job_file.write_text(job_text() + "population: people\nbudget: {epsilon: 5}\n")
+    other = Charge("people", "other", "ab" * 16, 1.5, 0.0, 5)
+    cluster.append(JOBS_TOPIC, other.to_bytes(), key=other.key)
+    cluster.partitions[JOBS_TOPIC] = 1
+    before = snapshot(cluster)
+    said = dpstream("deploy", job_file, "--dry-run")
+    assert said.code == 0, said.errors
+    text = " ".join(said.output.split())
+    assert "a deployment would begin" in text
+    assert "topics small.*, with the cluster's replication" in text
+    assert "reports 2 7 d to be created" in text
+    assert "estimates 1 for ever to be created" in text
+    assert "status 1 last of each key to be created" in text
+    assert "guarantee epsilon 2 for a user's whole stream" in text
+    assert "epsilon 2 by this deployment, 1.5 by others; the budget is 5, 1.5 of it remain" in text
+    body = dpstream("deploy", job_file, "--dry-run", "--json").json
+    assert (body["step"], body["refusal"], body["difference"]) == ("begin", None, [])
+    said_by = body["budget"]["epsilon"].pop("stated_by")
+    assert (said_by["job"], said_by["operator"]) == ("small", False)
+    assert body["budget"]["epsilon"] == {
+        "allowed_before": None,
+        "allowed": 5.0,
+        "charged": 2.0,
+        "charged_by_others": 1.5,
+        "remaining": 1.5,
+    }
+    assert {topic["fate"] for topic in body["topics"]} == {"create"}
+    assert snapshot(cluster) == before
+    assert not home.exists()
+
+
+def test_a_dry_run_shows_what_would_change_of_a_job_that_runs(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    with_operators_keys(job_file)
+    before = snapshot(cluster)
+    said = dpstream("deploy", job_file, "--dry-run")
+    assert said.code == 0, said.errors
+    text = " ".join(said.output.split())
+    assert "the deployment that runs would go on, with other settings" in text
+    assert "shuffle.grace: 1 min -> 5 min" in text
+    assert "shuffled 2 14 d retention: 7 d -> 14 d" in text
+    body = dpstream("deploy", job_file, "--dry-run", "--json").json
+    assert body["step"] == "change"
+    assert body["running"] == deployed(cluster).deployment.hex()
+    fates = {topic["topic"]: topic["fate"] for topic in body["topics"]}
+    assert fates["small.reports"] == "change"
+    assert fates["small.manifests"] == "keep"
+
+    body = dpstream("deploy", job_file, "--dry-run", "--replace", "--json").json
+    assert (body["step"], body["running"]) == ("replace", deployed(cluster).deployment.hex())
+    assert body["budget"]["epsilon"]["charged_by_others"] == 2.0
+    assert snapshot(cluster) == before
+
+
+def test_a_dry_run_predicts_the_refusal_and_its_exit_code(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    def expect(reason: str) -> None:
+        before = snapshot(cluster)
+        dry, real = dpstream("deploy", job_file, "--dry-run"), dpstream("deploy", job_file)
+        assert (dry.code, dry.errors) == (real.code, real.errors) == (1, dry.errors)
+        assert reason in dry.errors
+        assert "it would be refused; nothing would be done" in dry.output
+        body = dpstream("deploy", job_file, "--dry-run", "--json")
+        assert json.loads(body.output)["refusal"] == dry.errors.strip().removeprefix("error: ")
+        assert snapshot(cluster) == before
+
+    job_file.write_text(job_text() + "budget: {epsilon: 1}\n")
+    expect("this one would take 2")
+    odd = TopicSettings("small.reports", 3, 1, {"retention.ms": "5"})
+    cluster.create_topics([odd])
+    job_file.write_text(job_text())
+    expect("topic small.reports exists with 3 partitions, the job wants 2")
+    cluster.delete_topics(["small.reports"])
+    assert dpstream("deploy", job_file).code == 0
+    job_file.write_text(job_text(epochs=13))
+    expect("deployed already with another meaning of its reports (epochs.count: 12 -> 13)")
+    said = dpstream("deploy", job_file, "--dry-run").output
+    assert "small as it runs: future_rand, 12 epochs" in said
+    assert "privacy of the running job" in said
+
+
+def test_a_file_that_says_nothing_new_does_nothing(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    before = snapshot(cluster)
+    said = dpstream("deploy", job_file)
+    assert (said.code, said.errors) == (0, "")
+    assert said.output == "small is deployed already, with these settings: nothing to do\n"
+    assert dpstream("deploy", job_file, "--json").json["step"] == "nothing"
+    said = dpstream("deploy", job_file, "--dry-run")
+    assert (said.code, said.errors) == (0, "")
+    assert "nothing would be done" in said.output
+    assert "refused" not in said.output
+    assert snapshot(cluster) == before
+    assert dpstream("deploy", job_file, "--replace").code == 0
+    assert len(jobs(cluster).charges) == 2
+
+
+def test_a_rounded_horizon_is_said_before_and_when_it_is_deployed(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    note = "note: a horizon of 12 epochs is rounded up to 16"
+    assert note in dpstream("deploy", job_file, "--dry-run").errors
+    assert note in dpstream("deploy", job_file).errors
+    assert dpstream("deploy", job_file, "--dry-run").errors == ""
+
+
+def test_what_to_do_next_is_said_with_workers_of_all_jobs_first(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    said = dpstream("deploy", job_file).output
+    for command in ("run shuffle", "run aggregate", "run publish", "produce small --input FILE"):
+        assert f"\n  dpstream {command}\n" in said
+    assert said.endswith("or a single worker, for small alone:\n  dpstream run shuffle small\n")
+
+
+def test_a_listed_replay_says_of_what_and_costs_nothing(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    job_file.write_text(
+        "name: small\nprotocol: shuffled_counts\nparameters: {epsilon: 1, delta: 1e-6}\n"
+        "epochs: {count: 4}\nshuffle: {minimum: 1000}\n"
+    )
+    assert dpstream("deploy", job_file).code == 0
+    origin = Origin.model_validate({"job": "small", "deployment": "00" * 16})
+    replay = deployed(cluster).model_copy(update={"name": "again", "replay_of": origin})
+    cluster.append(JOBS_TOPIC, replay.to_bytes(), key=b"again")
+    again, small = dpstream("list").output.splitlines()[1:]
+    assert " ".join(again.split()).startswith(
+        "again shuffled_counts 4 none running, replay of small "
+    )
+    assert ", delta 1e-06" in small
+    assert "replay" not in small
+    assert [job["replay_of"] for job in dpstream("list", "--json").json] == ["small", None]
+
+
+def test_names_in_a_list_are_never_wrapped(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    name = "weekly-attendance-of-everybody-everywhere"
+    job_file.write_text(
+        f"name: {name}\nprotocol: shuffled_counts\nparameters: {{epsilon: 1, delta: 1e-6}}\n"
+        "epochs: {count: 4}\nshuffle: {minimum: 1000}\n"
+    )
+    assert dpstream("deploy", job_file).code == 0
+    assert f"\n{name} " in dpstream("list").output
+
+
+def test_without_a_broker_a_dry_run_shows_an_empty_one_and_starts_none(
+    dpstream: Commands, job_file: Path, home: Path
+) -> None:
+    said = dpstream("deploy", job_file, "--dry-run")
+    assert said.code == 0
+    assert "no local Kafka is running: deploy would start one" in said.errors
+    assert "a deployment would begin" in said.output
+    assert not home.exists()
+
+
+def test_topics_of_an_earlier_deployment_get_the_retention_of_the_new_one(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    assert dpstream("undeploy", "small").code == 0
+    assert dpstream("deploy", with_operators_keys(job_file)).code == 0
+    assert retention(cluster, Role.REPORTS) == 2 * WEEK
+
+
+def heartbeat(cluster: MemoryCluster, stage: str, time: int) -> None:
+    job = deployed(cluster)
+    body = {
+        "deployment": job.deployment.hex(),
+        "stage": stage,
+        "worker": "w1",
+        "time": time,
+        "partitions": [0],
+        "records_per_second": 0.0,
+    }
+    topic = job.topic(Role.STATUS)
+    cluster.clock = lambda: time
+    cluster.append(topic, json.dumps(body).encode(), key=f"{stage}/w1".encode())
+
+
+def test_a_replacement_warns_of_who_goes_on_for_the_earlier_deployment(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    monkeypatch.setattr("pipeline.cli.deploy.now", lambda: 1_000_000)
+    heartbeat(cluster, "shuffle", 999_000)
+    heartbeat(cluster, "publish", 900_000)
+    old = deployed(cluster)
+    record = Registration(old.deployment, "gateway", bytes(16), 1)
+    cluster.append(old.topic(Role.PRODUCERS), record.to_bytes())
+    said = dpstream("deploy", job_file, "--replace")
+    assert said.code == 0
+    workers, producers = said.errors.splitlines()[:2]
+    assert workers.startswith("WARNING: workers of the deployment that was replaced, ")
+    assert ": shuffle w1; a supervisor ends its own" in workers
+    assert ": gateway; what they send is refused from now on" in producers
+    quiet = dpstream("deploy", job_file, "--replace")
+    assert "WARNING" not in quiet.errors
+
+
+class Terminal(io.StringIO):
+    """Somebody who types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def typing(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    return lambda text: monkeypatch.setattr("sys.stdin", Terminal(text))
+
+
+def test_topics_are_deleted_only_after_a_yes(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, typing: Callable[[str], None]
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    publish(cluster, 7)
+    typing("n\n")
+    said = dpstream("undeploy", "small", "--delete-topics")
+    assert said.code == 1
+    assert "delete the topics of small, with 7 epochs of estimates, for good?" in said.errors
+    assert "nothing is deleted, and small is still deployed" in said.errors
+    assert list(jobs(cluster).jobs) == ["small"]
+    assert "small.estimates" in cluster.partitions
+    typing("y\n")
+    said = dpstream("undeploy", "small", "--delete-topics")
+    assert said.code == 0
+    assert "its topics are deleted, with 7 epochs of estimates" in said.output
+    assert not jobs(cluster).jobs
+    assert list(cluster.partitions) == [JOBS_TOPIC]
+
+
+def test_without_a_terminal_a_yes_has_to_be_given_as_an_option(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert dpstream("deploy", job_file).code == 0
+    publish(cluster, 1)
+    said = dpstream("undeploy", "small", "--delete-topics")
+    assert (said.code, said.output, said.errors.count("\n")) == (2, "", 1)
+    assert "would delete 1 epoch of estimates of small for good" in said.errors
+    assert "add --yes" in said.errors
+    assert list(jobs(cluster).jobs) == ["small"]
+    said = dpstream("undeploy", "small", "--delete-topics", "--yes", "--json")
+    assert said.json["deleted_epochs"] == 1
+    assert list(cluster.partitions) == [JOBS_TOPIC]
+
+
+def test_estimates_that_stay_can_be_read_from_their_topic(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    said = dpstream("undeploy", "small")
+    assert "its topics stay" in said.output
+    assert "  kcat -C -e -b memory:9092 -t small.estimates\n" in said.output
+    assert "before the next undeploy, dpstream record JOB keeps what they read" in said.output
+
+
+def test_pause_and_resume_are_told_and_listed(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+
+    def phase() -> Phase:
+        (listed,) = dpstream("list", "--json").json
+        row = dpstream("list").output.splitlines()[1].split()
+        assert listed["phase"] in row
+        return Phase(listed["phase"])
+
+    assert phase() is Phase.RUNNING
+    assert "small is running already" in dpstream("resume", "small").output
+    said = dpstream("pause", job_file)
+    assert said.code == 0
+    assert "supervisors end its workers" in said.output
+    assert "waits for dpstream resume small, for 7 d at most" in said.output
+    assert phase() is Phase.PAUSED
+    records = len(cluster.records[JOBS_TOPIC, 0])
+    assert "small is paused already" in dpstream("pause", "small").output
+    assert len(cluster.records[JOBS_TOPIC, 0]) == records
+    said = dpstream("resume", "small", "--json")
+    assert (said.json["phase"], said.json["before"]) == ("running", "paused")
+    assert phase() is Phase.RUNNING
+
+    dpstream("pause", "small")
+    assert dpstream("deploy", job_file, "--replace").code == 0
+    assert phase() is Phase.RUNNING, "a phase says nothing of a later deployment"
+    dpstream("pause", "small")
+    assert dpstream("deploy", with_operators_keys(job_file)).code == 0
+    assert phase() is Phase.PAUSED, "the deployment goes on, as it was"
+    assert dpstream("pause", "other").code == 1
+
+
+@pytest.mark.parametrize(
+    ("protocol", "said"),
+    [
+        ("future_rand\nparameters: {epsilon: 2, changes: 2}", "17 records of the reports"),
+        ("shuffled_counts\nparameters: {epsilon: 1, delta: 1e-6}", "records of the reports"),
+    ],
+)
+def test_a_drain_says_what_it_waits_for_and_counts_no_hidden_messages(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, protocol: str, said: str
+) -> None:
+    job_file.write_text(
+        f"name: small\nprotocol: {protocol}\nepochs: {{count: 4}}\n"
+        "shuffle: {minimum: 1000}\ntopics: {partitions: 2}\n"
+    )
+    assert dpstream("deploy", job_file).code == 0
+    for _ in range(17):
+        cluster.append("small.reports", b"report")
+    drained = dpstream("drain", "small", "--timeout", "1ms")
+    assert drained.code == 1
+    assert drained.errors.startswith(f"{said} to be finished; no worker of shuffle,")
+
+
+@pytest.mark.parametrize(
+    ("epochs", "said"),
+    [
+        (11, "dpstream resume small goes on with what has come in since\n"),
+        (12, "its last epoch is published too: dpstream undeploy small ends it\n"),
+    ],
+)
+def test_who_has_drained_a_job_is_told_what_can_still_be_done_with_it(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, epochs: int, said: str
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    publish(cluster, epochs)
+    drained = dpstream("drain", "small")
+    assert drained.code == 0
+    assert drained.output.endswith(said)
+
+
+def test_a_replay_has_no_devices_no_shuffle_stage_and_nothing_to_drain(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, tmp_path: Path
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    job = deployed(cluster)
+    replay = job.model_copy(
+        update={"replay_of": Origin.model_validate({"job": "original", "deployment": "00" * 16})}
+    )
+    cluster.append(JOBS_TOPIC, replay.to_bytes(), key=b"small")
+    before = snapshot(cluster)
+    changes = write_changes(tmp_path / "changes.csv")
+    for arguments in (
+        ("run", "shuffle", "small"),
+        ("produce", "small", "--input", changes),
+        ("drain", "small"),
+    ):
+        said = dpstream(*arguments)
+        assert said.code == 1, arguments
+        assert "the windows of a replay are decided already" in said.errors
+    said = dpstream("deploy", with_operators_keys(job_file))
+    assert said.code == 1
+    assert "is deployed already, as a replay of original" in said.errors
+    assert snapshot(cluster) == before
+
+
+def test_a_name_that_another_version_deployed_is_not_taken_over(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    later = json.loads(deployed(cluster).to_bytes()) | {"version": 2}
+    cluster.append(JOBS_TOPIC, json.dumps(later).encode(), key=b"small")
+    said = dpstream("deploy", job_file)
+    assert said.code == 1
+    assert "was deployed by another version of this software" in said.errors
+    assert "job small was deployed by another version" in dpstream("list").errors
+    assert dpstream("deploy", job_file, "--replace").code == 0

@@ -1,0 +1,158 @@
+"""``dpstream estimates``: what is read, and how it is printed."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import cast
+
+import pytest
+from kafka.errors import KafkaTimeoutError
+
+from aggregators.estimate import GAP, Estimate
+from pipeline.actions import LogRecord
+from pipeline.cli.estimate_lines import json_lines, table_lines
+from pipeline.jobs.deployed_job import deploy_job
+from pipeline.jobs.job_files import parse_job
+from pipeline.kafka.cluster import Cluster
+from pipeline.results.estimate_csv import CSV_COLUMNS, csv_lines
+from pipeline.results.follow import EstimateReader
+from pipeline.stages.estimate_records import EstimateRecord
+from tests.support.small_run import EPOCHS, job_text
+from topics.manifests import Fate
+
+JOB = deploy_job(parse_job(job_text()), deployed_at=0, deployment=bytes(16))
+ESTIMATE = Estimate(1234.56, 78.9, 1079.9, 1389.2, reports=1_000_000, population=28_785)
+
+
+def record(epoch: int, estimate: Estimate | None = ESTIMATE, **changed: object) -> EstimateRecord:
+    plain = EstimateRecord(
+        deployment=JOB.deployment,
+        epoch=epoch,
+        fate=Fate.RELEASED,
+        closed_at=1_700_000_000_123,
+        contributors=28_000,
+        population=28_785,
+        estimate=estimate,
+        guarantee={"epsilon": 4.0},
+    )
+    return replace(plain, **changed)  # type: ignore[arg-type]
+
+
+@dataclass
+class Topic:
+    """The estimates topic; reading it may fail now and then."""
+
+    values: list[bytes] = field(default_factory=list)
+    outages: int = 0
+
+    def read(self, topic: str, partition: int, start: int) -> Iterator[LogRecord]:
+        assert topic == "small.estimates"
+        if self.outages:
+            self.outages -= 1
+            raise KafkaTimeoutError("nobody answers")
+        for offset, value in enumerate(self.values[start:], start):
+            yield LogRecord(offset, value)
+
+    def reader(self) -> EstimateReader:
+        return EstimateReader(cast(Cluster, self), JOB)
+
+
+def test_the_first_record_of_an_epoch_is_the_estimate() -> None:
+    repeated = record(1, replace(ESTIMATE, value=1.0))
+    foreign = record(2, deployment=b"f" * 16)
+    published = [record(1), repeated, foreign, record(2)]
+    topic = Topic([each.to_bytes() for each in published] + [b"no record"])
+    reader = topic.reader()
+    assert list(reader.read()) == [record(1), record(2)]
+    assert list(reader.read()) == []
+    topic.values.append(record(3).to_bytes())
+    assert list(reader.read()) == [record(3)]
+
+
+def test_following_ends_with_the_last_epoch_and_waits_until_then() -> None:
+    topic = Topic()
+    waits = 0
+
+    def wait(seconds: float) -> None:
+        nonlocal waits
+        waits += 1
+        topic.values.append(record(waits).to_bytes())
+
+    found = [each.epoch for each in topic.reader().follow(wait=wait)]
+    assert found == list(range(1, EPOCHS + 1))
+    assert waits == EPOCHS
+
+
+def test_a_broker_that_is_away_is_waited_for_and_told_once() -> None:
+    topic = Topic([record(epoch).to_bytes() for epoch in range(1, EPOCHS + 1)], outages=3)
+    told: list[str] = []
+    followed = topic.reader().follow(told.append, wait=lambda seconds: None)
+    assert [each.epoch for each in islice(followed, 2)] == [1, 2]
+    assert len(told) == 1
+    assert "does not answer" in told[0]
+    assert len(list(followed)) == EPOCHS - 2
+    assert told[1:] == ["Kafka is back"]
+
+
+RECORDS = [
+    record(1),
+    record(2, None, fate=Fate.TOO_SMALL),
+    record(3, replace(ESTIMATE, value=-0.5, flags=(GAP, "few")), fate=Fate.EMPTY),
+]
+
+
+def test_csv_has_a_header_and_nothing_where_there_is_no_number() -> None:
+    rows = list(csv.DictReader(csv_lines(RECORDS)))
+    assert tuple(rows[0]) == CSV_COLUMNS
+    assert rows[0] == {
+        "epoch": "1",
+        "estimate": "1234.56",
+        "standard_deviation": "78.9",
+        "low": "1079.9",
+        "high": "1389.2",
+        "reports": "1000000",
+        "population": "28785",
+        "contributors": "28000",
+        "fate": "released",
+        "flags": "",
+        "closed_at": "2023-11-14T22:13:20.123Z",
+    }
+    assert [rows[1][column] for column in CSV_COLUMNS[1:6]] == ["", "", "", "", "0"]
+    assert [row["fate"] for row in rows] == ["released", "too small", "empty"]
+    assert rows[2]["flags"] == "gap few"
+
+
+def test_json_is_one_record_a_line() -> None:
+    lines = list(json_lines(RECORDS))
+    assert [json.loads(line) for line in lines] == [each.to_json() for each in RECORDS]
+
+
+def test_the_table_is_narrow_and_says_what_is_unusual() -> None:
+    header, *rows = table_lines(RECORDS)
+    assert header.split() == [
+        *("epoch", "estimate", "±", "sd", "95", "%", "low", "high", "reports", "population"),
+    ]
+    assert rows[0].split() == ["1", "1,235", "78.9", "1,080", "1,389", "1,000,000", "28,785"]
+    assert rows[1].split() == ["2", "-", "-", "-", "-", "0", "28,785", "too", "small"]
+    assert rows[2].endswith("28,785 empty, gap, few")
+    assert max(map(len, [header, *rows[:2]])) <= 80
+
+
+@pytest.mark.parametrize("lines", [csv_lines, json_lines, table_lines])
+def test_lines_come_one_by_one(lines: object) -> None:
+    seen: list[int] = []
+
+    def records() -> Iterator[EstimateRecord]:
+        for each in RECORDS:
+            seen.append(each.epoch)
+            yield each
+
+    printed = lines(records())  # type: ignore[operator]
+    headers = 0 if lines is json_lines else 1
+    for _ in range(headers + 2):
+        next(printed)
+    assert seen == [1, 2]

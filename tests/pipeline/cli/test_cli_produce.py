@@ -1,0 +1,296 @@
+"""What ``dpstream produce`` does: every epoch once, with the right values, and on from there."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from pipeline.devices.change_log import ChangeLog, load_change_log
+from pipeline.devices.live import LiveSource
+from pipeline.devices.produce import LiveProducer, produce_change_log, produce_live
+from pipeline.devices.producer import Producer
+from pipeline.devices.rows import InputError
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.epoch_times import calendar_of
+from pipeline.jobs.job_files import parse_job
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from tests.support.small_run import EPOCHS, job_text, write_changes
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+class NotedProducer(Producer):
+    """A producer that notes what each epoch was closed with: the values of those present."""
+
+    def close(self, epoch: int) -> None:
+        self.noted[epoch] = {
+            user: int(value)
+            for user, value, present in zip(self.users, self._values, self._present, strict=True)
+            if present
+        }
+        super().close(epoch)
+
+    noted: dict[int, dict[str, int]]
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    return MemoryLog()
+
+
+@pytest.fixture
+def job() -> DeployedJob:
+    more = ", start: 2024-01-01, length: PT1M"
+    return deploy_job(parse_job(job_text(more=more)), deployed_at=0)
+
+
+@pytest.fixture
+def open_producer(
+    job: DeployedJob, log: MemoryLog, tmp_path: Path
+) -> Iterator[Callable[[], NotedProducer]]:
+    """Opens the producer anew, as the next process would; what was noted goes on."""
+    noted: dict[int, dict[str, int]] = {}
+    opened: list[NotedProducer] = []
+
+    def reopen() -> NotedProducer:
+        for producer in opened:
+            producer.shut()
+        producer = NotedProducer(
+            job, tmp_path / "state", name="gateway", transport=MemoryDriver(log)
+        )
+        producer.noted = noted
+        opened.append(producer)
+        return producer
+
+    yield reopen
+    for producer in opened:
+        producer.shut()
+
+
+def change_log_of(path: Path, text: str, users: Sequence[str] | None = None) -> ChangeLog:
+    path.write_text("user,epoch,value\n" + text)
+    return load_change_log(path, last_epoch=EPOCHS, users=users)
+
+
+@pytest.fixture
+def change_log(tmp_path: Path) -> ChangeLog:
+    return load_change_log(write_changes(tmp_path / "changes.csv", users=9), last_epoch=EPOCHS)
+
+
+def values_of(change_log: ChangeLog, epoch: int) -> dict[str, int]:
+    return dict(zip(change_log.users, change_log.values_at(epoch).tolist(), strict=True))
+
+
+def test_everybody_is_present_with_the_right_value_at_every_epoch(
+    open_producer: Callable[[], NotedProducer], change_log: ChangeLog
+) -> None:
+    producer = open_producer()
+    told: list[int] = []
+    produce_change_log(producer, change_log, on_epoch=told.append)
+    assert told == list(range(1, EPOCHS + 1))
+    assert producer.noted == {epoch: values_of(change_log, epoch) for epoch in told}
+
+
+class InterruptError(Exception):
+    """Somebody ends the process."""
+
+
+def test_an_interrupted_run_goes_on_with_the_next_epoch(
+    open_producer: Callable[[], NotedProducer], change_log: ChangeLog
+) -> None:
+    def interrupt(epoch: int) -> None:
+        if epoch == 5:
+            raise InterruptError
+
+    with pytest.raises(InterruptError):
+        produce_change_log(open_producer(), change_log, on_epoch=interrupt)
+
+    producer = open_producer()
+    told: list[int] = []
+    produce_change_log(producer, change_log, on_epoch=told.append)
+    assert told == list(range(6, EPOCHS + 1))
+    assert producer.noted == {epoch: values_of(change_log, epoch) for epoch in range(1, EPOCHS + 1)}
+
+    produce_change_log(open_producer(), change_log, on_epoch=told.append)
+    assert told[-1] == EPOCHS
+
+
+def test_values_follow_their_users_when_others_join_the_roster(
+    open_producer: Callable[[], NotedProducer], tmp_path: Path
+) -> None:
+    early = change_log_of(tmp_path / "early.csv", "nora,1,1\nzoe,2,1\n")
+    late = change_log_of(
+        tmp_path / "late.csv",
+        "adam,3,1\nnora,1,1\nzoe,2,1\nnora,4,0\n",
+        users=["nora", "zoe", "adam"],
+    )
+
+    def interrupt(epoch: int) -> None:
+        if epoch == 2:
+            raise InterruptError
+
+    with pytest.raises(InterruptError):
+        produce_change_log(open_producer(), early, on_epoch=interrupt)
+    producer = open_producer()
+    produce_change_log(producer, late)
+    assert producer.users == ("nora", "zoe", "adam")
+    assert producer.noted[2] == {"nora": 1, "zoe": 1}
+    assert producer.noted[3] == {"nora": 1, "zoe": 1, "adam": 1}
+    assert producer.noted[4] == {"nora": 0, "zoe": 1, "adam": 1}
+
+
+def test_input_without_the_users_enrolled_is_refused(
+    open_producer: Callable[[], NotedProducer], change_log: ChangeLog, tmp_path: Path
+) -> None:
+    producer = open_producer()
+    producer.enrol(["stranger"])
+    with pytest.raises(InputError, match=r"1 of the 1 users .* 'stranger' .* another --name"):
+        produce_change_log(producer, change_log)
+    assert producer.users == ("stranger",)
+    assert producer.closed_epoch == 0
+
+
+def test_a_rate_is_kept_on_average(
+    open_producer: Callable[[], NotedProducer], change_log: ChangeLog
+) -> None:
+    now = 100.0
+    closed: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    def note(epoch: int) -> None:
+        nonlocal now
+        closed.append(now)
+        # The third epoch takes long, and the next ones catch up.
+        now += 1.0 if epoch == 3 else 0.0
+
+    produce_change_log(
+        open_producer(), change_log, rate=4.0, on_epoch=note, clock=lambda: now, sleep=sleep
+    )
+    expected = [100.0 + 0.25 * epoch for epoch in range(EPOCHS)]
+    expected[3:7] = [101.5] * 4
+    assert closed == pytest.approx(expected)
+
+
+class Script:
+    """An input and a clock: bytes arrive, time passes, and at last the input ends."""
+
+    def __init__(self, start: datetime, *steps: str | timedelta) -> None:
+        self.now = start
+        self.steps: list[str | timedelta] = list(steps)
+
+    def clock(self) -> datetime:
+        return self.now
+
+    def read(self, deadline: datetime) -> bytes | None:
+        while self.steps:
+            step = self.steps.pop(0)
+            if isinstance(step, str):
+                return step.encode()
+            if self.now + step > deadline:
+                self.steps.insert(0, self.now + step - deadline)
+                self.now = deadline
+                return None
+            self.now += step
+        return b""
+
+
+ROSTER = ["ann", "bob", "cleo"]
+
+
+def run_live(
+    producer: Producer,
+    folder: Path,
+    start: datetime,
+    *steps: str | timedelta,
+    notify: Callable[[str], None] = lambda sentence: None,
+) -> LiveSource:
+    calendar = calendar_of(producer.job)
+    assert calendar is not None
+    source = LiveSource(calendar, producer.closed_epoch + 1, last_epoch=producer.job.last_epoch)
+    script = Script(start, *steps)
+    live = LiveProducer(producer, folder, roster=ROSTER)
+    produce_live(live, source, script.read, script.clock, notify=notify)
+    return source
+
+
+def test_epochs_are_closed_by_the_clock(
+    open_producer: Callable[[], NotedProducer], tmp_path: Path
+) -> None:
+    producer = open_producer()
+    rows = "user,value\nann,1\n", MINUTE, "bob,1\nann,0\n", 2 * MINUTE
+    run_live(producer, tmp_path / "state", START, *rows)
+    assert producer.noted == {
+        1: {"ann": 1, "bob": 0, "cleo": 0},
+        2: {"ann": 0, "bob": 1, "cleo": 0},
+        3: {"ann": 0, "bob": 1, "cleo": 0},
+    }
+
+
+def test_who_is_present_after_a_restart_does_not_depend_on_who_changes(
+    open_producer: Callable[[], NotedProducer], tmp_path: Path
+) -> None:
+    folder = tmp_path / "state"
+    source = run_live(
+        open_producer(), folder, START, "user,value\nann,1\nbob,0\n", MINUTE, "cleo,1\n"
+    )
+    # The input ended in the middle of epoch 2: what has come of it is kept.
+    assert source.epoch == 2
+    assert stat.S_IMODE((folder / "values.json").stat().st_mode) == 0o600
+
+    producer = open_producer()
+    run_live(producer, folder, START + 1.5 * MINUTE, "user,value\nbob,1\n", MINUTE)
+    assert producer.noted == {
+        1: {"ann": 1, "bob": 0, "cleo": 0},
+        2: {"ann": 1, "bob": 1, "cleo": 1},
+    }
+
+
+def test_bad_rows_are_told_as_they_come_and_a_live_source_goes_on(
+    open_producer: Callable[[], NotedProducer], tmp_path: Path
+) -> None:
+    producer, told = open_producer(), list[str]()
+    rows = "user,value\nann,1\n", "bob,maybe\n", MINUTE, "cleo,x\ncleo,1\n", MINUTE
+    run_live(producer, tmp_path / "state", START, *rows, notify=told.append)
+    assert producer.noted == {
+        1: {"ann": 1, "bob": 0, "cleo": 0},
+        2: {"ann": 1, "bob": 0, "cleo": 1},
+    }
+    assert told == [
+        "standard input:3: value 'maybe' is not 0 or 1; skipped",
+        "standard input:4: value 'x' is not 0 or 1; skipped",
+    ]
+
+
+def test_input_that_is_refused_loses_nothing_of_what_came_before(
+    open_producer: Callable[[], NotedProducer], tmp_path: Path
+) -> None:
+    folder = tmp_path / "state"
+    run_live(open_producer(), folder, START, "user,value\nann,1\n")
+    with pytest.raises(InputError, match="standard input: the first line must name"):
+        run_live(open_producer(), folder, START, "bob,1\n")
+    producer = open_producer()
+    run_live(producer, folder, START, "user,value\n", MINUTE)
+    assert producer.noted == {1: {"ann": 1, "bob": 0, "cleo": 0}}
+
+
+def test_a_live_source_ends_with_the_last_epoch(
+    open_producer: Callable[[], NotedProducer], tmp_path: Path
+) -> None:
+    producer = open_producer()
+    source = run_live(
+        producer, tmp_path / "state", START, "user,value\nann,1\n", 2 * EPOCHS * MINUTE
+    )
+    assert source.deadline is None
+    assert producer.closed_epoch == EPOCHS
+
+
+def test_a_job_without_start_has_no_calendar() -> None:
+    assert calendar_of(deploy_job(parse_job(job_text()), deployed_at=0)) is None

@@ -1,0 +1,309 @@
+"""Questions to the windows themselves, on the command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.jobs.job_files import parse_job
+from pipeline.protocols.registry import PROTOCOLS
+from tests.support.commands import Commands
+from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from tests.support.set_jobs import Run, held_by, job_text, within
+
+USERS = 1_000
+MODES = held_by([("walk", 700), ("bus", 300)])
+NUMBERS = held_by([("3.5", 700), ("40", 300)])
+POINTS = held_by([("3;4", 700), ("15;0", 300)])
+Start = Callable[..., Run]
+
+
+@pytest.fixture
+def dpstream(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Commands:
+    monkeypatch.setenv("COLUMNS", "80")
+    return Commands(capsys)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryCluster:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    return use_memory_cluster(monkeypatch)
+
+
+@pytest.fixture
+def start(dpstream: Commands, cluster: MemoryCluster, tmp_path: Path) -> Start:
+    """Deploys a job named sets."""
+
+    def start_job(protocol: str, parameters: str, **options: Any) -> Run:
+        path = tmp_path / "sets.yaml"
+        path.write_text(job_text(protocol, parameters, **{"minimum": USERS, **options}))
+        deployed = dpstream("deploy", path)
+        assert deployed.code == 0, deployed.errors
+        return Run(cluster, "sets")
+
+    return start_job
+
+
+def answers(body: dict[str, Any], kind: str = "items") -> dict[str, dict[str, Any]]:
+    return {answer["name"]: answer for answer in body[kind]}
+
+
+PER_EPOCH = tuple(name for name, entry in PROTOCOLS.items() if entry.per_epoch)
+
+
+@pytest.mark.parametrize("protocol", PER_EPOCH)
+def test_items_of_every_protocol_whose_epochs_stand_alone(
+    start: Start, dpstream: Commands, protocol: str, tmp_path: Path
+) -> None:
+    run = start(protocol, "domain: [walk, bus, car]")
+    run.report(1, MODES)
+    listed = tmp_path / "some.txt"
+    listed.write_text("bus\n\n car \n")
+    asked: list[tuple[list[object], list[str]]] = [
+        (["--item", "bus"], ["bus"]),
+        (["--item", f"@{listed}"], ["bus", "car"]),
+        (["--item", "car", "--item", " walk"], ["car", "walk"]),
+        (["--top", 2], ["walk", "bus"]),
+        ([], ["walk", "bus", "car"]),
+    ]
+    for options, names in asked:
+        found = answers(dpstream("query", "sets", "--epoch", 1, *options, "--json").json)
+        assert list(found) == names
+        for name, held in (("walk", 700), ("bus", 300), ("car", 0)):
+            if name in found:
+                answer = found[name]
+                assert within(answer["estimate"], held, answer["standard_deviation"])
+                assert answer["low"] < answer["estimate"] < answer["high"]
+
+
+def test_people_are_told_what_was_asked_how_it_is_known_and_what_it_costs(
+    start: Start, dpstream: Commands
+) -> None:
+    run = start("count_min", "domain: [walk, bus, car]")
+    run.report(1, MODES)
+    said = dpstream("query", "sets", "--top", 2).output.splitlines()
+    assert said[0] == "sets, epoch 1 of 3: 1,000 of 1,000 users contributed"
+    assert said[1].split() == ["item", "estimate", "±", "sd", "95", "%", "low", "high"]
+    assert [line.split()[0] for line in said[2:4]] == ["walk", "bus"]
+    text = " ".join(" ".join(said).split())
+    assert "estimator the cell of each item" in text
+    assert "users hold is listed with a probability of 95 %" in text
+    assert "guarantee epsilon 1, delta 1e-06 for what a user holds at one epoch" in text
+    assert "trusted the shuffle stage to shuffle" in text
+    assert max(map(len, said)) <= 80
+    everything = dpstream("query", "sets", "--top", 3).output
+    assert "is listed with" not in everything
+
+
+def test_ranges_and_quantiles_of_numbers(start: Start, dpstream: Commands) -> None:
+    run = start("count_min", "domain: {low: 0, high: 64, buckets: 32}")
+    run.report(1, NUMBERS)
+    body = dpstream("query", "sets", "--range", "2:10", "--json").json
+    (low,) = body["ranges"]
+    assert low["name"] == "2:10"
+    assert within(low["estimate"], 700, low["standard_deviation"])
+    shares = ["--quantile", 0.9, "--quantile", 0.5]
+    found = answers(dpstream("query", "sets", *shares, "--json").json, "quantiles")
+    assert [(name, each["estimate"]) for name, each in found.items()] == [("0.9", 40), ("0.5", 2)]
+    assert (found["0.5"]["low"], found["0.5"]["high"]) == (2, 4)
+    usual = dpstream("query", "sets").output
+    assert [line.split()[0] for line in usual.splitlines()[1:5]] == [
+        *("quantile", "0.25", "0.5", "0.75")
+    ]
+    assert "a quantile is known to a bucket, 2 wide" in usual
+
+
+def test_boxes_of_points(start: Start, dpstream: Commands) -> None:
+    run = start("count_min", "domain: {grid: [16, 8]}")
+    run.report(1, POINTS)
+    asked = ["--box", "0:3,4:4", "--box", "15,0", "--box", ":,5:"]
+    found = answers(dpstream("query", "sets", *asked, "--json").json, "boxes")
+    for name, held in (("0:3,4:4", 700), ("15,0", 300), (":,5:", 0)):
+        assert within(found[name]["estimate"], held, found[name]["standard_deviation"])
+
+
+def test_heavy_hitters_of_an_open_domain(start: Start, dpstream: Commands) -> None:
+    run = start("count_min", "domain: {strings: {bytes: 4}}, items: 2, messages_per_user: 4000")
+    run.report(1, [["tea", "milk"]] * 600 + [["tea"]] * 400)
+    body = dpstream("query", "sets", "--top", 5, "--json").json
+    assert list(answers(body)) == ["tea", "milk"]
+    assert 0 < body["found_above"] < 500
+    (one,) = dpstream("query", "sets", "--item", "milk", "--json").json["items"]
+    assert within(one["estimate"], 600, one["standard_deviation"])
+    (other,) = dpstream("query", "sets", "--item", "wine", "--json").json["items"]
+    assert within(other["estimate"], 0, other["standard_deviation"])
+
+
+class TestSeveralEpochs:
+    def test_sums_have_their_own_noise_and_their_own_loss(
+        self, start: Start, dpstream: Commands
+    ) -> None:
+        run = start("count_min", "domain: [walk, bus, car]", epochs=4)
+        for epoch in (1, 2, 3):
+            run.report(epoch, MODES)
+        one = dpstream("query", "sets", "--epoch", 2, "--json").json
+        body = dpstream("query", "sets", "--epochs", "1..3", "--json").json
+        assert (one["epoch"], body["epochs"]) == (2, [1, 2, 3])
+        assert body["population"] == 3 * USERS
+        walk, single = answers(body)["walk"], answers(one)["walk"]
+        assert walk["standard_deviation"] == pytest.approx(3**0.5 * single["standard_deviation"])
+        assert within(walk["estimate"], 2_100, walk["standard_deviation"])
+        # Of three epochs exactly what a job of three epochs loses, and less than the four of this.
+        text = job_text("count_min", "domain: [walk, bus, car]", minimum=USERS, epochs=3)
+        law: Any = parse_job(text).calibrate()
+        composed = body["composed"]
+        assert composed["exact"]
+        assert composed["epsilon"] == pytest.approx(law.stream_epsilon, rel=1e-9)
+        assert one["composed"]["epsilon"] == 1 < composed["epsilon"]
+        assert composed["epsilon"] < body["guarantee"]["stream_epsilon"]
+        said = " ".join(dpstream("query", "sets", "--epochs", "1..3").output.split())
+        assert "epochs 1 to 3 added up: 3,000 of 3,000 users contributed" in said
+        assert f"{composed['epsilon']:.6g} for these 3 epochs together" in said
+
+    def test_a_withheld_epoch_is_named_and_left_out(self, start: Start, dpstream: Commands) -> None:
+        run = start("count_min", "domain: [walk, bus, car]", minimum=100)
+        run.report(1, MODES[:40])
+        alone = dpstream("query", "sets", "--epoch", 1)
+        assert (alone.code, alone.output) == (1, "")
+        withheld = "epoch 1 was withheld: 40 of at least 100 contributors"
+        assert alone.errors == f"error: {withheld}\n"
+        assert dpstream("query", "sets").errors == f"error: {withheld}\n"
+        run.report(2, MODES)
+        body = dpstream("query", "sets", "--epochs", "1..2", "--json").json
+        assert body["epochs"] == [2]
+        assert body["withheld"] == [
+            {"epoch": 1, "fate": "too small", "contributors": 40, "minimum": 100}
+        ]
+        assert withheld in " ".join(dpstream("query", "sets", "--epochs", "1..2").output.split())
+        assert dpstream("query", "sets", "--json").json["epochs"] == [2]
+
+    def test_following_says_everything_to_the_last_epoch(
+        self, start: Start, dpstream: Commands
+    ) -> None:
+        run = start("count_min", "domain: [walk, bus, car]", minimum=100)
+        for epoch, held in enumerate((MODES, MODES[:40], MODES), 1):
+            run.report(epoch, held)
+        said = dpstream("query", "sets", "--epoch", 1, "--item", "bus", "--follow", "--json")
+        bodies = [json.loads(line) for line in said.output.splitlines()]
+        assert [body["epochs"] for body in bodies] == [[1], [], [3]]
+        assert [len(body.get("items", [])) for body in bodies] == [1, 0, 1]
+        later = dpstream("query", "sets", "--epoch", 2, "--follow").output
+        assert later.startswith("sets: epoch 2 was withheld: 40 of at least 100 contributors\n")
+        assert "sets, epoch 3 of 3" in later
+        assert later.count("guarantee") == 1
+        latest = dpstream("query", "sets", "--follow", "--json").json
+        assert latest["epochs"] == [3]
+
+
+def test_csv_has_one_row_an_answer(start: Start, dpstream: Commands) -> None:
+    run = start("count_min", "domain: [walk, bus, car]")
+    run.report(1, MODES)
+    said = dpstream("query", "sets", "--format", "csv").output
+    rows = list(csv.DictReader(said.splitlines()))
+    assert [(row["epoch"], row["item"]) for row in rows] == [
+        *(("1", "walk"), ("1", "bus"), ("1", "car"))
+    ]
+    assert within(float(rows[0]["estimate"]), 700, float(rows[0]["standard_deviation"]))
+
+
+class TestRefusals:
+    """Every wrong question is answered in one line that says what to do."""
+
+    def refused(self, dpstream: Commands, *options: object, code: int = 2) -> str:
+        said = dpstream("query", "sets", *options)
+        assert (said.code, said.output, said.errors.count("\n")) == (code, "", 1)
+        return said.errors
+
+    def test_of_items(self, start: Start, dpstream: Commands) -> None:
+        start("count_min", "domain: [walk, bus, car]").report(1, MODES)
+        wrong: list[tuple[list[object], str]] = [
+            (["--item", "buss"], "'buss' is not in the domain; did you mean 'bus'?"),
+            (["--item", "@none.txt"], "--item: none.txt cannot be read: No such file or directory"),
+            (["--item", ""], "--item is empty"),
+            (["--range", "walk:bus"], "are for jobs of count_min with queries: ranges"),
+            (["--quantile", 0.5], "--quantile is for jobs over numbers; of items give --item,"),
+            (["--box", "0:1"], "--box is for jobs over points of a grid"),
+            (["--item", "bus", "--top", 2], "--item and --top do not go together"),
+            (["--epoch", 1, "--epochs", "1..2"], "--epoch and --epochs do not go together"),
+            (["--epochs", "1..2", "--follow"], "leave --follow out"),
+            (["--epochs", "1-2"], "such as 3..7"),
+        ]
+        for options, message in wrong:
+            assert message in self.refused(dpstream, *options)
+        missing: list[tuple[list[object], str]] = [
+            (["--epoch", 2], "epoch 2 of job sets is not published yet: add --follow"),
+            (["--epochs", "1..3"], "epoch 2 of job sets is not published yet"),
+            (["--epoch", 9], "epoch 9 lies after the last one of job sets, 3"),
+            (["--epochs", "3..1"], "epochs 3 to 1: give the first one"),
+        ]
+        for options, message in missing:
+            assert message in self.refused(dpstream, *options, code=1)
+
+    def test_of_numbers(self, start: Start, dpstream: Commands) -> None:
+        start("count_min", "domain: {low: 0, high: 64, buckets: 32}").report(1, NUMBERS)
+        wrong: list[tuple[list[object], str]] = [
+            (["--range", "0:11"], "11 lies within a bucket; the nearest edges are 10 and 12"),
+            (["--range", "-5:10"], "-5 lies outside of the values, 0 to 64"),
+            (["--range", "10:10"], "'10:10' is empty"),
+            (["--quantile", 1.5], "--quantile: 1.5 does not lie between 0 and 1"),
+            (["--quantile", "half"], "--quantile: 'half' is not a number"),
+            (["--item", 64], "'64' is not from 0 to below 64"),
+        ]
+        for options, message in wrong:
+            assert message in self.refused(dpstream, *options)
+
+    def test_of_points(self, start: Start, dpstream: Commands) -> None:
+        start("count_min", "domain: {grid: [16, 8]}").report(1, POINTS)
+        wrong: list[tuple[list[object], str]] = [
+            (["--box", "0:3"], "'0:3' has 1 side, the grid 16 x 8 has 2"),
+            (["--box", "0:3,0:8"], "8 lies outside of the values, 0 to 7"),
+            (["--box", "3:0,0:7"], "'3:0' is empty: give the lower end first"),
+            (["--box", "a,0"], "'a' is not a whole number"),
+            (["--box", "0:3,"], "'0:3,' has a side that is empty: a whole side is ':'"),
+            (
+                ["--range", "0:3"],
+                "--range is for jobs over numbers; of points of a grid give --item,",
+            ),
+            (["--quantile", 0.5], "of points of a grid give --item, --top or --box"),
+        ]
+        for options, message in wrong:
+            assert message in self.refused(dpstream, *options)
+
+    def test_of_jobs(self, start: Start, dpstream: Commands, tmp_path: Path) -> None:
+        assert "job sets is not deployed" in self.refused(dpstream, code=1)
+        start("count_min", "domain: [walk, bus, car]")
+        assert "has no finished epoch yet" in self.refused(dpstream, code=1)
+        other = tmp_path / "other.yaml"
+        other.write_text(
+            "name: other\nprotocol: future_rand\nparameters: {epsilon: 1, changes: 1}\n"
+            "epochs: {count: 4}\n"
+        )
+        assert dpstream("deploy", other).code == 0
+        said = dpstream("query", "other")
+        assert (said.code, said.errors.count("\n")) == (1, 1)
+        assert "epochs do not stand alone: ask dpstream estimates other" in said.errors
+
+    @pytest.mark.parametrize(
+        ("command", "old", "new"),
+        [
+            (["query", "sets"], ["--items", "a,b"], "--item X"),
+            (["query", "sets"], ["--median"], "--quantile 0.5"),
+            (["query", "sets"], ["--range", 10, 60], "LOW:HIGH, such as 10:20"),
+            (["estimates", "sets"], ["--items", "a,b"], "--item X"),
+            (["estimates", "sets"], ["--ranges", "0:1,1:2"], "--range LOW:HIGH"),
+            (["estimates", "sets"], ["--quantiles", "0.1,0.5"], "--quantile Q"),
+            (["simulate", "sets.yaml"], ["--ranges", "0:1,1:2"], "--range LOW:HIGH"),
+        ],
+    )
+    def test_an_option_of_another_name_is_answered_with_the_name(
+        self, dpstream: Commands, command: list[object], old: list[object], new: str
+    ) -> None:
+        said = dpstream(*command, *old)
+        assert (said.code, said.output) == (2, "")
+        assert said.errors.startswith("error: ")
+        assert f"give {new}" in said.errors

@@ -1,0 +1,287 @@
+"""``dpstream replay`` on the command line."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.actions import Append, LogRecord, end_offset, scan
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.deployments import find_deployed
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.recording.replay.on_cluster import ClusterReader
+from pipeline.recording.replay.progress import Progress
+from pipeline.simulation.memory import MemoryLog
+from pipeline.stages.aggregate_stage import AggregateStage
+from pipeline.stages.publish_stage import PublishStage
+from tests.support.commands import Commands
+from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from tests.support.replays import LiveRun, example_job, owners, results_of, settle
+from topics.names import JOBS_TOPIC, Role, jobs_topic
+
+EPOCHS = 7
+
+
+@pytest.fixture
+def run() -> LiveRun:
+    example = PROTOCOLS["future_rand"].examples[1]
+    return LiveRun.of(example_job("future_rand", example), epochs=EPOCHS, small={3})
+
+
+@pytest.fixture
+def cluster(run: LiveRun, monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
+    """A cluster on which the job has run."""
+    monkeypatch.setenv("COLUMNS", "80")
+    cluster = use_memory_cluster(monkeypatch)
+    topics = run.job.topic_settings()
+    cluster.create_topics([jobs_topic(None), *topics.values()])
+    cluster.append(JOBS_TOPIC, run.job.to_bytes(), key=b"live")
+    for role, topic in topics.items():
+        for partition in range(topic.partitions):
+            for value in run.log.values(role, partition):
+                cluster.send(topic.name, value, partition)
+    return cluster
+
+
+@pytest.fixture
+def dpstream(capsys: pytest.CaptureFixture[str], cluster: MemoryCluster) -> Commands:
+    return Commands(capsys)
+
+
+def log_of(cluster: MemoryCluster, job: DeployedJob) -> MemoryLog:
+    log = MemoryLog()
+    for role, topic in job.topic_settings().items():
+        for partition in range(topic.partitions):
+            for record in cluster.read(topic.name, partition):
+                log.append(Append(role, partition, record.value))
+    return log
+
+
+def test_a_replay_from_topics_and_what_workers_make_of_it(
+    dpstream: Commands, cluster: MemoryCluster, run: LiveRun
+) -> None:
+    said = dpstream("replay", "live", "--partitions", 3, "--no-workers")
+    assert said.code == 0, said.errors
+    assert "nobody is charged for it" in said.errors
+    assert "7 epochs of live are written as live-replay" in said.output
+    assert "dpstream run aggregate live-replay" in said.output
+    assert "dpstream diff live live-replay" in said.output
+    job = find_deployed(cluster, "live-replay")  # type: ignore[arg-type]
+    assert job.partitions == 3
+    log = log_of(cluster, job)
+    settle(owners(job, log, AggregateStage(job)))
+    settle(owners(job, log, PublishStage(job)))
+    assert results_of(job, log) == run.results
+    for value in log.values(Role.ESTIMATES):
+        cluster.append(job.topic(Role.ESTIMATES), value)
+    for value in log.values(Role.PARTIALS):
+        cluster.append(job.topic(Role.PARTIALS), value)
+    assert dpstream("diff", "live", "live-replay").code == 0
+
+    before = ends(cluster)
+    again = dpstream("replay", "live", "--partitions", 3, "--no-workers", "--json")
+    assert again.code == 0, again.errors
+    assert "goes on" in again.errors
+    assert again.json["deployment"] == job.deployment.hex()
+    assert ends(cluster) == before
+
+
+def ends(cluster: MemoryCluster) -> Counter[str]:
+    return Counter({topic: sum(cluster.end_offsets(topic)) for topic in cluster.topics()})
+
+
+def test_a_dry_run_says_what_would_be_read_and_written_and_does_nothing(
+    dpstream: Commands, cluster: MemoryCluster
+) -> None:
+    before = ends(cluster)
+    said = dpstream("replay", "live", "--as", "again", "--from-epoch", 6, "--dry-run")
+    assert said.code == 0, said.errors
+    assert "5 to 7" in said.output
+    assert "again.shuffled" in said.output
+    assert "it would cost no epsilon" in said.output
+    whole = dpstream("replay", "live", "--dry-run").output
+    assert "partials  not read, the windows are counted again" in whole
+    planned = dpstream(
+        "replay", "live", "--as", "again", "--from-epoch", 6, "--dry-run", "--json"
+    ).json
+    assert planned["epsilon"] == 0
+    assert planned["writes"]["job"] == "again"
+    reads = planned["reads"]
+    assert (reads["first_epoch"], reads["windows_from"], reads["last_epoch"]) == (5, 6, EPOCHS)
+    assert (reads["windows"], reads["partials"], reads["records"]) == (2, 1, 2)
+    assert reads["bytes"] > 0
+    assert planned["goes_on"] is None
+    assert ends(cluster) == before
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json"])
+def test_in_memory_it_prints_what_estimates_prints(dpstream: Commands, form: str) -> None:
+    live = dpstream("estimates", "live", "--format", form)
+    again = dpstream("replay", "live", "--in-memory", "--format", form)
+    assert again.code == 0, again.errors
+    if form == "json":
+        records = [
+            [{**json.loads(line), "deployment": None} for line in said.output.splitlines()]
+            for said in (live, again)
+        ]
+        assert len(records[0]) == EPOCHS
+        assert records[0] == records[1]
+    else:
+        assert len(live.output.splitlines()) == EPOCHS + 1
+        assert live.output == again.output
+
+
+def test_from_partials_the_windows_may_be_gone(dpstream: Commands, cluster: MemoryCluster) -> None:
+    del cluster.partitions["live.shuffled"]
+    live = dpstream("estimates", "live", "--format", "csv").output
+    said = dpstream("replay", "live", "--from-partials", "--in-memory", "--format", "csv")
+    assert said.code == 0, said.errors
+    assert said.output == live
+    planned = dpstream("replay", "live", "--from-partials", "--dry-run", "--json").json["reads"]
+    assert (planned["windows"], planned["windows_from"], planned["partials"]) == (0, None, 6)
+
+
+def test_in_memory_a_recording_needs_no_cluster(
+    dpstream: Commands, run: LiveRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.record(tmp_path / "recorded")
+    live = dpstream("estimates", "live", "--format", "csv").output
+
+    def nobody(*arguments: object, **options: object) -> None:
+        raise AssertionError("a cluster was asked for")
+
+    monkeypatch.setattr("pipeline.cli.clusters.connection_of", nobody)
+    said = dpstream("replay", tmp_path / "recorded", "--in-memory", "--format", "csv")
+    assert said.code == 0, said.errors
+    assert said.output == live
+    by_index = tmp_path / "recorded" / "recording.json"
+    assert dpstream("replay", by_index, "--in-memory", "--format", "csv").output == live
+    fast = dpstream(
+        "replay", tmp_path / "recorded", "--in-memory", "--format", "csv", "--speed", "x1000000"
+    )
+    assert fast.output == live
+
+
+def test_a_recording_onto_the_cluster(
+    dpstream: Commands, cluster: MemoryCluster, run: LiveRun, tmp_path: Path
+) -> None:
+    run.record(tmp_path / "recorded")
+    said = dpstream("replay", tmp_path / "recorded", "--as", "again", "--no-workers")
+    assert said.code == 0, said.errors
+    job = find_deployed(cluster, "again")  # type: ignore[arg-type]
+    log = log_of(cluster, job)
+    settle(owners(job, log, AggregateStage(job)))
+    settle(owners(job, log, PublishStage(job)))
+    assert results_of(job, log) == run.results
+
+
+def test_a_damaged_recording_deploys_nothing(
+    dpstream: Commands, cluster: MemoryCluster, run: LiveRun, tmp_path: Path
+) -> None:
+    run.record(tmp_path / "recorded")
+    (windows,) = (tmp_path / "recorded").glob("windows-*")
+    windows.write_bytes(windows.read_bytes()[:-1])
+    said = dpstream("replay", tmp_path / "recorded", "--no-workers")
+    assert (said.code, said.output) == (1, "")
+    assert f"{windows} is cut short" in said.errors
+    assert "live-replay.shuffled" not in cluster.topics()
+
+
+def test_progress_is_told_now_and_then_also_while_nothing_happens() -> None:
+    told: list[str] = []
+    seconds = [0.0]
+    progress = Progress(9_000, told.append, lambda: seconds[0])
+    for now in range(1, 13):
+        seconds[0] = float(now)
+        if now <= 4:
+            progress.reached(1_000 * now, "written")
+        else:
+            progress.waiting()
+    assert told == [
+        "epoch 2,000 of 9,000 is written",
+        "epoch 4,000 of 9,000 is written",
+        "epoch 4,000 of 9,000 is written",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["nobody"], 1, "job nobody is not deployed"),
+        (["./nowhere"], 1, "there is no recording in nowhere"),
+        (["live", "--from-epoch", 2, "--from-time", "2024-01-01"], 2, "are both there: give one"),
+        (["live", "--from-time", "noon"], 2, "--from-time"),
+        (["live", "--speed", "fast"], 2, "--speed fast is no speed"),
+        (["live", "--speed", "1e-12"], 2, "--speed 1e-12 is no speed"),
+        (["live", "--from-time", "9999-12-31T23:59:59.9999"], 1, "9999-12-31T23:59:59.999Z"),
+        (["live", "--in-memory", "--no-workers"], 2, "leave --no-workers out"),
+        (["live", "--as", "live"], 1, "job live is deployed already, and is no replay"),
+        (["live", "--as", "No Name"], 2, "1 to 236 lower-case letters"),
+        (["live", "--from-epoch", 8], 1, "epoch 8 is not decided"),
+        (["live", "--from-time", "2030-01-01"], 1, "was decided at 2030-01-01T00:00:00.000Z"),
+    ],
+)
+def test_what_cannot_be_is_said(
+    dpstream: Commands, arguments: list[object], code: int, message: str
+) -> None:
+    said = dpstream("replay", *arguments)
+    assert (said.code, said.output) == (code, "")
+    assert message in said.errors
+    assert said.errors.count("\n") <= 2
+
+
+def test_a_job_file_with_another_estimator(
+    dpstream: Commands, cluster: MemoryCluster, run: LiveRun, tmp_path: Path
+) -> None:
+    path = tmp_path / "other.yaml"
+    text = (
+        "name: other\nprotocol: future_rand\n"
+        "parameters: {epsilon: 2, changes: 2, estimator: prefix}\n"
+        "epochs: {count: 4, renew: true}\nshuffle: {minimum: 10}\ntopics: {partitions: 1}\n"
+    )
+    path.write_text(text)
+    assert dpstream("replay", "live", "--job", path, "--no-workers").code == 0
+    job = find_deployed(cluster, "other")  # type: ignore[arg-type]
+    assert job.parameters.estimator == "prefix"
+    assert job.fingerprint == run.job.fingerprint
+    path.write_text(text.replace("epsilon: 2", "epsilon: 5"))
+    refused = dpstream("replay", "live", "--job", path, "--as", "third")
+    assert refused.code == 1
+    assert "parameters.epsilon: 2 -> 5" in refused.errors
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    ranges=st.lists(st.tuples(st.integers(0, 99), st.integers(0, 120)), max_size=20),
+    ahead=st.integers(1, 40),
+    at_once=st.integers(1, 40),
+    asked_for_end=st.booleans(),
+)
+def test_reading_ahead_gives_what_reading_gives(
+    ranges: list[tuple[int, int]], ahead: int, at_once: int, asked_for_end: bool
+) -> None:
+    job = deploy_job(
+        example_job("future_rand", PROTOCOLS["future_rand"].examples[0]), deployed_at=0
+    )
+    cluster = MemoryCluster(partitions={job.topic(Role.SHUFFLED): 2})
+    values = [str(number).encode() for number in range(100)]
+    for value in values:
+        cluster.send(job.topic(Role.SHUFFLED), value, 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipeline.recording.replay.on_cluster._RECORDS_AHEAD", ahead)
+        patch.setattr("pipeline.results.smoothing._RECORDS_AT_ONCE", at_once)
+        read = ClusterReader(cast(Cluster, cluster), job)
+        if asked_for_end:
+            assert read(end_offset(Role.SHUFFLED, 1)) == 100
+        for start, length in ranges:
+            found: list[LogRecord] = []
+            stop = min(start + length, 100)
+            read(scan(Role.SHUFFLED, 1, start, stop, found.append))
+            assert [record.value for record in found] == values[start:stop]

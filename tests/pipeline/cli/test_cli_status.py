@@ -1,0 +1,570 @@
+"""``dpstream status``: when it says that something is wrong, and when it does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from aggregators.item_estimates import ItemEstimates
+from aggregators.range_estimates import RangeEstimates
+from pipeline.actions import LogRecord
+from pipeline.jobs.deployed_job import DeployedJob, Origin, deploy_job
+from pipeline.jobs.job_files import parse_job
+from pipeline.jobs.phases import Phase
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.dead_letters import DeadLetterLog
+from pipeline.operations.deployments import DeploymentError
+from pipeline.operations.registrations import Registrations
+from pipeline.operations.status import (
+    PATIENCE,
+    SILENCE,
+    STAGES,
+    JobStatus,
+    JobWatch,
+    StageStatus,
+    TopicStatus,
+    WorkerStatus,
+    find_notes,
+    find_problems,
+    gather_status,
+    stages_of,
+)
+from pipeline.stages.estimate_records import EstimateRecord
+from tests.support.small_run import EPOCHS, job_text
+from topics.manifests import Fate, Manifest, encode_manifest
+from topics.names import Role, TopicSettings
+from topics.partials import encode_partial, split_partial
+from topics.records import DeadLetter, Farewell, Reason, Registration
+
+NOW = 1_700_000_000_000
+JOB = deploy_job(
+    parse_job(job_text() + "shuffle: {grace: PT30S}\n"), deployed_at=NOW, deployment=bytes(16)
+)
+
+
+def worker(stage: str, **values: Any) -> WorkerStatus:
+    alive = WorkerStatus(
+        stage=stage,
+        worker="w1",
+        age=0.5,
+        partitions=(0, 1),
+        records_per_second=0.0,
+        reports_per_second=None,
+        windows=(),
+        open_windows=0,
+    )
+    return replace(alive, **values)
+
+
+def stages(**changed: StageStatus) -> tuple[StageStatus, ...]:
+    return tuple(
+        changed.get(stage, StageStatus(stage, (worker(stage),), lag=0, waiting=None))
+        for stage in STAGES
+    )
+
+
+def publication(epoch: int) -> EstimateRecord:
+    return EstimateRecord(bytes(16), epoch, Fate.EMPTY, NOW, 0, 0, None, {})
+
+
+def status_of(found: tuple[StageStatus, ...], **more: Any) -> JobStatus:
+    published = more.pop("published", None)
+    letters = more.pop("dead_letters", {})
+    more.setdefault("producers", 1)
+    return JobStatus(JOB.name, "", NOW, JOB.last_epoch, published, found, letters, **more)
+
+
+def problems(found: tuple[StageStatus, ...], **more: Any) -> list[str]:
+    return list(find_problems(JOB, status_of(found, **more)))
+
+
+def notes(**more: Any) -> list[str]:
+    return list(find_notes(JOB, status_of(stages(), **more)))
+
+
+def test_nothing_is_wrong_with_a_job_at_work() -> None:
+    assert problems(stages()) == []
+    assert problems(stages(), published=publication(3)) == []
+    assert notes() == []
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_needs_a_live_worker(stage: str) -> None:
+    for workers in ((), (worker(stage, age=SILENCE + 0.1),)):
+        (problem,) = problems(stages(**{stage: StageStatus(stage, workers, 0, None)}))
+        assert f"dpstream run {stage} small" in problem
+    one_gone = worker(stage, age=SILENCE + 0.1), worker(stage, worker="w2", age=SILENCE)
+    assert problems(stages(**{stage: StageStatus(stage, one_gone, 0, None)})) == []
+
+
+GONE = tuple(StageStatus(stage, (), 1_000, 10_000.0) for stage in STAGES)
+
+
+def test_a_finished_job_needs_no_workers() -> None:
+    assert len(problems(GONE, published=publication(EPOCHS - 1))) == 3
+    assert problems(GONE, published=publication(EPOCHS), withheld=5) == []
+    ended = "dpstream drain small or undeploy small ends it"
+    assert notes(published=publication(EPOCHS)) == [
+        f"the last epoch is published: it needs no workers; {ended}"
+    ]
+    (replayed,) = find_notes(REPLAY, status_of((), published=publication(EPOCHS)))
+    assert replayed.endswith("; dpstream undeploy small ends it")
+
+
+@pytest.mark.parametrize(
+    ("lag", "said"),
+    [
+        (12, "12 records have come since and wait for resume; "),
+        (1, "1 record has come since and waits for resume; "),
+        (None, "records have come since and wait for resume; "),
+    ],
+)
+def test_what_came_after_a_drain_waits_and_needs_nobody(lag: int | None, said: str) -> None:
+    def drained(waiting: float | None, **more: Any) -> JobStatus:
+        shuffle = StageStatus("shuffle", (), lag if waiting else 0, waiting)
+        return status_of((shuffle, *stages()[1:]), phase=Phase.DRAINED, **more)
+
+    (note,) = find_notes(JOB, drained(10_000.0))
+    assert note == (
+        f"drained: what was open then is published; {said}"
+        "dpstream resume small goes on, dpstream undeploy small ends it"
+    )
+    assert list(find_problems(JOB, drained(10_000.0))) == []
+    (note,) = find_notes(JOB, drained(None))
+    assert "since" not in note
+    (note,) = find_notes(JOB, drained(10_000.0, published=publication(EPOCHS)))
+    assert note == "drained: what was open then is published; dpstream undeploy small ends it"
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_only_a_job_that_is_to_work_needs_workers(phase: Phase) -> None:
+    assert bool(problems(GONE, phase=phase)) == phase.works
+    said = " ".join(notes(phase=phase))
+    assert (phase.value in said) == (phase is not Phase.RUNNING)
+    assert ("dpstream resume small" in said) == (not phase.works)
+
+
+REPLAY = JOB.model_copy(
+    update={"replay_of": Origin.model_validate({"job": "big", "deployment": "00" * 16})}
+)
+
+
+def test_a_replay_needs_workers_only_while_something_waits() -> None:
+    done = tuple(StageStatus(stage, (), 0, None) for stage in stages_of(REPLAY))
+    begun = status_of(done, replay_of="big")
+    assert len(list(find_problems(REPLAY, begun))) == 2
+    over = replace(begun, published=publication(1))
+    assert list(find_problems(REPLAY, over)) == []
+    waits = replace(done[0], lag=1, waiting=0.0), done[1]
+    found = list(find_problems(REPLAY, replace(over, stages=waits)))
+    assert len(found) == 2
+    assert "no worker of stage aggregate is alive" in found[0]
+
+
+def test_what_was_withheld_from_a_replay_was_withheld_live() -> None:
+    found = status_of(stages()[1:], withheld=5)
+    assert list(find_problems(REPLAY, replace(found, replay_of="big"))) == []
+    assert len(list(find_problems(JOB, found))) == 1
+
+
+def test_a_replay_has_no_shuffle_stage() -> None:
+    assert list(stages_of(REPLAY)) == ["aggregate", "publish"]
+    topics = Topics()
+    status = gather_status(topics.cluster, REPLAY, NOW)
+    assert [stage.stage for stage in status.stages] == ["aggregate", "publish"]
+    assert status.replay_of == "big"
+    assert len(status.problems) == 2
+    assert status.notes == ()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_lag_is_stuck_when_it_is_old_and_nobody_reads(stage: str) -> None:
+    limit = PATIENCE + (30.0 if stage == "shuffle" else 0.0)
+
+    def lagging(waiting: float, busy: bool, lag: int | None = 12_345) -> list[str]:
+        idle = worker(stage, worker="w2")
+        reader = worker(stage, busy=busy)
+        return problems(stages(**{stage: StageStatus(stage, (reader, idle), lag, waiting)}))
+
+    assert lagging(limit, False) == []
+    assert lagging(limit + 1, True) == []
+    (problem,) = lagging(limit + 1, False)
+    assert f"stage {stage} is stuck: 12,345 records" in problem
+    (problem,) = lagging(limit + 1, False, lag=None)
+    assert f"stage {stage} is stuck: the oldest for" in problem
+
+
+def test_late_reports_are_said() -> None:
+    shuffle = StageStatus("shuffle", (worker("shuffle", late_reports=1_500),), 0, None)
+    (problem,) = problems(stages(shuffle=shuffle))
+    assert problem.startswith("1,500 reports came after their epoch was decided")
+    assert "dpstream producers small" in problem
+
+
+def test_dead_letters_of_an_earlier_deployment_are_nobodys_fault() -> None:
+    assert problems(stages(), dead_letters={"deployment": 5}) == []
+    letters = {"deployment": 5, "unreadable": 2, "epoch": 1}
+    (problem,) = problems(stages(), dead_letters=letters)
+    assert problem.startswith("3 dead letters")
+    assert "--redrive" in problem
+
+
+def test_epochs_of_which_nothing_is_released_need_a_person() -> None:
+    assert problems(stages(), withheld=2) == []
+    (problem,) = problems(stages(), withheld=3)
+    assert "nothing was released of the last 3 epochs: fewer than 100 devices" in problem
+
+
+def test_topics_that_others_have_changed_are_said_with_what_to_do() -> None:
+    def of(partitions: int, *, stray: bool = False) -> tuple[list[str], list[str]]:
+        changed = (TopicStatus("small.reports", partitions, 2, stray),)
+        return problems(stages(), topics=changed), notes(topics=changed)
+
+    (gone,), _ = of(0)
+    assert "topic small.reports is gone" in gone
+    assert "dpstream undeploy small --delete-topics" in gone
+    (fewer,), _ = of(1)
+    assert "has 1 partitions, and had 2: it was deleted and made again" in fewer
+    none, (more,) = of(4)
+    assert none == []
+    assert "has 4 partitions, the job uses the first 2" in more
+    (stray,), nothing = of(4, stray=True)
+    assert "epoch e belongs into partition e mod 2" in stray
+    assert nothing == []
+
+
+def test_what_retention_took_is_said() -> None:
+    shuffle = StageStatus("shuffle", (worker("shuffle"),), 3, 1.0, deleted=(1,))
+    (problem,) = problems(stages(shuffle=shuffle))
+    assert "in partition 1 was deleted, most likely by retention (7 days)" in problem
+
+
+def test_who_is_missing_is_good_to_know() -> None:
+    (few,) = notes(producers=0)
+    assert "0 of 1 producers have registered" in few
+    (silent,) = notes(silent=tuple("abcdefg"))
+    assert "a, b, c, d, e and 2 more" in silent
+    assert "--retire NAME" in silent
+
+
+@dataclass
+class Topics:
+    """A cluster whose topics are lists of records."""
+
+    records: dict[str, list[LogRecord]] = field(default_factory=dict)
+    floors: dict[str, int] = field(default_factory=dict)
+    changed: dict[str, int] = field(default_factory=dict)
+    first: int = 0
+    gone: set[str] = field(default_factory=set)
+    asked: list[str] = field(default_factory=list)
+    settings: dict[str, TopicSettings] = field(default_factory=dict)
+
+    def add(self, role: Role, value: bytes, *, key: bytes | None = None, **more: Any) -> None:
+        held = self.records.setdefault(JOB.topic(role), [])
+        if role is Role.STATUS and "timestamp" not in more:
+            # A heartbeat is written as it is said.
+            body = json.loads(value) if value[:1] == b"{" else {}
+            time = body.get("time")
+            more["timestamp"] = time if isinstance(time, int) else 0
+        held.append(LogRecord(len(held), value, key=key, **more))
+
+    def end_offsets(self, topic: str) -> list[int]:
+        spread = topic.rpartition(".")[2] in ("reports", "shuffled")
+        partitions = self.changed.get(topic, 2 if spread else 1)
+        return [len(self.records.get(topic, [])), *[0] * (partitions - 1)]
+
+    def partition_counts(self) -> dict[str, int]:
+        counts = {JOB.topic(role): len(self.end_offsets(JOB.topic(role))) for role in Role}
+        found = counts | self.changed
+        return {name: count for name, count in found.items() if name not in self.gone}
+
+    def existing_topics(self, names: Iterable[str]) -> dict[str, TopicSettings]:
+        return {name: self.settings[name] for name in names if name in self.settings}
+
+    def start_offsets(self, topic: str) -> list[int]:
+        return [self.first for _ in self.end_offsets(topic)]
+
+    def committed(self, group: str, topic: str) -> list[int | None]:
+        return [self.floors.get(group), *[None for _ in self.end_offsets(topic)[1:]]]
+
+    def read(
+        self, topic: str, partition: int = 0, start: int = 0, stop: int | None = None
+    ) -> Iterator[LogRecord]:
+        assert partition == 0
+        assert topic not in self.gone
+        for record in self.records.get(topic, [])[start:stop]:
+            self.asked.append(topic)
+            yield record
+
+    def append(self, topic: str, value: bytes) -> int:
+        self.add(Role(topic.rpartition(".")[2]), value)
+        return 0
+
+    @property
+    def cluster(self) -> Cluster:
+        return cast(Cluster, self)
+
+
+def heartbeat(stage: str, name: str, time: int, **more: Any) -> bytes:
+    body = {
+        "stage": stage,
+        "worker": name,
+        "time": time,
+        "partitions": [0],
+        "records_per_second": 3.0,
+        **more,
+    }
+    return json.dumps(body).encode()
+
+
+def test_the_last_word_of_every_worker_counts() -> None:
+    topics = Topics()
+    windows = [{"epoch": 4, "reports": 17, "waits_for": ["gateway-2"]}]
+    for time, reports in ((NOW - 5000, 0), (NOW - 2000, 1000), (NOW - 1000, 1600)):
+        said = heartbeat(
+            "shuffle", "w1", time, counts={"reports": reports}, windows=windows, open_windows=1
+        )
+        topics.add(Role.STATUS, said, key=b"shuffle/w1")
+    topics.add(
+        Role.STATUS, heartbeat("aggregate", "w9", NOW - 60_000, counts={}), key=b"aggregate/w9"
+    )
+    foreign = heartbeat("publish", "w1", NOW, deployment="ff" * 16)
+    topics.add(Role.STATUS, foreign, key=b"publish/w1")
+    for strange in (b"no JSON", b"[]", b"{}", b'{"stage": "publish", "worker": "w2", "time": "?"}'):
+        topics.add(Role.STATUS, strange, key=b"publish/w2")
+
+    status = gather_status(topics.cluster, JOB, NOW)
+    shuffle, aggregate, publish = status.stages
+    (live,) = shuffle.workers
+    assert (live.alive, live.age, live.reports_per_second) == (True, 1.0, 600.0)
+    assert (live.windows[0].epoch, live.windows[0].waits_for) == (4, ("gateway-2",))
+    (gone,) = aggregate.workers
+    assert (gone.alive, gone.age, gone.reports_per_second) == (False, 60.0, None)
+    assert publish.workers == ()
+    assert json.loads(json.dumps(status.to_json()))["stages"][0]["workers"][0]["worker"] == "w1"
+    assert [problem.split(":")[0] for problem in status.problems] == [
+        "no worker of stage aggregate is alive",
+        "no worker of stage publish is alive",
+    ]
+
+
+def test_a_worker_that_was_stopped_is_not_missed() -> None:
+    """One that was killed is: it said nothing."""
+    topics = Topics()
+    for name in ("killed", "stopped", "again", "old"):
+        then = NOW - (2 * 86_400_000 if name == "old" else 20_000)
+        topics.add(Role.STATUS, heartbeat("shuffle", name, then), key=b"shuffle/" + name.encode())
+    for name in ("stopped", "again"):
+        said = {"stage": "shuffle", "worker": name, "time": NOW - 15_000, "stopped": True}
+        topics.add(Role.STATUS, json.dumps(said).encode(), key=b"shuffle/" + name.encode())
+    topics.add(Role.STATUS, heartbeat("shuffle", "again", NOW), key=b"shuffle/again")
+    (shuffle, *_) = gather_status(topics.cluster, JOB, NOW).stages
+    assert [(each.worker, each.alive) for each in shuffle.workers] == [
+        ("again", True),
+        ("killed", False),
+    ]
+
+
+def test_a_watch_goes_on_where_it_was(registered: Topics) -> None:
+    watch = JobWatch(registered.cluster, JOB)
+    first = watch.look(NOW)
+    assert (first.windows, first.producers, first.silent) == (
+        {"released": 4, "too small": 0, "empty": 0},
+        3,
+        ("b",),
+    )
+    assert [stage.epoch for stage in first.stages] == [4, None, None]
+    registered.asked.clear()
+    assert watch.look(NOW) == first
+    assert registered.asked == []
+
+    for epoch, fate in ((5, Fate.EMPTY), (6, Fate.TOO_SMALL), (7, Fate.EMPTY)):
+        decided = manifest(JOB, epoch, b=True, c=False)
+        devices = 0 if fate is Fate.EMPTY else 7
+        decided = replace(decided, fate=fate, contributors=devices)
+        registered.add(Role.MANIFESTS, encode_manifest(decided))
+    registered.add(Role.ESTIMATES, publication(4).to_bytes())
+    registered.add(Role.ESTIMATES, publication(3).to_bytes())
+    part = split_partial(
+        fingerprint=JOB.fingerprint,
+        deployment=JOB.deployment,
+        epoch=9,
+        manifest_offset=0,
+        attempt=bytes(16),
+        payload=b"sum",
+    )[0]
+    registered.add(Role.PARTIALS, encode_partial(part))
+    then = watch.look(NOW)
+    assert then.windows == {"released": 4, "too small": 1, "empty": 2}
+    assert (then.withheld, then.silent) == (3, ())
+    assert [stage.epoch for stage in then.stages] == [7, 9, 4]
+    assert "nothing was released of the last 3 epochs" in then.problems[-1]
+    assert then == gather_status(registered.cluster, JOB, NOW)
+
+
+def test_where_messages_are_hidden_neither_records_nor_rates_are_told() -> None:
+    text = (
+        "name: small\nprotocol: shuffled_counts\nparameters: {epsilon: 1, delta: 1e-6}\n"
+        "epochs: {count: 4}\nshuffle: {minimum: 1000}\ntopics: {partitions: 2}\n"
+    )
+    job = deploy_job(parse_job(text), deployed_at=NOW, deployment=bytes(16))
+    topics = Topics()
+    for _ in range(17):
+        topics.add(Role.REPORTS, b"", timestamp=NOW - 5_000)
+    windows = [{"epoch": 4, "devices": 900, "grace_left": 9.5, "waits_for": ["gateway-2"]}]
+    said = heartbeat("shuffle", "w1", NOW - 1_000, windows=windows, counts={"late_reports": 3})
+    topics.add(Role.STATUS, said, key=b"shuffle/w1")
+    status = gather_status(topics.cluster, job, NOW)
+    shuffle = status.stages[0]
+    assert (shuffle.lag, shuffle.waiting) == (None, 5.0)
+    (window,) = shuffle.workers[0].windows
+    assert (window.reports, window.devices, window.grace_left) == (None, 900, 8.5)
+    assert shuffle.workers[0].records_per_second is None
+    assert "17" not in json.dumps(status.to_json()["stages"])
+    assert "3 devices came after their epoch was decided" in " ".join(status.problems)
+
+
+def test_topics_that_were_changed_are_found() -> None:
+    topics = Topics(changed={JOB.topic(Role.REPORTS): 4})
+    status = gather_status(topics.cluster, JOB, NOW)
+    assert status.topics == (TopicStatus("small.reports", 4, 2),)
+    topics.changed = {JOB.topic(Role.REPORTS): 1}
+    assert gather_status(topics.cluster, JOB, NOW).topics == (TopicStatus("small.reports", 1, 2),)
+
+
+def test_topics_that_are_gone_are_found() -> None:
+    topics = Topics(gone={JOB.topic(role) for role in Role})
+    status = gather_status(topics.cluster, JOB, NOW)
+    assert {topic.name for topic in status.topics} == topics.gone
+    assert {topic.partitions for topic in status.topics} == {0}
+    assert {stage.lag for stage in status.stages} == {None}
+    assert sum("is gone, with what it held" in problem for problem in status.problems) == 8
+
+
+def test_records_deleted_before_they_were_finished_are_found() -> None:
+    topics = Topics(first=2)
+    group = f"{JOB.name}.shuffle.{JOB.deployment.hex()}"
+    for _ in range(3):
+        topics.add(Role.REPORTS, b"", timestamp=NOW)
+    topics.floors[group] = 1
+    assert gather_status(topics.cluster, JOB, NOW).stages[0].deleted == (0, 1)
+    topics.floors[group] = 2
+    assert gather_status(topics.cluster, JOB, NOW).stages[0].deleted == (1,)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "domain", "estimate", "said"),
+    [
+        (
+            "hadamard_stream",
+            "domain: [cat, dog]",
+            ItemEstimates(np.array([-3.0, 922.4]), 10.0, 20.0, 7, 1000),
+            "dog: 922 (95 %: 902 to 942)",
+        ),
+        (
+            "range_stream",
+            "low: 0, high: 80, buckets: 4",
+            RangeEstimates(
+                np.array([0.0, 750.0, 0.0, 250.0]), 1.0, 2.0, 7, 1000, level_variances=(1.0, 1.0)
+            ),
+            "median 33 (95 %: 20 to 40)",
+        ),
+    ],
+)
+def test_the_latest_estimate_says_of_what_it_is(
+    protocol: str, domain: str, estimate: ItemEstimates, said: str
+) -> None:
+    text = (
+        f"name: {JOB.name}\nprotocol: {protocol}\n"
+        f"parameters: {{epsilon: 8, changes: 1, {domain}}}\nepochs: {{count: 4}}\n"
+    )
+    job = deploy_job(parse_job(text), deployed_at=NOW, deployment=bytes(16))
+    topics = Topics()
+    record = EstimateRecord(bytes(16), 1, Fate.RELEASED, NOW, 7, 1000, estimate, {})
+    topics.append(job.topic(Role.ESTIMATES), record.to_bytes())
+    status = gather_status(topics.cluster, job, NOW)
+    assert status.headline == status.to_json()["headline"] == said
+
+
+def test_lag_counts_what_is_not_finished_and_how_long_it_waits() -> None:
+    topics = Topics()
+    for age in (90_000, 50_000, 20_000):
+        topics.add(Role.REPORTS, b"", timestamp=NOW - age)
+    shuffle = gather_status(topics.cluster, JOB, NOW).stages[0]
+    assert (shuffle.lag, shuffle.waiting) == (3, 90.0)
+
+    topics.floors[f"{JOB.name}.shuffle.{JOB.deployment.hex()}"] = 1
+    shuffle = gather_status(topics.cluster, JOB, NOW).stages[0]
+    assert (shuffle.lag, shuffle.waiting) == (2, 50.0)
+
+    topics.floors[f"{JOB.name}.shuffle.{JOB.deployment.hex()}"] = 3
+    shuffle = gather_status(topics.cluster, JOB, NOW).stages[0]
+    assert (shuffle.lag, shuffle.waiting) == (0, None)
+
+
+def test_a_dead_letter_written_twice_counts_once() -> None:
+    topics = Topics()
+    for offset, reason in ((3, Reason.UNREADABLE), (3, Reason.UNREADABLE), (4, Reason.EPOCH)):
+        letter = DeadLetter(JOB.topic(Role.REPORTS), 0, offset, reason, "why", b"x")
+        value, headers = letter.to_record()
+        topics.add(Role.DEAD_LETTERS, value, headers=tuple(headers))
+    topics.add(Role.DEAD_LETTERS, b"somebody else's")
+    assert [letter.offset for letter in DeadLetterLog(topics.cluster, JOB).read()] == [3, 4]
+    assert gather_status(topics.cluster, JOB, NOW).dead_letters == {"epoch": 1, "unreadable": 1}
+
+
+@pytest.fixture
+def registered() -> Topics:
+    """Three producers and four decided epochs: b has missed the last three of them."""
+    topics = Topics()
+    for name in "abc":
+        enrolment = name.encode() * 16
+        record = Registration(JOB.deployment, name, enrolment, 1)
+        topics.add(Role.PRODUCERS, record.to_bytes())
+    topics.add(Role.PRODUCERS, Farewell(JOB.deployment, b"c" * 16, 2).to_bytes())
+    for epoch in range(1, 5):
+        topics.add(Role.MANIFESTS, encode_manifest(manifest(JOB, epoch, b=epoch < 2, c=epoch < 3)))
+    return topics
+
+
+def manifest(job: DeployedJob, epoch: int, *, b: bool, c: bool) -> Manifest:
+    inside = (True, b, c)
+    populations = tuple(100 + index for index in range(3) if inside[index])
+    return Manifest(
+        fingerprint=job.fingerprint,
+        deployment=job.deployment,
+        epoch=epoch,
+        fate=Fate.RELEASED,
+        first_offset=0,
+        cut_offset=1,
+        first_epoch=1,
+        producers=inside,
+        populations=populations,
+        contributors=sum(populations),
+        population=303,
+        timestamp=NOW,
+    )
+
+
+def test_who_reports_who_is_silent_and_who_has_left(registered: Topics) -> None:
+    found = Registrations(registered.cluster, JOB).statuses()
+    assert [(each.name, each.state, each.last_in, each.devices) for each in found] == [
+        ("a", "reporting", 4, 100),
+        ("b", "silent", 1, 101),
+        ("c", "left", 2, 102),
+    ]
+    assert [each.last_epoch for each in found] == [None, None, 2]
+
+
+def test_a_producer_is_retired_with_the_last_decided_epoch(registered: Topics) -> None:
+    assert Registrations(registered.cluster, JOB).retire("b") == 4
+    statuses = Registrations(registered.cluster, JOB).statuses()
+    assert [(each.state, each.last_epoch) for each in statuses][1] == ("left", 4)
+    for name, message in (("b", "left already, after epoch 4"), ("d", "registered: a, b, c")):
+        with pytest.raises(DeploymentError, match=message):
+            Registrations(registered.cluster, JOB).retire(name)

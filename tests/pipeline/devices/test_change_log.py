@@ -1,0 +1,266 @@
+"""Change logs: the value of an epoch is the last one placed in it, and holds until it changes."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.devices.change_log import ChangeLog, load_change_log
+from pipeline.values.durations import parse_duration
+from pipeline.values.times import EpochCalendar
+from tests.support.changes_per_user import changes_per_user
+
+START = datetime(2024, 1, 31, tzinfo=UTC)
+LAST_EPOCH = 6
+
+
+@dataclass(frozen=True)
+class Row:
+    user: str
+    when: int | datetime
+    value: int
+
+
+def place(when: int | datetime, calendar: EpochCalendar) -> int:
+    return when if isinstance(when, int) else calendar.epoch_of(when)
+
+
+def first_of_contradicting(rows: list[Row]) -> list[Row]:
+    kept: list[Row] = []
+    for row in rows:
+        same = [other for other in kept if (other.user, other.when) == (row.user, row.when)]
+        if all(other.value == row.value for other in same):
+            kept.append(row)
+    return kept
+
+
+def slow_values(rows: list[Row], calendar: EpochCalendar) -> dict[str, list[int]]:
+    """The value of every user at the end of every epoch, one look at all rows for each."""
+    in_time = [row for row in rows if place(row.when, calendar) <= LAST_EPOCH]
+    values = {}
+    for user in {row.user for row in rows}:
+        values[user] = [0] * LAST_EPOCH
+        for epoch in range(1, LAST_EPOCH + 1):
+            so_far = [
+                (row.when, row.value)
+                for row in in_time
+                if row.user == user and place(row.when, calendar) <= epoch
+            ]
+            values[user][epoch - 1] = max(so_far)[1] if so_far else 0
+    return values
+
+
+def assert_log_is(log: ChangeLog, values: dict[str, list[int]]) -> None:
+    assert list(log.users) == sorted(values)
+    expected = np.array([values[user] for user in log.users], np.int8).reshape(-1, LAST_EPOCH)
+
+    replayed = np.full(len(log.users), log.initial, np.int8)
+    changes = np.zeros(len(log.users), int)
+    assert log.values_at(0).tolist() == replayed.tolist()
+    for epoch in range(1, LAST_EPOCH + 1):
+        users, now = log.changes_at(epoch)
+        assert np.all(np.diff(users) > 0), "a user changes once in an epoch"
+        assert np.all(replayed[users] != now), "a change changes something"
+        replayed[users] = now
+        changes[users] += 1
+        assert replayed.tolist() == expected[:, epoch - 1].tolist()
+        assert log.values_at(epoch).tolist() == expected[:, epoch - 1].tolist()
+
+    assert log.truth().dtype == np.int64
+    assert log.truth().tolist() == expected.sum(axis=0).tolist()
+    histogram = changes_per_user(log)
+    assert histogram.tolist() == [np.sum(changes == c) for c in range(changes.max(initial=0) + 1)]
+    assert log.epochs.dtype == log.user_indices.dtype == np.dtype(np.int32)
+    assert len(log.epochs) == changes.sum()
+
+
+any_text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=5)
+users = any_text | st.sampled_from(
+    ["ann", "bob", 'a "quoted", name', "two\nlines", "two\r\nlines", " ", "é", "🙂"]
+)
+lengths = st.sampled_from(["P7D", "PT1H", "P1D", "P1M", "P1M2D", "PT0.000003S"])
+
+
+@st.composite
+def logs(
+    draw: st.DrawFn, *, contradictions: bool
+) -> tuple[list[Row], EpochCalendar, Callable[[int | datetime], str], str]:
+    """Rows, the calendar, how to write an epoch or a time, and the name of that column."""
+    calendar = EpochCalendar(START, parse_duration(draw(lengths)))
+    some_users = draw(st.lists(users, min_size=1, max_size=4, unique=True))
+    column = draw(st.sampled_from(["epoch", "time"]))
+    zone = draw(st.sampled_from(["", "Z", "unix"]))
+    whens: st.SearchStrategy[int | datetime]
+
+    def write(when: int | datetime) -> str:
+        if isinstance(when, int):
+            return str(when)
+        if zone == "unix":
+            return f"{(when - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(seconds=1):.6f}"
+        return when.replace(tzinfo=None).isoformat() + zone
+
+    if column == "epoch":
+        whens = st.integers(-3, LAST_EPOCH + 3)
+    else:
+        # Boundaries and the microseconds around them, and anything in between.
+        boundaries = st.integers(-1, LAST_EPOCH + 2).map(calendar.start_of)
+        near = st.integers(-1, 1).map(lambda n: timedelta(microseconds=n))
+        whens = st.builds(lambda moment, step: moment + step, boundaries, near) | st.datetimes(
+            datetime(2023, 12, 1), datetime(2024, 9, 1), timezones=st.just(UTC)
+        )
+    rows = draw(
+        st.lists(
+            st.builds(Row, st.sampled_from(some_users), whens, st.integers(0, 1)),
+            min_size=1,
+            max_size=25,
+            unique_by=None if contradictions else lambda row: (row.user, row.when),
+        ).filter(lambda rows: any(place(row.when, calendar) <= LAST_EPOCH for row in rows))
+    )
+    return rows, calendar, write, column
+
+
+@st.composite
+def files(draw: st.DrawFn, rows: list[Row], write: Callable[..., str], column: str) -> bytes:
+    """The rows as a file: columns in any order, one more or not, any line end, BOM, gzip or not."""
+    names = draw(st.permutations(["user", column, "value", "note"][: draw(st.integers(3, 4))]))
+    spell: Callable[[str], str] = draw(st.sampled_from([str.lower, str.title, str.upper]))
+    text = io.StringIO(newline="")
+    writer = csv.writer(
+        text,
+        lineterminator=draw(st.sampled_from(["\n", "\r\n"])),
+        # Python 3.11 does not see that a carriage return wants quotes.
+        quoting=draw(st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]))
+        if not any("\r" in row.user for row in rows)
+        else csv.QUOTE_ALL,
+    )
+    writer.writerow([spell(name) for name in names])
+    for row in rows:
+        fields = {"user": row.user, column: write(row.when), "value": row.value, "note": ""}
+        writer.writerow([fields[name] for name in names])
+        text.write("\n" * draw(st.integers(0, 1)))
+    data = text.getvalue().encode(draw(st.sampled_from(["utf-8", "utf-8-sig"])))
+    return gzip.compress(data, 1) if draw(st.booleans()) else data
+
+
+@given(st.data())
+def test_a_log_is_what_a_slow_reading_finds(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    rows, calendar, write, column = data.draw(logs(contradictions=True))
+    path = tmp_path_factory.getbasetemp() / "log"
+    path.write_bytes(data.draw(files(rows, write, column)))
+    log = load_change_log(path, calendar=calendar, last_epoch=LAST_EPOCH, skip_bad_rows=True)
+    late = [row for row in rows if place(row.when, calendar) > LAST_EPOCH]
+    in_time = [row for row in rows if row not in late]
+    kept = first_of_contradicting(in_time)
+    assert_log_is(log, slow_values(kept + late, calendar))
+    assert log.bad_rows.total == len(in_time) - len(kept)
+
+
+@given(st.data())
+def test_the_order_of_rows_does_not_matter(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    rows, calendar, write, column = data.draw(logs(contradictions=False))
+    path = tmp_path_factory.getbasetemp() / "log"
+    read = []
+    for order in (rows, data.draw(st.permutations(rows))):
+        path.write_bytes(data.draw(files(order, write, column)))
+        log = load_change_log(path, calendar=calendar, last_epoch=LAST_EPOCH)
+        read.append(
+            (log.users, log.epochs.tolist(), log.user_indices.tolist(), log.values.tolist())
+        )
+    assert read[0] == read[1]
+
+
+def load(folder: Path, text: str, last_epoch: int | None = LAST_EPOCH) -> ChangeLog:
+    path = folder / "members.csv"
+    path.write_text(text, encoding="utf-8")
+    calendar = EpochCalendar(START, parse_duration("P7D"))
+    return load_change_log(path, calendar=calendar, last_epoch=last_epoch)
+
+
+def test_rows_before_the_start_give_the_first_value_unless_epoch_1_has_its_own(
+    tmp_path: Path,
+) -> None:
+    log = load(tmp_path, "user,epoch,value\nann,-2,0\nann,0,1\nbob,0,1\nbob,1,0\n")
+    assert log.values_at(1).tolist() == [1, 0]
+    assert log.notices == (
+        f"{tmp_path}/members.csv: 3 rows before epoch 1: the value to begin with",
+    )
+
+
+def test_rows_after_the_end_are_counted_and_say_that_there_is_a_user(tmp_path: Path) -> None:
+    log = load(tmp_path, "user,epoch,value\nann,1,1\nann,7,0\nbob,7,1\n")
+    assert log.users == ("ann", "bob")
+    assert log.truth().tolist() == [1] * LAST_EPOCH
+    assert log.notices == (f"{tmp_path}/members.csv: 2 rows after epoch 6: not used",)
+
+
+def test_a_row_without_a_value_before_the_start_says_that_there_is_a_user(tmp_path: Path) -> None:
+    log = load(tmp_path, "user,epoch,value\nann,0,\nann,0,1\nbob,-2, \nzoe,2,1\n")
+    assert (log.users, log.bad_rows.total) == (("ann", "bob", "zoe"), 0)
+    assert log.values_at(2).tolist() == [1, 0, 1]
+    assert log.notices == (
+        f"{tmp_path}/members.csv: 1 row before epoch 1: the value to begin with",
+    )
+
+
+def test_without_a_horizon_the_last_row_ends_the_log(tmp_path: Path) -> None:
+    log = load(tmp_path, "user,epoch,value\nann,2,1\nbob,9,0\n", last_epoch=None)
+    assert (log.last_epoch, log.truth().tolist()) == (9, [0] + [1] * 8)
+
+
+def test_who_never_changes_is_a_user_too(tmp_path: Path) -> None:
+    log = load(tmp_path, "user,epoch,value\nann,1,0\nbob,1,1\n")
+    assert log.users == ("ann", "bob")
+    assert changes_per_user(log).tolist() == [1, 1]
+
+
+def test_of_two_times_in_an_epoch_the_later_counts(tmp_path: Path) -> None:
+    log = load(
+        tmp_path,
+        "user,time,value\nann,2024-02-01T10:00:00.000001,0\nann,2024-02-01T10:00Z,1\n"
+        "bob,1706781600,0\nbob,2024-02-01T11:00:00.1+01:00,1\n",
+    )
+    assert log.values_at(1).tolist() == [0, 1]
+
+
+def test_rows_that_repeat_each_other_are_harmless(tmp_path: Path) -> None:
+    log = load(tmp_path, "user,epoch,value\nann,1,1\nann,1,1\nann,1,true\n")
+    assert (log.truth().tolist(), log.bad_rows.total) == ([1] * LAST_EPOCH, 0)
+
+
+def test_columns_that_are_not_used_are_named(tmp_path: Path) -> None:
+    log = load(tmp_path, "value,Notes,user,epoch\n1,x,ann,1\n")
+    assert log.notices == (f"{tmp_path}/members.csv: not used: column 'Notes'",)
+
+
+def test_a_million_users_and_five_million_rows_would_fit_in_a_gigabyte(tmp_path: Path) -> None:
+    # 2 GB for five million rows are 400 bytes for each; the interpreter itself is not counted.
+    rows, some = 25_000, 5_000
+    rng = np.random.default_rng(1)
+    numbers = np.concatenate([np.arange(some), rng.integers(some, size=rows - some)])
+    epochs = rng.integers(1, 257, size=rows)
+    path = tmp_path / "members.csv"
+    lines = (f"user-{n:09d},{e},{(n ^ e) & 1}\n" for n, e in zip(numbers, epochs, strict=True))
+    path.write_text("user,epoch,value\n" + "".join(lines))
+    tracemalloc.start()
+    try:
+        log = load_change_log(path, last_epoch=256)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(log.users) == some
+    assert peak / rows < 200

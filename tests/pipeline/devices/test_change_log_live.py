@@ -1,0 +1,322 @@
+"""A live source: whatever comes when, at the close of an epoch the values are the change log's."""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.devices.change_log import load_change_log
+from pipeline.devices.live import Change, CloseEpoch, Event, Listed, LiveSource
+from pipeline.devices.rows import InputError
+from pipeline.values.durations import parse_duration
+from pipeline.values.times import EpochCalendar
+from pipeline.values.value_domains import CategoryDomain
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+MINUTES = EpochCalendar(START, parse_duration("PT1M"))
+HEADER = b"user,epoch,value\n"
+
+
+def at(minutes: float) -> datetime:
+    return START + timedelta(minutes=minutes)
+
+
+def changes(events: list[Event]) -> list[tuple[int, str, int]]:
+    return [(e.epoch, e.user, e.value) for e in events if isinstance(e, Change)]
+
+
+@st.composite
+def arrivals(draw: st.DrawFn) -> tuple[str, list[tuple[float, str, str, int]]]:
+    """What a row is placed by, and rows with the minute they arrive in, in order of arrival."""
+    column = draw(st.sampled_from(["epoch", "time"]))
+    if column == "epoch":
+        places = st.integers(-2, 8).map(str)
+    else:
+        places = st.integers(-120, 480).map(lambda n: (START + timedelta(seconds=n)).isoformat())
+    users = st.sampled_from(["ann", "bob", "two\nlines", 'a "quoted", name', "é"])
+    row = st.tuples(st.floats(-1, 8), users, places, st.integers(0, 1))
+    return column, sorted(draw(st.lists(row, min_size=1, max_size=25)), key=lambda row: row[0])
+
+
+def line(*fields: object) -> bytes:
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerow(fields)
+    return text.getvalue().encode()
+
+
+@given(arrivals(), st.integers(1, 3), st.sampled_from([0.0, 0.5, 2.5]))
+def test_a_closing_epoch_has_the_values_of_the_rows_read_so_far(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: tuple[str, list[tuple[float, str, str, int]]],
+    first_epoch: int,
+    lateness: float,
+) -> None:
+    column, arriving = rows
+    path = tmp_path_factory.getbasetemp() / "so-far.csv"
+    source = LiveSource(
+        MINUTES,
+        first_epoch,
+        last_epoch=6,
+        lateness=timedelta(minutes=lateness),
+    )
+    read = line("user", column, "value")
+    source.receive(read, at(-2))
+    values: dict[str, int] = {}
+    closed: list[int] = []
+
+    def follow(events: list[Event]) -> None:
+        for event in events:
+            match event:
+                case Change(epoch, user, value):
+                    assert epoch == len(closed) + first_epoch, "changes are of the running epoch"
+                    values[user] = value
+                case CloseEpoch(epoch):
+                    closed.append(epoch)
+                    assert {user for user, value in values.items() if value} == ones_at(epoch)
+
+    def ones_at(epoch: int) -> set[str]:
+        path.write_bytes(read)
+        try:
+            log = load_change_log(path, calendar=MINUTES, last_epoch=6, skip_bad_rows=True)
+        except InputError:
+            return set()  # no row up to epoch 6
+        return {user for user, value in zip(log.users, log.values_at(epoch), strict=True) if value}
+
+    for minute, user, place, value in arriving:
+        follow(source.tick(at(minute)))
+        row = line(user, place, value)
+        read += row
+        follow(source.receive(row, at(minute)))
+    follow(source.tick(at(20)))
+    assert closed == list(range(first_epoch, 7))
+    assert source.deadline is None
+
+
+@given(arrivals(), st.data())
+def test_bytes_may_be_cut_anywhere(
+    rows: tuple[str, list[tuple[float, str, str, int]]], data: st.DataObject
+) -> None:
+    column, arriving = rows
+    everything = b"\xef\xbb\xbf" + line("user", column, "value")
+    everything += b"".join(line(*row[1:]) for row in arriving)
+    everything = everything[: len(everything) - data.draw(st.integers(0, 1), "without line end")]
+    cuts = data.draw(st.lists(st.integers(0, len(everything)), max_size=9).map(sorted))
+    pieces = [everything[a:b] for a, b in zip([0, *cuts], [*cuts, len(everything)], strict=True)]
+
+    whole, cut = (LiveSource(MINUTES, 1) for _ in range(2))
+    expected = whole.receive(everything, at(0)) + whole.end(at(0)) + whole.tick(at(10))
+    events = [event for piece in pieces for event in cut.receive(piece, at(0))]
+    assert events + cut.end(at(0)) + cut.tick(at(10)) == expected
+    assert (cut.bad_rows, cut.notices()) == (whole.bad_rows, whole.notices())
+
+
+def test_epochs_close_by_the_clock_and_not_before() -> None:
+    source = LiveSource(MINUTES, 1, last_epoch=3)
+    assert source.tick(at(1) - timedelta(microseconds=1)) == []
+    assert source.tick(at(1)) == [CloseEpoch(1)]
+    assert source.epoch == 2
+    assert source.tick(at(99)) == [CloseEpoch(2), CloseEpoch(3)]
+    assert source.receive(HEADER + b"ann,3,1\n", at(99)) == []
+    assert source.notices() == ("standard input: 1 row after epoch 3: not used",)
+
+
+def test_the_deadline_is_when_to_tick_next() -> None:
+    source = LiveSource(MINUTES, 2, last_epoch=3, lateness=timedelta(seconds=6))
+    deadlines = [source.deadline]
+    for now in (at(2.05), at(2.1), at(3.1)):
+        source.tick(now)
+        deadlines.append(source.deadline)
+    assert deadlines == [at(2.1), at(2.1), at(3.1), None]
+
+
+def test_a_row_closes_what_is_over_before_it_counts() -> None:
+    source = LiveSource(MINUTES, 1)
+    assert source.receive(b"user,value\nann,1\n", at(0.9)) == [Change(1, "ann", 1)]
+    assert source.receive(b"ann,0\n", at(1)) == [CloseEpoch(1), Change(2, "ann", 0)]
+
+
+def test_without_epoch_or_time_rows_count_on_arrival_in_their_order() -> None:
+    source = LiveSource(MINUTES, 1)
+    events = source.receive(b"value,user\n1,ann\n0,ann\n1,ann\n", at(0.5))
+    assert changes(events) == [(1, "ann", 1), (1, "ann", 0), (1, "ann", 1)]
+    # A clock that is set back makes nothing late.
+    source.tick(at(2))
+    assert changes(source.receive(b"0,ann\n", at(0))) == [(3, "ann", 0)]
+    assert source.notices() == ()
+
+
+def test_before_the_start_rows_are_of_the_first_epoch() -> None:
+    source = LiveSource(MINUTES, 1)
+    assert changes(source.receive(b"user,value\nann,1\n", at(-50))) == [(1, "ann", 1)]
+
+
+def test_rows_of_later_epochs_are_held_up_to_a_bound() -> None:
+    source = LiveSource(MINUTES, 1, hold=2)
+    rows = b"ann,2,1\nbob,3,1\nzoe,2,1\nann,1,0\n"
+    assert source.receive(HEADER + rows, at(0)) == [Change(1, "ann", 0)]
+    assert source.notices() == (
+        "standard input: 1 row for epochs yet to come, more than the 2 held: lost",
+        "standard input: 2 rows for epochs yet to come: held, lost if the input ends here",
+    )
+    assert source.tick(at(2)) == [
+        CloseEpoch(1),
+        Change(2, "ann", 1),
+        CloseEpoch(2),
+        Change(3, "bob", 1),
+    ]
+    # What has been let go makes room.
+    source.receive(b"ann,4,0\nbob,4,0\n", at(2))
+    assert len(changes(source.tick(at(3)))) == 2
+
+
+def test_a_late_row_cannot_change_its_epoch_but_holds_from_now_on() -> None:
+    source = LiveSource(MINUTES, 1)
+    source.receive(HEADER + b"ann,1,1\n", at(0))
+    source.tick(at(2))
+    assert source.receive(b"ann,2,0\n", at(2.5)) == [Change(3, "ann", 0)]
+    # ... unless something newer is known.
+    assert source.receive(b"ann,1,1\n", at(2.5)) == []
+    assert source.notices() == (
+        "standard input: 2 rows for closed epochs: too late to change them",
+        "standard input: 1 row older than a row read before of the same user: not used",
+    )
+
+
+def test_lateness_lets_an_epoch_wait_for_its_rows() -> None:
+    source = LiveSource(MINUTES, 1, lateness=timedelta(seconds=10))
+    source.receive(b"user,time,value\n", at(0))
+    rows = b"ann,2024-01-01T00:01:01,0\nann,2024-01-01T00:00:59,1\n"
+    assert source.receive(rows, at(1.1)) == [Change(1, "ann", 1)]
+    assert source.tick(at(1 + 1 / 6)) == [CloseEpoch(1), Change(2, "ann", 0)]
+
+
+def test_the_end_of_the_input_leaves_the_running_epoch_to_a_later_run() -> None:
+    source = LiveSource(MINUTES, 1)
+    source.receive(HEADER + b"ann,1,1\nbob,3,1\n", at(0))
+    assert source.end(at(1.5)) == [CloseEpoch(1)]
+    assert source.epoch == 2
+    # A line without its end is a row if it is whole.
+    assert _ended_with(b"bob,2,") == []
+    assert _ended_with(b"bob,1,0") == [Change(1, "bob", 0)]
+
+    later = LiveSource(MINUTES, first_epoch=1)
+    assert later.tick(at(2.5)) == [CloseEpoch(1), CloseEpoch(2)]
+
+
+def _ended_with(last: bytes) -> list[Event]:
+    source = LiveSource(MINUTES, 1)
+    source.receive(HEADER + b"ann,1,1\nzoe,1,1\n" + last, at(0))
+    return source.end(at(0))
+
+
+@pytest.mark.parametrize(
+    ("rows", "line_number", "reason"),
+    [
+        (b"ann,1,2\n", 2, "value '2' is not 0 or 1"),
+        (b"zoe,1,1\n\xff,1,1\n", 3, "is not valid UTF-8"),
+        (b"ann,1\n", 2, "2 fields; the header has 3"),
+        (b'"a"b,1,1\n', 2, "broken CSV"),
+        (b'"a\nb",1,1\n"c\nd",x,1\n', 4, "epoch 'x' is not a whole number"),
+        (b'"ann,1,1\n' + b"bob,1,1\n" * 20_000, 2, "field larger than field limit"),
+        (b"ann,1,1\nann,1,0\n", 3, "contradicts an earlier line on user 'ann'"),
+    ],
+)
+def test_a_bad_row_is_skipped_with_its_line(rows: bytes, line_number: int, reason: str) -> None:
+    source = LiveSource(MINUTES, 1)
+    source.receive(HEADER + rows, at(0))
+    assert changes(source.receive(b"zed,1,1\n", at(0))) == [(1, "zed", 1)]
+    assert [row.line for row in source.bad_rows.first] == [line_number]
+    assert reason in source.bad_rows.first[0].reason
+    assert source.notices() == ("standard input: 1 bad row skipped",)
+
+
+def test_lines_are_counted_on_while_a_quote_is_open() -> None:
+    source = LiveSource(MINUTES, 1)
+    for piece in (HEADER + b'"a\n', b"b\n", b'c",1,1\n', b"ann,1,x\n"):
+        source.receive(piece, at(0))
+    assert [row.line for row in source.bad_rows.first] == [5]
+
+
+def test_a_quote_that_the_end_finds_open_is_a_bad_row() -> None:
+    source = LiveSource(MINUTES, 1)
+    assert source.receive(HEADER + b'"ann,1,1\n', at(0)) == []
+    assert source.end(at(0)) == []
+    assert source.bad_rows.first[0].reason == "broken CSV: unexpected end of data"
+
+
+def test_a_contradiction_is_found_when_held_rows_are_due() -> None:
+    source = LiveSource(MINUTES, 1)
+    source.receive(HEADER + b"ann,2,1\nann,2,0\n", at(0))
+    assert source.tick(at(1)) == [CloseEpoch(1), Change(2, "ann", 1)]
+    assert str(source.bad_rows).startswith("standard input:3: contradicts")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"ann,1,1\n", "the first line must name .*; it is 'ann,1,1'"),
+        (b'"user\n', "input:1: broken CSV"),
+        (b"user,epoch,time,value\n", "names both epoch and time"),
+        (b"x" * 2_000_000, "input:1: a line of more than 1,048,576 bytes"),
+    ],
+)
+def test_input_of_no_use_is_refused(data: bytes, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        LiveSource(MINUTES, 1).receive(data, at(0))
+
+
+@pytest.mark.parametrize("before", [b"", b'"'])
+def test_of_a_line_that_is_too_long_no_more_than_that_is_kept(before: bytes) -> None:
+    source = LiveSource(MINUTES, 1)
+    for data in (HEADER + b"ann,1,1\n" + before, b"x" * 600_000, b"x" * 600_000, b"x" * 600_000):
+        source.receive(data, at(0))
+    assert len(source._partial) < 1 << 20
+    assert str(source.bad_rows) == "standard input:3: a line of more than 1,048,576 bytes"
+    assert source.receive(b"x\nbob,1,1\nbob,1,x\n", at(0)) == [Change(1, "bob", 1)]
+    assert [row.line for row in source.bad_rows.first] == [3, 5]
+
+
+def test_a_row_without_a_value_before_epoch_1_lists_its_user() -> None:
+    source = LiveSource(MINUTES, 1)
+    rows = b"bob,1,1\nann,0,\nann,-9, \nann,1,\nann,0,0\n"
+    assert source.receive(HEADER + rows, at(0.5)) == [
+        Change(1, "bob", 1),
+        Listed("ann"),
+        Listed("ann"),
+        Change(1, "ann", 0),
+    ]
+    assert [row.line for row in source.bad_rows.first] == [5], "epoch 1 needs a value"
+    # Where an empty value is one, the row lists its user and has it.
+    items = LiveSource(MINUTES, 1, domain=CategoryDomain(["x"]))
+    assert items.receive(HEADER + b"ann,0,\n", at(0.5)) == [Listed("ann"), Change(1, "ann", 0)]
+    # Without a place, no row is known to stand before epoch 1.
+    arriving = LiveSource(MINUTES, 1)
+    assert arriving.receive(b"user,value\nann,\n", at(-5)) == []
+
+
+def test_an_input_that_ends_before_it_begins_is_refused() -> None:
+    with pytest.raises(InputError, match="empty; the first line must name"):
+        LiveSource(MINUTES, 1).end(at(0))
+
+
+def test_columns_that_are_not_used_are_named() -> None:
+    source = LiveSource(MINUTES, 1)
+    source.receive(b"user,value,when\nann,1,noon\n", at(0))
+    assert source.notices() == ("standard input: not used: column 'when'",)
+
+
+def test_a_live_source_and_a_file_account_for_the_same_bad_rows(tmp_path: Path) -> None:
+    data = HEADER + b'ann,1,1\nann,1,0\nbob,x,1\n"a"b,1,1\n\nzoe,1\n"c\nd",1,x\nzoe,1,1\n'
+    path = tmp_path / "log.csv"
+    path.write_bytes(data)
+    source = LiveSource(MINUTES, 1, name=str(path))
+    source.receive(data, at(0))
+    from_file = load_change_log(path, skip_bad_rows=True, users=["ann"]).bad_rows
+    lines = [[row.line for row in bad_rows.first] for bad_rows in (from_file, source.bad_rows)]
+    assert lines == [[3, 4, 5, 7, 8]] * 2

@@ -1,0 +1,246 @@
+"""What a change log may not hold: said with file and line, in one line, and never half used."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.devices.change_log import ChangeLog, load_change_log
+from pipeline.devices.rows import BadRow, BadRowsError, InputError
+from pipeline.values.durations import parse_duration
+from pipeline.values.times import EpochCalendar
+
+WEEKS = EpochCalendar(datetime(2024, 1, 1, tzinfo=UTC), parse_duration("P7D"))
+
+
+def load(
+    folder: Path, data: bytes | str, *, skip: bool = False, users: tuple[str, ...] | None = None
+) -> ChangeLog:
+    path = folder / "members.csv"
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return load_change_log(path, calendar=WEEKS, last_epoch=170, skip_bad_rows=skip, users=users)
+
+
+BAD_ROWS = {
+    "value": (b"user,epoch,value\nann,1,2\n", 2, "value '2' is not 0 or 1"),
+    "no value": (b"user,epoch,value\nann,1,\n", 2, "value '' is not 0 or 1"),
+    "epoch": (b"user,epoch,value\nann,one,1\n", 2, "epoch 'one' is not a whole number below 2^31"),
+    "no epoch": (b"user,epoch,value\nann,,1\n", 2, "epoch '' is not a whole number below 2^31"),
+    "fraction": (b"user,epoch,value\nann,1.5,1\n", 2, "epoch '1.5' is not a whole number"),
+    "underscore": (b"user,epoch,value\nann,1_0,1\n", 2, "epoch '1_0' is not a whole number"),
+    "digits": ("user,epoch,value\nann,\u0661,1\n".encode(), 2, r"epoch '\u0661' is not a whole"),
+    "huge": (b"user,epoch,value\nann,2147483648,1\n", 2, "epoch '2147483648' is not a whole"),
+    "endless": (b"user,epoch,value\nann," + b"9" * 9999 + b",1\n", 2, "...' is not a whole number"),
+    "time": (b"user,time,value\nann,noon,1\n", 2, "time 'noon' is neither ISO 8601"),
+    "milliseconds": (b"user,time,value\nann,1700000000000,1\n", 2, "seconds, not milliseconds"),
+    "no user": (b"user,epoch,value\n,1,1\n", 2, "the user is empty"),
+    "NUL": (b"user,epoch,value\na\0,1,1\n", 2, "the user holds a NUL byte"),
+    "bytes": (b"user,epoch,value\n\xff,1,1\n", 2, r"the user '\udcff' is not valid UTF-8"),
+    "bytes in value": (b"user,epoch,value\nann,1,\xff\n", 2, r"value '\udcff' is not 0 or 1"),
+    "bytes in time": (b"user,time,value\nann,\xff,1\n", 2, r"time '\udcff' is neither"),
+    "few fields": (b"user,epoch,value\nann,1\n", 2, "2 fields; the header has 3"),
+    "many fields": (b"user,epoch,value\nann,1,1,1\n", 2, "4 fields; the header has 3"),
+    "blank": (b"user,epoch,value\n \n", 2, "1 fields; the header has 3"),
+    "after a quote": (b'user,epoch,value\n"a"nn,1,1\n', 2, "broken CSV: ',' expected after '\"'"),
+    "quote": (
+        b'user,epoch,value\nbob,1,1\n"ann,1,1\n',
+        3,
+        "broken CSV: unexpected end of data",
+    ),
+    "quote on and on": (
+        b'user,epoch,value\n"ann,1,1\n' + b"bob,1,1\n" * 20_000,
+        2,
+        "broken CSV: field larger than field limit (131072) (read on to line 16386)",
+    ),
+    "line": (b'user,epoch,value\n"a\r\nb",1,1\n\n"c\nd",1,1\nann,1,x\n', 7, "value 'x'"),
+    "carriage return": (
+        b"user,epoch,value\nann\r,1,1\n",
+        2,
+        "broken CSV: new-line character seen in unquoted field",
+    ),
+    "begin of a row": (b'user,epoch,value\n"a\nb",1,x\n', 2, "value 'x'"),
+    "escape": (b"user,epoch,value\nann,1,\x1b[2J\n", 2, r"value '\x1b[2J' is not 0 or 1"),
+    "epoch twice": (
+        b"user,epoch,value\nann,3,1\nbob,3,0\nann,3,0\n",
+        4,
+        "contradicts line 2: another value of user 'ann' for the same epoch",
+    ),
+    "before the start": (b"user,epoch,value\nann,0,1\nann,0,0\n", 3, "contradicts line 2"),
+    "time twice": (
+        b"user,time,value\nann,2024-02-01,1\nann,2024-02-01T01:00+01:00,0\n",
+        3,
+        "contradicts line 2: another value of user 'ann' for the same time",
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "line", "reason"), BAD_ROWS.values(), ids=BAD_ROWS)
+def test_a_bad_row_is_refused_with_its_line_and_may_be_skipped(
+    tmp_path: Path, data: bytes, line: int, reason: str
+) -> None:
+    with pytest.raises(BadRowsError) as refusal:
+        load(tmp_path, data)
+    bad_rows = refusal.value.bad_rows
+    assert [row.line for row in bad_rows.first] == [line]
+    assert reason in bad_rows.first[0].reason
+    first, second = str(refusal.value).split("\n")
+    assert first == (
+        f"{tmp_path}/members.csv: 1 bad row; correct them, or go on without them by --skip-bad-rows"
+    )
+    assert second == f"{tmp_path}/members.csv:{line}: {bad_rows.first[0].reason}"
+    assert second.isprintable()
+
+    header = data.split(b"\n")[0]
+    good = b"zoe,2024-01-01,1\n" if b"time" in header else b"zoe,1,1\n"
+    data = header + b"\n" + good + data.removeprefix(header + b"\n")
+    log = load(tmp_path, data, skip=True, users=("ann", "zoe"))
+    assert log.bad_rows.total == 1
+    assert log.bad_rows.first[0].line == line + 1
+    assert "1 bad row skipped" in log.notices[-1]
+    assert (log.users, log.values_at(1)[1]) == (("ann", "zoe"), 1)
+
+    # Without a roster, whoever has no other row is a user all the same, if the row says who.
+    if log.bad_rows.anonymous:
+        with pytest.raises(InputError, match="1 bad row whose user cannot be read") as unknown:
+            load(tmp_path, data, skip=True)
+        assert str(unknown.value).endswith(f"\n{log.bad_rows}")
+    else:
+        log = load(tmp_path, data, skip=True)
+        assert {"zoe"} < set(log.users) or reason.startswith("the user ")
+        assert set(log.users) <= {"zoe", "bob", "ann", "a\r\nb", "a\nb", "c\nd"}
+
+
+def test_the_first_of_two_contradicting_lines_is_the_one_kept(tmp_path: Path) -> None:
+    log = load(tmp_path, "user,epoch,value\nann,3,1\nann,3,0\nann,3,1\nann,3,0\n", skip=True)
+    assert log.truth()[2] == 1
+    assert [row.line for row in log.bad_rows.first] == [3, 5]
+
+
+def test_all_bad_rows_are_counted_and_the_first_ten_shown_in_the_order_of_the_file(
+    tmp_path: Path,
+) -> None:
+    # Contradictions come to light last, and stand where they belong all the same.
+    rows = ["ann,1,0", "ann,1,1", *(["bob,1,x", "ann,1,1"] * 6)]
+    with pytest.raises(BadRowsError, match="13 bad rows") as refusal:
+        load(tmp_path, "user,epoch,value\n" + "\n".join(rows) + "\n")
+    bad_rows = refusal.value.bad_rows
+    assert (bad_rows.total, [row.line for row in bad_rows.first]) == (13, list(range(3, 13)))
+    assert str(refusal.value).endswith("\n... and 3 more")
+
+
+def test_an_account_of_bad_rows_holds_ten_whatever_their_number(tmp_path: Path) -> None:
+    log = load(tmp_path, "user,epoch,value\nann,1,1\n" + "bob,1,x\n" * 20_000, skip=True)
+    assert log.bad_rows.total == 20_000
+    assert log.bad_rows.first == tuple(
+        BadRow(line, "value 'x' is not 0 or 1") for line in range(3, 13)
+    )
+
+
+def test_contradictions_of_many_users_are_told_in_the_order_of_the_file(tmp_path: Path) -> None:
+    users = [f"u{number:02d}" for number in range(20)]
+    rows = [*(f"{user},1,1" for user in users), *(f"{user},1,0" for user in reversed(users))]
+    bad_rows = load(tmp_path, "user,epoch,value\n" + "\n".join(rows) + "\n", skip=True).bad_rows
+    assert bad_rows.total == 20
+    assert [row.line for row in bad_rows.first] == list(range(22, 32))
+    assert bad_rows.first[0].reason.startswith("contradicts line 21: another value of user 'u19'")
+
+
+def test_lines_are_counted_on_through_broken_rows(tmp_path: Path) -> None:
+    rows = b'"a"b,1,1\n"c"d,1,1\nann,1,1\nann,1,x\n'
+    bad_rows = load(tmp_path, b"user,epoch,value\n" + rows, skip=True, users=("ann",)).bad_rows
+    assert [row.line for row in bad_rows.first] == [2, 3, 5]
+
+
+PACKED = gzip.compress(b"user,epoch,value\n" + b"".join(b"u%d,1,1\n" % n for n in range(999)))
+UNUSABLE: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", "empty; the first line must name the columns user, value and epoch or time"),
+    "empty gzip": (gzip.compress(b""), "empty; the first line must name"),
+    "only a BOM": (b"\xef\xbb\xbf", "empty; the first line must name"),
+    "blank first": (b"\nuser,epoch,value\n", "the first line must name .*; it is ''"),
+    "no header": (b"ann,1,1\n", "the first line must name .*; it is 'ann,1,1'"),
+    "arrival": (b"user,value\nann,1\n", "the first line must name .*; it is 'user,value'"),
+    "both": (b"user,epoch,time,value\n", "the header names both epoch and time; rename"),
+    "twice": (b"user,epoch,value,User\n", "the header names the column user twice"),
+    "broken header": (b'user,epoch,"value\n', ":1: broken CSV: unexpected end of data"),
+    "UTF-16": ("user,epoch,value\n".encode("utf-16"), "the first line is not UTF-8 text"),
+    "binary": (bytes(range(256)) * 9, "the first line is not UTF-8 text|broken CSV"),
+    "one long line": (b"x" * 10_000_000, "the first line must name .*; it is 'xxx"),
+    "header only": (b"user,epoch,value\r\n", "there is a header but no row"),
+    "too late": (b"user,epoch,value\nann,171,1\n", "no row is left .*1 row after epoch 170"),
+    "gzip cut": (PACKED[:-30], "damaged gzip file .*; fetch or pack it again"),
+    "gzip cut early": (PACKED[:5], "damaged gzip file"),
+    "gzip trailer": (PACKED + b"more", "damaged gzip file"),
+    "gzip changed": (PACKED[:40] + b"\xff" * 9 + PACKED[49:], "damaged gzip file"),
+    "gzip sum": (PACKED[:-8] + bytes(8), "damaged gzip file"),
+}
+
+
+@pytest.mark.parametrize(("data", "message"), UNUSABLE.values(), ids=UNUSABLE)
+def test_a_file_of_no_use_is_refused_in_one_line(tmp_path: Path, data: bytes, message: str) -> None:
+    with pytest.raises(InputError, match=message) as refusal:
+        load(tmp_path, data, skip=True)
+    assert str(refusal.value).startswith(f"{tmp_path}/members.csv:")
+    assert str(refusal.value).isprintable()
+
+
+def test_what_cannot_be_opened_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none\.csv: No such file or directory$"):
+        load_change_log(tmp_path / "none.csv")
+    with pytest.raises(InputError, match=r": Is a directory$"):
+        load_change_log(tmp_path)
+
+
+def test_times_need_a_calendar(tmp_path: Path) -> None:
+    path = tmp_path / "members.csv"
+    path.write_text("user,time,value\nann,2024-01-01,1\n")
+    with pytest.raises(InputError, match=r"need a start and a length to place them$"):
+        load_change_log(path)
+
+
+def test_a_pipe_is_a_file_too(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, gzip.compress(b"user,epoch,value\nann,1,1\n"))
+    os.close(writing)
+    try:
+        assert load_change_log(f"/dev/fd/{reading}").users == ("ann",)
+    finally:
+        os.close(reading)
+
+
+pieces = st.lists(
+    st.sampled_from(
+        [b"ann", b"1", b"0", b",", b"\n", b"\r\n", b"\r", b'"', b"\0", b"\xff", b"-", b"2024-01-08"]
+    )
+    | st.binary(max_size=3),
+    max_size=40,
+).map(b"".join)
+
+
+@given(
+    st.sampled_from([b"user,epoch,value\n", b"user,time,value\nann,2024-01-01,1\n", b""]),
+    pieces,
+    st.sampled_from([bytes, gzip.compress, lambda data: b"\x1f\x8b" + zlib.compress(data)]),
+    st.booleans(),
+)
+def test_whatever_a_file_holds_it_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory,
+    header: bytes,
+    body: bytes,
+    pack: Callable[[bytes], bytes],
+    skip: bool,
+) -> None:
+    try:
+        log = load(tmp_path_factory.getbasetemp(), pack(header + body), skip=skip)
+    except InputError as refusal:
+        assert str(refusal).replace("\n", "").isprintable()  # noqa: PT017
+    else:
+        assert log.users
+        assert 0 <= log.truth()[-1] <= len(log.users)

@@ -1,0 +1,105 @@
+"""Times of a change log: read to the microsecond, and placed in the epoch they lie in, exactly."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.values.durations import Duration, parse_duration
+from pipeline.values.times import EpochCalendar, microseconds, parse_time, parse_times
+
+between = (datetime(2, 1, 1), datetime(9998, 12, 31))
+moments = st.datetimes(*between) | st.datetimes(*between, timezones=st.timezones())
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1970-01-01", 0),
+        ("1970-01-02T00:00", 86_400),
+        ("1970-01-01 00:00:01", 1),
+        ("1970-01-01T00:00:01.5Z", Fraction(3, 2)),
+        ("19700101T000001", 1),
+        ("1970-W01-4", 0),
+        ("1970-01-01T01:00+01:00", 0),
+        ("1969-12-31T23:00-01:00", 0),
+        ("0", 0),
+        (" 1 ", 1),
+        ("1.", 1),
+        ("-1.5", Fraction(-3, 2)),
+        ("+2", 2),
+        ("1.7e+09", 1_700_000_000),
+        ("20240101", 20_240_101),
+        # Cut, not rounded: a row never moves into an epoch that it has not reached.
+        ("1.9999999", Fraction(1_999_999, 1_000_000)),
+        ("-0.0000001", Fraction(-1, 1_000_000)),
+        ("1970-01-01T00:00:00.9999999", Fraction(999_999, 1_000_000)),
+    ],
+)
+def test_iso_and_unix_times(text: str, seconds: int | Fraction) -> None:
+    assert parse_time(text) == seconds * 1_000_000
+
+
+@pytest.mark.parametrize(
+    "text", ["", "now", "2024-", "2024-13-01", "nan", "inf", "1_000", "١٢", "1e999999999", "0x10"]
+)
+def test_what_is_neither_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"neither ISO 8601 .* nor unix seconds$"):
+        parse_time(text)
+
+
+@pytest.mark.parametrize("text", ["1700000000000", "-99999999999999", "0001-01-01T00:00+01:00"])
+def test_times_outside_the_calendar_are_refused_with_the_likely_reason(text: str) -> None:
+    with pytest.raises(ValueError, match=r"outside the years 1 to 9999.*not milliseconds"):
+        parse_time(text)
+
+
+@given(moments)
+def test_what_datetime_writes_is_read_back(moment: datetime) -> None:
+    naive_is_utc = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    assert parse_time(moment.isoformat()) == microseconds(naive_is_utc)
+    assert microseconds(moment) == microseconds(naive_is_utc)
+
+
+@given(st.decimals(-(10**10), 10**11, places=9).map(lambda number: f"{number:f}"))
+def test_unix_times_are_exact(text: str) -> None:
+    assert parse_time(text) == math.floor(Fraction(text) * 1_000_000)
+
+
+def test_a_column_tells_what_is_wrong_where() -> None:
+    times, problems = parse_times(["1", "x", "1970-01-01"])
+    assert times[[0, 2]].tolist() == [1_000_000, 0]
+    assert list(problems) == [1]
+
+
+durations = st.sampled_from(
+    [parse_duration(text) for text in ("P7D", "P1W", "PT1H", "P1D", "P1M", "P3M", "P1Y", "P1M3D")]
+) | st.builds(Duration, exact=st.timedeltas(timedelta(microseconds=1), timedelta(days=400)))
+starts = st.datetimes(datetime(1990, 1, 1), datetime(2030, 1, 1), timezones=st.just(UTC))
+near = st.datetimes(datetime(1980, 1, 1), datetime(2040, 1, 1), timezones=st.just(UTC))
+
+
+@given(starts, durations, st.lists(near, max_size=20), st.lists(st.integers(-40, 40), max_size=5))
+def test_a_column_is_placed_as_each_moment_alone(
+    start: datetime, length: Duration, some: list[datetime], epochs: list[int]
+) -> None:
+    calendar = EpochCalendar(start, length)
+    begins = [calendar.start_of(epoch) for epoch in epochs]
+    before = [begin - timedelta(microseconds=1) for begin in begins]
+    column = np.array([microseconds(m) for m in (*begins, *before, *some)], dtype=np.int64)
+    expected = [*epochs, *(e - 1 for e in epochs), *(calendar.epoch_of(m) for m in some)]
+    placed = calendar.epochs_of(column)
+    assert placed.dtype == np.int64
+    assert placed.tolist() == expected
+
+
+def test_both_ends_of_time_have_their_epochs() -> None:
+    ends = np.array([parse_time("0001-01-01"), parse_time("9999-12-31T23:59:59.999999")])
+    months = EpochCalendar(datetime(2024, 1, 31, tzinfo=UTC), parse_duration("P1M"))
+    assert months.epochs_of(ends).tolist() == [-24_276, 95_712]

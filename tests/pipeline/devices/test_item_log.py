@@ -1,0 +1,119 @@
+"""Item logs: one row for every item of a user at an epoch."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.devices.change_log import ChangeLog
+from pipeline.devices.item_log import ItemLog, load_item_log, load_value_log
+from pipeline.devices.rows import BadRowsError, InputError
+from pipeline.values.durations import parse_duration
+from pipeline.values.sets import SetDomain
+from pipeline.values.times import EpochCalendar
+from pipeline.values.value_domains import BOOLEAN
+
+DOMAIN = SetDomain(("x", "y", "z"), 2)
+
+
+def log_of(folder: Path, *rows: str, header: str = "user,epoch,value", **how: Any) -> ItemLog:
+    path = folder / "items.csv"
+    path.write_text("\n".join([header, *rows]) + "\n")
+    return load_item_log(path, domain=DOMAIN, **how)
+
+
+def held(log: ItemLog) -> list[dict[str, list[int]]]:
+    return [
+        {user: [v for v in items if v] for user, items in zip(log.users, now.tolist(), strict=True)}
+        for now in log.values_by_epoch()
+    ]
+
+
+def test_rows_in_any_order_are_the_sets_of_their_epochs_and_of_no_others(tmp_path: Path) -> None:
+    log = log_of(tmp_path, "bo,3,z", "al,1,y", "bo,1,x", "al,1,x")
+    assert log.users == ("al", "bo")
+    assert held(log) == [
+        {"al": [2, 1], "bo": [1]},
+        {"al": [], "bo": []},
+        {"al": [], "bo": [3]},
+    ]
+    assert log.truth(DOMAIN).tolist() == [[2, 1, 0], [0, 0, 0], [0, 0, 1]]
+    items, counts = log.counts_at(1)
+    assert (items.tolist(), counts.tolist()) == ([1, 2], [2, 1])
+    assert [each.tolist() for each in log.counts_at(2)] == [[], []]
+
+
+def test_an_item_said_twice_is_held_once(tmp_path: Path) -> None:
+    log = log_of(tmp_path, "al,1,x", "al,1,x", "al,1,y", "al,1, x ")
+    assert held(log) == [{"al": [1, 2]}]
+    assert log.notices == ()
+    assert log.truth(DOMAIN).tolist() == [[1, 1, 0]]
+
+
+def test_of_too_many_items_those_that_come_first_are_used(tmp_path: Path) -> None:
+    log = log_of(tmp_path, "al,1,z", "al,1,z", "al,1,y", "al,1,x", "bo,1,x", "al,2,x")
+    assert held(log) == [{"al": [3, 2], "bo": [1]}, {"al": [1], "bo": []}]
+    (notice,) = log.notices
+    assert notice.endswith("1 item of users who hold more than 2 at an epoch: not used")
+
+
+def test_a_row_without_a_value_is_a_user_without_items(tmp_path: Path) -> None:
+    log = log_of(tmp_path, "al,1,", "bo,2,x")
+    assert held(log) == [{"al": [], "bo": []}, {"al": [], "bo": [1]}]
+    assert held(log_of(tmp_path, "al,2,")) == [{"al": []}, {"al": []}]
+
+
+def test_bad_rows_are_all_counted_or_skipped(tmp_path: Path) -> None:
+    rows = ("al,1,x", "bo,1,w", "bo,one,x", "bo,1", ",1,x")
+    with pytest.raises(BadRowsError) as caught:
+        log_of(tmp_path, *rows)
+    assert caught.value.bad_rows.total == 4
+    with pytest.raises(InputError, match="1 bad row whose user cannot be read"):
+        log_of(tmp_path, *rows, skip_bad_rows=True)
+    log = log_of(tmp_path, *rows, skip_bad_rows=True, users=("al", "bo"))
+    assert held(log) == [{"al": [1], "bo": []}]
+    assert log.bad_rows.total == 4
+    assert "4 bad rows skipped" in log.notices[0]
+
+
+def test_whose_rows_are_bad_is_a_user_without_items(tmp_path: Path) -> None:
+    log = log_of(tmp_path, "al,1,x", "bo,1,w", "cy,one,x", ",1,x", skip_bad_rows=True)
+    assert held(log) == [{"al": [1], "bo": [], "cy": []}]
+
+
+def test_rows_outside_the_horizon_are_not_used(tmp_path: Path) -> None:
+    log = log_of(tmp_path, "al,1,x", "bo,5,x", last_epoch=3)
+    assert (log.users, log.last_epoch) == (("al", "bo"), 3)
+    assert "1 row after epoch 3: not used" in log.notices[0]
+    assert log_of(tmp_path, "al,1,x", last_epoch=3, to_last_row=True).last_epoch == 1
+
+
+def test_times_are_placed_by_the_calendar(tmp_path: Path) -> None:
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    log = log_of(
+        tmp_path,
+        "al,2024-01-01T23:59:59Z,x",
+        "al,2024-01-02T00:00:00Z,y",
+        "bo,2023-12-31T23:00:00Z,y",
+        header="user,time,value",
+        calendar=EpochCalendar(start, parse_duration("1d")),
+    )
+    assert held(log) == [{"al": [1], "bo": []}, {"al": [2], "bo": []}]
+    assert "1 row before epoch 1: not used" in log.notices[0]
+
+
+def test_nothing_to_use_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is a header but no row"):
+        log_of(tmp_path)
+    with pytest.raises(InputError, match="no row is left to use"):
+        log_of(tmp_path, "al,1,w", skip_bad_rows=True)
+
+
+def test_the_domain_says_whether_rows_are_items_or_changes(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("user,epoch,value\nal,1,1\n")
+    assert isinstance(load_value_log(path, domain=BOOLEAN), ChangeLog)
+    assert isinstance(load_value_log(path, domain=SetDomain(("1",), 1)), ItemLog)

@@ -1,0 +1,73 @@
+"""A producer whose state directory is an old copy is refused before it draws anything again."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from pipeline.connect import open_producer
+from pipeline.devices.producer import Producer, ProducerError
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_files import parse_job
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.deployments import deploy
+from tests.support.memory_cluster import MemoryCluster
+from tests.support.small_run import job_text
+from topics.manifests import Fate, Manifest, encode_manifest
+from topics.names import Role
+
+USERS = [f"user{number}" for number in range(120)]
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    return MemoryCluster()
+
+
+@pytest.fixture
+def job(cluster: MemoryCluster) -> DeployedJob:
+    return deploy(cast(Cluster, cluster), parse_job(job_text()), deployment=bytes(16), now=5)
+
+
+def report(producer: Producer, epoch: int) -> None:
+    producer.report(epoch, dict.fromkeys(USERS, 1))
+    producer.close(epoch)
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_an_old_copy_is_refused_and_the_latest_state_goes_on(
+    cluster: MemoryCluster, job: DeployedJob, tmp_path: Path, decided: bool
+) -> None:
+    """What tells it are the reports, or the manifest where those are deleted already."""
+    state, copy = tmp_path / "state", tmp_path / "copy"
+    whole = cast(Cluster, cluster)
+    with open_producer(whole, job, state, name="north") as producer:
+        producer.enrol(USERS)
+        report(producer, 1)
+    shutil.copytree(state, copy)
+    with open_producer(whole, job, copy, name="north") as producer:
+        assert producer.closed_epoch == 1, "a copy of the latest state is as good as it"
+    with open_producer(whole, job, state, name="north") as producer:
+        report(producer, 2)
+    if decided:
+        people = len(USERS)
+        manifest = Manifest(
+            job.fingerprint, job.deployment, 2, Fate.RELEASED, 0, 2, 1, (True,), (people,),
+            people, people, 5,
+        )  # fmt: skip
+        cluster.append(job.topic(Role.MANIFESTS), encode_manifest(manifest))
+        for partition in range(job.partitions):
+            topic = job.topic(Role.REPORTS)
+            cluster.delete_below(topic, cluster.end_offsets(topic)[partition], partition)
+    before = {place: len(records) for place, records in cluster.records.items()}
+    with (
+        pytest.raises(ProducerError, match="old copy: it ends with epoch 1, and epoch 2 was sent"),
+        open_producer(whole, job, copy, name="north"),
+    ):
+        pass
+    assert {place: len(records) for place, records in cluster.records.items()} == before
+    with open_producer(whole, job, state, name="north") as producer:
+        report(producer, 3)

@@ -1,0 +1,143 @@
+"""Reports and dummies are drawn once, whatever becomes of the producer while it sends them.
+
+Two draws of the dummies of one window could be averaged, and would hide only half as much.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.actions import Append, Steps
+from pipeline.devices.producer import Producer, Transport
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from randomizers.randomness import seeded_generator
+from topics.batches import decode_batch
+from topics.frames import Kind, kind_of
+from topics.names import Role
+
+DEVICES = 40
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class KilledAfter:
+    """Kafka takes so many records, of which the producer never hears."""
+
+    def __init__(self, log: MemoryLog, records: int) -> None:
+        self._log, self._records = log, records
+
+    def run(self, steps: Steps[None]) -> None:
+        """Carry out what there is time for."""
+        for action in islice(steps, self._records):
+            if isinstance(action, Append):
+                self._log.append(action)
+        raise Killed
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_wherever_a_producer_is_killed_everything_is_drawn_once(name: str, tmp_path: Path) -> None:
+    job = deployed(name)
+    undisturbed = MemoryLog()
+    with open_producer(job, tmp_path / "undisturbed", MemoryDriver(undisturbed), 1) as producer:
+        report(producer, job)
+        producer.close(1)
+    expected = reports(undisturbed)
+    records = len(undisturbed.values(Role.REPORTS))
+    for sent in range(1, records + 1):
+        folder, log = tmp_path / str(sent), MemoryLog()
+        with open_producer(job, folder, MemoryDriver(log), 1) as producer:
+            report(producer, job)
+            producer._transport = KilledAfter(log, sent)
+            with pytest.raises(Killed):
+                producer.close(1)
+        assert len(log.values(Role.REPORTS)) == sent
+        # The next run has other randomness, and would draw something else.
+        open_producer(job, folder, MemoryDriver(log), 2).shut()
+        assert reports(log) == expected
+
+
+def test_what_a_full_disk_does_not_let_go_is_sent_once_more_and_the_next_draw_is_durable(
+    tmp_path: Path,
+) -> None:
+    job, log = deployed("future_rand"), MemoryLog()
+    with open_producer(job, tmp_path, MemoryDriver(log), 1) as producer:
+        report(producer, job)
+        store = producer._store._connection
+        store.execute(
+            "CREATE TRIGGER full BEFORE DELETE ON outbox "
+            "BEGIN SELECT RAISE(FAIL, 'database or disk is full'); END"
+        )
+        producer.close(1)
+        sent = log.values(Role.REPORTS)
+        # 2 is FULL: what is drawn next must not be drawn again after a loss of power.
+        assert store.execute("PRAGMA synchronous").fetchone() == (2,)
+        store.execute("DROP TRIGGER full")
+    open_producer(job, tmp_path, MemoryDriver(log), 2).shut()
+    assert log.values(Role.REPORTS) == [*sent, *sent]
+    open_producer(job, tmp_path, MemoryDriver(log), 3).shut()
+    assert log.values(Role.REPORTS) == [*sent, *sent]
+
+
+def deployed(name: str) -> DeployedJob:
+    example = PROTOCOLS[name].examples[0]
+    return deploy_job(
+        make_job(
+            {
+                "name": "outbox",
+                "protocol": name,
+                "parameters": json.loads(json.dumps(asdict(example.parameters))),
+                "epochs": {"count": example.last_epoch},
+                "shuffle": {"minimum": example.minimum},
+                "topics": {"partitions": 1},
+            }
+        ),
+        deployed_at=0,
+    )
+
+
+def open_producer(job: DeployedJob, folder: Path, transport: Transport, seed: int) -> Producer:
+    return Producer(
+        job,
+        folder,
+        name="gateway",
+        transport=transport,
+        generators=lambda purpose, number: seeded_generator(seed, len(purpose), number),
+    )
+
+
+def report(producer: Producer, job: DeployedJob) -> None:
+    producer.enrol([f"user {number}" for number in range(DEVICES)])
+    values = np.arange(DEVICES) % job.domain.size
+    if job.domain.slots is not None:
+        values = np.pad(values[:, None], ((0, 0), (0, job.domain.slots - 1)))
+    producer.report_all(1, values)
+
+
+def reports(log: MemoryLog) -> list[tuple[bytes, bytes]]:
+    """Everything in the batches of the log, each batch once whatever its number of copies."""
+    return sorted(set(_by_batch(log)))
+
+
+def _by_batch(log: MemoryLog) -> Iterator[tuple[bytes, bytes]]:
+    seen = set()
+    for value in log.values(Role.REPORTS):
+        if kind_of(value) is not Kind.BATCH:
+            continue
+        batch = decode_batch(value)
+        if batch.batch in seen:
+            continue
+        seen.add(batch.batch)
+        counts = batch.words.counts
+        yield batch.words.values.tobytes(), b"" if counts is None else counts.tobytes()

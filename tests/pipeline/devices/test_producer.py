@@ -1,0 +1,410 @@
+"""A producer draws once, keeps what it has drawn, and sends it until it has arrived."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from randomgen import AESCounter
+
+from pipeline.actions import Steps
+from pipeline.devices.producer import Producer, ProducerError
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from pipeline.state import FolderInUse
+from randomizers.randomness import seeded_generator
+from tests.support.small_disks import SmallDisk, may_mount
+from topics.batches import decode_batch, decode_punctuation
+from topics.frames import Kind, kind_of
+from topics.names import Role
+from topics.records import Registration
+
+
+def deployed(name: str = "producers") -> DeployedJob:
+    job = make_job(
+        {
+            "name": name,
+            "protocol": "future_rand",
+            "parameters": {"epsilon": 1.0, "changes": 2},
+            "epochs": {"count": 8},
+            "topics": {"partitions": 1},
+        }
+    )
+    return deploy_job(job, deployed_at=0)
+
+
+class BrokenTransport:
+    """Kafka is away, and the process is killed while it waits."""
+
+    def run(self, steps: Steps[None]) -> None:
+        for _ in steps:
+            raise ConnectionError
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    return MemoryLog()
+
+
+@pytest.fixture
+def job() -> DeployedJob:
+    return deployed()
+
+
+def open_producer(job: DeployedJob, folder: Path | None, log: MemoryLog, seed: int = 1) -> Producer:
+    return Producer(
+        job,
+        folder,
+        name="gateway",
+        transport=MemoryDriver(log),
+        generators=lambda purpose, number: seeded_generator(seed, len(purpose), number),
+    )
+
+
+def words(log: MemoryLog) -> Iterator[list[int]]:
+    for value in log.values(Role.REPORTS):
+        if kind_of(value) is Kind.BATCH:
+            yield decode_batch(value).words.values[:, 0].tolist()
+
+
+def test_registers_once_before_anything_else(
+    job: DeployedJob, log: MemoryLog, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        open_producer(job, tmp_path / "state", log).shut()
+    (value,) = log.values(Role.PRODUCERS)
+    registration = Registration.from_bytes(value)
+    assert (registration.name, registration.first_epoch) == ("gateway", 1)
+
+
+def test_one_device_reports_when_its_order_is_due(job: DeployedJob, log: MemoryLog) -> None:
+    with open_producer(job, None, log) as producer:
+        producer.enrol(["thermostat"])
+        for epoch in range(1, 9):
+            producer.report(epoch, {"thermostat": epoch % 2})
+            producer.close(epoch)
+    sent = list(words(log))
+    orders = {word // 2 for (word,) in sent}
+    assert len(orders) == 1
+    assert len(sent) == 8 >> orders.pop()
+    punctuations = [
+        decode_punctuation(value)
+        for value in log.values(Role.REPORTS)
+        if kind_of(value) is Kind.PUNCTUATION
+    ]
+    assert [record.epoch for record in punctuations] == list(range(1, 9))
+    assert {(record.contributors, record.population) for record in punctuations} == {(1, 1)}
+    assert sum(record.batches for record in punctuations) == len(sent)
+
+
+def test_a_restart_changes_nothing(job: DeployedJob, tmp_path: Path) -> None:
+    users = [f"user {number}" for number in range(200)]
+    values = np.random.default_rng(3).integers(0, 2, (8, 200))
+    logs = []
+    for restarts in (False, True):
+        log = MemoryLog()
+        folder = tmp_path / f"{restarts}"
+        producer = open_producer(job, folder, log)
+        producer.enrol(users)
+        for epoch in range(1, 9):
+            if restarts:
+                producer.shut()
+                producer = open_producer(job, folder, log)
+            producer.report_all(epoch, values[epoch - 1])
+            producer.close(epoch)
+        producer.shut()
+        logs.append(list(words(log)))
+    assert logs[0] == logs[1]
+
+
+def test_an_epoch_once_drawn_is_never_drawn_again(
+    job: DeployedJob, log: MemoryLog, tmp_path: Path
+) -> None:
+    """It was drawn, Kafka was away, and the next run's input says something else."""
+    users = [f"user {number}" for number in range(500)]
+    producer = open_producer(job, tmp_path / "state", log)
+    producer.enrol(users)
+    producer.shut()
+    producer = open_producer(job, tmp_path / "state", log)
+    producer._transport = BrokenTransport()
+    producer.report_all(1, np.zeros(500, np.int64))
+    with pytest.raises(ConnectionError):
+        producer.close(1)
+    producer.shut()
+    assert not list(words(log))
+
+    with open_producer(job, tmp_path / "state", log, seed=99) as producer:
+        (sent,) = words(log)
+        assert producer.closed_epoch == 1
+        with pytest.raises(ProducerError, match="epoch 1 is closed"):
+            producer.report_all(1, np.ones(500, np.int64))
+        with pytest.raises(ProducerError, match="epoch 1 is closed"):
+            producer.close(1)
+    with open_producer(job, tmp_path / "state", log, seed=100):
+        assert list(words(log)) == [sent], "what was acknowledged is not sent again"
+
+
+def test_a_disk_that_is_full_draws_nothing(
+    job: DeployedJob, log: MemoryLog, tmp_path: Path
+) -> None:
+    producer = open_producer(job, tmp_path / "state", log)
+    producer.enrol([f"user {number}" for number in range(200_000)])
+    before = {k: v.copy() for k, v in producer._randomizer.state_arrays().items()}
+    # SQLite takes the present size as the limit when it is asked for less.
+    producer._store._connection.execute("PRAGMA max_page_count = 1")
+    producer.report_all(1, np.ones(200_000, np.int64))
+    with pytest.raises(ProducerError, match="nothing was sent, free some space"):
+        producer.close(1)
+    assert producer.closed_epoch == 0
+    assert not list(words(log))
+    after = producer._randomizer.state_arrays()
+    for name, array in before.items():
+        np.testing.assert_array_equal(after[name], array)
+    producer.shut()
+
+
+def _full(*arguments: object, **options: object) -> None:
+    raise sqlite3.OperationalError("database or disk is full")
+
+
+def _no_space(*arguments: object, **options: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("place", "problem"),
+    [
+        ("pipeline.state.os.pwrite", _no_space),
+        ("pipeline.devices.producer_store.Path.touch", _no_space),
+        ("pipeline.devices.producer_store.sqlite3.connect", _full),
+        ("pipeline.devices.producer.ProducerStore.set_fact", _full),
+        ("pipeline.devices.producer.ProducerStore.users", _full),
+        ("pipeline.devices.producer.ProducerStore.outbox", _full),
+    ],
+)
+def test_a_producer_that_cannot_be_opened_says_so_and_can_be_later(
+    job: DeployedJob,
+    log: MemoryLog,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    problem: Callable[..., None],
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(place, problem)
+        with pytest.raises(ProducerError, match=r"cannot use the state of producer .* in .*/state"):
+            open_producer(job, tmp_path / "state", log)
+    open_producer(job, tmp_path / "state", log).shut()
+
+
+def test_a_file_that_is_no_state_is_named(job: DeployedJob, log: MemoryLog, tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "producer.sqlite3").write_bytes(b"no database " * 1000)
+    with pytest.raises(ProducerError, match="not a database; nothing was drawn"):
+        open_producer(job, tmp_path / "state", log)
+
+
+@pytest.mark.skipif(not may_mount(), reason="only root may mount small disks")
+def test_a_producer_opens_on_a_full_disk_or_says_why_not(
+    job: DeployedJob, log: MemoryLog, tmp_path: Path
+) -> None:
+    with SmallDisk(tmp_path / "disk") as disk:
+        for room in (0, 4_096, 16_384, 65_536):
+            disk.fill(room)
+            with pytest.raises(ProducerError, match="see that the disk has room"):
+                open_producer(job, tmp_path / "disk" / f"{room}", log)
+            disk.empty()
+        open_producer(job, tmp_path / "disk" / "0", log).shut()
+
+
+def test_epochs_that_were_left_out_are_not_sent(job: DeployedJob, log: MemoryLog) -> None:
+    with open_producer(job, None, log) as producer:
+        producer.enrol(["a"])
+        producer.report(5, {"a": 1})
+        producer.close(5)
+    epochs = [
+        decode_punctuation(value).epoch
+        for value in log.values(Role.REPORTS)
+        if kind_of(value) is Kind.PUNCTUATION
+    ]
+    assert epochs == [5]
+
+
+def test_who_is_not_named_is_not_present(job: DeployedJob, log: MemoryLog) -> None:
+    with open_producer(job, None, log) as producer:
+        producer.enrol(["a", "b", "a"])
+        producer.report(1, {"b": 1})
+        producer.close(1)
+        producer.close(2)
+    records = [
+        decode_punctuation(value)
+        for value in log.values(Role.REPORTS)
+        if kind_of(value) is Kind.PUNCTUATION
+    ]
+    assert [(record.contributors, record.population) for record in records] == [(1, 2), (0, 2)]
+
+
+def test_mistakes_are_named(job: DeployedJob, log: MemoryLog, tmp_path: Path) -> None:
+    with open_producer(job, tmp_path / "state", log) as producer:
+        producer.enrol(["a"])
+        with pytest.raises(ProducerError, match="user 'b' is not enrolled"):
+            producer.report(1, {"a": 1, "b": 1})
+        with pytest.raises(ProducerError, match="epoch 9 lies after the last epoch"):
+            producer.close(9)
+        with pytest.raises(ProducerError, match="values of shape \\(2,\\) for 1 devices"):
+            producer.report_all(1, np.zeros(2, np.int64))
+        with pytest.raises(FolderInUse, match="in use by process"):
+            open_producer(job, tmp_path / "state", log)
+    with pytest.raises(ProducerError, match="belongs to another producer or deployment"):
+        open_producer(deployed(), tmp_path / "state", log)
+
+
+def test_a_draw_that_was_interrupted_did_not_happen(
+    job: DeployedJob, log: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C between drawing and storing: the epoch can be closed afterwards."""
+    with open_producer(job, tmp_path / "state", log) as producer:
+        producer.enrol(["a"])
+        with monkeypatch.context() as patch:
+            patch.setattr(producer._store, "save_arrays", _interrupt)
+            producer.report(1, {"a": 1})
+            with pytest.raises(KeyboardInterrupt):
+                producer.close(1)
+        assert producer.closed_epoch == 0
+        producer.report(1, {"a": 1})
+        producer.close(1)
+        assert producer.closed_epoch == 1
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        lambda producer: producer.enrol(["d"]),
+        lambda producer: producer.withdraw(["a"]),
+        lambda producer: producer.close(1),
+    ],
+    ids=["enrol", "withdraw", "close"],
+)
+def test_a_disk_that_is_full_forgets_no_values(
+    job: DeployedJob,
+    log: MemoryLog,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    action: Callable[[Producer], None],
+) -> None:
+    """They were taken in before, and somebody frees some space."""
+
+    with open_producer(job, tmp_path / "state", log) as producer:
+        producer.enrol(["a", "b", "c"])
+        producer.report(1, {"a": 1, "b": 1})
+        with monkeypatch.context() as patch:
+            for writes in ("add_users", "add_leaving", "put"):
+                patch.setattr(producer._store, writes, _full)
+            with pytest.raises(ProducerError, match="free some space and try again"):
+                action(producer)
+        assert producer.users == ("a", "b", "c")
+        assert producer._values[producer._present].tolist() == [1, 1]
+        producer.close(1)
+    (contributors,) = [
+        decode_punctuation(value).contributors
+        for value in log.values(Role.REPORTS)
+        if kind_of(value) is Kind.PUNCTUATION
+    ]
+    assert contributors == 2
+
+
+def test_values_of_an_epoch_that_is_closed_are_not_those_of_the_next(
+    job: DeployedJob, log: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C when everything is stored, before anything is sent."""
+    with open_producer(job, tmp_path / "state", log) as producer:
+        producer.enrol(["a", "b"])
+        producer.report(1, {"a": 1})
+        transaction = producer._store.transaction
+
+        @contextmanager
+        def interrupted() -> Iterator[None]:
+            with transaction():
+                yield
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(producer._store, "transaction", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                producer.close(1)
+        assert producer.closed_epoch == 1
+        assert not producer._present.any()
+
+
+def _interrupt(arrays: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_what_cannot_be_registered_is_not_kept(
+    job: DeployedJob, log: MemoryLog, tmp_path: Path
+) -> None:
+    with pytest.raises(ProducerError, match="first_epoch is 0, must be 1"):
+        Producer(job, tmp_path / "s", name="gateway", transport=MemoryDriver(log), first_epoch=0)
+    open_producer(job, tmp_path / "s", log).shut()
+
+
+def test_state_is_for_its_owner_alone(job: DeployedJob, log: MemoryLog, tmp_path: Path) -> None:
+    open_producer(job, tmp_path / "state", log).shut()
+    assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "state" / "producer.sqlite3").stat().st_mode) == 0o600
+
+
+def test_leaving_is_said(job: DeployedJob, log: MemoryLog) -> None:
+    with open_producer(job, None, log) as producer:
+        producer.leave(3)
+    registration, farewell = log.values(Role.PRODUCERS)
+    assert b'"last_epoch":3' in farewell
+    assert Registration.from_bytes(registration).enrolment.hex().encode() in farewell
+
+
+def test_randomness_is_cryptographic_unless_injected(job: DeployedJob, log: MemoryLog) -> None:
+    with Producer(job, None, name="gateway", transport=MemoryDriver(log)) as producer:
+        generator = producer._generators("report", 1)
+    assert isinstance(generator.bit_generator, AESCounter)
+
+
+def test_values_may_be_given_as_they_stand_in_a_change_log(log: MemoryLog) -> None:
+    job = deploy_job(
+        make_job(
+            {
+                "name": "modes",
+                "protocol": "hadamard_stream",
+                "parameters": {"epsilon": 1.0, "changes": 2, "domain": ["walk", "bus"]},
+                "epochs": {"count": 8},
+            }
+        ),
+        deployed_at=0,
+    )
+    sent = []
+    texts: dict[str, int | str] = {"a": "walk", "b": "bus", "c": ""}
+    numbers: dict[str, int | str] = {"a": 1, "b": "bus", "c": 0}
+    for values in (texts, numbers):
+        log = MemoryLog()
+        with open_producer(job, None, log) as producer:
+            producer.enrol(["a", "b", "c"])
+            producer.report(1, values)
+            producer.close(1)
+        sent.append(list(words(log)))
+    assert sent[0] == sent[1]
+
+
+def test_a_text_that_is_no_value_is_refused_with_its_user(job: DeployedJob, log: MemoryLog) -> None:
+    with open_producer(job, None, log) as producer:
+        producer.enrol(["a", "b"])
+        with pytest.raises(ProducerError, match="user 'b': value 'red' is not 0 or 1"):
+            producer.report(1, {"a": "1", "b": "red"})
+        producer.report(1, {"a": "true"})
+        with pytest.raises(ProducerError, match="'ab' is one text: give a list of users"):
+            producer.withdraw("ab")

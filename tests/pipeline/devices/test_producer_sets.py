@@ -1,0 +1,109 @@
+"""A producer whose users hold sets: what it takes, and what leaves it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+from pipeline.devices.producer import Producer, ProducerError, Value
+from pipeline.jobs.deployed_job import deploy_job
+from pipeline.jobs.job_files import parse_job
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from tests.support.small_run import generators
+from topics.batches import decode_batch
+from topics.frames import CodecError
+from topics.names import Role
+
+JOB = (
+    "name: baskets\nprotocol: count_min\n"
+    "parameters: {epsilon: 4, delta: 1.0e-3, items: 2, rows: 1, domain: [tea, milk, rye, oil]}\n"
+    "epochs: {count: 3}\nshuffle: {minimum: 2}\n"
+)
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    return MemoryLog()
+
+
+@pytest.fixture
+def producer(log: MemoryLog) -> Iterator[Producer]:
+    job = deploy_job(parse_job(JOB), deployed_at=0)
+    driver = MemoryDriver(log)
+    with Producer(job, None, name="till", transport=driver, generators=generators) as made:
+        made.enrol(["ann", "bob"])
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("said", "held"),
+    [
+        ([1, 2], [1, 2]),
+        (["milk", "tea"], [2, 1]),
+        ("rye", [3, 0]),
+        (4, [4, 0]),
+        (["tea", "tea", 1], [1, 0]),
+        (["", "oil"], [4, 0]),
+        ("", [0, 0]),
+        ([], [0, 0]),
+    ],
+)
+def test_a_set_is_said_as_texts_numbers_or_one_of_them(
+    producer: Producer, said: Value | list[Value], held: list[int]
+) -> None:
+    producer.report(1, {"bob": said})
+    assert producer._values.tolist() == [[0, 0], held]
+    assert producer._present.tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [
+        (["tea", "milk", "rye"], "user 'bob' holds 3 items, job baskets allows 2"),
+        (["te"], "user 'bob': value 'te' is not in the domain"),
+        ([1.5], "user 'bob': 1.5 is neither text nor a whole number"),
+    ],
+)
+def test_what_is_no_set_is_refused_and_nothing_is_taken_in(
+    producer: Producer, said: list[Value], complaint: str
+) -> None:
+    with pytest.raises(ProducerError, match=complaint):
+        producer.report(1, {"ann": ["tea"], "bob": said})
+    assert not producer._values.any()
+
+
+def test_nobody_has_anything_to_say(producer: Producer) -> None:
+    producer.report(1, {})
+    assert not producer._present.any()
+
+
+def test_all_at_once_they_are_rows(producer: Producer) -> None:
+    producer.report_all(1, np.array([[2, 0], [1, 4]]))
+    assert producer._values.tolist() == [[2, 0], [1, 4]]
+    with pytest.raises(ProducerError, match=r"must be \(2, 2\)"):
+        producer.report_all(1, np.array([1, 2]))
+
+
+def test_messages_hold_cells_in_order_and_nothing_else(producer: Producer, log: MemoryLog) -> None:
+    cells = 4
+    for epoch in (1, 2, 3):
+        producer.report(epoch, {"ann": ["oil", "tea"], "bob": "rye"})
+        producer.close(epoch)
+    batches = []
+    for partition in range(len(producer.job.start_offsets[Role.REPORTS])):
+        end = log.end(Role.REPORTS, partition)
+        for record in log.read(Role.REPORTS, partition, 0, end).records:
+            with suppress(CodecError):
+                batches.append(decode_batch(record.value))
+    assert len(batches) == 3
+    for batch in batches:
+        words = batch.words.values
+        assert words.dtype == np.dtype("<u4")
+        assert words.shape[1] == 1
+        assert words.max() < cells
+        assert (np.diff(words[:, 0].astype(int)) >= 0).all()
+        if batch.words.counts is not None:
+            assert len(words) <= cells

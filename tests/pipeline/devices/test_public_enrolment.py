@@ -1,0 +1,617 @@
+"""Who is enrolled and present is the same whatever rows a user has: neighbours at the input.
+
+Every way in is given a reference input and neighbours of it, in which the rows of one user, zed,
+are others: other values, none, bad ones, at other epochs, more or fewer. What is public of an
+epoch, its population and contributors, must be the same, and so must be exit codes and what is
+said.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.devices.change_log import ChangeLog
+from pipeline.devices.live import LiveSource
+from pipeline.devices.produce import (
+    LiveProducer,
+    load_input,
+    produce_change_log,
+    produce_live,
+)
+from pipeline.devices.producer import Producer, ProducerError
+from pipeline.devices.rows import InputError
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.epoch_times import calendar_of
+from pipeline.jobs.job_files import make_job
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from randomizers.randomness import seeded_generator
+from tests.support.commands import Commands
+from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from topics.batches import decode_punctuation
+from topics.frames import Kind, kind_of
+from topics.names import Role
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+EPOCHS = 4
+HEADER = "user,epoch,value\n"
+
+STREAM = {"epsilon": 2, "changes": 2}
+SETS = {"epsilon": 1, "delta": 1e-6, "items": 2}
+JOBS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
+    "future_rand": ("future_rand", STREAM, ["0", "1"]),
+    "hadamard_stream": ("hadamard_stream", {**STREAM, "domain": ["a", "b", "c"]}, ["a", "c"]),
+    "range_stream": ("range_stream", {**STREAM, "low": 0, "high": 8, "buckets": 8}, ["0", "7.5"]),
+    "count_min": ("count_min", {**SETS, "domain": ["a", "b", "c"]}, ["a", "c", ""]),
+    "predicates": (
+        "count_min",
+        {**SETS, "domain": {"predicates": {"small": {"below": 3}, "odd": ["1", "3"]}}},
+        ["1", "2", "77", ""],
+    ),
+}
+every_job = pytest.mark.parametrize("kind", JOBS)
+
+
+@cache
+def job_of(kind: str, **epochs: Any) -> DeployedJob:
+    protocol, parameters, _ = JOBS[kind]
+    fields = {
+        "name": "job",
+        "protocol": protocol,
+        "parameters": parameters,
+        "epochs": {"count": EPOCHS, "start": "2024-01-01", "length": "PT1M", **epochs},
+        "shuffle": {"minimum": 1000},
+        "topics": {"partitions": 2},
+    }
+    return deploy_job(make_job(fields), deployed_at=0, deployment=bytes(16))
+
+
+def values_of(kind: str) -> list[str]:
+    return JOBS[kind][2]
+
+
+@dataclass(frozen=True)
+class Public:
+    """Population and contributors by epoch, which all can see, and how many strangers are told.
+
+    Of which size all records are depends on public coins, and is compared where they are the same.
+    """
+
+    epochs: dict[int, tuple[int, int]]
+    strangers: int
+    sizes: tuple[tuple[int, ...], ...] = field(default=(), compare=False)
+
+    @property
+    def populations(self) -> list[int]:
+        return [population for population, _ in self.epochs.values()]
+
+
+def epochs_in(log: MemoryLog) -> dict[int, tuple[int, int]]:
+    said = [
+        decode_punctuation(value)
+        for partition in range(2)
+        for value in log.values(Role.REPORTS, partition)
+        if kind_of(value) is Kind.PUNCTUATION
+    ]
+    said.sort(key=lambda punctuation: punctuation.epoch)
+    return {each.epoch: (each.population, each.contributors) for each in said}
+
+
+def sizes_in(log: MemoryLog) -> tuple[tuple[int, ...], ...]:
+    return tuple(
+        tuple(len(value) for value in log.values(Role.REPORTS, partition)) for partition in range(2)
+    )
+
+
+def same_coins(purpose: str, number: int) -> np.random.Generator:
+    """Of the devices: they throw some before they look at a value, and those are public."""
+    return seeded_generator(len(purpose), number)
+
+
+def rows_text(*rows: Sequence[object]) -> str:
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+class Pipe:
+    """Text that comes at minutes of a clock of its own, and then the end."""
+
+    def __init__(self, steps: Sequence[tuple[float, str]]) -> None:
+        self._steps = [
+            (START + minute * MINUTE, piece)
+            for minute, text in steps
+            for piece in _pieces(text.encode(errors="surrogateescape"))
+        ]
+        self._now = START
+
+    def clock(self) -> datetime:
+        return self._now
+
+    def read(self, deadline: datetime) -> bytes | None:
+        if not self._steps:
+            return b""
+        moment, data = self._steps[0]
+        self._now = max(self._now, min(moment, deadline))
+        if moment > deadline:
+            return None
+        del self._steps[0]
+        return data or None
+
+
+def _pieces(data: bytes) -> list[bytes]:
+    """As much as is read at a time."""
+    return [data[begin : begin + (1 << 16)] for begin in range(0, max(len(data), 1), 1 << 16)]
+
+
+def live(
+    job: DeployedJob,
+    arriving: Sequence[tuple[float, str]],
+    *,
+    roster: Sequence[str] = (),
+    folder: Path | None = None,
+    until: float = EPOCHS,
+    header: str = HEADER,
+    log: MemoryLog | None = None,
+) -> Public:
+    """Give text to a live source, each piece at a minute; then let the clock run on.
+
+    With a folder, every piece comes in a run of its own.
+    """
+    log = MemoryLog() if log is None else log
+    calendar = calendar_of(job)
+    assert calendar is not None
+    strangers = 0
+    steps = sorted(arriving, key=lambda step: step[0])
+    runs = [steps] if folder is None else [[step] for step in steps]
+    for run, then in zip_longest(runs, runs[1:]):
+        with Producer(
+            job, folder, name="p", transport=MemoryDriver(log), generators=same_coins
+        ) as producer:
+            taker = LiveProducer(producer, folder, roster=roster)
+            source = LiveSource(
+                calendar, producer.closed_epoch + 1, last_epoch=job.last_epoch, domain=job.domain
+            )
+            end = until if then is None else run[-1][0]
+            pipe = Pipe([(run[0][0], header), *run, (end, "")])
+            produce_live(taker, source, pipe.read, pipe.clock)
+            strangers = max(strangers, taker.strangers)
+    return Public(epochs_in(log), strangers, sizes_in(log))
+
+
+def from_file(
+    job: DeployedJob, text: str, folder: Path, *, roster: Sequence[str] | None = None, **how: Any
+) -> Public:
+    path = folder / "input.csv"
+    path.write_bytes((HEADER + text).encode(errors="surrogateescape"))
+    change_log = load_input(job, path, users=roster, skip_bad_rows=True, **how)
+    log = MemoryLog()
+    with Producer(
+        job, None, name="p", transport=MemoryDriver(log), generators=same_coins
+    ) as producer:
+        strangers = produce_change_log(producer, change_log)
+    return Public(epochs_in(log), strangers, sizes_in(log))
+
+
+# The exact counts of first rows that were published.
+
+
+def first_ones() -> list[tuple[float, str]]:
+    """17, 5, 9 and 0 users have value 1 for the first time at epochs 1, 2, 3 and 4."""
+    users = iter(f"user{number}" for number in range(31))
+    return [
+        (epoch - 0.5, rows_text(*((next(users), epoch, 1) for _ in range(count))))
+        for epoch, count in enumerate([17, 5, 9, 0], 1)
+    ]
+
+
+def test_the_first_rows_of_live_input_are_not_counted_in_public() -> None:
+    job, log = job_of("future_rand"), MemoryLog()
+    with pytest.raises(InputError, match=r"nobody is enrolled: .* --users FILE .*'alice,0,'"):
+        live(job, first_ones(), log=log)
+    assert epochs_in(log) == {}
+
+    roster = [f"user{number}" for number in range(40)]
+    nobody = live(job, [(0.5, "")], roster=roster)
+    assert nobody.populations == [40] * EPOCHS
+    assert live(job, first_ones(), roster=roster) == nobody
+
+
+@every_job
+def test_nobody_enrolled_is_refused_when_a_value_comes_or_the_first_epoch_ends(kind: str) -> None:
+    job, value = job_of(kind), values_of(kind)[0]
+    for arriving in ([(0.5, f"ann,1,{value}\n")], [(0.5, "")]):
+        log = MemoryLog()
+        with pytest.raises(InputError, match="nobody is enrolled"):
+            live(job, arriving, log=log)
+        assert epochs_in(log) == {}
+
+
+# Live input: any rows of one user, at any time.
+
+ROSTER = ["ann", "bob", "zed"]
+OTHERS = [(0.2, "ann,1,{0}\nbob,1,{1}\n"), (1.5, "ann,2,{1}\n"), (2.5, "bob,3,{0}\n")]
+BAD_VALUES = ["nonsense", "2.5.1", "\udcff", "x" * 3000, '"', "", "-1", "1e999", "a,b"]
+
+
+def others(kind: str) -> list[tuple[float, str]]:
+    values = values_of(kind)
+    return [(minute, text.format(*values)) for minute, text in OTHERS]
+
+
+def zed_rows(kind: str) -> st.SearchStrategy[list[tuple[float, str]]]:
+    """Any rows of zed, good and bad, early, late and never, with the minute at which they come."""
+    epochs = st.integers(-2, EPOCHS + 3).map(str) | st.sampled_from(["", "soon", "1e3"])
+    values = st.sampled_from([*values_of(kind), *BAD_VALUES])
+    rows = st.tuples(st.just("zed"), epochs, values).map(rows_text)
+    broken = st.sampled_from(
+        ['zed,1,"\n', "zed,1\n", "zed\n", "zed,1,1,1\n", 'zed,1,"a"b\n', "\n", ",,\n"]
+    )
+    return st.lists(st.tuples(st.floats(-1, EPOCHS), rows | broken), max_size=6)
+
+
+@every_job
+@settings(max_examples=30)
+@given(data=st.data())
+def test_whatever_rows_a_user_of_the_roster_has_live_the_public_sees_the_same(
+    kind: str, data: st.DataObject
+) -> None:
+    job = job_of(kind)
+    reference = live(job, others(kind), roster=ROSTER)
+    assert reference == Public(dict.fromkeys(range(1, EPOCHS + 1), (3, 3)), 0)
+    seen = live(job, others(kind) + data.draw(zed_rows(kind)), roster=ROSTER)
+    assert (seen, seen.sizes) == (reference, reference.sizes)
+
+
+@every_job
+def test_runs_cut_short_do_not_show_who_has_had_rows(kind: str, tmp_path: Path) -> None:
+    value = values_of(kind)[1]
+    rows: list[list[tuple[float, str]]] = [
+        [],
+        [(0.3, f"zed,1,{value}\n")],
+        [(2.6, f"zed,3,{value}\n")],
+    ]
+    seen = [
+        live(job_of(kind), others(kind) + more, roster=ROSTER, folder=tmp_path / str(number))
+        for number, more in enumerate(rows)
+    ]
+    assert seen == [Public(dict.fromkeys(range(1, EPOCHS + 1), (3, 3)), 0)] * 3
+
+
+@every_job
+def test_rows_without_a_value_before_epoch_1_are_a_roster(kind: str) -> None:
+    value = values_of(kind)[1]
+    listed = (-0.5, "ann,0,\nbob,-3,\nzed,0,\n")
+    for more in ([], [(0.1, f"zed,1,{value}\n")], [(1.5, f"zed,2,{value}\nzed,2,nonsense\n")]):
+        assert live(job_of(kind), [listed, *more]).populations == [3] * EPOCHS
+
+
+def test_a_roster_in_the_input_may_stand_at_times_before_the_start() -> None:
+    rows = "ann,2023-12-31,\nbob,2023-12-31T23:59:59,\nann,2024-01-01T00:00:01,1\n"
+    seen = live(job_of("future_rand"), [(0.1, rows)], header="user,time,value\n")
+    assert seen == Public(dict.fromkeys(range(1, EPOCHS + 1), (2, 2)), 0)
+
+
+def test_a_row_without_a_value_from_epoch_1_on_enrols_nobody() -> None:
+    """It may be a value, no item, in place of which another could stand."""
+    job = job_of("count_min")
+    for row in ("zed,1,\n", "zed,1,a\n"):
+        seen = live(job, [(0, "ann,0,\n"), (0.5, row)])
+        assert seen == Public(dict.fromkeys(range(1, EPOCHS + 1), (1, 1)), 1)
+
+
+@every_job
+def test_a_stranger_is_counted_once_and_never_enrolled(kind: str) -> None:
+    job = job_of(kind, renew=True)
+    value = values_of(kind)[1]
+    rows = [(0.5, f"eve,1,{value}\n"), (1.5, f"eve,2,{value}\nmallory,2,{value}\neve,1,\n")]
+    seen = live(job, others(kind) + rows, roster=ROSTER, until=2 * EPOCHS)
+    # Not with the next horizon either: who has rows by then may depend on what they hold.
+    assert seen == Public(dict.fromkeys(range(1, 2 * EPOCHS + 1), (3, 3)), 2)
+
+
+def test_a_roster_that_has_grown_enrols_from_the_next_epoch_closed_on(tmp_path: Path) -> None:
+    job, log = job_of("future_rand"), MemoryLog()
+    live(job, [(0.5, "ann,1,1\n")], roster=["ann"], folder=tmp_path, until=1.5, log=log)
+    live(job, [(1.6, "")], roster=["ann", "bob"], folder=tmp_path, log=log)
+    assert epochs_in(log) == {1: (1, 1), 2: (2, 2), 3: (2, 2), 4: (2, 2)}
+    with pytest.raises(InputError, match="1 of the 2 users enrolled with producer p are missing"):
+        live(job, [(1.6, "")], roster=["bob"], folder=tmp_path)
+
+
+def test_a_line_that_is_too_long_silences_nobody() -> None:
+    job = job_of("count_min")
+    long = "zed,1," + "a" * 3_000_000 + "\nann,1,b\n"
+    seen = live(job, [(0.5, long), (1.5, "ann,2,a\n")], roster=ROSTER)
+    assert seen == live(job, others("count_min"), roster=ROSTER)
+
+
+# Files.
+
+
+@every_job
+def test_all_who_have_a_row_are_enrolled_before_the_first_epoch(kind: str, tmp_path: Path) -> None:
+    job, values = job_of(kind), values_of(kind)
+    text = "".join(f"user{number},{1 + number % 4},{values[-1]}\n" for number in range(31))
+    seen = from_file(job, text, tmp_path)
+    assert seen == Public(dict.fromkeys(range(1, EPOCHS + 1), (31, 31)), 0)
+
+
+@cache
+def sizes_of_quiet_users(kind: str) -> tuple[tuple[int, ...], ...]:
+    """Of the records of all who are on the roster, and have no row."""
+    return live(job_of(kind), [(0.5, "")], roster=ROSTER).sizes
+
+
+def file_others(kind: str) -> str:
+    return "".join(text for _, text in others(kind))
+
+
+@every_job
+@settings(max_examples=30)
+@given(data=st.data())
+def test_whatever_the_rows_say_of_a_user_who_has_one_the_public_sees_the_same(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject
+) -> None:
+    """Without a roster: rows that can be told to be zed's, at whatever epoch, with any text."""
+    epochs = st.integers(-2, EPOCHS + 3).map(str) | st.sampled_from(["", "soon", "9" * 30])
+    values = st.sampled_from([*values_of(kind), *BAD_VALUES])
+    rows = data.draw(st.lists(st.tuples(st.just("zed"), epochs, values), min_size=1, max_size=5))
+    seen = from_file(
+        job_of(kind), file_others(kind) + rows_text(*rows), tmp_path_factory.getbasetemp()
+    )
+    assert seen == Public(dict.fromkeys(range(1, EPOCHS + 1), (3, 3)), 0)
+    assert seen.sizes == sizes_of_quiet_users(kind)
+
+
+@every_job
+@settings(max_examples=30)
+@given(data=st.data())
+def test_with_a_roster_the_public_sees_the_same_whatever_the_file_holds(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject
+) -> None:
+    rows = "".join(text for _, text in data.draw(zed_rows(kind)))
+    before = data.draw(st.booleans())
+    text = rows + file_others(kind) if before else file_others(kind) + rows
+    seen = from_file(job_of(kind), text, tmp_path_factory.getbasetemp(), roster=ROSTER)
+    assert seen == Public(dict.fromkeys(range(1, EPOCHS + 1), (3, 3)), 0)
+    assert seen.sizes == sizes_of_quiet_users(kind)
+
+
+@pytest.mark.parametrize("text", ["", "zed,9,1\n", "zed,1,nonsense\n", 'zed,1,"\n', "eve,1,1\n"])
+def test_with_a_roster_a_file_without_a_row_to_use_is_one_where_nothing_changes(
+    tmp_path: Path, text: str
+) -> None:
+    seen = from_file(job_of("future_rand"), text, tmp_path, roster=ROSTER)
+    assert seen.populations == [3] * EPOCHS
+    assert seen.strangers == text.startswith("eve")
+
+
+def test_skipped_rows_that_do_not_tell_whose_they_are_need_a_roster(tmp_path: Path) -> None:
+    job = job_of("future_rand")
+    text = 'ann,1,1\nzed,1,0,5\n"zed"x,1,1\n'
+    with pytest.raises(InputError, match=r"2 bad rows whose user .* --users FILE"):
+        from_file(job, text, tmp_path)
+    assert from_file(job, text, tmp_path, roster=["ann", "zed"]).populations == [2] * EPOCHS
+
+
+def test_rows_of_strangers_in_a_file_are_not_used_and_counted_by_user(tmp_path: Path) -> None:
+    text = "ann,1,1\neve,1,1\neve,3,0\nmallory,2,nonsense\n"
+    path = tmp_path / "rows.csv"
+    path.write_text(HEADER + text)
+    log = load_input(job_of("future_rand"), path, users=["ann", "bob"], skip_bad_rows=True)
+    assert isinstance(log, ChangeLog)
+    assert (log.users, log.strangers, log.truth().tolist()) == (("ann", "bob"), 2, [1] * EPOCHS)
+    assert log.notices[0] == (f"{path}: not on the roster: 2 users with rows, which are not used")
+
+
+@every_job
+def test_who_has_a_first_row_in_a_longer_file_is_a_stranger(kind: str, tmp_path: Path) -> None:
+    """A file that grows day by day would publish the number of first rows of every day."""
+    job, value = job_of(kind), values_of(kind)[1]
+    seen = []
+    for more in ("", f"zed,2,{value}\n", f"zed,1,{value}\nyan,2,{value}\n"):
+        log, path = MemoryLog(), tmp_path / "rows.csv"
+        with Producer(job, None, name="p", transport=MemoryDriver(log)) as producer:
+            path.write_text(HEADER + f"ann,1,{value}\nbob,1,{value}\n")
+            produce_change_log(producer, load_input(job, path, users=None, to_epoch=1))
+            path.write_text(path.read_text() + more)
+            strangers = produce_change_log(producer, load_input(job, path, users=None))
+            seen.append((epochs_in(log), strangers))
+    assert [epochs for epochs, _ in seen] == [dict.fromkeys(range(1, EPOCHS + 1), (2, 2))] * 3
+    assert [strangers for _, strangers in seen] == [0, 1, 2]
+
+
+def test_the_last_row_does_not_decide_how_far_a_renewing_job_is_reported(tmp_path: Path) -> None:
+    job = job_of("future_rand", renew=True)
+    with pytest.raises(InputError, match="job job renews: give --to-epoch"):
+        from_file(job, "ann,1,1\n", tmp_path)
+    for last in (1, 3, 6, 9):
+        seen = from_file(job, f"ann,1,1\nzed,{last},1\n", tmp_path, to_epoch=6)
+        assert seen.epochs == dict.fromkeys(range(1, 7), (2, 2))
+
+
+# Programs.
+
+
+@every_job
+def test_enrolling_and_withdrawing_in_the_middle_of_a_horizon_shows_when_and_no_value(
+    kind: str,
+) -> None:
+    job = job_of(kind, renew=True)
+    seen = set()
+    for value in values_of(kind):
+        log = MemoryLog()
+        with Producer(job, None, name="p", transport=MemoryDriver(log)) as producer:
+            producer.enrol(["ann", "bob"])
+            for epoch in range(1, EPOCHS + 2):
+                if epoch == 3:
+                    producer.enrol(["zed"])
+                    producer.withdraw(["bob"])
+                producer.report(epoch, dict.fromkeys(producer.users, value))
+                producer.close(epoch)
+        seen.add(str(epochs_in(log)))
+    assert seen == {str({1: (2, 2), 2: (2, 2), 3: (3, 3), 4: (3, 3), 5: (2, 2)})}
+
+
+@pytest.mark.parametrize(
+    "kind", sorted(JOBS.keys() - {"predicates"})
+)  # which any text meets or not
+def test_a_value_that_cannot_be_used_changes_nothing_of_who_is_present(kind: str) -> None:
+    job, value = job_of(kind), values_of(kind)[0]
+    log = MemoryLog()
+    with Producer(job, None, name="p", transport=MemoryDriver(log)) as producer:
+        producer.enrol(["ann", "zed"])
+        producer.report(1, {"ann": value, "zed": value})
+        with pytest.raises(ProducerError):
+            producer.report(1, {"ann": value, "zed": "nonsense"})
+        producer.close(1)
+    assert epochs_in(log) == {1: (2, 2)}
+
+
+# The command line: exit codes, and what is said.
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
+    return use_memory_cluster(monkeypatch)
+
+
+@pytest.fixture
+def dpstream(
+    capsys: pytest.CaptureFixture[str],
+    cluster: MemoryCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> Commands:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    return Commands(capsys)
+
+
+def job_file(folder: Path, kind: str, name: str = "job", start: str = "2024-01-01") -> Path:
+    protocol, parameters, _ = JOBS[kind]
+    path = folder / f"{name}.yaml"
+    path.write_text(
+        f"name: {name}\nprotocol: {protocol}\nparameters: {parameters}\n"
+        f"epochs: {{count: {EPOCHS}, start: {start}, length: PT1H}}\n"
+        "shuffle: {minimum: 1000}\ntopics: {partitions: 2}\n"
+    )
+    return path
+
+
+def punctuations(cluster: MemoryCluster, job: str) -> list[tuple[int, int, int]]:
+    records = chain.from_iterable(cluster.records[f"{job}.reports", each] for each in range(2))
+    said = [decode_punctuation(r.value) for r in records if kind_of(r.value) is Kind.PUNCTUATION]
+    return sorted((each.epoch, each.population, each.contributors) for each in said)
+
+
+@every_job
+def test_commands_say_and_publish_the_same_of_neighbours(
+    dpstream: Commands, cluster: MemoryCluster, tmp_path: Path, kind: str
+) -> None:
+    path, roster = tmp_path / "rows.csv", tmp_path / "roster"
+    roster.write_text("ann\nbob\nzed\n")
+    said, published = [], []
+    # Neighbours hold other values at the same moments; how many rows are bad is the gateway's to
+    # know, which sees them.
+    for number, value in enumerate(values_of(kind)):
+        path.write_text(HEADER + file_others(kind) + f"zed,2,{value}\nzed,9,{value}\n")
+        dpstream("deploy", job_file(tmp_path, kind, f"job{number}"))
+        for name, more in {"all": [], "some": ["--users", roster]}.items():
+            result = dpstream("produce", f"job{number}", "--input", path, "--name", name, *more)
+            errors = result.errors.replace(f"job{number}", "job")
+            lines = [line for line in errors.splitlines() if "keeps its state in" not in line]
+            said.append((name, result.code, result.output, lines))
+        published.append(punctuations(cluster, f"job{number}"))
+    assert said[:2] * len(values_of(kind)) == said
+    assert {code for _, code, _, _ in said} == {0}
+    assert published == [published[0]] * len(values_of(kind))
+    assert {users for _, *counts in published[0] for users in counts} == {3}
+
+
+def test_produce_says_what_of_its_input_is_public(dpstream: Commands, tmp_path: Path) -> None:
+    path, roster = tmp_path / "rows.csv", tmp_path / "roster.csv"
+    path.write_text(HEADER + "ann,1,1\neve,2,1\n")
+    roster.write_text("name,user\nAnn,ann\nBob,bob\n")
+    job = job_file(tmp_path, "future_rand")
+    dpstream("deploy", job)
+    for command in (["simulate", job], ["produce", "job", "--name", "rows"]):
+        said = dpstream(*command, "--input", path)
+        everything = said.output + said.errors
+        assert "2 users with a row in the input; that they have one is public" in everything
+        assert "stranger" not in everything
+    said = dpstream("simulate", job, "--input", path, "--users", roster)
+    assert "2 users on the roster; that they are on it is public" in said.output
+    assert "who is enrolled from when until when" in dpstream("plan", job).output
+    assert "not on the roster: 1 user with rows, which are not used" in said.errors
+    said = dpstream("produce", "job", "--input", path, "--users", roster, "--name", "roster")
+    assert "1 stranger with rows, which are not used; put" in said.output
+    again = ["produce", "job", "--input", path, "--users", roster, "--name", "roster", "--json"]
+    told = dpstream(*again).json
+    assert (told["users"], told["strangers"]) == (2, 1)
+
+
+@contextmanager
+def standard_input(monkeypatch: pytest.MonkeyPatch, text: str) -> Iterator[None]:
+    """Let standard input be a pipe that holds this and is at its end."""
+    reading, writing = os.pipe()
+    os.write(writing, text.encode())
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        monkeypatch.setattr(sys, "stdin", pipe)
+        yield
+
+
+def test_live_input_without_a_roster_is_refused_in_a_sentence(
+    dpstream: Commands,
+    cluster: MemoryCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    dpstream("deploy", job_file(tmp_path, "future_rand", start="2999-01-01"))
+    for rows in ("user,value\nann,1\n", HEADER + "ann,1,1\n", HEADER + "ann,1,1\nann,0,\n"):
+        with standard_input(monkeypatch, rows):
+            said = dpstream("produce", "job", "--input", "-")
+        assert (said.code, said.output) == (2, "")
+        assert "error: nobody is enrolled: say who there is" in said.errors
+    assert punctuations(cluster, "job") == []
+
+
+@pytest.mark.parametrize("rows", ["", "ann,1,1\n", "ann,1,nonsense\n", "ann\n", "eve,1,0\n"])
+def test_live_input_ends_with_the_same_exit_code_whatever_its_rows(
+    dpstream: Commands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rows: str
+) -> None:
+    dpstream("deploy", job_file(tmp_path, "future_rand", start="2999-01-01"))
+    roster = tmp_path / "roster"
+    roster.write_text("ann\nbob\n")
+    with standard_input(monkeypatch, HEADER + rows):
+        said = dpstream("produce", "job", "--input", "-", "--users", roster, "--json")
+    assert said.json == {
+        "job": "job",
+        "producer": "producer",
+        "users": 2,
+        "strangers": int(rows.startswith("eve")),
+        "closed_before": 0,
+        "closed_epoch": 0,
+        "frozen": 0,
+    }
+    assert "2 users enrolled; that they are is public" in said.errors
+    if rows in ("ann,1,nonsense\n", "ann\n"):
+        assert "standard input:2: " in said.errors
+        assert "; skipped" in said.errors

@@ -1,0 +1,88 @@
+"""Rosters: one user a line, or a column of a CSV file; what is no user is said with its line."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+
+from pipeline.devices.rows import InputError
+from pipeline.devices.users import load_users
+
+
+def users_of(folder: Path, data: bytes | str) -> tuple[str, ...]:
+    path = folder / "roster"
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return load_users(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "zoe\nann\n",
+        "zoe\r\n\r\nann\r\nzoe",
+        "\ufeffann\nzoe\n",
+        "user\nzoe\nann\n",
+        "Name, User ,since\nAnn,ann,2024\nZoe,zoe,2023\n",
+    ],
+)
+def test_a_roster_is_a_user_a_line_or_a_column(tmp_path: Path, text: str) -> None:
+    for data in (text.encode(), gzip.compress(text.encode())):
+        assert users_of(tmp_path, data) == ("ann", "zoe")
+
+
+def test_users_are_written_as_in_the_input(tmp_path: Path) -> None:
+    assert users_of(tmp_path, '"last, first"\n"two\nlines"\n é \n') == (
+        " é ",
+        "last, first",
+        "two\nlines",
+    )
+
+
+def test_an_input_is_a_roster_too(tmp_path: Path) -> None:
+    assert users_of(tmp_path, "user,epoch,value\nann,1,1\nzoe,9,x\nann,2,0\n") == ("ann", "zoe")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("", "there is no user; write one a line"),
+        ("user\n\n", "there is no user; write one a line"),
+        ("ann\nbob,bill\n", ":2: 2 fields; a user stands alone, in quotes if it holds a comma, or"),
+        ("user,name\nann\n", ":2: 1 field; the header has 2"),
+        ('ann\n""\n', ":2: the user is empty"),
+        (b"ann\n\n\xff\n", r":3: the user '\udcff' is not valid UTF-8"),
+        ("ann\nbo\0b\n", ":2: the user holds a NUL byte"),
+        ('ann\n"bob\n', ":2: broken CSV: unexpected end of data"),
+        (gzip.compress(b"ann\n", mtime=0)[:-3], "damaged gzip file"),
+    ],
+)
+def test_what_is_no_roster_is_refused(tmp_path: Path, data: bytes | str, message: str) -> None:
+    with pytest.raises(InputError) as refused:
+        users_of(tmp_path, data)
+    assert str(refused.value).startswith(f"{tmp_path}/roster: ")
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("what", ["fifo", "/dev/zero", "folder", "NUL"])
+def test_a_roster_is_a_regular_file(tmp_path: Path, what: str) -> None:
+    """A pipe would be waited for, and a device read until memory ends."""
+    path = {"/dev/zero": Path("/dev/zero"), "NUL": tmp_path / "a\0b"}.get(what, tmp_path / what)
+    if what == "fifo":
+        os.mkfifo(path)
+    elif what == "folder":
+        path.mkdir()
+    with pytest.raises(InputError, match=r"not a regular file|is a folder|NUL character"):
+        load_users(path)
+
+
+def test_a_line_of_a_roster_that_is_too_long_for_a_user_is_not_held(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"roster:2: broken CSV: more than 1,048,576 characters"):
+        users_of(tmp_path, gzip.compress(b"ann\n" + bytes(1 << 26) + b"\nbob\n", 1))
+
+
+def test_a_roster_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none: No such file or directory$"):
+        load_users(tmp_path / "none")

@@ -1,0 +1,250 @@
+"""Deployed jobs: everything resolved once, the same for everybody who reads the record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job, fingerprint_of
+from pipeline.jobs.job_files import describe_difference, make_job
+from pipeline.jobs.job_problems import JobError
+from pipeline.protocols.registry import PROTOCOLS
+from randomizers.counted_words import written_out
+from randomizers.randomness import seeded_generator
+from tests.support.cells import CELLS
+from topics.names import Role
+
+VALUES: dict[str, Any] = {
+    "name": "students",
+    "protocol": "future_rand",
+    "parameters": {"epsilon": 1, "changes": 4},
+    "epochs": {"count": 12, "start": "2013-10-01", "length": "P1W"},
+}
+
+
+def deployed(**values: Any) -> DeployedJob:
+    return deploy_job(make_job({**VALUES, **values}), deployed_at=1_700_000_000_000)
+
+
+def test_the_record_says_everything() -> None:
+    offsets = {
+        role: (7, 0, 3, 9) if role in (Role.REPORTS, Role.SHUFFLED) else (5,) for role in Role
+    }
+    job = deploy_job(
+        make_job(VALUES), start_offsets=offsets, deployed_at=17, deployment=bytes(range(16))
+    )
+    read = DeployedJob.from_bytes(job.to_bytes())
+    assert read == job
+    assert read.to_bytes() == job.to_bytes()
+    assert (read.name, read.last_epoch, read.deployed_at) == ("students", 12, 17)
+    assert (read.deployment, read.fingerprint) == (bytes(range(16)), job.fingerprint)
+    assert len(read.fingerprint) == 16
+    assert (read.start_offset(Role.SHUFFLED, 3), read.start_offset(Role.MANIFESTS)) == (9, 5)
+    assert describe_difference(read, make_job(VALUES)) == []
+
+
+def test_devices_and_servers_work_from_the_record_alone() -> None:
+    job = DeployedJob.from_bytes(deployed().to_bytes())
+    assert job.law() == make_job(VALUES).calibrate()
+    assert job.guarantee().epsilon <= 1
+    randomizer, rng = job.randomizer(), seeded_generator(1)
+    randomizer.enrol(100, rng)
+    aggregator = job.aggregator()
+    aggregator.add(4, written_out(randomizer.report(4, np.ones(100, np.int8), None, rng)), None)
+    assert job.aggregator_from_bytes(aggregator.to_bytes()).to_bytes() == aggregator.to_bytes()
+
+
+def test_every_deployment_is_another_one() -> None:
+    assert deployed().deployment != deployed().deployment
+    assert deployed().fingerprint == deployed().fingerprint
+
+
+def test_new_topics_begin_at_offset_0() -> None:
+    assert deployed().start_offsets == {
+        role: (0,) * settings.partitions for role, settings in deployed().topic_settings().items()
+    }
+
+
+def test_a_deployment_from_before_a_role_was_thought_of_has_no_topic_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    body = json.loads(deployed().to_bytes())
+    del body["start_offsets"]["status"]
+    with pytest.raises(JobError, match="of status are 0, it has 1 partitions"):
+        DeployedJob.from_bytes(json.dumps(body).encode())
+
+    # As if nobody had thought of it when the first deployments were made.
+    monkeypatch.setattr("pipeline.jobs.deployed_job._ALWAYS", frozenset(Role) - {Role.STATUS})
+    earlier = DeployedJob.from_bytes(json.dumps(body).encode())
+    assert earlier.topic_settings().keys() == set(Role) - {Role.STATUS}
+    assert Role.STATUS in deployed().topic_settings()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"parameters": {"epsilon": 2, "changes": 4}},
+        {"parameters": {"epsilon": 1, "changes": 3}},
+        {"parameters": {"epsilon": 1, "changes": 4, "calibration": "published"}},
+        {"epochs": {**VALUES["epochs"], "count": 11}},
+        {"epochs": {**VALUES["epochs"], "start": "2013-10-02"}},
+        {"epochs": {**VALUES["epochs"], "length": "P8D"}},
+        {"shuffle": {"minimum": 99}},
+    ],
+)
+def test_what_gives_a_report_its_meaning_changes_the_fingerprint(values: dict[str, Any]) -> None:
+    assert deployed(**values).fingerprint != deployed().fingerprint
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"name": "others"},
+        {"shuffle": {"grace": "1h", "order": "random", "producers": 2}},
+        {"topics": {"partitions": 8, "retention": "1d", "replication": 3}},
+        {"epochs": {"count": 12, "start": "2013-10-01T02:00+02:00", "length": "7d"}},
+    ],
+)
+def test_what_does_not_leaves_it_alone(values: dict[str, Any]) -> None:
+    assert deployed(**values).fingerprint == deployed().fingerprint
+
+
+def test_the_fingerprint_is_pinned_and_blind_to_how_estimates_are_made() -> None:
+    values = {
+        "protocol": "p",
+        "parameters": {"epsilon": 1.0, "items": 3, "estimator": "min", "messages_per_user": 9},
+        "constants": {"weights": [3, 1]},
+        "epochs": {"count": 4, "start": None, "length": None, "renew": False},
+        "shuffle": {"minimum": 100, "grace": "PT1M"},
+    }
+    assert fingerprint_of(values).hex() == "250658c37df61c5e241be720bd1972bd"
+    fewer = {**values, "parameters": {"epsilon": 1.0, "items": 3}}
+    assert fingerprint_of(fewer) == fingerprint_of(values)
+
+
+def change(key: str, value: object) -> Callable[[dict[str, Any]], None]:
+    *sections, last = key.split(".")
+
+    def apply(record: dict[str, Any]) -> None:
+        for section in sections:
+            record = record[section]
+        record[last] = value
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    ("alter", "message"),
+    [
+        (change("parameters.epsilon", 0.5), "fingerprint: is not that of the values of job stu"),
+        (change("parameters.changes", 3), "fingerprint: is not that of the values"),
+        (change("constants.epsilon", 9.0), "fingerprint: is not that of the values"),
+        (change("epochs.count", 13), "fingerprint: is not that of the values"),
+        (change("shuffle.minimum", 1), "fingerprint: is not that of the values"),
+        (change("fingerprint", "00" * 16), "fingerprint: is not that of the values"),
+        (change("fingerprint", "00"), '"00" is not allowed: give 16 bytes in hexadecimal'),
+        (change("deployment", "zz" * 16), "is not allowed: give 16 bytes in hexadecimal"),
+        (change("version", 2), "version: 2 is not allowed: give 1"),
+        (change("surprise", 2), "surprise: unknown key"),
+        (change("protocol", "future"), 'protocol: "future" is not allowed'),
+        (change("deployed_at", "now"), 'deployed_at: "now" is not allowed'),
+        (change("start_offsets.reports", [0]), "has 4 partitions"),
+        (change("start_offsets.reports", [0, 0, 0, -1]), "start_offsets.reports.3: -1 is not"),
+        (change("start_offsets.other", [0]), "start_offsets.other"),
+        (change("constants.epsilon", float("nan")), "fingerprint: is not that of the values"),
+        (lambda record: record.pop("shuffle"), "fingerprint: is not that of the values"),
+        (lambda record: record.pop("constants"), "constants: is required"),
+    ],
+)
+def test_an_altered_record_is_refused(
+    alter: Callable[[dict[str, Any]], object], message: str
+) -> None:
+    record = json.loads(deployed().to_bytes())
+    alter(record)
+    with pytest.raises(JobError) as caught:
+        DeployedJob.from_bytes(json.dumps(record).encode())
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("alter", "message"),
+    [
+        (
+            change("parameters.epsilon", 0.5),
+            "constants: spend epsilon 1.0, parameters.epsilon is 0.5: deploy the job again",
+        ),
+        (change("constants.epsilon", 0.5), "a loss of 1.0, must be at most epsilon, 0.5"),
+        (change("constants.order_weights", []), "constants: not a FutureRand law"),
+    ],
+)
+def test_constants_that_do_not_keep_what_the_parameters_promise_are_refused(
+    alter: Callable[[dict[str, Any]], object], message: str
+) -> None:
+    """Also where the fingerprint is made to fit: whoever writes the record is not trusted."""
+    record = json.loads(deployed().to_bytes())
+    alter(record)
+    record["fingerprint"] = fingerprint_of(record).hex()
+    with pytest.raises(JobError) as caught:
+        DeployedJob.from_bytes(json.dumps(record).encode())
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_delta_beyond_that_of_the_parameters_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True)
+    class Approximate:
+        epsilon: float = 1.0
+        delta: float = 1e-9
+
+    record = deployed().to_bytes()
+    promised = deployed().guarantee()
+    for delta, refused in ((1e-9, False), (2e-9, True)):
+        job = deployed().model_copy(update={"parameters": Approximate()})
+        job.__dict__["_guarantee"] = replace(promised, delta=delta)
+        monkeypatch.setattr("pipeline.jobs.deployed_job.validate", lambda cls, values, job=job: job)
+        if refused:
+            with pytest.raises(JobError, match=r"spend delta 2e-09, parameters\.delta is 1e-09"):
+                DeployedJob.from_bytes(record)
+        else:
+            DeployedJob.from_bytes(record)
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_every_protocol_keeps_what_its_parameters_promise(name: str) -> None:
+    for example in PROTOCOLS[name].examples:
+        parameters = json.loads(json.dumps(asdict(example.parameters)))
+        job = deployed(
+            protocol=name,
+            parameters=parameters,
+            epochs={"count": example.last_epoch},
+            shuffle={"minimum": example.minimum},
+        )
+        assert DeployedJob.from_bytes(job.to_bytes()) == job
+
+
+def test_what_operators_tune_may_change() -> None:
+    record = json.loads(deployed().to_bytes())
+    change("shuffle.grace", "PT2H")(record)
+    change("topics.retention", "P1D")(record)
+    tuned = DeployedJob.from_bytes(json.dumps(record).encode())
+    assert (tuned.shuffle.grace, tuned.topics.retention_ms) == (7200, 86_400_000)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff", b"[]", b"null", b"{", b"[" * 100_000, b"NaN"])
+def test_what_is_no_record_is_a_job_error(data: bytes) -> None:
+    with pytest.raises(JobError, match="not the record of a deployed job"):
+        DeployedJob.from_bytes(data)
+
+
+def test_a_protocol_of_the_tests_can_be_deployed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROTOCOLS, "cells", CELLS)
+    job = deployed(protocol="cells", parameters={"cells": 5})
+    assert DeployedJob.from_bytes(job.to_bytes()) == job
+    monkeypatch.delitem(PROTOCOLS, "cells")
+    with pytest.raises(JobError, match='protocol: "cells" is not allowed: give one of future_rand'):
+        DeployedJob.from_bytes(job.to_bytes())

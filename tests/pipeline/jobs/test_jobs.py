@@ -1,0 +1,320 @@
+"""Job files: four keys suffice, and what is wrong is named with its line and what is allowed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from pipeline.jobs.job_files import Job, describe_difference, load_job, make_job, parse_job
+from pipeline.jobs.job_problems import JobError
+from pipeline.jobs.marked_yaml import YamlError, read_marked_yaml
+from pipeline.protocols.protocol import Law
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.values.durations import parse_duration
+from randomizers.future_rand import FutureRandParameters
+from tests.support.cells import CELLS
+from topics.names import Role
+
+SHORT = """\
+name: students
+protocol: future_rand
+parameters: {epsilon: 4, changes: 4}
+epochs: {count: 170}
+"""
+
+FULL = """\
+# Every key there is.
+name: students-2
+protocol: future_rand
+parameters:
+  epsilon: 1e-1
+  changes: 16
+  calibration: published
+epochs:
+  count: 12
+  start: 2013-10-01
+  length: P1M
+  renew: false
+shuffle:
+  order: random
+  minimum: 1
+  producers: 3
+  grace: 1h
+topics:
+  partitions: 8
+  replication: 3
+  retention: 2 w
+"""
+
+
+def problems(text: str) -> list[str]:
+    """What is said about a job file, line by line."""
+    with pytest.raises(JobError) as caught:
+        parse_job(text, source="job.yaml")
+    lines = str(caught.value).splitlines()
+    assert len(lines) == len(caught.value.problems), "one line each"
+    return lines
+
+
+def only_problem(text: str) -> str:
+    (line,) = problems(text)
+    return line
+
+
+def test_four_keys_suffice() -> None:
+    job = parse_job(SHORT)
+    assert job.name == "students"
+    assert job.parameters == FutureRandParameters(epsilon=4, changes=4, calibration="optimal")
+    assert (job.last_epoch, job.epochs.start, job.epochs.length) == (170, None, None)
+    assert (job.shuffle.order, job.shuffle.minimum) == ("sorted", 100)
+    assert (job.shuffle.producers, job.shuffle.grace) == (1, 60)
+    assert (job.partitions, job.topics.replication, job.topics.retention_ms) == (
+        4,
+        None,
+        7 * 24 * 3600 * 1000,
+    )
+
+
+def test_every_key_is_taken() -> None:
+    job = parse_job(FULL)
+    assert job.parameters == FutureRandParameters(0.1, 16, "published")
+    assert job.epochs.start == datetime(2013, 10, 1, tzinfo=UTC)
+    assert job.epochs.length == parse_duration("P1M")
+    assert (job.shuffle.order, job.shuffle.minimum) == ("random", 1)
+    assert (job.shuffle.producers, job.shuffle.grace) == (3, 3600)
+    assert (job.partitions, job.topics.replication) == (8, 3)
+    assert job.topics.retention_ms == 14 * 24 * 3600 * 1000
+
+
+@pytest.mark.parametrize("text", [SHORT, FULL])
+def test_the_json_of_a_job_makes_the_same_job(text: str) -> None:
+    job = parse_job(text)
+    assert make_job(job.to_json()) == job
+
+
+def test_an_epoch_lies_whole_in_one_partition_and_neighbours_in_others() -> None:
+    job = parse_job(SHORT)
+    assert [job.partition_of(epoch) for epoch in range(1, 6)] == [1, 2, 3, 0, 1]
+    assert job.topic(Role.REPORTS) == "students.reports"
+    assert {role: topic.partitions for role, topic in job.topic_settings().items()} == {
+        role: 4 if role in (Role.REPORTS, Role.SHUFFLED) else 1 for role in Role
+    }
+
+
+def test_a_job_does_not_change() -> None:
+    job = parse_job(SHORT)
+    with pytest.raises(ValidationError, match="frozen"):
+        job.name = "other"
+    with pytest.raises(ValidationError, match="frozen"):
+        job.shuffle.minimum = 1
+
+
+def test_everything_wrong_is_listed_in_the_order_of_the_file() -> None:
+    text = """\
+name: Students
+protocol: future_rand
+parameters:
+  epsilom: 4
+  changes: four
+epochs:
+  count: 0
+shufle: {}
+topics:
+  partitions: 4.5
+"""
+    assert problems(text) == [
+        'job.yaml:1: name: "Students" is not allowed: give 1 to 236 lower-case letters, digits, '
+        "- and _, the first of them a letter or digit; in quotes if there are only digits",
+        "job.yaml:4: parameters.epsilom: unknown key; did you mean epsilon? "
+        "allowed: epsilon, changes, calibration, estimator",
+        'job.yaml:5: parameters.changes: "four" is not allowed: give a valid integer',
+        "job.yaml:7: epochs.count: 0 is not allowed: give a whole number from 1 to 1048576",
+        "job.yaml:8: shufle: unknown key; did you mean shuffle? "
+        "allowed: name, protocol, parameters, epochs, shuffle, topics, population, budget",
+        "job.yaml:10: topics.partitions: 4.5 is not allowed: give a whole number from 1 to 1024",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("parameters: {epsilon: 0, changes: 4}", "parameters.epsilon: is 0.0, must be from 1e-06"),
+        ("parameters: {epsilon: 1, changes: 0}", "parameters.changes: is 0, must be a whole numb"),
+        ("parameters: {epsilon: 1, changes: true}", "true is not allowed: give a valid integer"),
+        ("parameters: {epsilon: '1', changes: 1}", '"1" is not allowed: give a valid number'),
+        ("parameters: {epsilon: 1e999, changes: 1}", "Infinity is not allowed: give a finite"),
+        (
+            "parameters: {epsilon: 1, changes: 1, calibration: best}",
+            "parameters.calibration: \"best\" is not allowed: give 'optimal' or 'published'",
+        ),
+        ("parameters: {changes: 4}", "parameters.epsilon: is required"),
+        ("parameters: 4", "parameters: 4 is not allowed: give keys out of epsilon, changes"),
+        ("name: a.b", "lower-case letters, digits, - and _"),
+        ("name: 2024", "in quotes if there are only digits"),
+        ("name: true", "true is not allowed"),
+        ("protocol: future_rnd", 'protocol: "future_rnd" is not allowed: give one of future_rand'),
+        ("protocol: 1", "protocol: 1 is not allowed: give one of future_rand"),
+        ("epochs: {count: 1048577}", "epochs.count: 1048577 is not allowed"),
+        ("epochs: {count: 99999999999999999999}", "is not allowed: give a whole number from 1"),
+        ("epochs: {count: 8, start: 2013-10-01}", "epochs.length: is missing: give start and"),
+        ("epochs: {count: 8, length: P1W}", "epochs.start: is missing: give start and length"),
+        ("epochs: {count: 8, start: May, length: P1W}", "give a date or time in UTC, such as"),
+        ("epochs: {count: 8, start: 0001-01-01T00:00+05:00, length: P1W}", "give a date or time"),
+        ("epochs: {count: 8, start: 2013-10-01, length: week}", 'epochs.length: "week" is not'),
+        ("epochs: {count: 99, start: 2013-10-01, length: P900Y}", "epochs.length: is too long"),
+        ("epochs: {count: 8, renew: 2}", "epochs.renew: 2 is not allowed: give true or false: "),
+        ("shuffle: {order: shuffled}", 'shuffle.order: "shuffled" is not allowed: give sorted or'),
+        ("shuffle: {minimum: 0}", "shuffle.minimum: 0 is not allowed: give the fewest devices"),
+        ("shuffle: {producers: -1}", "shuffle.producers: -1 is not allowed"),
+        ("shuffle: {grace: 60}", "shuffle.grace: 60 is not allowed: give a duration"),
+        ("shuffle: {grace: P1M}", "but no months or years"),
+        ("shuffle: {grace: 0 s}", "give a duration above 0"),
+        ("topics: {partitions: 0}", "topics.partitions: 0 is not allowed"),
+        ("topics: {replication: 99}", "topics.replication: 99 is not allowed"),
+        ("topics: {retention: 7}", "topics.retention: 7 is not allowed: give a duration"),
+        ("topics: [reports]", "give keys out of partitions, replication, retention"),
+        ("topics:", "topics: has no value: give one, or leave the key out"),
+        ("budget: {epsilon: 0}", "budget.epsilon: 0 is not allowed"),
+        ("budget: {delta: 1e-6}", "budget.epsilon: is required"),
+        ("population: a b", "is not allowed: give a name for the people"),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_is_allowed(line: str, message: str) -> None:
+    key = line.partition(":")[0]
+    others = [kept for kept in SHORT.splitlines() if not kept.startswith(f"{key}:")]
+    said = only_problem("\n".join([*others, line]))
+    assert said.startswith(f"job.yaml:{len(others) + 1}: {key}")
+    assert message in said
+
+
+def test_a_missing_key_is_asked_for_at_its_section_or_where_that_would_be() -> None:
+    said = only_problem(
+        "name: a\nprotocol: future_rand\nepochs: {count: 1}\nparameters:\n  epsilon: 1"
+    )
+    assert said == "job.yaml:4: parameters.changes: is required"
+    assert problems("")[1:] == [
+        f"job.yaml:1: protocol: is required: give one of {', '.join(PROTOCOLS)}",
+        "job.yaml:1: parameters: is required",
+        "job.yaml:1: epochs.count: is required: give a whole number from 1 to 1048576",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: a\nname: b\n", "job.yaml:2: name: is there twice, first on line 1"),
+        ("name: a\n\nepochs: {count: 1,\n count: 2}", "4: epochs.count: is there twice, first on"),
+        ("name: a\nepochs: {count: 1\n", "job.yaml:3: not YAML: "),
+        ("name: a: b\n", "job.yaml:1: not YAML: mapping values are not allowed here"),
+        ("name: a\n---\nname: b\n", "job.yaml:2: not YAML: "),
+        ("name: \x00\n", "job.yaml:1: not YAML: "),
+        ("name: " + "[" * 2_000, "job.yaml:1: nested too deeply"),
+        ("- name\n", "job.yaml:1: give keys and their values"),
+        ("name: &a b\nprotocol: *a\n", "protocol: aliases are not supported: write the value out"),
+        ("name: !!python/name:os.system\n", "1: name: the tag tag:yaml.org,2002:python/name:os."),
+        ("? [a, b]\n: 1\n", "job.yaml:1: a key must be text"),
+    ],
+)
+def test_what_is_no_proper_yaml_names_its_line(text: str, message: str) -> None:
+    assert message in only_problem(text)
+
+
+def test_plain_words_are_text_and_numbers_are_numbers() -> None:
+    text = "a: no\nb: 1:30\nc: 1e-6\nd: 010\ne: 2013-10-01\nf: '1'\ng: true\nh: -.5\n"
+    assert read_marked_yaml(text).values == {
+        "a": "no",
+        "b": "1:30",
+        "c": 1e-6,
+        "d": "010",
+        "e": "2013-10-01",
+        "f": "1",
+        "g": True,
+        "h": -0.5,
+    }
+
+
+@given(st.text(max_size=60))
+def test_any_other_text_is_a_job_error(text: str) -> None:
+    with pytest.raises(JobError):
+        parse_job(text)
+
+
+@given(st.text("ab:-,[]{}&*!#'\"|>?\n\t ", max_size=60))
+def test_any_yaml_is_values_or_a_yaml_error(text: str) -> None:
+    try:
+        problems = [(1, "")] if isinstance(read_marked_yaml(text).values, dict) else []
+    except YamlError as error:
+        problems = list(error.problems)
+    assert problems
+    assert all(1 <= line <= text.count("\n") + 1 for line, _ in problems)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match=r"none\.yaml: cannot read the job file: No such file"):
+        load_job(tmp_path / "none.yaml")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe")
+    with pytest.raises(JobError, match=r"binary\.yaml: not a text file in UTF-8"):
+        load_job(tmp_path / "binary.yaml")
+    (tmp_path / "job.yaml").write_text(SHORT)
+    assert load_job(tmp_path / "job.yaml") == parse_job(SHORT)
+
+
+def test_a_protocol_whose_noise_needs_the_shuffle_needs_a_minimum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sized = replace(
+        CELLS, name="sized", needs_shuffle=True, capacity=lambda law, epoch, contributors: 0
+    )
+    monkeypatch.setitem(PROTOCOLS, "sized", sized)
+    text = "name: a\nprotocol: sized\nparameters: {cells: 4}\nepochs: {count: 4}\n"
+    for line, section in ((1, ""), (5, "shuffle: {grace: 1h}")):
+        assert only_problem(text + section) == (
+            f"job.yaml:{line}: shuffle.minimum: is required: give the fewest devices a window is "
+            "released with, a whole number from 1 on; the noise is sized on it"
+        )
+    assert parse_job(text + "shuffle: {minimum: 7}").shuffle.minimum == 7
+
+
+def test_what_the_protocol_cannot_be_calibrated_for_is_a_job_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(parameters: object, last_epoch: int, minimum: int) -> Law:
+        raise ValueError(f"nothing for {last_epoch} epochs")
+
+    monkeypatch.setitem(PROTOCOLS, "cells", replace(CELLS, calibrate=refuse))
+    job = parse_job("name: a\nprotocol: cells\nparameters: {cells: 4}\nepochs: {count: 4}\n")
+    with pytest.raises(JobError, match=r"^parameters: nothing for 4 epochs$"):
+        job.calibrate()
+
+
+def changed(**values: object) -> Job:
+    return make_job({**parse_job(SHORT).to_json(), **values})
+
+
+def test_a_changed_job_is_described_key_by_key() -> None:
+    job = parse_job(SHORT)
+    assert describe_difference(job, job) == []
+    assert describe_difference(job, changed(parameters={"epsilon": 2, "changes": 4})) == [
+        "parameters.epsilon: 4 -> 2"
+    ]
+    epochs = {"count": 12, "start": "2013-10-01", "length": "1w"}
+    assert describe_difference(job, changed(epochs=epochs, shuffle={"grace": "90 s"})) == [
+        "epochs.count: 170 -> 12",
+        'epochs.start: left out -> "2013-10-01T00:00:00Z"',
+        "epochs.length: left out -> 7 d",
+        "shuffle.grace: 1 min -> 90 s",
+    ]
+
+
+def test_the_same_length_of_time_in_other_words_is_no_difference() -> None:
+    weeks, days = (
+        changed(epochs={"count": 9, "start": start, "length": length})
+        for start, length in [("2013-10-01", "P1W"), ("2013-10-01T02:00+02:00", "7d")]
+    )
+    assert describe_difference(weeks, days) == []

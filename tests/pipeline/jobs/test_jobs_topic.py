@@ -1,0 +1,134 @@
+"""The jobs topic as a state: jobs, phases and charges, whoever wrote them and in whatever order."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pipeline.jobs.budgets import Charge
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import parse_job
+from pipeline.jobs.jobs_topic import JobsTopic
+from pipeline.jobs.phases import JobPhase, Phase, is_phase, phase_key
+from tests.support.small_run import job_text
+from topics.frames import CodecError
+
+FIRST, SECOND = bytes([1] * 16), bytes([2] * 16)
+
+
+def deployed(name: str = "small", deployment: bytes = FIRST) -> DeployedJob:
+    return deploy_job(parse_job(job_text(name)), deployed_at=5, deployment=deployment)
+
+
+def apply_job(state: JobsTopic, job: DeployedJob) -> None:
+    state.apply(job.name.encode(), job.to_bytes())
+
+
+def apply_phase(state: JobsTopic, phase: Phase, deployment: bytes = FIRST) -> None:
+    record = JobPhase("small", deployment, phase, 7)
+    state.apply(record.key, record.to_bytes())
+
+
+def test_the_last_record_of_a_name_counts_and_a_tombstone_ends_it() -> None:
+    state = JobsTopic()
+    for deployment in (FIRST, SECOND):
+        apply_job(state, deployed(deployment=deployment))
+    apply_job(state, deployed("other"))
+    assert {name: job.deployment for name, job in state.jobs.items()} == {
+        "small": SECOND,
+        "other": FIRST,
+    }
+    for tombstone in (None, b""):
+        apply_job(state, deployed())
+        state.apply(b"small", tombstone)
+        assert list(state.jobs) == ["other"]
+
+
+def test_a_job_runs_unless_an_operator_said_otherwise() -> None:
+    state = JobsTopic()
+    apply_job(state, deployed())
+    assert state.phase("small") is Phase.RUNNING
+    for phase in Phase:
+        apply_phase(state, phase)
+        assert state.phase("small") is phase
+    apply_phase(state, Phase.PAUSED)
+    state.apply(phase_key("small"), None)
+    assert state.phase("small") is Phase.RUNNING
+
+
+def test_a_phase_says_nothing_of_another_deployment_or_of_no_job() -> None:
+    state = JobsTopic()
+    apply_phase(state, Phase.PAUSED)
+    assert state.phase("small") is Phase.RUNNING
+    apply_job(state, deployed(deployment=SECOND))
+    assert state.phase("small") is Phase.RUNNING
+    apply_job(state, deployed())
+    assert state.phase("small") is Phase.PAUSED
+
+
+def test_what_another_version_wrote_is_named_and_stops_nobody() -> None:
+    state = JobsTopic()
+    later = json.loads(deployed().to_bytes()) | {"version": 2}
+    state.apply(b"small", json.dumps(later).encode())
+    for value in (b"garbage", b"[" * 9_999, b"{}"):
+        state.apply(b"strange", value)
+        state.apply(phase_key("small"), value)
+        state.apply(b"charge/strange", value)
+    state.apply(None, b"x")
+    assert (state.jobs, state.unreadable, state.charges) == ({}, {"small", "strange"}, [])
+    apply_job(state, deployed())
+    state.apply(b"strange", None)
+    assert (list(state.jobs), state.unreadable) == (["small"], set())
+    assert state.phase("small") is Phase.RUNNING
+
+
+def test_charges_stay_when_jobs_go_and_the_last_of_a_deployment_counts() -> None:
+    state = JobsTopic()
+    charges = [Charge("people", "small", name * 32, 1.0, 0.0, 5) for name in "ab"]
+    fewer = Charge("people", "small", "a" * 32, 1.0, 0.0, 5, horizons=3)
+    for charge in [*charges, fewer]:
+        state.apply(charge.key, charge.to_bytes())
+    state.apply(b"small", None)
+    assert state.charges == [fewer, charges[1]]
+
+
+def test_names_of_jobs_are_no_keys_of_phases() -> None:
+    """No job can be called phase/x: a name has no slash."""
+    assert is_phase(phase_key("small"))
+    assert not is_phase(b"phase")
+    assert not is_phase(None)
+    with pytest.raises(Exception, match="lower-case letters"):
+        parse_job(job_text("phase/x"))
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_a_phase_travels_as_it_is(phase: Phase) -> None:
+    record = JobPhase("small", FIRST, phase, 1_700_000_000_000)
+    assert JobPhase.from_bytes(record.to_bytes()) == record
+    assert phase.works == (phase.value in ("running", "draining"))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"phase": "asleep"},
+        {"deployment": "xy"},
+        {"since": "yesterday"},
+        {"since": None},
+        {"job": None, "deployment": None},
+    ],
+)
+def test_a_phase_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
+    body = json.loads(JobPhase("small", FIRST, Phase.PAUSED, 7).to_bytes())
+    with pytest.raises(CodecError, match="not the phase of a job"):
+        JobPhase.from_bytes(json.dumps(body | wrong).encode())
+
+
+def test_the_phase_record_is_pinned() -> None:
+    golden = (
+        b'{"deployment":"01010101010101010101010101010101","job":"small","phase":"paused",'
+        b'"since":7,"version":1}'
+    )
+    assert JobPhase("small", FIRST, Phase.PAUSED, 7).to_bytes() == golden
+    assert phase_key("small") == b"phase/small"

@@ -1,0 +1,172 @@
+"""Noise keys as files: made once, for their owner alone, and asked for before a worker starts."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.noise_keys import NoiseKey, NoiseKeyError, noise_key_at, read_noise_key
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.state import noise_key_file
+from tests.support import noisy_cells
+from tests.support.commands import Commands
+from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from topics.names import JOBS_TOPIC
+
+JOB = """
+name: noise
+protocol: noisy_cells
+parameters: {cells: 12}
+epochs: {count: 2}
+shuffle: {minimum: 2}
+"""
+
+
+def test_a_key_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "keys" / "job"
+    key = noise_key_at(path)
+    assert len(path.read_bytes()) == 32
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert noise_key_at(path) == read_noise_key(path) == key
+    assert noise_key_at(tmp_path / "other") != key
+
+
+def test_a_key_is_named_by_its_digest_and_never_shown() -> None:
+    key = NoiseKey(bytes(range(32)))
+    assert key.digest == hashlib.sha256(bytes(range(32))).digest()
+    assert repr(key) == "NoiseKey()"
+
+
+def test_what_is_no_key_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    with pytest.raises(NoiseKeyError, match="copy it from where the job was"):
+        read_noise_key(path)
+    for length in (0, 31, 33):
+        path.write_bytes(bytes(length))
+        path.chmod(0o600)
+        for read in (read_noise_key, noise_key_at):
+            with pytest.raises(NoiseKeyError, match="holds no noise key, which is 32 bytes"):
+                read(path)
+    with pytest.raises(NoiseKeyError, match="31 bytes, must be 32"):
+        NoiseKey(bytes(31))
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+def test_a_key_that_others_have_access_to_is_refused(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "key"
+    noise_key_at(path)
+    path.chmod(mode)
+    with pytest.raises(NoiseKeyError, match=f"others have access .* chmod 600 {path}"):
+        read_noise_key(path)
+
+
+@pytest.fixture
+def dpstream(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Commands:
+    """Commands on a cluster in memory, whose workers end as soon as they would start."""
+    monkeypatch.setattr("pipeline.kafka.workers.worker.run_worker", lambda *_, **__: 0)
+    return Commands(capsys)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryCluster:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    monkeypatch.setitem(PROTOCOLS, noisy_cells.NAME, noisy_cells.NOISY_CELLS)
+    return use_memory_cluster(monkeypatch)
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> Path:
+    path = tmp_path / "noise.yaml"
+    path.write_text(JOB)
+    return path
+
+
+def deployed(cluster: MemoryCluster) -> DeployedJob:
+    """The job that was deployed last."""
+    records = [record for record in cluster.records[JOBS_TOPIC, 0] if record.key == b"noise"]
+    return DeployedJob.from_bytes(records[-1].value)
+
+
+def test_deploy_makes_the_key_and_the_worker_finds_it(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    said = dpstream("deploy", job_file)
+    assert said.code == 0, said.errors
+    path = noise_key_file("noise")
+    assert f"  {path}\n" in said.output
+    assert "dpstream run shuffle noise\n" in said.output
+    assert deployed(cluster).noise_key == read_noise_key(path).digest
+    assert path.read_bytes().hex() not in said.output + said.errors
+    assert dpstream("run", "shuffle", "noise").code == 0
+    first = deployed(cluster)
+    assert dpstream("deploy", job_file, "--replace").code == 0
+    assert deployed(cluster).noise_key == first.noise_key
+    assert deployed(cluster).deployment != first.deployment
+
+
+def test_the_key_of_a_job_that_is_over_is_to_be_deleted(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    said = dpstream("undeploy", "noise")
+    assert said.code == 0, said.errors
+    assert f"  rm {noise_key_file('noise')}\n" in said.output
+
+
+def test_a_key_file_of_ones_own_is_taken_or_made(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "shared"
+    key = noise_key_at(path)
+    said = dpstream("deploy", job_file, "--noise-key", path)
+    assert f"dpstream run shuffle noise --noise-key {path}\n" in said.output
+    assert deployed(cluster).noise_key == key.digest
+    assert not noise_key_file("noise").exists()
+    assert dpstream("run", "shuffle", "noise", "--noise-key", path).code == 0
+    assert dpstream("deploy", job_file, "--replace", "--noise-key", tmp_path / "new").code == 0
+    assert deployed(cluster).noise_key == read_noise_key(tmp_path / "new").digest
+
+
+def test_a_worker_without_the_key_refuses_to_start(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, tmp_path: Path
+) -> None:
+    dpstream("deploy", job_file, "--noise-key", tmp_path / "shared")
+    none = dpstream("run", "shuffle", "noise")
+    assert none.code == 2
+    assert f"there is no noise key {noise_key_file('noise')}" in none.errors
+    noise_key_at(tmp_path / "other")
+    other = dpstream("run", "shuffle", "noise", "--noise-key", tmp_path / "other")
+    assert other.code == 2
+    assert "not the noise key that noise was deployed with" in other.errors
+    for stage in ("aggregate", "publish"):
+        assert dpstream("run", stage, "noise").code == 0
+        misplaced = dpstream("run", stage, "noise", "--noise-key", tmp_path / "shared")
+        assert misplaced.code == 2
+        assert "--noise-key is for run shuffle" in misplaced.errors
+
+
+def test_deploy_refuses_what_is_no_key_before_anything_is_deployed(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "key"
+    path.write_bytes(b"password")
+    path.chmod(0o600)
+    said = dpstream("deploy", job_file, "--noise-key", path)
+    assert said.code == 2
+    assert "holds no noise key" in said.errors
+    assert not cluster.records[JOBS_TOPIC, 0]
+
+
+def test_other_jobs_have_no_key(dpstream: Commands, cluster: MemoryCluster, job_file: Path) -> None:
+    text = JOB.replace("{cells: 12}", "{epsilon: 1, changes: 1}")
+    job_file.write_text(text.replace("noisy_cells", "future_rand"))
+    said = dpstream("deploy", job_file)
+    assert said.code == 0, said.errors
+    assert "noise key" not in said.output
+    assert deployed(cluster).noise_key is None
+    assert not noise_key_file("noise").parent.exists()
+    assert dpstream("run", "shuffle", "noise").code == 0

@@ -1,0 +1,344 @@
+"""Every security setting of a client.properties is honoured or refused, never passed over.
+
+TLS is proved by handshakes in memory with the keys in ``tls/`` (made by ``tls/make.sh``).
+"""
+
+import shutil
+import ssl
+from pathlib import Path
+
+import pytest
+
+from pipeline.kafka.client_properties import (
+    ClientProperties,
+    ConnectionSettingsError,
+    Login,
+    read_client_properties,
+)
+
+TLS = Path(__file__).parents[1] / "tls"
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "client.properties"
+    path.touch(mode=0o600)
+    return path
+
+
+def read(file: Path, *lines: str) -> ClientProperties:
+    file.write_text("\n".join(lines))
+    return read_client_properties(file)
+
+
+def refusal(file: Path, *lines: str) -> str:
+    with pytest.raises(ConnectionSettingsError) as caught:
+        read(file, *lines)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert str(file) in message
+    return message.replace(str(file), "FILE")
+
+
+def handshake(client: ssl.SSLContext, host: str = "broker.example", **server: bool) -> str | None:
+    """Return the TLS version that the test server and ``client`` agree on; fail as they do."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(TLS / "server.pem")
+    if server.get("asks_for_certificate"):
+        context.load_verify_locations(TLS / "ca.pem")
+        context.verify_mode = ssl.CERT_REQUIRED
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(down, up, server_hostname=host),
+        context.wrap_bio(up, down, server_side=True),
+    ]
+    for _ in range(10):
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    assert ends[1].version() is not None
+    return ends[0].version()
+
+
+def indented(pem: str) -> str:
+    """Write PEM the way a .properties file holds it: lines joined by backslashes."""
+    return " \\\n    ".join(pem.splitlines())
+
+
+def split(name: str) -> tuple[str, str]:
+    """Return the key and the certificate of one of the files in ``tls/``."""
+    key, begin, certificate = (TLS / name).read_text().partition("-----BEGIN CERTIFICATE-----")
+    return key, begin + certificate
+
+
+class TestPlaintext:
+    def test_needs_only_servers(self, file: Path) -> None:
+        found = read(file, "bootstrap.servers = a:9092, [::1]:9093", "client.id=weekly")
+        assert found.bootstrap_servers == ("a:9092", "[::1]:9093")
+        assert found.client_id == "weekly"
+        assert (found.tls, found.login, found.notices) == (None, None, ())
+
+    def test_may_leave_the_servers_to_the_command_line(self, file: Path) -> None:
+        assert read(file, "").bootstrap_servers == ()
+
+    @pytest.mark.parametrize("servers", ["a", "a:b", "PLAINTEXT://a:9092", "a:9092 b:9092", " "])
+    def test_refuses_what_is_no_list_of_servers(self, file: Path, servers: str) -> None:
+        message = refusal(file, "# who", f"bootstrap.servers={servers}")
+        assert "FILE, line 2: bootstrap.servers must be HOST:PORT" in message
+
+    def test_settings_of_a_client_are_noticed_and_left(self, file: Path) -> None:
+        (notice,) = read(file, "linger.ms=5", "acks=all").notices
+        assert (
+            notice == f"{file}: not used, for they do not concern the connection: acks, linger.ms"
+        )
+
+    @pytest.mark.parametrize(
+        ("line", "advice"),
+        [
+            ("security.protocl=SSL", "did you mean security.protocol?"),
+            ("ssl.trustore.location=a", "did you mean ssl.truststore.location?"),
+            ("ssl.cipher.suites=TLS_AES_128_GCM_SHA256", "remove it"),
+            ("sasl.client.callback.handler.class=Mine", "remove it"),
+            ("config.providers=vault", "remove it"),
+            ("anything=1", "remove it"),
+        ],
+    )
+    def test_unknown_settings_are_refused(self, file: Path, line: str, advice: str) -> None:
+        message = refusal(file, "# first", line)
+        assert message.startswith(f"FILE, line 2: {line.partition('=')[0]} is not a setting")
+        assert advice in message
+
+    @pytest.mark.parametrize(
+        ("protocol", "line"),
+        [
+            ("PLAINTEXT", "sasl.mechanism=PLAIN"),
+            ("PLAINTEXT", "ssl.truststore.location=ca.pem"),
+            ("SASL_PLAINTEXT", "ssl.keystore.location=me.pem"),
+            ("SSL", "sasl.jaas.config=x"),
+        ],
+    )
+    def test_security_without_effect_is_refused(self, file: Path, protocol: str, line: str) -> None:
+        message = refusal(file, f"security.protocol={protocol}", line)
+        assert "line 2" in message
+        assert f"has no effect while security.protocol is {protocol}" in message
+
+    def test_an_unknown_protocol_is_refused(self, file: Path) -> None:
+        assert "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL" in refusal(file, "security.protocol=TLS")
+
+    def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(
+            ConnectionSettingsError, match=r"cannot read .*none\.properties: No such"
+        ):
+            read_client_properties(tmp_path / "none.properties")
+
+
+class TestSasl:
+    @pytest.mark.parametrize(
+        ("mechanism", "jaas", "login"),
+        [
+            (
+                "PLAIN",
+                f'{PLAIN} required username="alice" password="it\'s; a = \\\\"secret\\\\"";',
+                Login("PLAIN", "alice", 'it\'s; a = "secret"'),
+            ),
+            (
+                "PLAIN",
+                f"{PLAIN} required username='KEY' password='S+c/r=t' ;",
+                Login("PLAIN", "KEY", "S+c/r=t"),
+            ),
+            (
+                "SCRAM-SHA-256",
+                f"{SCRAM} required \\\n    username=bob \\\n    password=builder;",
+                Login("SCRAM-SHA-256", "bob", "builder"),
+            ),
+            (
+                "scram-sha-512",
+                f'{SCRAM} required username="bob" password="";',
+                Login("SCRAM-SHA-512", "bob", ""),
+            ),
+        ],
+    )
+    def test_logins(self, file: Path, mechanism: str, jaas: str, login: Login) -> None:
+        found = read(
+            file,
+            "security.protocol=SASL_SSL",
+            f"sasl.mechanism={mechanism}",
+            f"sasl.jaas.config={jaas}",
+        )
+        assert found.login == login
+        assert found.tls is not None
+        assert found.notices == ()
+
+    @pytest.mark.parametrize(
+        ("mechanism", "jaas", "problem"),
+        [
+            ("GSSAPI", f"{PLAIN} required;", "must be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+            ("", f"{PLAIN} required;", "sasl.mechanism is missing"),
+            (
+                "PLAIN",
+                f'{SCRAM} required username="a" password="b";',
+                "needs the login module Plain",
+            ),
+            ("PLAIN", f'{PLAIN} required username="a" password="b"', "must read"),
+            ("PLAIN", f'{PLAIN} required username="a";', "must read"),
+            ("PLAIN", f'{PLAIN} required username="a" password="b" more="c";', "must read"),
+            ("PLAIN", f'{PLAIN} required username="a" password="tipp"ed";', "must read"),
+            ("PLAIN", "", "must read"),
+        ],
+    )
+    def test_other_logins_are_refused(
+        self, file: Path, mechanism: str, jaas: str, problem: str
+    ) -> None:
+        message = refusal(
+            file,
+            "security.protocol=SASL_SSL",
+            f"sasl.mechanism={mechanism}",
+            f"sasl.jaas.config={jaas}",
+        )
+        assert problem in message
+        assert "tipp" not in message, "a secret is never repeated"
+
+    def test_a_password_does_not_show(self) -> None:
+        assert "secret" not in repr(Login("PLAIN", "alice", "secret"))
+
+    def test_secrets_that_others_can_read_or_hear_are_noticed(self, file: Path) -> None:
+        lines = (
+            "security.protocol=SASL_PLAINTEXT",
+            "sasl.mechanism=PLAIN",
+            f"sasl.jaas.config={PLAIN} required username=a password=b;",
+        )
+        assert read(file, *lines).notices == (
+            f"{file}: the password is sent unencrypted; use SASL_SSL",
+        )
+        file.chmod(0o644)
+        assert read(file, *lines).notices[0].endswith(f"chmod 600 {file}")
+        assert read(file, "bootstrap.servers=a:1").notices == (), "no secret, no notice"
+
+
+class TestTls:
+    def test_trusts_the_authority_of_the_file_alone(self, file: Path) -> None:
+        trusting = read(file, "security.protocol=SSL", f"ssl.truststore.location={TLS}/ca.pem")
+        assert trusting.tls is not None
+        assert handshake(trusting.tls) == "TLSv1.3"
+        default = read(file, "security.protocol=SSL")
+        assert default.tls is not None
+        with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer"):
+            handshake(default.tls)
+
+    def test_trusts_an_authority_written_into_the_file(self, file: Path) -> None:
+        found = read(
+            file,
+            "security.protocol=SSL",
+            "ssl.truststore.type=PEM",
+            f"ssl.truststore.certificates={indented((TLS / 'ca.pem').read_text())}",
+        )
+        assert found.tls is not None
+        assert handshake(found.tls) == "TLSv1.3"
+
+    def test_checks_the_name_of_the_broker_unless_told_not_to(self, file: Path) -> None:
+        lines = ("security.protocol=SSL", f"ssl.truststore.location={TLS}/ca.pem")
+        for more in ((), ("ssl.endpoint.identification.algorithm=https",)):
+            strict = read(file, *lines, *more)
+            assert strict.tls is not None
+            with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+                handshake(strict.tls, host="elsewhere.example")
+        lax = read(file, *lines, "ssl.endpoint.identification.algorithm=")
+        assert lax.tls is not None
+        assert handshake(lax.tls, host="elsewhere.example") == "TLSv1.3"
+        assert "must be one of HTTPS" in refusal(
+            file, *lines, "ssl.endpoint.identification.algorithm=none"
+        )
+
+    def test_speaks_only_the_enabled_versions(self, file: Path) -> None:
+        lines = ("security.protocol=SSL", f"ssl.truststore.location={TLS}/ca.pem")
+        old = read(file, *lines, "ssl.enabled.protocols=TLSv1.2")
+        assert old.tls is not None
+        assert handshake(old.tls) == "TLSv1.2"
+        message = refusal(file, *lines, "ssl.enabled.protocols=TLSv1.1,TLSv1.2")
+        assert "may hold TLSv1.2 and TLSv1.3" in message
+
+    @pytest.mark.parametrize("inline", [False, True])
+    @pytest.mark.parametrize(
+        ("name", "password"), [("client", ""), ("client-locked", "opensesame")]
+    )
+    def test_shows_its_own_certificate(
+        self, file: Path, name: str, password: str, inline: bool
+    ) -> None:
+        lines = [
+            "security.protocol=SSL",
+            f"ssl.truststore.location={TLS}/ca.pem",
+            "ssl.keystore.type=PEM",
+            f"ssl.key.password={password}",
+        ]
+        anonymous = read(file, *lines)
+        assert anonymous.tls is not None
+        with pytest.raises(ssl.SSLError):
+            handshake(anonymous.tls, asks_for_certificate=True)
+
+        key, certificate = split(f"{name}.pem")
+        lines += (
+            [
+                f"ssl.keystore.key={indented(key)}",
+                f"ssl.keystore.certificate.chain={indented(certificate)}",
+            ]
+            if inline
+            else [f"ssl.keystore.location={TLS}/{name}.pem"]
+        )
+        known = read(file, *lines)
+        assert known.tls is not None
+        assert handshake(known.tls, asks_for_certificate=True) == "TLSv1.3"
+
+    @pytest.mark.parametrize("password", ["", "ssl.key.password=guess"])
+    def test_a_wrong_password_of_the_key_is_refused_and_never_asked_for(
+        self, file: Path, password: str
+    ) -> None:
+        location = f"ssl.keystore.location={TLS}/client-locked.pem"
+        message = refusal(file, "security.protocol=SSL", location, password)
+        assert "line 2: the client's key cannot be used, check it and ssl.key.password" in message
+
+    def test_half_an_identity_is_refused(self, file: Path) -> None:
+        key, _ = split("client.pem")
+        message = refusal(file, "security.protocol=SSL", f"ssl.keystore.key={indented(key)}")
+        assert "ssl.keystore.certificate.chain and ssl.keystore.key are needed together" in message
+
+    @pytest.mark.parametrize("store", ["truststore", "keystore"])
+    def test_java_key_stores_are_refused_with_the_way_to_convert_them(
+        self, file: Path, store: str
+    ) -> None:
+        jks = file.with_name("store.jks")
+        jks.write_bytes(bytes.fromhex("feedfeed00000002"))
+        message = refusal(
+            file,
+            "security.protocol=SSL",
+            f"ssl.{store}.password=changeit",
+            f"ssl.{store}.location={jks}",
+        )
+        assert f"FILE, line 3: {jks} must be PEM with ssl.{store}.type=PEM; convert it:" in message
+        assert "keytool" in message
+        assert "changeit" not in message
+
+        shutil.copy(TLS / "client.pem", jks)
+        lines = ("security.protocol=SSL", f"ssl.{store}.location={jks}")
+        assert "must be PEM" in refusal(file, *lines, f"ssl.{store}.type=JKS")
+        assert read(file, *lines, f"ssl.{store}.type=pem").tls is not None
+
+    @pytest.mark.parametrize(
+        ("line", "problem"),
+        [
+            ("ssl.truststore.location=/no/ca.pem", "cannot read /no/ca.pem: No such file"),
+            ("ssl.truststore.certificates=trust me", "holds no PEM block"),
+            (
+                "ssl.truststore.certificates="
+                "-----BEGIN CERTIFICATE-----AAAA-----END CERTIFICATE-----",
+                "the trusted certificates cannot be used",
+            ),
+        ],
+    )
+    def test_unusable_certificates_are_refused(self, file: Path, line: str, problem: str) -> None:
+        message = refusal(file, "security.protocol=SSL", line)
+        assert message.startswith("FILE, line 2: ")
+        assert problem in message

@@ -1,0 +1,140 @@
+"""One cluster, named once, in the words of every client."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import faust
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+
+from pipeline.kafka.client_properties import ConnectionSettingsError
+from pipeline.kafka.connection import Connection, NoClusterError, find_cluster
+
+TLS = Path(__file__).parents[1] / "tls"
+LOGIN = (
+    "sasl.mechanism=SCRAM-SHA-512\n"
+    "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
+    'username="alice" password="secret";\n'
+)
+TRUST = f"ssl.truststore.location={TLS / 'ca.pem'}\n"
+
+
+@pytest.fixture(autouse=True)
+def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("DPSTREAM_BOOTSTRAP_SERVERS", raising=False)
+
+
+def from_file(tmp_path: Path, text: str) -> Connection:
+    path = tmp_path / "client.properties"
+    path.write_text(text)
+    path.chmod(0o600)
+    return find_cluster(kafka_config=path)
+
+
+def login_of(settings: dict[str, Any]) -> tuple[Any, Any, Any]:
+    return (
+        settings.get("sasl_mechanism"),
+        settings.get("sasl_plain_username"),
+        settings.get("sasl_plain_password"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("protocol", "lines", "encrypted", "login"),
+    [
+        ("PLAINTEXT", "", False, (None, None, None)),
+        ("SSL", TRUST, True, (None, None, None)),
+        ("SASL_PLAINTEXT", LOGIN, False, ("SCRAM-SHA-512", "alice", "secret")),
+        ("SASL_SSL", TRUST + LOGIN, True, ("SCRAM-SHA-512", "alice", "secret")),
+    ],
+)
+def test_every_client_is_told_the_same(
+    tmp_path: Path, protocol: str, lines: str, encrypted: bool, login: tuple[Any, Any, Any]
+) -> None:
+    connection = from_file(
+        tmp_path,
+        f"bootstrap.servers=a:9092,b:9093\nsecurity.protocol={protocol}\nclient.id=me\n{lines}",
+    )
+    for settings in (connection.kafka_python(), connection.aiokafka()):
+        assert settings["bootstrap_servers"] == ["a:9092", "b:9093"]
+        assert settings["security_protocol"] == protocol
+        assert settings["client_id"] == "me"
+        assert settings.get("ssl_context") is connection.tls
+        assert (connection.tls is not None) == encrypted
+        assert login_of(settings) == login
+
+    app = faust.App("unused", **connection.faust())
+    assert [str(url) for url in app.conf.broker] == ["kafka://a:9092", "kafka://b:9093"]
+    assert app.conf.broker_client_id == "me"
+    # What Faust's transport makes of them for the aiokafka client underneath.
+    passed_on = credentials_to_aiokafka_auth(app.conf.broker_credentials)
+    assert passed_on["security_protocol"] == protocol
+    assert passed_on.get("ssl_context") is connection.tls
+    assert login_of(dict(passed_on)) == login
+
+
+def test_the_clients_know_every_setting_they_are_given(tmp_path: Path) -> None:
+    connection = from_file(
+        tmp_path, f"bootstrap.servers=a:1\nsecurity.protocol=SASL_SSL\nclient.id=me\n{TRUST}{LOGIN}"
+    )
+    for client in (KafkaProducer, KafkaConsumer, KafkaAdminClient):
+        assert connection.kafka_python().keys() <= client.DEFAULT_CONFIG.keys()
+    for client in (AIOKafkaProducer, AIOKafkaConsumer):
+        assert connection.aiokafka().keys() <= inspect.signature(client).parameters.keys()
+
+
+def test_the_option_goes_before_the_environment_and_that_before_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "client.properties"
+    config.write_text("bootstrap.servers=file:1\nclient.id=me")
+    assert find_cluster(kafka_config=config).bootstrap_servers == ("file:1",)
+    monkeypatch.setenv("DPSTREAM_BOOTSTRAP_SERVERS", "environment:1")
+    assert find_cluster().bootstrap_servers == ("environment:1",)
+    both = find_cluster(kafka_config=config)
+    assert (both.bootstrap_servers, both.client_id) == (("environment:1",), "me")
+    assert find_cluster("option:1, option:2").bootstrap_servers == ("option:1", "option:2")
+    assert find_cluster("option:1", config).bootstrap_servers == ("option:1",)
+
+
+def test_a_child_process_can_be_told_the_same_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = find_cluster("a:1,b:2")
+    assert plain.arguments() == ["--bootstrap-servers", "a:1,b:2"]
+    monkeypatch.chdir(tmp_path)
+    Path("client.properties").write_text("client.id=me")
+    configured = find_cluster("a:1", Path("client.properties"))
+    assert configured.arguments() == [
+        "--bootstrap-servers",
+        "a:1",
+        "--kafka-config",
+        str(tmp_path / "client.properties"),
+    ]
+
+
+def test_a_password_does_not_show(tmp_path: Path) -> None:
+    connection = from_file(
+        tmp_path, f"bootstrap.servers=a:1\nsecurity.protocol=SASL_PLAINTEXT\n{LOGIN}"
+    )
+    assert "secret" not in repr(connection)
+
+
+def test_a_file_without_servers_is_not_enough(tmp_path: Path) -> None:
+    with pytest.raises(ConnectionSettingsError, match=r"bootstrap\.servers is missing"):
+        from_file(tmp_path, "client.id=me")
+
+
+def test_malformed_servers_are_refused() -> None:
+    with pytest.raises(ConnectionSettingsError, match=r"must be HOST:PORT.*, not 'nine'"):
+        find_cluster("a:1,nine")
+
+
+def test_without_any_name_and_broker_it_says_how_to_get_one(tmp_path: Path) -> None:
+    with pytest.raises(NoClusterError, match=r"dpstream kafka start.*--bootstrap-servers"):
+        find_cluster()
+    assert not (tmp_path / "home").exists(), "asking starts and creates nothing"

@@ -1,0 +1,161 @@
+"""The jars are exactly the locked ones, however often the fetching is disturbed.
+
+A web server of the test's own plays the Maven repository and serves three small "jars".
+"""
+
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from pipeline.kafka.local_kafka import LocalKafkaError, jars
+from pipeline.kafka.local_kafka.jars import Jar, kafka_jars, locked_jars
+
+CONTENTS = {"one": b"1" * 100_000, "two": b"2", "three": b""}
+
+
+class Repository(ThreadingHTTPServer):
+    """Serves `CONTENTS`; ``cut_short`` and ``replaced`` say how often and by what it goes wrong."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.requests: Counter[str] = Counter()
+        self.cut_short: Counter[str] = Counter()
+        self.replaced: dict[str, bytes] = {}
+
+
+class Answer(BaseHTTPRequestHandler):
+    server: Repository
+
+    def do_GET(self) -> None:
+        name = self.path.split("/")[-3]
+        if not self.path.endswith(f"/org/example/{name}/1.0/{name}-1.0.jar"):
+            self.send_error(404)
+            return
+        self.server.requests[name] += 1
+        body = self.server.replaced.get(name, CONTENTS[name])
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.server.cut_short[name] > 0:
+            self.server.cut_short[name] -= 1
+            body = body[: len(body) // 2]
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keep the test's output clean."""
+
+
+@pytest.fixture
+def repository(monkeypatch: pytest.MonkeyPatch) -> Iterator[Repository]:
+    lock = tuple(
+        Jar("org.example", name, "1.0", hashlib.sha256(content).hexdigest())
+        for name, content in CONTENTS.items()
+    )
+    monkeypatch.setattr(jars, "locked_jars", lambda: lock)
+    with Repository() as server:
+        url = f"http://127.0.0.1:{server.server_port}/maven/"
+        monkeypatch.setenv("DPSTREAM_MAVEN_REPOSITORY", url)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def silent(sentence: str) -> None:
+    """Take no notice of the progress."""
+
+
+def contents(paths: tuple[Path, ...]) -> list[bytes]:
+    return [path.read_bytes() for path in paths]
+
+
+def test_the_lock_holds_kafka_and_a_sum_for_every_jar() -> None:
+    locked = locked_jars()
+    versions = {jar.artifact: jar.version for jar in locked}
+    assert versions["kafka_2.13"] == versions["kafka-clients"]
+    assert len({jar.file_name for jar in locked}) == len(locked) > 40
+    assert all(len(bytes.fromhex(jar.sha256)) == 32 for jar in locked)
+
+
+def test_everything_is_fetched_once(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jars, "PROGRESS_STEP", 2)
+    steps: list[str] = []
+    first = kafka_jars(steps.append, tmp_path)
+    assert contents(first) == list(CONTENTS.values())
+    assert steps == ["fetching Apache Kafka, once: 3 files", "fetched 2 of 3 files"]
+    assert kafka_jars(pytest.fail, tmp_path) == first
+    assert repository.requests == Counter(CONTENTS.keys())
+    assert sorted(path.name for path in first[0].parent.iterdir()) == sorted(
+        [*(path.name for path in first), "lock"]
+    )
+
+
+def test_a_damaged_jar_is_fetched_again(repository: Repository, tmp_path: Path) -> None:
+    paths = kafka_jars(silent, tmp_path)
+    paths[0].write_bytes(paths[0].read_bytes()[:-1])
+    paths[1].unlink()
+    assert contents(kafka_jars(silent, tmp_path)) == list(CONTENTS.values())
+    assert repository.requests == {"one": 2, "two": 2, "three": 1}
+
+
+def test_a_broken_connection_is_tried_again(repository: Repository, tmp_path: Path) -> None:
+    repository.cut_short["one"] = jars.ATTEMPTS - 1
+    assert contents(kafka_jars(silent, tmp_path)) == list(CONTENTS.values())
+    assert repository.requests["one"] == jars.ATTEMPTS
+
+
+def test_what_is_not_the_locked_jar_is_refused(repository: Repository, tmp_path: Path) -> None:
+    repository.replaced["two"] = b"malice"
+    with pytest.raises(LocalKafkaError, match=r"two-1.0.jar: its sha256 sum is not the expected"):
+        kafka_jars(silent, tmp_path)
+    assert not list(tmp_path.rglob("two*"))
+    del repository.replaced["two"]
+    assert contents(kafka_jars(silent, tmp_path)) == list(CONTENTS.values())
+
+
+def test_an_interrupted_fetch_goes_on_where_it_was(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(sentence: str) -> None:
+        if sentence == "fetched 1 of 3 files":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(jars, "PROGRESS_STEP", 1)
+    with pytest.raises(KeyboardInterrupt):
+        kafka_jars(interrupt, tmp_path)
+    # A kill leaves half a download lying about.
+    (tmp_path / "jars" / "staging").mkdir()
+    (tmp_path / "jars" / "staging" / "one-1.0.jar").write_bytes(b"half")
+    assert list((tmp_path / "jars").glob("*.jar")), "what was fetched is kept"
+    assert contents(kafka_jars(silent, tmp_path)) == list(CONTENTS.values())
+    assert repository.requests == Counter(CONTENTS.keys())
+
+
+def test_two_fetch_at_once_and_one_does_the_work(repository: Repository, tmp_path: Path) -> None:
+    results: list[tuple[Path, ...]] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(kafka_jars(silent, tmp_path)))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [contents(result) for result in results] == [list(CONTENTS.values())] * 2
+    assert repository.requests == Counter(CONTENTS.keys())
+
+
+def test_no_network_is_said_in_one_sentence(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DPSTREAM_MAVEN_REPOSITORY", "http://127.0.0.1:9")
+    with pytest.raises(LocalKafkaError, match=r"cannot fetch .*; check the network and try again"):
+        kafka_jars(silent, tmp_path)

@@ -1,0 +1,28 @@
+"""The local broker without a broker: what is decided before one is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli.errors import explain
+from pipeline.errors import FAILED
+from pipeline.kafka.local_kafka import LocalKafka, LocalKafkaError
+
+
+def test_a_broker_that_runs_on_another_port_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "server.properties").write_text(
+        "advertised.listeners=PLAINTEXT://127.0.0.1:20123\n"
+    )
+    broker = LocalKafka(tmp_path)
+    monkeypatch.setattr(broker, "_serves", lambda timeout: True)
+    assert broker.start().bootstrap_servers == "127.0.0.1:20123"
+    assert broker.start(port=20123).bootstrap_servers == "127.0.0.1:20123"
+    with pytest.raises(LocalKafkaError, match="runs already, on port 20123: stop it first") as said:
+        broker.start(port=9092)
+    known = explain(said.value)
+    assert known is not None
+    assert known[1] == FAILED

@@ -1,0 +1,152 @@
+"""A topic that was created is there for whichever broker is asked next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaConnectionError, UnknownTopicOrPartitionError
+
+from pipeline.kafka.cluster import Cluster, ClusterError
+from pipeline.kafka.connection import Connection
+from pipeline.kafka.topic_spread import TopicSpreadError, wait_for_brokers
+from topics.names import TopicSettings
+
+UNKNOWN = 3
+WANTED = TopicSettings("a.reports", 2, 3, {"cleanup.policy": "delete"})
+
+
+@dataclass
+class Broker:
+    """Knows of a new topic only after it was asked for it so many times."""
+
+    node_id: int
+    lag: int = 0
+    down: bool = False
+    topics: dict[str, int] = field(default_factory=dict)
+
+    def describe(self, name: str) -> dict[str, Any]:
+        if name not in self.topics:
+            return {"name": name, "error_code": UNKNOWN, "partitions": []}
+        self.topics[name] -= 1
+        if self.topics[name] >= 0:
+            return {"name": name, "error_code": UNKNOWN, "partitions": []}
+        partition = {"error_code": 0, "leader_id": 1, "replica_nodes": [1, 2, 3]}
+        return {"name": name, "error_code": 0, "partitions": [partition] * WANTED.partitions}
+
+
+class Brokers:
+    """An admin client of three brokers, and the inside of one that `topic_spread` reaches into."""
+
+    def __init__(self, *lags: int) -> None:
+        self.nodes = [Broker(number, lag) for number, lag in enumerate(lags, 1)]
+        self.created: list[str] = []
+        self.config_errors = 0
+        self._manager = self
+        self.cluster = self
+
+    def brokers(self) -> list[Broker]:
+        return self.nodes
+
+    def run(self, ask: Callable[[], Awaitable[Any]]) -> Any:
+        return asyncio.run(cast(Any, ask()))
+
+    async def send(self, request: Any, node_id: int) -> Any:
+        node = self.nodes[node_id - 1]
+        if node.down:
+            raise KafkaConnectionError("nobody listens")
+        described = [node.describe(topic.name) for topic in request.topics]
+
+        class Response:
+            def to_dict(self) -> dict[str, Any]:
+                return {"topics": described}
+
+        return Response()
+
+    def list_topics(self) -> list[str]:
+        return list(self.created)
+
+    def create_topics(self, topics: Any, wait_for_metadata: bool = False) -> None:
+        for topic in topics:
+            self.created.append(topic.name)
+            for node in self.nodes:
+                node.topics[topic.name] = node.lag
+
+    def describe_configs(self, resources: Any, config_filter: str) -> dict[str, Any]:
+        if self.config_errors:
+            self.config_errors -= 1
+            raise UnknownTopicOrPartitionError("not here")
+        return {"topic": {WANTED.name: {"cleanup.policy": {"value": "delete"}}}}
+
+    def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:
+        return [self.nodes[0].describe(name) for name in names]
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+
+
+def cluster_of(brokers: Brokers) -> Cluster:
+    cluster = Cluster(Connection(("memory:9092",)))
+    cluster._admin_client = cast(KafkaAdminClient, brokers)
+    return cluster
+
+
+@pytest.mark.usefixtures("quick")
+def test_topics_are_created_when_the_last_broker_knows_them() -> None:
+    brokers = Brokers(0, 1, 5)
+    cluster_of(brokers).create_topics([WANTED])
+    for node in brokers.nodes:
+        assert node.describe(WANTED.name)["error_code"] == 0, node
+
+
+@pytest.mark.usefixtures("quick")
+def test_topics_that_somebody_else_has_just_created_are_waited_for_too() -> None:
+    brokers = Brokers(0, 1, 5)
+    brokers.create_topics([WANTED])
+    cluster_of(brokers).create_topics([WANTED])
+    for node in brokers.nodes:
+        assert node.describe(WANTED.name)["error_code"] == 0, node
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_broker_that_does_not_know_a_listed_topic_yet_is_asked_again() -> None:
+    brokers = Brokers(2, 0, 0)
+    brokers.create_topics([WANTED])
+    brokers.config_errors = 2
+    found = cluster_of(brokers).existing_topics([WANTED.name])
+    assert found == {WANTED.name: WANTED}
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_dead_broker_is_not_waited_for() -> None:
+    brokers = Brokers(0, 0, 0)
+    brokers.nodes[1].down = True
+    cluster_of(brokers).create_topics([WANTED])
+
+
+def test_a_broker_that_never_learns_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    unknown = {"error_code": UNKNOWN, "partitions": []}
+    no_leader = {"error_code": 0, "partitions": [{"error_code": 0, "leader_id": -1}]}
+    ready = {"error_code": 0, "partitions": [{"error_code": 0, "leader_id": 2}]}
+    answers = {1: {"a": ready, "b": ready}, 2: {"a": no_leader, "b": ready}, 3: {"a": unknown}}
+    said = "broker 2 does not know a; broker 3 does not know a, b"
+    with pytest.raises(TopicSpreadError, match=said):
+        wait_for_brokers(
+            lambda: answers, ["b", "a"], patience=30, clock=lambda: now[0], sleep=sleep
+        )
+    assert now[0] >= 30
+    monkeypatch.setattr("pipeline.kafka.cluster._SPREADING_SECONDS", -1.0)
+    monkeypatch.setattr("time.sleep", sleep)
+    with pytest.raises(ClusterError, match=r"broker 3 does not know a\.reports: see that all"):
+        cluster_of(Brokers(0, 0, 99)).create_topics([WANTED])

@@ -1,0 +1,107 @@
+"""What a worker notices of its topics, and what it says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from pipeline.jobs.deployed_job import deploy_job
+from pipeline.jobs.job_files import parse_job
+from pipeline.kafka.workers.errors import WorkerError
+from pipeline.kafka.workers.heartbeats import heartbeat
+from pipeline.kafka.workers.topic_watch import TopicWatch
+from tests.support.small_run import job_text
+from topics.names import Role
+
+OFFSETS = {Role.REPORTS: (5, 0), Role.SHUFFLED: (0, 0)}
+JOB = deploy_job(
+    parse_job(job_text()),
+    start_offsets={role: OFFSETS.get(role, (0,)) for role in Role},
+    deployed_at=0,
+)
+AS_DEPLOYED = {role: len(offsets) for role, offsets in JOB.start_offsets.items()}
+
+
+def counts(**changed: int) -> Mapping[Role, int]:
+    return AS_DEPLOYED | {Role[name.upper()]: count for name, count in changed.items()}
+
+
+@pytest.mark.parametrize("role", [Role.REPORTS, Role.SHUFFLED, Role.PARTIALS])
+def test_topics_as_they_were_are_nothing_to_speak_of(role: Role) -> None:
+    watch = TopicWatch(JOB, role)
+    assert watch.partitions == AS_DEPLOYED[role]
+    for _ in range(10):
+        assert watch.see_partitions(AS_DEPLOYED) == []
+        watch.see_ends({0: 9, 1: 7}, {0: 9, 1: 3})
+
+
+def test_partitions_that_were_added_are_said_once() -> None:
+    watch = TopicWatch(JOB, Role.REPORTS)
+    (notice,) = watch.see_partitions(counts(reports=3))
+    assert "small.reports has 3 partitions, the job was deployed with 2" in notice
+    assert "epoch e belongs into partition e mod 2" in notice
+    assert watch.see_partitions(counts(reports=4)) == []
+    (other,) = watch.see_partitions(counts(reports=4, shuffled=3))
+    assert "small.shuffled" in other
+
+
+@pytest.mark.parametrize(
+    ("role", "changed", "said"),
+    [
+        (Role.REPORTS, {"reports": 0}, "topic small.reports is gone"),
+        (Role.REPORTS, {"manifests": 0}, "topic small.manifests is gone"),
+        (Role.REPORTS, {"reports": 1}, "has 1 partitions, the job was deployed with 2"),
+        (Role.SHUFFLED, {"partials": 0}, "topic small.partials is gone"),
+        (Role.PARTIALS, {"estimates": 0}, "topic small.estimates is gone"),
+    ],
+)
+def test_what_is_gone_for_some_looks_is_gone(
+    role: Role, changed: Mapping[str, int], said: str
+) -> None:
+    """A broker that has just come back may not know of everything yet."""
+    watch = TopicWatch(JOB, role)
+    for _ in range(2):
+        watch.see_partitions(counts(**changed))
+        watch.see_partitions(counts(**changed))
+        watch.see_partitions(AS_DEPLOYED)
+    watch.see_partitions(counts(**changed))
+    watch.see_partitions(counts(**changed))
+    with pytest.raises(WorkerError, match=said) as caught:
+        watch.see_partitions(counts(**changed))
+    assert "dpstream undeploy small --delete-topics and deploy it again" in str(caught.value)
+
+
+def test_a_stage_does_not_miss_what_it_does_not_use() -> None:
+    """A replay may have no reports at all."""
+    watch = TopicWatch(JOB, Role.SHUFFLED)
+    for _ in range(5):
+        assert watch.see_partitions(counts(reports=0, producers=0, estimates=0)) == []
+
+
+@pytest.mark.parametrize(
+    ("ends", "reached", "said"),
+    [
+        ({0: 9, 1: 3}, {1: 4}, "partition 1 ends at offset 3, and 4 was reached before"),
+        ({0: 4, 1: 0}, {}, "partition 0 ends at offset 4, and 5 was reached before"),
+    ],
+)
+def test_a_log_that_is_shorter_than_it_was_was_made_again(
+    ends: Mapping[int, int], reached: Mapping[int, int], said: str
+) -> None:
+    watch = TopicWatch(JOB, Role.REPORTS)
+    watch.see_ends(ends, reached)
+    watch.see_ends(ends, reached)
+    watch.see_ends({0: 9, 1: 9}, reached)
+    watch.see_ends(ends, reached)
+    watch.see_ends(ends, reached)
+    with pytest.raises(WorkerError, match=said):
+        watch.see_ends(ends, reached)
+
+
+def test_where_messages_are_hidden_a_heartbeat_counts_no_records() -> None:
+    told = heartbeat({"counts": {}}, {0: 3}, {0: 5}, read=4, seconds=2.0)
+    assert (told["lag"], told["records_per_second"]) == (2, 2.0)
+    hidden = heartbeat({"hides_messages": True}, {0: 3}, {0: 5}, read=4, seconds=2.0)
+    assert hidden == {"hides_messages": True, "partitions": [0], "busy": True}
+    assert heartbeat({"hides_messages": True}, {}, {}, read=0, seconds=2.0)["busy"] is False

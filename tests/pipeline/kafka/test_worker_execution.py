@@ -1,0 +1,447 @@
+"""An execution keeps a stage to its assignment: nothing before it is restored, nothing after."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from aiokafka.errors import KafkaError
+
+from pipeline.actions import (
+    Action,
+    Append,
+    Commit,
+    DeleteBelow,
+    EndOffset,
+    Flush,
+    LogSlice,
+    ReadRange,
+    Steps,
+)
+from pipeline.kafka.workers.errors import PositionDeletedError, WorkerError
+from pipeline.kafka.workers.execution import Execution
+from tests.support.waiting import until
+from topics.names import Role
+
+
+@dataclass
+class ScriptedStage:
+    """Notes what it is shown; `on_record` and `on_assign` are the actions it asks for."""
+
+    on_assign: tuple[Action, ...] = ()
+    on_record: tuple[Action, ...] = ()
+    seen: list[str] = field(default_factory=list)
+    replies: list[object] = field(default_factory=list)
+    role: Role = Role.REPORTS
+
+    def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
+        self.seen.append(f"assign {partition} from {committed}")
+        yield from self._ask(self.on_assign)
+        return committed or 0
+
+    def revoke(self, partition: int) -> None:
+        self.seen.append(f"revoke {partition}")
+
+    def record(
+        self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
+    ) -> Steps[None]:
+        self.seen.append(f"record {partition}:{offset}")
+        yield from self._ask(self.on_record)
+        self.seen.append(f"done {partition}:{offset}")
+
+    def tick(self, now: float) -> Steps[None]:
+        self.seen.append("tick")
+        yield from self._ask(())
+
+    def unfinished(self, partition: int) -> str:
+        return f"epoch {partition} and later ones"
+
+    def heartbeat(self) -> Mapping[str, object]:
+        return {}
+
+    def _ask(self, actions: tuple[Action, ...]) -> Steps[None]:
+        try:
+            for action in actions:
+                self.replies.append((yield action))
+        except GeneratorExit:
+            self.seen.append("closed")
+            raise
+
+
+@dataclass
+class World:
+    """A log and a group as an execution sees them.
+
+    `flushed` and `deleted` hold a flush and a deletion up until they are set.
+    """
+
+    stage: ScriptedStage = field(default_factory=ScriptedStage)
+    partitions: int = 4
+    pause: float = 5.0
+    now: float = 0.0
+    ours: bool = True
+    confirmations: int = 0
+    committed_offsets: dict[int, int] = field(default_factory=dict)
+    first: dict[int, int] = field(default_factory=dict)
+    flowing_from: Mapping[int, int] | None = None
+    carried_out: list[str] = field(default_factory=list)
+    flushed: asyncio.Event = field(default_factory=asyncio.Event)
+    deleted: asyncio.Event = field(default_factory=asyncio.Event)
+    delete_error: Exception | None = None
+    failures: list[BaseException] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.flushed.set()
+        self.deleted.set()
+        self.execution = Execution(
+            self.stage,
+            self,
+            lambda role: f"job.{role}",
+            partitions=self.partitions,
+            pause=self.pause,
+            report=self.reports.append,
+            fail=self.failures.append,
+            clock=lambda: self.now,
+        )
+        self.execution.membership = self
+
+    async def append(self, action: Append) -> None:
+        self.carried_out.append("append")
+
+    async def flush(self) -> None:
+        self.carried_out.append("flush")
+        await self.flushed.wait()
+
+    def forget_appends(self) -> None:
+        self.carried_out.append("forget")
+
+    async def settle(self, seconds: float) -> None:
+        await asyncio.wait_for(self.flushed.wait(), seconds)
+
+    async def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
+        if start < self.first.get(partition, 0):
+            raise PositionDeletedError(f"job.{role}", partition, start, self.first[partition])
+        return LogSlice((), start)
+
+    async def end_offset(self, role: Role, partition: int) -> int:
+        return 7
+
+    async def delete_below(self, role: Role, partition: int, offset: int) -> None:
+        if self.delete_error is not None:
+            raise self.delete_error
+        self.carried_out.append(f"delete below {offset}")
+        await self.deleted.wait()
+
+    async def committed(self, partition: int) -> int | None:
+        return self.committed_offsets.get(partition)
+
+    async def commit(self, partition: int, offset: int) -> bool:
+        if self.ours:
+            self.carried_out.append(f"commit {partition}:{offset}")
+        return self.ours
+
+    async def confirm(self) -> bool:
+        self.confirmations += 1
+        return self.ours
+
+    async def first_offsets(self, partitions: Collection[int]) -> Mapping[int, int]:
+        return {partition: self.first.get(partition, 0) for partition in partitions}
+
+    async def read_from(self, positions: Mapping[int, int]) -> None:
+        self.flowing_from = dict(positions)
+
+    async def own(self, *partitions: int) -> None:
+        self.execution.assigned(partitions)
+        await until(lambda: self.execution.restored or self.failures)
+        self.stage.seen.clear()
+        self.carried_out.clear()
+
+
+def story(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    def run() -> None:
+        async def main() -> None:
+            await test()
+
+        asyncio.run(main())
+
+    run.__doc__ = test.__doc__
+    return run
+
+
+@story
+async def test_restores_every_partition_before_records_flow() -> None:
+    world = World(committed_offsets={1: 40})
+    await world.execution.record(1, 40, b"")
+    await world.execution.tick()
+    assert world.stage.seen == []
+    await world.own(2, 1)
+    assert world.flowing_from == {1: 40, 2: 0}
+    assert world.reports == ["partitions: 1, 2"]
+
+
+@story
+async def test_shows_each_record_once_and_in_order() -> None:
+    world = World()
+    await world.own(0)
+    for offset in (0, 1, 1, 0, 2):
+        await world.execution.record(0, offset, b"four")
+    await world.execution.record(5, 0, b"of another's partition")
+    assert [line for line in world.stage.seen if "record" in line] == [
+        "record 0:0",
+        "record 0:1",
+        "record 0:2",
+    ]
+    assert world.execution.positions == {0: 3}
+    assert world.execution.records == 3
+
+
+@story
+async def test_replies_reach_the_stage() -> None:
+    stage = ScriptedStage(
+        on_record=(
+            EndOffset(Role.MANIFESTS, 0),
+            ReadRange(Role.MANIFESTS, 0, 3, 7),
+            Append(Role.MANIFESTS, 0, b""),
+        )
+    )
+    world = World(stage)
+    await world.own(0)
+    await world.execution.record(0, 0, b"")
+    assert stage.replies == [7, LogSlice((), 3), None]
+
+
+@story
+async def test_revoked_while_waiting_carries_nothing_out_any_more() -> None:
+    """The flush never ends: the broker is away, and the partition goes to somebody else."""
+    stage = ScriptedStage(
+        on_record=(Append(Role.SHUFFLED, 0, b""), Flush(), Commit(Role.REPORTS, 0, 1))
+    )
+    world = World(stage)
+    await world.own(0)
+    world.flushed.clear()
+    working = asyncio.ensure_future(world.execution.record(0, 0, b""))
+    await until(lambda: "flush" in world.carried_out)
+    world.execution.revoked()
+    await working
+    assert stage.seen == ["record 0:0", "closed", "revoke 0"]
+    assert world.carried_out == ["append", "flush", "forget"]
+    assert world.failures == []
+    await world.execution.record(0, 1, b"")
+    await world.execution.tick()
+    assert "record 0:1" not in stage.seen
+    assert "tick" not in stage.seen
+
+
+@story
+async def test_next_assignment_does_not_wait_for_the_last_one() -> None:
+    stage = ScriptedStage(on_record=(Flush(),))
+    world = World(stage)
+    await world.own(0)
+    world.flushed.clear()
+    working = asyncio.ensure_future(world.execution.record(0, 0, b""))
+    await until(lambda: "flush" in world.carried_out)
+    world.committed_offsets[0] = 9
+    await world.own(0)
+    await working
+    assert world.execution.positions == {0: 9}
+
+
+@story
+async def test_partitions_that_were_added_later_are_not_read() -> None:
+    """An epoch lies in partition e mod P with the P that the job was deployed with."""
+    world = World(partitions=2)
+    await world.own(1, 3)
+    assert world.execution.positions == world.flowing_from == {1: 0}
+    await world.execution.record(3, 0, b"somebody else's")
+    await world.execution.record(1, 0, b"ours")
+    assert world.stage.seen == ["record 1:0", "done 1:0"]
+    await world.own(2, 3)
+    assert world.execution.positions == {}
+    assert not world.failures
+
+
+@story
+async def test_restoration_that_is_interrupted_begins_again() -> None:
+    stage = ScriptedStage(on_assign=(Flush(),))
+    world = World(stage)
+    world.flushed.clear()
+    world.execution.assigned((0, 1))
+    await until(lambda: "flush" in world.carried_out)
+    world.flushed.set()
+    await world.own(1)
+    assert world.flowing_from == {1: 0}
+    assert world.execution.positions == {1: 0}
+
+
+@story
+async def test_committed_offsets_are_known_for_as_long_as_the_partitions_are_ours() -> None:
+    stage = ScriptedStage(on_record=(Commit(Role.REPORTS, 0, 5),))
+    world = World(stage, committed_offsets={0: 4})
+    await world.own(0, 1)
+    assert world.execution.committed == {0: 4, 1: 0}
+    await world.execution.record(0, 4, b"")
+    assert world.execution.committed == {0: 5, 1: 0}
+    world.execution.revoked()
+    assert world.execution.committed == {}
+
+
+@story
+async def test_refused_commit_ends_the_assignment_before_anything_is_deleted() -> None:
+    stage = ScriptedStage(on_record=(Commit(Role.REPORTS, 0, 1), DeleteBelow(Role.REPORTS, 0, 1)))
+    world = World(stage)
+    await world.own(0)
+    world.ours = False
+    await world.execution.record(0, 0, b"")
+    assert stage.seen == ["record 0:0", "closed", "revoke 0"]
+    await asyncio.sleep(0)
+    assert "delete below 1" not in world.carried_out
+    assert not world.execution.restored
+    assert world.failures == []
+
+
+@story
+async def test_pause_is_followed_by_a_question_before_the_next_record() -> None:
+    world = World()
+    await world.own(0)
+    world.execution.beat()
+    await world.execution.record(0, 0, b"")
+    assert world.confirmations == 0
+    world.now += 5.1
+    await world.execution.record(0, 1, b"")
+    assert world.confirmations == 1
+    await world.execution.record(0, 2, b"")
+    assert world.confirmations == 1
+
+
+@story
+async def test_pause_is_noticed_even_if_the_heart_beats_first() -> None:
+    """After SIGCONT nobody knows which task of the event loop runs first."""
+    world = World()
+    await world.own(0)
+    world.now += 5.1
+    world.execution.beat()
+    world.ours = False
+    await world.execution.record(0, 0, b"")
+    await world.execution.tick()
+    assert world.stage.seen == ["revoke 0"]
+
+
+@story
+async def test_pause_between_two_actions_stops_the_second() -> None:
+    class Paused(ScriptedStage):
+        def record(
+            self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
+        ) -> Steps[None]:
+            yield Append(Role.SHUFFLED, 0, b"")
+            world.now += 5.1
+            world.ours = False
+            yield Append(Role.SHUFFLED, 0, b"")
+
+    world = World(Paused())
+    await world.own(0)
+    await world.execution.record(0, 0, b"")
+    assert world.carried_out == ["append", "forget"]
+
+
+@story
+async def test_position_deleted_before_restoration_is_an_error_that_names_it() -> None:
+    world = World(committed_offsets={3: 10}, first={3: 20})
+    await world.own(3)
+    [error] = world.failures
+    assert "job.reports, partition 3: offsets 10 to 19 are needed and were deleted" in str(error)
+    assert "epoch 3 and later ones cannot be released" in str(error)
+    assert world.flowing_from is None
+    assert not world.execution.restored
+
+
+@story
+async def test_position_deleted_while_running_is_an_error_that_names_it() -> None:
+    world = World()
+    await world.own(0)
+    world.first[0] = 8
+    await world.execution.record(0, 8, b"")
+    [error] = world.failures
+    assert "partition 0: offsets 0 to 7 are needed and were deleted" in str(error)
+    assert world.stage.seen == ["revoke 0"]
+
+
+@story
+async def test_records_that_faust_left_out_end_the_worker_too() -> None:
+    world = World()
+    await world.own(0)
+    await world.execution.record(0, 2, b"")
+    [error] = world.failures
+    assert isinstance(error, WorkerError)
+    assert "offset 0 was due and 2 came" in str(error)
+
+
+@story
+async def test_deletions_of_a_successor_are_no_error() -> None:
+    """A worker that does not know yet that it was replaced reads what its successor deleted."""
+    stage = ScriptedStage(on_record=(ReadRange(Role.REPORTS, 0, 0, 4),))
+    world = World(stage)
+    await world.own(0)
+    world.first[0] = 4
+    world.ours = False
+    await world.execution.record(0, 0, b"")
+    assert world.failures == []
+    assert not world.execution.restored
+
+
+@story
+async def test_failed_deletion_is_only_mentioned() -> None:
+    stage = ScriptedStage(on_record=(DeleteBelow(Role.REPORTS, 0, 1),))
+    world = World(stage, delete_error=KafkaError("not allowed"))
+    await world.own(0)
+    await world.execution.record(0, 0, b"")
+    assert stage.seen[-1] == "done 0:0"
+    await until(lambda: "records below 1 could not be deleted" in world.reports[-1])
+
+
+@story
+async def test_a_deletion_that_is_not_answered_holds_nothing_up() -> None:
+    """Afterwards only the latest of those that waited meanwhile is due."""
+    stage = ScriptedStage()
+    world = World(stage)
+    await world.own(0, 1)
+    world.deleted.clear()
+    for offset in range(4):
+        stage.on_record = (DeleteBelow(Role.REPORTS, 0, offset + 1),)
+        await world.execution.record(0, offset, b"")
+        await asyncio.sleep(0)
+    stage.on_record = (DeleteBelow(Role.REPORTS, 1, 9),)
+    await world.execution.record(1, 0, b"")
+    await until(lambda: "delete below 9" in world.carried_out)
+    assert stage.seen[-1] == "done 1:0"
+    assert world.carried_out == ["delete below 1", "delete below 9"]
+    world.deleted.set()
+    await until(lambda: len(world.carried_out) == 3)
+    await world.execution.record(1, 1, b"")
+    await until(lambda: len(world.carried_out) == 4)
+    assert world.carried_out[2:] == ["delete below 4", "delete below 9"]
+    assert world.failures == []
+
+
+@story
+async def test_a_deletion_that_fails_in_an_unknown_way_ends_the_worker() -> None:
+    stage = ScriptedStage(on_record=(DeleteBelow(Role.REPORTS, 0, 1),))
+    world = World(stage, delete_error=ArithmeticError("broken"))
+    await world.own(0)
+    await world.execution.record(0, 0, b"")
+    await until(lambda: world.failures)
+    assert isinstance(world.failures[0], ArithmeticError)
+
+
+@story
+async def test_stage_that_raises_ends_the_worker() -> None:
+    class Broken(ScriptedStage):
+        def tick(self, now: float) -> Steps[None]:
+            yield Flush()
+            raise ArithmeticError("broken")
+
+    world = World(Broken())
+    await world.own(0)
+    await world.execution.tick()
+    assert [str(failure) for failure in world.failures] == ["broken"]
+    await world.execution.record(0, 0, b"")
+    assert world.stage.seen == ["revoke 0"]

@@ -1,0 +1,388 @@
+"""Metrics tell of the work of every stage and of nobody's reports."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import cast
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client import REGISTRY
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.jobs.noise_keys import NoiseKey
+from pipeline.kafka.workers.errors import WorkerError
+from pipeline.kafka.workers.execution import Execution, Log
+from pipeline.kafka.workers.health import Health, liveness, readiness
+from pipeline.kafka.workers.job_facts import JobFacts
+from pipeline.kafka.workers.lag import EndHistory
+from pipeline.kafka.workers.log_lines import LogLines
+from pipeline.kafka.workers.metrics import Look, metric_families, registry_of
+from pipeline.kafka.workers.monitor import MonitorAddress, serve
+from pipeline.kafka.workers.observer import Observer, WindowTally
+from pipeline.kafka.workers.timings import Timings
+from pipeline.kafka.workers.watchdog import Pulse, Watchdog
+from pipeline.stages.finished_windows import FinishedWindow
+from tests.support.world import World
+from topics.manifests import Fate
+from topics.names import Role
+
+PEOPLE = 40
+EPOCHS = (1, 2, 3)
+KEY = NoiseKey(bytes(range(32)))
+PARTITIONS = 2
+STAGES = ("shuffle", "aggregate", "publish")
+
+
+def deployed(protocol: str, parameters: Mapping[str, object]) -> DeployedJob:
+    values = {
+        "name": "watched",
+        "protocol": protocol,
+        "parameters": parameters,
+        "epochs": {"count": 4},
+        "shuffle": {"minimum": 10, "grace": "60 s", "producers": 1},
+        "topics": {"partitions": PARTITIONS},
+    }
+    return deploy_job(make_job(values), deployment=bytes(16), deployed_at=0)
+
+
+def local_job() -> DeployedJob:
+    return deployed("future_rand", {"epsilon": 2, "changes": 2})
+
+
+def shuffled_job() -> DeployedJob:
+    parameters = {"epsilon": 1, "delta": 1e-6, "dummies": "shuffle"}
+    job = deployed("shuffled_counts", parameters)
+    return job.model_copy(update={"noise_key": KEY.digest})
+
+
+class Watched:
+    """A job that has run in memory, and what the worker of each stage tells of it."""
+
+    def __init__(self, job: DeployedJob, folder: Path, value: int = 1) -> None:
+        users = {f"secret{user}": value for user in range(PEOPLE)}
+        self.job = job
+        self.world = World(job, folder, {"gateway": dict.fromkeys(EPOCHS, users)}, noise_key=KEY)
+        self.lines = {stage: io.StringIO() for stage in STAGES}
+        self.tallies: dict[str, WindowTally] = {}
+        for stage, stream in self.lines.items():
+            lines = LogLines("watched", stage, "w1", True, stream, self.clock, lambda: 1.7e9 + 5)
+            tally = WindowTally(lines.window, self.clock, lambda: 1.7e9 + 5)
+            self.world.listeners[stage] = self.tallies[stage] = tally
+        for epoch in EPOCHS:
+            self.world.close_epoch("gateway", epoch)
+            self.world.settle()
+
+    def clock(self) -> float:
+        return self.world.now + 2.5
+
+    def look(self, stage: str, *, hides_messages: bool = False) -> Look:
+        """What is seen of a worker after it has read everything."""
+        log, worker = self.world.log, self.world.workers[stage]
+        role = worker.stage.role
+        ends = {p: log.end(role, p) for p in range(len(self.job.start_offsets[role]))}
+        execution = Execution(
+            worker.stage,
+            cast(Log, None),
+            str,
+            partitions=len(ends),
+            pause=1.0,
+            report=print,
+            fail=print,
+        )
+        execution.restored, execution.records = True, sum(ends.values())
+        execution.positions = dict(ends)
+        execution.committed = {p: log.committed.get((role, p), 0) for p in ends}
+        facts = JobFacts.of(self.job)
+        blank = Look("watched", stage, "group", f"watched.{role}", hides_messages, facts=facts)
+        observer = Observer(blank, self.tallies[stage])
+        observer.observe(0.0, execution, worker.stage, ends, broker_answers=True)
+        return observer.look
+
+
+def values_of(families: Iterable[Metric]) -> dict[str, float]:
+    """Every sample: its name and labels but job and stage, and its value."""
+    found = {}
+    for family in families:
+        for sample in family.samples:
+            labels = {k: v for k, v in sample.labels.items() if k not in ("job", "stage")}
+            found[sample.name + "".join(f" {k}={v}" for k, v in sorted(labels.items()))] = (
+                sample.value
+            )
+    return found
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_stage_counts_its_windows(tmp_path: Path, stage: str) -> None:
+    watched = Watched(local_job(), tmp_path)
+    found = values_of(metric_families(watched.look(stage)))
+    assert found["dpstream_windows_total fate=released"] == len(EPOCHS)
+    assert found["dpstream_windows_total fate=too small"] == 0
+    assert found["dpstream_last_epoch"] == max(EPOCHS)
+    assert found["dpstream_last_window_timestamp_seconds"] == 1.7e9 + 5
+    assert found["dpstream_worker_ready"] == 1
+    topic = f"watched.{watched.world.workers[stage].stage.role}"
+    for partition in range(1 if stage == "publish" else PARTITIONS):
+        where = f" group=group partition={partition} topic={topic}"
+        assert found["kafka_consumergroup_group_lag" + where] == 0
+        assert found["kafka_consumergroup_group_lag_seconds" + where] == 0
+    if stage != "publish":
+        assert found["dpstream_reports_total"] > PEOPLE
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_one_line_for_every_window(tmp_path: Path, stage: str) -> None:
+    watched = Watched(local_job(), tmp_path)
+    lines = [json.loads(line) for line in watched.lines[stage].getvalue().splitlines()]
+    assert lines == [
+        {
+            "ts": "2023-11-14T22:13:25.000Z",
+            "level": "info",
+            "job": "watched",
+            "stage": stage,
+            "worker": "w1",
+            "epoch": epoch,
+            "fate": "released",
+            "contributors": None if stage == "aggregate" else PEOPLE,
+            # The publisher counts from the decision on the wall clock, the others from the first
+            # record.
+            "seconds": 5.0 if stage == "publish" else 2.5,
+        }
+        for epoch in EPOCHS
+    ]
+
+
+def test_lines_for_people() -> None:
+    stream = io.StringIO()
+    lines = LogLines("watched", "shuffle", "w1", stream=stream, clock=lambda: 8.25)
+    lines.window(FinishedWindow(3, Fate.TOO_SMALL, 1, began=8.0))
+    lines.info("partitions: 0, 1")
+    first, second = stream.getvalue().splitlines()
+    assert first.endswith(" shuffle w1: epoch 3: too small, 1 contributor, 0.25 s")
+    assert second.endswith(" shuffle w1: partitions: 0, 1")
+
+
+@pytest.mark.parametrize(
+    ("fate", "level"),
+    [(Fate.RELEASED, "info"), (Fate.TOO_SMALL, "warning"), (Fate.EMPTY, "info")],
+)
+def test_a_withheld_window_is_a_warning_and_no_other(fate: Fate, level: str) -> None:
+    stream = io.StringIO()
+    LogLines("watched", "shuffle", "w1", True, stream).window(FinishedWindow(3, fate, 1))
+    (line,) = map(json.loads, stream.getvalue().splitlines())
+    assert (line["fate"], line["level"]) == (fate.value, level)
+
+
+def test_the_last_epoch_is_the_largest_though_windows_are_finished_in_any_order() -> None:
+    """Partitions hold different epochs, and one may be ahead of another."""
+    told: list[int] = []
+    tally = WindowTally(lambda window: told.append(window.epoch))
+    for epoch in (5, 3, 6, 4):
+        tally(FinishedWindow(epoch, Fate.RELEASED, 100))
+    assert tally.last_epoch == 6
+    assert told == [5, 3, 6, 4]
+    assert tally.fates == {Fate.RELEASED: 4}
+
+
+def test_labels_are_bounded_and_name_nobody(tmp_path: Path) -> None:
+    watched = Watched(local_job(), tmp_path)
+    labels = {"job", "stage", "partition", "topic", "group", "fate", "reason", "unit"}
+    for stage in STAGES:
+        for family in metric_families(watched.look(stage)):
+            assert family.name.startswith(("dpstream_", "kafka_consumergroup_group_lag"))
+            assert family.documentation
+            for sample in family.samples:
+                assert set(sample.labels) <= labels
+                assert sample.name.endswith("_total") == (family.type == "counter")
+                assert not any("secret" in v or "gateway" in v for v in sample.labels.values())
+
+
+def test_number_of_time_series_does_not_grow_with_epochs(tmp_path: Path) -> None:
+    watched = Watched(local_job(), tmp_path)
+    before = {stage: set(values_of(metric_families(watched.look(stage)))) for stage in STAGES}
+    watched.world.values["gateway"][4] = watched.world.values["gateway"][1]  # type: ignore[index]
+    watched.world.close_epoch("gateway", 4)
+    watched.world.settle()
+    for stage in STAGES:
+        found = values_of(metric_families(watched.look(stage)))
+        assert found["dpstream_last_epoch"] == 4
+        assert set(found) == before[stage]
+
+
+def test_nothing_depends_on_how_many_messages_hidden_devices_send(tmp_path: Path) -> None:
+    """Devices of `shuffled_counts` whose value is 0 have no message; all others have one."""
+    silent = Watched(shuffled_job(), tmp_path / "silent", value=0)
+    talking = Watched(shuffled_job(), tmp_path / "talking", value=1)
+    raw = [
+        sum(each.world.log.end(Role.REPORTS, p) for p in range(PARTITIONS))
+        for each in (silent, talking)
+    ]
+    assert raw[0] == raw[1]
+    told = [
+        list(metric_families(each.look("shuffle", hides_messages=True)))
+        for each in (silent, talking)
+    ]
+    assert told[0] == told[1]
+    found = values_of(told[0])
+    assert found["dpstream_contributors_total"] == PEOPLE * len(EPOCHS)
+    assert "dpstream_reports_total" not in found
+    assert "dpstream_records_read_total" not in found
+    assert not any(name.startswith("kafka_consumergroup_group_lag ") for name in found)
+    assert sum(name.startswith("kafka_consumergroup_group_lag_seconds ") for name in found) == 2
+
+
+def test_what_alarms_are_judged_by_is_told_of_the_job() -> None:
+    job = local_job()
+    timed = make_job(
+        {**job.to_json(), "epochs": {"count": 4, "start": "2024-02-01", "length": "P1M"}}
+    )
+    found = [
+        values_of(
+            metric_families(Look("watched", "publish", "g", "t", False, facts=JobFacts.of(each)))
+        )
+        for each in (job, deploy_job(timed, deployed_at=0))
+    ]
+    for told in found:
+        assert told["dpstream_grace_seconds"] == 60
+        assert told["dpstream_minimum_contributors"] == 10
+        assert told["dpstream_epsilon unit=stream"] == job.guarantee().epsilon
+        assert told["dpstream_delta unit=stream"] == 0
+    # Epochs without times have no length; February of 2024 had 29 days.
+    assert "dpstream_epoch_seconds" not in found[0]
+    assert found[1]["dpstream_epoch_seconds"] == 29 * 86_400
+
+
+def test_lag_is_that_of_the_oldest_record_not_committed() -> None:
+    history = EndHistory()
+    for now, end in ((0, 5), (60, 5), (61, 15), (100, 15)):
+        history.note(now, end)
+    assert history.seconds_behind(100, 15) == 0
+    # Nothing was written in the first minute.
+    assert history.seconds_behind(100, 5) == 40
+    assert history.seconds_behind(100, 10) == 39.5
+    assert history.seconds_behind(100, 4) == 100
+
+
+def test_lag_is_remembered_for_long_in_little_space() -> None:
+    history = EndHistory()
+    for second in range(100_000):
+        history.note(second, second)
+    for behind in (10, 1_000, 50_000, 99_000):
+        assert history.seconds_behind(99_999, 99_999 - behind) == pytest.approx(behind)
+    assert len(history._points) <= 256
+
+
+def watchdog_after(pulse: Pulse, seconds: int, *, beats: bool = True) -> Watchdog:
+    watchdog = Watchdog(Timings(blocked=30, unrestored=60, stalled=120))
+    watchdog.beat(pulse)
+    for _ in range(seconds):
+        if beats:
+            watchdog.beat(pulse)
+        watchdog.check(1.0)
+    return watchdog
+
+
+QUIET = Pulse(True, True, 0, positions={0: 5, 2: 9}, ends={0: 5, 2: 9})
+HUNG = Pulse(True, True, 0, positions={0: 5, 2: 9}, ends={0: 5, 2: 10})
+RESTORING = Pulse(restored=False, broker_answers=True, work=0)
+AWAY = Pulse(False, False, 0, positions={}, ends={0: 9})
+
+
+def test_a_quiet_stream_is_healthy_and_a_hung_agent_is_not() -> None:
+    quiet, hung = watchdog_after(QUIET, 10_000), watchdog_after(HUNG, 70)
+    assert liveness(quiet) == Health(True, "alive")
+    assert readiness(quiet) == Health(True, "ready, partitions: 0, 2")
+    assert not liveness(hung).good
+    assert liveness(hung).line.startswith("partition 2 has records that were not read for 60 s")
+    assert readiness(hung) == liveness(hung)
+    assert hung.fault() is None, "it is told before the watchdog ends the process"
+    assert liveness(watchdog_after(HUNG, 50)).good
+
+
+def test_a_blocked_event_loop_is_not_healthy() -> None:
+    blocked = watchdog_after(QUIET, 20, beats=False)
+    assert liveness(blocked) == Health(False, "the event loop has been blocked for 15 s")
+
+
+def test_who_is_restoring_or_without_a_broker_is_healthy_and_not_ready() -> None:
+    restoring, away = watchdog_after(RESTORING, 20), watchdog_after(AWAY, 10_000)
+    assert liveness(restoring).good
+    assert readiness(restoring) == Health(False, "partitions are being assigned or restored")
+    assert liveness(away) == Health(True, "alive, without a broker")
+    assert readiness(away) == Health(False, "the broker is not reachable")
+    assert not liveness(watchdog_after(RESTORING, 40)).good
+
+
+def test_who_has_no_partition_stands_by() -> None:
+    idle = watchdog_after(Pulse(True, True, 0, ends={0: 9}), 10_000)
+    assert readiness(idle) == Health(True, "standing by, no partitions")
+
+
+def get(address: str, path: str) -> tuple[int, str]:
+    try:
+        with urlopen(f"http://{address}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+@pytest.fixture
+def served() -> Iterator[Callable[..., str]]:
+    """Serves a look, and returns the address."""
+    servers = []
+
+    def start(look: Look, ready: Health) -> str:
+        server = serve(
+            MonitorAddress(0),
+            registry_of(lambda: look),
+            alive=lambda: Health(True, "alive"),
+            ready=lambda: ready,
+        )
+        servers.append(server)
+        return f"127.0.0.1:{server.server_address[1]}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_scrape_is_what_prometheus_reads(tmp_path: Path, served: Callable[..., str]) -> None:
+    watched = Watched(local_job(), tmp_path)
+    look = watched.look("shuffle")
+    address = served(look, Health(False, "not yet"))
+    status, text = get(address, "/metrics")
+    assert status == 200
+    scraped = values_of(text_string_to_metric_families(text))
+    expected = values_of(metric_families(look))
+    assert expected.items() <= scraped.items()
+    rest = set(scraped) - set(expected)
+    assert all(name.startswith("dpstream_process_") for name in rest)
+    assert not any(family.name.startswith("dpstream") for family in REGISTRY.collect())
+
+
+def test_health_is_a_status_and_a_line(served: Callable[..., str]) -> None:
+    address = served(Look("j", "publish", "g", "t", False), Health(False, "not yet"))
+    assert get(address, "/healthz") == (200, "alive\n")
+    assert get(address, "/readyz?verbose") == (503, "not yet\n")
+    assert get(address, "/")[0] == 404
+
+
+def test_an_address_in_use_says_so(served: Callable[..., str]) -> None:
+    look = Look("j", "publish", "g", "t", False)
+    port = int(served(look, Health(True, "")).rpartition(":")[2])
+    with pytest.raises(WorkerError, match=r"127\.0\.0\.1:\d+ \(Address already in use\): choose"):
+        serve(
+            MonitorAddress(port),
+            registry_of(lambda: look),
+            alive=lambda: Health(True, ""),
+            ready=lambda: Health(True, ""),
+        )

@@ -1,0 +1,86 @@
+"""The watchdog ends a worker that could go on and does not, and no other."""
+
+import pytest
+
+from pipeline.kafka.workers.timings import Timings
+from pipeline.kafka.workers.watchdog import Pulse, Watchdog
+
+TIMINGS = Timings(blocked=30, unrestored=60, stalled=120)
+LONG = 1000
+
+
+def idle(work: int = 0) -> Pulse:
+    return Pulse(restored=True, broker_answers=True, work=work)
+
+
+def first_fault(pulse: Pulse, seconds: int = LONG) -> tuple[int, str] | None:
+    """The second in which a worker that always looks like this is ended, and why."""
+    watchdog = Watchdog(TIMINGS)
+    for second in range(seconds):
+        watchdog.beat(pulse)
+        fault = watchdog.check(1.0)
+        if fault is not None:
+            return second, fault
+    return None
+
+
+def test_worker_without_records_is_left_alone() -> None:
+    assert first_fault(idle()) is None
+
+
+def test_worker_without_partitions_is_left_alone() -> None:
+    assert first_fault(Pulse(True, True, 0, positions={}, ends={0: 10})) is None
+
+
+def test_event_loop_that_does_not_tick() -> None:
+    watchdog = Watchdog(TIMINGS)
+    watchdog.beat(idle())
+    assert [watchdog.check(1.0) for _ in range(31)] == [None] * 31
+    assert watchdog.check(1.0) == "the event loop has been blocked for 30 s"
+
+
+def test_no_restoration_though_the_broker_answers() -> None:
+    assert first_fault(Pulse(restored=False, broker_answers=True, work=0)) == (
+        60,
+        "no partitions restored for 60 s although the broker answers",
+    )
+
+
+def test_long_restoration_that_gets_on_is_left_alone() -> None:
+    watchdog = Watchdog(TIMINGS)
+    for second in range(LONG):
+        watchdog.beat(Pulse(restored=False, broker_answers=True, work=second // 50))
+        assert watchdog.check(1.0) is None
+
+
+def test_lag_without_progress() -> None:
+    fault = first_fault(Pulse(True, True, 0, positions={0: 5, 1: 9}, ends={0: 5, 1: 10}))
+    assert fault == (
+        121,
+        "partition 1 has records that were not read for 120 s although the broker answers",
+    )
+
+
+def test_lag_that_is_worked_off_is_left_alone() -> None:
+    watchdog = Watchdog(TIMINGS)
+    for second in range(LONG):
+        watchdog.beat(Pulse(True, True, 0, positions={0: second // 100}, ends={0: LONG}))
+        assert watchdog.check(1.0) is None
+
+
+@pytest.mark.parametrize("restored", [True, False])
+def test_outage_of_any_length_is_no_fault(restored: bool) -> None:
+    assert first_fault(Pulse(restored, False, 0, positions={0: 0}, ends={0: 9})) is None
+
+
+def test_patience_begins_anew_after_an_outage() -> None:
+    watchdog = Watchdog(TIMINGS)
+    for second in range(LONG):
+        watchdog.beat(Pulse(restored=False, broker_answers=second % 60 > 0, work=0))
+        assert watchdog.check(1.0) is None
+
+
+@pytest.mark.parametrize("session", [1.5, 31.0])
+def test_timings_that_kafka_would_refuse(session: float) -> None:
+    with pytest.raises(ValueError, match=r"allowed is from twice the heartbeat, 2\.0 s, to"):
+        Timings(session=session, heartbeat=1.0, request=30.0)

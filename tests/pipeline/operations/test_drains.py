@@ -1,0 +1,206 @@
+"""Whoever drains a job sees how far it has come, and when it is over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from pipeline.actions import Append, LogRecord
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.jobs.phases import Phase
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.deployments import DeploymentError, read_jobs, set_phase
+from pipeline.operations.drains import DrainWatch, begin_drain, end_drain
+from pipeline.protocols.registry import PROTOCOLS
+from tests.support import cells
+from tests.support.world import BEGUN, World
+from topics.names import JOBS_TOPIC, Role
+from topics.records import decode_producer_record
+
+NOW = 1_700_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def cells_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
+
+
+@dataclass
+class Topics:
+    """The topics of a world, and the jobs topic, as a cluster."""
+
+    world: World
+    jobs: list[LogRecord] = field(default_factory=list)
+
+    @property
+    def cluster(self) -> Cluster:
+        return cast(Cluster, self)
+
+    def topics(self) -> set[str]:
+        return {JOBS_TOPIC}
+
+    def _role(self, topic: str) -> Role:
+        return next(role for role in Role if self.world.job.topic(role) == topic)
+
+    def end_offsets(self, topic: str) -> list[int]:
+        role = self._role(topic)
+        partitions = len(self.world.job.start_offsets[role])
+        return [self.world.log.end(role, partition) for partition in range(partitions)]
+
+    def committed(self, group: str, topic: str) -> list[int | None]:
+        assert group == f"drained.shuffle.{self.world.job.deployment.hex()}"
+        role = self._role(topic)
+        partitions = len(self.world.job.start_offsets[role])
+        return [self.world.log.committed.get((role, partition)) for partition in range(partitions)]
+
+    def read(self, topic: str, partition: int = 0, start: int = 0) -> Iterator[LogRecord]:
+        if topic == JOBS_TOPIC:
+            yield from self.jobs[start:]
+            return
+        role = self._role(topic)
+        yield from self.world.log.read(role, 0, start, self.world.log.end(role, 0)).records
+
+    def append(self, topic: str, value: bytes | None, key: bytes | None = None) -> None:
+        if topic == JOBS_TOPIC:
+            self.jobs.append(LogRecord(len(self.jobs), value or b"", 0, key))
+        else:
+            assert value is not None
+            self.world.log.append(Append(self._role(topic), 0, value, key=key))
+
+
+@pytest.fixture
+def topics(tmp_path: Path) -> Iterator[Topics]:
+    """A deployed job whose windows wait an hour; the south is registered and silent."""
+    values = {
+        "name": "drained",
+        "protocol": cells.NAME,
+        "parameters": {"cells": 30},
+        "epochs": {"count": 8},
+        "shuffle": {"minimum": 1, "grace": "1h", "producers": 2},
+        "topics": {"partitions": 2},
+    }
+    job = deploy_job(make_job(values), deployment=bytes(range(16)), deployed_at=0)
+    people = {
+        name: {epoch: {f"{name}{cell}": cell for cell in range(15)} for epoch in range(1, 9)}
+        for name in ("north", "south")
+    }
+    world = World(job, tmp_path, people)
+    for name in people:
+        world.producer(name)
+    made = Topics(world)
+    made.append(JOBS_TOPIC, job.to_bytes(), b"drained")
+    yield made
+    world.shut()
+
+
+def drains(world: World) -> list[tuple[int, int]]:
+    records = map(decode_producer_record, world.log.values(Role.PRODUCERS)[2:])
+    return [(record.partition, record.end) for record in records]  # type: ignore[union-attr]
+
+
+def test_a_drain_is_asked_for_once_and_joined_afterwards(topics: Topics) -> None:
+    world, job = topics.world, topics.world.job
+    world.close_epoch("north", 1)
+    ends = begin_drain(topics.cluster, job, NOW)
+    assert dict(ends) == {0: 0, 1: 2}
+    assert read_jobs(topics.cluster).phase("drained") is Phase.DRAINING
+    world.close_epoch("north", 2)
+    assert begin_drain(topics.cluster, job, NOW) == ends
+    assert drains(world) == [(0, 0), (1, 2)]
+    set_phase(topics.cluster, job, Phase.RUNNING, NOW)
+    assert dict(begin_drain(topics.cluster, job, NOW)) == {0: 2, 1: 2}
+
+
+def test_what_was_asked_by_half_is_asked_again_whole(topics: Topics) -> None:
+    """Whoever asked was stopped before the phase was written."""
+    world, job = topics.world, topics.world.job
+    begin_drain(topics.cluster, job, NOW)
+    topics.jobs.pop()
+    world.close_epoch("north", 1)
+    assert dict(begin_drain(topics.cluster, job, NOW)) == {0: 0, 1: 2}
+
+
+def test_progress_names_what_is_open_undecided_and_unpublished(topics: Topics) -> None:
+    world, job = topics.world, topics.world.job
+    for epoch in (1, 3):
+        world.close_epoch("north", epoch)
+    world.settle()
+    watch = DrainWatch(topics.cluster, job, begin_drain(topics.cluster, job, NOW))
+    begun = watch.look(NOW)
+    assert (begun.unfinished, begun.undecided, begun.unpublished, begun.done) == (4, (), (), False)
+    assert begun.idle == ("shuffle", "aggregate", "publish")
+    world.settle(["shuffle"])
+    written = watch.look(NOW)
+    assert (written.unfinished, written.undecided) == (0, (2,))
+    assert (written.unpublished, written.done) == ((1, 3), False)
+    world.settle()
+    decided = watch.look(NOW)
+    assert (decided.undecided, decided.unpublished, decided.done) == ((), (), True)
+
+
+def test_a_job_of_which_nothing_is_open_is_drained_at_once(topics: Topics) -> None:
+    job = topics.world.job
+    watch = DrainWatch(topics.cluster, job, begin_drain(topics.cluster, job, NOW))
+    assert watch.look(NOW).done
+    end_drain(topics.cluster, job, NOW)
+    assert read_jobs(topics.cluster).phase("drained") is Phase.DRAINED
+
+
+def test_what_comes_after_the_drain_began_is_not_waited_for(topics: Topics) -> None:
+    """Epoch 4 is decided with everybody in, but stays unpublished: epoch 3 waits for the south."""
+    world, job = topics.world, topics.world.job
+    world.close_epoch("north", 1)
+    watch = DrainWatch(topics.cluster, job, begin_drain(topics.cluster, job, NOW))
+    for name, epoch in (("north", 3), ("north", 4), ("south", 4)):
+        world.close_epoch(name, epoch)
+    world.settle()
+    world.settle()
+    assert sorted(world.manifests()) == [1, 4]
+    assert sorted(world.published()) == [1]
+    assert watch.look(NOW).done
+
+
+def test_live_workers_and_their_open_windows_are_named(topics: Topics) -> None:
+    world, job = topics.world, topics.world.job
+    world.close_epoch("north", 1)
+    for stage, age in (("shuffle", 1_000), ("publish", 60_000)):
+        beat = {
+            "deployment": job.deployment.hex(),
+            "stage": stage,
+            "worker": "w1",
+            "time": NOW - age,
+            "partitions": [0, 1],
+            "records_per_second": 0.0,
+            "windows": [{"epoch": 1, "reports": 15, "waits_for": ["south"]}],
+            "open_windows": 1,
+        }
+        key = f"{stage}/w1".encode()
+        world.now = (NOW - age - BEGUN) / 1000
+        topics.append(job.topic(Role.STATUS), json.dumps(beat).encode(), key)
+    watch = DrainWatch(topics.cluster, job, begin_drain(topics.cluster, job, NOW))
+    progress = watch.look(NOW)
+    assert progress.idle == ("aggregate", "publish")
+    assert [(window.epoch, window.waits_for) for window in progress.windows] == [(1, ("south",))]
+
+
+def replaced(job: DeployedJob) -> bytes:
+    return job.model_copy(update={"deployment": bytes(16)}).to_bytes()
+
+
+def test_a_drain_ends_nothing_that_was_decided_otherwise_meanwhile(topics: Topics) -> None:
+    job = topics.world.job
+    begin_drain(topics.cluster, job, NOW)
+    set_phase(topics.cluster, job, Phase.RUNNING, NOW)
+    with pytest.raises(DeploymentError, match="all of it is published, but job drained is running"):
+        end_drain(topics.cluster, job, NOW)
+    assert read_jobs(topics.cluster).phase("drained") is Phase.RUNNING
+    for record in (replaced(job), None):
+        topics.append(JOBS_TOPIC, record, b"drained")
+        with pytest.raises(DeploymentError, match="undeployed or replaced while it was drained"):
+            end_drain(topics.cluster, job, NOW)

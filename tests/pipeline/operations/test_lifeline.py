@@ -1,0 +1,113 @@
+"""What a process tells of its end to the one that holds it on a lifeline."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from pipeline.cli import __main__ as command
+from pipeline.errors import WRONG_INPUT
+from pipeline.kafka.workers.log_lines import LogLines
+from pipeline.operations.lifeline import VARIABLE, told
+from pipeline.operations.processes import Process, dpstream_command, end_all
+from topics.names import Role
+
+PATIENCE = 60.0
+TELLING = """
+import os, sys
+from pipeline.operations.lifeline import VARIABLE, tell
+for reason in sys.argv[1:]:
+    tell(reason)
+print(os.environ.get(VARIABLE), flush=True)
+"""
+
+
+@contextmanager
+def ended(*command: str) -> Iterator[tuple[Process, list[str]]]:
+    """A process that has ended, and what it printed."""
+    printed: list[str] = []
+    process = Process(command, on_line=printed.append)
+    process.wait(PATIENCE)
+    try:
+        yield process, printed
+    finally:
+        process.let_go()
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ([], ""),
+        (["no noise key"], "no noise key"),
+        (["one", "two\nsee dpstream --help"], "two\nsee dpstream --help"),
+        (["x" * 10**5], "x" * 4096),
+    ],
+)
+def test_the_last_reason_told_counts_and_nothing_else_is_printed(
+    told: list[str], reason: str
+) -> None:
+    with ended(sys.executable, "-c", TELLING, *told) as (process, printed):
+        assert process.reason() == reason
+    started = [line for line in printed if line != "None"]
+    assert bool(told) is not bool(started), "who holds a lifeline hands it down to nobody"
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (b'"no noise', ""),
+        (b'"no noise key"\n"the br', "no noise key"),
+        # Longer than what is read at once: a line is read in two pieces.
+        (b'"' + b"x" * 40_000 + b'"\n"' + b"y" * 40_000 + b'"\n', "y" * 40_000),
+    ],
+)
+def test_a_reason_counts_once_it_was_told_to_its_end(sent: bytes, reason: str) -> None:
+    starter, process = socket.socketpair()
+    with starter, process:
+        process.sendall(sent)
+        assert told(starter) == reason
+
+
+def test_who_is_killed_tells_nothing() -> None:
+    process = Process([sys.executable, "-c", "import time; time.sleep(1000)"])
+    process.kill()
+    assert process.wait(PATIENCE) == -signal.SIGKILL
+    assert process.reason() == ""
+    end_all([process], patience=0.0)
+
+
+def test_a_command_tells_what_it_says_is_wrong() -> None:
+    with ended(*dpstream_command("run", "sideways")) as (process, printed):
+        assert process.returncode == WRONG_INPUT
+        reason = process.reason()
+    assert "'sideways' is not one of" in reason
+    assert f"error: {reason}".splitlines() == printed
+
+
+def test_a_command_tells_of_an_error_that_nobody_expected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> int:
+        raise ZeroDivisionError("of what?")
+
+    told: list[str] = []
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr(command, "main", fail)
+    monkeypatch.setattr(command, "tell", told.append)
+    with pytest.raises(ZeroDivisionError):
+        command._run()
+    assert told == ["ZeroDivisionError: of what?"]
+
+
+def test_a_worker_tells_why_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    told: list[str] = []
+    lines = LogLines("a", "shuffle", "w1", on_error=told.append)
+    lines.warning("Kafka does not answer")
+    lines.error(f"topic a.{Role.REPORTS} is gone")
+    assert told == ["topic a.reports is gone"]
+    assert len(capsys.readouterr().err.splitlines()) == 2

@@ -1,0 +1,297 @@
+"""Refused reports are fed back after a fix: once, and only where they still count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self, cast
+
+import pytest
+
+from pipeline.actions import Append, LogRecord
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import DeployedJob, Origin, deploy_job
+from pipeline.jobs.job_files import parse_job
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.deployments import DeploymentError
+from pipeline.operations.redrive import Redrive, redrive
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from pipeline.stages.admission import decode_raw
+from tests.support.memory_cluster import Acknowledged
+from tests.support.world import World, producer_generators
+from topics.manifests import Fate
+from topics.names import Role
+from topics.records import Registration
+from topics.redriven import Redriven
+
+HALF = 600
+EPOCHS = 4
+COUNTED = (
+    "name: small\nprotocol: future_rand\nparameters: {epsilon: 2, changes: 2}\n"
+    # All epochs are over before a story begins, so that grace is all a window waits for.
+    f"epochs: {{count: {EPOCHS}, start: '2023-01-01', length: PT1H}}\n"
+    "shuffle: {producers: 2}\ntopics: {partitions: 2}\n"
+)
+HIDDEN = (
+    "name: small\nprotocol: shuffled_counts\nparameters: {epsilon: 1, delta: 1e-6}\n"
+    f"epochs: {{count: {EPOCHS}}}\nshuffle: {{producers: 2, minimum: {HALF}}}\n"
+    "topics: {partitions: 2}\n"
+)
+
+
+@dataclass
+class LogCluster:
+    """Stands in for a cluster on the topics of a `World`; `appends` left before it fails."""
+
+    job: DeployedJob
+    log: MemoryLog
+    appends: int = 1_000
+
+    @property
+    def cluster(self) -> Cluster:
+        return cast(Cluster, self)
+
+    @property
+    def producer(self) -> Self:
+        return self
+
+    def _role(self, topic: str) -> Role:
+        return next(role for role in Role if self.job.topic(role) == topic)
+
+    def read(self, topic: str, partition: int = 0, start: int = 0) -> Iterator[LogRecord]:
+        role = self._role(topic)
+        end = self.log.end(role, partition)
+        start = max(start, self.log._partitions[role, partition].base)
+        while start < end:
+            found = self.log.read(role, partition, start, end)
+            yield from found.records
+            start = found.end
+
+    def start_offsets(self, topic: str) -> list[int]:
+        return [self.log._partitions[self._role(topic), 0].base]
+
+    def delete_below(self, topic: str, offset: int) -> None:
+        self.log.delete_below(self._role(topic), 0, offset)
+
+    def send(self, topic: str, value: bytes, partition: int, timestamp_ms: int = 0) -> Acknowledged:
+        self.log.append(Append(self._role(topic), partition, value))
+        return Acknowledged(self.log.clock())
+
+    def append(self, topic: str, value: bytes, key: bytes | None = None) -> int:
+        if not self.appends:
+            raise KeyboardInterrupt
+        self.appends -= 1
+        self.log.append(Append(self._role(topic), 0, value, key=key))
+        return 0
+
+
+class Story:
+    """North reports as it should; south's reports arrive, and its registration does not."""
+
+    def __init__(self, text: str, folder: Path) -> None:
+        job = deploy_job(parse_job(text), deployed_at=0, deployment=bytes(16))
+        values = {
+            name: {
+                epoch: {f"{name}{user}": int(user % 3 == 0) for user in range(HALF)}
+                for epoch in range(1, EPOCHS + 1)
+            }
+            for name in ("north", "south")
+        }
+        self.job = job
+        self.world = World(job, folder, values)
+        self.cluster = LogCluster(job, self.world.log)
+        self.south = MemoryLog()
+        producer = Producer(
+            job,
+            None,
+            name="south",
+            transport=MemoryDriver(self.south),
+            generators=producer_generators("south"),
+        )
+        producer.enrol(list(values["south"][1]))
+        for epoch in range(1, EPOCHS + 1):
+            producer.report(epoch, values["south"][epoch])
+            producer.close(epoch)
+        producer.shut()
+
+    def north(self, *epochs: int) -> None:
+        for epoch in epochs:
+            self.world.close_epoch("north", epoch)
+
+    def send(self, *epochs: int, shift: int = 0) -> int:
+        """South's records of these epochs arrive; returns how many there are."""
+        count = 0
+        for partition in range(2):
+            for value in self.south.values(Role.REPORTS, partition):
+                if decode_raw(value).epoch in epochs:
+                    into = (partition + shift) % 2
+                    self.world.log.append(Append(Role.REPORTS, into, value))
+                    count += 1
+        return count
+
+    def register(self) -> None:
+        (registration,) = self.south.values(Role.PRODUCERS)
+        assert Registration.from_bytes(registration).name == "south"
+        self.world.log.append(Append(Role.PRODUCERS, 0, registration))
+
+    def settle(self, *, later: float = 0.0) -> None:
+        self.world.now += later
+        for _ in range(2):
+            self.world.settle()
+        # Dead letters are on their way as soon as they are written.
+        self.world.workers["shuffle"].driver.crash(keep=True)
+
+    def redrive(self, *, dry_run: bool = False) -> Redrive:
+        return redrive(self.cluster.cluster, self.job, dry_run=dry_run)
+
+
+@pytest.fixture(params=[COUNTED, HIDDEN], ids=["counted", "hidden"])
+def story(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
+    made = Story(request.param, tmp_path)
+    yield made
+    made.world.shut()
+
+
+@pytest.fixture
+def counted(tmp_path: Path) -> Iterator[Story]:
+    made = Story(COUNTED, tmp_path)
+    yield made
+    made.world.shut()
+
+
+def test_a_producer_that_registers_late_is_in_after_all(story: Story, tmp_path: Path) -> None:
+    undisturbed = Story(COUNTED if story.job.protocol == "future_rand" else HIDDEN, tmp_path / "2")
+    undisturbed.register()
+    for each in (undisturbed, story):
+        each.north(1, 2)
+        sent = each.send(1, 2)
+        each.settle()
+    assert len(story.world.log.values(Role.DEAD_LETTERS)) == sent
+    assert not story.world.manifests()
+
+    early = story.redrive()
+    assert (early.fed_back, early.kept) == ({}, {"enrolment is still not registered": sent})
+    story.register()
+    planned = story.redrive(dry_run=True)
+    before = [story.world.log.end(Role.REPORTS, partition) for partition in range(2)]
+    done = story.redrive()
+    assert planned.fed_back == done.fed_back == {"batch": sent - 2, "punctuation": 2}
+    assert (planned.dry_run, done.dry_run, done.epochs, done.kept) == (True, False, 2, {})
+    assert sum(story.world.log.end(Role.REPORTS, p) for p in range(2)) == sum(before) + sent
+    story.settle()
+    for each in (undisturbed, story):
+        manifests = each.world.manifests()
+        assert {e: m.contributors for e, m in manifests.items()} == {1: 2 * HALF, 2: 2 * HALF}
+        assert {m.fate for m in manifests.values()} == {Fate.RELEASED}
+    assert story.world.integers() == undisturbed.world.integers()
+
+    again = story.redrive()
+    assert (again.fed_back, again.kept) == ({}, {}), "what was fed back is deleted"
+    assert all(map(Redriven.from_bytes, story.world.log.values(Role.DEAD_LETTERS))), "markers alone"
+    assert story.world.integers() == undisturbed.world.integers()
+    undisturbed.world.shut()
+
+
+def test_what_is_fed_back_twice_counts_once(counted: Story, tmp_path: Path) -> None:
+    """The process ends after everything was acknowledged, and before it could remember that."""
+    undisturbed = Story(COUNTED, tmp_path / "undisturbed")
+    undisturbed.register()
+    undisturbed.north(1)
+    undisturbed.send(1)
+    undisturbed.settle()
+    undisturbed.world.shut()
+    counted.north(1)
+    sent = counted.send(1)
+    counted.settle()
+    counted.register()
+    counted.cluster.appends = 0
+    with pytest.raises(KeyboardInterrupt):
+        counted.redrive()
+    counted.cluster.appends = 1_000
+    assert sum(counted.redrive().fed_back.values()) == sent
+    counted.settle()
+    manifest = counted.world.manifests()[1]
+    assert (manifest.contributors, manifest.population) == (2 * HALF, 2 * HALF)
+    assert counted.world.integers() == undisturbed.world.integers()
+
+
+def test_an_epoch_that_is_decided_takes_nothing_more(counted: Story) -> None:
+    counted.north(1)
+    first = counted.send(1)
+    counted.settle()
+    counted.settle(later=61.0)
+    assert counted.world.manifests()[1].contributors == HALF
+    counted.north(2)
+    second = counted.send(2)
+    counted.settle()
+    counted.register()
+    done = counted.redrive()
+    assert done.kept == {"epoch is decided already": first}
+    assert sum(done.fed_back.values()) == second
+    counted.settle()
+    assert counted.world.manifests()[1].contributors == HALF
+    assert counted.world.manifests()[2].contributors == 2 * HALF
+
+
+def test_what_has_not_begun_stays_where_it_is_until_it_has(
+    counted: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fed back too early it would only be refused once more."""
+    counted.register()
+    counted.north(1)
+    counted.send(1, shift=1)
+    counted.settle()
+    clock = {"now": 1_672_531_200_000 - 3_600_000}
+    monkeypatch.setattr("pipeline.operations.redrive.own_milliseconds", lambda: clock["now"])
+    early = counted.redrive()
+    assert early.fed_back == {}
+    assert list(early.kept) == ["epoch has not begun"]
+    clock["now"] += 3_600_000 - 60_000
+    assert sum(counted.redrive().fed_back.values()) == early.kept["epoch has not begun"]
+
+
+def test_what_was_sent_to_another_partition_is_fed_into_its_own(counted: Story) -> None:
+    counted.north(1)
+    counted.register()
+    sent = counted.send(1, shift=1)
+    counted.settle()
+    assert not counted.world.manifests()
+    assert sum(counted.redrive().fed_back.values()) == sent
+    counted.settle()
+    assert counted.world.manifests()[1].contributors == 2 * HALF
+
+
+def damage(story: Story) -> None:
+    value = story.south.values(Role.REPORTS, 1)[0]
+    story.world.log.append(Append(Role.REPORTS, 1, value[:-1]))
+
+
+def foreign(story: Story) -> None:
+    other = deploy_job(parse_job(COUNTED), deployed_at=0, deployment=b"another one, yes")
+    log = MemoryLog()
+    producer = Producer(other, None, name="south", transport=MemoryDriver(log))
+    producer.close(1)
+    producer.shut()
+    story.world.log.append(Append(Role.REPORTS, 1, log.values(Role.REPORTS, 1)[0]))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [(damage, "unreadable: no fix cures that"), (foreign, "deployment: no fix cures that")],
+)
+def test_what_no_fix_cures_is_left(
+    counted: Story, spoil: Callable[[Story], None], why: str
+) -> None:
+    counted.register()
+    spoil(counted)
+    counted.settle()
+    done = counted.redrive()
+    assert (done.fed_back, done.kept) == ({}, {why: 1})
+
+
+def test_a_replay_has_no_reports(counted: Story) -> None:
+    origin = Origin.model_validate({"job": "big", "deployment": "00" * 16})
+    replay = counted.job.model_copy(update={"replay_of": origin})
+    with pytest.raises(DeploymentError, match="is a replay of big"):
+        redrive(counted.cluster.cluster, replay)

@@ -1,0 +1,276 @@
+"""``dpstream status``: a command, once and again and again."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import pytest
+from kafka.errors import KafkaConnectionError
+from rich.console import Console
+
+from pipeline.cli.status import looker, watch_status
+from pipeline.jobs.phases import Phase
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.deployments import DeploymentError
+from pipeline.operations.status import STAGES, JobStatus, OpenWindow, StageStatus, WorkerStatus
+from tests.support.commands import Commands
+from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from tests.support.small_run import job_text
+from topics.names import JOBS_TOPIC
+from topics.records import Registration
+
+NOW = 1_700_000_000_000
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryCluster:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    return use_memory_cluster(monkeypatch)
+
+
+def test_a_cluster_without_jobs_says_how_to_deploy_one(
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dpstream = Commands(capsys)
+    said = dpstream("status")
+    assert (said.code, said.output) == (
+        0,
+        "no job is deployed: dpstream deploy JOBFILE deploys one\n",
+    )
+    assert JOBS_TOPIC not in cluster.topics()
+    assert dpstream("status", "--json").json == []
+    for command in (("status",), ("dead-letters",), ("producers",), ("estimates",), ("undeploy",)):
+        named = dpstream(*command, "students")
+        assert (named.code, named.output) == (1, "")
+        assert "job students is not deployed (deployed: none at all)" in named.errors
+        assert JOBS_TOPIC not in cluster.topics()
+
+
+def test_a_job_that_nobody_here_can_read_needs_a_person(
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    dpstream = Commands(capsys)
+    path = tmp_path / "small.yaml"
+    path.write_text(job_text())
+    assert dpstream("deploy", path).code == 0
+    cluster.append(JOBS_TOPIC, b'{"version": 7}', key=b"future")
+    said = dpstream("status")
+    assert said.code == 1
+    assert "job future was deployed by another version of dpstream" in said.output
+    said = dpstream("status", "--json")
+    assert (said.code, "job future was deployed by another version" in said.errors) == (1, True)
+    assert [each["job"] for each in json.loads(said.output)] == ["small"]
+
+
+def test_watching_is_for_people(cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    refused = Commands(capsys)("status", "--watch", "--json")
+    assert (refused.code, refused.output) == (2, "")
+    assert "call status repeatedly" in refused.errors
+
+
+def status_of(problems: Sequence[str] = (), phase: Phase = Phase.RUNNING) -> JobStatus:
+    windows = (
+        OpenWindow(5, None, ("gateway-2", "gateway-3"), devices=1_234, grace_left=12.5),
+        OpenWindow(6, None, (), devices=0),
+    )
+    worker = WorkerStatus("shuffle", "w1", 0.5, (0, 1), None, None, windows, open_windows=9)
+    shuffle = StageStatus("shuffle", (worker,), None, 61.0, epoch=4)
+    others = tuple(StageStatus(stage, (), 0, None) for stage in STAGES if stage != "shuffle")
+    return JobStatus(
+        job="small",
+        deployment="00" * 16,
+        deployed_at=NOW,
+        last_epoch=12,
+        published=None,
+        stages=(shuffle, *others),
+        dead_letters={"enrolment": 2},
+        problems=tuple(problems),
+        phase=phase,
+        windows={"released": 3, "too small": 1, "empty": 0},
+        producers=3,
+        redriven=7,
+        notes=("something is good to know",),
+    )
+
+
+def watched(
+    pictures: Sequence[JobStatus | Exception], capsys: pytest.CaptureFixture[str]
+) -> list[str]:
+    """What is shown, picture by picture, until Ctrl-C."""
+    shown: list[str] = []
+    left = iter(pictures)
+
+    def look() -> tuple[Sequence[JobStatus], Sequence[str]]:
+        picture = next(left)
+        if isinstance(picture, Exception):
+            raise picture
+        return (picture,), ()
+
+    def sleep(seconds: float) -> None:
+        assert seconds == 2.0
+        shown.append(capsys.readouterr().out)
+        if len(shown) == len(pictures):
+            raise KeyboardInterrupt
+
+    watch_status(look, 2.0, sleep)
+    return shown
+
+
+def test_it_says_where_everything_stands(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    (shown,) = watched([status_of(["the house is on fire"], Phase.DRAINING)], capsys)
+    assert max(map(len, shown.splitlines())) <= 80
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    for line in (
+        "small, draining",
+        "windows: 3 released, 1 too small, 0 empty; producers: 3",
+        "shuffle 4 w1 0.5 s ago 0 1 - - 1 min 1 s",
+        "aggregate - none - - - 0 -",
+        "open window devices so far waits for at most",
+        "epoch 5 1,234 gateway-2, gateway-3 12 s",
+        "epoch 6 0 producers that may still register its time",
+        "and 7 more",
+        "dead letters: 2 enrolment, 7 fed back",
+        "note: something is good to know",
+        "problem: the house is on fire",
+    ):
+        assert line in lines, shown
+
+
+def test_an_outage_leaves_the_picture_standing(capsys: pytest.CaptureFixture[str]) -> None:
+    away = KafkaConnectionError("nobody listens")
+    before, during, after = watched([status_of(["fire"]), away, status_of()], capsys)
+    assert "problem: fire" in before
+    assert "looking on" not in before
+    assert "problem: fire" in during
+    title, *_, last = during.splitlines()
+    assert re.fullmatch(
+        r"Kafka does not answer since \d\d:\d\d:\d\d; below is how it was then", title
+    )
+    assert "nobody listens; looking on" in last
+    assert "all is well" in after
+    assert "looking on" not in after
+
+
+def test_nothing_of_the_past_is_said_to_be_well(capsys: pytest.CaptureFixture[str]) -> None:
+    before, during = watched([status_of(), KafkaConnectionError()], capsys)
+    assert "all is well" in before
+    assert "epoch 5" in during
+    assert "all is well" not in during
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["later", "at first"])
+def test_who_waits_for_an_answer_is_told_so_meanwhile(
+    seen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = threading.Event()
+
+    class Screen(io.StringIO):
+        def write(self, text: str) -> int:
+            if "looking on" in text:
+                told.set()
+            return super().write(text)
+
+    screen = Screen()
+    monkeypatch.setattr("pipeline.cli.status.console", lambda: Console(file=screen, width=80))
+    looks = 0
+
+    def look() -> tuple[Sequence[JobStatus], Sequence[str]]:
+        nonlocal looks
+        looks += 1
+        if looks == 1 and seen:
+            return (status_of(),), ()
+        assert told.wait(30), "nothing was said while Kafka kept still"
+        raise KeyboardInterrupt
+
+    watch_status(look, 2.0, lambda seconds: None, patience=0.01)
+    said = screen.getvalue()
+    if seen:
+        assert "Kafka does not answer since" in said
+        assert "below is how it was then" in said
+    else:
+        assert "no answer from Kafka since" in said
+        assert "below" not in said
+
+
+def test_a_job_that_goes_while_it_is_watched_is_shown_as_it_was(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, gone = watched([status_of(), DeploymentError("job small is not deployed")], capsys)
+    assert gone.startswith("out of date since")
+    assert "job small is not deployed; looking on" in gone
+    with pytest.raises(DeploymentError):
+        watched([DeploymentError("job small is not deployed")], capsys)
+
+
+def test_how_often_to_look_is_for_who_watches(
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = Commands(capsys)("status", "--every", "5")
+    assert (refused.code, refused.output) == (2, "")
+    assert "--every is for --watch" in refused.errors
+
+
+def test_an_outage_before_the_first_picture_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    (said,) = watched([KafkaConnectionError()], capsys)
+    assert "Kafka does not answer since" in said
+    assert "KafkaConnectionError; looking on" in said
+
+
+def test_json_has_everything() -> None:
+    body = json.loads(json.dumps(status_of(["fire"]).to_json()))
+    assert body["phase"] == "running"
+    assert body["stages"][0]["workers"][0]["windows"][0]["waits_for"] == ["gateway-2", "gateway-3"]
+    assert (body["late_reports"], body["redriven"], body["problems"]) == (0, 7, ["fire"])
+
+
+def test_a_paused_job_needs_nobody(
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    dpstream = Commands(capsys)
+    path = tmp_path / "small.yaml"
+    path.write_text(job_text())
+    assert dpstream("deploy", path).code == 0
+    assert dpstream("status", "small").code == 1
+    assert dpstream("pause", "small").code == 0
+    paused = dpstream("status")
+    assert paused.code == 0, paused.output
+    assert "small, paused" in paused.output
+    assert "note: paused: dpstream resume small goes on" in paused.output
+    assert "all is well" in paused.output
+
+
+def test_who_watches_sees_jobs_come_and_go(
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    dpstream = Commands(capsys)
+    look = looker(cast(Cluster, cluster), None)
+    assert look() == ([], [])
+    path = tmp_path / "small.yaml"
+    path.write_text(job_text())
+    assert dpstream("deploy", path).code == 0
+    ((first,), _) = look()
+    assert (first.job, first.phase, first.producers) == ("small", Phase.RUNNING, 0)
+    registration = Registration(bytes.fromhex(first.deployment), "gateway", bytes(16), 1)
+    cluster.append("small.producers", registration.to_bytes())
+    ((then,), _) = look()
+    assert then.producers == 1
+    assert dpstream("deploy", path, "--replace").code == 0
+    ((other,), _) = look()
+    assert other.deployment != first.deployment
+    assert other.producers == 0
+    one = looker(cast(Cluster, cluster), "small")
+    assert one()[0][0].deployment == other.deployment
+    assert dpstream("undeploy", "small").code == 0
+    assert look() == ([], [])
+    with pytest.raises(DeploymentError, match="job small is not deployed"):
+        one()

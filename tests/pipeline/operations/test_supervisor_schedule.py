@@ -1,0 +1,240 @@
+"""A supervisor's schedule: in the end what is wanted runs, and nothing is started in a hurry."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.operations.processes import RECOVERED_AFTER
+from pipeline.operations.supervisor.schedule import (
+    BACK_OFF_FIRST,
+    BACK_OFF_MAX,
+    PATIENCE,
+    Kill,
+    Schedule,
+    Start,
+    Step,
+    Terminate,
+)
+
+JOBS = ("a", "b", "c")
+VERSIONS = (b"1", b"2")
+PAST_EVERYTHING = PATIENCE + BACK_OFF_MAX
+
+
+@dataclass(frozen=True)
+class Want:
+    """An operator deploys, changes, pauses, undeploys."""
+
+    job: str
+    version: bytes | None
+
+
+@dataclass(frozen=True)
+class Die:
+    """A worker ends by itself."""
+
+    job: str
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Time passes."""
+
+    seconds: float
+
+
+Event = Want | Die | Wait
+WANTS = st.builds(Want, st.sampled_from(JOBS), st.sampled_from([None, *VERSIONS]))
+DEATHS = st.builds(Die, st.sampled_from(JOBS))
+WAITS = st.builds(Wait, st.floats(0.0, 2 * RECOVERED_AFTER))
+EVENTS = st.lists(WANTS | DEATHS | WAITS, max_size=60)
+
+
+@dataclass
+class Machine:
+    """Processes that do as a schedule says; `stubborn` ones end only by force."""
+
+    stubborn: frozenset[str] = frozenset()
+    schedule: Schedule = field(default_factory=Schedule)
+    now: float = 0.0
+    wanted: dict[str, bytes] = field(default_factory=dict)
+    running: dict[str, bytes] = field(default_factory=dict)
+    history: dict[str, list[tuple[float, Step]]] = field(default_factory=dict)
+
+    def happen(self, event: Event) -> None:
+        match event:
+            case Want(job, None):
+                self.wanted.pop(job, None)
+                self.schedule.wanted(self.wanted)
+            case Want(job, version):
+                self.wanted[job] = version or b""
+                self.schedule.wanted(self.wanted)
+            case Die(job) if job in self.running:
+                del self.running[job]
+                self.schedule.ended(job, self.now)
+            case Wait(seconds):
+                self.now += seconds
+        self.obey()
+
+    def obey(self) -> None:
+        for step in list(self.schedule.steps(self.now)):
+            self.history.setdefault(step.job, []).append((self.now, step))
+            match step:
+                case Start(job, version):
+                    assert job not in self.running, "one worker of a job at a time"
+                    self.running[job] = version
+                case Terminate(job) if job in self.stubborn:
+                    assert job in self.running
+                case Terminate(job) | Kill(job):
+                    # Somebody else may have been quicker.
+                    del self.running[job]
+                    self.schedule.ended(job, self.now)
+
+    def starts(self, job: str) -> list[float]:
+        return [at for at, step in self.history.get(job, []) if isinstance(step, Start)]
+
+    def settle(self) -> None:
+        for _ in range(3):
+            self.happen(Wait(PAST_EVERYTHING))
+
+
+@given(EVENTS, st.frozensets(st.sampled_from(JOBS)))
+def test_in_the_end_what_is_wanted_runs(events: list[Event], stubborn: frozenset[str]) -> None:
+    machine = Machine(stubborn)
+    for event in events:
+        machine.happen(event)
+    machine.settle()
+    assert machine.running == machine.wanted
+    assert machine.schedule.jobs == machine.wanted.keys()
+    assert not list(machine.schedule.steps(machine.now))
+
+
+@given(EVENTS)
+def test_in_the_end_nothing_runs_if_nothing_is_wanted(events: list[Event]) -> None:
+    machine = Machine(frozenset(JOBS))
+    for event in events:
+        machine.happen(event)
+    machine.schedule.wanted({})
+    machine.wanted = {}
+    machine.settle()
+    assert not machine.running
+    assert not machine.schedule.jobs
+
+
+@given(EVENTS)
+def test_what_happens_to_one_job_changes_nothing_for_another(events: list[Event]) -> None:
+    together = Machine()
+    for event in events:
+        together.happen(event)
+    for job in JOBS:
+        alone = Machine()
+        for event in events:
+            if isinstance(event, Wait) or event.job == job:
+                alone.happen(event)
+            else:
+                alone.obey()
+        assert alone.history.get(job, []) == together.history.get(job, [])
+
+
+@given(st.integers(1, 40), st.floats(0.0, 0.9))
+def test_who_fails_at_once_is_started_ever_more_rarely(failures: int, lasting: float) -> None:
+    machine = Machine()
+    machine.happen(Want("a", b"1"))
+    for number in range(failures):
+        machine.happen(Wait(lasting))
+        machine.happen(Die("a"))
+        wait = min(BACK_OFF_FIRST * 2**number, BACK_OFF_MAX)
+        assert "a" in machine.schedule.jobs
+        machine.happen(Wait(0.999 * wait))
+        assert "a" not in machine.running
+        machine.happen(Wait(0.002 * wait))
+        assert "a" in machine.running
+
+
+@given(EVENTS)
+def test_starts_are_bounded_by_what_operators_did_and_by_time(events: list[Event]) -> None:
+    """An immediate start needs an operator's word: any other one costs the back-off."""
+    machine = Machine()
+    words: Counter[str] = Counter()
+    for event in events:
+        if isinstance(event, Want):
+            words[event.job] += 1
+        machine.happen(event)
+    for job in JOBS:
+        assert len(machine.starts(job)) <= words[job] + machine.now / BACK_OFF_FIRST
+
+
+def test_who_ran_for_long_has_recovered() -> None:
+    schedule = Schedule()
+    schedule.wanted({"a": b"1"})
+    now, waits = 0.0, []
+    for lasted in (0.0, 0.0, 0.0, RECOVERED_AFTER - 1.0, RECOVERED_AFTER, 0.0):
+        list(schedule.steps(now))
+        now += lasted
+        wait = schedule.ended("a", now)
+        assert wait is not None
+        waits.append(wait)
+        now += wait
+    assert waits == [1.0, 2.0, 4.0, 8.0, 1.0, 2.0]
+
+
+def test_years_of_failures_overflow_nothing() -> None:
+    schedule = Schedule()
+    schedule.wanted({"a": b"1"})
+    now = 0.0
+    for _ in range(5_000):
+        list(schedule.steps(now))
+        wait = schedule.ended("a", now)
+        assert wait is not None
+        now += wait
+    assert wait == BACK_OFF_MAX
+
+
+def test_another_version_takes_the_place_of_the_one_before_and_waits_for_its_end() -> None:
+    schedule = Schedule()
+    schedule.wanted({"a": b"1"})
+    assert list(schedule.steps(0.0)) == [Start("a", b"1")]
+    schedule.wanted({"a": b"2"})
+    assert list(schedule.steps(1.0)) == [Terminate("a")]
+    assert not list(schedule.steps(2.0))
+    assert schedule.ended("a", 2.0) is None
+    assert list(schedule.steps(2.0)) == [Start("a", b"2")]
+
+
+def test_another_version_does_not_wait_for_the_failures_of_the_one_before() -> None:
+    schedule = Schedule()
+    schedule.wanted({"a": b"1"})
+    for now in (0.0, 10.0, 20.0):
+        list(schedule.steps(now))
+        schedule.ended("a", now)
+    schedule.wanted({"a": b"2"})
+    assert list(schedule.steps(20.1)) == [Start("a", b"2")]
+    assert schedule.ended("a", 20.2) == BACK_OFF_FIRST
+
+
+def test_a_change_of_mind_does_not_keep_a_worker_that_was_asked_to_end() -> None:
+    schedule = Schedule()
+    schedule.wanted({"a": b"1"})
+    list(schedule.steps(0.0))
+    schedule.wanted({})
+    assert list(schedule.steps(1.0)) == [Terminate("a")]
+    schedule.wanted({"a": b"1"})
+    assert not list(schedule.steps(2.0))
+    assert list(schedule.steps(1.0 + PATIENCE)) == [Kill("a")]
+    assert not list(schedule.steps(100.0))
+    assert schedule.ended("a", 100.0) is None
+    assert list(schedule.steps(100.0)) == [Start("a", b"1")]
+
+
+def test_in_a_hurry_there_is_no_patience() -> None:
+    schedule = Schedule()
+    schedule.wanted({"a": b"1"})
+    list(schedule.steps(0.0))
+    schedule.wanted({})
+    assert list(schedule.steps(1.0)) == [Terminate("a")]
+    schedule.hurry()
+    assert list(schedule.steps(1.0)) == [Kill("a")]

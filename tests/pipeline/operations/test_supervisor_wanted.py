@@ -1,0 +1,147 @@
+"""What a supervisor makes of the jobs topic."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.jobs.deployed_job import DeployedJob, Origin, deploy_job
+from pipeline.jobs.job_files import parse_job
+from pipeline.jobs.phases import Phase
+from pipeline.kafka.cluster import NoTopicError
+from pipeline.operations.deployments import deploy, set_phase, undeploy
+from pipeline.operations.supervisor.wanted import JobsReader, Task, Tasks, tasks_of
+from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from tests.support.small_run import job_text
+from topics.names import JOBS_TOPIC
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
+    return use_memory_cluster(monkeypatch)
+
+
+@pytest.fixture
+def reader(cluster: MemoryCluster) -> JobsReader:
+    return JobsReader(cluster)  # type: ignore[arg-type]
+
+
+def deployed(cluster: MemoryCluster, name: str, number: int = 0) -> DeployedJob:
+    return deploy(
+        cluster,  # type: ignore[arg-type]
+        parse_job(job_text(name)),
+        deployment=bytes([number] * 16),
+        now=number,
+    )
+
+
+def wanted(tasks: Tasks, stage: str) -> dict[str, bytes]:
+    return {job: task.version for job, task in tasks.tasks.items() if task.is_for(stage)}
+
+
+def test_only_what_is_new_is_read(cluster: MemoryCluster, reader: JobsReader) -> None:
+    deployed(cluster, "one")
+    assert reader.read()
+    assert not reader.read()
+    deployed(cluster, "two")
+    assert reader.read()
+    assert reader.topic.jobs.keys() == {"one", "two"}
+
+
+def test_workers_are_wanted_while_a_job_works(cluster: MemoryCluster, reader: JobsReader) -> None:
+    job = deployed(cluster, "one")
+    for phase, works in (
+        (Phase.RUNNING, True),
+        (Phase.PAUSED, False),
+        (Phase.DRAINING, True),
+        (Phase.DRAINED, False),
+    ):
+        set_phase(cluster, job, phase, 1)  # type: ignore[arg-type]
+        reader.read()
+        assert bool(wanted(tasks_of(reader.topic, "*"), "shuffle")) is works
+    undeploy(cluster, "one")  # type: ignore[arg-type]
+    reader.read()
+    assert not tasks_of(reader.topic, "*").tasks
+
+
+def test_another_deployment_and_another_record_are_another_version() -> None:
+    job = deploy_job(parse_job(job_text()), deployed_at=0, deployment=bytes(16))
+    shuffle = job.shuffle.model_copy(update={"grace": 2 * job.shuffle.grace})
+    jobs = [
+        job,
+        job.model_copy(update={"deployment": bytes([1] * 16)}),
+        job.model_copy(update={"shuffle": shuffle}),
+    ]
+    versions = {Task.of(each, Phase.RUNNING).version for each in jobs}
+    assert len(versions) == len(jobs)
+    again = DeployedJob.from_bytes(job.to_bytes())
+    assert Task.of(again, Phase.PAUSED).version == Task.of(job, Phase.RUNNING).version
+
+
+def test_a_replay_has_no_shuffle_stage() -> None:
+    job = deploy_job(parse_job(job_text()), deployed_at=0, deployment=bytes(16))
+    replay = job.model_copy(
+        update={"replay_of": Origin.model_validate({"job": "small", "deployment": "00" * 16})}
+    )
+    task = Task.of(replay, Phase.RUNNING)
+    assert [task.is_for(stage) for stage in ("shuffle", "aggregate", "publish")] == [
+        False,
+        True,
+        True,
+    ]
+
+
+def test_a_pattern_divides_jobs_among_supervisors(
+    cluster: MemoryCluster, reader: JobsReader
+) -> None:
+    for name in ("survey-a", "survey-b", "words"):
+        deployed(cluster, name)
+    cluster.append(JOBS_TOPIC, b"from the future", key=b"survey-c")
+    reader.read()
+    surveys, words = (tasks_of(reader.topic, pattern) for pattern in ("survey-*", "[!s]*"))
+    assert surveys.tasks.keys() == {"survey-a", "survey-b"}
+    assert surveys.unreadable == {"survey-c"}
+    assert words.tasks.keys() == {"words"}
+    assert not words.unreadable
+
+
+def test_a_record_that_nobody_can_read_stops_no_other_job(
+    cluster: MemoryCluster, reader: JobsReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def explode(value: bytes) -> DeployedJob:
+        raise ZeroDivisionError
+
+    deployed(cluster, "one")
+    reader.read()
+    with monkeypatch.context() as broken:
+        broken.setattr(DeployedJob, "from_bytes", explode)
+        cluster.append(JOBS_TOPIC, b"{}", key=b"two")
+        reader.read()
+    tasks = tasks_of(reader.topic, "*")
+    assert tasks.tasks.keys() == {"one"}
+    assert tasks.unreadable == {"two"}
+
+
+def test_a_topic_that_was_made_anew_is_read_anew(
+    cluster: MemoryCluster, reader: JobsReader
+) -> None:
+    deployed(cluster, "one")
+    deployed(cluster, "two")
+    reader.read()
+    cluster.records.clear()
+    deployed(cluster, "three")
+    reader.read()
+    assert reader.topic.jobs.keys() == {"three"}
+
+
+def test_jobs_that_are_known_go_on_without_the_topic(
+    cluster: MemoryCluster, reader: JobsReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(topic: str) -> list[int]:
+        raise NoTopicError(topic)
+
+    deployed(cluster, "one")
+    reader.read()
+    monkeypatch.setattr(cluster, "end_offsets", gone)
+    with pytest.raises(NoTopicError):
+        reader.read()
+    assert reader.topic.jobs.keys() == {"one"}

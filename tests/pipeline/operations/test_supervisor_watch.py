@@ -1,0 +1,111 @@
+"""One scrape and one health for all workers of a supervisor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from prometheus_client.exposition import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from pipeline.operations.supervisor.watch import View, Watched, liveness, readiness, registry_of
+
+SCRAPE = """\
+# HELP dpstream_windows_total Windows.
+# TYPE dpstream_windows_total counter
+dpstream_windows_total{{job="{job}",stage="shuffle",fate="released"}} {value}
+# HELP dpstream_process_open_fds Descriptors.
+# TYPE dpstream_process_open_fds gauge
+dpstream_process_open_fds 7.0
+# HELP kafka_consumergroup_group_lag Lag.
+# TYPE kafka_consumergroup_group_lag gauge
+kafka_consumergroup_group_lag{{group="{job}.shuffle",topic="{job}.reports",partition="0"}} 5.0
+"""
+VIEW = View(
+    at=100.0,
+    stage="shuffle",
+    workers=(Watched("a", 1, since=50.0), Watched("b", 2, since=50.0)),
+    restarts={"b": 3},
+    informed=True,
+    broker_answers=True,
+)
+
+
+def scraped(answers: dict[int, str]) -> str:
+    registry = registry_of(
+        lambda: VIEW, lambda port, path: (200, answers[port]) if port in answers else None
+    )
+    return generate_latest(registry).decode()
+
+
+def test_a_scrape_is_that_of_all_workers() -> None:
+    answers = {1: SCRAPE.format(job="a", value=4), 2: SCRAPE.format(job="b", value=6)}
+    text = scraped(answers)
+    assert text.count("# TYPE dpstream_windows_total ") == 1
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    windows = {s.labels["job"]: s.value for s in families["dpstream_windows"].samples}
+    assert windows == {"a": 4, "b": 6}
+    for sample in families["dpstream_process_open_fds"].samples:
+        assert sample.labels["job"] in "ab"
+        assert sample.labels["stage"] == "shuffle"
+    lag = families["kafka_consumergroup_group_lag"].samples
+    assert all(set(sample.labels) == {"group", "topic", "partition"} for sample in lag)
+    assert [sample.value for sample in families["dpstream_supervised_jobs"].samples] == [2]
+    restarts = {s.labels["job"]: s.value for s in families["dpstream_worker_restarts"].samples}
+    assert restarts == {"a": 0, "b": 3}
+    every = [(s.name, frozenset(s.labels.items())) for f in families.values() for s in f.samples]
+    assert len(every) == len(set(every)), "no series twice"
+
+
+def test_a_worker_that_does_not_answer_spoils_no_scrape() -> None:
+    text = scraped({2: SCRAPE.format(job="b", value=6)})
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert [s.labels["job"] for s in families["dpstream_windows"].samples] == ["b"]
+    assert [sample.value for sample in families["dpstream_supervised_jobs"].samples] == [2]
+
+
+def test_versions_that_disagree_about_a_type_spoil_no_scrape() -> None:
+    other = SCRAPE.format(job="b", value=6).replace("lag gauge", "lag untyped")
+    text = scraped({1: SCRAPE.format(job="a", value=4), 2: other})
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert len(families["kafka_consumergroup_group_lag"].samples) == 1
+    assert len(families["dpstream_windows"].samples) == 2
+
+
+Answer = tuple[int, str] | None
+GOOD, HUNG = (200, "alive\n"), (503, "the event loop has been blocked for 15 s\n")
+
+
+def asking(*answers: Answer) -> Callable[[int, str], Answer]:
+    return lambda port, path: answers[port - 1]
+
+
+def test_a_supervisor_is_healthy_if_it_looks_around_and_its_workers_are() -> None:
+    good = liveness(VIEW, 100.5, asking(GOOD, GOOD))
+    assert (good.good, good.line) == (True, "alive, workers: 2")
+    hung = liveness(VIEW, 100.5, asking(GOOD, HUNG))
+    assert (hung.good, hung.line) == (False, "job b: the event loop has been blocked for 15 s")
+    blocked = liveness(VIEW, 130.0, asking(GOOD, GOOD))
+    assert (blocked.good, blocked.line) == (False, "the supervisor has been blocked for 30 s")
+
+
+def test_who_is_starting_or_waiting_is_healthy_and_not_ready() -> None:
+    assert liveness(VIEW, 100.5, asking(GOOD, None)).good
+    later = replace(VIEW, at=200.0)
+    assert liveness(later, 200.0, asking(GOOD, None)).line == "job b does not answer"
+    waiting = replace(VIEW, workers=(VIEW.workers[0], Watched("b", None, since=50.0)))
+    healthy = liveness(waiting, 100.5, asking(GOOD))
+    assert (healthy.good, healthy.line) == (True, "alive, workers: 1, 1 to be started again")
+    assert readiness(VIEW, 100.5, asking(GOOD, None)).line == "job b does not answer"
+    assert readiness(waiting, 100.5, asking(GOOD)).line == "job b is not running"
+
+
+def test_who_does_not_know_the_jobs_or_has_no_broker_is_not_ready() -> None:
+    assert readiness(VIEW, 100.5, asking(GOOD, GOOD)).good
+    assert not readiness(VIEW, 130.0, asking(GOOD, GOOD)).good
+    assert not readiness(replace(VIEW, informed=False), 100.5, asking(GOOD, GOOD)).good
+    away = replace(VIEW, broker_answers=False)
+    assert not readiness(away, 100.5, asking(GOOD, GOOD)).good
+    assert liveness(away, 100.5, asking(GOOD, GOOD)).good
+    nothing = replace(VIEW, workers=())
+    assert readiness(nothing, 100.5, asking()).line == "ready, workers: 0"

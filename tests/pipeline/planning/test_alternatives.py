@@ -1,0 +1,101 @@
+"""Continual counts by several protocols side by side: the same numbers as each one's own plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipeline.jobs.job_files import Job, make_job
+from pipeline.planning.alternatives import Alternative
+from pipeline.planning.plan import Plan, plan
+
+pytestmark = pytest.mark.slow
+
+USERS, MINIMUM, EPOCHS = 2_500, 2_000, 32
+
+
+def job_of(protocol: str, **parameters: Any) -> Job:
+    return make_job(
+        {
+            "name": "side-by-side",
+            "protocol": protocol,
+            "parameters": {"epsilon": 1, **parameters},
+            "epochs": {"count": EPOCHS},
+            "shuffle": {"minimum": MINIMUM},
+        }
+    )
+
+
+def planned(protocol: str, *, compared: bool = True, **parameters: Any) -> Plan:
+    return plan(job_of(protocol, **parameters), USERS, compared=compared)
+
+
+def shown(alternative: Alternative) -> tuple[str, int | None, float, float, str]:
+    return (
+        alternative.protocol,
+        alternative.changes,
+        alternative.rmse,
+        alternative.messages_per_user,
+        alternative.trust,
+    )
+
+
+def own(made: Plan, changes: int | None) -> tuple[str, int | None, float, float, str]:
+    return (made.protocol, changes, made.rmse, made.messages_per_user, made.guarantee.trust)
+
+
+@pytest.mark.parametrize("protocol", ["shuffled_counts", "shuffled_tree"])
+def test_all_have_the_numbers_of_their_own_plans(protocol: str) -> None:
+    shared: dict[str, Any] = {"delta": 1e-6, "changes": 2}
+    made = planned(protocol, **shared)
+    first, *others = made.alternatives
+    assert first.planned
+    assert not any(other.planned for other in others)
+    assert made.messages_unit == "horizon"
+    assert shown(first) == own(made, 2)
+    expected = [
+        own(planned("shuffled_counts", compared=False, **shared), 2),
+        own(planned("shuffled_counts", compared=False, delta=1e-6), None),
+        own(planned("shuffled_tree", compared=False, **shared), 2),
+        own(planned("future_rand", compared=False, changes=2), 2),
+    ]
+    assert sorted(map(shown, made.alternatives), key=str) == sorted(expected, key=str)
+
+
+def test_who_must_be_trusted_is_told_and_what_it_is_worth() -> None:
+    by_name = {each.protocol: each for each in planned("shuffled_counts", delta=1e-6).alternatives}
+    assert "2,000 honest contributors" in by_name["shuffled_counts"].trust
+    assert by_name["future_rand"].trust.startswith("nobody")
+    # Without a number of changes all are followed, by every protocol.
+    assert by_name["shuffled_counts"].changes is None
+    assert by_name["shuffled_tree"].changes == by_name["future_rand"].changes == EPOCHS
+    assert by_name["future_rand"].rmse > 10 * by_name["shuffled_counts"].rmse
+
+
+def test_whoever_has_the_stage_add_dummies_compares_others_that_do() -> None:
+    found = planned("shuffled_tree", delta=1e-6, changes=2, dummies="shuffle").alternatives
+    shuffled = [each.trust for each in found if each.protocol != "future_rand"]
+    assert len(shuffled) == 3
+    assert not any("honest contributors" in trust for trust in shuffled)
+
+
+def test_items_have_alternatives_too() -> None:
+    items = [f"item{number}" for number in range(20)]
+    asked: dict[str, Any] = {"delta": 1e-6, "changes": 3, "domain": items}
+    made = planned("shuffled_tree", **asked)
+    first, counts, untrusted = made.alternatives
+    assert shown(first) == own(made, 3)
+    every_epoch = planned("shuffled_counts", compared=False, delta=1e-6, domain=items)
+    assert shown(counts) == own(every_epoch, None)
+    # The first item of a user is a change to shuffled protocols, and none to hadamard_stream.
+    assert shown(untrusted) == own(
+        planned("hadamard_stream", compared=False, changes=2, domain=items), 2
+    )
+
+
+def test_other_protocols_have_none_and_nobody_pays_for_what_was_not_asked() -> None:
+    assert planned("future_rand", changes=2).alternatives == ()
+    assert planned("count_min", delta=1e-6, domain=["a", "b"]).alternatives == ()
+    cheap = planned("shuffled_tree", compared=False, delta=1e-6, changes=2)
+    assert (cheap.alternatives, cheap.contributors) == ((), ())

@@ -1,0 +1,134 @@
+"""What is left of a guarantee when fewer contributors are honest than its noise is sized on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.jobs.job_files import Job, make_job
+from pipeline.planning.honest_contributors import SHARES, HonestContributors, contributor_curve
+from pipeline.protocols.registry import PROTOCOLS
+from randomizers.accounting.cell_noise import noise_of_cells
+from randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
+from randomizers.count_min import CountMinLaw
+from randomizers.count_min.calibration import epsilon_with
+
+ITEMS = [f"item{number}" for number in range(50)]
+
+
+def job_of(protocol: str, more: dict[str, Any], epochs: int = 4, minimum: int = 10_000) -> Job:
+    delta = {} if protocol == "future_rand" else {"delta": 1e-6}
+    return make_job(
+        {
+            "name": "curve",
+            "protocol": protocol,
+            "parameters": {"epsilon": 1, **delta, **more},
+            "epochs": {"count": epochs},
+            "shuffle": {"minimum": minimum},
+        }
+    )
+
+
+def curve_of(
+    protocol: str, more: dict[str, Any], shares: Sequence[float] = SHARES, minimum: int = 10_000
+) -> tuple[HonestContributors, ...]:
+    job = job_of(protocol, more, minimum=minimum)
+    return contributor_curve(PROTOCOLS[protocol], job.calibrate(), shares)
+
+
+LAWS: list[tuple[str, dict[str, Any]]] = [
+    ("count_min", {"domain": ITEMS}),
+    ("count_min", {"domain": ITEMS, "items": 3, "rows": 4, "buckets": 20}),
+    ("count_min", {"domain": ITEMS, "dummies": "negative_binomial"}),
+    ("count_min", {"domain": ITEMS, "dummies": "bernoulli"}),
+    ("count_min", {"domain": {"low": 0, "high": 64, "buckets": 64}}),
+    ("balls_into_bins", {"domain": ITEMS, "items": 2, "buckets": 11}),
+    ("hadamard", {"domain": ITEMS}),
+    ("hadamard", {"domain": ITEMS, "dummies": "bernoulli"}),
+    ("single_message", {"domain": ITEMS[:3]}),
+    ("single_message", {"domain": ITEMS[:3], "items": 2}),
+    ("shuffled_counts", {}),
+    ("shuffled_counts", {"dummies": "negative_binomial"}),
+    ("shuffled_counts", {"changes": 2, "boost": 1}),
+    ("shuffled_counts", {"changes": 2, "boost": 1, "calibration": "conditional"}),
+    ("shuffled_tree", {"changes": 2}),
+    ("shuffled_tree", {"changes": 2, "dummies": "negative_binomial"}),
+    ("shuffled_counts", {"domain": ITEMS}),
+    ("shuffled_counts", {"domain": ITEMS, "changes": 2, "boost": 1, "cells": "count_min"}),
+    ("shuffled_tree", {"domain": ITEMS, "changes": 2, "buckets": 11}),
+]
+
+
+@pytest.mark.parametrize(("protocol", "more"), LAWS)
+def test_all_of_them_give_what_was_promised_and_fewer_less(
+    protocol: str, more: dict[str, Any]
+) -> None:
+    curve = curve_of(protocol, more, (1.0, 0.9, 0.5))
+    assert [each.contributors for each in curve] == [10_000, 9_000, 5_000]
+    whole, most, half = (each.epsilon or math.inf for each in curve)
+    # Fixed numbers of dummies are whole, and may be more than are needed.
+    assert 0.95 < whole <= 1 + 1e-6
+    assert 1.02 < most < 1.12
+    assert 1.4 < half < 2.2
+
+
+def test_half_of_them_leave_a_histogram_with_the_reference_s_loss() -> None:
+    """Section 2 of the reference: epsilon 1 becomes 1.69."""
+    curve = curve_of("count_min", {"domain": ITEMS, "rows": 1})
+    epsilons = {each.share: math.inf if each.epsilon is None else each.epsilon for each in curve}
+    assert epsilons[1.0] == pytest.approx(1.0, abs=1e-3)
+    assert epsilons[0.5] == pytest.approx(1.69, abs=0.005)
+    # None at all in a cell is too likely then, and gives the message away.
+    assert epsilons[0.1] == math.inf
+    assert list(epsilons.values()) == sorted(epsilons.values())
+
+
+def test_contributors_are_rounded_down_and_nobody_hides_nothing() -> None:
+    half, nothing = curve_of("count_min", {"domain": ITEMS}, (0.5, 0.0001), minimum=999)
+    assert (half.contributors, nothing.contributors, nothing.epsilon) == (499, 0, None)
+    law = job_of("count_min", {"domain": ITEMS}, minimum=999).calibrate()
+    assert isinstance(law, CountMinLaw)
+    assert half.epsilon == epsilon_with(law, 499) > epsilon_with(law, 500)
+
+
+@pytest.mark.parametrize("dummies", ["poisson", "bernoulli", "negative_binomial"])
+def test_noise_is_the_sum_of_what_two_halves_of_the_contributors_add(dummies: DummyLaw) -> None:
+    law = CellNoiseLaw(dummies, 9.0, 40, shape=4.0 if dummies == "negative_binomial" else None)
+    whole, half = (noise_of_cells(law, contributors) for contributors in (40, 20))
+    of_half = np.exp(half.log_weights(0, int(min(300, half.largest))))
+    expected = np.exp(whole.log_weights(0, int(min(300, whole.largest))))
+    assert np.convolve(of_half, of_half)[: len(expected)] == pytest.approx(expected, abs=1e-14)
+
+
+def test_the_published_noise_is_more_than_it_promises() -> None:
+    (half,) = curve_of("count_min", {"domain": ITEMS, "calibration": "published"}, (0.5,))
+    assert half.epsilon is not None
+    assert half.epsilon < 0.3
+
+
+def test_the_published_noise_allows_for_cells_raised_repeatedly() -> None:
+    more = {"domain": ITEMS, "items": 3, "rows": 1, "calibration": "published"}
+    law = job_of("count_min", more, minimum=100_000).calibrate()
+    assert isinstance(law, CountMinLaw)
+    assert epsilon_with(law, 10_000) > 1.2 * epsilon_with(replace(law, calibration="exact"), 10_000)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "more"),
+    [
+        ("count_min", {"domain": ITEMS, "dummies": "shuffle"}),
+        ("balls_into_bins", {"domain": ITEMS, "dummies": "shuffle"}),
+        ("shuffled_counts", {"dummies": "shuffle"}),
+        ("shuffled_tree", {"changes": 2, "dummies": "shuffle"}),
+        ("future_rand", {"changes": 2}),
+    ],
+)
+def test_what_does_not_rest_on_contributors_has_no_curve(
+    protocol: str, more: dict[str, Any]
+) -> None:
+    assert curve_of(protocol, more) == ()

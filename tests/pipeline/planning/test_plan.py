@@ -1,0 +1,369 @@
+"""The plan: it predicts the reference's numbers, and what it says a device sends is sent."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from aggregators.attendance import Attendance
+from aggregators.estimate import Estimate
+from aggregators.future_rand import predicted_variances
+from pipeline.devices.change_log import load_change_log
+from pipeline.devices.rows import InputError
+from pipeline.jobs.job_files import Job, make_job
+from pipeline.jobs.job_problems import JobError
+from pipeline.planning.changes import budgets_to_try, count_changes, read_changes_histogram
+from pipeline.planning.plan import Plan, most_users, plan, rounding_note, users_needed
+from pipeline.protocols.forecasts import Forecast
+from pipeline.protocols.registry import PROTOCOLS
+from randomizers.counted_words import written_out
+from randomizers.future_rand import FutureRandLaw
+from randomizers.randomness import seeded_generator
+
+
+def job(epochs: int, changes: int, calibration: str = "optimal", epsilon: float = 1.0) -> Job:
+    parameters = {
+        "epsilon": epsilon,
+        "changes": changes,
+        "calibration": calibration,
+        "estimator": "tree" if calibration == "optimal" else "prefix",
+    }
+    return make_job(
+        {
+            "name": "planned",
+            "protocol": "future_rand",
+            "parameters": parameters,
+            "epochs": {"count": epochs},
+        }
+    )
+
+
+def forecast_of(planned: Job) -> Forecast:
+    forecast = planned.protocol_entry.forecast
+    assert forecast is not None
+    return forecast(planned.calibrate(), planned.parameters, planned.epochs.count)
+
+
+# RMSE / sqrt(users) at epsilon 1: section 1 of the reference.
+@pytest.mark.parametrize(
+    ("epochs", "changes", "calibration", "expected"),
+    [
+        (64, 1, "published", 46.1),
+        (64, 4, "published", 126),
+        (64, 16, "published", 236),
+        (256, 1, "published", 60.2),
+        (256, 4, "published", 165),
+        (256, 16, "published", 308),
+        (1024, 1, "published", 74.4),
+        (1024, 4, "published", 204),
+        (1024, 16, "published", 380),
+        (64, 1, "optimal", 7.0),
+        (64, 4, "optimal", 14.9),
+        (64, 16, "optimal", 25.8),
+        (256, 1, "optimal", 9.1),
+        (256, 4, "optimal", 19.6),
+        (256, 16, "optimal", 35.8),
+        (1024, 1, "optimal", 11.3),
+        (1024, 4, "optimal", 24.4),
+        (1024, 16, "optimal", 45.8),
+        (4096, 1, "optimal", 13.4),
+        (4096, 4, "optimal", 29.1),
+        (4096, 16, "optimal", 55.8),
+    ],
+)
+def test_the_predicted_error_is_the_reference_one(
+    epochs: int, changes: int, calibration: str, expected: float
+) -> None:
+    rmse = plan(job(epochs, changes, calibration), users=10**6).rmse / 1000
+    # The optimal law gives up to 3 % of what is published at once for what is smoothed at the end.
+    assert 0.994 * expected < rmse < (1.03 if calibration == "optimal" else 1.006) * expected
+
+
+@pytest.mark.parametrize("calibration", ["optimal", "published"])
+def test_every_epoch_has_the_error_that_the_estimator_predicts(calibration: str) -> None:
+    planned = job(170, 4, calibration, epsilon=4)
+    expected = plan(planned, users=28_785)
+    law = planned.calibrate()
+    assert isinstance(law, FutureRandLaw)
+    assert [epoch.epoch for epoch in expected.epochs] == list(range(1, 171))
+    assert [epoch.standard_deviation for epoch in expected.epochs] == pytest.approx(
+        np.sqrt(28_785 * predicted_variances(law, 170, planned.parameters.estimator)).tolist()
+    )
+    squares = [epoch.standard_deviation**2 for epoch in expected.epochs]
+    assert expected.rmse == pytest.approx(math.sqrt(sum(squares) / len(squares)))
+
+
+def test_the_guarantee_is_that_of_the_law() -> None:
+    assert plan(job(64, 4, epsilon=4)).guarantee.epsilon == pytest.approx(4)
+    published = plan(job(64, 4, "published")).guarantee
+    assert published.epsilon == pytest.approx(0.252435, abs=1e-6)
+    assert (published.unit, published.delta) == ("stream", 0)
+
+
+def test_the_constants_are_listed_order_by_order() -> None:
+    rows = plan(job(170, 4)).constants
+    assert [row["epochs"] for row in rows] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    assert [row["changes"] for row in rows] == [4, 4, 4, 4, 4, 4, 2, 1, 1]
+    assert rows[0]["c_gap"] == pytest.approx(0.209620, abs=1e-6)
+    assert rows[-1]["c_gap"] == pytest.approx(0.462117, abs=1e-6)
+    assert sum(row["probability"] for row in rows) == pytest.approx(1)
+    assert all(row["epsilon"] <= 1 for row in rows)
+
+
+def test_a_device_sends_what_was_announced() -> None:
+    planned, devices = job(12, 2), 5000
+    expected = plan(planned, users=devices)
+    rng = seeded_generator(3)
+    randomizer = planned.protocol_entry.randomizer(planned.calibrate())
+    randomizer.enrol(devices, rng)
+    values = np.zeros(devices, np.int8)
+    sent = [len(written_out(randomizer.report(epoch, values, None, rng))) for epoch in range(1, 13)]
+    for epoch, reports in zip(expected.epochs, sent, strict=True):
+        # Who reports at an epoch is a matter of the order alone: a binomial number, within 7 sigma.
+        assert abs(reports - epoch.reports) <= 7 * math.sqrt(devices) / 2
+    assert sum(sent) == pytest.approx(expected.reports_per_user * devices, rel=0.1)
+    assert expected.bytes_per_user == expected.reports_per_user
+
+
+def test_the_users_needed_suffice_and_one_less_does_not() -> None:
+    planned = job(170, 4, epsilon=4)
+    expected = plan(planned)
+    shares = []
+    for needed in expected.users_needed:
+        assert needed.users is not None
+        assert plan(planned, needed.users).rmse <= needed.error * needed.users
+        assert plan(planned, needed.users - 1).rmse > needed.error * (needed.users - 1)
+        shares.append(needed.error)
+    assert shares == [0.1, 0.05, 0.02, 0.01]
+
+
+def test_an_error_out_of_reach_is_no_number() -> None:
+    assert users_needed(forecast_of(job(170, 4)), 1e-9) is None
+
+
+def test_freezing_is_named_as_left_out() -> None:
+    (caveat,) = plan(job(8, 3)).caveats
+    assert "more than 3 changes freezes" in caveat
+
+
+def test_a_long_horizon_is_planned() -> None:
+    assert len(plan(job(2**17, 4)).epochs) == 2**17
+
+
+def test_a_plan_is_plain_json() -> None:
+    expected: Plan = plan(job(4, 1), users=100)
+    read = json.loads(json.dumps(expected.to_json(), allow_nan=False))
+    assert (read["job"], read["protocol"], read["users"]) == ("planned", "future_rand", 100)
+    assert read["guarantee"]["epsilon"] == expected.guarantee.epsilon
+    assert [epoch["epoch"] for epoch in read["epochs"]] == [1, 2, 3, 4]
+    assert read["users_needed"][0] == {"error": 0.1, "users": expected.users_needed[0].users}
+
+
+def test_what_cannot_be_planned_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="0 users: give a number from 1 on"):
+        plan(job(4, 1), users=0)
+    mute = replace(PROTOCOLS["future_rand"], forecast=None)
+    monkeypatch.setitem(PROTOCOLS, "future_rand", mute)
+    with pytest.raises(JobError, match="protocol: future_rand has no forecast to plan with"):
+        plan(job(4, 1))
+
+
+def test_smoothed_estimates_are_foretold_too() -> None:
+    """RMSE / sqrt(users) offline at epsilon 1: section 1 of the reference."""
+    for epochs, changes, expected in [(64, 1, 5.5), (256, 4, 13.6), (1024, 16, 29.2)]:
+        made = plan(job(epochs, changes), users=10**6)
+        assert made.smoothed_rmse is not None
+        assert made.smoothed_rmse / 1000 == pytest.approx(expected, rel=0.05)
+        smoothed = [epoch.smoothed for epoch in made.epochs]
+        assert all(
+            each is not None and each <= epoch.standard_deviation * (1 + 1e-9)
+            for each, epoch in zip(smoothed, made.epochs, strict=True)
+        )
+        # The last epoch has nothing after it to learn from.
+        assert smoothed[-1] == pytest.approx(made.epochs[-1].standard_deviation, rel=0.05)
+
+
+def test_a_wanted_share_has_its_users_and_a_wanted_number_its_most() -> None:
+    planned = job(170, 4, epsilon=4)
+    (needed,) = plan(planned, error=0.03).users_needed
+    assert needed.error == 0.03
+    assert needed.users is not None
+    assert plan(planned, needed.users).rmse <= 0.03 * needed.users
+    assert plan(planned, needed.users - 1).rmse > 0.03 * (needed.users - 1)
+
+    most = plan(planned, error=500).most_users
+    assert most is not None
+    assert most.users is not None
+    assert plan(planned, most.users).rmse <= 500 < plan(planned, most.users + 1).rmse
+    assert most_users(forecast_of(planned), 1e-3) is None
+    # Fewer users than a window is released with are no answer.
+    assert most_users(forecast_of(planned), 500, fewest=most.users) == most.users
+    assert most_users(forecast_of(planned), 500, fewest=most.users + 1) is None
+    for error in (0, -1, math.inf, math.nan):
+        with pytest.raises(ValueError, match="give a share or number of users above 0"):
+            plan(planned, error=error)
+
+
+def test_the_horizon_is_the_next_power_of_two() -> None:
+    assert [plan(job(epochs, 1)).horizon for epochs in (1, 2, 5, 170)] == [1, 2, 8, 256]
+    assert rounding_note(8, 8) is None
+    assert rounding_note(8, None) is None
+
+
+def test_what_will_keep_a_job_from_its_estimates_is_warned_of() -> None:
+    planned = job(8, 2)
+    assert plan(planned, users=100).warnings == ()
+    (few,) = plan(planned, users=99).warnings
+    assert few.startswith("99 users are fewer than shuffle.minimum, 100: every epoch would be")
+    enough, little = (
+        make_job({**planned.to_json(), "budget": {"epsilon": epsilon}}) for epsilon in (1, 0.5)
+    )
+    assert plan(enough).warnings == ()
+    (refused,) = plan(little).warnings
+    assert refused.startswith("deploy will refuse this job: population planned may be charged")
+    assert "epsilon 0.5" in refused
+
+
+def shares(*amounts: float) -> NDArray[np.float64]:
+    return np.array(amounts) / sum(amounts)
+
+
+def test_the_best_budget_of_changes_has_the_least_of_noise_and_bias_together() -> None:
+    planned = job(170, 4, epsilon=4)
+    few_freeze = shares(0, 0, 90, 0, 9.8, 0, 0.2)
+    choices = plan(planned, users=30_000, changes=few_freeze).changes
+    (best,) = (choice for choice in choices if choice.best)
+    assert best.rmse == min(choice.rmse for choice in choices)
+    for choice in choices:
+        same = plan(job(170, choice.changes, epsilon=4), users=30_000)
+        assert choice.noise == pytest.approx(same.rmse)
+        assert choice.rmse == pytest.approx(math.hypot(choice.noise, choice.bias))
+        assert choice.frozen == pytest.approx(few_freeze[choice.changes + 1 :].sum())
+    noise = [choice.noise for choice in choices]
+    assert noise == sorted(noise)
+
+    # Noise grows with the root of the users, bias with their number: many can afford more changes.
+    def best_for(users: int) -> int:
+        made = plan(planned, users=users, changes=few_freeze).changes
+        return next(choice.changes for choice in made if choice.best)
+
+    assert [best_for(users) for users in (3_000, 10**6, 10**10)] == [2, 4, 6]
+
+
+def test_the_job_s_own_budget_is_weighed_too_and_large_ones_in_steps() -> None:
+    made = plan(job(64, 40), changes=shares(0, 1)).changes
+    assert [choice.changes for choice in made] == [1, 40]
+    assert [choice.best for choice in made] == [True, False]
+    enough = plan(job(16, 1), users=10**9, changes=shares(*[0] * 6, 1)).changes
+    assert [choice.changes for choice in enough] == [1, 2, 3, 4, 5, 6]
+    assert (enough[-1].frozen, enough[-1].bias) == (0, 0)
+    assert budgets_to_try(45) == [*range(1, 33), 36, 40, 44, 45]
+    assert len(budgets_to_try(10**6)) < 80
+    assert max(budgets_to_try(10**6)) == 1024
+
+
+def test_the_foretold_error_is_the_one_that_jobs_have_with_frozen_users() -> None:
+    """Simulated with the real randomizer: noise and bias together, of 10,000 users."""
+    users, epochs, trials = 10_000, 32, 12
+    planned = job(epochs, 2, epsilon=8)
+    rng = seeded_generator(11)
+    steps = np.zeros((users, epochs), np.int8)
+    chosen = np.argpartition(rng.random((users, epochs)), 5, axis=1)[:, :6]
+    np.put_along_axis(steps, chosen[:, :2], 1, axis=1)
+    restless = steps[: users // 2]
+    np.put_along_axis(restless, chosen[: users // 2], 1, axis=1)
+    values = np.cumsum(steps, axis=1, dtype=np.int16).astype(np.int8) & 1
+    law, attendance = planned.calibrate(), Attendance.constant(epochs, users)
+    squares = []
+    for _ in range(trials):
+        devices = planned.protocol_entry.randomizer(law)
+        devices.enrol(users, rng)
+        aggregator = planned.protocol_entry.aggregator(law, planned.parameters)
+        for epoch in range(1, epochs + 1):
+            now = values[:, epoch - 1]
+            aggregator.add(epoch, written_out(devices.report(epoch, now, None, rng)), None)
+            estimate = aggregator.estimate(epoch, attendance)
+            assert isinstance(estimate, Estimate)
+            assert estimate.value is not None
+            squares.append((estimate.value - int(now.sum())) ** 2)
+    made = plan(planned, users, changes=shares(0, 0, 1, 0, 0, 0, 1)).changes
+    choice = next(each for each in made if each.changes == 2)
+    assert choice.bias > 2 * choice.noise
+    assert math.sqrt(np.mean(squares)) == pytest.approx(choice.rmse, rel=0.1)
+
+
+@pytest.mark.parametrize("header", ["changes,share", "Changes, share", "changes,users"])
+def test_a_histogram_of_changes_is_read(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "histogram.csv"
+    factor = 40 if header.endswith("users") else 1
+    path.write_text(f"{header}\n3,{0.25 * factor}\n\n0,{0.75 * factor}\n")
+    assert read_changes_histogram(path, 8).tolist() == [0.75, 0, 0, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", ":1: the first line must be changes,share or changes,users"),
+        ("users,changes\n1,1\n", ":1: the first line must be changes,share or changes,users"),
+        ("changes,users\n", ": no users in any row"),
+        ("changes,users\n1,0\n", ": no users in any row"),
+        ("changes,users\n1,5\nmany,5\n", ":3: 'many,5' is not a number of changes and a share"),
+        ("changes,users\n1,5,5\n", ":2: '1,5,5' is not a number of changes and a share"),
+        ("changes,users\n-1,5\n", ":2: '-1,5' is not a number of changes and a share"),
+        ("changes,users\n1,-5\n", ":2: '1,-5' is not a number of changes and a share"),
+        ("changes,users\n1,nan\n", ":2: '1,nan' is not a number of changes and a share"),
+        ("changes,users\n2,1e308\n3,1e308\n", ":2: '2,1e308' is not a number of changes and a"),
+        ("changes,users\n1,5\n1,6\n", ":3: 1 changes are there twice"),
+        ("changes,users\n9,5\n", ":2: 9 changes in 8 epochs: at most one an epoch counts"),
+        ("changes,share\n1,0.5\n", ": the shares add up to 0.5, must add up to 1"),
+        ("changes,share\n1,50\n2,50\n", ": the shares add up to 100, must add up to 1"),
+    ],
+)
+def test_a_wrong_histogram_is_refused_in_a_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "histogram.csv"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_changes_histogram(path, 8)
+    assert str(caught.value).startswith(f"{path}{message}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_histogram_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot read the histogram of changes: No such file"):
+        read_changes_histogram(tmp_path / "none.csv", 8)
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="not a text file in UTF-8"):
+        read_changes_histogram(tmp_path / "binary.csv", 8)
+
+
+def test_changes_are_counted_in_a_change_log_and_anew_in_every_horizon(tmp_path: Path) -> None:
+    path = tmp_path / "changes.csv"
+    path.write_text(
+        "user,epoch,value\nann,1,1\nann,3,0\nann,4,1\nbob,2,1\ncid,1,0\ndan,2,1\ndan,5,0\n"
+    )
+    log = load_change_log(path, last_epoch=8)
+    # ann has 3 changes, bob 1, cid none, dan 2.
+    assert count_changes(log, 8).tolist() == [0.25, 0.25, 0.25, 0.25]
+    # In epochs 5 to 8 everybody begins with 0: ann and bob change to 1 at once; dan is back at 0.
+    assert count_changes(log, 4).tolist() == [3 / 8, 4 / 8, 0, 1 / 8]
+
+
+def test_what_cannot_be_weighed_says_why() -> None:
+    hadamard = make_job(
+        {
+            "name": "items",
+            "protocol": "hadamard_stream",
+            "parameters": {"epsilon": 1, "changes": 2, "domain": ["a", "b"]},
+            "epochs": {"count": 8},
+        }
+    )
+    with pytest.raises(JobError, match="for protocols over values 0 and 1, which hadamard_stream"):
+        plan(hadamard, changes=shares(1, 1))
+    with pytest.raises(JobError, match=r"epochs\.count: is 20,000, changes can be weighed for at"):
+        plan(job(20_000, 2), changes=shares(1, 1))

@@ -1,0 +1,295 @@
+"""Plans of jobs that count items epoch by epoch: what is said is what a simulation shows."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.devices.item_log import ItemLog, load_item_log
+from pipeline.jobs.deployed_job import deploy_job
+from pipeline.jobs.job_files import Job, make_job
+from pipeline.jobs.job_problems import JobError
+from pipeline.planning.plan import ANY_NUMBER, plan
+from pipeline.protocols.describe_code import describe_code
+from pipeline.simulation.simulate import simulate
+from randomizers.cell_codes.hashed_rows import HashedRows
+from randomizers.cell_codes.kept_nodes import KeptNodes
+from randomizers.cell_codes.levels import Levels
+from randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
+from randomizers.randomness import seeded_generator
+from randomizers.row_errors import zipf_counts
+from tests.support.commands import Commands
+
+SIZE, USERS, MINIMUM, EPOCHS = 400, 2_000, 1_500, 4
+PROTOCOLS = ["count_min", "balls_into_bins", "hadamard", "single_message"]
+
+
+def job_of(protocol: str, minimum: int = MINIMUM, **parameters: Any) -> Job:
+    return make_job(
+        {
+            "name": "items",
+            "protocol": protocol,
+            "parameters": {
+                "epsilon": 1,
+                "delta": 1e-6,
+                "domain": {"bits": 9},
+                **parameters,
+            },
+            "epochs": {"count": EPOCHS},
+            "shuffle": {"minimum": minimum},
+        }
+    )
+
+
+def held(folder: Path) -> ItemLog:
+    """What users hold, as Zipf's law has it, anew at every epoch."""
+    rng, path = seeded_generator(5), folder / "items.csv"
+    shares = zipf_counts(SIZE, 1.0)
+    rows = [
+        f"user{user},{epoch},{item}\n"
+        for epoch in range(1, EPOCHS + 1)
+        for user, item in enumerate(rng.choice(SIZE, USERS, p=shares).tolist())
+    ]
+    path.write_text("user,epoch,value\n" + "".join(rows))
+    return load_item_log(path, domain=job_of("count_min").domain)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_predicted_error_is_the_one_that_jobs_have(protocol: str, tmp_path: Path) -> None:
+    """Of 512 items at four epochs; rows are hashed once for all, and collide as chance has it."""
+    # Which estimator is best may differ from window to window.
+    rows: dict[str, Any] = (
+        {"rows": 3, "buckets": 128, "estimator": "median"} if protocol == "count_min" else {}
+    )
+    job = job_of(protocol, **rows)
+    expected = plan(job, USERS)
+    done = simulate(deploy_job(job, deployed_at=0), held(tmp_path), seed=1)
+    assert expected.predicted_error is not None
+    assert expected.noise_error is not None
+    for accuracy in done.accuracies.values():
+        assert accuracy.mean_absolute_error == pytest.approx(expected.predicted_error, rel=0.3)
+        assert accuracy.predicted_error == pytest.approx(expected.predicted_error, rel=0.3)
+        assert accuracy.messages_per_user == pytest.approx(expected.messages_per_user, rel=0.05)
+    found = np.mean([accuracy.mean_absolute_error for accuracy in done.accuracies.values()])
+    closely = 0.25 if protocol == "count_min" else 0.13
+    assert found == pytest.approx(expected.predicted_error, rel=closely)
+    assert expected.noise_error <= expected.predicted_error
+    assert expected.messages_unit == "epoch"
+    assert expected.reports_per_user == pytest.approx(EPOCHS * expected.messages_per_user)
+
+
+def test_noise_alone_is_what_is_left_where_nobody_holds_anything(tmp_path: Path) -> None:
+    job = job_of("count_min", rows=3, buckets=64, estimator="median")
+    path = tmp_path / "empty.csv"
+    path.write_text(
+        "user,epoch,value\n" + "".join(f"user{user},{EPOCHS},\n" for user in range(USERS))
+    )
+    done = simulate(deploy_job(job, deployed_at=0), load_item_log(path, domain=job.domain), seed=1)
+    found = np.mean([accuracy.mean_absolute_error for accuracy in done.accuracies.values()])
+    alone, made = plan(job, USERS, held=np.full(1 << 9, 1e-9)), plan(job, USERS)
+    assert made.noise_error is not None
+    assert made.predicted_error is not None
+    assert found == pytest.approx(alone.noise_error, rel=0.19)
+    assert made.predicted_error > 1.2 * made.noise_error
+
+
+def test_collisions_are_predicted_for_the_counts_given() -> None:
+    job = job_of("count_min", rows=3, buckets=64)
+    usual, none, even = (
+        plan(job, USERS, held=shares)
+        for shares in (None, np.array([1e-9]), np.full(SIZE, 1 / SIZE))
+    )
+    zipf = plan(job, USERS, held=zipf_counts(1 << 9, 1.0))
+    assert zipf.predicted_error == usual.predicted_error
+    assert none.predicted_error == pytest.approx(none.noise_error, rel=0.02)
+    assert usual.predicted_error is not None
+    assert even.predicted_error is not None
+    assert none.predicted_error is not None
+    assert none.predicted_error < min(usual.predicted_error, even.predicted_error)
+    assert any("the counts given" in caveat for caveat in even.caveats)
+    # A hash for every message: what counts is how many there are.
+    few, many = (
+        plan(job_of("balls_into_bins", buckets=11), USERS, held=np.array([share]))
+        for share in (0.1, 1.0)
+    )
+    assert few.predicted_error is not None
+    assert many.predicted_error is not None
+    assert few.predicted_error < many.predicted_error
+    assert few.noise_error == many.noise_error
+
+
+def test_counts_say_nothing_of_protocols_without_cells() -> None:
+    job = make_job(
+        {
+            "name": "stream",
+            "protocol": "future_rand",
+            "parameters": {"epsilon": 1, "changes": 2},
+            "epochs": {"count": 8},
+        }
+    )
+    with pytest.raises(JobError, match="future_rand does not count items in cells"):
+        plan(job, held=np.ones(1))
+    made = plan(job, compared=True)
+    assert (made.cells, made.predicted_error, made.contributors) == (None, None, ())
+    assert (made.messages_unit, made.messages_per_user) == ("horizon", made.reports_per_user)
+
+
+def test_users_needed_are_never_fewer_than_a_window_needs() -> None:
+    made = plan(job_of("count_min"), USERS)
+    assert {needed.users for needed in made.users_needed} == {MINIMUM}
+    single = plan(job_of("single_message"), USERS)
+    (few,) = (needed.users for needed in single.users_needed if needed.error == 0.01)
+    assert few is not None
+    assert few > MINIMUM
+
+
+def test_an_error_that_does_not_grow_with_users_holds_for_any_number() -> None:
+    by_stage = plan(job_of("count_min", dummies="shuffle"), USERS, error=50)
+    assert by_stage.most_users is not None
+    assert by_stage.most_users.users == ANY_NUMBER
+
+
+def test_fewer_honest_contributors_mean_a_larger_epsilon() -> None:
+    made = plan(job_of("count_min", domain=["a", "b"]), USERS, compared=True)
+    shown = {honest.share: honest for honest in made.contributors}
+    assert shown[0.5].contributors == MINIMUM // 2
+    assert shown[0.5].epsilon == pytest.approx(1.69, abs=0.01)
+    assert shown[0.1].epsilon is None
+    by_stage = plan(job_of("count_min", dummies="shuffle"), USERS, compared=True)
+    assert by_stage.contributors == ()
+
+
+def test_a_tree_s_values_have_the_errors_of_their_places() -> None:
+    numbers = {"low": 0, "high": 64, "buckets": 64}
+    made = plan(job_of("count_min", domain=numbers, queries="published_ranges"), USERS)
+    assert made.predicted_error is not None
+    # The standard deviation is that of the worst place.
+    assert made.predicted_error < 0.99 * math.sqrt(2 / math.pi) * made.rmse
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (HashedRows.histogram(1000), "a histogram, with a cell for each of 1,000 items"),
+        (HashedRows(1000, 1, 50, "x"), "1 row of 50 hashed buckets"),
+        (Levels(64, (8, 8)), "a tree of 64 values, branching 8 x 8"),
+        (KeptNodes(64), "the root and all left children of a binary tree of 64 values"),
+        (
+            PrefixCells((PrefixLevel(2, 4), PrefixLevel(8, 100)), "x"),
+            "prefixes of 2 bits in 4 cells, 8 bits in 100 hashed cells",
+        ),
+    ],
+)
+def test_cells_are_told_in_words(code: Any, words: str) -> None:
+    assert describe_code(code) == words
+
+
+class TestCommand:
+    @pytest.fixture
+    def dpstream(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> Commands:
+        monkeypatch.setenv("COLUMNS", "80")
+        return Commands(capsys)
+
+    @staticmethod
+    def job_file(folder: Path, parameters: str = "", minimum: str = "{minimum: 1000}") -> Path:
+        path = folder / "items.yaml"
+        shuffle = f"shuffle: {minimum}\n" if minimum else ""
+        path.write_text(
+            "name: items\nprotocol: count_min\n"
+            f"parameters: {{epsilon: 1, delta: 1e-6, domain: [a, b, c]{parameters}}}\n"
+            f"epochs: {{count: 3}}\n{shuffle}"
+        )
+        return path
+
+    def test_everything_is_told(self, dpstream: Commands, tmp_path: Path) -> None:
+        said = dpstream("plan", self.job_file(tmp_path), "--users", 2000)
+        assert (said.code, said.errors) == (0, "")
+        assert max(map(len, said.output.splitlines())) <= 80
+        words = " ".join(said.output.split())
+        for text in (
+            "epsilon 1, delta 1e-06 for a user's value of one epoch, 1.71",
+            "epsilon, if only so many contributors of a window are honest",
+            "50% 500 1.69",
+            "10% 100 no number",
+            "counted are a histogram, with a cell for each of 3 items",
+            "mean absolute error, not below 0 7.4 users",
+            "of 1% or more 1,000, as many as a window needs anyway",
+            "traffic of a user in every epoch reports 1.1",
+        ):
+            assert text in words, words
+        body = dpstream("plan", self.job_file(tmp_path), "--users", 2000, "--json").json
+        assert body["messages_unit"] == "epoch"
+        assert body["messages_per_user"] == pytest.approx(1.128, abs=0.001)
+        assert body["contributors"][-1] == {"share": 0.1, "contributors": 100, "epsilon": None}
+        assert body["guarantee"]["stream_epsilon"] > 1.5
+
+    def test_counts_are_taken_from_files(self, dpstream: Commands, tmp_path: Path) -> None:
+        job = self.job_file(tmp_path, ", rows: 2, buckets: 2")
+        counts, log = tmp_path / "counts.csv", tmp_path / "log.csv"
+        counts.write_text("item,count\na,30\nb,10\n")
+        log.write_text(
+            "user,epoch,value\n"
+            + "".join(f"user{user},2,{'b' if user % 4 == 0 else 'a'}\n" for user in range(40))
+        )
+        found = [dpstream("plan", job, "--like", path, "--json") for path in (counts, log)]
+        assert found[0].json == found[1].json
+        assert all(each.errors.startswith("not private: errors are predicted") for each in found)
+        log.write_text("user,epoch,value\nann,1,d\n")
+        refused = dpstream("plan", job, "--like", log)
+        assert refused.code == 2
+        assert "'d' is not in the domain" in refused.errors
+
+    def test_published_dummies_are_refused_with_the_contributors_they_need(
+        self, dpstream: Commands, tmp_path: Path
+    ) -> None:
+        published = ", calibration: published, dummies: bernoulli"
+        said = dpstream("plan", self.job_file(tmp_path, published))
+        assert said.code
+        assert "with a probability of 1.31, above 1" in said.errors
+        (needed,) = (word for word in said.errors.split() if word.isdecimal())
+        job = self.job_file(tmp_path, published, f"{{minimum: {int(needed) - 1}}}")
+        assert "with a probability of 1," in dpstream("plan", job).errors
+        job = self.job_file(tmp_path, published, f"{{minimum: {10 * int(needed)}}}")
+        said = dpstream("plan", job, "--users", 10 * int(needed), "--json")
+        # Many times more dummies than are needed.
+        assert said.json["contributors"][0]["epsilon"] < 0.2
+        assert said.json["guarantee"]["basis"] == "bound"
+
+    def test_the_smallest_window_must_be_given(self, dpstream: Commands, tmp_path: Path) -> None:
+        for shuffle in ("", "{order: random}"):
+            said = dpstream("plan", self.job_file(tmp_path, minimum=shuffle))
+            assert said.code
+            assert "shuffle" in said.errors
+            assert "is required" in said.errors
+
+    def test_dummies_of_the_stage_ask_for_trust_in_it_alone(
+        self, dpstream: Commands, tmp_path: Path
+    ) -> None:
+        said = dpstream("plan", self.job_file(tmp_path, ", dummies: shuffle"))
+        words = " ".join(said.output.split())
+        assert "trusted the shuffle stage: to add its dummies" in words
+        assert "honest" not in words
+        assert "reports 1.0 bytes" in words
+
+    def test_more_messages_than_allowed_are_refused_with_the_alternative(
+        self, dpstream: Commands, tmp_path: Path
+    ) -> None:
+        said = dpstream("plan", self.job_file(tmp_path, ", messages_per_user: 0.5"))
+        assert said.code
+        assert "dummies: shuffle" in said.errors
+
+    def test_like_is_for_items(self, dpstream: Commands, tmp_path: Path) -> None:
+        path = tmp_path / "stream.yaml"
+        path.write_text(
+            "name: s\nprotocol: future_rand\nparameters: {epsilon: 1, changes: 1}\n"
+            "epochs: {count: 2}\n"
+        )
+        said = dpstream("plan", path, "--like", path)
+        assert said.code == 2
+        assert "--like is for items counted epoch by epoch" in said.errors

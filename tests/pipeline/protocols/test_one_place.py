@@ -1,0 +1,43 @@
+"""What a protocol is, is known in its own modules and in its entry, and nowhere else."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipeline.protocols.registry import PROTOCOLS
+
+ROOT = Path(__file__).parents[3]
+
+
+def modules_of_protocols() -> set[str]:
+    """Those of parameters, laws and devices, and the aggregators of the same names."""
+    known = {entry.parameters.__module__ for entry in PROTOCOLS.values()}
+    for entry in PROTOCOLS.values():
+        known |= {entry.law(example.parameters).__module__ for example in entry.examples}
+    return known | {module.replace("randomizers", "aggregators") for module in known}
+
+
+def imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+            yield from (f"{node.module}.{each.name}" for each in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+
+
+def test_no_street_but_that_of_protocols_imports_one() -> None:
+    known = modules_of_protocols()
+    assert {"randomizers.future_rand", "randomizers.count_min", "aggregators.count_min"} <= known
+    protocols = ROOT / "pipeline" / "protocols"
+    for path in (ROOT / "pipeline").rglob("*.py"):
+        if protocols not in path.parents:
+            assert known.isdisjoint(imported(path)), path
+
+
+def test_accounting_knows_no_protocol() -> None:
+    known = modules_of_protocols()
+    for path in (ROOT / "randomizers" / "accounting").glob("*.py"):
+        assert known.isdisjoint(imported(path)), path

@@ -1,0 +1,64 @@
+"""What is said of a job over numbers before there are data."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from pipeline.protocols.hadamard_stream import HadamardStreamForecast
+from pipeline.protocols.range_stream import RangeStreamForecast
+from randomizers.range_stream import RangeStreamParameters
+from randomizers.range_stream.calibration import calibrate
+
+
+def forecast(**more: object) -> RangeStreamForecast:
+    given = {"epsilon": 2.0, "changes": 4, "low": 0, "high": 80, "buckets": 32, **more}
+    parameters = RangeStreamParameters(**given)  # type: ignore[arg-type]
+    return RangeStreamForecast(calibrate(parameters, 12), parameters, 12)
+
+
+def test_deviations_grow_with_the_root_of_the_users() -> None:
+    made = forecast()
+    for of in (made.standard_deviations, made.smoothed_standard_deviations):
+        assert of(400).shape == (12,)
+        assert of(400) == pytest.approx(2 * of(100))
+    assert made.range_deviations(100, 3, 4) == pytest.approx(made.standard_deviations(100))
+    assert (made.smoothed_standard_deviations(100) <= made.standard_deviations(100)).all()
+
+
+def test_no_range_is_further_off_than_the_plan_says() -> None:
+    made = forecast()
+    (said,) = [caveat for caveat in made.caveats if "wide range" in caveat]
+    bound = float(said.partition("at most ")[2].partition(" times")[0])
+    single = made.standard_deviations(1)[-1]
+    largest = max(made.range_deviations(1, *ends)[-1] for ends in combinations(range(33), 2))
+    assert 0.7 * bound < largest / single <= bound + 0.05
+
+
+def test_of_two_buckets_it_is_a_job_over_two_items_whose_sum_is_known() -> None:
+    """The halves' difference is known from both: half of the variance is left."""
+    parameters = RangeStreamParameters(2.0, 4, 0, 80, 2)
+    law = calibrate(parameters, 12)
+    made = RangeStreamForecast(law, parameters, 12)
+    items = HadamardStreamForecast(law.levels[0], 12)
+    assert made.standard_deviations(50) == pytest.approx(items.standard_deviations(50) / np.sqrt(2))
+    assert made.reports_per_user == pytest.approx(items.reports_per_user)
+    assert made.horizon == items.horizon == 16
+
+
+def test_it_says_who_freezes() -> None:
+    assert "may freeze" in forecast(signs=5).caveats[-1]
+    assert "up to 25 %" in forecast(signs=4).caveats[-1]
+    assert "up to 50 %" in forecast(signs=2).caveats[-1]
+
+
+def test_it_warns_of_no_freezing_that_the_epochs_do_not_allow() -> None:
+    """Twelve epochs allow a first value and eleven changes: twelve signs are enough."""
+    assert "changes its bucket 11 times up to" in forecast(changes=64, signs=11).caveats[-1]
+    assert "changes its bucket more than 11 times" in forecast(changes=64, signs=12).caveats[-1]
+
+
+def test_it_says_how_wide_buckets_are() -> None:
+    assert forecast().caveats[0] == "values lie in 32 buckets, each 2.5 wide"

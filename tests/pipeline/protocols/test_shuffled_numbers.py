@@ -1,0 +1,275 @@
+"""Jobs of numbers and labels over time in the shuffled model: ranges, quantiles, the largest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+
+from aggregators.level_estimates import LevelEstimates
+from pipeline.devices.change_log import ChangeLog, load_change_log
+from pipeline.jobs.deployed_job import deploy_job
+from pipeline.jobs.job_files import Job, make_job, parse_job
+from pipeline.jobs.job_problems import JobError
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.deployments import find_deployed
+from pipeline.planning.alternatives import alternatives
+from pipeline.planning.plan import plan
+from pipeline.results.headlines import headline_of
+from pipeline.results.queries import make_query
+from pipeline.results.questions import Asked
+from pipeline.simulation.simulate import Simulation, simulate
+from pipeline.simulation.trials import run_trials
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.values.numbers import NumericDomain
+from randomizers.cell_codes.levels import Levels
+from randomizers.randomness import seeded_generator
+from tests.support.commands import Commands
+from tests.support.memory_cluster import use_memory_cluster
+from topics.manifests import Fate
+from topics.names import Role
+
+EPOCHS, USERS, MINIMUM = 6, 2_000, 1_000
+HOURS = "{low: 0, high: 80, buckets: 16}"
+JOBS = [
+    f"domain: {HOURS}",
+    f"domain: {HOURS}, dummies: shuffle",
+    f"domain: {HOURS}, changes: 2, boost: 1",
+    "domain: {bits: 5}",
+    "domain: {bits: 5}, changes: 3, boost: 1, dummies: shuffle",
+]
+
+
+@pytest.fixture
+def dpstream(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Commands:
+    monkeypatch.setenv("COLUMNS", "100")
+    return Commands(capsys)
+
+
+def job_text(parameters: str, protocol: str = "shuffled_counts") -> str:
+    return (
+        f"name: hours\nprotocol: {protocol}\n"
+        f"parameters: {{epsilon: 2, delta: 1.0e-6, {parameters}}}\n"
+        f"epochs: {{count: {EPOCHS}}}\nshuffle: {{minimum: {MINIMUM}}}\ntopics: {{partitions: 2}}\n"
+    )
+
+
+def write(folder: Path) -> Path:
+    """Users begin at epochs 1 to 3; a third has another number from epoch 5 on, some none."""
+    numbers = np.minimum(seeded_generator(1).gamma(4, 3, (2, USERS)), 31).astype(int)
+    rows = [f"user{u},{u % 3 + 1},{number}" for u, number in enumerate(numbers[0])]
+    rows += [f"user{u},5,{numbers[1, u] if u % 4 else ''}" for u in range(USERS) if not u % 3]
+    path = folder / "hours.csv"
+    path.write_text("\n".join(["user,epoch,value", *rows]) + "\n")
+    return path
+
+
+def run(
+    parameters: str, folder: Path, protocol: str = "shuffled_counts"
+) -> tuple[Job, ChangeLog, Simulation]:
+    job = parse_job(job_text(parameters, protocol))
+    changes = load_change_log(write(folder), domain=job.domain, last_epoch=EPOCHS)
+    deployed = deploy_job(job, deployed_at=0, deployment=bytes(16))
+    return job, changes, simulate(deployed, changes, seed=1, smooth=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parameters", JOBS)
+def test_a_job_publishes_what_it_planned(parameters: str, tmp_path: Path) -> None:
+    job, _, done = run(parameters, tmp_path)
+    expected = plan(job, USERS)
+    assert make_job(job.to_json()) == job
+    deviations = np.array([planned.standard_deviation for planned in expected.epochs])
+    assert [record.fate for record in done.records] == [Fate.RELEASED] * EPOCHS
+    said = [record.estimate for record in done.records]
+    assert all(isinstance(each, LevelEstimates) for each in said)
+    assert [each.standard_deviation for each in said if isinstance(each, LevelEstimates)] == (
+        pytest.approx(deviations.tolist())
+    )
+    errors = done.errors().reshape(EPOCHS, -1) / deviations[:, None]
+    assert np.abs(errors).max() < 7
+    assert 0.6 < np.square(errors).mean() < 1.6
+    assert expected.guarantee.unit == "stream"
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [f"domain: {HOURS}, changes: 2", "domain: {bits: 5}, changes: 3, dummies: shuffle"],
+)
+def test_a_tree_of_changes_has_ranges_too(parameters: str, tmp_path: Path) -> None:
+    """Online and looking back; the values of a range are added up, and so are their variances."""
+    job, _, done = run(parameters, tmp_path, "shuffled_tree")
+    assert make_job(job.to_json()) == job
+    ranges, quartiles = (
+        make_query(job.domain, Asked(ranges=["5:10", ":20"])),
+        make_query(job.domain, Asked(quantiles=["0.5"])),
+    )
+    assert ranges is not None
+    assert quartiles is not None
+    planned = [epoch.standard_deviation for epoch in plan(job, USERS).epochs]
+    for simulation in (done, done.looked_back()):
+        for record in simulation.records:
+            estimate, truth = record.estimate, simulation.truth[record.epoch]
+            assert isinstance(estimate, LevelEstimates)
+            assert EstimateRecord.from_bytes(record.to_bytes()) is not None
+            errors = (estimate.values - truth) / estimate.standard_deviation
+            assert np.abs(errors).max() < 7
+            for answer in ranges.answers(estimate, truth):
+                assert answer.truth is not None
+                assert answer.standard_deviation is not None
+                assert abs(answer.value - answer.truth) < 7 * answer.standard_deviation
+            wide = estimate.range(0, 16).standard_deviation
+            assert wide == pytest.approx(4 * estimate.standard_deviation)
+            (median,) = quartiles.answers(estimate, truth)
+            assert median.truth is not None
+            assert median.low <= median.truth <= median.high
+    online = [record.estimate.standard_deviation for record in done.records]  # type: ignore[union-attr]
+    assert online == pytest.approx(planned, rel=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parameters", [JOBS[0], JOBS[2]])
+def test_the_plan_is_met_within_5_percent(parameters: str, tmp_path: Path) -> None:
+    job, changes, _ = run(parameters, tmp_path)
+    trials = run_trials(deploy_job(job, deployed_at=0), changes, 40, seed=3)
+    measured = np.sqrt(np.square([trial.errors() for trial in trials]).mean())
+    assert measured == pytest.approx(plan(job, USERS).rmse, rel=0.05)
+
+
+def test_nobody_has_a_number_before_the_first_row(tmp_path: Path) -> None:
+    _, _, done = run(JOBS[0], tmp_path)
+    holding = done.truth.sum(axis=1)[1:]
+    assert holding.tolist() == [667, 1334, 2000, 2000, 1833, 1833]
+    for record, expected in zip(done.records, holding.tolist(), strict=True):
+        estimate = record.estimate
+        assert isinstance(estimate, LevelEstimates)
+        whole = estimate.range(0, 16)
+        assert whole.standard_deviation is not None
+        assert abs(estimate.total - expected) < 7 * whole.standard_deviation
+
+
+@pytest.mark.parametrize("parameters", [JOBS[0], JOBS[2], JOBS[3]])
+def test_ranges_and_quantiles_are_answered_at_every_epoch(parameters: str, tmp_path: Path) -> None:
+    job, _, done = run(parameters, tmp_path)
+    ranges = make_query(job.domain, Asked(ranges=["5:10", ":20", "0:"]))
+    quartiles = make_query(job.domain, Asked(quantiles=["0.25", "0.5"]))
+    assert ranges is not None
+    assert quartiles is not None
+    for record in done.records:
+        truth = done.truth[record.epoch]
+        for answer in ranges.answers(record.estimate, truth):
+            assert answer.truth is not None
+            assert answer.standard_deviation is not None
+            assert abs(answer.value - answer.truth) < 7 * answer.standard_deviation
+        for answer in quartiles.answers(record.estimate, truth):
+            assert answer.truth is not None
+            assert answer.low <= answer.truth <= answer.high
+            assert abs(answer.value - answer.truth) < 4
+        headline = headline_of(job.domain, record, truth)
+        assert headline.name == "median"
+        # Counts of zero are no quantile of anything, and no error either.
+        nobody = np.zeros_like(truth)
+        assert all(each.truth is None for each in quartiles.answers(record.estimate, nobody))
+
+
+def test_simulate_shows_ranges_and_quantiles(dpstream: Commands, tmp_path: Path) -> None:
+    job, changes = tmp_path / "job.yaml", write(tmp_path)
+    job.write_text(job_text(JOBS[0]))
+    arguments = ("simulate", job, "--input", changes, "--seed", 1, "--json")
+    (low, high), *_ = (
+        epoch["ranges"]
+        for epoch in dpstream(*arguments, "--range", "0:20", "--range", "20:80").json["epochs"]
+    )
+    assert (low["name"], high["name"]) == ("0:20", "20:80")
+    assert low["low"] < low["truth"] < low["high"]
+    for epoch in dpstream(*arguments, "--quantile", "0.5").json["epochs"]:
+        assert epoch["quantiles"][0]["estimate"] == pytest.approx(
+            epoch["quantiles"][0]["truth"], abs=4
+        )
+    assert dpstream("simulate", job, "--input", changes, "--seed", 1).code == 0
+
+
+def test_published_estimates_are_asked_the_same(
+    dpstream: Commands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    cluster = use_memory_cluster(monkeypatch)
+    job = tmp_path / "job.yaml"
+    job.write_text(job_text("domain: {low: 0, high: 80, buckets: 4}"))
+    assert dpstream("deploy", job).code == 0
+    deployed = find_deployed(cast(Cluster, cluster), "hours")
+    for epoch, factor in enumerate((1, -1), start=1):
+        values = factor * np.array([100.0, 300.0, 400.0, 200.0])
+        estimate = LevelEstimates.of_levels(Levels(4, (4,)), values, 25.0, population=USERS)
+        published = EstimateRecord(
+            deployed.deployment, epoch, Fate.RELEASED, 0, USERS, USERS, estimate, {"epsilon": 2.0}
+        )
+        cluster.append(deployed.topic(Role.ESTIMATES), published.to_bytes())
+    said = dpstream("estimates", "hours", "--range", "0:40", "--range", "40:", "--json")
+    first, _ = map(json.loads, said.output.splitlines())
+    assert [each["estimate"] for each in first["ranges"]] == [400, 600]
+    said = dpstream("estimates", "hours", "--quantile", "0.5", "--json")
+    first, second = map(json.loads, said.output.splitlines())
+    assert first["quantiles"][0]["estimate"] == pytest.approx(45)
+    assert second["quantiles"] == [], "by what is known nobody has a number"
+    assert dpstream("estimates", "hours").code == 0
+    picture = tmp_path / "hours.png"
+    assert dpstream("estimates", "hours", "--plot", picture).errors == f"{picture} is written\n"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "parameters"),
+    [
+        ("shuffled_counts", "cells: count_min"),
+        ("shuffled_counts", "buckets: 7"),
+        ("shuffled_counts", "cells: count_min, changes: 1, boost: 1"),
+        ("shuffled_tree", "changes: 1"),
+    ],
+)
+def test_the_largest_of_labels_are_shown_at_every_epoch(
+    dpstream: Commands, tmp_path: Path, protocol: str, parameters: str
+) -> None:
+    job, changes = tmp_path / "job.yaml", tmp_path / "modes.csv"
+    labels = ["walk", "bus", "car", "bike", "tram"]
+    job.write_text(job_text(f"{parameters}, domain: [{', '.join(labels)}]", protocol))
+    rows = [f"user{u},1,{labels[min(u % 10, 3)]}" for u in range(USERS)]
+    changes.write_text("user,epoch,value\n" + "\n".join(rows) + "\n")
+    said = dpstream("simulate", job, "--input", changes, "--seed", 1, "--top", 1, "--json").json
+    for epoch in said["epochs"]:
+        (largest,) = epoch["items"]
+        assert (largest["name"], largest["truth"]) == ("bike", 1_400)
+        assert abs(largest["estimate"] - 1_400) < 7 * largest["standard_deviation"]
+
+
+@pytest.mark.slow
+def test_ways_without_trust_stand_beside_it() -> None:
+    job = parse_job(job_text(JOBS[2]))
+    found = alternatives(job, job.calibrate(), USERS)
+    assert [each.protocol for each in found if not each.planned][-1] == "range_stream"
+    assert all(each.rmse > 10 * found[0].rmse for each in found if each.protocol == "range_stream")
+    assert len({(each.protocol, each.boost, each.rmse) for each in found}) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "domain", "problem"),
+    [
+        ("shuffled_counts", "{grid: [3, 4]}", r"list of labels, .*\{bits: b\} or \{low: x"),
+        ("shuffled_counts", "{bits: 13}", "must have at most 4,096"),
+        ("shuffled_counts", "{low: 3, high: 3, buckets: 4}", "low must be below high"),
+    ],
+)
+def test_other_domains_are_refused(protocol: str, domain: str, problem: str) -> None:
+    with pytest.raises(JobError, match=problem):
+        parse_job(job_text(f"changes: 1, domain: {domain}", protocol))
+
+
+def test_an_empty_value_is_none_where_there_may_be_none() -> None:
+    domain = NumericDomain(0, 80, 8, optional=True)
+    values, problems = domain.parse(["", "15", " ", "x"])
+    assert values[:3].tolist() == [0, 2, 0]
+    assert domain.initial == 0
+    assert list(problems) == [3]
+    assert NumericDomain(0, 80, 8).parse([""])[1] == {0: "value '' is not a number"}

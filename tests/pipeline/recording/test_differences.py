@@ -1,0 +1,380 @@
+"""Two jobs side by side: what is equal, what differs, and by how much."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aggregators.estimate import Estimate
+from aggregators.found_items import FoundItems
+from aggregators.item_estimates import ItemEstimates
+from aggregators.level_estimates import LevelEstimates
+from aggregators.published import Published
+from aggregators.range_estimates import RangeEstimates
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import parse_job
+from pipeline.recording.difference_plot import draw_differences
+from pipeline.recording.differences import (
+    Difference,
+    IncomparableError,
+    check_comparable,
+    compare,
+    differences,
+)
+from pipeline.results.epoch_results import EpochResult
+from pipeline.stages.epoch_log import EpochLog, LostEpochError
+from randomizers.cell_codes.levels import Levels
+from tests.support.commands import Commands
+from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from tests.support.set_jobs import Run, held_by, job_text
+from topics.manifests import Fate
+from topics.names import Role
+
+USERS = 1_000
+MODES = held_by([("walk", 700), ("bus", 300)])
+OTHER_MODES = held_by([("walk", 300), ("bus", 700)])
+DOMAIN = "domain: [walk, bus, car]"
+SD = 4.0
+Deploy = Callable[..., Run]
+
+
+def result(estimate: Published | None = None, epoch: int = 1, **changed: Any) -> EpochResult:
+    return replace(
+        EpochResult(epoch, Fate.RELEASED, 90, 100, b"counts", estimate),
+        **changed,
+    )
+
+
+def single(value: float | None, deviation: float | None = SD) -> Estimate:
+    return Estimate(value, deviation, None, None, 90, 100)
+
+
+def items(*values: float, deviation: float = SD) -> ItemEstimates:
+    return ItemEstimates(np.array(values), deviation, 2 * deviation, 90, 100)
+
+
+def ranges(*values: float) -> RangeEstimates:
+    return RangeEstimates(np.array(values), SD, 2 * SD, 90, 100, level_variances=(1.0, 1.0))
+
+
+def levels(*values: float) -> LevelEstimates:
+    return LevelEstimates(
+        np.array(values),
+        SD,
+        2 * SD,
+        90,
+        100,
+        levels=Levels(4, (2, 2)),
+        noise_variance=1.0,
+        rooted=False,
+        silence=0.0,
+    )
+
+
+def found(*pairs: tuple[int, float]) -> FoundItems:
+    numbers, values = zip(*pairs, strict=True)
+    return FoundItems(np.array(numbers), np.array(values), SD, 2 * SD, 30.0, 90, 100)
+
+
+PUBLISHED = [single(5.0), items(1, 2), ranges(1, 2, 3, 4), levels(1, 2, 3, 4), found((7, 9.0))]
+
+
+@pytest.mark.parametrize("published", [None, *PUBLISHED], ids=lambda each: type(each).__name__)
+def test_equal_results_do_not_differ(published: Published | None) -> None:
+    difference = compare(result(published), result(published))
+    assert not difference.differs
+    assert difference.deviations == (None if published is None else 0.0)
+    assert (difference.item, difference.unmatched) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("fate", Fate.EMPTY), ("contributors", 89), ("population", 101), ("counts", b"others")],
+)
+def test_every_integer_is_compared(name: str, value: Any) -> None:
+    difference = compare(result(), result(**{name: value}))
+    assert difference == Difference(1, integers=(name,))
+    assert difference.differs
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "deviations", "item", "unmatched"),
+    [
+        (single(10), single(16), 1.5, None, 0),
+        (single(10), single(16, SD / 2), 3.0, None, 0),
+        (items(10, 20, 30), items(11, 10, 32), 2.5, 2, 0),
+        (ranges(1, 2, 3, 4), ranges(1, 2, 3, 6), 0.5, 4, 0),
+        (levels(1, 2, 3, 4), levels(4, 2, 3, 4), 0.75, 1, 0),
+        (found((7, 90), (3, 50)), found((3, 48), (7, 91)), 0.5, 3, 0),
+        (found((7, 90), (3, 50)), found((7, 94), (5, 60)), 1.0, 7, 2),
+        (found((7, 90)), found((5, 60)), None, None, 2),
+        (single(10), None, None, None, 1),
+        (single(10), single(None), None, None, 1),
+        (items(10, 20), None, None, None, 2),
+        (single(10, 0.0), single(11, 0.0), None, None, 0),
+    ],
+)
+def test_the_largest_difference_is_in_standard_deviations(
+    one: Published, other: Published, deviations: float | None, item: int | None, unmatched: int
+) -> None:
+    for pair in ((one, other), (other, one)):
+        difference = compare(*map(result, pair))
+        assert (difference.estimates, difference.integers) == (True, ())
+        assert difference.deviations == deviations
+        assert (difference.item, difference.unmatched) == (item, unmatched)
+
+
+def test_estimates_with_other_errors_differ_though_the_values_are_the_same() -> None:
+    difference = compare(result(items(1, 2)), result(items(1, 2, deviation=2 * SD)))
+    assert difference.differs
+    assert difference.deviations == 0.0
+
+
+def test_epochs_are_compared_in_order_and_those_of_one_job_only_are_named() -> None:
+    one = [result(epoch=epoch) for epoch in (2, 3, 5)]
+    other = [result(epoch=epoch, contributors=89 + (epoch < 5)) for epoch in (1, 2, 5, 6, 7)]
+    assert list(differences(one, other)) == [
+        Difference(1, only=1),
+        Difference(2),
+        Difference(3, only=0),
+        Difference(5, integers=("contributors",)),
+        Difference(6, only=1),
+        Difference(7, only=1),
+    ]
+    assert all(each.differs for each in differences(one, []))
+    assert list(differences([], [])) == []
+
+
+def test_results_are_read_as_they_are_needed() -> None:
+    read: list[int] = []
+
+    def results() -> Iterator[EpochResult]:
+        for epoch in range(1, 100):
+            read.append(epoch)
+            yield result(epoch=epoch)
+
+    compared = differences(results(), results())
+    next(compared)
+    assert read == [1, 1]
+
+
+def deployed(protocol: str, parameters: str, name: str = "sets") -> DeployedJob:
+    text = job_text(protocol, parameters, minimum=100_000, name=name)
+    return deploy_job(parse_job(text), deployed_at=0)
+
+
+def test_only_jobs_about_the_same_are_compared() -> None:
+    job = deployed("count_min", DOMAIN, "one")
+    check_comparable(job, deployed("count_min", f"{DOMAIN}, items: 2"))
+    numbers = "domain: {low: 0, high: 64, buckets: 32}"
+    check_comparable(deployed("count_min", numbers), deployed("count_min", numbers))
+    with pytest.raises(IncomparableError, match=r"one and sets .* count_min and balls_into_bins"):
+        check_comparable(job, deployed("balls_into_bins", DOMAIN))
+    for other in ("domain: [walk, bus, tram]", "domain: [walk, bus]", numbers):
+        with pytest.raises(IncomparableError, match=r"one and sets .* over one domain"):
+            check_comparable(job, deployed("count_min", other))
+
+
+def test_ranges_of_numbers_are_of_one_domain_where_their_buckets_are() -> None:
+    def hours(high: int, buckets: int) -> DeployedJob:
+        text = (
+            "name: hours\nprotocol: range_stream\nepochs: {count: 4}\n"
+            f"parameters: {{epsilon: 8, changes: 1, low: 0, high: {high}, buckets: {buckets}}}\n"
+        )
+        return deploy_job(parse_job(text), deployed_at=0)
+
+    check_comparable(hours(80, 8), hours(80, 8))
+    for other in (hours(81, 8), hours(80, 16)):
+        with pytest.raises(IncomparableError):
+            check_comparable(hours(80, 8), other)
+
+
+@pytest.fixture
+def dpstream(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Commands:
+    monkeypatch.setenv("COLUMNS", "80")
+    return Commands(capsys)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryCluster:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    return use_memory_cluster(monkeypatch)
+
+
+@pytest.fixture
+def deploy(dpstream: Commands, cluster: MemoryCluster, tmp_path: Path) -> Deploy:
+    """Deploys a job; equal values make equal reports, since all runs draw the same."""
+
+    def deploy_named(name: str, parameters: str = DOMAIN, protocol: str = "count_min") -> Run:
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(job_text(protocol, parameters, minimum=USERS, name=name))
+        said = dpstream("deploy", path)
+        assert said.code == 0, said.errors
+        return Run(cluster, name)
+
+    return deploy_named
+
+
+def test_a_job_and_its_repetition_are_equal(deploy: Deploy, dpstream: Commands) -> None:
+    for name in ("a", "b"):
+        run = deploy(name)
+        run.report(1, MODES)
+        run.report(2, MODES[:-1])
+        run.report(3, OTHER_MODES)
+    said = dpstream("diff", "a", "b")
+    assert said.code == 0
+    header, *rows, _, summary = said.output.splitlines()
+    assert header.split() == ["epoch", "integers", "estimates", "by", "(sd)", "of"]
+    assert [row.split() for row in rows] == [
+        ["1", "equal", "equal", "0"],
+        ["2", "equal", "equal", "-"],
+        ["3", "equal", "equal", "0"],
+    ]
+    assert summary == "3 epochs compared: integers and estimates are equal"
+    assert dpstream("diff", "a", "b", "--json").json["differ"] is False
+
+
+def test_another_estimator_differs_in_its_estimates_only(
+    deploy: Deploy, dpstream: Commands
+) -> None:
+    rows = f"{DOMAIN}, rows: 3, buckets: 8"
+    for name, estimator in (("a", "mean"), ("b", "median")):
+        deploy(name, f"{rows}, estimator: {estimator}").report(1, MODES)
+    said = dpstream("diff", "a", "b", "--json")
+    assert said.code == 1
+    (epoch,) = json.loads(said.output)["epochs"]
+    assert (epoch["integers"], epoch["estimates_differ"]) == ([], True)
+    assert 0 < epoch["standard_deviations"] < 10
+    assert epoch["item"] in ("walk", "bus", "car")
+
+
+def test_people_are_told_where_two_jobs_differ(
+    deploy: Deploy, dpstream: Commands, tmp_path: Path
+) -> None:
+    one, other = deploy("a"), deploy("b")
+    for run, second in ((one, MODES), (other, OTHER_MODES)):
+        run.report(1, MODES)
+        run.report(2, second)
+    one.report(3, MODES)
+    picture = tmp_path / "differences.png"
+    said = dpstream("diff", "a", "b", "--plot", picture)
+    assert said.code == 1
+    assert said.errors == f"{picture} is written\n"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    lines = said.output.splitlines()
+    assert lines[1].split() == ["1", "equal", "equal", "0"]
+    assert lines[2].split()[:4] == ["2", "differ:", "counts", "differ"]
+    assert lines[2].split()[5] in ("walk", "bus")
+    assert lines[3].split() == ["3", "only", "in", "a"]
+    assert "of 2 epochs compared, integers differ at 1 and estimates at 1" in lines
+    assert "1 epoch in one job only: --epochs compares those in both" in lines
+    assert max(map(len, lines)) <= 80
+
+    body = json.loads(dpstream("diff", "a", "b", "--epochs", "2..3", "--json").output)
+    assert [job["job"] for job in body["jobs"]] == ["a", "b"]
+    assert body["jobs"][0]["deployment"] == one.job.deployment.hex()
+    second, third = body["epochs"]
+    # 400 users of each item changed sides; the larger change is shown, in a noise of its own size.
+    assert second["integers"] == ["counts"]
+    assert second["standard_deviations"] > 10
+    assert (third["only_in"], third["standard_deviations"]) == ("a", None)
+
+    assert dpstream("diff", "a", "b", "--epochs", "1..1").code == 0
+    assert dpstream("diff", "b", "b").code == 0
+
+
+def test_found_items_are_compared_by_item(deploy: Deploy, dpstream: Commands) -> None:
+    open_domain = "domain: {strings: {bytes: 4}}, items: 2, messages_per_user: 4000"
+    deploy("a", open_domain).report(1, [["tea", "milk"]] * 600 + [["tea"]] * 400)
+    deploy("b", open_domain).report(1, [["tea", "wine"]] * 600 + [["tea"]] * 400)
+    said = dpstream("diff", "a", "b", "--json")
+    assert said.code == 1
+    (epoch,) = json.loads(said.output)["epochs"]
+    assert epoch["unmatched_items"] >= 2
+    assert f"{epoch['unmatched_items']:,} items in one only" in dpstream("diff", "a", "b").output
+
+
+def test_single_values_are_compared(
+    dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
+) -> None:
+    for name, ones in (("a", 60), ("b", 90)):
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(
+            f"name: {name}\nprotocol: future_rand\nparameters: {{epsilon: 2, changes: 1}}\n"
+            "epochs: {count: 2}\n"
+        )
+        assert dpstream("deploy", path).code == 0
+        run = Run(cluster, name)
+        run.report(1, ["1"] * ones + ["0"] * (120 - ones))
+    body = json.loads(dpstream("diff", "a", "b", "--json").output)
+    (epoch,) = body["epochs"]
+    assert (epoch["integers"], epoch["item"]) == (["counts"], None)
+    one, other = (
+        json.loads(dpstream("estimates", name, "--json").output)["estimate"] for name in "ab"
+    )
+    by = abs(one["value"] - other["value"]) / min(
+        one["standard_deviation"], other["standard_deviation"]
+    )
+    assert math.isclose(epoch["standard_deviations"], by)
+
+
+def test_what_cannot_be_compared_is_said(deploy: Deploy, dpstream: Commands) -> None:
+    run = deploy("a")
+    deploy("b")
+    deploy("bins", protocol="balls_into_bins")
+    for other in ("b", "a"):
+        said = dpstream("diff", "a", other)
+        assert (said.code, said.output) == (1, "")
+        assert f"epoch 1 is published neither of a nor of {other}" in said.errors
+    run.report(1, MODES)
+    wrong: list[tuple[list[object], int, str]] = [
+        (["bins"], 2, "protocols count_min and balls_into_bins"),
+        (["c"], 1, "job c is not deployed"),
+        (["b", "--epochs", "3"], 2, "such as 3..7"),
+        (["b", "--epochs", "1..2"], 1, "epoch 2 is published neither of a nor of b"),
+        (["b", "--epochs", "1..4"], 1, "epoch 4 lies after the last one of job a, 3"),
+        (["b", "--plot", "x.docx"], 2, "--plot x.docx"),
+    ]
+    for arguments, code, message in wrong:
+        said = dpstream("diff", "a", *arguments)
+        assert (said.code, said.output) == (code, ""), arguments
+        assert message in said.errors
+    assert dpstream("diff", "a", "b").code == 1
+
+
+def test_what_a_publication_rests_on_must_be_there(deploy: Deploy, cluster: MemoryCluster) -> None:
+    run = deploy("a")
+    run.report(1, MODES)
+    run.driver.log.delete_below(Role.PARTIALS, 0, run.driver.log.end(Role.PARTIALS, 0))
+    job = replace_start(run.job, run.driver.log.end(Role.PARTIALS, 0))
+    log = EpochLog(job, published=True)
+    with pytest.raises(LostEpochError, match="epoch 1 of job a is published, but its manifest or"):
+        next(log.read(run.driver.run))
+
+
+def replace_start(job: DeployedJob, partials: int) -> DeployedJob:
+    """The same job, whose partials begin later."""
+    return job.model_copy(
+        update={"start_offsets": {**job.start_offsets, Role.PARTIALS: (partials,)}}
+    )
+
+
+def test_the_plot_marks_what_is_no_matter_of_estimation() -> None:
+    found = [
+        Difference(1, deviations=0.0),
+        Difference(2, integers=("counts",), estimates=True, deviations=1.5),
+        Difference(3, only=0),
+    ]
+    (axes,) = draw_differences(["a", "b"], found).axes
+    line, marks = axes.lines
+    np.testing.assert_array_equal(line.get_ydata(), [0.0, 1.5, np.nan])
+    np.testing.assert_array_equal(marks.get_xdata(), [2, 3])
+    (axes,) = draw_differences(["a", "b"], found[:1]).axes
+    assert len(axes.lines) == 1

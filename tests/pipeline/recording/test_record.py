@@ -1,0 +1,699 @@
+"""``dpstream record``: all that a job published and rests on, or by name what is missing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import pytest
+
+from aggregators.estimate import Estimate
+from pipeline.actions import Action, Append, EndOffset, LogRecord, LogSlice, ReadRange
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.jobs.noise_keys import NoiseKey
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.recording.record import Recorder, open_recording
+from pipeline.recording.record_raw import RawRecordingError
+from pipeline.recording.record_rows import published_estimate, recorded_estimate
+from pipeline.recording.record_verify import verify
+from pipeline.recording.recordings import (
+    INDEX_FILE,
+    Missing,
+    RecordedEpoch,
+    Recording,
+    RecordingError,
+    RecordingFolder,
+    RecordingIndex,
+    RecordingWriter,
+    RecordKind,
+)
+from pipeline.results import follow as following
+from pipeline.simulation.memory import MemoryLog
+from pipeline.stages.multisets import WordMultiset
+from tests.support import cells
+from tests.support.commands import Commands
+from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from tests.support.recording_folders import AccidentFolder, KilledError
+from tests.support.world import Accidents, World
+from topics.chunks import decode_chunk, encode_chunk
+from topics.manifests import Fate
+from topics.names import JOBS_TOPIC, Role
+from topics.word_forms import WordForm
+
+DEPLOYMENT = bytes(range(16))
+EPOCHS, CELLS = 4, 40
+
+Result = TypeVar("Result")
+
+
+@pytest.fixture(autouse=True)
+def cells_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """A folder in memory, where there is one."""
+    shared = Path("/dev/shm")
+    with TemporaryDirectory(dir=shared if shared.is_dir() else None) as name:
+        yield Path(name)
+
+
+def deployed(
+    protocol: str = cells.NAME, *, partitions: int = 2, **parameters: object
+) -> DeployedJob:
+    job = make_job(
+        {
+            "name": "watched",
+            "protocol": protocol,
+            "parameters": parameters or {"cells": CELLS},
+            "epochs": {"count": EPOCHS},
+            "shuffle": {"minimum": 10, "grace": "60 s", "producers": 2},
+            "topics": {"partitions": partitions},
+        }
+    )
+    return deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
+
+
+def every_cell_once() -> dict[str, dict[int, dict[str, int]]]:
+    """Of two producers' devices, each reports its own cell; in epoch 3 there are too few."""
+    half = CELLS // 2
+    return {
+        name: {
+            epoch: {f"{name}{each}": begin + each for each in range(3 if epoch == 3 else half)}
+            for epoch in range(1, EPOCHS + 1)
+        }
+        for name, begin in (("a", 0), ("b", half))
+    }
+
+
+def ran(
+    folder: Path,
+    job: DeployedJob | None = None,
+    accidents: Accidents | None = None,
+    to: int = EPOCHS,
+    noise_key: NoiseKey | None = None,
+) -> World:
+    """A job that has published its epochs to one of them."""
+    job = deployed() if job is None else job
+    values = every_cell_once()
+    if job.protocol != cells.NAME:
+        values = {
+            name: {epoch: dict.fromkeys(users, 1) for epoch, users in epochs.items()}
+            for name, epochs in values.items()
+        }
+    world = World(job, folder, values, accidents or Accidents(), noise_key=noise_key)
+    go_on(world, 1, to)
+    return world
+
+
+def go_on(world: World, first: int, last: int) -> None:
+    for epoch in range(first, last + 1):
+        for name in world.values:
+            world.close_epoch(name, epoch)
+        world.settle()
+    world.shut()
+
+
+class Reader:
+    """Reads a log as the tools do: what was deleted is passed over. It may fail at an action."""
+
+    def __init__(self, log: MemoryLog, fail_at: int | None = None) -> None:
+        self.log = log
+        self.fail_at = fail_at
+        self.count = 0
+
+    def __call__(self, steps: Generator[Action, object, Result], /) -> Result:
+        reply: object = None
+        while True:
+            try:
+                action = steps.send(reply)
+            except StopIteration as finished:
+                result: Result = finished.value
+                return result
+            self.count += 1
+            if self.count == self.fail_at:
+                raise ConnectionError("the broker is away")
+            reply = self._reply(action)
+
+    def _reply(self, action: Action) -> object:
+        match action:
+            case EndOffset(role, partition):
+                return self.log.end(role, partition)
+            case ReadRange(role, partition, start, stop):
+                first = self.log.end(role, partition) - len(self.log.values(role, partition))
+                # One at a time: whatever stops a reader can stop it between any two records.
+                found = self.log.read(role, partition, max(start, first), stop).records[:1]
+                return LogSlice(found, found[0].offset + 1 if found else stop)
+        raise TypeError(f"a reader does not {action}")
+
+
+def recorder_of(
+    world: World,
+    path: Path,
+    *,
+    raw: bool = False,
+    from_epoch: int | None = None,
+    folder: RecordingFolder | None = None,
+    run: Reader | None = None,
+) -> Recorder:
+    path.mkdir(exist_ok=True)
+    folder = folder or RecordingFolder(path)
+    index = open_recording(folder, world.job, from_epoch=from_epoch, raw=raw)
+    return Recorder(world.job, folder, index, run or Reader(world.log), clock=lambda: 0.0)
+
+
+def record(world: World, path: Path, **options: Any) -> Recording:
+    """Bring a recording up to date."""
+    recorder = recorder_of(world, path, **options)
+    try:
+        list(recorder.round())
+    finally:
+        recorder.stop()
+    return Recording.open(path)
+
+
+def check_whole(world: World, path: Path, first: int = 1) -> None:
+    """See that a recording has all that the topics have."""
+    recording = Recording.open(path)
+    assert not recording.index.missing
+    assert verify(path, deep=True).problems == []
+    manifests = list(recording.manifests())
+    decided = sorted(world.manifests().items())
+    assert manifests == [
+        replace(each, first_offset=0, cut_offset=0) for epoch, each in decided if epoch >= first
+    ]
+    partials = {row.epoch: row.payload for row in recording.partials()}
+    assert partials == {
+        epoch: payload for epoch, payload in world.integers().items() if epoch >= first
+    }
+    estimates = [published_estimate(row, DEPLOYMENT) for row in recording.estimates()]
+    assert estimates == [each for epoch, each in world.published().items() if epoch >= first]
+
+
+def check_cells(path: Path) -> None:
+    """See that every report is in its window once."""
+    windows = dict(Recording.open(path).windows())
+    assert sorted(windows) == [1, 2, 4]  # 3 was too small
+    for words in windows.values():
+        assert words.values[:, 0].tolist() == list(range(CELLS))
+        assert words.counts is not None
+        assert (words.counts == 1).all()
+
+
+def test_everything_published_is_recorded(tmp_path: Path) -> None:
+    world = ran(tmp_path / "producers")
+    recording = record(world, tmp_path / "kept")
+    check_whole(world, tmp_path / "kept")
+    check_cells(tmp_path / "kept")
+    fates = [row.fate for row in recording.manifests()]
+    assert fates == [Fate.RELEASED, Fate.RELEASED, Fate.TOO_SMALL, Fate.RELEASED]
+    assert DeployedJob.from_bytes(recording.job_record) == world.job
+
+
+@pytest.mark.parametrize(
+    ("protocol", "parameters"),
+    [
+        ("future_rand", {"epsilon": 2.0, "changes": 2}),
+        ("shuffled_counts", {"epsilon": 2.0, "delta": 1e-3}),
+    ],
+)
+def test_windows_are_recorded_as_released_with_their_noise(
+    tmp_path: Path, protocol: str, parameters: dict[str, Any]
+) -> None:
+    job = deployed(protocol, **parameters)
+    key = NoiseKey(bytes(32)) if job.needs_noise_key else None
+    if key is not None:
+        job = job.model_copy(update={"noise_key": key.digest})
+    world = ran(tmp_path / "producers", job, noise_key=key)
+    record(world, tmp_path / "kept")
+    check_whole(world, tmp_path / "kept")
+
+
+def test_it_begins_with_the_epoch_that_is_asked_for(tmp_path: Path) -> None:
+    world = ran(tmp_path / "producers")
+    assert record(world, tmp_path / "kept", from_epoch=2).epochs == range(2, 5)
+    check_whole(world, tmp_path / "kept", first=2)
+
+
+def test_it_goes_on_with_what_was_published_since(tmp_path: Path) -> None:
+    world = ran(tmp_path / "producers", to=1)
+    recorder = recorder_of(world, tmp_path / "kept")
+    assert [each.epoch for each in recorder.round()] == [1]
+    go_on(world, 2, 2)
+    assert [each.epoch for each in recorder.round()] == [2]
+    assert list(recorder.round()) == []
+    recorder.stop()
+    go_on(world, 3, 4)
+    recorder = recorder_of(world, tmp_path / "kept")
+    assert recorder.index.last_epoch == 2
+    assert [(each.epoch, each.reports) for each in recorder.round()] == [(3, None), (4, CELLS)]
+    recorder.stop()
+    assert recorder.complete
+    check_whole(world, tmp_path / "kept")
+
+
+@pytest.mark.slow
+def test_an_outage_at_any_moment_costs_nothing(memory: Path) -> None:
+    world = ran(memory / "producers")
+    undisturbed = Reader(world.log)
+    record(world, memory / "undisturbed", run=undisturbed)
+    assert undisturbed.count > 15
+    for at in range(1, undisturbed.count + 1):
+        for again in (False, True):
+            path = memory / f"{at} {again}"
+            recorder = recorder_of(world, path, run=Reader(world.log, fail_at=at))
+            with pytest.raises(ConnectionError):
+                list(recorder.round())
+            if again:
+                list(recorder.round())
+            recorder.stop()
+            check_cells(path) if again else record(world, path)
+            check_whole(world, path)
+
+
+@pytest.mark.slow
+def test_killed_at_any_file_operation_it_goes_on(memory: Path) -> None:
+    world = ran(memory / "producers")
+
+    def work(path: Path, folder: AccidentFolder) -> None:
+        for _ in range(2):
+            recorder = recorder_of(world, path, folder=folder)
+            for epoch in recorder.round():
+                if epoch.epoch % 2 == 0:
+                    recorder.stop()
+            recorder.stop()
+
+    (memory / "undisturbed").mkdir()
+    undisturbed = AccidentFolder(memory / "undisturbed")
+    work(undisturbed.path, undisturbed)
+    for at in range(1, undisturbed.count + 1):
+        path = memory / str(at)
+        path.mkdir()
+        with pytest.raises(KilledError):
+            work(path, AccidentFolder(path, at))
+        record(world, path)
+        check_cells(path)
+        check_whole(world, path)
+
+
+@pytest.mark.slow
+def test_windows_written_again_by_other_workers_are_recorded_once(memory: Path) -> None:
+    undisturbed = ran(memory / "producers")
+    repeated = 0
+    for at in range(1, undisturbed.accidents.count, 5):
+        for keep in (False, True):
+            folder = memory / f"producers {at} {keep}"
+            world = ran(folder, accidents=Accidents(frozenset({at}), keep))
+            path = memory / f"{at} {keep}"
+            record(world, path)
+            check_cells(path)
+            check_whole(world, path)
+            for partition in range(2):
+                chunks = map(decode_chunk, world.log.values(Role.SHUFFLED, partition))
+                attempts = [(chunk.epoch, chunk.attempt) for chunk in chunks]
+                repeated += len(set(attempts)) - len({epoch for epoch, _ in attempts})
+    assert repeated  # or nothing was tried
+
+
+def test_windows_may_come_in_any_order(tmp_path: Path) -> None:
+    world = ran(tmp_path / "producers")
+    partitions = [world.log.values(Role.SHUFFLED, partition) for partition in range(2)]
+    for partition, values in enumerate(partitions):
+        world.log.delete_below(Role.SHUFFLED, partition, 1 << 30)
+        # What a worker left behind that was killed, and then all windows the other way round.
+        started = decode_chunk(values[0])
+        torn = encode_chunk(replace(started, attempt=bytes(16), total=2))
+        for value in [torn, *reversed(values)]:
+            world.log.append(Append(Role.SHUFFLED, partition, value))
+    shifted = world.job.start_offsets | {Role.SHUFFLED: tuple(len(values) for values in partitions)}
+    world.job = world.job.model_copy(update={"start_offsets": shifted})
+    record(world, tmp_path / "kept")
+    check_cells(tmp_path / "kept")
+    check_whole(world, tmp_path / "kept")
+
+
+def test_deleted_windows_are_named_and_all_else_is_kept(tmp_path: Path) -> None:
+    world = ran(tmp_path / "producers")
+    partition = world.job.partition_of(2)
+    epochs = [decode_chunk(value).epoch for value in world.log.values(Role.SHUFFLED, partition)]
+    world.log.delete_below(Role.SHUFFLED, partition, epochs.index(4))
+    recording = record(world, tmp_path / "kept")
+    (gap,) = recording.index.missing
+    assert str(gap) == (
+        "windows of epoch 2: deleted from watched.shuffled, by its retention or by hand"
+    )
+    assert [epoch for epoch, _ in recording.windows()] == [1, 4]
+    assert [row.epoch for row in recording.partials()] == [1, 2, 4]
+    assert len(list(recording.estimates())) == EPOCHS
+    found = verify(tmp_path / "kept", deep=True)
+    assert found.problems == []
+    assert found.to_json()["missing"] == [str(gap)]
+
+
+def test_of_what_retention_left_one_window_is_held_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: set[WordMultiset] = set()
+    most = 0
+
+    class Watched(WordMultiset):
+        def __init__(self, form: WordForm) -> None:
+            nonlocal most
+            super().__init__(form)
+            held.add(self)
+            most = max(most, len(held))
+
+        def close(self) -> None:
+            held.discard(self)
+            super().close()
+
+    monkeypatch.setattr("pipeline.recording.record.WordMultiset", Watched)
+    world = ran(tmp_path / "producers", deployed(partitions=1))
+    world.log.delete_below(Role.SHUFFLED, 0, 1)
+    recording = record(world, tmp_path / "kept")
+    assert [epoch for epoch, _ in recording.windows()] == [2, 4]
+    assert (most, held) == (1, set())
+
+
+def test_an_epoch_that_is_not_published_yet_is_not_missing(tmp_path: Path) -> None:
+    world = ran(tmp_path / "producers", to=2)
+    for name in world.values:
+        world.close_epoch(name, 3)
+        world.close_epoch(name, 4)
+    world.settle(["shuffle", "aggregate"])
+    recording = record(world, tmp_path / "kept")
+    assert recording.epochs == range(1, 3)
+    assert recording.index.missing == ()
+    world.settle()
+    world.shut()
+    record(world, tmp_path / "kept")
+    check_whole(world, tmp_path / "kept")
+
+
+def test_a_folder_belongs_to_one_deployment(tmp_path: Path) -> None:
+    world = ran(tmp_path / "producers")
+    record(world, tmp_path / "kept")
+    other = world.job.model_copy(update={"deployment": bytes(16)})
+    folder = RecordingFolder(tmp_path / "kept")
+    with pytest.raises(RecordingError, match="is a recording of job watched, deployment 00010203"):
+        open_recording(folder, other, from_epoch=None, raw=False)
+    with pytest.raises(RecordingError, match="was begun with --from-epoch 1"):
+        open_recording(folder, world.job, from_epoch=2, raw=False)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("three years of work")
+    with pytest.raises(RecordingError, match=r"holds thesis.txt and no recording"):
+        open_recording(RecordingFolder(tmp_path / "mine"), world.job, from_epoch=None, raw=False)
+
+
+def test_a_full_disk_is_said_and_gone_on_from(tmp_path: Path) -> None:
+    world = ran(tmp_path / "producers", to=2)
+    record(world, tmp_path / "kept")
+    go_on(world, 3, 4)
+    full = AccidentFolder(tmp_path / "kept", at=8, full=True)
+    with pytest.raises(RecordingError, match="No space left on device") as raised:
+        record(world, tmp_path / "kept", folder=full)
+    assert "run the same command again" in str(raised.value)
+    assert Recording.open(tmp_path / "kept").epochs == range(1, 3)
+    record(world, tmp_path / "kept")
+    check_cells(tmp_path / "kept")
+    check_whole(world, tmp_path / "kept")
+
+
+LOCAL: dict[str, Any] = {"protocol": "future_rand", "epsilon": 2.0, "changes": 2}
+
+
+def test_raw_reports_are_kept_where_that_is_no_secret(tmp_path: Path) -> None:
+    world = ran(tmp_path / "producers", deployed(**LOCAL), to=0)
+    sent: list[bytes] = []
+    recorder = recorder_of(world, tmp_path / "kept", raw=True)
+    for epoch in range(1, EPOCHS + 1):
+        for name in world.values:
+            world.close_epoch(name, epoch)
+        sent += [value for part in range(2) for value in world.log.values(Role.REPORTS, part)]
+        list(recorder.round())
+        world.settle()
+    list(recorder.round())
+    recorder.stop()
+    world.shut()
+    recording = Recording.open(tmp_path / "kept")
+    assert recording.index.missing == ()
+    assert sorted(row.value for row in recording.reports()) == sorted(set(sent))
+    assert verify(tmp_path / "kept", deep=True).problems == []
+
+
+def test_raw_reports_of_epochs_that_nobody_asked_for_are_not_kept(tmp_path: Path) -> None:
+    world = ran(tmp_path / "producers", deployed(**LOCAL), to=0)
+    for epoch in (1, 2):
+        for name in world.values:
+            world.close_epoch(name, epoch)
+    recording = record(world, tmp_path / "kept", raw=True, from_epoch=2)
+    assert {row.epoch for row in recording.reports()} == {2}
+    world.shut()
+
+
+def test_raw_reports_that_were_deleted_first_are_named(tmp_path: Path) -> None:
+    world = ran(tmp_path / "producers", deployed(**LOCAL), to=2)
+    recorder = recorder_of(world, tmp_path / "kept", raw=True)
+    list(recorder.round())
+    recorder.stop()
+    for name in world.values:
+        world.close_epoch(name, 3)
+    recorder = recorder_of(world, tmp_path / "kept", raw=True)
+    list(recorder.round())
+    world.settle()
+    go_on(world, 4, 4)
+    list(recorder.round())
+    recorder.stop()
+    recording = Recording.open(tmp_path / "kept")
+    why = "deleted from watched.reports before they were read, all or some"
+    assert recording.index.missing == (
+        Missing(RecordKind.REPORTS, 1, 2, why),
+        Missing(RecordKind.REPORTS, 4, 4, why),
+    )
+    assert {row.epoch for row in recording.reports()} == {3}
+    with pytest.raises(RecordingError, match="was begun with --raw"):
+        recorder_of(world, tmp_path / "kept")
+
+
+def test_raw_reports_that_only_the_shuffle_hides_are_not_kept(tmp_path: Path) -> None:
+    job = deployed("shuffled_counts", epsilon=2.0, delta=1e-3)
+    with pytest.raises(RawRecordingError, match="not private before they are shuffled"):
+        open_recording(RecordingFolder(tmp_path), job, from_epoch=None, raw=True)
+    assert not list(tmp_path.iterdir())
+
+
+def forged(world: World, path: Path, change: Callable[[RecordedEpoch], RecordedEpoch]) -> Path:
+    """A recording whose checksums are right, and that says something false."""
+    record(world, path / "true")
+    index = Recording.open(path / "true").index
+    (path / "forged").mkdir()
+    true = Recording.open(path / "true")
+    windows = dict(true.windows())
+    partials = {row.epoch: row.payload for row in true.partials()}
+    folder = RecordingFolder(path / "forged")
+    empty: RecordingIndex = replace(index, files=(), first_epoch=None, last_epoch=None)
+    with RecordingWriter(folder, empty) as writer:
+        for manifest, estimate in zip(true.manifests(), true.estimates(), strict=True):
+            epoch = manifest.epoch
+            whole = RecordedEpoch(manifest, windows.get(epoch), partials.get(epoch), estimate)
+            writer.add(change(whole) if epoch == 2 else whole)
+        writer.commit([])
+    return path / "forged"
+
+
+def without_a_word(epoch: RecordedEpoch) -> RecordedEpoch:
+    words = epoch.window
+    assert words is not None
+    assert words.counts is not None
+    return replace(epoch, window=replace(words, values=words.values[1:], counts=words.counts[1:]))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem", "deep"),
+    [
+        (without_a_word, "the window of epoch 2 does not add up to its partial", True),
+        (lambda each: replace(each, partial=None), "a partial of epoch 2", False),
+        (
+            lambda each: replace(each, estimate=replace(each.estimate, contributors=7)),
+            "estimate and manifest of epoch 2 contradict each other",
+            False,
+        ),
+    ],
+    ids=["window", "partial", "estimate"],
+)
+def test_what_was_recorded_wrong_contradicts_itself(
+    tmp_path: Path, change: Callable[[RecordedEpoch], RecordedEpoch], problem: str, deep: bool
+) -> None:
+    path = forged(ran(tmp_path / "producers"), tmp_path, change)
+    assert any(problem in each for each in verify(path, deep=True).problems)
+    assert bool(verify(path).problems) is not deep
+
+
+def test_verifying_names_every_damaged_file(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    record(ran(tmp_path / "producers"), path)
+    (windows,), (partials,) = path.glob("windows-*"), path.glob("partials-*")
+    windows.write_bytes(windows.read_bytes()[:-4])
+    partials.unlink()
+    (path / "estimates-000009.parquet").write_bytes(b"half of a file")
+    found = verify(path)
+    assert [problem.removeprefix(str(path)) for problem in found.problems] == [
+        f"/{windows.name} is cut short: {windows.stat().st_size:,} of "
+        f"{windows.stat().st_size + 4:,} bytes",
+        f"/{partials.name} is missing",
+    ]
+    assert found.notes == [
+        "estimates-000009.parquet is not listed and does not count: a recorder left it behind"
+    ]
+
+
+def test_estimates_are_the_published_ones_to_the_last_bit(tmp_path: Path) -> None:
+    for each in ran(tmp_path, deployed(**LOCAL)).published().values():
+        row = recorded_estimate(each)
+        assert published_estimate(row, DEPLOYMENT).to_bytes() == each.to_bytes()
+        assert isinstance(each.estimate, Estimate)
+        assert row.numbers[0] == each.estimate.value
+
+
+@pytest.fixture
+def dpstream(capsys: pytest.CaptureFixture[str]) -> Commands:
+    return Commands(capsys)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
+    return use_memory_cluster(monkeypatch)
+
+
+def publish(cluster: MemoryCluster, world: World) -> None:
+    """Put a job and its topics on a cluster."""
+    cluster.partitions[JOBS_TOPIC] = 1
+    cluster.append(JOBS_TOPIC, world.job.to_bytes(), key=world.job.name.encode())
+    for role, starts in world.job.start_offsets.items():
+        topic = world.job.topic(role)
+        cluster.partitions[topic] = len(starts)
+        for partition in range(len(starts)):
+            cluster.records[topic, partition] = [
+                LogRecord(offset, value)
+                for offset, value in enumerate(world.log.values(role, partition))
+            ]
+
+
+def test_the_command_records_goes_on_and_verifies(
+    tmp_path: Path, dpstream: Commands, cluster: MemoryCluster
+) -> None:
+    world = ran(tmp_path / "producers", to=2)
+    publish(cluster, world)
+    kept = tmp_path / "kept"
+    said = dpstream("record", "watched", "--output", kept)
+    assert said.code == 0, said.errors
+    assert said.output.startswith("2 epochs recorded, with 80 reports in their windows\n")
+    assert f"{kept} has epochs 1 to 2 of job watched (4 files, " in said.output
+    assert "epoch 3 is not published yet" in said.output
+    again = dpstream("record", "watched", "--output", kept)
+    assert f"nothing new is published: {kept} has epochs 1 to 2 of job" in again.output
+    assert again.errors == ""
+
+    go_on(world, 3, 4)
+    publish(cluster, world)
+    body = dpstream("record", "watched", "--output", kept, "--follow", "--json").json
+    assert (body["first_epoch"], body["last_epoch"], body["epochs_added"]) == (1, 4, 2)
+    assert body["complete"] is True
+    assert body["missing"] == []
+    check_cells(kept)
+
+    said = dpstream("record", "--verify", kept, "--deep")
+    assert said.code == 0
+    assert "is as it was recorded" in said.output
+    assert "windows add up to the partials" in " ".join(said.output.split())
+    data = bytearray((kept / INDEX_FILE).read_bytes())
+    data[len(data) // 2] ^= 1
+    (kept / INDEX_FILE).write_bytes(data)
+    said = dpstream("record", "--verify", kept, "--json")
+    assert said.code == 1
+    assert json.loads(said.output)["intact"] is False
+    again = dpstream("record", "watched", "--output", kept)
+    assert (again.code, "altered" in again.errors) == (1, True)
+    said = dpstream("record", "--verify", tmp_path / "nowhere")
+    assert (said.code, said.output) == (1, "")
+    assert said.errors.startswith(f"error: there is no recording in {tmp_path / 'nowhere'}")
+
+
+@pytest.mark.parametrize("how", ["undeployed", "deployed anew"])
+def test_following_ends_when_the_job_is_gone(
+    tmp_path: Path,
+    dpstream: Commands,
+    cluster: MemoryCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+) -> None:
+    world = ran(tmp_path / "producers", to=2)
+    publish(cluster, world)
+    gone = b""
+    if how == "deployed anew":
+        gone = world.job.model_copy(update={"deployment": b"n" * 16}).to_bytes()
+
+    def pause(seconds: float) -> None:
+        cluster.append(JOBS_TOPIC, gone, key=b"watched")
+
+    real = following.follow
+    monkeypatch.setattr("pipeline.operations.deployment_check._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(
+        following,
+        "follow",
+        lambda read, complete, notify: real(read, complete, notify, pause),
+    )
+    said = dpstream("record", "watched", "--output", tmp_path / "kept", "--follow")
+    assert said.code == 1
+    assert said.errors == (
+        f"error: job watched has been {how}: all there was of it is recorded, no more will come\n"
+    )
+    assert Recording.open(tmp_path / "kept").index.last_epoch == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["watched"], "give JOB and --output DIR"),
+        (["--output", "x"], "give JOB and --output DIR"),
+        (["watched", "--verify", "x"], "--verify DIR stands alone"),
+        (["watched", "--output", "x", "--deep"], "--deep is for --verify"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    dpstream: Commands, arguments: list[str], problem: str
+) -> None:
+    said = dpstream("record", *arguments)
+    assert said.code == 2
+    assert problem in said.errors
+
+
+def test_raw_is_warned_of_and_refused_by_name(
+    tmp_path: Path, dpstream: Commands, cluster: MemoryCluster
+) -> None:
+    world = ran(tmp_path / "producers", deployed(**LOCAL), to=1)
+    publish(cluster, world)
+    said = dpstream("record", "watched", "--output", tmp_path / "kept", "--raw")
+    assert said.code == 0, said.errors
+    assert "where the pipeline deletes them" in said.errors
+    job = deployed("shuffled_counts", epsilon=2.0, delta=1e-3)
+    cluster.append(JOBS_TOPIC, job.to_bytes(), key=b"watched")
+    said = dpstream("record", "watched", "--output", tmp_path / "other", "--raw")
+    assert said.code == 2
+    assert "not private before they are shuffled" in said.errors
+    assert not (tmp_path / "other").exists()
+
+
+def test_epochs_that_the_job_does_not_have_are_refused(
+    tmp_path: Path, dpstream: Commands, cluster: MemoryCluster
+) -> None:
+    publish(cluster, ran(tmp_path / "producers", to=1))
+    said = dpstream("record", "watched", "--output", tmp_path / "kept", "--from-epoch", 99)
+    assert (said.code, "after the last one of job watched" in said.errors) == (1, True)
+    assert not (tmp_path / "kept").exists()

@@ -1,0 +1,327 @@
+"""Replays: the same windows give the same integers and estimates, wherever they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.actions import Append
+from pipeline.jobs.job_files import Job, make_job
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.recording.replay.job import deploy_replay, replayed_job
+from pipeline.recording.replay.pace import Pace, Speed
+from pipeline.recording.replay.plan import Wanted, plan_replay
+from pipeline.recording.replay.sources import ReplaySource, in_words
+from pipeline.recording.replay.writer import ReplayWriter
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from pipeline.stages.aggregate_stage import AggregateStage
+from pipeline.stages.publish_stage import PublishStage
+from tests.support.replays import (
+    DECIDED,
+    ORIGINAL,
+    REPLAY,
+    LiveRun,
+    example_job,
+    manifests_of,
+    owners,
+    replayed,
+    results_of,
+    settle,
+)
+from topics.chunks import Chunk, decode_chunk, encode_chunk
+from topics.manifests import Fate
+from topics.names import Role
+from topics.words import Words, split_words
+
+EPOCHS = 10
+SMALL, SILENT = {3, 6}, {5}
+HORIZON = 4
+
+
+def remembering(**changed: object) -> Job:
+    """A job whose estimates rest on all epochs of a horizon."""
+    values = {
+        "name": "live",
+        "protocol": "future_rand",
+        "parameters": {"epsilon": 2, "changes": 2},
+        "epochs": {"count": HORIZON, "renew": True},
+        "shuffle": {"minimum": 10},
+        "topics": {"partitions": 3},
+    }
+    return make_job({**values, **changed})
+
+
+@pytest.fixture(scope="module")
+def live() -> LiveRun:
+    return LiveRun.of(remembering(), epochs=EPOCHS, small=SMALL, silent=SILENT)
+
+
+@pytest.fixture(scope="module")
+def alone() -> LiveRun:
+    """A job whose epochs stand alone."""
+    job = example_job("count_min", PROTOCOLS["count_min"].examples[0])
+    return LiveRun.of(job, epochs=EPOCHS, small=SMALL, silent=SILENT)
+
+
+@pytest.fixture(scope="module", params=["live", "alone"])
+def run(request: pytest.FixtureRequest) -> LiveRun:
+    found: LiveRun = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(scope="module")
+def recorded(run: LiveRun, tmp_path_factory: pytest.TempPathFactory) -> ReplaySource:
+    return run.record(tmp_path_factory.mktemp("recordings") / "whole")
+
+
+def chunks_of(log: MemoryLog, partitions: int) -> Iterator[tuple[int, Chunk]]:
+    for partition in range(partitions):
+        for value in log.values(Role.SHUFFLED, partition):
+            yield partition, decode_chunk(value)
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_every_protocol_gives_the_same_from_topics_and_from_a_recording(
+    name: str, tmp_path: Path
+) -> None:
+    for number, example in enumerate(PROTOCOLS[name].examples):
+        run = LiveRun.of(example_job(name, example), epochs=5, small={2}, silent={4})
+        assert [len(run.results.estimates), len(run.results.integers)] == [5, 3]
+        for source in (run.source, run.record(tmp_path / str(number))):
+            for partitions in (1, 2, 3):
+                assert replayed(source, partitions=partitions)[2] == run.results
+
+
+@pytest.mark.parametrize("order", ["sorted", "random"])
+def test_a_replay_has_the_windows_of_the_original_in_canonical_order(order: str) -> None:
+    run = LiveRun.of(
+        remembering(shuffle={"minimum": 10, "order": order}), epochs=EPOCHS, small=SMALL
+    )
+    _, log, results = replayed(run.source, partitions=2)
+    assert results == run.results
+    originals = {chunk.epoch: chunk for _, chunk in chunks_of(run.log, 3)}
+    copies = {chunk.epoch: (place, chunk) for place, chunk in chunks_of(log, 2)}
+    assert copies.keys() == originals.keys() == set(range(1, EPOCHS + 1)) - SMALL
+    for epoch, (place, copy) in copies.items():
+        original = originals[epoch]
+        assert place == epoch % 2
+        assert (copy.deployment, copy.fingerprint) == (REPLAY, run.job.fingerprint)
+        assert copy.attempt != original.attempt
+        assert copy.words.messages == original.words.messages
+        written_out = original.words.values
+        if original.words.counts is not None:
+            written_out = np.repeat(written_out, original.words.counts, axis=0)
+        canonical = Words.canonical(written_out)
+        np.testing.assert_array_equal(copy.words.values, canonical.values)
+    sent = [original.words.values[:, 0].astype(int) for original in originals.values()]
+    ordered = [bool((np.diff(words) >= 0).all()) for words in sent]
+    assert all(ordered) == (order == "sorted")
+
+
+def test_nothing_is_closed_anew_and_nothing_withheld_is_released(run: LiveRun) -> None:
+    job, log, _ = replayed(run.source)
+    originals, copies = list(manifests_of(run.job, run.log)), list(manifests_of(job, log))
+    assert {each.epoch for each in originals if each.fate is not Fate.RELEASED} == SMALL | SILENT
+    assert len(copies) == EPOCHS
+    for original, copy in zip(originals, copies, strict=True):
+        assert (copy.deployment, copy.first_epoch) == (REPLAY, 1)
+        for name in ("epoch", "fate", "contributors", "population", "timestamp", "producers"):
+            assert getattr(copy, name) == getattr(original, name)
+    assert {chunk.epoch for _, chunk in chunks_of(log, job.partitions)} == (
+        set(range(1, EPOCHS + 1)) - SMALL - SILENT
+    )
+
+
+def test_an_undecided_epoch_is_left_to_the_job(run: LiveRun) -> None:
+    """So is a window that is decided, and neither written nor counted yet."""
+    for keep in (EPOCHS - 1, EPOCHS - 2):
+        log = copy_of(run.log)
+        log.truncate(Role.MANIFESTS, 0, keep)
+        assert replayed(LiveRun(run.job, log).source)[2] == run.results.part(1, keep)
+    log = copy_of(run.log)
+    partition = run.job.partition_of(EPOCHS)
+    log.truncate(Role.SHUFFLED, partition, log.end(Role.SHUFFLED, partition) - 1)
+    log.truncate(Role.PARTIALS, 0, log.end(Role.PARTIALS, 0) - 1)
+    assert replayed(LiveRun(run.job, log).source)[2] == run.results.part(1, EPOCHS - 1)
+
+
+def again(value: bytes, total: int) -> bytes:
+    """Another attempt at a window of one chunk, of which this is the first."""
+    chunk = decode_chunk(value)
+    assert chunk.total == 1
+    return encode_chunk(replace(chunk, attempt=bytes([total] * 16), total=total))
+
+
+def test_a_job_that_began_with_a_later_epoch() -> None:
+    run = LiveRun.of(remembering(), epochs=EPOCHS, first=3)
+    job, log, results = replayed(run.source, Wanted(1))
+    assert min(results.estimates) == 3
+    assert results == run.results
+    assert {each.first_epoch for each in manifests_of(job, log)} == {3}
+    # The first horizon has but two epochs, the second one all four.
+    assert replayed(run.source, Wanted(4))[2] == run.results
+    assert replayed(run.source, Wanted(6))[2] == run.results.part(5, EPOCHS)
+
+
+class CutLog(MemoryLog):
+    """A log whose end can be cut off."""
+
+    def truncate(self, role: Role, partition: int, end: int) -> None:
+        held = self._partitions[role, partition]
+        while held.end > end:
+            held.records.pop()
+
+
+def copy_of(log: MemoryLog) -> CutLog:
+    copied = CutLog()
+    for place, held in log._partitions.items():
+        copied._partitions[place] = type(held)(held.base, held.records.copy())
+    return copied
+
+
+def test_another_attempt_at_a_window_makes_no_difference(run: LiveRun) -> None:
+    """What a killed worker left behind, and what one that woke up late wrote again."""
+    log = copy_of(run.log)
+    for partition in range(run.job.partitions):
+        values = run.log.values(Role.SHUFFLED, partition)
+        log._partitions[Role.SHUFFLED, partition].records.clear()
+        for value in values:
+            for written in (again(value, total=2), b"garbage", value, again(value, total=1)):
+                log.append(Append(Role.SHUFFLED, partition, written))
+    assert replayed(LiveRun(run.job, log).source)[2] == run.results
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), from_partials=st.booleans(), from_recording=st.booleans())
+def test_from_any_epoch_to_any_epoch(
+    run: LiveRun,
+    recorded: ReplaySource,
+    data: st.DataObject,
+    from_partials: bool,
+    from_recording: bool,
+) -> None:
+    start = data.draw(st.integers(1, EPOCHS))
+    last = data.draw(st.integers(start, EPOCHS))
+    by_time = data.draw(st.booleans())
+    wanted = Wanted(
+        None if by_time else start,
+        DECIDED + 1000 * (start - 1) + 1 if by_time else None,
+        data.draw(st.sampled_from([last, None])) if last == EPOCHS else last,
+        from_partials,
+    )
+    source = recorded if from_recording else run.source
+    job, log, results = replayed(source, wanted, partitions=data.draw(st.integers(1, 4)))
+    alone = run.job.protocol_entry.per_epoch
+    first = start if alone else (start - 1) // run.job.epochs.count * run.job.epochs.count + 1
+    assert results == run.results.part(first, last)
+    again = {chunk.epoch for _, chunk in chunks_of(log, job.partitions)}
+    released = set(run.results.integers)
+    assert again == (set() if from_partials else released & set(range(start, last + 1)))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_any_number_of_workers_gives_the_same(run: LiveRun, workers: int) -> None:
+    source = run.source
+    job = deploy_replay(
+        source.job,
+        replayed_job(source.job, partitions=5),
+        deployment=REPLAY,
+        deployed_at=2_000,
+    )
+    plan = plan_replay(source, Wanted(3))
+    log = MemoryLog()
+    attempts = iter(range(1, 1000))
+    writer = ReplayWriter(
+        job,
+        source,
+        plan,
+        identifiers=lambda: next(attempts).to_bytes(16, "big"),
+    )
+    driver = MemoryDriver(log)
+    driver.run(writer.begin())
+    driver.run(writer.write(list(plan.items(source))))
+    aggregators = []
+    for number in range(workers):
+        (aggregator,) = owners(job, log, AggregateStage(job))
+        for partition in list(aggregator.positions):
+            if partition % workers != number:
+                aggregator.stage.revoke(partition)
+                del aggregator.positions[partition]
+        aggregators.append(aggregator)
+    settle(reversed(aggregators))
+    settle(owners(job, log, PublishStage(job)))
+    assert results_of(job, log) == run.results.part(plan.first, EPOCHS)
+
+
+def test_chunks_are_dated_now_and_not_when_their_window_was_decided(run: LiveRun) -> None:
+    """By the broker, as everything is: retention would delete them at once otherwise."""
+    source = run.source
+    job = deploy_replay(source.job, replayed_job(source.job), deployment=REPLAY, deployed_at=2_000)
+    plan = plan_replay(source, Wanted())
+    log = MemoryLog(clock=lambda: 1_900_000_000_000)
+    writer = ReplayWriter(job, source, plan, identifiers=lambda: bytes(16))
+    MemoryDriver(log).run(writer.write(list(plan.items(source))))
+    dates = {
+        record.timestamp
+        for partition in range(job.partitions)
+        for record in log.read(Role.SHUFFLED, partition, 0, 1_000).records
+    }
+    assert dates == {1_900_000_000_000}
+
+
+def test_another_estimator_gives_the_same_integers_and_other_estimates(live: LiveRun) -> None:
+    changed = remembering(
+        name="other",
+        parameters={"epsilon": 2, "changes": 2, "estimator": "prefix"},
+        shuffle={"minimum": 10, "grace": "1 h"},
+        topics={"partitions": 1, "retention": "1 h"},
+    )
+    job, _, results = replayed(live.source, changed=changed)
+    assert (job.name, job.partitions) == ("other", 1)
+    assert job.parameters.estimator == "prefix"
+    assert results.integers == live.results.integers
+    assert results.estimates.keys() == live.results.estimates.keys()
+    assert results.estimates != live.results.estimates
+    assert replayed(live.source, Wanted(from_partials=True), changed=changed)[2] == results
+
+
+def test_a_replay_of_a_replay_is_one_of_the_original(run: LiveRun) -> None:
+    job, log, _ = replayed(run.source, partitions=1)
+    assert job.replay_of is not None
+    assert (job.replay_of.job, job.replay_of.deployment) == ("live", ORIGINAL)
+    again, _, results = replayed(LiveRun(job, log).source)
+    assert again.replay_of is not None
+    assert again.replay_of.job == "live-replay"
+    assert results == run.results
+
+
+def test_windows_of_many_chunks_are_cut_anew(
+    alone: LiveRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split_small = partial(split_words, payload_bytes=1)
+    monkeypatch.setattr("pipeline.recording.replay.writer.split_words", split_small)
+    monkeypatch.setattr("topics.partials._PART_BYTES", 10)
+    job, log, results = replayed(alone.source, Wanted(4))
+    assert len(list(chunks_of(log, job.partitions))) == 2 * len(results.integers)
+    assert results == alone.results.part(4, EPOCHS)
+    assert replayed(LiveRun(job, log).source)[2] == results
+
+
+def test_speeds() -> None:
+    assert Speed.parse("max") == Speed()
+    pace = Pace(Speed.parse("0.5"), started=10.0)
+    assert [pace.due(7_000) for _ in range(3)] == [10.0, 12.0, 14.0]
+    for text in ("", "x", "0", "-1", "x0", "inf", "nan", "fast", "2x"):
+        with pytest.raises(ValueError, match="is no speed"):
+            Speed.parse(text)
+
+
+def test_epochs_in_words() -> None:
+    assert in_words(range(1, 40, 2)) == "epochs 1, 3, 5, 7, 9, 11, 13, 15 and 12 more"

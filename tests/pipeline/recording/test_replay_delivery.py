@@ -1,0 +1,210 @@
+"""Replays that are killed: whatever was written of them, running them again gives the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
+
+import pytest
+
+from pipeline.actions import Steps
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.recording.replay.job import deploy_replay, replayed_job
+from pipeline.recording.replay.plan import ReplayPlan, Wanted, plan_replay
+from pipeline.recording.replay.sources import ReplayError, ReplaySource
+from pipeline.recording.replay.writer import ReplayWriter
+from pipeline.simulation.memory import MemoryLog, MemoryWorker
+from pipeline.stages.aggregate_stage import AggregateStage
+from pipeline.stages.publish_stage import PublishStage
+from pipeline.stages.stage import Stage
+from tests.support.replays import REPLAY, LiveRun, Results, example_job, results_of
+from tests.support.world import Accidents, CrashError, MortalDriver
+from topics.names import Role
+from topics.words import split_words
+
+pytestmark = pytest.mark.slow
+
+EPOCHS = 7
+FROM = 5
+HORIZON = {"count": 8}
+
+
+@pytest.fixture(scope="module", params=["future_rand", "count_min"])
+def run(request: pytest.FixtureRequest) -> LiveRun:
+    job = example_job(request.param, PROTOCOLS[request.param].examples[-1], epochs=HORIZON)
+    return LiveRun.of(job, epochs=EPOCHS, small={2, 6}, silent={3})
+
+
+@pytest.fixture(autouse=True)
+def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several chunks per window, several parts per partial."""
+    monkeypatch.setattr(
+        "pipeline.recording.replay.writer.split_words", partial(split_words, payload_bytes=8)
+    )
+    monkeypatch.setattr("topics.partials._PART_BYTES", 20)
+
+
+class Replay:
+    """A replay whose processes are killed, and started again."""
+
+    def __init__(self, source: ReplaySource, wanted: Wanted, accidents: Accidents) -> None:
+        self.job: DeployedJob = deploy_replay(
+            source.job, replayed_job(source.job), deployment=REPLAY, deployed_at=2_000
+        )
+        self.source = source
+        self.plan: ReplayPlan = plan_replay(source, wanted)
+        self.accidents = accidents
+        self.log = MemoryLog()
+        self._numbers = count(1)
+        self._workers: dict[type, MemoryWorker] = {}
+
+    def write(self, at_once: int) -> None:
+        """Write all topics, whatever happens, with workers that are never in step."""
+
+        def work() -> None:
+            writer, driver = self.writer(), MortalDriver(self.log, self.accidents)
+            driver.run(writer.begin())
+            items = list(self.plan.items(self.source))
+            for start in range(0, len(items), at_once):
+                driver.run(writer.write(items[start : start + at_once]))
+                self._settle()
+
+        self._surviving(work)
+        self._settle()
+
+    def writer(self) -> ReplayWriter:
+        """One that knows nothing of an earlier one."""
+        return ReplayWriter(
+            self.job,
+            self.source,
+            self.plan,
+            identifiers=lambda: next(self._numbers).to_bytes(16, "big"),
+        )
+
+    def _settle(self) -> None:
+        for made in (AggregateStage, PublishStage):
+            self._surviving(lambda made=made: self._drain(made), made)  # type: ignore[misc]
+
+    def _drain(self, made: Callable[[DeployedJob], Stage]) -> None:
+        assert isinstance(made, type)
+        if made not in self._workers:
+            worker = MemoryWorker(made(self.job), self.log, MortalDriver(self.log, self.accidents))
+            for partition in range(len(self.job.start_offsets[worker.stage.role])):
+                worker.run(worker.assign(partition))
+            self._workers[made] = worker
+        worker = self._workers[made]
+        worker.run(worker.drain())
+
+    def _surviving(self, work: Callable[[], None], made: type | None = None) -> None:
+        while True:
+            try:
+                return work()
+            except CrashError:
+                if made is not None:
+                    self._workers.pop(made, None)
+
+    @property
+    def results(self) -> Results:
+        return results_of(self.job, self.log)
+
+
+WANTED = {
+    "all": Wanted(),
+    "a part": Wanted(FROM, to_epoch=EPOCHS - 1),
+    "partials": Wanted(from_partials=True),
+}
+
+
+@pytest.mark.parametrize("wanted", WANTED.values(), ids=WANTED)
+@pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
+@pytest.mark.parametrize("at_once", [1, EPOCHS])
+def test_killed_after_every_single_action(
+    run: LiveRun, wanted: Wanted, keep: bool, at_once: int
+) -> None:
+    undisturbed = Replay(run.source, wanted, Accidents())
+    undisturbed.write(at_once)
+    plan = undisturbed.plan
+    assert undisturbed.results == run.results.part(plan.first, plan.last)
+    assert undisturbed.accidents.count > 20
+    for strike in range(1, undisturbed.accidents.count + 1):
+        disturbed = Replay(run.source, wanted, Accidents(frozenset([strike]), keep))
+        disturbed.write(at_once)
+        assert disturbed.results == undisturbed.results, f"killed after action {strike}"
+        check_nothing_is_left(disturbed, strike)
+
+
+def check_nothing_is_left(replay: Replay, strike: int) -> None:
+    """Every record was read, none was refused, and no epoch was published twice."""
+    log = replay.log
+    assert not log.values(Role.DEAD_LETTERS), f"killed after action {strike}"
+    assert len(log.values(Role.ESTIMATES)) == replay.plan.epochs, f"killed after action {strike}"
+    for partition in range(replay.job.partitions):
+        end = log.end(Role.SHUFFLED, partition)
+        assert log.committed.get((Role.SHUFFLED, partition), 0) == end, "leftovers hold the floor"
+
+
+@pytest.mark.parametrize("aggregated", [False, True])
+def test_going_on_writes_nothing_that_is_there(run: LiveRun, aggregated: bool) -> None:
+    replay = Replay(run.source, Wanted(FROM), Accidents())
+    if aggregated:
+        replay.write(2)
+    else:
+        MortalDriver(replay.log, replay.accidents).run(writing(replay))
+    ends = list(all_ends(replay))
+    MortalDriver(replay.log, replay.accidents).run(writing(replay))
+    assert list(all_ends(replay)) == ends
+
+
+def test_a_replay_can_be_prolonged(run: LiveRun) -> None:
+    """With the epochs that the job has published meanwhile."""
+    replay = Replay(run.source, Wanted(to_epoch=4), Accidents())
+    replay.write(1)
+    replay.plan = plan_replay(replay.source, Wanted())
+    replay.write(1)
+    assert replay.results == run.results
+
+
+def all_ends(replay: Replay) -> Iterator[int]:
+    for role in (Role.MANIFESTS, Role.SHUFFLED, Role.PARTIALS, Role.ESTIMATES):
+        for partition in range(len(replay.job.start_offsets[role])):
+            yield replay.log.end(role, partition)
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 3, 5, 8, 13, 21, 34])
+def test_two_at_once_do_no_harm(run: LiveRun, ahead: int) -> None:
+    """Somebody starts the same replay twice, and one of them is `ahead` actions ahead."""
+    replay = Replay(run.source, Wanted(), Accidents())
+    drivers = [MortalDriver(replay.log, replay.accidents) for _ in range(2)]
+    runs = [writing(replay), writing(replay)]
+    replies: list[object] = [None, None]
+    running = {0, 1}
+    for turn in (*[0] * ahead, *[0, 1] * 1000):
+        if turn in running:
+            try:
+                replies[turn] = drivers[turn].carry_out(runs[turn].send(replies[turn]))
+            except StopIteration:
+                running.remove(turn)
+    assert not running
+    replay.write(EPOCHS)
+    assert replay.results == run.results
+
+
+def writing(replay: Replay) -> Steps[None]:
+    writer = replay.writer()
+    yield from writer.begin()
+    for item in replay.plan.items(replay.source):
+        yield from writer.write([item])
+
+
+def test_a_replay_that_begins_elsewhere_is_not_gone_on_with(run: LiveRun) -> None:
+    replay = Replay(run.source, Wanted(), Accidents())
+    replay.write(1)
+    replay.plan = plan_replay(replay.source, Wanted(FROM))
+    if replay.plan.first == 1:
+        replay.write(1)
+        assert replay.results == run.results
+        return
+    with pytest.raises(ReplayError, match="begins with epoch 1, this one would begin with 5"):
+        replay.write(1)

@@ -1,0 +1,265 @@
+"""Counts of epochs that stand alone: read from the logs, added up, asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from kafka.errors import KafkaError
+
+from aggregators.cell_window import CellWindow
+from aggregators.counts import NotAskedForError
+from aggregators.item_estimates import ItemEstimates
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import parse_job, validate
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.deployments import deploy
+from pipeline.planning.composed_epochs import composed
+from pipeline.results.epoch_counts import (
+    EpochCounts,
+    NoCountsError,
+    counts_of,
+    read_counts,
+    read_latest,
+)
+from pipeline.results.follow import follow_counts
+from pipeline.results.questions import (
+    Asked,
+    Boxes,
+    Items,
+    Quantiles,
+    Question,
+    Top,
+    ask,
+    check_askable,
+    usual_question,
+)
+from pipeline.stages.epoch_log import EpochLog
+from pipeline.values.boxes import Box, QueryError
+from tests.support.memory_cluster import MemoryCluster
+from tests.support.set_jobs import Run, held_by, job_text, within
+
+USERS = 500
+MODES = held_by([("walk", 350), ("bus", 150)])
+Start = Callable[..., Run]
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryCluster:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path))
+    return MemoryCluster()
+
+
+@pytest.fixture
+def start(cluster: MemoryCluster) -> Start:
+    """Deploys a job named sets."""
+
+    def start_job(
+        protocol: str = "count_min", parameters: str = "domain: [walk, bus, car]", **options: Any
+    ) -> Run:
+        job = parse_job(job_text(protocol, parameters, **{"minimum": USERS, **options}))
+        deploy(cast(Cluster, cluster), job, deployment=bytes(16), now=0)
+        return Run(cluster, "sets")
+
+    return start_job
+
+
+def deployed(parameters: str, protocol: str = "count_min", epochs: int = 3) -> DeployedJob:
+    text = job_text(protocol, parameters, minimum=100_000, epochs=epochs)
+    return deploy_job(parse_job(text), deployed_at=0)
+
+
+def test_an_epoch_is_read_without_keeping_the_others(start: Start) -> None:
+    run = start(epochs=8)
+    for epoch in range(1, 6):
+        run.report(epoch, MODES if epoch != 3 else MODES[::-1])
+    counts = run.driver.run(read_counts(run.job, 3))
+    assert (counts.epochs, counts.population, counts.withheld) == ((3,), USERS, ())
+    assert isinstance(counts.counts, CellWindow)
+    (bus,) = ask(counts, run.job.domain, Items((2,))).answers
+    assert bus.standard_deviation is not None
+    assert within(bus.value, 150, bus.standard_deviation)
+    latest = run.driver.run(read_latest(run.job))
+    assert latest.epochs == (5,)
+
+
+@pytest.mark.parametrize("protocol", ["count_min", "balls_into_bins"])
+def test_a_sum_is_that_of_the_epochs_with_the_variances_added(start: Start, protocol: str) -> None:
+    run = start(protocol, epochs=4)
+    held = {1: MODES, 2: MODES[:450], 3: MODES[100:]}
+    for epoch, some in held.items():
+        run.report(epoch, [*some, *[""] * (USERS - len(some))])
+    single = [run.driver.run(read_counts(run.job, epoch)) for epoch in held]
+    total = run.driver.run(read_counts(run.job, 1, 3))
+    assert (total.epochs, total.contributors) == ((1, 2, 3), 3 * USERS)
+
+    def values(counts: EpochCounts) -> tuple[list[float], float]:
+        answers = ask(counts, run.job.domain, Items()).answers
+        (deviation,) = {answer.standard_deviation for answer in answers}
+        assert deviation is not None
+        return [answer.value for answer in answers], deviation
+
+    found, deviation = values(total)
+    assert found == pytest.approx(np.sum([values(each)[0] for each in single], axis=0).tolist())
+    assert deviation == pytest.approx(np.hypot.reduce([values(each)[1] for each in single]))
+    for value, truth in zip(found, (350 + 350 + 250, 150 + 100 + 150, 0), strict=True):
+        assert within(value, truth, deviation)
+
+
+def test_several_windows_are_added_however_many_horizons_they_lie_in(start: Start) -> None:
+    text = job_text("count_min", "domain: [walk, bus, car]", minimum=USERS, epochs=2)
+    job = parse_job(text.replace("{count: 2}", "{count: 2, renew: true}"))
+    counts = composed(deploy_job(job, deployed_at=0), 3)
+    assert counts.exact
+    of_three = parse_job(job_text("count_min", "domain: [walk, bus, car]", minimum=USERS))
+    law: Any = of_three.calibrate()
+    assert counts.epsilon == pytest.approx(law.stream_epsilon, rel=1e-9)
+
+
+def test_of_laws_that_differ_the_whole_horizon_is_charged() -> None:
+    job = deployed("domain: [walk, bus, car]")
+    body = {**job.constants, "delta": job.constants["delta"] / 2}
+    other = validate(DeployedJob, {**job.model_dump(mode="json"), "constants": body})
+    assert composed(job, 2).exact
+    charged = composed(other, 2)
+    assert not charged.exact
+    assert charged.epsilon == job.constants["stream_epsilon"] > composed(job, 2).epsilon
+
+
+def test_the_estimates_of_other_protocols_are_those_published(start: Start) -> None:
+    run = start("balls_into_bins")
+    run.report(1, MODES)
+    counts = run.driver.run(read_counts(run.job, 1))
+    assert isinstance(counts.counts, ItemEstimates)
+    with pytest.raises(NotAskedForError, match="jobs of count_min"):
+        ask(counts, run.job.domain, Quantiles((0.5,)))
+
+
+def test_what_was_withheld_cannot_be_asked(start: Start) -> None:
+    run = start()
+    run.report(1, MODES[:40])
+    (found,) = (counts_of(run.job, epoch) for epoch in EpochLog(run.job).read(run.driver.run))
+    with pytest.raises(QueryError, match="epoch 1 was withheld: 40 of at least 500 contributors"):
+        ask(found, run.job.domain, Top(1))
+    with pytest.raises(NoCountsError, match="40 of at least 500"):
+        run.driver.run(read_latest(run.job))
+
+
+def test_a_job_that_begins_late_says_with_which_epoch(start: Start, cluster: MemoryCluster) -> None:
+    start(epochs=6)
+    run = Run(cluster, "sets", first_epoch=4)
+    run.report(4, MODES)
+    assert run.driver.run(read_counts(run.job, 4)).epochs == (4,)
+    for epoch, first in ((2, 4), (0, 1)):
+        before = f"epoch {epoch} lies before the first one of job sets, {first}"
+        with pytest.raises(NoCountsError, match=before):
+            run.driver.run(read_counts(run.job, epoch))
+
+
+class TestFollowing:
+    """An epoch is reported whenever somebody has to wait."""
+
+    def followed(
+        self, cluster: MemoryCluster, run: Run, first: int | None, later: list[int]
+    ) -> Iterator[EpochCounts]:
+        waiting = iter(later)
+        return follow_counts(
+            cast(Cluster, cluster),
+            run.job,
+            first,
+            wait=lambda seconds: run.report(next(waiting), MODES),
+        )
+
+    def test_it_goes_on_to_the_last_epoch_and_ends(
+        self, start: Start, cluster: MemoryCluster
+    ) -> None:
+        run = start(epochs=4)
+        found = [counts.epochs for counts in self.followed(cluster, run, 2, [1, 2, 3, 4])]
+        assert found == [(2,), (3,), (4,)]
+
+    def test_it_begins_with_the_latest_one(self, start: Start, cluster: MemoryCluster) -> None:
+        run = start(epochs=4)
+        run.report(1, MODES)
+        run.report(2, MODES)
+        found = [counts.epochs for counts in self.followed(cluster, run, None, [3, 4])]
+        assert found == [(2,), (3,), (4,)]
+
+    def test_a_broker_that_is_away_is_waited_for_and_nothing_is_lost(
+        self, start: Start, cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run = start(epochs=2)
+        run.report(1, MODES)
+        told: list[str] = []
+        reads: list[str] = []
+        read = cluster.read
+
+        def broken(topic: str, *where: Any) -> Any:
+            reads.append(topic)
+            if len(reads) == 2:
+                raise KafkaError("gone")
+            return read(topic, *where)
+
+        monkeypatch.setattr(cluster, "read", broken)
+
+        def wait(seconds: float) -> None:
+            if told == ["Kafka does not answer (KafkaError: gone); waiting for it"]:
+                return
+            run.report(2, MODES)
+
+        following = follow_counts(cast(Cluster, cluster), run.job, 1, told.append, wait)
+        assert [counts.epochs for counts in following] == [(1,), (2,)]
+        assert told[0].startswith("Kafka does not answer")
+        assert told[1] == "Kafka is back"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "usual"),
+    [
+        ("domain: [walk, bus, car]", Items()),
+        (f"domain: [{', '.join(map(str, range(50)))}]", Top(10)),
+        ("domain: {low: 0, high: 64, buckets: 32}", Quantiles((0.25, 0.5, 0.75))),
+        ("domain: {bits: 8}, queries: ranges", Quantiles((0.25, 0.5, 0.75))),
+        ("domain: {bits: 8}", Top(10)),
+        ("domain: {grid: [64]}", Quantiles((0.25, 0.5, 0.75))),
+    ],
+)
+def test_what_is_asked_when_nothing_is(parameters: str, usual: object) -> None:
+    assert usual_question(deployed(parameters)) == usual
+
+
+def test_ranges_are_those_of_the_domain() -> None:
+    def asked(parameters: str, first: str, last: str) -> Boxes:
+        question = Asked(ranges=[f"{first}:{last}"]).question(deployed(parameters).domain)
+        assert isinstance(question, Boxes)
+        return question
+
+    numbers = asked("domain: {low: 0, high: 64, buckets: 32}", "2", "10")
+    assert numbers.boxes == (Box("2:10", (1,), (5,)),)
+    assert asked("domain: {bits: 8}", "3", "3").boxes == (Box("3 to 3", (3,), (4,)),)
+    days = asked("domain: [mon, tue, wed], queries: ranges", "tue", "wed")
+    assert days.boxes == (Box("tue to wed", (1,), (3,)),)
+    assert (days.kind, numbers.kind) == ("range", "range")
+    hours = asked("domain: ['08:00', '09:00', '10:00'], queries: ranges", "08:00", "09:00")
+    assert hours.boxes == (Box("08:00 to 09:00", (0,), (2,)),)
+    with pytest.raises(QueryError, match="is empty: give the lower end first"):
+        asked("domain: {bits: 8}", "4", "3")
+    with pytest.raises(QueryError, match="lies outside of the values, 0 to 255"):
+        asked("domain: {bits: 8}", "4", "256")
+
+
+def test_only_trees_know_of_ranges_and_quantiles() -> None:
+    job = deployed("domain: {bits: 8}")
+
+    def checked(**options: Any) -> Question:
+        question = Asked(**options).question(job.domain)
+        assert question is not None
+        return check_askable(job, question)
+
+    with pytest.raises(NotAskedForError, match=r"^quantiles are for jobs of count_min with"):
+        checked(quantiles=["0.5"])
+    with pytest.raises(NotAskedForError, match=r"counts single items: give --item or --top$"):
+        checked(ranges=["0:3"])
+    assert checked(top=3) == Top(3)

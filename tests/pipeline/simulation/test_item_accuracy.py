@@ -1,0 +1,101 @@
+"""Items that are looked at in a simulation, and the truth they are compared with."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipeline.results.item_sums import ItemSums
+from pipeline.results.questions import Answer, Boxes, Items, Quantiles, Question, Top
+from pipeline.simulation.item_accuracy import (
+    ItemAccuracy,
+    items_to_look_at,
+    mean_accuracy,
+)
+from pipeline.values.boxes import Box
+from pipeline.values.sets import SetDomain
+from randomizers.item_domains import Bits, Numbers, Points
+from randomizers.randomness import seeded_generator
+
+
+def held(*counts: int) -> ItemSums:
+    """Of items 1, 2, ..."""
+    items = np.arange(1, len(counts) + 1)
+    present = np.array(counts) > 0
+    return ItemSums(items[present], np.array(counts, np.int64)[present])
+
+
+def test_counts_of_items_nobody_holds_are_0() -> None:
+    some = held(3, 0, 7, 0, 5)
+    assert some.of(np.array([5, 2, 3, 9, 1])).tolist() == [5, 0, 7, 0, 3]
+    assert some.most(2).tolist() == [3, 5]
+    assert held(0, 0).of(np.array([1, 2])).tolist() == [0, 0]
+    assert held(0, 0).most(2).tolist() == []
+
+
+@pytest.mark.parametrize(("size", "known"), [(20, 5), (500, 200), (505, 200), (2**24, 200)])
+def test_the_most_held_are_looked_at_and_others_at_random(size: int, known: int) -> None:
+    counts = np.arange(known, 0, -1)
+    some = ItemSums(np.arange(1, known + 1), counts)
+    looked_at = items_to_look_at(some, size, seeded_generator(1))
+    most = min(known, 100)
+    assert looked_at[:most].tolist() == list(range(1, most + 1))
+    others = looked_at[most:]
+    assert len(others) == min(400, size - most)
+    assert len(set(looked_at.tolist())) == len(looked_at)
+    assert 1 <= looked_at.min() <= looked_at.max() <= size
+    again = items_to_look_at(some, size, seeded_generator(1))
+    assert again.tolist() == looked_at.tolist()
+    if size == 2**24:
+        # Uniform: of 400 draws between 1 and 2^24 the mean is within 7 sigma.
+        assert abs(others.mean() / size - 0.5) < 7 / np.sqrt(12 * 400)
+        assert set(items_to_look_at(some, size, seeded_generator(2)).tolist()) - set(others)
+
+
+def truths(
+    question: Question,
+    some: ItemSums,
+    domain: SetDomain,
+    *items: int,
+) -> list[float | None]:
+    answers = [Answer(str(item), 0.0, 1.0, 0.0, 0.0, item=item) for item in items]
+    return list(question.truths(answers, some, domain))
+
+
+def test_every_kind_of_question_has_its_truth() -> None:
+    labels = SetDomain(("a", "b", "c"), 1)
+    assert truths(Items(), held(3, 0, 7), labels, 1, 2, 3) == [3, 0, 7]
+    assert truths(Items((3, 2)), held(3, 0, 7), labels, 3, 2) == [7, 0]
+    assert truths(Top(2), held(3, 0, 7), labels, 2, 3) == [0, 7]
+    bits = SetDomain(Bits(2), 1)
+    boxes = Boxes((Box("0 to 1", (0,), (2,)), Box("3", (3,), (4,))))
+    assert truths(boxes, held(3, 1, 0, 7), bits) == [4, 7]
+    assert truths(Quantiles((0.3, 0.9)), held(3, 1, 0, 7), bits) == [1, 3]
+    numbers = SetDomain(Numbers(10, 20, 4), 1)
+    assert truths(Quantiles((0.25, 0.3)), held(3, 1, 0, 8), numbers) == [10, 12.5]
+    points = SetDomain(Points((2, 3)), 1)
+    square = Boxes((Box("0:1,1:2", (0, 1), (2, 3)), Box("1:1,0:0", (1, 0), (2, 1))))
+    assert truths(square, held(1, 2, 4, 8, 16, 32), points) == [54, 8]
+
+
+def epoch(
+    predicted: float | None, *errors: float, recall: float | None = None, truth: int = 3
+) -> ItemAccuracy:
+    found, held = np.array(errors, np.float64), np.full(len(errors), truth)
+    return ItemAccuracy(10, 2.0, predicted, found, held, np.abs(found) < 2, recall, "item", ())
+
+
+def test_a_count_is_not_negative() -> None:
+    off = epoch(1.0, 4.0, -6.0, truth=2)
+    assert (off.mean_absolute_error, off.max_error, off.unclipped_error) == (3.0, 4.0, 5.0)
+
+
+def test_means_are_over_epochs_and_trials_that_have_something() -> None:
+    trials = [{1: epoch(1.0, 1.0, -3.0), 2: epoch(None)}, {1: epoch(2.0, 4.0), 2: epoch(None)}]
+    mean = mean_accuracy(trials)
+    assert (mean.mean_absolute_error, mean.predicted_error, mean.max_error) == (3.0, 1.5, 3.5)
+    assert "recall" not in mean.to_json()
+    found = mean_accuracy([{1: epoch(1.0, 1.0, recall=0.5), 2: epoch(1.0, 1.0, recall=1.0)}])
+    assert found.to_json()["recall"] == 0.75
+    nothing = mean_accuracy([{1: epoch(None)}])
+    assert set(nothing.to_json().values()) == {None}

@@ -1,0 +1,31 @@
+"""Processes that run trials."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.slow
+
+KILLED_WHILE_THEY_WAIT = """
+import os, signal
+from pipeline.simulation.trials import trial_processes
+pool = trial_processes(1)
+print(pool.submit(os.getpid).result(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_they_end_with_a_parent_that_is_killed() -> None:
+    parent = subprocess.run(
+        [sys.executable, "-c", KILLED_WHILE_THEY_WAIT], stdout=subprocess.PIPE, text=True
+    )
+    assert parent.returncode == -signal.SIGKILL
+    # A pid that is free already is one, too, that has ended.
+    with suppress(psutil.NoSuchProcess):
+        psutil.Process(int(parent.stdout)).wait(timeout=60)

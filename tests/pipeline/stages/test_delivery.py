@@ -1,0 +1,728 @@
+"""Nothing lost, nothing twice: the whole path, stopped after every single action."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.actions import Append, LogRecord, Steps
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.simulation.memory import MemoryWorker
+from pipeline.stages.roster import Roster
+from tests.support import cells
+from tests.support.world import Accidents, Owner, World
+from topics.batches import (
+    Batch,
+    Punctuation,
+    decode_batch,
+    encode_batch,
+    encode_punctuation,
+)
+from topics.chunks import decode_chunk
+from topics.manifests import Fate
+from topics.names import Role
+from topics.records import DeadLetter, Registration
+from topics.words import Words, split_words
+
+pytestmark = pytest.mark.slow
+
+DEPLOYMENT = bytes(range(16))
+EPOCHS = 4
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder in memory, where there is one: hundreds of producers wait for their disk here."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+        yield Path(name)
+
+
+@pytest.fixture(autouse=True)
+def cells_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
+
+
+def deployed(
+    protocol: str, parameters: dict[str, object], last_epoch: int = EPOCHS, **shuffle: object
+) -> DeployedJob:
+    job = make_job(
+        {
+            "name": "delivery",
+            "protocol": protocol,
+            "parameters": parameters,
+            # All of them are over before a world begins.
+            "epochs": {"count": last_epoch, "start": "2023-01-01", "length": "PT1H"},
+            "shuffle": {"minimum": 10, "grace": "60 s", "producers": 2, **shuffle},
+            "topics": {"partitions": 2},
+        }
+    )
+    return deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
+
+
+def boolean_values() -> dict[str, dict[int, dict[str, int]]]:
+    """Two gateways; the second enrols more devices in epoch 3, and some are away at times."""
+    generator = np.random.default_rng(7)
+    return {
+        name: {
+            epoch: {
+                f"{name}{user}": int(generator.integers(2))
+                for user in range(30 if epoch < 3 else 40)
+                if generator.random() < 0.9
+            }
+            for epoch in range(1, EPOCHS + 1)
+        }
+        for name in ("north", "south")
+    }
+
+
+def cell_values() -> dict[str, dict[int, dict[str, int]]]:
+    """Every user has a cell of its own: the north 0 to 14, the south 15 to 29."""
+    return {
+        name: {
+            epoch: {f"{name}{cell}": cell for cell in range(first, first + 15)}
+            for epoch in range(1, EPOCHS + 1)
+        }
+        for name, first in (("north", 0), ("south", 15))
+    }
+
+
+def run(world: World) -> World:
+    """Two producers that are not in step, several windows open at once."""
+    for name, epoch in [
+        ("north", 1), ("north", 2), ("south", 1), ("north", 3),
+        ("south", 2), ("south", 3), ("south", 4), ("north", 4),
+    ]:  # fmt: skip
+        world.close_epoch(name, epoch)
+        world.settle()
+    world.settle()
+    world.shut()
+    return world
+
+
+FUTURE_RAND: tuple[str, dict[str, object]] = ("future_rand", {"epsilon": 2, "changes": 2})
+CELLS: tuple[str, dict[str, object]] = ("cells", {"cells": 30})
+
+
+def test_every_cell_is_one_without_accidents(folder: Path) -> None:
+    world = run(World(deployed(*CELLS), folder, cell_values()))
+    records = world.published()
+    assert sorted(records) == [1, 2, 3, 4]
+    for record in records.values():
+        assert record.fate is Fate.RELEASED
+        assert record.headline is not None
+        assert (record.headline.low, record.headline.high) == (1.0, 1.0)
+        assert (record.contributors, record.population) == (30, 30)
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
+@pytest.mark.parametrize("order", ["sorted", "random"])
+def test_killed_after_every_single_action(folder: Path, keep: bool, order: str) -> None:
+    job = deployed(*FUTURE_RAND, order=order)
+    undisturbed = run(World(job, folder / "undisturbed", boolean_values()))
+    assert len(undisturbed.published()) == EPOCHS
+    actions = undisturbed.accidents.count
+    assert actions > 150
+    for strike in range(1, actions + 1):
+        world = run(
+            World(
+                job,
+                folder / f"{strike}",
+                boolean_values(),
+                Accidents(frozenset([strike]), keep),
+            )
+        )
+        assert world.published() == undisturbed.published(), f"killed after action {strike}"
+        assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
+        assert len(world.log.values(Role.ESTIMATES)) == EPOCHS, f"killed after action {strike}"
+
+
+@settings(max_examples=40, deadline=None)
+@given(strikes=st.frozensets(st.integers(1, 250), min_size=2, max_size=12), keep=st.booleans())
+def test_killed_many_times(strikes: frozenset[int], keep: bool) -> None:
+    with TemporaryDirectory() as name:
+        world = run(World(deployed(*CELLS), Path(name), cell_values(), Accidents(strikes, keep)))
+    for record in world.published().values():
+        assert record.headline is not None
+        assert (record.headline.low, record.headline.high) == (1.0, 1.0)
+    assert len(world.published()) == EPOCHS
+
+
+@pytest.fixture
+def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several batches per producer, several chunks per window, several parts per partial."""
+    split_small = partial(split_words, payload_bytes=16)
+    monkeypatch.setattr("pipeline.devices.producer.split_words", split_small)
+    monkeypatch.setattr("pipeline.stages.shuffle_stage.split_words", split_small)
+    monkeypatch.setattr("topics.partials._PART_BYTES", 200)
+
+
+def refused_places(world: World) -> set[tuple[str, int, int]]:
+    """Where the dead letters were read."""
+    records = world.log.read(Role.DEAD_LETTERS, 0, 0, world.log.end(Role.DEAD_LETTERS, 0)).records
+    letters = (DeadLetter.from_record(record.value, record.headers) for record in records)
+    return {(letter.topic, letter.partition, letter.offset) for letter in letters}
+
+
+@pytest.mark.usefixtures("small_records")
+@pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
+def test_killed_between_any_two_records_of_a_window(folder: Path, keep: bool) -> None:
+    """What was half sent, half written or half added up is neither lost nor counted twice.
+
+    Nor is what nobody can read: every such record is among the dead letters.
+    """
+
+    def short_run(place: Path, strike: int) -> World:
+        world = World(deployed(*CELLS), place, cell_values(), Accidents(frozenset([strike]), keep))
+        for epoch in (1, 2):
+            for name in ("north", "south"):
+                world.log.append(Append(Role.REPORTS, epoch % 2, b"garbage"))
+                world.log.append(Append(Role.SHUFFLED, epoch % 2, b"garbage"))
+                world.close_epoch(name, epoch)
+                world.settle()
+        world.settle()
+        world.shut()
+        return world
+
+    undisturbed = short_run(folder / "undisturbed", 0)
+    assert len(refused_places(undisturbed)) == len(undisturbed.log.values(Role.DEAD_LETTERS)) == 8
+    assert len(undisturbed.log.values(Role.SHUFFLED, 1)) == 4 + 2
+    assert len(undisturbed.log.values(Role.PARTIALS)) > 2 * len(undisturbed.integers()) == 4
+    for strike in range(1, undisturbed.accidents.count + 1):
+        world = short_run(folder / str(strike), strike)
+        assert sorted(world.published()) == [1, 2], f"killed after action {strike}"
+        assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
+        assert len(refused_places(world)) == 8, f"killed after action {strike}"
+        for place in ((Role.REPORTS, 0), (Role.REPORTS, 1), (Role.SHUFFLED, 0), (Role.SHUFFLED, 1)):
+            assert world.log.committed[place] == world.log.end(*place), "leftovers hold the floor"
+        check_cells(world)
+
+
+@pytest.mark.usefixtures("small_records")
+def test_half_a_window_is_read_again_by_the_next_aggregator(folder: Path) -> None:
+    """An aggregator commits and dies while the shuffle worker is between two chunks."""
+    world = World(deployed(*CELLS), folder, cell_values())
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+    owner = Owner(world, "shuffle", 0.0)
+    while len(owner.driver.pending) < 4:
+        owner.step(1)
+    arrived, owner.driver.pending = owner.driver.pending[:2], owner.driver.pending[2:]
+    for chunk in arrived:
+        world.log.append(chunk)
+    world.settle(["aggregate"])
+    world.kill("aggregate")
+    owner.step()
+    world.settle(["aggregate", "publish"])
+    check_cells(world)
+    assert sorted(world.published()) == [1]
+    world.shut()
+
+
+def expected_cells(world: World, epoch: int) -> np.ndarray:
+    """What the first manifest of an epoch says its window holds: one report per cell."""
+    manifest = world.manifests()[epoch]
+    counts = np.zeros(30, np.int64)
+    if manifest.fate is Fate.RELEASED:
+        for producer, inside in zip(world.roster(), manifest.producers, strict=False):
+            if inside:
+                counts[list(world.values[producer.name][epoch].values())] = 1
+    return counts
+
+
+def counted_cells(world: World, epoch: int) -> np.ndarray:
+    aggregator = world.job.aggregator()
+    for payload in world.integers().values():
+        aggregator.merge(world.job.aggregator_from_bytes(payload))
+    counts: np.ndarray = aggregator.counts[epoch]  # type: ignore[attr-defined]
+    return counts
+
+
+def check_cells(world: World) -> None:
+    """Published and counted is exactly what the first manifests decided."""
+    records = world.published()
+    assert sorted(records) == sorted(world.manifests())
+    for epoch, record in records.items():
+        np.testing.assert_array_equal(counted_cells(world, epoch), expected_cells(world, epoch))
+        assert record.fate is world.manifests()[epoch].fate
+        assert record.headline is not None
+        assert record.headline.value == expected_cells(world, epoch).sum()
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
+def test_a_late_producer_is_wholly_out_wherever_the_worker_is_killed(
+    folder: Path, keep: bool
+) -> None:
+    """South is late for epoch 1: grace passes, and then its batches arrive."""
+
+    def late_run(place: Path, strike: int) -> World:
+        world = World(deployed(*CELLS), place, cell_values(), Accidents(frozenset([strike]), keep))
+        world.surviving("south", lambda: world.producer("south").enrol(["nobody"]))
+        world.close_epoch("north", 1)
+        world.settle()
+        assert not world.manifests()
+        world.now = 61.0
+        world.settle()
+        world.now = 122.0
+        world.settle()
+        assert world.manifests()[1].producers == (False, True)
+        world.close_epoch("south", 1)
+        world.close_epoch("south", 2)
+        world.close_epoch("north", 2)
+        world.settle()
+        world.shut()
+        return world
+
+    undisturbed = late_run(folder / "undisturbed", 0)
+    assert undisturbed.manifests()[1].contributors == 15
+    for strike in range(1, undisturbed.accidents.count + 1):
+        world = late_run(folder / str(strike), strike)
+        records = world.published()
+        assert [records[1].contributors, records[2].contributors] == [15, 30]
+        check_cells(world)
+
+
+def one_epoch(folder: Path, stage: str) -> World:
+    """Everything has happened that comes before the stage; the south is late."""
+    world = World(deployed(*CELLS), folder, cell_values())
+    world.close_epoch("north", 1)
+    world.surviving("south", lambda: world.producer("south"))
+    if stage != "shuffle":
+        world.close_epoch("south", 1)
+        world.settle(("shuffle", "aggregate")[: 1 if stage == "aggregate" else 2])
+    return world
+
+
+@pytest.mark.parametrize("stage", ["shuffle", "aggregate", "publish"])
+def test_two_owners_in_every_interleaving(folder: Path, stage: str) -> None:
+    """The owner is paused anywhere, its successor gets anywhere, and the owner wakes up.
+
+    The owner of the shuffle stage closes the epoch without the south; for its successor the south
+    has arrived. What counts is what the first manifest says.
+    """
+    memberships: set[tuple[bool, ...]] = set()
+    pause = interleavings = 0
+    while True:
+        pause += 1
+        progress = 0
+        while True:
+            world = one_epoch(folder / f"{pause}-{progress}", stage)
+            owner = Owner(world, stage, 0.0, 61.0, 122.0)
+            owner.step(pause)
+            if owner.done:
+                world.shut()
+                assert interleavings > pause > 5
+                assert stage != "shuffle" or memberships == {(True, False), (True, True)}
+                return
+            if stage == "shuffle":
+                world.close_epoch("south", 1)
+            successor = Owner(world, stage, 200.0)
+            successor.step(progress)
+            finished = successor.done
+            owner.driver.fenced = True
+            owner.step()
+            successor.step()
+            world.workers[stage] = successor.worker
+            for world.now in (300.0, 400.0):
+                world.settle()
+            check_cells(world)
+            assert sorted(world.published()) == [1]
+            memberships.add(world.manifests()[1].producers)
+            world.shut()
+            interleavings += 1
+            if finished:
+                break
+            progress += 1
+
+
+def test_duplicated_batches_count_once(folder: Path) -> None:
+    world = World(deployed(*CELLS), folder, cell_values())
+    world.close_epoch("north", 1)
+    for value in world.log.values(Role.REPORTS, 1):
+        for _ in range(3):
+            world.log.append(Append(Role.REPORTS, 1, value))
+    world.close_epoch("south", 1)
+    world.settle()
+    world.settle()
+    check_cells(world)
+    assert world.published()[1].contributors == 30
+    world.shut()
+
+
+def test_what_cannot_be_admitted_goes_to_the_dead_letters(folder: Path) -> None:
+    """Every kind of refusal keeps the record and says why, and the stream goes on."""
+    world = World(deployed(*CELLS), folder, cell_values())
+    world.close_epoch("north", 1)
+    batch, _ = world.log.values(Role.REPORTS, 1)
+    good = decode_batch(batch)
+    strangers = {
+        "unreadable": batch[:-1] + bytes([batch[-1] ^ 1]),
+        "version": batch[:4] + b"\x09" + batch[5:],
+        "oversized": batch + bytes(300_000),
+        "fingerprint": encode_batch(replace(good, fingerprint=bytes(16))),
+        "deployment": encode_batch(replace(good, deployment=bytes(16))),
+        "enrolment": encode_batch(replace(good, enrolment=bytes(16))),
+        "epoch": encode_batch(replace(good, epoch=2)),
+        "protocol": encode_batch(replace(good, words=Words(np.full((1, 1), 99, "<u2")))),
+    }
+    for value in strangers.values():
+        world.log.append(Append(Role.REPORTS, 1, value))
+    world.close_epoch("south", 1)
+    world.settle()
+    world.settle()
+    check_cells(world)
+    letters = [
+        DeadLetter.from_record(record.value, record.headers)
+        for record in world.log.read(Role.DEAD_LETTERS, 0, 0, 100).records
+    ]
+    assert [letter.reason.value for letter in letters] == list(strangers)
+    assert [letter.value for letter in letters] == list(strangers.values())
+    assert [letter.offset for letter in letters] == list(range(2, 2 + len(strangers)))
+    assert {letter.topic for letter in letters} == {"delivery.reports"}
+    assert all(letter.detail for letter in letters)
+    world.shut()
+
+
+def test_as_many_contributors_as_are_needed_are_released(folder: Path) -> None:
+    world = run(World(deployed(*CELLS, minimum=30), folder, cell_values()))
+    assert [record.fate for record in world.published().values()] == [Fate.RELEASED] * EPOCHS
+
+
+def test_too_few_contributors_are_never_released(folder: Path) -> None:
+    world = World(deployed(*CELLS, minimum=31), folder, cell_values())
+    world = run(world)
+    for record in world.published().values():
+        assert record.fate is Fate.TOO_SMALL
+    assert not world.log.values(Role.SHUFFLED, 0)
+    assert not world.log.values(Role.SHUFFLED, 1)
+
+
+def test_an_epoch_without_records_becomes_empty_when_a_later_one_is_decided(
+    folder: Path,
+) -> None:
+    world = World(deployed(*CELLS), folder, cell_values())
+    for name in ("north", "south"):
+        world.close_epoch(name, 3)
+    world.settle()
+    assert sorted(world.manifests()) == [3]
+    for world.now in (1.0, 59.0):
+        world.settle()
+        assert sorted(world.manifests()) == [3]
+    for world.now in (60.0, 61.0):
+        world.settle()
+    assert {epoch: manifest.fate for epoch, manifest in world.manifests().items()} == {
+        1: Fate.EMPTY,
+        2: Fate.EMPTY,
+        3: Fate.RELEASED,
+    }
+    assert sorted(world.published()) == [1, 2, 3]
+    check_cells(world)
+    world.shut()
+
+
+def test_nothing_in_the_log_is_late_because_the_worker_was_slow(folder: Path) -> None:
+    """When grace is over the worker reads on to the end the log has then, and decides there."""
+    values = {**cell_values(), "east": {1: {"east0": 0}}}
+    world = World(deployed(*CELLS), folder, values)
+    world.surviving("east", lambda: world.producer("east"))
+    world.close_epoch("north", 1)
+    worker = MemoryWorker(world.stage("shuffle"), world.log)
+    worker.run(worker.assign(1))
+    worker.run(worker.poll())
+    world.close_epoch("south", 1)
+    worker.run(worker.stage.tick(61.0))
+    assert not world.manifests()
+    world.close_epoch("east", 1)
+    while worker.run(worker.poll(62.0)):
+        pass
+    assert [producer.name for producer in world.roster()] == ["east", "north", "south"]
+    assert world.manifests()[1].producers == (False, True, True)
+    world.shut()
+
+
+def test_who_registered_before_the_decision_is_waited_for(folder: Path) -> None:
+    """Who is expected is read anew before a window closes by completeness."""
+    world = World(deployed(*CELLS, producers=1), folder, cell_values())
+    world.producer("north")
+    worker = MemoryWorker(world.stage("shuffle"), world.log)
+    worker.run(worker.assign(1))
+    world.producer("south")
+    world.close_epoch("north", 1)
+    worker.run(worker.drain())
+    assert not world.manifests()
+    world.close_epoch("south", 1)
+    worker.run(worker.drain())
+    assert world.manifests()[1].contributors == 30
+    world.shut()
+
+
+def test_grace_begins_with_the_first_record_of_an_epoch(folder: Path) -> None:
+    """Also when a later epoch was decided first, and this one looked silent for a while."""
+    values = {**cell_values(), "east": {1: {"east0": 0}}}
+    world = World(deployed(*CELLS, minimum=1), folder, values)
+    world.producer("east").leave(1)
+    for name in ("north", "south"):
+        world.close_epoch(name, 3)
+    for world.now in (0.0, 59.0):
+        world.settle()
+    assert sorted(world.manifests()) == [3], "who has left is not waited for"
+    world.close_epoch("east", 1)
+    for world.now in (59.0, 61.0, 118.0):
+        world.settle()
+        assert 1 not in world.manifests()
+    world.now = 119.0
+    world.settle()
+    assert world.manifests()[1].contributors == 1
+    world.shut()
+
+
+def test_a_silent_producer_is_not_waited_for_after_three_epochs_until_it_is_back(
+    folder: Path,
+) -> None:
+    values = {
+        name: dict.fromkeys(range(1, 9), of_name[1]) for name, of_name in cell_values().items()
+    }
+    job = deployed(*CELLS, last_epoch=8)
+    world = World(job, folder, values)
+    world.surviving("south", lambda: world.producer("south"))
+    for epoch in (1, 2, 3):
+        world.close_epoch("north", epoch)
+        world.settle()
+        assert epoch not in world.manifests()
+        world.now += 61
+        world.settle()
+        world.settle()
+        assert epoch in world.manifests()
+    world.close_epoch("north", 4)
+    world.settle()
+    assert world.manifests()[4].contributors == 15
+    south = world.producer("south")
+    south.enrol(list(values["south"][5]))
+    south.report(5, values["south"][5])
+    batch, *rest = (action for action in south.close_steps(5) if isinstance(action, Append))
+    world.log.append(batch)
+    world.close_epoch("north", 5)
+    world.settle()
+    assert 5 not in world.manifests(), "the south is back, and is waited for at once"
+    for action in rest:
+        world.log.append(action)
+    world.settle()
+    assert world.manifests()[5].contributors == 30
+    for epoch, first, second in ((6, "north", "south"), (7, "south", "north")):
+        world.close_epoch(first, epoch)
+        world.settle()
+        assert epoch not in world.manifests(), f"the {second} is waited for"
+        world.close_epoch(second, epoch)
+        world.settle()
+        assert world.manifests()[epoch].contributors == 30
+    world.shut()
+
+
+def test_population_of_a_producer_that_is_not_in_is_its_last(folder: Path) -> None:
+    world = World(deployed(*CELLS), folder, cell_values())
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+    world.settle()
+    world.close_epoch("north", 2)
+    world.settle()
+    world.now = 61.0
+    world.settle()
+    world.settle()
+    assert world.published()[2].contributors == 15
+    assert world.published()[2].population == 30
+    world.shut()
+
+
+def workers_of_one_partition_each(world: World) -> tuple[MemoryWorker, MemoryWorker]:
+    """Two shuffle workers, of partitions 0 and 1."""
+    workers = [MemoryWorker(world.stage("shuffle"), world.log) for _ in range(2)]
+    for partition, worker in enumerate(workers):
+        worker.run(worker.assign(partition))
+    return workers[0], workers[1]
+
+
+def test_an_epoch_is_too_far_ahead_only_of_what_all_workers_have_decided(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.stages.shuffle_stage.EPOCHS_AHEAD", 2)
+    world = World(deployed(*CELLS), folder, cell_values())
+    even, odd = workers_of_one_partition_each(world)
+    for epoch in (1, 4):
+        for name in ("north", "south"):
+            world.close_epoch(name, epoch)
+    odd.run(odd.drain())
+    assert sorted(world.manifests()) == [1]
+    even.run(even.drain())
+    assert sorted(world.manifests()) == [1, 4]
+    assert not world.log.values(Role.DEAD_LETTERS)
+    world.shut()
+
+
+def run_to_manifest(worker: MemoryWorker, steps: Steps[None]) -> None:
+    """Carry out steps until a manifest has been appended; it is not flushed yet."""
+    action = next(steps)
+    while not (isinstance(action, Append) and action.role is Role.MANIFESTS):
+        action = steps.send(worker.driver.carry_out(action))
+    worker.driver.carry_out(action)
+
+
+def test_epochs_that_are_too_far_ahead_are_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.stages.shuffle_stage.EPOCHS_AHEAD", 2)
+    world = World(deployed(*CELLS), folder, cell_values())
+    for epoch in (3, 4):
+        world.close_epoch("north", epoch)
+    world.close_epoch("south", 3)
+    world.settle(["shuffle"])
+    assert sorted(world.manifests()) == [3]
+    letters = [
+        DeadLetter.from_record(record.value, record.headers)
+        for record in world.log.read(Role.DEAD_LETTERS, 0, 0, 9).records
+    ]
+    assert [letter.reason.value for letter in letters] == ["epoch", "epoch"]
+    assert decode_batch(letters[0].value).epoch == 4
+    world.shut()
+
+
+@pytest.mark.parametrize("decided", [False, True], ids=["open", "decided"])
+def test_the_first_manifest_says_with_which_epoch_a_deployment_begins(
+    folder: Path, decided: bool
+) -> None:
+    """The south registers for epoch 2 while epoch 3 is decided as the first one there is.
+
+    The window of epoch 2 is then open with another worker, or its manifest comes second.
+    """
+    values = cell_values()
+    values["north"] = {epoch: values["north"][epoch] for epoch in (3, 4)}
+    values["south"] = {epoch: values["south"][epoch] for epoch in (2, 3, 4)}
+    world = World(deployed(*CELLS, producers=1), folder, values)
+    even, odd = workers_of_one_partition_each(world)
+    world.close_epoch("north", 3)
+    odd_steps, even_steps = odd.drain(), even.drain()
+    run_to_manifest(odd, odd_steps)
+    world.close_epoch("south", 2)
+    if decided:
+        run_to_manifest(even, even_steps)
+    else:
+        even.run(even.poll())
+    odd.run(odd_steps)
+    even.run(even_steps)
+    for name in ("south", "north"):
+        world.close_epoch(name, 4)
+    even.run(even.drain())
+    world.settle()
+    assert next(iter(world.manifests())) == 3
+    assert sorted(world.published()) == [3, 4]
+    assert world.log.committed[Role.PARTIALS, 0] == world.log.end(Role.PARTIALS, 0)
+    assert not [
+        chunk for chunk in world.log.values(Role.SHUFFLED, 0) if decode_chunk(chunk).epoch == 2
+    ]
+    world.shut()
+
+
+def test_raw_records_of_finished_windows_are_deleted_whoever_finished_them(folder: Path) -> None:
+    world = World(deployed(*CELLS), folder, cell_values())
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+    owner = Owner(world, "shuffle", 0.0)
+    while not world.manifests():
+        owner.step(1)
+    assert world.log.values(Role.REPORTS, 1)
+    world.settle()
+    world.settle()
+    check_cells(world)
+    assert not world.log.values(Role.REPORTS, 1)
+    world.shut()
+
+
+def hostile_records(job: DeployedJob, enrolment: bytes) -> dict[str, bytes]:
+    """Well-formed records of a registered producer, for epoch 1, that promise too much."""
+    billions = Words(np.array([[0], [1]], "<u2"), np.full(2, 2**32 - 1, "<u4"))
+    return {
+        "more reports than a producer can have devices": encode_batch(
+            Batch(job.fingerprint, job.deployment, bytes(16), enrolment, 1, billions)
+        ),
+        "more devices than a manifest can tell": encode_punctuation(
+            Punctuation(job.fingerprint, job.deployment, enrolment, 1, 0, 2**40, 2**40)
+        ),
+    }
+
+
+@pytest.mark.parametrize("what", hostile_records(deployed(*FUTURE_RAND), bytes(16)))
+def test_a_producer_that_promises_too_much_stops_nobody(folder: Path, what: str) -> None:
+    world = World(deployed(*CELLS), folder, cell_values())
+    enrolment = world.producer("south").enrolment
+    hostile = hostile_records(world.job, enrolment)[what]
+    world.log.append(Append(Role.REPORTS, 1, hostile))
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+    world.settle()
+    world.settle()
+    check_cells(world)
+    assert world.published()[1].contributors == 30
+    (letter,) = world.log.read(Role.DEAD_LETTERS, 0, 0, 9).records
+    assert DeadLetter.from_record(letter.value, letter.headers).reason.value == "punctuation"
+    assert letter.value == hostile
+    world.shut()
+
+
+def test_the_first_registration_of_a_name_counts() -> None:
+    roster = Roster(deployed(*CELLS))
+    first, second = bytes([1] * 16), bytes([2] * 16)
+    for name, enrolment in (("north", first), ("north", second), ("south", first)):
+        roster.apply(LogRecord(0, Registration(DEPLOYMENT, name, enrolment, 1).to_bytes()))
+    assert [(producer.name, producer.enrolment) for producer in roster] == [("north", first)]
+    assert roster.find(second) is None
+
+
+def test_registrations_end_where_a_manifest_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.stages.roster.PRODUCERS_MAX", 3)
+    roster = Roster(deployed(*CELLS))
+    for number in range(4):
+        enrolment = number.to_bytes(16, "big")
+        roster.apply(LogRecord(0, Registration(DEPLOYMENT, f"{number}", enrolment, 1).to_bytes()))
+    assert [producer.name for producer in roster] == ["0", "1", "2"]
+    assert roster.find(number.to_bytes(16, "big")) is None
+
+
+GARBAGE = (
+    b"",
+    bytes(10),
+    b"dpst\x01",
+    b"\xff" * 300_000,
+    b"[" * 100_000,
+    b"[]",
+    b"7",
+    b'{"version":1,"type":"registration"}',
+    b'{"version":1,"deployment":"00","epoch":Infinity,"fate":"empty","closed_at":0,'
+    b'"contributors":0,"population":0,"estimate":null,"guarantee":{}}',
+)
+
+
+@pytest.mark.parametrize("role", [role for role in Role if role is not Role.STATUS])
+def test_garbage_in_any_topic_stops_nobody(folder: Path, role: Role) -> None:
+    world = World(deployed(*CELLS), folder, cell_values())
+    for epoch in range(1, EPOCHS + 1):
+        for value in GARBAGE:
+            world.log.append(Append(role, 0, value))
+        for name in ("north", "south"):
+            world.close_epoch(name, epoch)
+        world.settle()
+    world.settle()
+    records = world.published()
+    assert sorted(records) == [1, 2, 3, 4]
+    for epoch, record in records.items():
+        assert record.contributors == 30
+        np.testing.assert_array_equal(counted_cells(world, epoch), np.ones(30))
+    world.shut()

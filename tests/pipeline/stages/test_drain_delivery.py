@@ -1,0 +1,260 @@
+"""A drain decides what is open, once and for good, whatever is killed on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from pipeline.actions import Append, LogRecord
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.stages.roster import Roster
+from tests.support import cells
+from tests.support.world import Accidents, Owner, World
+from topics.manifests import Fate
+from topics.names import Role
+from topics.records import Drain
+
+DEPLOYMENT = bytes(range(16))
+PARTITIONS = 2
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder in memory, where there is one: hundreds of producers wait for their disk here."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+        yield Path(name)
+
+
+@pytest.fixture(autouse=True)
+def cells_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
+
+
+@pytest.fixture
+def job() -> DeployedJob:
+    """Grace is an hour: in these tests no window closes by it."""
+    values = {
+        "name": "drained",
+        "protocol": cells.NAME,
+        "parameters": {"cells": 30},
+        "epochs": {"count": 8},
+        "shuffle": {"minimum": 10, "grace": "1h", "producers": 2},
+        "topics": {"partitions": PARTITIONS},
+    }
+    return deploy_job(make_job(values), deployment=DEPLOYMENT, deployed_at=0)
+
+
+def values() -> dict[str, dict[int, dict[str, int]]]:
+    """Every user has a cell of its own: the north 0 to 14, the south 15 to 29."""
+    return {
+        name: {
+            epoch: {f"{name}{cell}": cell for cell in range(first, first + 15)}
+            for epoch in range(1, 9)
+        }
+        for name, first in (("north", 0), ("south", 15))
+    }
+
+
+def drain(world: World, partitions: int = PARTITIONS) -> None:
+    """Ask for what the reports hold now."""
+    for partition in range(partitions):
+        record = Drain(DEPLOYMENT, partition, world.log.end(Role.REPORTS, partition))
+        world.log.append(Append(Role.PRODUCERS, 0, record.to_bytes()))
+
+
+def contributors(world: World) -> dict[int, int]:
+    return {epoch: record.contributors for epoch, record in sorted(world.published().items())}
+
+
+def registered(world: World) -> None:
+    for name in world.values:
+        world.surviving(name, lambda name=name: world.producer(name))  # type: ignore[misc]
+
+
+def drained_run(world: World) -> World:
+    """The south has sent epoch 1 only, the north epochs 1 to 3, when the job is drained."""
+    registered(world)
+    for name, epoch in (("north", 1), ("south", 1), ("north", 2), ("north", 3)):
+        world.close_epoch(name, epoch)
+    world.settle()
+    drain(world)
+    world.settle()
+    world.settle()
+    for name, epoch in (("south", 2), ("north", 4), ("south", 3), ("south", 4)):
+        world.close_epoch(name, epoch)
+    world.settle()
+    world.settle()
+    world.shut()
+    return world
+
+
+def test_what_is_open_is_decided_without_grace_and_what_comes_later_is_waited_for(
+    job: DeployedJob, folder: Path
+) -> None:
+    world = drained_run(World(job, folder, values()))
+    assert contributors(world) == {1: 30, 2: 15, 3: 15, 4: 30}
+    assert {record.fate for record in world.published().values()} == {Fate.RELEASED}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
+def test_killed_after_every_single_action(job: DeployedJob, folder: Path, keep: bool) -> None:
+    undisturbed = drained_run(World(job, folder / "undisturbed", values()))
+    actions = undisturbed.accidents.count
+    assert actions > 100
+    for strike in range(1, actions + 1):
+        accidents = Accidents(frozenset([strike]), keep)
+        world = drained_run(World(job, folder / f"{strike}", values(), accidents))
+        assert world.published() == undisturbed.published(), f"killed after action {strike}"
+        assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
+
+
+def test_a_window_stays_open_until_all_that_the_drain_is_about_was_read(
+    job: DeployedJob, folder: Path
+) -> None:
+    """A worker that is far behind does not call late what was in the log when it was asked."""
+    world = World(job, folder, values())
+    registered(world)
+    for name, epoch in (("north", 1), ("north", 3), ("south", 1)):
+        world.close_epoch(name, epoch)
+    drain(world)
+    worker = world.worker("shuffle")
+    for _ in range(3):
+        worker.run(worker.stage.tick(0.0))
+        assert not world.manifests()
+        worker.run(worker.poll())
+    world.settle()
+    assert world.manifests()[1].contributors == 30
+    assert world.manifests()[3].contributors == 15
+    world.shut()
+
+
+def test_a_drain_is_about_nothing_that_begins_after_it(job: DeployedJob, folder: Path) -> None:
+    world = World(job, folder, values())
+    registered(world)
+    for _ in range(2):
+        drain(world)
+        world.settle()
+    world.close_epoch("north", 1)
+    for world.now in (0.0, 3599.0):
+        world.settle()
+        assert not world.manifests()
+    world.close_epoch("south", 1)
+    world.settle()
+    assert contributors(world) == {1: 30}
+    world.shut()
+
+
+def test_an_epoch_before_a_drained_one_is_decided_too(job: DeployedJob, folder: Path) -> None:
+    """Epoch 2 has no record, or its first one comes after the drain: 3 is published all the same.
+
+    After the drain a silent epoch is waited for as ever.
+    """
+    for late in (False, True):
+        world = World(job, folder / f"{late}", values())
+        registered(world)
+        for name in ("north", "south"):
+            world.close_epoch(name, 1)
+        world.close_epoch("north", 3)
+        drain(world)
+        if late:
+            world.close_epoch("south", 2)
+        for _ in range(3):
+            world.settle()
+        assert contributors(world) == {1: 30, 2: 15 if late else 0, 3: 15}
+        for name in ("north", "south"):
+            world.close_epoch(name, 5)
+        for _ in range(3):
+            world.settle()
+        assert sorted(world.manifests()) == [1, 2, 3, 5]
+        assert sorted(world.published()) == [1, 2, 3]
+        world.shut()
+
+
+def test_too_few_are_withheld_by_a_drain_too(job: DeployedJob, folder: Path) -> None:
+    few = values()
+    few["north"][1] = {"north0": 0}
+    world = World(job, folder, few)
+    registered(world)
+    world.close_epoch("north", 1)
+    drain(world)
+    world.settle()
+    assert world.published()[1].fate is Fate.TOO_SMALL
+    world.close_epoch("south", 1)
+    world.settle()
+    assert contributors(world) == {1: 1}
+    assert not world.log.values(Role.SHUFFLED, 1)
+    world.shut()
+
+
+def test_half_a_drain_drains_half(job: DeployedJob, folder: Path) -> None:
+    """Whoever asked was stopped between two partitions; asking again asks for the other one."""
+    world = World(job, folder, values())
+    registered(world)
+    for epoch in (1, 2):
+        world.close_epoch("north", epoch)
+    drain(world, partitions=1)
+    world.settle()
+    assert sorted(world.manifests()) == [2]
+    drain(world)
+    world.settle()
+    assert sorted(world.manifests()) == [1, 2]
+    world.shut()
+
+
+@pytest.mark.slow
+def test_two_owners_in_every_interleaving_decide_once(job: DeployedJob, folder: Path) -> None:
+    """The owner drains without the south and is paused anywhere; for its successor it is there."""
+    memberships: set[tuple[bool, ...]] = set()
+    pause = 0
+    while True:
+        pause += 1
+        progress = 0
+        while True:
+            world = World(job, folder / f"{pause}-{progress}", values())
+            registered(world)
+            world.close_epoch("north", 1)
+            drain(world)
+            owner = Owner(world, "shuffle", 0.0)
+            owner.step(pause)
+            if owner.done:
+                world.shut()
+                assert pause > 5
+                assert memberships == {(True, False), (True, True)}
+                return
+            world.close_epoch("south", 1)
+            successor = Owner(world, "shuffle", 1.0)
+            successor.step(progress)
+            finished = successor.done
+            owner.driver.fenced = True
+            owner.step()
+            successor.step()
+            world.workers["shuffle"] = successor.worker
+            world.settle()
+            manifest = world.manifests()[1]
+            memberships.add(manifest.producers)
+            assert contributors(world) == {1: 15 * sum(manifest.producers)}
+            world.shut()
+            if finished:
+                break
+            progress += 1
+
+
+def test_the_highest_end_counts_and_other_deployments_do_not(job: DeployedJob) -> None:
+    roster = Roster(job)
+    for record in (
+        Drain(DEPLOYMENT, 0, 7),
+        Drain(DEPLOYMENT, 0, 5),
+        Drain(bytes(16), 1, 9),
+        Drain(DEPLOYMENT, 1, 0),
+        Drain(DEPLOYMENT, PARTITIONS, 9),
+    ):
+        roster.apply(LogRecord(0, record.to_bytes()))
+    assert roster.drains == {0: 7, 1: 0}
+    assert not list(roster)

@@ -1,0 +1,764 @@
+"""Horizons end and renew: fresh draws from value 0, nothing carried over, nothing drawn twice."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from rich.console import Console
+
+from aggregators.estimate import Estimate
+from pipeline.actions import Steps
+from pipeline.devices.change_log import load_change_log
+from pipeline.devices.produce import produce_change_log
+from pipeline.devices.producer import Producer, ProducerError
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import Job, load_job, make_job
+from pipeline.operations.status import STAGES, JobStatus, StageStatus, find_problems
+from pipeline.operations.up.progress import Progress
+from pipeline.operations.up.screen import View, render
+from pipeline.planning.plan import plan
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from pipeline.simulation.simulate import SimulatedCluster, simulate
+from pipeline.stages.admission import Admission, Refusal
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.stages.estimation import Estimation
+from randomizers.randomness import seeded_generator
+from tests.support import cells
+from tests.support.commands import Commands
+from tests.support.small_run import job_text, write_changes
+from tests.support.world import Accidents, World
+from topics.batches import Punctuation, decode_batch, decode_punctuation, encode_punctuation
+from topics.frames import Kind, kind_of
+from topics.manifests import Fate
+from topics.names import Role
+from topics.records import Reason
+
+HORIZON = 4
+USERS = 4000
+# So many standard deviations beyond the truth is a chance of 3e-12.
+FAR = 7.0
+
+
+def parameters(epsilon: float = 2.0) -> dict[str, object]:
+    return {"epsilon": epsilon, "changes": 2}
+
+
+def job(count: int = HORIZON, protocol: str = "future_rand", **keys: Any) -> Job:
+    return make_job(
+        {
+            "name": "renewal",
+            "protocol": protocol,
+            "parameters": parameters(),
+            "epochs": {"count": count, "renew": True},
+            "shuffle": {"minimum": 10, "producers": 2},
+            "topics": {"partitions": 2},
+            **keys,
+        }
+    )
+
+
+def deployed(count: int = HORIZON, **keys: Any) -> DeployedJob:
+    return deploy_job(job(count, **keys), deployment=bytes(range(16)), deployed_at=0)
+
+
+def seeded(seed: int) -> Any:
+    return lambda purpose, number: seeded_generator(seed, len(purpose), number)
+
+
+def open_producer(
+    deployed_job: DeployedJob, folder: Path | None, log: MemoryLog, seed: int = 1
+) -> Producer:
+    return Producer(
+        deployed_job,
+        folder,
+        name="gateway",
+        transport=MemoryDriver(log),
+        generators=seeded(seed),
+    )
+
+
+def drawn(producer: Producer) -> dict[str, NDArray[Any]]:
+    return {name: array.copy() for name, array in producer._randomizer.state_arrays().items()}
+
+
+def batches(log: MemoryLog) -> dict[int, list[int]]:
+    """The reports sent, by epoch."""
+    found: dict[int, list[int]] = {}
+    for partition in range(2):
+        for value in log.values(Role.REPORTS, partition):
+            if kind_of(value) is Kind.BATCH:
+                batch = decode_batch(value)
+                found.setdefault(batch.epoch, []).extend(batch.words.values[:, 0].tolist())
+    return found
+
+
+def punctuations(log: MemoryLog) -> list[Punctuation]:
+    """What was said of each epoch, in order."""
+    found = [
+        decode_punctuation(value)
+        for partition in range(2)
+        for value in log.values(Role.REPORTS, partition)
+        if kind_of(value) is Kind.PUNCTUATION
+    ]
+    return sorted(found, key=lambda punctuation: punctuation.epoch)
+
+
+# The whole path.
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder in memory, where there is one: hundreds of producers wait for their disk here."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+        yield Path(name)
+
+
+SHORT = 2
+# The calendar's epochs are over before a world begins, so that grace is all a window waits for.
+OVER = {"count": SHORT, "renew": True, "start": "2023-01-01", "length": "PT1H"}
+EPOCHS = 3 * SHORT + 1
+
+
+def values() -> dict[str, dict[int, dict[str, int]]]:
+    """Two gateways, which enrol more devices in epoch 4; nothing more is heard of their first."""
+    generator = np.random.default_rng(7)
+    return {
+        name: {
+            epoch: {
+                f"{name}{user}": int(generator.integers(2))
+                for user in range(int(epoch > 1), 30 if epoch < 4 else 40)
+                if generator.random() < 0.9
+            }
+            for epoch in range(1, EPOCHS + 1)
+        }
+        for name in ("north", "south")
+    }
+
+
+def run(world: World) -> World:
+    """Horizons of two epochs; the south leaves one out, and the north withdraws a device."""
+    for epoch in range(1, EPOCHS + 1):
+        for name in ("north", "south"):
+            if name == "north" or epoch not in (5, 6):
+                world.close_epoch(name, epoch)
+            if (name, epoch) == ("north", 1):
+                world.surviving(name, lambda: world.producer("north").withdraw(["north0"]))
+            world.settle()
+        while epoch not in world.manifests():
+            world.now += 61.0
+            world.settle()
+    world.shut()
+    return world
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "keep",
+    [
+        pytest.param(False, id="unflushed lost"),
+        pytest.param(True, id="unflushed kept", marks=pytest.mark.verify),
+    ],
+)
+def test_killed_after_every_single_action_across_horizons(folder: Path, keep: bool) -> None:
+    world_job = deployed(SHORT, epochs=OVER)
+    undisturbed = run(World(world_job, folder / "undisturbed", values()))
+    assert sorted(undisturbed.published()) == list(range(1, EPOCHS + 1))
+    assert undisturbed.manifests()[5].producers == (True, False)
+    actions = undisturbed.accidents.count
+    assert actions > 250
+    for strike in range(1, actions + 1):
+        place = folder / f"{strike}"
+        world = run(World(world_job, place, values(), Accidents(frozenset([strike]), keep)))
+        assert world.published() == undisturbed.published(), f"killed after action {strike}"
+        assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
+        assert len(world.log.values(Role.ESTIMATES)) == EPOCHS, f"killed after action {strike}"
+
+
+def test_every_report_arrives_once_in_each_of_three_horizons(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
+    everybody = {
+        name: {
+            epoch: {f"{name}{cell}": cell for cell in range(first, first + 15)}
+            for epoch in range(1, 3 * SHORT + 1)
+        }
+        for name, first in (("north", 0), ("south", 15))
+    }
+    cells_job = deployed(SHORT, protocol=cells.NAME, parameters={"cells": 30})
+    world = World(cells_job, folder, everybody)
+    for epoch in range(1, 3 * SHORT + 1):
+        for name in everybody:
+            world.close_epoch(name, epoch)
+        world.settle()
+    world.shut()
+    records = world.published()
+    assert sorted(records) == [1, 2, 3, 4, 5, 6]
+    for record in records.values():
+        assert isinstance(record.estimate, Estimate)
+        assert (record.estimate.low, record.estimate.high) == (1.0, 1.0)
+
+
+def test_a_horizon_stands_alone(folder: Path) -> None:
+    """Estimates of the second horizon are those of somebody who has never seen the first."""
+    world = run(World(deployed(SHORT, epochs=OVER), folder, values()))
+    published, manifests, partials = world.published(), world.manifests(), world.integers()
+    estimation = Estimation(world.job)
+    for epoch in (3, 4):
+        estimation.take_in(manifests[epoch], partials[epoch])
+        assert estimation.estimate() == published[epoch].estimate
+    assert (estimation.horizon, estimation.last_epoch) == (1, 2)
+    estimation.take_in(manifests[5], partials[5])
+    assert (estimation.horizon, estimation.last_epoch) == (2, 1)
+    assert estimation.attendance.population.tolist() == [0, manifests[5].population, 0]
+
+
+def test_the_guarantee_published_is_that_of_all_horizons_so_far(folder: Path) -> None:
+    world = run(World(deployed(SHORT, epochs=OVER), folder, values()))
+    losses = {
+        epoch: (record.guarantee["epsilon"], record.guarantee["horizons"])
+        for epoch, record in world.published().items()
+    }
+    assert losses == {
+        1: (2, 1), 2: (2, 1), 3: (4, 2), 4: (4, 2), 5: (6, 3), 6: (6, 3), 7: (8, 4),
+    }  # fmt: skip
+
+
+def test_a_producer_that_left_is_counted_to_the_end_of_the_horizon(folder: Path) -> None:
+    """Its devices are silent then; the next horizon does not know them."""
+    world = World(deployed(SHORT, epochs=OVER), folder, values())
+    for epoch in range(1, 7):
+        for name in ("north", "south"):
+            if name == "north" or epoch <= 3:
+                world.close_epoch(name, epoch)
+        if epoch == 3:
+            world.producer("south").leave(3)
+        world.settle()
+    enrolled = {name: len(world.producer(name).users) for name in ("north", "south")}
+    world.shut()
+    manifests = world.manifests()
+    assert [manifests[epoch].producers for epoch in (3, 4, 5)] == [(True, True)] + 2 * [
+        (True, False)
+    ]
+    assert manifests[4].population == manifests[4].populations[0] + enrolled["south"]
+    assert manifests[5].population == manifests[5].populations[0]
+    assert manifests[6].population == enrolled["north"]
+
+
+# Draws.
+
+
+def test_everybody_draws_anew_at_the_first_epoch_of_a_horizon() -> None:
+    log = MemoryLog()
+    users = [f"user {number}" for number in range(USERS)]
+    with Producer(deployed(), None, name="gateway", transport=MemoryDriver(log)) as producer:
+        producer.enrol(users)
+        seen = [drawn(producer)]
+        for epoch in range(1, 3 * HORIZON + 1):
+            producer.report_all(epoch, np.ones(USERS, np.int8))
+            producer.close(epoch)
+            if epoch % HORIZON == 1:
+                seen.append(drawn(producer))
+        assert producer.users == tuple(users)
+    for name in ("order", "signs"):
+        np.testing.assert_array_equal(seen[0][name], seen[1][name])
+        for one, other in ((1, 2), (2, 3)):
+            assert not np.array_equal(seen[one][name], seen[other][name]), name
+
+
+def test_a_value_of_1_carried_over_spends_a_change_of_every_horizon() -> None:
+    log = MemoryLog()
+    with open_producer(deployed(), None, log) as producer:
+        producer.enrol([f"user {number}" for number in range(USERS)])
+        for epoch in range(1, 3 * HORIZON + 1):
+            producer.report_all(epoch, np.ones(USERS, np.int8))
+            producer.close(epoch)
+            state = drawn(producer)
+            local = (epoch - 1) % HORIZON + 1
+            due = local >> state["order"] > 0
+            np.testing.assert_array_equal(state["used"], due)
+            assert producer.frozen == 0
+
+
+def test_frozen_devices_thaw_with_the_horizon() -> None:
+    with open_producer(deployed(), None, MemoryLog()) as producer:
+        producer.enrol([f"user {number}" for number in range(USERS)])
+        for epoch in range(1, HORIZON + 1):
+            producer.report_all(epoch, np.full(USERS, epoch % 2, np.int8))
+            producer.close(epoch)
+        assert producer.frozen > 0
+        producer.report_all(HORIZON + 1, np.zeros(USERS, np.int8))
+        producer.close(HORIZON + 1)
+        assert producer.frozen == 0
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_every_protocol_renews(name: str, tmp_path: Path) -> None:
+    """Also where a horizon begins in silence, devices leave, and the producer is restarted."""
+    example = json.dumps(dataclasses.asdict(PROTOCOLS[name].examples[0].parameters))
+    renewing = deployed(protocol=name, parameters=json.loads(example))
+    log = MemoryLog()
+    # Who is enrolled before an epoch, and how many are after it: a hundred leave after epoch 2.
+    for epoch, enrolled, population in [
+        (1, 300, 300), (2, 300, 300), (HORIZON + 2, 400, 300), (4 * HORIZON, 500, 500),
+        (4 * HORIZON + 1, 500, 500),
+    ]:  # fmt: skip
+        with open_producer(renewing, tmp_path / "state", log) as producer:
+            producer.enrol([f"user {number}" for number in range(enrolled)])
+            if epoch == 2:
+                producer.withdraw([f"user {number}" for number in range(100)])
+            slots = renewing.domain.slots
+            shape = (len(producer.users),) if slots is None else (len(producer.users), slots)
+            producer.report_all(epoch, np.full(shape, renewing.domain.initial))
+            producer.close(epoch)
+            assert len(producer.users) == producer._randomizer.population == population
+    admission = Admission(renewing)
+    for partition in range(2):
+        for value in log.values(Role.REPORTS, partition):
+            assert not isinstance(admission.admit(partition, value), Refusal)
+
+
+class BrokenTransport:
+    """Kafka is away, and the process is killed while it waits."""
+
+    def run(self, steps: Steps[None]) -> None:
+        for _ in steps:
+            raise ConnectionError
+
+
+def test_a_new_horizon_once_drawn_is_never_drawn_again(tmp_path: Path) -> None:
+    log = MemoryLog()
+    producer = open_producer(deployed(), tmp_path / "state", log)
+    producer.enrol([f"user {number}" for number in range(500)])
+    producer.report_all(HORIZON, np.ones(500, np.int8))
+    producer.close(HORIZON)
+    producer._transport = BrokenTransport()
+    producer.report_all(HORIZON + 1, np.ones(500, np.int8))
+    with pytest.raises(ConnectionError):
+        producer.close(HORIZON + 1)
+    before = drawn(producer)
+    producer.shut()
+    with open_producer(deployed(), tmp_path / "state", log, seed=99) as producer:
+        assert producer.closed_epoch == HORIZON + 1
+        for name, array in drawn(producer).items():
+            np.testing.assert_array_equal(array, before[name])
+        assert len(batches(log)[HORIZON + 1]) > 0
+        with pytest.raises(ProducerError, match=f"epoch {HORIZON + 1} is closed"):
+            producer.close(HORIZON + 1)
+
+
+def test_a_renewal_that_was_interrupted_did_not_happen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it lies in the transaction of the epoch: who leaves stays, too."""
+
+    def interrupt(name: str, value: object) -> None:
+        raise KeyboardInterrupt
+
+    log = MemoryLog()
+    with open_producer(deployed(), tmp_path / "state", log) as producer:
+        producer.enrol(["a", "b", "c"])
+        producer.withdraw(["b"])
+        producer.report(HORIZON, {"a": 1})
+        producer.close(HORIZON)
+        before = drawn(producer)
+        with monkeypatch.context() as patch:
+            patch.setattr(producer._store, "set_fact", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                producer.close(HORIZON + 1)
+        for name, array in drawn(producer).items():
+            np.testing.assert_array_equal(array, before[name])
+        assert producer.closed_epoch == HORIZON
+        assert list(producer.users) == ["a", "b", "c"]
+        producer.report(HORIZON + 1, {"c": 1})
+        producer.close(HORIZON + 1)
+        assert list(producer.users) == ["a", "c"]
+        assert not producer._leaving.any()
+    with open_producer(deployed(), tmp_path / "state", log) as producer:
+        assert list(producer.users) == ["a", "c"]
+        producer.enrol(["b"])
+        assert list(producer.users) == ["a", "c", "b"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_horizons_can_be_left_out_whole(tmp_path: Path, restarts: bool) -> None:
+    """With restarts in between, what is sent is the same."""
+    sent = []
+    for folder in (None, tmp_path / "state"):
+        log = MemoryLog()
+        producer = open_producer(deployed(), folder, log)
+        producer.enrol([f"user {number}" for number in range(200)])
+        for epoch in (2, 3 * HORIZON + 1, 3 * HORIZON + 3, 9 * HORIZON):
+            if restarts and folder is not None:
+                producer.shut()
+                producer = open_producer(deployed(), folder, log)
+            producer.report_all(epoch, np.ones(200, np.int8))
+            producer.close(epoch)
+        producer.shut()
+        sent.append(batches(log))
+    assert sent[0] == sent[1]
+    # Who was silent at an end of an interval says nothing of it: so is everybody at the third epoch
+    # of the horizon, and at the last one of another all but those who report it as a whole.
+    orders = {epoch: {word % 128 // 2 for word in words} for epoch, words in sent[0].items()}
+    assert orders == {2: {0, 1}, 3 * HORIZON + 1: {0}, 9 * HORIZON: {2}}
+
+
+def test_epochs_left_out_at_the_beginning_of_a_horizon_are_silence() -> None:
+    """Changes that others reported in time are not reported again; newcomers had value 0."""
+    log = MemoryLog()
+    with open_producer(deployed(), None, log) as producer:
+        producer.enrol([f"old {number}" for number in range(200)])
+        producer.report_all(HORIZON, np.ones(200, np.int8))
+        producer.close(HORIZON)
+        producer.report_all(HORIZON + 2, np.ones(200, np.int8))
+        producer.close(HORIZON + 2)
+        assert {word % 128 // 2 for word in batches(log)[HORIZON + 2]} == {1}
+        before = len(producer.users)
+        producer.enrol([f"new {number}" for number in range(200)])
+        producer.report_all(2 * HORIZON + 2, np.ones(400, np.int8))
+        producer.close(2 * HORIZON + 2)
+        words = np.array(batches(log)[2 * HORIZON + 2])
+        orders = drawn(producer)["order"]
+    assert np.count_nonzero(words % 128 // 2 == 0) == np.count_nonzero(orders[before:] == 0) > 0
+    assert np.count_nonzero(words % 128 // 2 == 1) == np.count_nonzero(orders == 1)
+
+
+# Estimates.
+
+
+def estimates(
+    values_of: Mapping[str, NDArray[np.int8]],
+    last_epoch: int,
+    *,
+    epsilon: float = 12.0,
+    silent: Mapping[str, range] | None = None,
+    silence: float = 0.0,
+    withdrawn: Mapping[str, int] | None = None,
+    enrolled: Mapping[str, int] | None = None,
+    seed: int = 5,
+) -> list[EstimateRecord]:
+    """What is published when groups of `USERS` have values by epoch, index 0 unused.
+
+    Args:
+        silent: at which epochs a group is silent.
+        silence: each device is silent at each epoch with this probability.
+        withdrawn: before which epoch a group leaves.
+        enrolled: before which epoch a group is enrolled, 1 unless said.
+    """
+    silent, withdrawn, enrolled = silent or {}, withdrawn or {}, enrolled or {}
+    renewing = deployed(
+        parameters=parameters(epsilon), shuffle={"minimum": 10}, topics={"partitions": 1}
+    )
+    cluster = SimulatedCluster(renewing, seeded(seed))
+    producer = Producer(
+        renewing, None, name="gateway", transport=MemoryDriver(cluster.log), generators=seeded(seed)
+    )
+    users = {group: [f"{group} {number}" for number in range(USERS)] for group in values_of}
+    attendance = np.random.default_rng(seed)
+    for epoch in range(1, last_epoch + 1):
+        present: dict[str, int] = {}
+        for group, by_epoch in values_of.items():
+            if epoch == enrolled.get(group, 1):
+                producer.enrol(users[group])
+            if epoch == withdrawn.get(group):
+                producer.withdraw(users[group])
+            gone = epoch >= withdrawn.get(group, last_epoch + 1)
+            if epoch >= enrolled.get(group, 1) and epoch not in silent.get(group, ()) and not gone:
+                here = users[group]
+                if silence:
+                    drawn = attendance.random(USERS) >= silence
+                    here = [user for user, is_here in zip(here, drawn, strict=True) if is_here]
+                present.update(dict.fromkeys(here, int(by_epoch[epoch])))
+        producer.report(epoch, present)
+        producer.close(epoch)
+    cluster.settle()
+    producer.shut()
+    records = cluster.new_estimates()
+    assert [record.epoch for record in records] == list(range(1, last_epoch + 1))
+    return records
+
+
+def assert_near(records: list[EstimateRecord], truth: list[int]) -> None:
+    """Every estimate is near the truth, and would not be near one that is off by half a group."""
+    for record, expected in zip(records, truth, strict=True):
+        estimate = record.estimate
+        assert isinstance(estimate, Estimate)
+        assert estimate.value is not None
+        assert estimate.standard_deviation is not None
+        assert 2 * FAR * estimate.standard_deviation < USERS, "the test could not fail"
+        error = abs(estimate.value - expected)
+        assert error < FAR * estimate.standard_deviation, f"epoch {record.epoch}"
+
+
+def test_estimates_of_three_horizons_are_unbiased() -> None:
+    """Were anything carried over, what is 1 at a renewal would be counted twice or not at all."""
+    always = np.ones(3 * HORIZON + 1, np.int8)
+    halfway = np.arange(3 * HORIZON + 1) > HORIZON + 2
+    records = estimates({"a": always, "b": halfway.astype(np.int8)}, 3 * HORIZON)
+    assert_near(records, [USERS * (1 + int(one)) for one in halfway[1:]])
+    assert {record.population for record in records} == {2 * USERS}
+
+
+@pytest.mark.parametrize("epoch", [2, 3, 4, 6])
+def test_devices_enrol_at_any_epoch_of_a_running_horizon(epoch: int) -> None:
+    """Before, they count as 0; the population grows."""
+    always = np.ones(2 * HORIZON + 1, np.int8)
+    records = estimates({"a": always, "b": always}, 2 * HORIZON, enrolled={"b": epoch})
+    assert_near(records, [USERS * (1 + (at >= epoch)) for at in range(1, 2 * HORIZON + 1)])
+    assert [record.population for record in records] == [
+        USERS * (1 + (at >= epoch)) for at in range(1, 2 * HORIZON + 1)
+    ]
+
+
+@pytest.mark.parametrize("epoch", [2, 3, 4])
+def test_who_is_withdrawn_no_longer_counts(epoch: int) -> None:
+    """0 is reported for them to the end of the horizon; the next one does not know them."""
+    always = np.ones(2 * HORIZON + 1, np.int8)
+    records = estimates({"a": always, "b": always}, 2 * HORIZON, withdrawn={"b": epoch})
+    assert_near(records, [USERS * (1 + (at < epoch)) for at in range(1, 2 * HORIZON + 1)])
+    populations = [record.population for record in records]
+    assert populations == [2 * USERS] * HORIZON + [USERS] * HORIZON
+
+
+@pytest.mark.slow
+def test_the_withdrawn_are_as_silent_as_others() -> None:
+    """Three in ten are, at each epoch. 12,000 users with value 1 leave, the others have value 0.
+
+    Were those who leave always present, the estimate of epoch 3 would be 1600 users too low.
+    """
+    zeros, ones = np.zeros(HORIZON + 1, np.int8), np.ones(HORIZON + 1, np.int8)
+    groups = {"a": zeros, "b": zeros, "x": ones, "y": ones, "z": ones}
+    withdrawn, trials = {"x": 3, "y": 3, "z": 3}, 16
+    runs = [
+        estimates(groups, HORIZON, silence=0.3, withdrawn=withdrawn, seed=seed)
+        for seed in range(trials)
+    ]
+    for epoch, of_epoch in enumerate(zip(*runs, strict=True), 1):
+        found = [cast(Estimate, record.estimate).to_json() for record in of_epoch]
+        errors = [each["value"] - 3 * USERS * (epoch < 3) for each in found]
+        deviations = [each["standard_deviation"] for each in found]
+        tolerance = FAR * np.sqrt(np.square(deviations).sum()) / trials
+        assert 2 * tolerance < 1600, "the test could not fail"
+        assert abs(np.mean(errors)) < tolerance, f"epoch {epoch}"
+
+
+@pytest.mark.parametrize("present", [0, 1, 50, 100])
+def test_the_withdrawn_are_present_in_the_share_of_those_who_stay(
+    tmp_path: Path, present: int
+) -> None:
+    """Drawn once: a restart after the draw changes nothing."""
+    log = MemoryLog()
+    users = [f"user {number}" for number in range(10_100)]
+    with open_producer(deployed(), tmp_path / "state", log) as producer:
+        producer.enrol(users)
+        producer.withdraw(users[100:])
+        # What is said of those who leave does not count.
+        producer.report(1, dict.fromkeys(users[100 - present : 5000], 0))
+        producer.close(1)
+    with open_producer(deployed(), tmp_path / "state", log) as producer:
+        assert producer.closed_epoch == 1
+    (punctuation,) = punctuations(log)
+    leaving = punctuation.contributors - present
+    assert punctuation.population == 10_100
+    if present in (0, 100):
+        assert leaving == 100 * present
+    else:
+        share = present / 100
+        assert abs(leaving - 10_000 * share) < FAR * np.sqrt(10_000 * share * (1 - share))
+
+
+def test_where_nobody_stays_the_withdrawn_are_present() -> None:
+    log = MemoryLog()
+    with open_producer(deployed(), None, log) as producer:
+        producer.enrol(["thermostat"])
+        producer.report(1, {"thermostat": 1})
+        producer.close(1)
+        producer.withdraw(["thermostat"])
+        producer.close(2)
+    assert [record.contributors for record in punctuations(log)] == [1, 1]
+
+
+def test_an_initial_value_need_not_fit_into_the_values_given() -> None:
+    wide = {"epsilon": 4, "changes": 1, "low": 0, "high": 1000, "buckets": 1024, "initial": 900}
+    log = MemoryLog()
+    with open_producer(deployed(protocol="range_stream", parameters=wide), None, log) as producer:
+        assert producer.job.domain.initial > np.iinfo(np.int8).max
+        producer.enrol(["a", "b"])
+        producer.withdraw(["a"])
+        producer.report_all(1, np.ones(2, np.int8))
+        producer.close(1)
+    assert [record.contributors for record in punctuations(log)] == [2]
+
+
+def test_who_falls_silent_at_1_stays_counted() -> None:
+    """In the horizon they fell silent in, and in later ones while they are enrolled."""
+    always = np.ones(2 * HORIZON + 1, np.int8)
+    silent = {"b": range(2, 2 * HORIZON + 1)}
+    records = estimates({"a": always, "b": always}, 2 * HORIZON, silent=silent)
+    assert_near(records, [2 * USERS] * 2 * HORIZON)
+
+
+def test_a_single_0_before_silence_is_no_farewell() -> None:
+    """The intervals that end later miss it: so 0 is to be sent to the end of the horizon."""
+    always = np.ones(HORIZON + 1, np.int8)
+    gone = np.array([0, 1, 1, 0, 0], np.int8)
+    records = estimates({"a": always, "b": gone}, HORIZON, silent={"b": range(4, HORIZON + 1)})
+    assert_near(records[:3], [2 * USERS, 2 * USERS, USERS])
+    estimate = records[3].estimate
+    assert isinstance(estimate, Estimate)
+    assert estimate.value is not None
+    assert estimate.standard_deviation is not None
+    assert estimate.value > USERS + FAR * estimate.standard_deviation
+    records = estimates({"a": always, "b": gone}, HORIZON)
+    assert_near(records, [2 * USERS, 2 * USERS, USERS, USERS])
+
+
+# Jobs.
+
+
+def test_a_job_that_renews_has_no_last_epoch_unless_its_horizons_are_counted() -> None:
+    endless = deployed(170)
+    counted = endless.model_copy(update={"horizons": 3})
+    assert DeployedJob.from_bytes(counted.to_bytes()) == counted
+    assert (endless.last_epoch, counted.last_epoch) == (None, 510)
+    places = [(endless.horizon_of(epoch), endless.local_epoch(epoch)) for epoch in (1, 170, 171)]
+    assert places == [(0, 1), (0, 170), (1, 1)]
+    assert endless.position_of(300) == "epoch 300 (horizon 2)"
+    assert counted.position_of(1) == "epoch 1 of 510 (horizon 1)"
+    assert counted.position_of(300, 320) == "epoch 300 of 320 (horizon 2)"
+
+
+def test_renewing_changes_the_meaning_of_reports() -> None:
+    ending = deployed(epochs={"count": HORIZON})
+    assert deployed(epochs={"count": HORIZON, "renew": False}).fingerprint == ending.fingerprint
+    assert deployed().fingerprint != ending.fingerprint
+    assert ending.position_of(3) == "epoch 3 of 4"
+
+
+def test_the_guarantee_is_for_a_horizon_and_adds_up() -> None:
+    endless = deployed()
+    said = str(endless.guarantee())
+    assert said.startswith("epsilon 2 for a user's whole stream of one horizon, n times that for n")
+    assert str(endless.guarantee_at(2 * HORIZON + 1)).startswith(
+        "epsilon 6 for a user's whole stream of 3 horizons (exact)"
+    )
+    ending = deployed(epochs={"count": HORIZON})
+    assert ending.guarantee_at(HORIZON) == ending.guarantee()
+    assert "horizons" not in ending.guarantee().to_json()
+
+
+def test_a_plan_is_for_one_horizon() -> None:
+    expected, ending = plan(job()), plan(job(epochs={"count": HORIZON}))
+    assert (expected.rmse, expected.epochs) == (ending.rmse, ending.epochs)
+    assert expected.guarantee == ending.guarantee.over(1)
+
+
+def test_nothing_comes_after_the_last_horizon() -> None:
+    counted = deployed().model_copy(update={"horizons": 2})
+    with open_producer(counted, None, MemoryLog()) as producer:
+        producer.enrol(["a"])
+        producer.close(2 * HORIZON)
+        with pytest.raises(ProducerError, match="epoch 9 lies after the last epoch of job renewal"):
+            producer.close(2 * HORIZON + 1)
+    late = encode_punctuation(
+        Punctuation(counted.fingerprint, counted.deployment, bytes(16), 9, 0, 0, 0)
+    )
+    refusal = Admission(counted).admit(1, late)
+    assert isinstance(refusal, Refusal)
+    assert (refusal.reason, refusal.detail) == (Reason.EPOCH, "epoch 9 lies after the last, 8")
+    assert isinstance(Admission(deployed()).admit(1, late), Punctuation)
+
+
+def test_words_are_checked_against_the_epoch_of_their_horizon(folder: Path) -> None:
+    """A report of an order that is not due goes to the dead letters in every horizon."""
+    log = MemoryLog()
+    with open_producer(deployed(), None, log) as producer:
+        producer.enrol([f"user {number}" for number in range(100)])
+        for epoch in (3 * HORIZON, 3 * HORIZON + 1):
+            producer.report_all(epoch, np.ones(100, np.int8))
+            producer.close(epoch)
+    admission = Admission(deployed())
+    for partition in range(2):
+        for value in log.values(Role.REPORTS, partition):
+            assert not isinstance(admission.admit(partition, value), Refusal)
+    ending = Admission(deployed(epochs={"count": 4 * HORIZON}))
+    assert isinstance(ending.admit(0, log.values(Role.REPORTS, 0)[0]), Refusal)
+
+
+# What people see.
+
+
+@pytest.fixture
+def small_job(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(job_text(epochs=5, more=", renew: true"))
+    return path
+
+
+def test_a_change_log_ends_with_its_last_row_and_a_longer_one_goes_on(tmp_path: Path) -> None:
+    log = MemoryLog()
+    renewing = deployed(5, shuffle={"minimum": 10})
+    with Producer(renewing, None, name="gateway", transport=MemoryDriver(log)) as producer:
+        for last_row in (7, 12):
+            path = write_changes(tmp_path / f"{last_row}.csv", epochs=last_row)
+            change_log = load_change_log(path, last_epoch=20, to_last_row=True)
+            produce_change_log(producer, change_log)
+            assert producer.closed_epoch == change_log.last_epoch == last_row
+    capped = load_change_log(path, last_epoch=9, to_last_row=True)
+    assert capped.last_epoch == 9
+    assert "after epoch 9: not used" in capped.notices[0]
+
+
+def test_commands_say_what_a_horizon_costs(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    small_job: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # So wide that no sentence is broken.
+    monkeypatch.setenv("COLUMNS", "300")
+    dpstream = Commands(capsys)
+    planned = dpstream("plan", small_job)
+    assert "5 epochs in each horizon" in planned.output
+    cost = "epsilon 2 for a user's whole stream of one horizon, n times that for n horizons"
+    assert cost in planned.output
+    changes = write_changes(tmp_path / "changes.csv")
+    simulated = dpstream("simulate", small_job, "--input", changes, "--seed", 3, "--to-epoch", 12)
+    assert "200 users, 12 epochs" in simulated.output
+    assert cost in simulated.output
+
+
+def test_screens_name_epoch_and_horizon(tmp_path: Path, small_job: Path) -> None:
+    small = deploy_job(load_job(small_job), deployed_at=0)
+    change_log = load_change_log(write_changes(tmp_path / "changes.csv"))
+    records = simulate(small, change_log, seed=3).records
+    progress = Progress(small, change_log.truth())
+    for record in records:
+        progress.apply(Role.ESTIMATES, record.to_bytes())
+    assert progress.last_epoch == 12
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(render(View("small", "", (), 200, progress), 100, 40))
+    assert "epoch 12 of 12 (horizon 3)" in console.export_text()
+    counted = small.model_copy(update={"horizons": 2})
+    assert Progress(counted, change_log.truth()).last_epoch == 10
+
+
+def test_an_endless_job_always_needs_its_workers() -> None:
+    gone = tuple(StageStatus(stage, (), 0, None) for stage in STAGES)
+    endless = deployed(5)
+    for horizons, published, problems in ((None, 10, 3), (2, 9, 3), (2, 10, 0)):
+        found = endless.model_copy(update={"horizons": horizons})
+        record = EstimateRecord(endless.deployment, published, Fate.EMPTY, 0, 0, 0, None, {})
+        status = JobStatus(found.name, "", 0, found.last_epoch, record, gone, {})
+        assert len(list(find_problems(found, status))) == problems

@@ -1,0 +1,423 @@
+"""The noise of the shuffle stage is drawn once: every writing of a window is the same.
+
+Two noisy versions of the same counts could be averaged, and their difference tells of the noise.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from pipeline.actions import Append
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.jobs.noise_keys import NoiseKey, NoiseKeyError
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.simulation.memory import MemoryDriver
+from pipeline.simulation.simulate import SimulatedCluster
+from pipeline.stages.stage_noise import StageNoise
+from randomizers.dummies import PoissonDummies
+from randomizers.noise_tables import poisson_table
+from randomizers.randomness import cryptographic_generator, seeded_generator
+from tests.support import noisy_cells
+from tests.support.world import Accidents, Owner, World
+from topics.chunks import decode_chunk
+from topics.manifests import Fate
+from topics.names import Role
+from topics.words import Words, pack_words, split_words
+
+CELLS = 12
+DEPLOYMENT = bytes(range(16))
+KEY = NoiseKey(bytes(range(32)))
+
+
+@pytest.fixture(autouse=True)
+def noisy_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROTOCOLS, noisy_cells.NAME, noisy_cells.NOISY_CELLS)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder in memory, where there is one: hundreds of producers wait for their disk here."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several chunks per window."""
+    monkeypatch.setattr(
+        "pipeline.stages.shuffle_stage.split_words", partial(split_words, payload_bytes=16)
+    )
+
+
+def deployed(key: NoiseKey | None = KEY, **shuffle: object) -> DeployedJob:
+    values = {
+        "name": "noise",
+        "protocol": noisy_cells.NAME,
+        "parameters": {"cells": CELLS},
+        # All of them are over before a world begins.
+        "epochs": {"count": 3, "start": "2023-01-01", "length": "PT1H"},
+        "shuffle": {"minimum": 2, "grace": "60 s", "producers": 2, **shuffle},
+        "topics": {"partitions": 2},
+    }
+    job = deploy_job(make_job(values), deployment=DEPLOYMENT, deployed_at=0)
+    return job if key is None else job.model_copy(update={"noise_key": key.digest})
+
+
+def cell_values() -> dict[str, dict[int, dict[str, int]]]:
+    """Every user has a cell of its own: the north the lower half, the south the upper."""
+    half = CELLS // 2
+    return {
+        name: {
+            epoch: {f"{name}{cell}": cell for cell in range(first, first + half)}
+            for epoch in (1, 2)
+        }
+        for name, first in (("north", 0), ("south", half))
+    }
+
+
+def world_of(job: DeployedJob, folder: Path, accidents: Accidents | None = None) -> World:
+    return World(job, folder, cell_values(), accidents or Accidents(), noise_key=KEY)
+
+
+def dummies(job: DeployedJob, epoch: int) -> NDArray[np.int64]:
+    """How many the stage adds to each cell."""
+    return counts_of([StageNoise(job, KEY).dummies(epoch)])
+
+
+def counts_of(pieces: list[Words | None]) -> NDArray[np.int64]:
+    """How often each cell occurs in words."""
+    counts = np.zeros(CELLS, np.int64)
+    for words in pieces:
+        assert words is not None
+        np.add.at(counts, words.values[:, 0], 1 if words.counts is None else words.counts)
+    return counts
+
+
+def writings(world: World) -> dict[int, list[tuple[int, dict[int, Words]]]]:
+    """Of every epoch, every attempt to write it: how many pieces it has, and those found."""
+    found: dict[tuple[int, bytes], tuple[int, dict[int, Words]]] = {}
+    for partition in (0, 1):
+        for value in world.log.values(Role.SHUFFLED, partition):
+            chunk = decode_chunk(value)
+            pieces = found.setdefault((chunk.epoch, chunk.attempt), (chunk.total, {}))[1]
+            pieces[chunk.index] = chunk.words
+    attempts: dict[int, list[tuple[int, dict[int, Words]]]] = defaultdict(list)
+    for (epoch, _), attempt in found.items():
+        attempts[epoch].append(attempt)
+    return attempts
+
+
+def check_noise(world: World) -> int:
+    """Every writing holds what the first manifest says and the one noise; returns how many."""
+    written = 0
+    for epoch, attempts in writings(world).items():
+        expected = dummies(world.job, epoch)
+        inside = world.manifests()[epoch].producers
+        for producer, is_in in zip(world.roster(), inside, strict=False):
+            if is_in:
+                expected[list(world.values[producer.name][epoch].values())] += 1
+        for total, pieces in attempts:
+            counts = counts_of(list(pieces.values()))
+            if len(pieces) == total:
+                np.testing.assert_array_equal(counts, expected)
+            assert (counts <= expected).all(), "what is left of a writing belongs to another noise"
+            if world.job.shuffle.order == "sorted":
+                same = [other for other in attempts if other[0] == total]
+                assert len(same) == len(attempts)
+                for index, words in pieces.items():
+                    for _, others in attempts:
+                        assert index not in others or identical(words, others[index])
+        written += len(attempts)
+    return written
+
+
+def identical(one: Words, other: Words) -> bool:
+    return pack_words(one) == pack_words(other)
+
+
+def run(world: World) -> World:
+    for epoch in (1, 2):
+        for name in ("north", "south"):
+            world.close_epoch(name, epoch)
+            world.settle()
+    world.settle()
+    world.shut()
+    return world
+
+
+@pytest.mark.parametrize("order", ["sorted", "random"])
+def test_a_released_window_holds_the_dummies_of_its_epoch(folder: Path, order: str) -> None:
+    world = run(world_of(deployed(order=order), folder))
+    assert check_noise(world) == 2
+    for epoch, record in world.published().items():
+        assert record.headline is not None
+        assert record.headline.value == CELLS + dummies(world.job, epoch).sum()
+        assert (record.contributors, record.population) == (CELLS, CELLS)
+    assert not np.array_equal(dummies(world.job, 1), dummies(world.job, 2))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_records")
+@pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
+@pytest.mark.parametrize("order", ["sorted", "random"])
+def test_killed_between_any_two_actions(folder: Path, keep: bool, order: str) -> None:
+    job = deployed(order=order)
+    undisturbed = run(world_of(job, folder / "undisturbed"))
+    written = []
+    for strike in range(1, undisturbed.accidents.count + 1):
+        world = run(world_of(job, folder / str(strike), Accidents(frozenset([strike]), keep)))
+        written.append(check_noise(world))
+        assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
+        assert world.published() == undisturbed.published(), f"killed after action {strike}"
+    assert min(written) == 2
+    assert max(written) > 2, "some windows were written twice"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_records")
+def test_two_owners_in_every_interleaving(folder: Path) -> None:
+    """The owner decides without the south, its successor with it, and either may come first."""
+    memberships: set[tuple[bool, ...]] = set()
+    written: list[int] = []
+    job = deployed()
+    pause = 0
+    while True:
+        pause += 1
+        progress = 0
+        while True:
+            world = world_of(job, folder / f"{pause}-{progress}")
+            world.close_epoch("north", 1)
+            world.surviving("south", lambda world=world: world.producer("south"))  # type: ignore[misc]
+            owner = Owner(world, "shuffle", 0.0, 61.0, 122.0)
+            owner.step(pause)
+            if owner.done:
+                world.shut()
+                assert memberships == {(True, False), (True, True)}
+                assert max(written) > 1, "both have written the window"
+                return
+            world.close_epoch("south", 1)
+            successor = Owner(world, "shuffle", 200.0)
+            successor.step(progress)
+            finished = successor.done
+            owner.driver.fenced = True
+            owner.step()
+            successor.step()
+            world.workers["shuffle"] = successor.worker
+            for world.now in (300.0, 400.0):
+                world.settle()
+            written.append(check_noise(world))
+            memberships.add(world.manifests()[1].producers)
+            world.shut()
+            if finished:
+                break
+            progress += 1
+
+
+@pytest.mark.usefixtures("small_records")
+def test_noise_drawn_anew_would_be_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NoiseKey, "generator", lambda *window: cryptographic_generator())
+    world = run(world_of(deployed(), folder))
+    with pytest.raises(AssertionError):
+        check_noise(world)
+
+
+def test_a_window_below_the_minimum_is_withheld_with_its_dummies(folder: Path) -> None:
+    world = run(world_of(deployed(minimum=CELLS + 1), folder))
+    assert [record.fate for record in world.published().values()] == [Fate.TOO_SMALL] * 2
+    assert not world.log.values(Role.SHUFFLED, 0) + world.log.values(Role.SHUFFLED, 1)
+
+
+def test_present_devices_are_the_contributors(folder: Path) -> None:
+    """Not those enrolled, nor the messages: as many as present devices have added their share."""
+    world = world_of(deployed(minimum=CELLS), folder)
+    absent = cell_values()
+    del absent["south"][2][f"south{CELLS - 1}"]
+    world.values = absent
+    fates = {epoch: record.fate for epoch, record in run(world).published().items()}
+    assert fates == {1: Fate.RELEASED, 2: Fate.TOO_SMALL}
+    assert world.manifests()[2].contributors == CELLS - 1
+    assert world.manifests()[2].population == CELLS
+    assert check_noise(world) == 1
+
+
+def world_of_silent_devices(folder: Path) -> World:
+    """Devices of `shuffled_counts` whose value is 0 send nothing, where the stage adds dummies."""
+    values = {
+        **deployed(key=None, minimum=CELLS).to_json(),
+        "protocol": "shuffled_counts",
+        "parameters": {"epsilon": 1, "delta": 1e-6, "dummies": "shuffle"},
+    }
+    job = deploy_job(make_job(values), deployment=DEPLOYMENT, deployed_at=0)
+    world = world_of(job.model_copy(update={"noise_key": KEY.digest}), folder)
+    world.values = {
+        name: {epoch: dict.fromkeys(users, 0) for epoch, users in of_name.items()}
+        for name, of_name in world.values.items()
+    }
+    return world
+
+
+def test_devices_that_have_nothing_to_say_are_contributors(folder: Path) -> None:
+    world = run(world_of_silent_devices(folder))
+    for epoch in (1, 2):
+        manifest = world.manifests()[epoch]
+        assert (manifest.fate, manifest.contributors) == (Fate.RELEASED, CELLS)
+        ((_, pieces),) = writings(world)[epoch]
+        dummies = StageNoise(world.job, KEY).dummies(epoch)
+        assert dummies is not None
+        assert sum(words.messages for words in pieces.values()) == dummies.messages > 0
+
+
+def test_heartbeats_count_devices_and_not_what_they_send(folder: Path) -> None:
+    """Before a window is released, and where it never is, messages are not for all to count."""
+    world = world_of_silent_devices(folder)
+    world.values["north"][1]["north0"] = 1  # type: ignore[index]
+    world.close_epoch("north", 1)
+    for value in world.log.values(Role.REPORTS, world.job.partition_of(1)):
+        world.log.append(Append(Role.REPORTS, world.job.partition_of(1), value))
+    world.surviving("south", lambda: world.producer("south"))
+    world.settle(["shuffle"])
+    half = CELLS // 2
+    stage = world.workers["shuffle"].stage
+    heartbeat = stage.heartbeat()
+    assert heartbeat["hides_messages"] is True
+    assert heartbeat["windows"] == [
+        {"epoch": 1, "devices": half, "grace_left": 60.0, "waits_for": ["south"]}
+    ]
+    for world.now in (61.0, 122.0):
+        world.settle(["shuffle"])
+    assert world.manifests()[1].fate is Fate.TOO_SMALL
+    world.close_epoch("south", 1)
+    world.settle(["shuffle"])
+    counts = stage.heartbeat()["counts"]
+    assert counts == {"reports": half, "late_reports": half, "windows too small": 1}
+    world.shut()
+
+
+def test_a_worker_with_another_key_or_none_refuses_to_start(folder: Path) -> None:
+    world = world_of(deployed(), folder)
+    for key in (None, NoiseKey(bytes(32))):
+        world.noise_key = key
+        with pytest.raises(NoiseKeyError, match="noise key that"):
+            world.stage("shuffle")
+    world.noise_key = KEY
+    world.stage("shuffle")
+
+
+def test_a_job_deployed_without_a_key_is_not_run_with_any() -> None:
+    with pytest.raises(NoiseKeyError, match="the job's key with nothing"):
+        StageNoise(deployed(key=None), KEY)
+
+
+def test_a_job_that_needs_no_key_takes_any() -> None:
+    values = {
+        "name": "plain",
+        "protocol": "future_rand",
+        "parameters": {"epsilon": 1, "changes": 1},
+        "epochs": {"count": 2},
+    }
+    job = deploy_job(make_job(values), deployed_at=0)
+    for key in (None, KEY):
+        assert StageNoise(job, key).dummies(1) is None
+
+
+def test_noise_is_a_function_of_key_deployment_and_epoch() -> None:
+    job = deployed()
+    elsewhere = job.model_copy(update={"deployment": bytes(16)})
+    other = NoiseKey(bytes(32))
+    rekeyed = job.model_copy(update={"noise_key": other.digest})
+    drawn = [
+        StageNoise(job, KEY).dummies(1),
+        StageNoise(job, KEY).dummies(2),
+        StageNoise(elsewhere, KEY).dummies(1),
+        StageNoise(rekeyed, other).dummies(1),
+    ]
+    counts = [counts_of([words]).tolist() for words in drawn]
+    assert len({tuple(each) for each in counts}) == 4
+    noise = StageNoise(job, KEY)
+    again = [noise.dummies(epoch) for epoch in (2, 1)]
+    assert [counts_of([words]).tolist() for words in again] == [counts[1], counts[0]]
+
+
+def test_horizons_have_noise_of_their_own() -> None:
+    """The protocol is asked for an epoch of its horizon, with randomness of the epoch itself."""
+    values = deployed().to_json()
+    values["epochs"] = {"count": 2, "renew": True}
+    job = deploy_job(make_job(values), deployment=DEPLOYMENT, deployed_at=0)
+    noise = StageNoise(job.model_copy(update={"noise_key": KEY.digest}), KEY)
+    counts = {tuple(counts_of([noise.dummies(epoch)]).tolist()) for epoch in (1, 3, 5)}
+    assert len(counts) == 3
+
+
+def test_what_a_key_draws_is_pinned() -> None:
+    """A worker of another version that drew otherwise would make a second noise."""
+    assert KEY.digest.hex().startswith("630dcd2966c43366")
+    words = {
+        epoch: [f"{word:016x}" for word in random_words(KEY.generator(DEPLOYMENT, epoch))]
+        for epoch in (1, 2**40)
+    }
+    assert words[1] == ["ee5cf2db824d3455", "ce019a373002df76", "507c5dc282e7da99"]
+    assert words[2**40][0] == "9442905f0290c91b"
+    poisson = {
+        mean: poisson_table(mean).draw(8, KEY.generator(DEPLOYMENT, 3)).tolist()
+        for mean in (0.1, 3.0, 1000.0)
+    }
+    assert poisson == {
+        0.1: [0, 1, 0, 0, 0, 0, 0, 0],
+        3.0: [4, 6, 3, 3, 3, 0, 1, 1],
+        1000.0: [1015, 1049, 995, 1003, 1001, 939, 964, 965],
+    }
+    in_cells = {
+        rate: np.bincount(PoissonDummies(rate).draw(1, 10, KEY.generator(DEPLOYMENT, 4))).tolist()
+        for rate in (30.0, 1e5)
+    }
+    assert in_cells == {
+        30.0: [3, 0, 1, 3, 1, 3, 2, 7, 3, 3],
+        1e5: [9997, 10006, 9954, 10064, 9979, 9954, 9871, 10042, 9961, 9891],
+    }
+    assert dummies(deployed(), 1).tolist() == [2, 3, 6, 6, 5, 1, 3, 4, 5, 3, 2, 2]
+    assert dummies(deployed(), 2).tolist() == [2, 5, 1, 2, 0, 2, 2, 2, 3, 4, 4, 6]
+
+
+def random_words(generator: np.random.Generator) -> list[int]:
+    """Three words of 64 bits."""
+    words: list[int] = generator.integers(0, 1 << 64, 3, dtype=np.uint64).tolist()
+    return words
+
+
+def simulated_windows(seed: int, key: NoiseKey | None) -> dict[int, list[int]]:
+    """What a simulated job releases: counts by epoch."""
+
+    def generators(purpose: str, number: int) -> np.random.Generator:
+        return seeded_generator(seed, len(purpose), number)
+
+    cluster = SimulatedCluster(deployed(key=None, producers=1), generators, key)
+    producer = Producer(
+        cluster.job, None, name="p", transport=MemoryDriver(cluster.log), generators=generators
+    )
+    producer.enrol([str(cell) for cell in range(CELLS)])
+    for epoch in (1, 2):
+        producer.report_all(epoch, np.arange(CELLS))
+        producer.close(epoch)
+        cluster.settle()
+    producer.shut()
+    (first,) = cluster.log.values(Role.SHUFFLED, 1)
+    (second,) = cluster.log.values(Role.SHUFFLED, 0)
+    chunks = map(decode_chunk, (first, second))
+    return {chunk.epoch: counts_of([chunk.words]).tolist() for chunk in chunks}
+
+
+def test_a_simulation_has_the_noise_of_its_seed_or_of_the_key_it_is_given() -> None:
+    assert simulated_windows(1, None) == simulated_windows(1, None) != simulated_windows(2, None)
+    expected = {epoch: (1 + dummies(deployed(), epoch)).tolist() for epoch in (1, 2)}
+    assert simulated_windows(1, KEY) == simulated_windows(2, KEY) == expected

@@ -1,0 +1,586 @@
+"""One gateway ahead of time, a clock that is off, and records that name what a job has not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from pipeline.actions import Append, LogRecord, Steps
+from pipeline.devices.producer import Producer, ProducerError
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.epoch_times import times_of
+from pipeline.jobs.job_files import make_job
+from pipeline.jobs.job_range import EPOCHS_AHEAD
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from pipeline.stages.decisions import Decisions
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.stages.partial_log import PartialLog
+from pipeline.stages.roster import Roster
+from pipeline.stages.shuffle_stage import ShuffleStage
+from tests.support import cells
+from tests.support.world import BEGUN, World
+from topics.batches import Punctuation, encode_punctuation
+from topics.chunks import Chunk, encode_chunk
+from topics.manifests import Fate, Manifest, encode_manifest
+from topics.names import Role
+from topics.partials import encode_partial, split_partial
+from topics.records import DeadLetter, Drain, Farewell, Registration
+from topics.words import Words
+
+DEPLOYMENT = bytes(range(16))
+HOUR = 3600.0
+NAMES = ("north", "south", "east", "west")
+
+
+@pytest.fixture(autouse=True)
+def cells_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+        yield Path(name)
+
+
+def deployed(
+    epochs: int = 4096, *, calendar: bool = False, order: str = "sorted", **keys: object
+) -> DeployedJob:
+    """Four producers; with a calendar, epoch 1 begins with the world, and each lasts an hour."""
+    times: dict[str, object] = {"start": "2023-11-14T22:13:20Z", "length": "PT1H"}
+    job = make_job(
+        {
+            "name": "ordered",
+            "protocol": cells.NAME,
+            "parameters": {"cells": 8},
+            "epochs": {"count": epochs, **(times if calendar else {}), **keys},
+            "shuffle": {"minimum": 1, "grace": "60 s", "producers": 4, "order": order},
+            "topics": {"partitions": 2},
+        }
+    )
+    return deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
+
+
+def values(epochs: int = 4096) -> dict[str, dict[int, dict[str, int]]]:
+    """Every producer has two cells of its own."""
+    return {
+        name: {
+            epoch: {f"{name}{cell}": cell for cell in (2 * number, 2 * number + 1)}
+            for epoch in range(1, epochs + 1)
+        }
+        for number, name in enumerate(NAMES)
+    }
+
+
+def settle(world: World, seconds: float = 0.0, every: float = 30.0) -> None:
+    """Let the workers work while time passes."""
+    end = world.now + seconds
+    while True:
+        world.settle()
+        if world.now >= end:
+            return
+        world.now = min(end, world.now + every)
+
+
+def close(world: World, epoch: int, *names: str) -> None:
+    for name in names or NAMES:
+        world.close_epoch(name, epoch)
+
+
+def heartbeat(world: World) -> dict[str, object]:
+    return dict(world.worker("shuffle").stage.heartbeat())
+
+
+def letters(world: World) -> list[DeadLetter]:
+    end = world.log.end(Role.DEAD_LETTERS, 0)
+    records = world.log.read(Role.DEAD_LETTERS, 0, 0, end).records
+    return [DeadLetter.from_record(record.value, record.headers) for record in records]
+
+
+def test_a_producer_that_runs_ahead_decides_nothing_for_the_others(folder: Path) -> None:
+    """At epoch 6 the north closes epoch 2,000; days later, nothing is decided but what all sent."""
+    world = World(deployed(), folder, values())
+    for epoch in range(1, 6):
+        close(world, epoch)
+    settle(world)
+    close(world, 2000, "north")
+    settle(world, 72 * HOUR, every=HOUR)
+    assert sorted(world.manifests()) == [1, 2, 3, 4, 5]
+    assert heartbeat(world)["ahead"] == [{"producer": "north", "epochs": 1995}]
+
+    for epoch in (6, 7, 8, 9):
+        close(world, epoch, "south", "east", "west")
+    settle(world)
+    assert sorted(world.manifests()) == [1, 2, 3, 4, 5], "the north is still waited for"
+    settle(world, 300)
+    decided = world.manifests()
+    assert sorted(decided) == [*range(1, 10)]
+    assert [decided[epoch].contributors for epoch in (6, 7, 8, 9)] == [6, 6, 6, 6]
+    assert not letters(world)
+    assert world.published().keys() == decided.keys()
+    world.shut()
+
+
+def test_half_of_the_producers_are_no_majority(folder: Path) -> None:
+    world = World(deployed(), folder, values())
+    close(world, 1)
+    settle(world)
+    for epoch in (5, 6):
+        close(world, epoch, "north", "south")
+    settle(world, 24 * HOUR, every=HOUR)
+    assert sorted(world.manifests()) == [1]
+    close(world, 5, "east")
+    settle(world, 300)
+    decided = world.manifests()
+    assert {epoch: decided[epoch].fate for epoch in (2, 3, 4)} == dict.fromkeys(
+        (2, 3, 4), Fate.EMPTY
+    )
+    assert decided[5].producers.count(True) == 3
+    world.shut()
+
+
+def test_retiring_those_who_are_gone_says_that_the_time_has_come(folder: Path) -> None:
+    world = World(deployed(), folder, values())
+    close(world, 1)
+    settle(world)
+    close(world, 2, "north", "south")
+    settle(world, HOUR)
+    assert sorted(world.manifests()) == [1]
+    for name in ("east", "west"):
+        farewell = Farewell(DEPLOYMENT, world.producer(name).enrolment, 1)
+        world.log.append(Append(Role.PRODUCERS, 0, farewell.to_bytes()))
+    settle(world)
+    assert world.manifests()[2].contributors == 4
+    world.shut()
+
+
+def test_what_a_producer_sent_ahead_holds_no_floor_once_it_is_retired(folder: Path) -> None:
+    world = World(deployed(), folder, values())
+    close(world, 1)
+    close(world, 2000, "north")
+    settle(world)
+    assert heartbeat(world)["open_windows"] == 1
+    farewell = Farewell(DEPLOYMENT, world.producer("north").enrolment, 1)
+    world.log.append(Append(Role.PRODUCERS, 0, farewell.to_bytes()))
+    settle(world)
+    assert heartbeat(world)["open_windows"] == 0
+    assert world.log.committed[Role.REPORTS, 0] == world.log.end(Role.REPORTS, 0)
+    world.shut()
+
+
+def test_a_drain_is_the_word_of_an_operator(folder: Path) -> None:
+    world = World(deployed(), folder, values())
+    close(world, 1)
+    close(world, 4, "north")
+    settle(world, HOUR)
+    assert sorted(world.manifests()) == [1]
+    for partition in range(2):
+        end = world.log.end(Role.REPORTS, partition)
+        drain = Drain(DEPLOYMENT, partition, end)
+        world.log.append(Append(Role.PRODUCERS, 0, drain.to_bytes()))
+    settle(world, 60)
+    assert {epoch: each.fate for epoch, each in world.manifests().items()} == {
+        1: Fate.RELEASED,
+        2: Fate.EMPTY,
+        3: Fate.EMPTY,
+        4: Fate.RELEASED,
+    }
+    world.shut()
+
+
+@pytest.mark.parametrize("order", ["sorted", "random"])
+def test_windows_ahead_stay_bounded_in_memory_and_are_released_whole(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    """What is furthest ahead is dropped, counted on, and read again when its time comes."""
+    monkeypatch.setattr("pipeline.stages.shuffle_stage.MEMORY_HELD", 40)
+    world = World(deployed(64, order=order), folder, values(64))
+    held = []
+    for epoch in range(1, 33):
+        close(world, epoch, "north", "south")
+        settle(world)
+        stage = world.worker("shuffle").stage
+        windows = [w for p in stage._partitions.values() for w in p.windows.values()]  # type: ignore[attr-defined]
+        held.append(sum(window.held_bytes for window in windows))
+        assert len(windows) == epoch
+    assert 0 < max(held) <= 40
+    for epoch in range(1, 33):
+        close(world, epoch, "east", "west")
+    settle(world)
+    settle(world)
+    assert sorted(world.published()) == [*range(1, 33)]
+    for epoch, payload in world.integers().items():
+        aggregator = world.job.aggregator_from_bytes(payload)
+        np.testing.assert_array_equal(aggregator.counts[epoch], np.ones(8))  # type: ignore[attr-defined]
+    world.shut()
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    jumps=st.lists(st.integers(1, 3000), min_size=1, max_size=4),
+    pauses=st.lists(st.floats(0.0, 5_000.0), min_size=4, max_size=4),
+)
+def test_no_single_producer_costs_the_others_an_epoch(
+    jumps: list[int], pauses: list[float]
+) -> None:
+    """Wherever the north jumps to, and whenever, the others' epochs are released with them in."""
+    with TemporaryDirectory() as name:
+        world = World(deployed(), Path(name), values())
+        epochs = iter(jumps)
+        for epoch, pause in enumerate(pauses, 1):
+            ahead = world.producer("north").closed_epoch + next(epochs, 0)
+            if ahead > world.producer("north").closed_epoch:
+                close(world, min(ahead, 4096), "north")
+            settle(world, pause, every=500.0)
+            close(world, epoch, "south", "east", "west")
+            settle(world, 200)
+        settle(world, 2 * HOUR, every=500.0)
+        decided = world.manifests()
+        world.shut()
+    for epoch in range(1, len(pauses) + 1):
+        assert decided[epoch].contributors >= 6, f"epoch {epoch}"
+    assert max(decided) == len(pauses)
+
+
+def test_an_epoch_that_the_calendar_has_not_begun_is_refused_with_who_and_how_much(
+    folder: Path,
+) -> None:
+    world = World(deployed(calendar=True), folder, values())
+    world.now = 0.5 * HOUR
+    close(world, 1)
+    close(world, 9, "north")
+    settle(world)
+    refused = letters(world)
+    assert {letter.reason.value for letter in refused} == {"epoch"}
+    assert len(refused) == 2
+    assert refused[0].detail == (
+        "producer north is ahead of time: epoch 9 begins at 2023-11-15 06:13:20 UTC, 7.5 h later "
+        "by the broker's clock (60 s before is early enough)"
+    )
+    assert heartbeat(world)["ahead"] == [{"producer": "north", "epochs": 8}]
+    assert sorted(world.manifests()) == [1]
+
+    for epoch in range(2, 9):
+        world.now = (epoch - 0.5) * HOUR
+        close(world, epoch, "south", "east", "west")
+        settle(world, HOUR)
+    assert all(world.manifests()[epoch].contributors == 6 for epoch in range(2, 9))
+    world.now = 9.5 * HOUR
+    settle(world)
+    assert heartbeat(world)["ahead"] == []
+    world.shut()
+
+
+def test_an_epoch_is_taken_from_the_tolerance_before_it_begins(folder: Path) -> None:
+    for early, refusals in ((60.0, 0), (60.001, 2)):
+        world = World(deployed(calendar=True), folder / str(early), values())
+        world.now = HOUR - early
+        close(world, 2, "north")
+        settle(world)
+        assert len(letters(world)) == refusals, early
+        world.shut()
+
+
+def test_a_window_waits_for_its_end_by_the_broker_and_then_for_grace(folder: Path) -> None:
+    world = World(deployed(calendar=True), folder, values())
+    world.now = 0.1 * HOUR
+    close(world, 1, "north", "south", "east")
+    settle(world, 0.9 * HOUR + 59)
+    assert not world.manifests()
+    settle(world, 60)
+    assert world.manifests()[1].contributors == 6
+    world.shut()
+
+
+def test_an_epoch_without_a_record_is_not_empty_before_its_end(folder: Path) -> None:
+    """A later epoch may be decided first, while the calendar takes both in its tolerance."""
+    world = World(deployed(calendar=True), folder, values())
+    world.now = HOUR - 30
+    close(world, 2)
+    settle(world)
+    assert sorted(world.manifests()) == [2]
+    settle(world, 30 + 59, every=1.0)
+    assert sorted(world.manifests()) == [2]
+    settle(world, 3, every=1.0)
+    assert world.manifests()[1].fate is Fate.EMPTY
+    world.shut()
+
+
+def test_past_epochs_of_a_calendar_go_as_fast_as_they_come(folder: Path) -> None:
+    world = World(deployed(170, calendar=True), folder, {"north": values(170)["north"]})
+    world.now = 171 * HOUR
+    for epoch in range(1, 171):
+        close(world, epoch, "north")
+    settle(world, 120)
+    settle(world)
+    assert sorted(world.published()) == [*range(1, 171)]
+    assert all(each.fate is Fate.RELEASED for each in world.manifests().values())
+    world.shut()
+
+
+def test_without_the_brokers_clock_a_calendar_decides_nothing(folder: Path) -> None:
+    """Topics of an earlier version have their writers' times: then the majority's word counts."""
+    world = World(deployed(calendar=True), folder, values())
+    world.now = 100 * HOUR
+    stage = ShuffleStage(
+        world.job,
+        identifiers=world.identifier,
+        wall_clock=lambda: 0,
+        broker_time=lambda: None,
+        generator=np.random.default_rng(1),
+    )
+    driver = MemoryDriver(world.log)
+    for partition in range(2):
+        driver.run(stage.assign(partition, None, 0.0))
+    close(world, 2, "north", "south")
+    for partition in range(2):
+        for record in world.log.read(Role.REPORTS, partition, 0, 99).records:
+            driver.run(stage.record(partition, record.offset, record.value, 0.0, None))
+    for now in (0.0, 100.0, 200.0):
+        driver.run(stage.tick(now))
+    assert not world.manifests()
+    close(world, 2, "east")
+    for record in world.log.read(Role.REPORTS, 0, 4, 99).records:
+        driver.run(stage.record(0, record.offset, record.value, 200.0, None))
+    for now in (200.0, 261.0, 400.0):
+        driver.run(stage.tick(now))
+    assert world.manifests()[2].contributors == 6
+    world.shut()
+
+
+def test_a_producer_refuses_an_epoch_that_has_not_begun_before_it_draws(folder: Path) -> None:
+    now = BEGUN
+    log = MemoryLog(clock=lambda: now)
+    with Producer(
+        deployed(calendar=True),
+        folder,
+        name="north",
+        transport=MemoryDriver(log),
+        clock=lambda: now,
+    ) as producer:
+        producer.enrol(["ann"])
+        with pytest.raises(
+            ProducerError, match=r"epoch 2 begins at 2023-11-14 23:13:20 UTC, 60 min"
+        ):
+            producer.close(2)
+        with pytest.raises(ProducerError, match="nothing was drawn"):
+            producer.report(2, {"ann": 1})
+        assert producer.closed_epoch == 0
+        assert not log.end(Role.REPORTS, 0)
+        producer.close(1)
+        now += 3_600_000 - 60_000
+        producer.close(2)
+        assert producer.closed_epoch == 2
+
+
+def manifest(job: DeployedJob, epoch: int, first_epoch: int = 1) -> Manifest:
+    return Manifest(
+        fingerprint=job.fingerprint,
+        deployment=job.deployment,
+        epoch=epoch,
+        fate=Fate.EMPTY,
+        first_offset=0,
+        cut_offset=0,
+        first_epoch=first_epoch,
+        producers=(),
+        populations=(),
+        contributors=0,
+        population=0,
+        timestamp=0,
+    )
+
+
+EPOCHS = st.one_of(
+    st.integers(1, 64), st.integers(1, 5000), st.integers(1, 1 << 62), st.just(1 << 40)
+)
+
+
+def actions_of(driver: MemoryDriver, steps: Steps[object], most: int) -> int:
+    """Carry steps out; how many actions they took, which may not be more than `most`."""
+    reply: object = None
+    for count in range(most):
+        try:
+            action = steps.send(reply)
+        except StopIteration:
+            return count
+        reply = driver.carry_out(action)
+    raise AssertionError(f"more than {most} actions")
+
+
+def hostile_record(kind: str, job: DeployedJob, epoch: int, first: int) -> tuple[Role, bytes]:
+    """A well-formed record that names an epoch and, where it has room for it, another one."""
+    enrolment = bytes([7] * 16)
+    match kind:
+        case "manifest":
+            record = manifest(job, max(epoch, first), first)
+            return Role.MANIFESTS, encode_manifest(record)
+        case "registration":
+            return Role.PRODUCERS, Registration(DEPLOYMENT, "other", enrolment, epoch).to_bytes()
+        case "farewell":
+            return Role.PRODUCERS, Farewell(DEPLOYMENT, enrolment, epoch).to_bytes()
+        case "drain":
+            return Role.PRODUCERS, Drain(DEPLOYMENT, epoch, first).to_bytes()
+        case "punctuation":
+            punctuation = Punctuation(job.fingerprint, DEPLOYMENT, enrolment, epoch, 0, 0, 0)
+            return Role.REPORTS, encode_punctuation(punctuation)
+        case "chunk":
+            words = Words(np.array([[0]], "<u2"))
+            chunk = Chunk(job.fingerprint, DEPLOYMENT, epoch, 0, bytes(16), 0, 1, words)
+            return Role.SHUFFLED, encode_chunk(chunk)
+        case "partial":
+            # By turns a state of the job, an empty one, and one of no job.
+            payloads = (job.aggregator().to_bytes(), b"", b"\xff" * 40)
+            (partial,) = split_partial(
+                fingerprint=job.fingerprint,
+                deployment=job.deployment,
+                epoch=epoch,
+                manifest_offset=0,
+                attempt=bytes(16),
+                payload=payloads[first % 3],
+            )
+            return Role.PARTIALS, encode_partial(partial)
+        case _:
+            estimate = EstimateRecord(DEPLOYMENT, epoch, Fate.EMPTY, 0, 0, 0, None, {})
+            return Role.ESTIMATES, estimate.to_bytes()
+
+
+KINDS = (
+    "manifest",
+    "registration",
+    "farewell",
+    "drain",
+    "punctuation",
+    "chunk",
+    "partial",
+    "estimate",
+)
+
+
+@pytest.mark.parametrize("renew", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=8)
+# So far ahead that it is seen, and not so far that the test itself would not end.
+@example(epoch=20_000, first=1)
+@example(epoch=20_000, first=20_000)
+@given(epoch=EPOCHS, first=EPOCHS)
+def test_no_well_formed_record_makes_work_without_end(
+    kind: str, renew: bool, epoch: int, first: int
+) -> None:
+    """Whatever one record in any topic says, a restart and a tick take bounded work."""
+    job = deployed(64, renew=renew)
+    assert (job.last_epoch is None) == renew
+    role, value = hostile_record(kind, job, epoch, first)
+    with TemporaryDirectory() as name:
+        world = World(job, Path(name), values(8))
+        close(world, 1)
+        world.log.append(Append(role, 0, value))
+        for stage in ("shuffle", "aggregate", "publish"):
+            worker = world.worker(stage)
+            driver = MemoryDriver(world.log)
+            for partition in list(worker.positions):
+                actions_of(driver, worker.stage.assign(partition, None, 0.0), 500)
+                worker.stage.unfinished(partition)
+            for now in (0.0, 61.0):
+                while actions_of(driver, worker.poll(now), 200):
+                    pass
+                actions_of(driver, worker.stage.tick(now), 200)
+            windows = worker.stage.heartbeat().get("open_windows", 0)
+            assert isinstance(windows, int)
+            assert windows <= EPOCHS_AHEAD
+        world.shut()
+
+
+def test_a_poison_manifest_is_passed_over_and_the_job_goes_on(folder: Path) -> None:
+    for number, poison in enumerate((1 << 40, 4097)):
+        world = World(deployed(), folder / str(number), values())
+        close(world, 1)
+        settle(world)
+        world.log.append(Append(Role.MANIFESTS, 0, encode_manifest(manifest(world.job, poison))))
+        close(world, 2)
+        settle(world, 120)
+        assert sorted(world.published()) == [1, 2]
+        world.shut()
+
+
+def test_a_job_without_a_last_epoch_passes_over_what_lies_too_far_ahead() -> None:
+    job = deployed(64, renew=True)
+    decisions = Decisions(job)
+    for offset, epoch in enumerate((5, 6 + EPOCHS_AHEAD + 1, 6 + EPOCHS_AHEAD)):
+        decisions.apply(LogRecord(offset, encode_manifest(manifest(job, epoch, first_epoch=5))))
+    assert 6 + EPOCHS_AHEAD in decisions.decided
+    assert 6 + EPOCHS_AHEAD + 1 not in decisions.decided
+    fresh = Decisions(job)
+    fresh.apply(LogRecord(0, encode_manifest(manifest(job, 7 + EPOCHS_AHEAD, first_epoch=5))))
+    assert not fresh.decided
+
+
+def test_what_a_job_does_not_have_is_passed_over_in_the_producers_topic() -> None:
+    roster = Roster(deployed(64))
+    for record in (
+        Registration(DEPLOYMENT, "beyond", bytes([1] * 16), 65),
+        Registration(DEPLOYMENT, "last", bytes([2] * 16), 64),
+        Drain(DEPLOYMENT, 2, 1),
+    ):
+        roster.apply(LogRecord(0, record.to_bytes()))
+    assert [producer.name for producer in roster] == ["last"]
+    assert roster.drains == {}
+
+
+def test_a_partial_that_is_no_state_of_the_job_is_passed_over(folder: Path) -> None:
+    """Aggregator and publisher agree on it: the epoch's own partial counts, though it is second."""
+    world = World(deployed(64), folder, values(64))
+    job = world.job
+    for part in split_partial(
+        fingerprint=job.fingerprint,
+        deployment=job.deployment,
+        epoch=1,
+        manifest_offset=0,
+        attempt=bytes(16),
+        payload=b"\xff" * 40,
+    ):
+        world.log.append(Append(Role.PARTIALS, 0, encode_partial(part)))
+    close(world, 1)
+    settle(world)
+    settle(world)
+    assert world.published()[1].contributors == 8
+    complete: dict[int, bytes] = {}
+    log = PartialLog(job, complete.__setitem__)
+    for record in world.log.read(Role.PARTIALS, 0, 0, 99).records:
+        log.apply(record)
+    assert list(complete) == [1]
+    assert not list(world.log.values(Role.DEAD_LETTERS))
+    world.shut()
+
+
+def test_chunks_of_epochs_or_partitions_that_a_job_has_not_are_dead_letters(folder: Path) -> None:
+    world = World(deployed(64), folder, values(64))
+    job, words = world.job, Words(np.array([[0]], "<u2"))
+    for epoch in (65, 66, 1 << 40, 1):
+        chunk = Chunk(job.fingerprint, DEPLOYMENT, epoch, 0, bytes(16), 0, 1, words)
+        world.log.append(Append(Role.SHUFFLED, 0, encode_chunk(chunk)))
+    settle(world)
+    assert [letter.detail for letter in letters(world)] == [
+        "epoch 65 lies after the last, 64",
+        "epoch 66 lies after the last, 64",
+        f"epoch {1 << 40} lies after the last, 64",
+        "epoch 1 belongs to partition 1",
+    ]
+    assert not world.log.values(Role.PARTIALS)
+    world.shut()
+
+
+@given(st.integers(1, 1 << 62), st.integers(0, 253_402_300_799_999))
+def test_no_epoch_is_too_large_for_the_calendar(epoch: int, now: int) -> None:
+    times = times_of(deployed(calendar=True))
+    assert times is not None
+    times.has_ended(epoch, now)
+    times.epoch_of(now)
+    assert (times.refusal(epoch, now) is None) == (times.early_by(epoch, now) is None)

@@ -1,0 +1,98 @@
+"""Errors and exit codes: which exceptions may end a command, and which are handled before."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+
+import pytest
+
+import aggregators
+import pipeline
+import randomizers
+import topics
+from aggregators.counts import NotAskedForError
+from pipeline.cli.errors import explain
+from pipeline.errors import FAILED, WRONG_INPUT, DpstreamError
+
+OF_PACKAGES_WITHOUT_A_COMMAND_LINE: dict[type[Exception], int] = {
+    NotAskedForError: WRONG_INPUT,
+}
+HANDLED_BEFORE = {
+    "aggregators.counts.NoValuesError": "becomes a QueryError; of published epochs, no answer",
+    "topics.frames.CodecError": "readers of topics skip such a record or send it to dead letters",
+    "topics.frames.OversizedError": "as CodecError",
+    "topics.frames.VersionError": "as CodecError",
+    "pipeline.devices.bounded_lines.EndlessLineError": "becomes an InputError that names the file",
+    "pipeline.jobs.marked_yaml.YamlError": "becomes a JobError that names the file",
+    "pipeline.simulation.memory.DeletedError": "topics in memory delete only what was read",
+    "pipeline.serve.api.ProblemError": "answered over HTTP, with its status",
+    "pipeline.serve.query_strings.AskedWronglyError": "answered over HTTP, with status 400",
+    "pipeline.serve.series.SeriesError": "answered over HTTP, with status 400",
+    "pipeline.serve.sockets.BlockedError": "ends the connection of one viewer",
+    "pipeline.operations.signals.SignalledError": "`up` ends with 128 and the number of the signal",
+    "pipeline.kafka.topic_spread.TopicSpreadError": "becomes a ClusterError that says what to do",
+    "pipeline.whole_files.WholeFileError": "an OSError with the name of a file, told as those are",
+    "pipeline.stages.windows.PunctuationError": "the stage sends the record to dead letters",
+    "pipeline.kafka.workers.errors.AbandonedError": "a worker goes on with its next assignment",
+}
+
+
+def modules() -> Iterator[str]:
+    for package in (aggregators, pipeline, randomizers, topics):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                yield module.name
+
+
+def exceptions() -> list[type[Exception]]:
+    return [
+        defined
+        for name in modules()
+        for _, defined in inspect.getmembers(importlib.import_module(name), inspect.isclass)
+        if issubclass(defined, Exception) and defined.__module__ == name
+    ]
+
+
+def name_of(error: type[Exception]) -> str:
+    return f"{error.__module__}.{error.__qualname__}"
+
+
+def test_every_exception_has_an_exit_code_or_is_handled_before_it_ends_a_command() -> None:
+    others = {
+        name_of(each)
+        for each in exceptions()
+        if not issubclass(each, DpstreamError) and each not in OF_PACKAGES_WITHOUT_A_COMMAND_LINE
+    }
+    assert others == set(HANDLED_BEFORE)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [each for each in exceptions() if issubclass(each, DpstreamError)],
+    ids=name_of,
+)
+def test_an_error_ends_a_command_with_its_message_and_exit_code(error: type[DpstreamError]) -> None:
+    raised = error.__new__(error)
+    raised.args = ("what, where, what to do",)
+    assert explain(raised) == ("what, where, what to do", error.exit_code)
+    assert error.exit_code in (FAILED, WRONG_INPUT)
+
+
+@pytest.mark.parametrize("error", OF_PACKAGES_WITHOUT_A_COMMAND_LINE)
+def test_packages_without_a_command_line_have_their_exit_codes_in_one_place(
+    error: type[Exception],
+) -> None:
+    code = OF_PACKAGES_WITHOUT_A_COMMAND_LINE[error]
+    assert explain(error("what, where")) == ("what, where", code)
+
+
+def test_packages_below_the_pipeline_do_not_import_its_errors() -> None:
+    below = ("aggregators.", "randomizers.", "topics.")
+    assert not [
+        each
+        for each in exceptions()
+        if each.__module__.startswith(below) and issubclass(each, DpstreamError)
+    ]

@@ -1,0 +1,135 @@
+"""A read that ends has read all there is up to its stop; one that cannot go on says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+from kafka.consumer.fetcher import ConsumerRecord
+from kafka.errors import KafkaTimeoutError
+
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection
+
+TOPIC = "job.manifests"
+PARTITION = TopicPartition(TOPIC, 0)
+
+
+def record(offset: int) -> ConsumerRecord:
+    values: dict[str, Any] = dict.fromkeys(ConsumerRecord._fields)
+    return ConsumerRecord(**{**values, "offset": offset, "value": b"%d" % offset, "headers": []})
+
+
+@dataclass
+class Consumer:
+    """Of a partition with so many records, of which it is sent one at a time.
+
+    At offset `lost_at` it does not know where it is for `lost` looks, as when the records there
+    were deleted and no leader answers; then it is at `resumes`, the first that is left.
+    """
+
+    end: int
+    lost_at: int | None = None
+    lost: float = 0
+    resumes: int = 0
+    at: int = 0
+    seconds: float = 0.0
+
+    def partitions_for_topic(self, topic: str) -> set[int]:
+        return {0}
+
+    def beginning_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return {PARTITION: 0}
+
+    def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return {PARTITION: self.end}
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        assert partitions == [PARTITION]
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self.at = offset
+
+    @property
+    def is_lost(self) -> bool:
+        return self.at == self.lost_at and self.lost > 0
+
+    def position(self, partition: TopicPartition) -> int | None:
+        if not self.is_lost:
+            return self.at
+        self.lost -= 1
+        if not self.lost:
+            self.at = self.resumes
+        return None
+
+    def poll(self, timeout: int) -> dict[TopicPartition, list[ConsumerRecord]]:
+        if self.is_lost or self.at >= self.end:
+            self.seconds += timeout / 1000
+            return {}
+        self.at += 1
+        return {PARTITION: [record(self.at - 1)]}
+
+
+@pytest.fixture
+def cluster_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Cluster]:
+    def make(consumer: Consumer, patience: float | None = None) -> Cluster:
+        clock = SimpleNamespace(monotonic=lambda: consumer.seconds)
+        monkeypatch.setattr("pipeline.kafka.cluster.time", clock)
+        cluster = Cluster(Connection(("memory:9092",)), patience)
+        cluster._consumer_client = cast(KafkaConsumer, consumer)
+        return cluster
+
+    return make
+
+
+def offsets(cluster: Cluster, **bounds: int) -> list[int]:
+    return [each.offset for each in cluster.read(TOPIC, **bounds)]
+
+
+def test_a_read_is_whole(cluster_of: Callable[..., Cluster]) -> None:
+    assert offsets(cluster_of(Consumer(6))) == [0, 1, 2, 3, 4, 5]
+    assert offsets(cluster_of(Consumer(6)), start=2, stop=4) == [2, 3]
+    assert offsets(cluster_of(Consumer(6)), start=6) == []
+
+
+def test_a_read_goes_on_once_the_client_knows_where(cluster_of: Callable[..., Cluster]) -> None:
+    """Two records were deleted meanwhile, and it took a while to learn of it."""
+    consumer = Consumer(6, lost_at=2, lost=3, resumes=4)
+    assert offsets(cluster_of(consumer)) == [0, 1, 4, 5]
+
+
+def test_a_read_shows_nothing_twice(cluster_of: Callable[..., Cluster]) -> None:
+    """The client has lost its place, and begins with the first record that is left."""
+    consumer = Consumer(6, lost_at=3, lost=1, resumes=1)
+    assert offsets(cluster_of(consumer)) == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("patience", [None, 5.0])
+@pytest.mark.parametrize(
+    ("end", "lost"), [(6, float("inf")), (3, 0)], ids=["no position", "no records"]
+)
+def test_a_read_that_gets_nowhere_is_an_error_and_no_end(
+    cluster_of: Callable[..., Cluster], patience: float | None, end: int, lost: float
+) -> None:
+    consumer = Consumer(end, lost_at=3, lost=lost)
+    found: list[int] = []
+    with pytest.raises(
+        KafkaTimeoutError, match=r"partition 0 of job\.manifests is read up to offset 3 of 6, and"
+    ):
+        found.extend(each.offset for each in cluster_of(consumer, patience).read(TOPIC, stop=6))
+    assert found == [0, 1, 2]
+    assert consumer.seconds == (patience or 30.0) + 0.5
+
+
+def test_a_read_waits_for_its_reader_as_long_as_it_takes(
+    cluster_of: Callable[..., Cluster],
+) -> None:
+    consumer, found = Consumer(4), []
+    for each in cluster_of(consumer).read(TOPIC):
+        found.append(each.offset)
+        consumer.seconds += 3_600
+    assert found == [0, 1, 2, 3]

@@ -1,0 +1,317 @@
+"""Bad input: what is wrong with it and what to do about it, in a line, on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import deploy_job
+from pipeline.jobs.job_files import parse_job
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from randomizers.randomness import seeded_generator
+from tests.support.commands import Commands
+from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from topics.batches import decode_batch, decode_punctuation
+from topics.frames import Kind, kind_of
+from topics.names import JOBS_TOPIC, Role
+
+PARAMETERS = {
+    "future_rand": "epsilon: 2, changes: 2",
+    "hadamard_stream": "epsilon: 2, changes: 2, domain: [walk, bus, car], signs: 2",
+}
+VALUES = {"future_rand": ("0", "1"), "hadamard_stream": ("walk", "bus")}
+EPOCHS = 8
+
+every_protocol = pytest.mark.parametrize("protocol", PARAMETERS)
+
+
+def job_text(protocol: str, *, epochs: int | str = EPOCHS, **changed: object) -> str:
+    """A job file; `changed` replaces parameters or, where it is none, adds a line."""
+    parameters = PARAMETERS[protocol]
+    lines = []
+    for key, value in changed.items():
+        before = next((each for each in parameters.split(", ") if each.startswith(f"{key}:")), "")
+        if before:
+            parameters = parameters.replace(before, f"{key}: {value}")
+        elif key == "estimator":
+            parameters += f", {key}: {value}"
+        else:
+            lines.append(f"{key}: {value}\n")
+    return (
+        f"name: job\nprotocol: {protocol}\nparameters: {{{parameters}}}\n"
+        f"epochs: {{count: {epochs}}}\n" + "".join(lines)
+    )
+
+
+def change_log(path: Path, protocol: str, *, often: int, users: int = 150) -> Path:
+    """A change log: everybody has the first value, and `often` users another one at each epoch."""
+    first, second = VALUES[protocol]
+    rows = [f"user{user},1,{first}" for user in range(users)]
+    for user in range(often):
+        rows += [f"user{user},{epoch},{(first, second)[epoch % 2]}" for epoch in range(2, 9)]
+    path.write_text("user,epoch,value\n" + "\n".join(rows) + "\n")
+    return path
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
+    return use_memory_cluster(monkeypatch)
+
+
+@pytest.fixture
+def dpstream(
+    capsys: pytest.CaptureFixture[str],
+    cluster: MemoryCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> Commands:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "80")
+    return Commands(capsys)
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> Path:
+    return tmp_path / "job.yaml"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "wrong", "message"),
+    [
+        (protocol, wrong, message)
+        for protocol in PARAMETERS
+        for wrong, message in [
+            ({"epsilon": 0}, "3: parameters.epsilon: is 0.0, must be from 1e-06 to 64"),
+            ({"epsilon": -1}, "3: parameters.epsilon: is -1.0, must be from 1e-06 to 64"),
+            ({"epsilon": 65}, "3: parameters.epsilon: is 65.0, must be from 1e-06 to 64"),
+            ({"epsilon": "much"}, '3: parameters.epsilon: "much" is not allowed: give a valid'),
+            ({"epsilon": "1e999"}, "3: parameters.epsilon: Infinity is not allowed: give a fin"),
+            ({"changes": -1}, "3: parameters.changes: is -1, must be a whole number from "),
+            ({"changes": 1025}, "3: parameters.changes: is 1025, must be a whole number from "),
+            ({"changes": 1.5}, "3: parameters.changes: 1.5 is not allowed: give a valid integer"),
+            ({"epochs": 0}, "4: epochs.count: 0 is not allowed: give a whole number from 1 to"),
+            ({"epochs": 2**20 + 1}, "4: epochs.count: 1048577 is not allowed: give a whole n"),
+        ]
+    ]
+    + [
+        ("future_rand", {"changes": 0}, "changes: is 0, must be a whole number from 1 to 1024"),
+        ("hadamard_stream", {"signs": 4}, "signs: is 4, must be a whole number from 1 to changes"),
+    ],
+)
+def test_a_job_that_cannot_be_is_refused_with_its_line_and_what_is_allowed(
+    dpstream: Commands,
+    cluster: MemoryCluster,
+    job_file: Path,
+    protocol: str,
+    wrong: dict[str, int],
+    message: str,
+) -> None:
+    job_file.write_text(job_text(protocol, **wrong))
+    for command in (["plan"], ["deploy"], ["simulate", "--input", "never-read.csv"]):
+        said = dpstream(*command, job_file)
+        assert (said.code, said.output) == (2, "")
+        assert message in said.errors
+        assert said.errors.startswith(f"error: {job_file}:")
+        assert said.errors.count("\n") == 1
+    assert not cluster.partitions
+
+
+@every_protocol
+@pytest.mark.parametrize(("epochs", "horizon"), [(1, None), (5, 8), (8, None), (9, 16)])
+def test_a_horizon_that_is_no_power_of_two_is_rounded_up_and_that_is_said(
+    dpstream: Commands, job_file: Path, protocol: str, epochs: int, horizon: int | None
+) -> None:
+    job_file.write_text(job_text(protocol, epochs=epochs))
+    planned, deployed = dpstream("plan", job_file), dpstream("deploy", job_file)
+    assert (planned.code, deployed.code) == (0, 0)
+    note = f"a horizon of {epochs} epochs is rounded up to {horizon}, the next power of two"
+    assert (note in " ".join(planned.output.split())) == (horizon is not None)
+    assert (note in deployed.errors) == (horizon is not None)
+    assert dpstream("plan", job_file, "--json").json["horizon"] == (horizon or epochs)
+
+
+@every_protocol
+def test_a_value_outside_the_domain_is_named_with_its_line(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, tmp_path: Path, protocol: str
+) -> None:
+    wrong, reason = {
+        "future_rand": ("2", "value '2' is not 0 or 1"),
+        "hadamard_stream": ("buss", "value 'buss' is not in the domain; did you mean 'bus'?"),
+    }[protocol]
+    changes = change_log(tmp_path / "changes.csv", protocol, often=0)
+    with changes.open("a") as file:
+        file.write(f"user7,3,{wrong}\n")
+    job_file.write_text(job_text(protocol))
+    dpstream("deploy", job_file)
+    for command in ("simulate", "produce"):
+        said = dpstream(command, job_file, "--input", changes)
+        assert (said.code, said.output) == (2, "")
+        account, row = [line for line in said.errors.splitlines() if str(changes) in line]
+        assert account.endswith("1 bad row; correct them, or go on without them by --skip-bad-rows")
+        assert row == f"{changes}:152: {reason}"
+    assert not cluster.records["job.reports", 0]
+
+    assert dpstream("produce", job_file, "--input", changes, "--skip-bad-rows").code == 0
+
+
+@every_protocol
+def test_who_changes_more_often_than_is_followed_is_counted_here_and_nowhere_else(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, tmp_path: Path, protocol: str
+) -> None:
+    changes = change_log(tmp_path / "changes.csv", protocol, often=150)
+    job_file.write_text(job_text(protocol))
+    dpstream("deploy", job_file)
+    simulated = dpstream("simulate", job_file, "--input", changes, "--seed", 1)
+    assert "devices that left out changes" in simulated.output
+
+    said = dpstream("produce", job_file, "--input", changes, "--name", "one")
+    assert said.code == 0
+    frozen = " ".join(said.output.split())
+    assert "devices frozen, having changed more often than the job follows" in frozen
+    assert "a job with more parameters.changes would follow them" in frozen
+    told = dpstream("produce", job_file, "--input", changes, "--name", "two", "--json").json
+    # Those with order 0 freeze, in the half of the rows in which walk and bus differ.
+    assert 0 < told["frozen"] <= 150
+
+    calm = change_log(tmp_path / "calm.csv", protocol, often=0)
+    said = dpstream("produce", job_file, "--input", calm, "--name", "three")
+    assert "frozen" not in said.output
+    everything = b"".join(
+        record.value for partition in cluster.records.values() for record in partition
+    )
+    # As a job says nothing of frozen devices, neither does any record of its topics.
+    assert b"frozen" not in everything.replace(b"frozen_share", b"")
+
+
+@every_protocol
+def test_nothing_on_the_wire_but_coins_depends_on_who_is_frozen(protocol: str) -> None:
+    """All records are the same, but for the bits that are fair coins without their stream."""
+    calm, busy = (Wire(protocol, often=often) for often in (0, 100))
+    assert calm.frozen == 0
+    assert busy.frozen >= 10
+    assert list(busy.visible()) == list(calm.visible())
+
+
+class Wire:
+    """What a producer writes, with the randomness of a seed; `often` users change at each epoch."""
+
+    def __init__(self, protocol: str, *, often: int) -> None:
+        self.job = deploy_job(
+            parse_job(job_text(protocol)), deployed_at=0, deployment=bytes(range(16))
+        )
+        self.log = MemoryLog()
+        numbers = iter(range(10**6))
+        with Producer(
+            self.job,
+            None,
+            name="gateway",
+            transport=MemoryDriver(self.log),
+            generators=lambda purpose, number: seeded_generator(5, len(purpose), number),
+            identifiers=lambda: next(numbers).to_bytes(16, "big"),
+        ) as producer:
+            producer.enrol([f"user {number}" for number in range(100)])
+            for epoch in range(1, EPOCHS + 1):
+                values = np.zeros(100, np.int64)
+                values[:often] = epoch % 2
+                producer.report_all(epoch, values)
+                producer.close(epoch)
+            producer.leave(EPOCHS)
+            self.frozen = producer.frozen
+
+    def visible(self) -> Iterator[object]:
+        """All records of the topics, without the lowest bit of each report, its sign."""
+        yield from self.log.values(Role.PRODUCERS)
+        for partition in range(self.job.partitions):
+            for value in self.log.values(Role.REPORTS, partition):
+                if kind_of(value) is Kind.PUNCTUATION:
+                    yield decode_punctuation(value)
+                else:
+                    batch = decode_batch(value)
+                    rows = np.repeat(
+                        batch.words.values[:, 0],
+                        1 if batch.words.counts is None else batch.words.counts,
+                    )
+                    yield batch.batch, batch.epoch, sorted((rows >> 1).tolist())
+
+
+CHANGED = [
+    ("future_rand", {"epsilon": 1}, "parameters.epsilon: 2 -> 1"),
+    ("future_rand", {"changes": 4}, "parameters.changes: 2 -> 4"),
+    ("future_rand", {"epochs": 9}, "epochs.count: 8 -> 9"),
+    ("future_rand", {"shuffle": "{minimum: 7}"}, "shuffle.minimum: 100 -> 7"),
+    ("hadamard_stream", {"epsilon": 1}, "parameters.epsilon: 2 -> 1"),
+    ("hadamard_stream", {"signs": 1}, "parameters.signs: 2 -> 1"),
+]
+
+
+@pytest.mark.parametrize(("protocol", "changed", "difference"), CHANGED)
+def test_a_job_changed_under_a_running_name_is_refused_with_the_difference(
+    dpstream: Commands,
+    cluster: MemoryCluster,
+    job_file: Path,
+    tmp_path: Path,
+    protocol: str,
+    changed: dict[str, int],
+    difference: str,
+) -> None:
+    changes = change_log(tmp_path / "changes.csv", protocol, often=0)
+    job_file.write_text(job_text(protocol))
+    assert dpstream("deploy", job_file).code == 0
+    before = list(cluster.records[JOBS_TOPIC, 0])
+
+    job_file.write_text(job_text(protocol, **changed))
+    said = dpstream("deploy", job_file)
+    assert (said.code, said.output, said.errors.count("\n")) == (1, "", 1)
+    assert f"deployed already with another meaning of its reports ({difference})" in said.errors
+    assert "give this job another name; --replace ends that deployment" in said.errors
+
+    said = dpstream("produce", job_file, "--input", changes)
+    assert (said.code, said.output, said.errors.count("\n")) == (1, "", 1)
+    assert f"its fingerprint is another one ({difference})" in said.errors
+    assert "give the name job instead of the file" in said.errors
+    assert cluster.records[JOBS_TOPIC, 0] == before
+    assert not cluster.records["job.producers", 0]
+
+    assert dpstream("produce", "job", "--input", changes).code == 0
+    assert dpstream("deploy", job_file, "--replace").code == 0
+
+
+@every_protocol
+@pytest.mark.parametrize("harmless", [{"estimator": "prefix"}, {"shuffle": "{producers: 3}"}])
+def test_what_leaves_the_meaning_of_reports_alone_is_said_to_be_harmless(
+    dpstream: Commands, job_file: Path, tmp_path: Path, protocol: str, harmless: dict[str, int]
+) -> None:
+    changes = change_log(tmp_path / "changes.csv", protocol, often=0)
+    job_file.write_text(job_text(protocol))
+    assert dpstream("deploy", job_file).code == 0
+    job_file.write_text(job_text(protocol, **harmless))
+    said = dpstream("deploy", job_file)
+    assert (said.code, said.errors.count("\n")) == (1, 1)
+    assert "that leave the meaning of its reports as it is" in said.errors
+    assert "only shuffle.grace, topics.retention and budget can be changed" in said.errors
+    assert "fingerprint" not in said.errors
+    assert dpstream("produce", job_file, "--input", changes).code == 0
+
+
+def test_the_same_job_again_is_already_there(dpstream: Commands, job_file: Path) -> None:
+    job_file.write_text(job_text("future_rand"))
+    assert dpstream("deploy", job_file).code == 0
+    said = dpstream("deploy", job_file)
+    assert (said.code, said.errors.count("\n")) == (0, 0)
+    assert "job is deployed already, with these settings: nothing to do" in said.output
+
+
+def test_of_long_domains_the_labels_that_differ_are_named(
+    dpstream: Commands, job_file: Path
+) -> None:
+    labels = [f"label-{number}" for number in range(50)]
+    job_file.write_text(job_text("hadamard_stream").replace("walk, bus, car", ", ".join(labels)))
+    assert dpstream("deploy", job_file).code == 0
+    changed = ", ".join([*labels[:-1], "other"])
+    job_file.write_text(job_text("hadamard_stream").replace("walk, bus, car", changed))
+    said = dpstream("deploy", job_file)
+    assert 'parameters.domain: without ["label-49"] and with ["other"]' in said.errors

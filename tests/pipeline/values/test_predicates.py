@@ -1,0 +1,187 @@
+"""Families of counting queries: named conditions on the values of users, counted all at once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.devices.item_log import ItemLog, load_value_log
+from pipeline.devices.producer import Producer, ProducerError
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import Job, load_job, parse_job
+from pipeline.jobs.job_problems import JobError
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.simulation.memory import MemoryDriver
+from pipeline.simulation.simulate import SimulatedCluster
+from pipeline.values.predicates import PredicateValues
+from randomizers.item_domains import Predicates
+from tests.support.commands import Commands
+from tests.support.memory_cluster import use_memory_cluster
+from tests.support.set_jobs import Run, job_text, within
+from tests.support.small_run import generators
+
+CONDITIONS = (
+    "{predicates: {young: {below: 30}, adult: {from: 18}, middle: {from: 30, below: 60}, "
+    "jubilee: [18, 50, 100], unknown: [none, '-']}}"
+)
+NAMES = ("adult", "jubilee", "middle", "unknown", "young")
+MET = {
+    "17": {"young"},
+    "18": {"adult", "jubilee", "young"},
+    "18.0": {"adult", "jubilee", "young"},
+    "29.9": {"adult", "young"},
+    "30": {"adult", "middle"},
+    "50": {"adult", "jubilee", "middle"},
+    "60": {"adult"},
+    "none": {"unknown"},
+    " - ": {"unknown"},
+    "whatever": set(),
+    "": set(),
+}
+
+
+def job(items: int = 3, domain: str = CONDITIONS) -> Job:
+    text = job_text("count_min", f"domain: {domain}, items: {items}", minimum=1_000)
+    return parse_job(text)
+
+
+def named(items: list[int]) -> set[str]:
+    return {NAMES[item - 1] for item in items if item}
+
+
+def test_a_value_meets_all_conditions_that_hold_for_it() -> None:
+    domain = job().domain
+    assert domain.items == NAMES
+    items, problems = domain.parse(list(MET))
+    assert not problems
+    assert dict(zip(MET, map(named, items.tolist()), strict=True)) == MET
+
+
+def test_text_is_no_value_where_all_conditions_are_about_numbers() -> None:
+    values = PredicateValues(Predicates({"old": {"from": 60}, "odd": ("7", "61")}), most=2)
+    items, problems = values.parse(["61", "x", ""])
+    assert problems == {1: "value 'x' is not a number"}
+    assert items[[0, 2]].tolist() == [[1, 2, 0], [0, 0, 0]]
+
+
+def test_items_are_the_same_whatever_order_the_conditions_stand_in() -> None:
+    """The record of a deployed job has keys sorted; the job file need not."""
+    first = job().domain
+    mirrored = "{predicates: {b: [x], a: [y]}}"
+    deployed = deploy_job(job(1, mirrored), deployed_at=0)
+    again = DeployedJob.from_bytes(deployed.to_bytes())
+    assert again == deployed
+    assert again.domain.items == deployed.domain.items == ("a", "b")
+    assert again.domain.parse(["x", "y"])[0].tolist() == [[2, 0], [1, 0]]
+    assert first.numbers_of(["young", "adult"]) == (5, 1)
+
+
+def test_a_row_of_a_file_gives_several_items(tmp_path: Path) -> None:
+    path = tmp_path / "ages.csv"
+    path.write_text("user,epoch,value\na,1,18\nb,1,50\nb,2,\nc,2,17\nc,2,17\nd,1,whatever\n")
+    log = load_value_log(path, domain=job().domain, last_epoch=2)
+    assert isinstance(log, ItemLog)
+    assert log.users == ("a", "b", "c", "d")
+    assert not log.notices
+    held = [[named(items) for items in values.tolist()] for values in log.values_by_epoch()]
+    assert held[0] == [MET["18"], MET["50"], set(), set()]
+    assert held[1] == [set(), set(), MET["17"], set()]
+    assert log.truth(job().domain).tolist() == [[2, 2, 1, 0, 1], [0, 0, 0, 0, 1]]
+
+
+def test_more_items_than_allowed_are_not_used_and_the_number_is_told(tmp_path: Path) -> None:
+    """As of too many rows: those that come first count."""
+    path = tmp_path / "ages.csv"
+    path.write_text("user,epoch,value\na,1,18\nb,1,17\nb,1,60\nb,1,none\n")
+    log = load_value_log(path, domain=job(items=2).domain, last_epoch=1)
+    assert isinstance(log, ItemLog)
+    (values,) = (each.copy() for each in log.values_by_epoch())
+    assert [named(items) for items in values.tolist()] == [{"adult", "jubilee"}, {"young", "adult"}]
+    assert log.notices == (f"{path}: 2 items of users who hold more than 2 at an epoch: not used",)
+
+
+def test_a_producer_takes_values_and_refuses_too_many_items() -> None:
+    deployed = deploy_job(job(items=2), deployed_at=0)
+    run = SimulatedCluster(deployed, generators)
+    with Producer(
+        deployed, None, name="p", transport=MemoryDriver(run.log), generators=generators
+    ) as producer:
+        producer.enrol(["a", "b"])
+        with pytest.raises(ProducerError, match="user 'a' holds 3 items, job sets allows 2"):
+            producer.report(1, {"a": "18"})
+        with pytest.raises(ProducerError, match="user 'a' holds 3 items, job sets allows 2"):
+            producer.report(1, {"a": ["60", "none", "17"]})
+        producer.report(1, {"a": ["60", "none"], "b": "29.9"})
+        assert [named(items) for items in producer._values.tolist()] == [
+            {"adult", "unknown"},
+            {"adult", "young"},
+        ]
+
+
+@pytest.mark.parametrize("protocol", [name for name, each in PROTOCOLS.items() if each.per_epoch])
+def test_all_conditions_are_counted_at_once(
+    protocol: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    cluster, dpstream = use_memory_cluster(monkeypatch), Commands(capsys)
+    path = tmp_path / "sets.yaml"
+    path.write_text(job_text(protocol, f"domain: {CONDITIONS}, items: 3", minimum=1_000))
+    assert load_job(path).domain.items == NAMES
+    assert dpstream("deploy", path).code == 0
+    run = Run(cluster, "sets")
+    texts = ["18", "50", "17", "none"]
+    run.report(1, [texts[user % 4] for user in range(1_000)])
+    answers = dpstream("query", "sets", "--json").json["items"]
+    truth = dict(zip(NAMES, (500, 500, 250, 250, 500), strict=True))
+    assert [answer["name"] for answer in answers] == list(NAMES)
+    for answer in answers:
+        assert within(answer["estimate"], truth[answer["name"]], answer["standard_deviation"])
+    (one,) = dpstream("query", "sets", "--item", "middle", "--json").json["items"]
+    assert one["estimate"] == answers[2]["estimate"]
+    assert "did you mean 'middle'" in dpstream("query", "sets", "--item", "midle").errors
+    assert dpstream("query", "sets", "--range", "adult:young").code == 2
+    line = dpstream("estimates", "sets", "--top", 1, "--json").output
+    assert json.loads(line)["items"][0]["name"] in {"adult", "jubilee", "young"}
+
+
+@pytest.mark.parametrize(
+    ("domain", "message"),
+    [
+        ("{predicates: {}}", "predicates are 0, must be from 1 to 4096"),
+        ("{predicates: [a]}", "is not allowed: give {NAME: CONDITION, ...}"),
+        ("{predicates: {a: []}}", "'a' holds for nothing: give a list of values"),
+        ("{predicates: {a: {}}}", "'a' holds for nothing"),
+        ("{predicates: {a: {from: 3, below: 3}}}", "from must be less than below"),
+        ("{predicates: {a: {from: x}}}", 'domain.predicates.a: {"from": "x"} is not allowed'),
+        ("{predicates: {a: {above: 2}}}", "give a list of values, or {from: x, below: y}"),
+        ("{predicates: {a: {from: .nan}}}", "domain"),
+        ("{predicates: {a: __import__('os')}}", "is not allowed: give a list of values"),
+        ("{predicates: {a: [[1]]}}", "predicates.a.0: [1] is not a label: give text"),
+        ("{bits: 99}", "bits is 99, must be from 1 to 61"),
+        ("{bitz: 9}", "is not allowed: give a list of labels, {file: NAME}, {bits: b}"),
+        ("{strings: 3}", "is not allowed: give a list of labels"),
+        ("{low: 3, high: 2, buckets: 4}", "numbers from 3 to 2, low must be below high"),
+        ("{low: 3, high: 5}", "is not allowed: give a list of labels"),
+        ("{grid: [1]}", "grid is [1], must be 1 to 6 numbers of at least 2"),
+    ],
+)
+def test_what_is_no_domain_is_refused_in_one_line(domain: str, message: str) -> None:
+    with pytest.raises(JobError) as refused:
+        job(1, domain)
+    assert message in str(refused.value)
+    assert str(refused.value).startswith("job:3: parameters.domain")
+    assert "\n" not in str(refused.value)
+
+
+def test_many_rows_are_read_without_keeping_many_columns() -> None:
+    values = PredicateValues(Predicates({f"p{n}": {"from": n} for n in range(1_000)}), most=4)
+    items, _ = values.parse([str(number) for number in range(50)] * 100)
+    assert items.shape == (5_000, 5)
+    assert np.count_nonzero(items[3]) == 4
+    assert np.count_nonzero(items[49]) == 5

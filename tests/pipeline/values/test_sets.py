@@ -1,0 +1,96 @@
+"""Sets of items: what a text stands for in every kind of domain, and what is wrong with others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipeline.values.sets import SetDomain
+from randomizers.item_domains import Bits, ItemDomain, Numbers, Points, StringLength, Strings
+
+LABELS = ("a", "b c")
+
+
+@pytest.mark.parametrize(
+    ("domain", "texts", "items"),
+    [
+        (LABELS, ["b c", " a ", ""], [2, 1, 0]),
+        (Bits(8), ["0", "255", " 7 ", ""], [1, 256, 8, 0]),
+        (Bits(61), [str(2**61 - 1)], [2**61]),
+        (Strings(StringLength(3)), ["abc", "a", "", "é"], [6382180, 6356993, 0, 12822785]),
+        (Numbers(0, 80, 8), ["0", "79.9", "", "  "], [1, 8, 0, 0]),
+        (Points((3, 4)), ["0;0", "2;3", " 1;1 ", ""], [1, 12, 6, 0]),
+        (Points((64,)), ["63", "0"], [64, 1]),
+    ],
+    ids=str,
+)
+def test_every_text_is_an_item_and_an_empty_one_is_none(
+    domain: ItemDomain, texts: list[str], items: list[int]
+) -> None:
+    known = SetDomain(domain, 2)
+    values, problems = known.parse(texts)
+    assert problems == {}
+    assert values.dtype == np.int64
+    assert values.tolist() == items
+    assert max(items) < known.size
+
+
+@pytest.mark.parametrize(
+    ("domain", "texts", "complaint"),
+    [
+        (LABELS, ["c", "B c", "a;b"], "is not in the domain"),
+        (Bits(8), ["256", "-1", "x", "1.5", "1e3", "0x10"], "is no whole number from 0 to 2"),
+        (
+            Strings(StringLength(3)),
+            ["abcd", "日本", "a\0"],
+            "is no string of at most 3 UTF-8 bytes",
+        ),
+        (Numbers(0, 80, 8), ["80", "-0.1", "inf"], "is not from 0 to below 80"),
+        (Numbers(0, 80, 8), ["x", "nan", "1_0"], "is not a number"),
+        (
+            Points((3, 4)),
+            ["3;0", "0;4", "-1;0", "1", "1;2;0", "a;b", ";", "1.0;2", "9" * 30 + ";1"],
+            "is no point of the grid 3 x 4, such as '2;3'",
+        ),
+    ],
+    ids=str,
+)
+def test_what_is_no_item_is_named_where_it_stands(
+    domain: ItemDomain, texts: list[str], complaint: str
+) -> None:
+    good = {"a", "0", "0;0"}
+    _, problems = SetDomain(domain, 2).parse(["", *texts, *texts])
+    assert sorted(problems) == list(range(1, 1 + 2 * len(texts)))
+    assert not good & set(texts)
+    for problem in problems.values():
+        assert complaint in problem
+
+
+@pytest.mark.parametrize(
+    ("domain", "labels"),
+    [
+        (LABELS, LABELS),
+        (Bits(2), ("0", "1", "2", "3")),
+        (Numbers(0, 8, 2), ("0:4", "4:8")),
+        (Points((2, 2)), ("0;0", "0;1", "1;0", "1;1")),
+    ],
+    ids=str,
+)
+def test_items_have_the_labels_that_stand_for_them(
+    domain: ItemDomain, labels: tuple[str, ...]
+) -> None:
+    known = SetDomain(domain, 1)
+    assert known.items == labels
+    assert tuple(known.label(item) for item in range(1, known.size)) == labels
+    if not isinstance(domain, Numbers):
+        assert known.parse(labels)[0].tolist() == list(range(1, known.size))
+
+
+def test_domains_too_large_to_be_listed_label_items_one_by_one() -> None:
+    assert SetDomain(Bits(30), 1).items is None
+    assert SetDomain(Bits(30), 1).label(1 << 30) == str((1 << 30) - 1)
+    strings = SetDomain(Strings(StringLength(3)), 1)
+    assert strings.items is None
+    assert strings.label(6382180) == "abc"
+    # Bytes that are no text: nobody has this item, but noise may find it.
+    assert strings.label(1 << 24) == f"#{1 << 24}"

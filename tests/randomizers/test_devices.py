@@ -1,0 +1,116 @@
+"""A class of devices says what it keeps; enrolment, state and restoring follow from that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from randomizers.devices import Devices
+from randomizers.guarantee import Guarantee
+from randomizers.randomness import seeded_generator
+
+
+class Counted(Devices[int]):
+    """Devices that keep nothing."""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        raise NotImplementedError
+
+    def report(
+        self,
+        epoch: int,
+        values: NDArray[Any],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[Any]:
+        raise NotImplementedError
+
+
+class Dice(Counted):
+    """Devices of a law of so many sides: each rolls two dice, and has a purse of 5."""
+
+    def __init__(self, law: int) -> None:
+        super().__init__(law)
+        self._dice = self._declare("dice", np.uint8, (2,), new=None, allowed=range(1, law + 1))
+        self._purse = self._declare("purse", np.int16, new=5)
+        self._index()
+
+    def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+        return {"dice": rng.integers(1, self.law + 1, (count, 2))}
+
+    def _index(self) -> None:
+        self.doubles = int(np.count_nonzero(self._dice[:, 0] == self._dice[:, 1]))
+
+
+def enrolled() -> Dice:
+    devices, rng = Dice(6), seeded_generator(1)
+    for count in (30, 0, 70):
+        devices.enrol(count, rng)
+    return devices
+
+
+def test_devices_have_what_they_draw_and_what_is_declared_for_new_ones() -> None:
+    devices = enrolled()
+    rng = seeded_generator(1)
+    expected = np.concatenate([rng.integers(1, 7, (count, 2)) for count in (30, 0, 70)])
+    arrays = devices.state_arrays()
+    assert {name: array.dtype for name, array in arrays.items()} == {
+        "dice": np.uint8,
+        "purse": np.int16,
+    }
+    assert np.array_equal(arrays["dice"], expected)
+    assert arrays["purse"].tolist() == [5] * 100
+    assert devices.population == 100
+    assert devices.doubles == np.count_nonzero(expected[:, 0] == expected[:, 1]) > 0
+    assert not any(array.flags.writeable for array in arrays.values())
+
+
+def test_restored_devices_have_a_copy_of_all_that_was_kept() -> None:
+    devices = enrolled()
+    arrays = {name: array.copy() for name, array in devices.state_arrays().items()}
+    again = Dice.restore(6, arrays, 4)
+    for array in arrays.values():
+        array.fill(0)
+    assert (again.population, again.epoch, again.doubles) == (100, 4, devices.doubles)
+    for name, array in again.state_arrays().items():
+        assert np.array_equal(array, devices.state_arrays()[name])
+    again.enrol(1, seeded_generator(2))
+    assert again.population == len(again.state_arrays()["purse"]) == 101
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"cards": np.zeros(100)}, r"state arrays \['cards', 'dice', .*, Dice keeps \['dice', 'p"),
+        ({"purse": None}, r"state arrays \['dice'\], Dice keeps \['dice', 'purse'\]"),
+        ({"purse": np.zeros(99, np.int16)}, r"purse is int16 of shape \(99,\), must be .*\(100,\)"),
+        ({"purse": np.zeros(100)}, r"purse is float64 of shape \(100,\), must be int16"),
+        ({"dice": np.ones((100, 3), np.uint8)}, r"dice is .*\(100, 3\), must be .*\(100, 2\)"),
+        ({"dice": np.full((100, 2), 7, np.uint8)}, "dice has a value that is not from 1 to 6"),
+        ({"dice": np.zeros((100, 2), np.uint8)}, "dice has a value that is not from 1 to 6"),
+    ],
+)
+def test_arrays_that_are_not_of_these_devices_are_refused(
+    changed: dict[str, Any], message: str
+) -> None:
+    arrays = {**enrolled().state_arrays(), **changed}
+    known = {name: array for name, array in arrays.items() if array is not None}
+    with pytest.raises(ValueError, match=message):
+        Dice.restore(6, known, 0)
+
+
+def test_devices_that_keep_nothing_are_counted() -> None:
+    devices = Counted(0)
+    devices.enrol(3, seeded_generator(1))
+    devices.enrol(4, seeded_generator(1))
+    arrays = devices.state_arrays()
+    assert arrays["population"].dtype == np.int64
+    assert arrays["population"].tolist() == [7]
+    again = Counted.restore(0, arrays, 2)
+    assert (again.population, again.epoch, again.frozen) == (7, 2, 0)
+    with pytest.raises(ValueError, match=r"population is int64 of shape \(2,\), must be .*\(1,\)"):
+        Counted.restore(0, {"population": np.zeros(2, np.int64)}, 0)

@@ -1,0 +1,73 @@
+"""Constants are JSON by their fields, and nothing else is read as them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from randomizers.laws import Constants
+
+
+@dataclass(frozen=True, slots=True)
+class Coin(Constants):
+    weight: float
+    edge: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CoinTossLaw(Constants):
+    tosses: int
+    coins: tuple[Coin, ...]
+    spare: Coin | None
+    share: Fraction = field(metadata={"read": Fraction})
+
+    def __post_init__(self) -> None:
+        if self.tosses < 1:
+            raise ValueError(f"{self.tosses} tosses, must be at least 1")
+
+
+BODY: dict[str, Any] = {
+    "tosses": 3,
+    "coins": [{"weight": 2.5, "edge": None}, {"weight": 1.0, "edge": 0.5}],
+    "spare": None,
+    "share": "1/3",
+}
+
+
+def test_constants_are_read_by_the_types_of_their_fields() -> None:
+    law = CoinTossLaw.from_json(json.loads(json.dumps(BODY)))
+    assert law == CoinTossLaw(3, (Coin(2.5), Coin(1.0, 0.5)), None, Fraction(1, 3))
+    with_spare = CoinTossLaw.from_json({**BODY, "spare": {"weight": 7}})
+    assert with_spare.spare == Coin(7.0)
+    assert type(with_spare.spare.weight) is float
+
+
+def test_constants_are_written_as_their_fields() -> None:
+    written = CoinTossLaw(3, (Coin(2.5), Coin(1.0, 0.5)), None, Fraction(1, 3)).to_json()
+    assert json.loads(json.dumps({**written, "share": "1/3"})) == BODY
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"tosses": 0}, "not a law of coin_toss: .*0 tosses, must be at least 1"),
+        ({"more": 1, "most": 2}, "not a law of coin_toss: .*no constants are called more, most"),
+        ({"coins": None}, "not a law of coin_toss"),
+        ({"coins": [{}]}, "not a law of coin_toss: .*not a law of coin: .*weight"),
+        ({"spare": {"weight": "1"}}, "not a law of coin_toss: not a law of coin: '1' is no number"),
+        ({"spare": {"weight": True}}, "True is no number"),
+    ],
+)
+def test_other_json_is_no_law(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        CoinTossLaw.from_json({**BODY, **changed})
+
+
+@pytest.mark.parametrize("name", BODY)
+def test_a_law_without_one_of_its_constants_is_none(name: str) -> None:
+    with pytest.raises(ValueError, match="not a law of coin_toss"):
+        CoinTossLaw.from_json({key: value for key, value in BODY.items() if key != name})

@@ -1,0 +1,279 @@
+"""A whole run in memory, by the commands that a user gives, with the workers in between.
+
+The clock stands still and every coin is a function of who throws it, so that two runs of the same
+inputs are the same byte for byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.registry import Collector
+
+from pipeline.actions import Append, LogRecord, LogSlice
+from pipeline.cli.run import StageName, _make_stage
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.kafka.broker_clock import BrokerClock
+from pipeline.kafka.workers.execution import Execution
+from pipeline.kafka.workers.groups import group_name
+from pipeline.kafka.workers.heartbeats import heartbeat
+from pipeline.kafka.workers.job_facts import JobFacts
+from pipeline.kafka.workers.log_lines import LogLines
+from pipeline.kafka.workers.metrics import Look, metric_families
+from pipeline.kafka.workers.observer import Observer, WindowTally
+from pipeline.operations.deployments import find_deployed
+from pipeline.simulation.memory import MemoryLog, MemoryWorker
+from pipeline.stages.finished_windows import FinishedWindow
+from tests.support.commands import Commands
+from tests.support.live_page import live_page
+from tests.support.memory_cluster import MemoryCluster
+from tests.support.neighbour_inputs import Inputs
+from tests.support.public_view import (
+    SameRelease,
+    Seen,
+    api_paths,
+    as_cluster,
+    fix_coins,
+    seen_commands,
+    seen_jobs_topic,
+    seen_recording,
+    seen_results,
+    seen_topic,
+)
+from topics.names import Role
+
+NOW = 1_700_000_000_000
+"""Milliseconds since 1970, on all clocks."""
+
+
+class RunCluster(MemoryCluster):
+    """Remembers committed offsets, by group, topic and partition."""
+
+    def __init__(self) -> None:
+        super().__init__(clock=lambda: NOW)
+        self.commits: dict[tuple[str, str, int], int] = {}
+
+    def committed(self, group: str, topic: str) -> list[int | None]:
+        return [self.commits.get((group, topic, each)) for each in range(self.partitions[topic])]
+
+
+class ClusterLog(MemoryLog):
+    """The topics of a job on a `RunCluster`, for stages."""
+
+    def __init__(self, cluster: RunCluster, job: DeployedJob) -> None:
+        super().__init__(cluster.clock)
+        self._cluster = cluster
+        self._job = job
+
+    def append(self, action: Append) -> None:
+        held = self._cluster.records[self._job.topic(action.role), action.partition]
+        held.append(
+            LogRecord(len(held), action.value, self.clock(), action.key, tuple(action.headers))
+        )
+
+    def end(self, role: Role, partition: int) -> int:
+        return self._cluster.end_offsets(self._job.topic(role))[partition]
+
+    def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
+        records = tuple(self._cluster.read(self._job.topic(role), partition, start, stop))
+        return LogSlice(records, start + len(records))
+
+    def delete_below(self, role: Role, partition: int, offset: int) -> None:
+        self._cluster.delete_below(self._job.topic(role), offset, partition)
+
+
+@dataclass
+class Worker:
+    """A worker of a stage, with all that it tells."""
+
+    cluster: RunCluster
+    job: DeployedJob
+    name: StageName
+    folder: Path
+    text: io.StringIO = field(default_factory=io.StringIO)
+    lines: io.StringIO = field(default_factory=io.StringIO)
+
+    def __post_init__(self) -> None:
+        job = self.job
+        clock = BrokerClock(steady=lambda: 0.0)
+        clock.note(NOW, 0.0)
+        logs = [
+            LogLines(
+                job.name, self.name, "worker", as_json, stream, lambda: 0.0, lambda: NOW / 1000
+            )
+            for as_json, stream in ((False, self.text), (True, self.lines))
+        ]
+
+        def told(window: FinishedWindow) -> None:
+            for log in logs:
+                log.window(window)
+
+        windows = WindowTally(told, clock=lambda: 0.0, wall_clock=lambda: NOW / 1000)
+        self.folder.mkdir(parents=True)
+        stage = _make_stage(self.name, job, self.folder, None, windows, clock)
+        self._log = ClusterLog(self.cluster, job)
+        self._group = group_name(job, self.name)
+        self._topic = job.topic(stage.role)
+        self._worker = MemoryWorker(stage, self._log)
+        self._shown = 0
+        hides = self.name is StageName.shuffle and job.protocol_entry.needs_shuffle
+        look = Look(job.name, self.name, self._group, self._topic, hides, facts=JobFacts.of(job))
+        self._observer = Observer(look, windows)
+        for partition in range(len(job.start_offsets[stage.role])):
+            self._worker.run(self._worker.assign(partition))
+
+    def work(self) -> tuple[str, Any]:
+        """Do all there is to do; returns its metrics and its heartbeat, which it also writes."""
+        worker = self._worker
+        before = dict(worker.positions)
+        worker.run(worker.drain())
+        read = sum(worker.positions.values()) - sum(before.values())
+        self._shown += read
+        role = worker.stage.role
+        for (of, partition), offset in self._log.committed.items():
+            assert of is role
+            self.cluster.commits[self._group, self._topic, partition] = offset
+        ends = dict(enumerate(self.cluster.end_offsets(self._topic)))
+        committed = dict.fromkeys(worker.positions, 0) | {
+            partition: offset for (_, partition), offset in self._log.committed.items()
+        }
+        execution = SimpleNamespace(
+            restored=True, positions=worker.positions, records=self._shown, committed=committed
+        )
+        self._observer.observe(
+            0.0,
+            cast(Execution, execution),
+            worker.stage,
+            ends,
+            broker_answers=True,
+            clock_ahead=0.0,
+        )
+        told = {
+            **heartbeat(worker.stage.heartbeat(), worker.positions, ends, read, 1.0),
+            "deployment": self.job.deployment.hex(),
+            "stage": self.name,
+            "worker": "worker",
+            "time": NOW,
+            "clock_ahead": 0.0,
+        }
+        key = f"{self.name}/worker".encode()
+        self.cluster.append(self.job.topic(Role.STATUS), json.dumps(told).encode(), key=key)
+        return metrics_text(self._observer.look), told
+
+
+def metrics_text(look: Look) -> str:
+    """What Prometheus is told, without what concerns the process."""
+
+    class Told(Collector):
+        def collect(self) -> Iterator[Any]:
+            return metric_families(look)
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Told())
+    return generate_latest(registry).decode()
+
+
+def run_in_memory(
+    folder: Path,
+    inputs: Inputs,
+    release: SameRelease,
+    dpstream: Commands,
+    disturb: Callable[[RunCluster, DeployedJob], None] = lambda cluster, job: None,
+) -> Seen:
+    """Everything that can be seen of a run.
+
+    Args:
+        folder: new; state and recordings are put there.
+        inputs: the files it begins with.
+        release: puts the words of a first run in the place of those of this one.
+        dpstream: runs commands.
+        disturb: sends more, after the first producer.
+    """
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("DPSTREAM_HOME", str(folder / "home"))
+        cluster = RunCluster()
+        monkeypatch.setattr(
+            "pipeline.cli.clusters.connection_of", lambda *_, **__: cluster.connection
+        )
+        monkeypatch.setattr("pipeline.cli.clusters.Cluster", lambda connection: cluster)
+        monkeypatch.setattr(time, "time_ns", lambda: NOW * 1_000_000)
+        monkeypatch.setattr(time, "time", lambda: NOW / 1000)
+        fix_coins(monkeypatch)
+        release.patch(monkeypatch)
+        return _run(folder, inputs, cluster, dpstream, disturb)
+
+
+def _run(
+    folder: Path,
+    inputs: Inputs,
+    cluster: RunCluster,
+    dpstream: Commands,
+    disturb: Callable[[RunCluster, DeployedJob], None],
+) -> Seen:
+    deployed = dpstream("deploy", inputs.job, "--json")
+    name = deployed.json["job"]
+    job = find_deployed(as_cluster(cluster), name)
+    workers = [Worker(cluster, job, stage, folder / stage) for stage in StageName]
+    reports, codes, metrics, heartbeats = [], [], [], []
+    for index, (producer, rows) in enumerate(inputs.rows.items()):
+        options = ("--input", rows, "--users", inputs.rosters[producer], "--skip-bad-rows")
+        codes.append(dpstream("produce", name, "--name", producer, *options).code)
+        if index == 0:
+            disturb(cluster, job)
+        reports.append(seen_topic(as_cluster(cluster), job, Role.REPORTS, timed=True))
+        for worker in workers:
+            told, heart = worker.work()
+            metrics.append(told)
+            heartbeats.append(heart)
+    topics = {
+        role: seen_topic(as_cluster(cluster), job, role, timed=True)
+        for role in Role
+        if role is not Role.REPORTS
+    }
+    return {
+        "reports": reports,
+        "registrations": topics[Role.PRODUCERS],
+        "decisions": topics[Role.MANIFESTS],
+        "windows": topics[Role.SHUFFLED],
+        "partials": topics[Role.PARTIALS],
+        "estimates": topics[Role.ESTIMATES],
+        "refusals": topics[Role.DEAD_LETTERS],
+        "progress": (dict(cluster.commits), dict(cluster.starts)),
+        "heartbeats": (topics[Role.STATUS], heartbeats),
+        "metrics": metrics,
+        "log lines": [(worker.text.getvalue(), worker.lines.getvalue()) for worker in workers],
+        "deployments": seen_jobs_topic(as_cluster(cluster), job),
+        "status": seen_commands(dpstream, name),
+        "results": seen_results(dpstream, name),
+        "page": asyncio.run(_page(cluster, job)),
+        "recording": seen_recording(dpstream, name, folder / "recording"),
+        "exit codes": codes,
+    }
+
+
+async def _page(cluster: RunCluster, job: DeployedJob) -> dict[str, Any]:
+    async with live_page(cluster) as page:
+        await page.look()
+        found: dict[str, Any] = {}
+        for path in api_paths(job.name):
+            async with page.client.get(page.address + path) as response:
+                found[path] = response.status, await response.read()
+        async with page.view(f"job={job.name}") as viewer:
+            said = []
+            while True:
+                message = await asyncio.wait_for(viewer.receive_json(), 20)
+                said.append(message)
+                if message["type"] == "epoch" and message["epoch"] == job.last_epoch:
+                    break
+            found["messages"] = said
+        return found

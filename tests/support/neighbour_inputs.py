@@ -1,0 +1,106 @@
+"""Input files of neighbours: the same people, of whom some have other values, and other rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from pipeline.values.numbers import NumericDomain
+from pipeline.values.value_domains import ValueDomain
+from tests.conformance.cases import Case
+from tests.conformance.jobs import LAST_EPOCH, case_job_file
+
+PRODUCERS = {"gateway": 6, "house": 4, "phone-1": 1, "phone-2": 1}
+"""How many users each producer stands for: gateways, and devices that are producers themselves."""
+USERS = {
+    name: tuple(f"{name}-{number}" for number in range(count)) for name, count in PRODUCERS.items()
+}
+CHANGED = (USERS["gateway"][-1], USERS["phone-2"][0])
+"""Whose values and rows are others: one of many behind a gateway, and one alone."""
+NEIGHBOURS = ("reference", "other values", "no row to use")
+"""What they have at every epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The files of a run.
+
+    Attributes:
+        job: the job file.
+        rosters: who is enrolled, by producer.
+        rows: what they hold, by producer.
+    """
+
+    job: Path
+    rosters: Mapping[str, Path]
+    rows: Mapping[str, Path]
+
+
+def write_inputs(
+    folder: Path,
+    case: Case,
+    variant: str,
+    *,
+    name: str = "case",
+    minimum: int,
+    dummies: str | None,
+    partitions: int = 2,
+) -> Inputs:
+    """Write the files of one of `NEIGHBOURS`; arguments are those of `case_job_file`.
+
+    Raises:
+        ValueError: `dummies` is not for these parameters.
+    """
+    written = case_job_file(case, name, minimum=minimum, dummies=dummies)
+    folder.mkdir()
+    written["shuffle"]["producers"] = len(PRODUCERS)
+    written["topics"]["partitions"] = partitions
+    job = folder / "job.yaml"
+    job.write_text(yaml.safe_dump(written))
+    generator = np.random.default_rng(0)
+    size = len(case.values)
+    rosters, rows = {}, {}
+    for producer, users in USERS.items():
+        rosters[producer] = folder / f"{producer}.txt"
+        rosters[producer].write_text("".join(f"{user}\n" for user in users))
+        rows[producer] = folder / f"{producer}.csv"
+        text = "user,epoch,value\n"
+        for user in users:
+            indices = generator.integers(0, size, LAST_EPOCH)
+            if user in CHANGED and variant == "other values":
+                indices = (indices + 1 + np.arange(LAST_EPOCH) % (size - 1)) % size
+            if user in CHANGED and variant == "no row to use":
+                text += f"{user},1,no such value\n{user},soon,1\n{user},99,0\n"
+            else:
+                text += "".join(_rows(user, case.domain, case.array_of(indices)))
+        rows[producer].write_text(text)
+    return Inputs(job, rosters, rows)
+
+
+def _rows(user: str, domain: ValueDomain, values: NDArray[Any]) -> Iterator[str]:
+    """A row for every item of a set, else for every change of the value."""
+    if domain.slots is not None:
+        for epoch, held in enumerate(values, 1):
+            yield from (f"{user},{epoch},{_text(domain, item)}\n" for item in held if item)
+        return
+    before = domain.initial
+    for epoch, value in enumerate(values.tolist(), 1):
+        if value != before:
+            yield f"{user},{epoch},{_text(domain, value)}\n"
+        before = value
+
+
+def _text(domain: ValueDomain, value: int) -> str:
+    """What stands in a row for a value."""
+    if isinstance(domain, NumericDomain):
+        return repr(domain.edge(value - 0.5)) if value else ""
+    labels: Sequence[str] | None = domain.items
+    if labels is None:
+        return str(value)
+    return labels[value - 1] if value else ""

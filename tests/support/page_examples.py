@@ -1,0 +1,106 @@
+"""The jobs and files that pages speak of, for who types what they say."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.pages import PAGES, README, ROOT, Block, Page
+
+USERS = 120
+
+_CHANGES = "parameters: {{epsilon: 4, changes: 2, {}}}\nepochs: {{count: 4}}\n"
+_SETS = (
+    "protocol: count_min\nparameters: {{epsilon: 8, delta: 1e-6, items: {}, domain: {}}}\n"
+    f"epochs: {{{{count: 4}}}}\nshuffle: {{{{minimum: {USERS}}}}}\n"
+)
+_EVERY = (1, 2, 3, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A job file without the name, and what users hold in turn at some epochs."""
+
+    text: str
+    values: tuple[str, ...]
+    epochs: tuple[int, ...] = _EVERY
+
+    def rows(self) -> str:
+        """The input of the job."""
+        held = (
+            f"user{user},{epoch},{self.values[(user + epoch) % len(self.values)]}\n"
+            for epoch in self.epochs
+            for user in range(USERS)
+        )
+        return "user,epoch,value\n" + "".join(held)
+
+
+(_JOB,) = (block.text for block in README.blocks if block.language == "yaml")
+
+EXAMPLES = {
+    "logins": Example(_JOB.partition("\n")[2], ("1", "0"), (1, 60, 169, 170)),
+    "commutes": Example(
+        "protocol: hadamard_stream\n" + _CHANGES.format("domain: [walk, bus, car]"),
+        ("walk", "bus", "car"),
+    ),
+    "waits": Example(
+        "protocol: range_stream\n" + _CHANGES.format("low: 0, high: 80, buckets: 16"),
+        ("5", "15", "30"),
+    ),
+    "shop": Example(_SETS.format(8, "{file: articles.txt}"), ("milk", "bread")),
+    "delays": Example(_SETS.format(1, "{low: 0, high: 80, buckets: 80}"), ("7", "23")),
+    "places": Example(
+        _SETS.format(1, "{grid: [64, 64]}, messages_per_user: 20000"), ("3;17", "60;5")
+    ),
+}
+"""By the names that pages give them; `job.yaml` is the first one."""
+
+
+def write_files(folder: Path) -> None:
+    """Every file that a command on a page reads."""
+    files = {
+        "job.yaml": _JOB,
+        "other.yaml": _JOB.replace("changes: 4", "changes: 4, estimator: prefix"),
+        "changes.csv": EXAMPLES["logins"].rows(),
+        "roster.txt": "".join(f"user{user}\n" for user in range(USERS)),
+        "histogram.csv": "changes,share\n1,0.5\n2,0.4\n6,0.1\n",
+        "articles.txt": "milk\nbread\n" + "".join(f"tea {n}\n" for n in range(14)),
+        **{f"{name}.yaml": f"name: {name}\n{each.text}" for name, each in EXAMPLES.items()},
+        **{f"{name}.csv": each.rows() for name, each in EXAMPLES.items()},
+    }
+    for page in PAGES.values():
+        for block in page.blocks:
+            if is_experiment(block):
+                files["experiment.yaml"] = block.text
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    (folder / "pipeline").symlink_to(ROOT / "pipeline")
+
+
+def is_experiment(block: Block) -> bool:
+    """Whether this is a file for ``evaluate``."""
+    return block.language == "yaml" and "\njobs:" in block.text
+
+
+def words_of(page: Page) -> list[list[str]]:
+    """The lines that run ``dpstream``, in words, without it."""
+    lines = (shlex.split(line) for line in page.commands)
+    return [words[1:] for words in lines if words[0] == "dpstream"]
+
+
+def has_program(page: Page) -> bool:
+    """Whether there is something in Python."""
+    return any(block.language == "python" for block in page.blocks)
+
+
+_IN_MEMORY = {"plan", "simulate", "evaluate", "deploy", "estimates", "query"}
+
+WITH_COMMANDS = [page for page in PAGES.values() if words_of(page) or has_program(page)]
+IN_MEMORY = [
+    page
+    for page in WITH_COMMANDS
+    if {words[0] for words in words_of(page)} <= _IN_MEMORY and not has_program(page)
+]
+"""Pages whose commands need neither processes nor a broker."""
+ON_KAFKA = [page for page in WITH_COMMANDS if page not in IN_MEMORY]

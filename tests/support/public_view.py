@@ -1,0 +1,206 @@
+"""All that parties can see of a run, under the names of `pipeline.public_facts`.
+
+The randomized view is what `SameRelease` makes the same in two runs, the words of released windows,
+and what `seen_reports` leaves out, the words of reports. Everything else is there to be compared.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from pipeline.actions import LogRecord, Steps
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.kafka.cluster import Cluster
+from pipeline.stages.decisions import Decision
+from pipeline.stages.multisets import WordMultiset
+from pipeline.stages.shuffle_stage import ShuffleStage
+from randomizers.randomness import seeded_generator
+from tests.support.commands import Commands
+from topics.batches import decode_batch
+from topics.frames import CodecError, Kind, kind_of
+from topics.names import JOBS_TOPIC, Role
+from topics.words import Words
+
+Seen = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SameRelease:
+    """Has every run release, of an epoch that is released, the words of the first run.
+
+    Only words are put in the place of words: whether a window is released, and the stage's own
+    noise, are the run's.
+
+    Attributes:
+        folder: where the first run leaves them.
+    """
+
+    folder: Path
+
+    @property
+    def epochs(self) -> list[int]:
+        """Those that were released."""
+        return sorted(int(path.stem) for path in self.folder.iterdir())
+
+    def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Put it into the shuffle stages of this process."""
+        write = ShuffleStage._write
+
+        def write_first(
+            stage: ShuffleStage, state: Any, decision: Decision, words: WordMultiset
+        ) -> Steps[None]:
+            same = WordMultiset(stage._job.word_form)
+            same.add(self._first(decision.manifest.epoch, words))
+            yield from write(stage, state, decision, same)
+
+        monkeypatch.setattr(ShuffleStage, "_write", write_first)
+
+    def _first(self, epoch: int, words: WordMultiset) -> Words:
+        path = self.folder / f"{epoch}.pickle"
+        if not path.exists():
+            path.write_bytes(pickle.dumps(words.sorted()))
+        first: Words = pickle.loads(path.read_bytes())
+        return first
+
+
+def fix_coins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every draw in this process be a function of who draws and when."""
+    coins, producers = seeded_generator(1), count()
+
+    def generators_of_a_producer() -> Callable[[str, int], np.random.Generator]:
+        index = next(producers)
+        return lambda purpose, number: seeded_generator(2, index, len(purpose), number)
+
+    def token_bytes(size: int = 32) -> bytes:
+        return coins.bytes(size)
+
+    monkeypatch.setattr("secrets.token_bytes", token_bytes)
+    monkeypatch.setattr("secrets.token_hex", lambda size=32: coins.bytes(size).hex())
+    monkeypatch.setattr("pipeline.connect.token_bytes", token_bytes)
+    monkeypatch.setattr("pipeline.devices.producer._cryptographic", generators_of_a_producer)
+
+
+def seen_record(job: DeployedJob, record: LogRecord, *, timed: bool) -> tuple[object, ...]:
+    """A record beside the words of reports in it, if it is a batch; with its time if `timed`."""
+    about = (record.offset, record.timestamp if timed else None, record.key, record.headers)
+    try:
+        is_batch = kind_of(record.value) is Kind.BATCH
+    except CodecError:
+        is_batch = False
+    if not is_batch:
+        return (*about, record.value)
+    batch = decode_batch(record.value)
+    # How many words there are is part of the view where their room is fixed.
+    messages = batch.words.messages if job.protocol_entry.capacity is None else None
+    return (
+        *about,
+        len(record.value),
+        (batch.fingerprint, batch.deployment, batch.batch, batch.enrolment, batch.epoch),
+        (batch.size, messages, batch.words.width, batch.words.values.dtype),
+    )
+
+
+def seen_topic(
+    cluster: Cluster, job: DeployedJob, role: Role, *, timed: bool
+) -> list[tuple[object, ...]]:
+    """The records of a topic, partition by partition, and where they begin and end."""
+    topic = job.topic(role)
+    starts, ends = cluster.start_offsets(topic), cluster.end_offsets(topic)
+    seen: list[tuple[object, ...]] = [(starts, ends)]
+    for partition in range(len(ends)):
+        records = cluster.read(topic, partition)
+        seen.extend(seen_record(job, record, timed=timed) for record in records)
+    return seen
+
+
+def seen_newest(cluster: Cluster, topic: str, keys: Callable[[bytes], bool]) -> dict[bytes, Any]:
+    """The latest JSON by key of a compacted topic, of some keys."""
+    newest = {record.key: record.value for record in cluster.read(topic) if record.key is not None}
+    return {key: json.loads(value) for key, value in newest.items() if keys(key) and value}
+
+
+def of_job(job: DeployedJob) -> Callable[[bytes], bool]:
+    """Which keys of `JOBS_TOPIC` are about a job."""
+    name = job.name.encode()
+    return lambda key: key == name or key.endswith(b"/" + name)
+
+
+def seen_jobs_topic(cluster: Cluster, job: DeployedJob) -> dict[bytes, Any]:
+    """What ``dpstream.jobs`` says of a job."""
+    return seen_newest(cluster, JOBS_TOPIC, of_job(job))
+
+
+def seen_commands(dpstream: Commands, job: str) -> dict[str, object]:
+    """What operators are told."""
+    lines = {
+        "status": ("status", job, "--json"),
+        "status of all": ("status", job),
+        "producers": ("producers", job, "--json"),
+        "dead letters": ("dead-letters", job, "--json"),
+        "list": ("list", "--json"),
+    }
+    return _said(dpstream, lines)
+
+
+def seen_results(dpstream: Commands, job: str) -> dict[str, object]:
+    """What analysts are told."""
+    lines = {
+        "table": ("estimates", job),
+        "csv": ("estimates", job, "--format", "csv"),
+        "json": ("estimates", job, "--json"),
+        "smoothed": ("estimates", job, "--smoothed", "--json"),
+    }
+    return _said(dpstream, lines)
+
+
+def _said(dpstream: Commands, lines: Mapping[str, tuple[str, ...]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, line in lines.items():
+        result = dpstream(*line)
+        found[name] = result.code, result.output, result.errors
+    return found
+
+
+def seen_recording(dpstream: Commands, job: str, folder: Path) -> dict[str, object]:
+    """A recording, file by file, what recording it says, and what verifying it says."""
+    recorded = dpstream("record", job, "--output", folder, "--json")
+    verified = dpstream("record", "--verify", folder, "--deep", "--json")
+    said = recorded.json
+    del said["folder"]
+    assert verified.code == 0, verified.errors
+    files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    return {"said": said, "verified": {**verified.json, "folder": None}, "files": files}
+
+
+API = (
+    "",
+    "/curve",
+    "/top",
+    "/quantiles",
+    "/sparklines",
+    "/table",
+    "/pipeline",
+    "/estimates?format=json",
+    "/estimates?format=csv",
+    "/estimates?format=parquet",
+)
+"""Below ``/api/jobs/JOB``."""
+
+
+def api_paths(job: str) -> list[str]:
+    """All that the page can ask of a job."""
+    return ["/api/jobs", "/api/recent", *(f"/api/jobs/{job}{path}" for path in API)]
+
+
+def as_cluster(cluster: object) -> Cluster:
+    """Something that stands in for a cluster."""
+    return cast(Cluster, cluster)

@@ -1,0 +1,39 @@
+"""The live page with its threads, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pipeline.cli.inputs import load_truth
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection
+from pipeline.serve.background import Background
+from pipeline.serve.follower import Follower, KafkaSource, Reader
+from pipeline.serve.limits import Limits
+from pipeline.serve.server import Settings, Site
+
+
+class Served:
+    """The page with its threads, over a cluster."""
+
+    def __init__(self, connection: Connection, job: str) -> None:
+        self.site = Site(
+            Settings(jobs=(job,)), lambda: Cluster(connection), load_truth, print, Limits()
+        )
+        self.follower = Follower(KafkaSource(connection), Reader([job]), self.site.tell)
+        self.background = Background(
+            lambda: Cluster(connection), self.site.shown, self.site, self.site.board.clock
+        )
+
+    async def __aenter__(self) -> str:
+        address = await self.site.start()
+        self.follower.start()
+        self.background.start()
+        return address
+
+    async def __aexit__(self, *error: object) -> None:
+        self.follower.end()
+        self.background.end()
+        await self.site.stop()
+        await asyncio.to_thread(self.follower.join, 20)
+        await asyncio.to_thread(self.background.join, 20)
