@@ -19,9 +19,9 @@ install: $(INSTALLED) ## .venv with dpstream, the local Kafka and plots
 demo: $(INSTALLED) ## real students, a local Kafka, estimates beside the truth
 	@$(BIN)/dpstream demo $(OPTIONS)
 
-test: $(TOOLS) ## every test, broker included
-	@$(BIN)/pytest -m "not kafka and not verify" -n auto --dist worksteal
-	@$(BIN)/pytest -m "kafka and not verify" -n 2 --dist worksteal
+test: $(TOOLS) ## the tests, broker included
+	@$(BIN)/pytest -m "not kafka and not verify" --ignore tests/kafka -n auto --dist worksteal
+	@$(BIN)/pytest tests/kafka -m "not verify" -n 2 --dist worksteal
 
 test-fast: $(TOOLS) ## the tests that need no broker and are no exhaustive search
 	@$(BIN)/pytest -m "not kafka and not verify and not slow" -n auto --dist worksteal

@@ -47,9 +47,11 @@ class HadamardAggregator(ItemCountsAggregator[HadamardLaw]):
     ) -> NDArray[np.int64]:
         return matches(words, counts, self.law.items)
 
-    def _counts(self, found: NDArray[np.int64]) -> tuple[NDArray[np.float64], float]:
-        overlap, messages = self.law.overlap, int(found[0])
-        counts = (found[1:].astype(np.float64) - overlap * messages) / (1 - overlap)
+    def _counts(
+        self, matched: NDArray[np.int64], contributors: int
+    ) -> tuple[NDArray[np.float64], float]:
+        overlap, messages = self.law.overlap, int(matched[0])
+        counts = (matched[1:].astype(np.float64) - overlap * messages) / (1 - overlap)
         fewest = min(max(float(counts.min()), 0.0), messages)
         return counts, noise_variance(self.law, messages - fewest)
 

@@ -29,6 +29,11 @@ class ItemsLaw(Protocol):
         """Number of epochs."""
         ...
 
+    @property
+    def minimum(self) -> int:
+        """The fewest contributors of a window that is released."""
+        ...
+
 
 LawT = TypeVar("LawT", bound=ItemsLaw)
 
@@ -55,7 +60,9 @@ class ItemCountsAggregator(ABC, Generic[LawT]):
         """The number of messages, and those that speak for each item: shape (items + 1,)."""
 
     @abstractmethod
-    def _counts(self, found: NDArray[np.int64]) -> tuple[NDArray[np.float64], float]:
+    def _counts(
+        self, matched: NDArray[np.int64], contributors: int
+    ) -> tuple[NDArray[np.float64], float]:
         """Contributors with each item, shape (items,), and the largest variance of their noise."""
 
     def add(
@@ -104,7 +111,7 @@ class ItemCountsAggregator(ABC, Generic[LawT]):
         return aggregator
 
     def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
-        """How many users hold each item at an epoch; None without any message.
+        """How many users hold each item at an epoch; None of a window that was withheld.
 
         The standard deviation is that of the item that is estimated worst.
 
@@ -112,11 +119,14 @@ class ItemCountsAggregator(ABC, Generic[LawT]):
             epoch: 1 to the last one.
             attendance: head counts.
         """
-        found = self._tables.counts(epoch)
-        if found is None or attendance.contributors[epoch] < 1:
+        contributors = int(attendance.contributors[epoch])
+        if contributors < self.law.minimum:
             return None
-        counts, noise = self._counts(found)
-        return item_estimates(counts, noise, np.max, int(found[0]), epoch, attendance)
+        matched = self._tables.counts(epoch)
+        if matched is None:
+            matched = np.zeros(self.law.items + 1, np.int64)
+        counts, noise = self._counts(matched, contributors)
+        return item_estimates(counts, noise, np.max, int(matched[0]), epoch, attendance)
 
 
 def item_estimates(

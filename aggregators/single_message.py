@@ -64,10 +64,12 @@ class SingleMessageAggregator(ItemCountsAggregator[SingleMessageLaw]):
             found[1:] += times[start : start + _COUNTED_AT_ONCE] @ bits
         return found
 
-    def _counts(self, found: NDArray[np.int64]) -> tuple[NDArray[np.float64], float]:
+    def _counts(
+        self, matched: NDArray[np.int64], contributors: int
+    ) -> tuple[NDArray[np.float64], float]:
         held, other = map(float, self.law.probabilities)
-        messages = int(found[0])
-        counts = (found[1:].astype(np.float64) - other * messages) / (held - other)
+        messages = int(matched[0])
+        counts = (matched[1:].astype(np.float64) - other * messages) / (held - other)
         most = min(max(float(counts.max()), 0.0), messages)
         return counts, noise_variance(self.law, messages, most)
 

@@ -103,3 +103,9 @@ def held_by_a_user(items: int) -> str:
     """What cannot be told apart where a user holds up to so many items, in words."""
     held = "items" if items == 1 else f"sets of at most {items:,} items"
     return f"any two {held} of a user at an epoch, or none at all; who is present is public"
+
+
+def held_or_nothing(items: int) -> str:
+    """What cannot be told apart where neighbours are made by removal, in words."""
+    held = "an item" if items == 1 else f"a set of at most {items:,} items"
+    return f"{held} of a user at an epoch, or none at all; who is present is public"

@@ -127,7 +127,7 @@ def poisson_table(mean: float) -> NoiseTable:
     return _table(lambda count: (numerator, denominator * count), math.floor(mean))
 
 
-def binomial_table(trials: int, probability: float) -> NoiseTable:
+def binomial_table(trials: int, probability: float | Fraction) -> NoiseTable:
     """Binomial(trials, probability): in how many of so many cells a contributor has a dummy.
 
     Raises:

@@ -11,6 +11,7 @@ from pipeline.protocols import (
     bun,
     count_min,
     erlingsson,
+    fragments,
     future_rand,
     hadamard,
     hadamard_stream,
@@ -39,6 +40,7 @@ PROTOCOLS: dict[str, Protocol] = {
         balls_into_bins,
         hadamard,
         single_message,
+        fragments,
         shuffled_counts,
         shuffled_tree,
     )

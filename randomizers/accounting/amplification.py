@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from randomizers.accounting.cell_noise import BinomialNoise
-from randomizers.accounting.loss_distributions import Losses, composed
+from randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
 from randomizers.accounting.shifted_noise import GRID_FINENESS, check_target
 
 # Probability that a number of clones, or of heads, leaves the interval computed with.
@@ -90,7 +90,7 @@ def of_rappor(loss: float) -> HiddenCoin:
     return HiddenCoin(loss, 2 * reversed_**2, (1 - reversed_) ** 2 + reversed_**2)
 
 
-def amplified_delta(coin: HiddenCoin, contributors: int, epsilon: float) -> float:
+def amplified_delta(coin: HiddenCoin, contributors: int, epsilon: float, epochs: int = 1) -> float:
     """The least delta for an epsilon, of one message from each of so many contributors.
 
     With c clones, x heads are (odds r + 1) / (odds + r) as likely in the first world as in the
@@ -101,12 +101,15 @@ def amplified_delta(coin: HiddenCoin, contributors: int, epsilon: float) -> floa
         coin: what is hidden among what.
         contributors: how many there are at least, the user included.
         epsilon: of the guarantee, not negative.
+        epochs: in how many the user takes part, with new randomness in each.
 
     >>> f"{amplified_delta(of_any_randomizer(1.0), 10_000, 0.05301):.1e}"
     '1.0e-06'
     """
-    if epsilon >= coin.loss:
+    if epsilon >= epochs * coin.loss:
         return 0.0
+    if epochs > 1:
+        return _composed(coin, contributors, epochs).delta(epsilon)
     clones, masses, missing = _clones(coin, contributors, _CLASSES)
     heads, tails = coin.odds
     gain, cost = heads - math.exp(epsilon) * tails, math.exp(epsilon) * heads - tails
@@ -144,10 +147,7 @@ def amplified_epsilon(coin: HiddenCoin, contributors: int, delta: float, epochs:
         return _least(
             lambda epsilon: amplified_delta(coin, contributors, epsilon), coin.loss, delta
         )
-    told = _losses(coin, contributors)
-    squares = float(told.masses @ np.square(told.losses))
-    whole = composed([(told, epochs)], GRID_FINENESS * math.sqrt(squares))
-    return min(whole.epsilon(delta), epochs * coin.loss)
+    return min(_composed(coin, contributors, epochs).epsilon(delta), epochs * coin.loss)
 
 
 def most_local_loss(
@@ -190,6 +190,13 @@ def _least(spent: Callable[[float], float], most: float, delta: float) -> float:
         middle = (low + high) / 2
         low, high = (low, middle) if spent(middle) <= delta else (middle, high)
     return high
+
+
+def _composed(coin: HiddenCoin, contributors: int, epochs: int) -> LossDistribution:
+    """The privacy loss of so many epochs, with new randomness in each."""
+    told = _losses(coin, contributors)
+    squares = float(told.masses @ np.square(told.losses))
+    return composed([(told, epochs)], GRID_FINENESS * math.sqrt(squares))
 
 
 def _clones(

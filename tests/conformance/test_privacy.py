@@ -11,7 +11,7 @@ from itertools import permutations
 import numpy as np
 
 from randomizers.counted_words import written_out
-from randomizers.guarantee import Guarantee
+from randomizers.guarantee import Guarantee, held_or_nothing
 from tests.conformance.cases import Case, Report, Stream, View, every_case
 
 NEWCOMERS = 20_000
@@ -99,7 +99,19 @@ def largest_divergence(case: Case, guarantee: Guarantee, factor: Fraction) -> Fr
     return max(
         divergence(case.views[one], case.views[other], factor)
         for one, other in neighbours(case.streams, guarantee)
+        if not by_removal(case, guarantee) or differ_by_removal(one, other)
     )
+
+
+def by_removal(case: Case, guarantee: Guarantee) -> bool:
+    """Whether what cannot be told apart is a set and none, instead of any two sets."""
+    slots = case.domain.slots
+    return slots is not None and guarantee.neighbours.startswith(held_or_nothing(slots))
+
+
+def differ_by_removal(one: Stream, other: Stream) -> bool:
+    """Whether wherever two streams differ one of them holds nothing."""
+    return all(a == b or not any(a) or not any(b) for a, b in zip(one, other, strict=True))
 
 
 def divergence(

@@ -39,6 +39,7 @@ def one_broker(tmp_path_factory: pytest.TempPathFactory, preload: Path) -> Itera
         yield broker
 
 
+@pytest.mark.verify
 def test_clocks_that_are_wrong_from_the_start_and_jump_lose_and_double_nothing(
     one_broker: OneBroker, preload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +128,7 @@ def test_who_keeps_to_the_calendar_loses_nothing_by_who_is_ahead_or_behind(
     assert set(account.fates) == {Fate.RELEASED}
 
 
+@pytest.mark.verify
 def test_one_of_four_who_is_far_ahead_or_doubled_decides_nothing_for_the_others(
     one_broker: OneBroker, preload: Path, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ import random
 import secrets
 import signal
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -24,12 +25,31 @@ from pipeline.protocols.registry import PROTOCOLS
 from tests.support import cells
 from tests.support.cell_processes import Processes, Published, expect_every_cell_once
 
-EPOCHS = 96
 CELLS = 65_000
 # More than one batch and more than one chunk for every epoch.
 PRODUCERS = {"north": (0, 40_000), "south": (40_000, 25_000)}
 STAGES = ("shuffle", "aggregate", "publish")
-KILLS = 22
+
+
+@dataclass(frozen=True)
+class Story:
+    """What happens while so many epochs flow.
+
+    Attributes:
+        epochs: how many.
+        workers: how often one of the processes is killed.
+        brokers: how often the broker is.
+        pauses: how often a worker stops for so long that others take its place.
+    """
+
+    epochs: int
+    workers: int
+    brokers: int
+    pauses: int
+
+
+SHORT = Story(epochs=32, workers=5, brokers=1, pauses=1)
+LONG = Story(epochs=96, workers=19, brokers=3, pauses=3)
 
 
 @pytest.fixture
@@ -51,8 +71,11 @@ def kill_broker(broker: LocalKafka) -> None:
     broker.start()
 
 
+@pytest.mark.parametrize(
+    "story", [SHORT, pytest.param(LONG, marks=pytest.mark.verify)], ids=["short", "long"]
+)
 def test_every_cell_is_exactly_one(
-    own_broker: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    story: Story, own_broker: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
     servers = own_broker.status().bootstrap_servers
@@ -62,7 +85,7 @@ def test_every_cell_is_exactly_one(
             "name": "cells",
             "protocol": cells.NAME,
             "parameters": {"cells": CELLS},
-            "epochs": {"count": EPOCHS},
+            "epochs": {"count": story.epochs},
             "shuffle": {"minimum": 1, "producers": 2, "grace": "1h"},
         }
     )
@@ -70,15 +93,17 @@ def test_every_cell_is_exactly_one(
         deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
         published = Published(cluster, deployed)
         processes = Processes(servers, deployed, tmp_path, dict.fromkeys(STAGES, 2), PRODUCERS)
-        killed = survive_accidents(own_broker, processes, published)
+        killed = survive_accidents(story, own_broker, processes, published)
         expect_every_cell_once(cluster, deployed, published)
-    assert killed >= 20
+    assert killed == story.workers + story.brokers
 
 
-def survive_accidents(broker: LocalKafka, processes: Processes, published: Published) -> int:
+def survive_accidents(
+    story: Story, broker: LocalKafka, processes: Processes, published: Published
+) -> int:
     """Let the job run to its end through all accidents; returns how many were kills."""
     chance = random.Random(20261121)
-    accidents = ["broker"] * 3 + ["pause"] * 3 + ["kill"] * (KILLS - 3)
+    accidents = ["broker"] * story.brokers + ["pause"] * story.pauses + ["kill"] * story.workers
     chance.shuffle(accidents)
     killed = 0
     try:
@@ -91,14 +116,14 @@ def survive_accidents(broker: LocalKafka, processes: Processes, published: Publi
                 # Eight epochs more cannot be published before others have its partitions.
                 name = chance.choice([n for n in processes.names if n not in PRODUCERS])
                 processes.signal(name, signal.SIGSTOP)
-                published.wait_for(min(seen + 8, EPOCHS), processes)
+                published.wait_for(min(seen + 8, story.epochs), processes)
                 processes.signal(name, signal.SIGCONT)
             else:
                 name = chance.choice(sorted(set(processes.names) - processes.finished))
                 processes.signal(name, signal.SIGKILL)
             killed += accident != "pause"
-            published.wait_for(min(seen + 2, EPOCHS), processes)
-        published.wait_for(EPOCHS, processes)
+            published.wait_for(min(seen + 2, story.epochs), processes)
+        published.wait_for(story.epochs, processes)
     finally:
         processes.stop()
     return killed

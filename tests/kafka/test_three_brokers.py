@@ -99,6 +99,7 @@ def test_every_cell_is_exactly_one_though_a_broker_dies(
 
 
 @pytest.mark.slow
+@pytest.mark.verify
 def test_reading_goes_on_though_a_leader_was_killed_and_came_back(tmp_path: Path) -> None:
     topic = "read"
     with (

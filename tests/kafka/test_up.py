@@ -299,7 +299,11 @@ def test_a_job_over_items_renews(served_home: Home) -> None:
     ("protocol", "parameters"),
     [
         ("count_min", "{epsilon: 1, delta: 1e-6, items: 2, domain: [walk, bus, car]}"),
-        ("shuffled_counts", "{epsilon: 1, delta: 1e-6, changes: 1}"),
+        pytest.param(
+            "shuffled_counts",
+            "{epsilon: 1, delta: 1e-6, changes: 1}",
+            marks=pytest.mark.verify,
+        ),
     ],
 )
 def test_counts_that_only_the_shuffle_stage_hides(

@@ -1,0 +1,74 @@
+"""Counts from fragments, server side.
+
+Of n contributors T_j messages, over tau reports, are about an item. A bit that is 1 is reported
+with probability 1 - p and one that is 0 with p, so that y = (T_j / tau - n p) / (1 - 2 p) estimates
+how many of the bits that reports are made from are 1; and (y - n p_b) / (1 - 2 p_b) how many of the
+true ones are, where a backstop has reversed them with p_b. The variance of y is
+n p (1 - p) / (tau (1 - 2 p)^2), and the backstop's bits vary by n p_b (1 - p_b).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.item_counts import ItemCountsAggregator
+from aggregators.report_words import check_form
+from randomizers.fragments import FragmentsLaw
+
+
+class FragmentsAggregator(ItemCountsAggregator[FragmentsLaw]):
+    """For every epoch the number of messages, and how many are about each item.
+
+    >>> from aggregators.attendance import Attendance
+    >>> from randomizers.composed import ComposedLaw
+    >>> law = FragmentsLaw(
+    ...     1, 2, 1, 1, 1, "removal", "exact", ComposedLaw((3, 1)), None, 1.0, 0.1, 1.0
+    ... )
+    >>> aggregator = FragmentsAggregator(law)
+    >>> aggregator.add(1, np.array([[0], [0], [0], [1]], np.uint8), None)
+    >>> aggregator.estimate(1, Attendance.constant(1, 4)).values.tolist()  # (3 - 1) / 0.5, 0
+    [4.0, 0.0]
+    """
+
+    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        """See that words can be messages of an epoch.
+
+        Raises:
+            ValueError: the epoch lies outside the horizon, the array has another dtype or shape
+                than (messages, 1), or a word is of no report or no item.
+        """
+        law = self.law
+        check_form(epoch, law.last_epoch, words, law.word_form.dtype)
+        if len(words) and int(words.max()) >= law.words:
+            raise ValueError(f"word {words.max()} at epoch {epoch}, must be below {law.words}")
+
+    def _matches(
+        self, words: NDArray[np.unsignedinteger], counts: NDArray[np.unsignedinteger] | None
+    ) -> NDArray[np.int64]:
+        cells = words[:, 0].astype(np.int64) % self.law.items
+        # Whole numbers below 2^53: their sums are exact.
+        weights = None if counts is None else counts.astype(np.float64)
+        about = np.bincount(cells, weights, self.law.items).astype(np.int64)
+        return np.concatenate([[about.sum()], about])
+
+    def _counts(
+        self, matched: NDArray[np.int64], contributors: int
+    ) -> tuple[NDArray[np.float64], float]:
+        law = self.law
+        ones = matched[1:].astype(np.float64) / law.reports
+        for flips in (law.flips, law.backstop_flips):
+            if flips is not None:
+                reversed_ = float(flips.probability)
+                ones = (ones - contributors * reversed_) / (1 - 2 * reversed_)
+        return ones, noise_variance(law, contributors)
+
+
+def noise_variance(law: FragmentsLaw, contributors: int) -> float:
+    """Variance of the count of every item, of so many contributors."""
+    reversed_ = float(law.flips.probability)
+    variance = contributors * reversed_ * (1 - reversed_) / law.reports / (1 - 2 * reversed_) ** 2
+    if law.backstop_flips is None:
+        return variance
+    stopped = float(law.backstop_flips.probability)
+    return (contributors * stopped * (1 - stopped) + variance) / (1 - 2 * stopped) ** 2

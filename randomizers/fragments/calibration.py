@@ -1,0 +1,240 @@
+"""From the parameters of fragments to the constants that their devices run on.
+
+Two neighbours differ in a few bits, and each of them is one message of randomized response among
+those of all others about the same cell (`amplification`). So the loss of a user is that of so many
+hidden coins, composed. With several reports it is the smaller of two bounds: reports are made from
+bits that the backstop has reversed, and tell no more of them than those bits themselves do,
+shuffled; and each report is randomized response by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+from scipy.optimize import brentq
+
+from randomizers.accounting.amplification import (
+    amplified_delta,
+    amplified_epsilon,
+    of_randomized_response,
+)
+from randomizers.accounting.calibration import high_precision, optimal
+from randomizers.accounting.equal_bits import delta_among_equal_bits, epsilon_among_equal_bits
+from randomizers.accounting.shifted_noise import delta_of_tables, least_parameter
+from randomizers.accounting.table_distances import FOR_TABLES
+from randomizers.composed import ComposedLaw
+from randomizers.dummies import MISFIT
+from randomizers.fragments import (
+    FragmentsLaw,
+    FragmentsParameters,
+    Neighbours,
+    differing_bits,
+)
+from randomizers.item_domains import domain_size
+
+# Rounded down, so that what is computed for a loss holds for the weights.
+_ROUNDED: Final = Decimal(1) - Decimal("1e-15")
+
+
+def calibrate(parameters: FragmentsParameters, last_epoch: int, minimum: int) -> FragmentsLaw:
+    """The law with the least noise that is private enough.
+
+    Args:
+        parameters: of the job.
+        last_epoch: number of epochs.
+        minimum: the fewest contributors of a window.
+
+    Raises:
+        ValueError: no noise is enough.
+
+    >>> asked = FragmentsParameters(1.0, 1e-6, tuple("abc"))
+    >>> law = calibrate(asked, last_epoch=1, minimum=100_000)
+    >>> round(law.local_epsilon, 2), round(law.messages_per_user, 4)
+    (14.39, 1.0008)
+    """
+    size = domain_size(parameters.domain)
+    shape = _Shape(
+        differing_bits(size, parameters.items, parameters.neighbours),
+        parameters.neighbours,
+        parameters.reports,
+        conditional=parameters.calibration == "conditional",
+    )
+    delta = parameters.delta * (1 - FOR_TABLES)
+    if parameters.calibration == "published":
+        loss = published_loss(parameters.epsilon, delta, minimum)
+    else:
+        loss = shape.most_loss(parameters.epsilon, delta, minimum)
+    stream_epsilon = parameters.epsilon
+    if last_epoch > 1:
+        stream_epsilon = shape.epsilon(loss, delta, minimum, last_epoch)
+    report_loss = loss if parameters.reports == 1 else loss_of_report(loss, parameters.reports)
+    law = FragmentsLaw(
+        last_epoch=last_epoch,
+        items=size,
+        slots=parameters.items,
+        reports=parameters.reports,
+        minimum=minimum,
+        neighbours=parameters.neighbours,
+        calibration=parameters.calibration,
+        odds=_odds(report_loss),
+        backstop=None if parameters.reports == 1 else _odds(loss),
+        epsilon=parameters.epsilon,
+        delta=parameters.delta,
+        stream_epsilon=max(parameters.epsilon, stream_epsilon),
+    )
+    _check_draws(law)
+    return law
+
+
+def epsilon_with(law: FragmentsLaw, honest: int) -> float:
+    """The epsilon with so many honest contributors, at least 1, where these add the noise."""
+    loss = (law.backstop or law.odds).loss
+    conditional = law.calibration == "conditional"
+    shape = _Shape(law.differing_bits, law.neighbours, law.reports, conditional)
+    return shape.epsilon(loss, law.delta * (1 - FOR_TABLES), honest, 1)
+
+
+def loss_of_report(backstop: float, reports: int) -> float:
+    """The loss of each of tau reports of a bit with a backstop: asinh(sinh(loss) / tau).
+
+    The rule behind the paper's tables, about the backstop's loss less ln tau.
+    """
+    return math.asinh(math.sinh(backstop) / reports)
+
+
+def published_epsilon(mean: float, delta: float, contributors: int) -> float:
+    """The epsilon of the paper's Equation 1 for shuffled randomized response of one bit.
+
+    sqrt(32 ln(4 / delta) / r) (1 - r / n) with r = lambda - sqrt(2 lambda ln(2 / delta)).
+
+    Args:
+        mean: lambda = 2 n / (1 + e^loss), from 14 ln(4 / delta) to n.
+        delta: of the guarantee.
+        contributors: n.
+    """
+    certain = mean - math.sqrt(2 * mean * math.log(2 / delta))
+    return math.sqrt(32 * math.log(4 / delta) / certain) * (1 - certain / contributors)
+
+
+def published_loss(epsilon: float, delta: float, contributors: int) -> float:
+    """The loss of a bit for which `published_epsilon` is epsilon.
+
+    Raises:
+        ValueError: there is none that the formula holds for.
+
+    >>> round(published_loss(1.0, 5e-8, 1_914_589), 3)
+    8.547
+    """
+
+    def excess(mean: float) -> float:
+        return published_epsilon(mean, delta, contributors) - epsilon
+
+    least = 14 * math.log(4 / delta)
+    if least > contributors or excess(contributors) > 0 or excess(least) < 0:
+        raise ValueError(
+            f"the published calibration has no odds for epsilon {epsilon:g} with delta {delta:g} "
+            f"and {contributors:,} contributors: take calibration: exact"
+        )
+    mean = brentq(excess, least, contributors, xtol=1e-9)
+    while excess(mean) > 0:
+        mean *= 1 + 1e-12
+    return math.log(2 * contributors / mean - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What the loss of a user is made of.
+
+    Attributes:
+        bits: in which neighbours differ at an epoch.
+        neighbours: which ones.
+        reports: of each bit.
+        conditional: whether others are taken to hold equal bits.
+    """
+
+    bits: int
+    neighbours: Neighbours
+    reports: int
+    conditional: bool
+
+    def most_loss(self, epsilon: float, delta: float, contributors: int) -> float:
+        """The largest loss of a bit, or of its backstop, that is private enough."""
+        # However few others there are, losses add up to no more.
+        safe = epsilon / self.bits
+
+        def excess(odds: float) -> float:
+            loss = -math.log(odds)
+            if loss <= safe:
+                return -math.inf
+            spent = self._least(
+                loss, lambda one, many: self._delta(one, contributors, epsilon, many)
+            )
+            return math.log(spent / delta) if spent > 0 else -math.inf
+
+        # Of normal noise in so many cells.
+        guess = 20 * self.bits / min(epsilon, 1.0) ** 2 / contributors
+        return -math.log(least_parameter(excess, min(guess, math.exp(-safe))))
+
+    def epsilon(self, loss: float, delta: float, contributors: int, epochs: int) -> float:
+        """Of so many epochs, for a loss of a bit or of its backstop."""
+        return self._least(
+            loss, lambda one, many: self._epsilon(one, contributors, delta, epochs * many)
+        )
+
+    def _least(self, loss: float, spent: Callable[[float, int], float]) -> float:
+        """The smaller one of what backstops lose, once, and of what all reports do."""
+        if self.reports == 1:
+            return spent(loss, 1)
+        return min(spent(loss, 1), spent(loss_of_report(loss, self.reports), self.reports))
+
+    def _delta(self, loss: float, contributors: int, epsilon: float, times: int) -> float:
+        if self.conditional:
+            raised, lowered = self._directions
+            return delta_among_equal_bits(
+                loss, contributors, epsilon, raised * times, lowered * times
+            )
+        coin = of_randomized_response(loss, 2)
+        return amplified_delta(coin, contributors, epsilon, self.bits * times)
+
+    def _epsilon(self, loss: float, contributors: int, delta: float, times: int) -> float:
+        if self.conditional:
+            raised, lowered = self._directions
+            return epsilon_among_equal_bits(
+                loss, contributors, delta, raised * times, lowered * times
+            )
+        coin = of_randomized_response(loss, 2)
+        return amplified_epsilon(coin, contributors, delta, self.bits * times)
+
+    @property
+    def _directions(self) -> tuple[int, int]:
+        """Bits that are raised, and that are lowered."""
+        if self.neighbours == "removal":
+            return self.bits, 0
+        return (self.bits + 1) // 2, self.bits // 2
+
+
+def _odds(loss: float) -> ComposedLaw:
+    with high_precision():
+        return optimal(1, Decimal(loss) * _ROUNDED)
+
+
+def _check_draws(law: FragmentsLaw) -> None:
+    """See that drawing from tables, and anew where there is no room, costs what is set aside.
+
+    Where every contributor has a producer of its own, there are as many draws as contributors.
+    """
+    draws = law.last_epoch * law.minimum
+    left_out = delta_of_tables(law.epsilon, MISFIT, draws)
+    for flips, times in ((law.flips, law.reports), (law.backstop_flips, 1)):
+        if flips is not None:
+            distance = 2 * times * law.items * flips.distance(law.minimum)
+            left_out += delta_of_tables(law.epsilon, distance, draws)
+    if left_out > FOR_TABLES * law.delta:
+        raise ValueError(
+            f"epsilon {law.epsilon:g} with delta {law.delta:g} asks for bits that are drawn more "
+            "finely than they are: take a smaller epsilon or a larger delta"
+        )
