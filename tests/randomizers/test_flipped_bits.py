@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from randomizers import flipped_bits
+from randomizers.flipped_bits import MOST_TRIALS, FlippedBits
+from randomizers.randomness import seeded_generator
+
+FALSE_ALARM = 1e-10
+CELLS = 200_000
+
+
+@pytest.mark.parametrize(("ones", "bits"), [(0, 1), (1, 1), (0, 5), (3, 5), (7, 7), (1_000, 2_500)])
+def test_ones_are_a_sum_of_two_binomial_numbers(ones: int, bits: int) -> None:
+    probability = Fraction(1, 5)
+    drawn = FlippedBits(probability).ones(
+        np.full(CELLS, ones), bits, seeded_generator(90, ones, bits)
+    )
+    kept = stats.binom.pmf(np.arange(ones + 1), ones, 0.8)
+    raised = stats.binom.pmf(np.arange(bits - ones + 1), bits - ones, 0.2)
+    expected = CELLS * np.convolve(kept, raised)
+    observed = np.bincount(drawn, minlength=bits + 1)
+    assert fit(observed, expected) > FALSE_ALARM
+    # The test notices a probability that is a fiftieth too small.
+    kept = stats.binom.pmf(np.arange(ones + 1), ones, 0.804)
+    raised = stats.binom.pmf(np.arange(bits - ones + 1), bits - ones, 0.196)
+    assert fit(observed, CELLS * np.convolve(kept, raised)) < 1e-3
+
+
+def fit(observed: np.ndarray, expected: np.ndarray) -> float:
+    likely = expected > 20
+    rest = observed[~likely].sum(), expected[~likely].sum()
+    counted = np.append(observed[likely], rest[0]), np.append(expected[likely], rest[1])
+    if counted[1][-1] < 1:
+        counted = counted[0][:-1], counted[1][:-1] / expected[likely].sum() * observed[likely].sum()
+    return float(stats.chisquare(*counted, sum_check=False).pvalue)
+
+
+def test_cells_of_different_sizes_are_drawn_each_by_its_own() -> None:
+    bits = np.array([0, 1, 6, 1 << 20, (1 << 20) + 1])
+    drawn = np.stack(
+        [
+            FlippedBits(Fraction(1, 2)).reversed(bits, seeded_generator(91, run))
+            for run in range(400)
+        ]
+    )
+    assert (drawn[:, 0] == 0).all()
+    assert (drawn <= bits).all()
+    standardized = (drawn.mean(axis=0)[1:] - bits[1:] / 2) / np.sqrt(bits[1:] / 4 / 400)
+    assert (np.abs(standardized) < 7).all()
+
+
+def test_many_trials_are_made_of_several_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flipped_bits, "_TABLE_DIGITS", 3)
+    flipped_bits._table.cache_clear()
+    drawn = FlippedBits(Fraction(1, 4)).reversed(np.full(CELLS, 37), seeded_generator(92))
+    flipped_bits._table.cache_clear()
+    expected = CELLS * stats.binom.pmf(np.arange(38), 37, 0.25)
+    assert fit(np.bincount(drawn, minlength=38), expected) > FALSE_ALARM
+
+
+def test_tables_are_far_closer_to_their_laws_than_any_delta() -> None:
+    assert FlippedBits(Fraction(1, 1_000_003)).distance((1 << 20) - 1) < 1e-30
+
+
+def test_too_many_bits_are_refused() -> None:
+    with pytest.raises(ValueError, match="bits in a cell, must be at most"):
+        FlippedBits(Fraction(1, 3)).reversed(np.array([2 * MOST_TRIALS]), seeded_generator(93))
