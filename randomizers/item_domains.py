@@ -138,7 +138,47 @@ class Predicates:
         return tuple(sorted(self.predicates))
 
 
-ItemDomain: TypeAlias = tuple[str, ...] | Bits | Strings | Numbers | Points | Predicates
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """Attributes of a user, with the values that each may have: a value of one is an item.
+
+    >>> Attributes({"region": ("north", "south"), "age": ("young", "old")}).names
+    ('age=young', 'age=old', 'region=north', 'region=south')
+
+    Attributes:
+        attributes: values by the names of attributes. Items are in the order of `names`, whatever
+            order of attributes a job file, or a record of one, has.
+
+    Raises:
+        ValueError: there is none, or one has no values, or the same one twice.
+    """
+
+    attributes: dict[str, tuple[str, ...]]
+
+    def __post_init__(self) -> None:
+        if not self.attributes:
+            raise ValueError("attributes are none: name at least one, with its values")
+        for name, values in self.attributes.items():
+            if not name or "=" in name:
+                raise ValueError(f"attributes: {name!r} is no name: give one without '='")
+            if not values or len(set(values)) < len(values) or "" in values:
+                raise ValueError(
+                    f"attributes: {name!r} needs values, each of them once, and none empty"
+                )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The labels of the items, by attribute in alphabetical order."""
+        return tuple(
+            f"{name}={value}"
+            for name, values in sorted(self.attributes.items())
+            for value in values
+        )
+
+
+ItemDomain: TypeAlias = (
+    tuple[str, ...] | Bits | Strings | Numbers | Points | Predicates | Attributes
+)
 """Labels, or one of the others; values are items from 1 on, in their order."""
 
 StreamDomain: TypeAlias = tuple[str, ...] | Numbers | Bits
@@ -158,5 +198,7 @@ def domain_size(domain: ItemDomain) -> int:
             return math.prod(domain.grid)
         case Predicates():
             return len(domain.predicates)
+        case Attributes():
+            return sum(map(len, domain.attributes.values()))
         case _:
             return len(domain)

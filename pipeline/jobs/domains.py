@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, get_args, get_type_hints
 from pipeline.jobs.job_problems import JobError, Problem, read_settings, shown
 from pipeline.protocols.registry import PROTOCOLS
 from randomizers.item_domains import (
+    Attributes,
     Bits,
     ItemDomain,
     Numbers,
@@ -62,6 +63,14 @@ _KINDS: Final = (
         "{predicates: {NAME: CONDITION, ...}}",
         Predicates,
         lambda form: Predicates(form["predicates"]),
+    ),
+    _Kind(
+        ("attributes",),
+        "{attributes: {NAME: [VALUE, ...], ...}}",
+        Attributes,
+        lambda form: Attributes(
+            {name: tuple(values) for name, values in form["attributes"].items()}
+        ),
     ),
 )
 
@@ -125,6 +134,8 @@ def _of_form(domain: Mapping[str, Any], kinds: Sequence[_Kind]) -> Mapping[str, 
         raise refused
     if "predicates" in domain:
         domain = {"predicates": _predicates(domain["predicates"])}
+    if "attributes" in domain:
+        domain = {"attributes": _attributes(domain["attributes"])}
     try:
         kind.make(domain)
     except ValueError as error:
@@ -154,6 +165,21 @@ def _predicates(predicates: object) -> dict[str, Any]:
             )
         found[name] = dict(condition)
     return found
+
+
+def _attributes(attributes: object) -> dict[str, list[str]]:
+    """Values by the names of attributes, as text."""
+    form = "give {NAME: [VALUE, ...], ...}"
+    if not isinstance(attributes, Mapping):
+        raise JobError([Problem((*_PATH, "attributes"), f"is not allowed: {form}")])
+    by_name: dict[str, list[str]] = {}
+    for key, values in attributes.items():
+        name = _label(key, "attributes")
+        if not isinstance(values, list):
+            place = (*_PATH, "attributes", name)
+            raise JobError([Problem(place, f"{shown(values)} is not allowed: {form}")])
+        by_name[name] = [_label(each, "attributes", name, at) for at, each in enumerate(values)]
+    return by_name
 
 
 def _is_number(value: object) -> bool:

@@ -18,6 +18,7 @@ from pipeline.values.times import shown
 from pipeline.values.value_domains import CategoryDomain, ValueDomain
 from randomizers.item_domains import (
     MOST_PUBLISHED,
+    Attributes,
     Bits,
     ItemDomain,
     Numbers,
@@ -130,6 +131,16 @@ class _PredicateSets(SetDomain):
     @cached_property
     def _values(self) -> PredicateValues:
         return PredicateValues(self.domain, self.slots)
+
+
+class _AttributeSets(SetDomain):
+    domain: Attributes
+    about = "attributes"
+    asks = ("--item", "--top")
+
+    @cached_property
+    def every_label(self) -> tuple[str, ...]:
+        return self.domain.names
 
 
 class _NumberSets(SetDomain):
@@ -271,6 +282,7 @@ class _TextSets(_OpenSets):
 
 
 _KINDS: Mapping[type, type[SetDomain]] = {
+    Attributes: _AttributeSets,
     Bits: _NumberedSets,
     Numbers: _NumberSets,
     Points: _PointSets,
