@@ -29,6 +29,8 @@ SHARES: Final = tuple(tenth / 10 for tenth in range(1, 10))
 TOP_ITEMS: Final = f"top {TOP}"
 OTHER_ITEMS: Final = f"random {OTHERS}"
 ALL_ITEMS: Final = "all items"
+CLIPPED: Final = "all, clipped"
+ZEROS: Final = "all zeros"
 FOUND_ITEMS: Final = f"found {FOUND}"
 RANGES: Final = "ranges"
 QUANTILES: Final = "quantiles"
@@ -60,14 +62,21 @@ class Answered:
 
 
 def ask(
-    epoch: CountedEpoch, planned: float | None, rng: np.random.Generator
+    epoch: CountedEpoch,
+    planned: float | None,
+    rng: np.random.Generator,
+    most_held: int | None = None,
 ) -> Mapping[str, Answered]:
     """The answers of an epoch, by kind of question; none where its window was withheld.
+
+    Where it is known how many users can have an item, there are two kinds more: the estimates of
+    all items, clipped to what is possible, and nothing but zeros, to compare them with.
 
     Args:
         epoch: counts and truth.
         planned: the root mean squared error of a single item, as `plan` predicts it.
         rng: draws the items, ranges and boxes.
+        most_held: the most users that can have an item; None where it is not known.
     """
     if epoch.counts is None:
         return {}
@@ -79,7 +88,10 @@ def ask(
         return {RANGES: boxes, QUANTILES: _quantiles(counts.tree, epoch.truth)}
     listed = counts.listed()
     if listed is not None:
-        return _items(listed.intervals, epoch.truth, planned, rng)
+        answers = _items(listed.intervals, epoch.truth, planned, rng)
+        if most_held is None:
+            return answers
+        return {**answers, **_clipped(listed.intervals[0], epoch.truth, most_held)}
     found = counts.top(FOUND)
     truth = epoch.truth[found.items - 1].astype(np.float64)
     return {FOUND_ITEMS: Answered(Series(*found.intervals), truth, planned)}
@@ -110,6 +122,18 @@ def _items(
         name: Answered(Series(*intervals[:, items]), truth[items].astype(np.float64), planned)
         for name, items in chosen.items()
         if len(items)
+    }
+
+
+def _clipped(values: Array, truth: NDArray[np.int64], most: int) -> Mapping[str, Answered]:
+    """Without intervals, which clipping would cut, and without a prediction."""
+    unknown, true = np.full(len(values), np.nan), truth.astype(np.float64)
+    return {
+        name: Answered(Series(each, unknown, unknown), true, None)
+        for name, each in (
+            (CLIPPED, np.clip(values, 0.0, most)),
+            (ZEROS, np.zeros(len(values))),
+        )
     }
 
 

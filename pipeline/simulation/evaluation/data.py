@@ -24,9 +24,15 @@ MOST_ITEMS = (1 << 24) + 1
 
 @dataclass(frozen=True, slots=True)
 class ChangeLogFile:
-    """A change log, or an item log, in a file, plain or gzip."""
+    """A change log, or an item log, in a file, plain or gzip.
+
+    Attributes:
+        path: of the file.
+        most_held: the most users that can have an item at an epoch, where that is public.
+    """
 
     path: str
+    most_held: int | None = None
 
     def load(self, job: DeployedJob) -> ValueLog:
         """The log, as the job's protocol and epochs read it.
@@ -61,7 +67,8 @@ class ChangeLogFile:
     def identity(self) -> dict[str, Any]:
         """What the results depend on: the contents, wherever they lie."""
         with Path(self.path).open("rb") as file:
-            return {"sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+            contents = {"sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+        return contents if self.most_held is None else {**contents, "most_held": self.most_held}
 
     def __str__(self) -> str:
         return Path(self.path).name.partition(".")[0]

@@ -88,12 +88,20 @@ class Data(Section):
     axes: tuple[str, ...] = Field(
         default=(), description="what the values are, a text for each coordinate, for pictures"
     )
+    most_held: int | None = Field(
+        default=None,
+        ge=1,
+        description="the most users that can have an item at an epoch, where that is public: "
+        "estimates are also compared clipped to what is possible; a whole number from 1 on",
+    )
     synthetic: Synthetic | None = None
 
     @model_validator(mode="after")
     def _one_input(self) -> Self:
         if (self.change_log is None) == (self.synthetic is None):
             raise ValueError("give either change_log, with epochs, or synthetic")
+        if self.change_log is None and self.most_held is not None:
+            raise ValueError("most_held is about items of a change_log: leave it out")
         if (self.change_log is None) != (self.epochs is None):
             raise ValueError("epochs belong to a change_log: give both, or neither of them")
         if self.epochs is not None and self.epochs.renew:
@@ -276,7 +284,8 @@ def _cases(
 def _inputs(data: Data, folder: Path) -> Iterator[tuple[dict[str, Any], list[Source]]]:
     """The epochs of a job, and the inputs that have them; 0 changes: as many as it follows."""
     if data.change_log is not None and data.epochs is not None:
-        yield data.epochs.model_dump(mode="json"), [ChangeLogFile(str(folder / data.change_log))]
+        path = str(folder / data.change_log)
+        yield data.epochs.model_dump(mode="json"), [ChangeLogFile(path, data.most_held)]
     elif data.synthetic is not None:
         synthetic = data.synthetic
         for count in synthetic.epochs:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aggregators.estimate import NORMAL_95
 from aggregators.grid_counts import GridCounts
@@ -28,6 +29,7 @@ from pipeline.values.sets import SetDomain
 from randomizers.item_domains import Numbers, Points
 
 if TYPE_CHECKING:
+    from matplotlib.colors import Colormap, PowerNorm
     from matplotlib.figure import Figure
 
 _LISTED: Final = 20
@@ -38,21 +40,25 @@ _TAIL: Final = 0.002
 _MOST_PIXELS: Final = 512
 _COLOURS_OF_A_MAP: Final = 24
 _PALETTE: Final = 128
+# As many maps of the same data are compared, and drawn side by side.
+_MANY_MAPS: Final = 3
 
 
 def write_pictures(cases: Sequence[Case], folder: Path) -> list[Path]:
     """Run each case with seed 1 and draw its last epoch into a PNG file; the paths are returned.
 
-    A window withheld is not drawn, nor are the items found in an open domain.
+    Many maps of the same data are drawn into one file, a row for each label, by epsilon. A window
+    withheld is not drawn, nor are the items found in an open domain.
 
     Raises:
         PlotError: matplotlib is missing.
     """
+    drawn = {(case.data, _plane(case.job)) for case in cases}
+    if len(cases) >= _MANY_MAPS and len(drawn) == 1 and _plane(cases[0].job) is not None:
+        return [_write_maps(cases, folder / "picture.png")]
     paths = []
     for number, case in enumerate(cases, start=1):
-        log = case.source.load(case.job)
-        assert isinstance(log, ItemLog)
-        epoch = counted_epochs(case.job, log, seed=1)[-1]
+        log, epoch = _last_epoch(case)
         if epoch.counts is None or epoch.counts.estimates.listed() is None:
             continue
         figure = draw_picture(case.job, epoch, case.axes)
@@ -92,6 +98,57 @@ def draw_picture(job: DeployedJob, epoch: CountedEpoch, names: Sequence[str] = (
         case _:
             _draw_items(figure, epoch, domain, names[0] if names else "item")
     return figure
+
+
+def _last_epoch(case: Case) -> tuple[ItemLog, CountedEpoch]:
+    log = case.source.load(case.job)
+    assert isinstance(log, ItemLog)
+    return log, counted_epochs(case.job, log, seed=1)[-1]
+
+
+def _plane(job: DeployedJob) -> tuple[int, int] | None:
+    """How many values there are in each of two directions; None of other domains."""
+    assert isinstance(job.domain, SetDomain)
+    match job.domain.domain:
+        case Points((rows, columns)):
+            return rows, columns
+        case _:
+            return None
+
+
+def _write_maps(cases: Sequence[Case], path: Path) -> Path:
+    """The truth, and below it the estimates of every case: a row for each label, by epsilon."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise PlotError(f"no plots without matplotlib: {INSTALL}") from None
+    labels = list(dict.fromkeys(case.label for case in cases))
+    epsilons = sorted({case.epsilon or 0.0 for case in cases})
+    grid = _plane(cases[0].job)
+    assert grid is not None
+    shape = (len(labels) + 1, len(epsilons))
+    figure = Figure(figsize=(2.6 * shape[1], 0.6 + (0.4 + 2.4 * grid[0] / grid[1]) * shape[0]))
+    figure.set_layout_engine("constrained")
+    panels = figure.subplots(*shape, squeeze=False)
+    for axes in panels.flat:
+        axes.set_axis_off()
+    for case in cases:
+        _, epoch = _last_epoch(case)
+        if epoch.counts is None:
+            continue
+        norm = _scale(epoch.truth.astype(np.float64))
+        values = item_intervals(epoch.counts.estimates)[0]
+        error = float(np.sqrt(np.square(values - epoch.truth).mean()))
+        title = f"{case.label}\nepsilon {case.epsilon or 0.0:g}, RMSE {error:,.1f}"
+        place = labels.index(case.label) + 1, epsilons.index(case.epsilon or 0.0)
+        for panel, cells, name in (
+            (panels[0, 0], epoch.truth, f"{case.data}, truth"),
+            (panels[place], values, title),
+        ):
+            panel.imshow(_blocks_of(cells, grid), norm=norm, cmap=_colours())
+            panel.set_title(name, loc="left", fontsize=8)
+    _save(figure, path)
+    return path
 
 
 def _save(figure: Figure, path: Path) -> None:
@@ -234,21 +291,17 @@ def _draw_map(
     figure: Figure, epoch: CountedEpoch, grid: tuple[int, ...], names: Sequence[str]
 ) -> None:
     """Truth and estimates side by side, on one scale of colours."""
-    from matplotlib import colormaps
-    from matplotlib.colors import PowerNorm
-
     assert epoch.counts is not None
-    step = -(-max(grid) // _MOST_PIXELS)
-    before = _blocks(epoch.truth.reshape(grid).astype(np.float64), step)
-    after = _blocks(item_intervals(epoch.counts.estimates)[0].reshape(grid), step)
-    norm = PowerNorm(0.5, 0.0, float(np.quantile(before[before > 0], 0.995)))
+    step = _step(grid)
+    before = _blocks_of(epoch.truth, grid)
+    after = _blocks_of(item_intervals(epoch.counts.estimates)[0], grid)
+    norm = _scale(before)
     drawn = figure.subplots(1, 2, sharex=True, sharey=True)
     for axes, cells, title in zip(drawn, (before, after), ("truth", "estimate"), strict=True):
         image = axes.imshow(
-            np.maximum(cells, 0.0),
+            cells,
             norm=norm,
-            # No more than can be told apart.
-            cmap=colormaps["cividis"].resampled(_COLOURS_OF_A_MAP),
+            cmap=_colours(),
             interpolation="nearest",
             extent=(-0.5, grid[1] - 0.5, grid[0] - 0.5, -0.5),
         )
@@ -267,8 +320,29 @@ def _draw_map(
     )
 
 
-def _blocks(cells: Array, step: int) -> Array:
-    """Sums over squares, those at the far ends cut off."""
-    rows, columns = (size // step for size in cells.shape)
-    squares = cells[: rows * step, : columns * step].reshape(rows, step, columns, step)
-    return np.asarray(squares.sum(axis=(1, 3)))
+def _step(grid: tuple[int, ...]) -> int:
+    """How many points a pixel is wide."""
+    return -(-max(grid) // _MOST_PIXELS)
+
+
+def _blocks_of(users: NDArray[np.integer] | Array, grid: tuple[int, ...]) -> Array:
+    """Users at every pixel, at least 0: sums over squares, those at the far ends cut off."""
+    step = _step(grid)
+    rows, columns = (size // step for size in grid)
+    cells = users.astype(np.float64).reshape(grid)[: rows * step, : columns * step]
+    squares = cells.reshape(rows, step, columns, step)
+    return np.asarray(np.maximum(squares.sum(axis=(1, 3)), 0.0))
+
+
+def _scale(before: Array) -> PowerNorm:
+    """Of colours, which a few points with most of the users do not decide."""
+    from matplotlib.colors import PowerNorm
+
+    return PowerNorm(0.5, 0.0, float(np.quantile(before[before > 0], 0.995)))
+
+
+def _colours() -> Colormap:
+    """No more than can be told apart."""
+    from matplotlib import colormaps
+
+    return colormaps["cividis"].resampled(_COLOURS_OF_A_MAP)

@@ -17,7 +17,7 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.simulation.evaluation.columns import COLUMNS, Series, predicted_online
 from pipeline.simulation.evaluation.counted import counted_epochs
 from pipeline.simulation.evaluation.counted_answers import QUESTIONS, Answered, ask
-from pipeline.simulation.evaluation.data import Source
+from pipeline.simulation.evaluation.data import ChangeLogFile, Source
 from pipeline.simulation.evaluation.experiment import Case
 from pipeline.simulation.simulate import Simulation, simulate
 from topics.manifests import Fate
@@ -112,7 +112,8 @@ def run_trial(job: bytes, source: Source, seed: int) -> Trial:
     inputs = _inputs(job, source)
     log, users = inputs.log, len(inputs.log.users)
     if isinstance(log, ItemLog):
-        accuracies, withheld = _of_sets(inputs.job, log, seed)
+        most_held = source.most_held if isinstance(source, ChangeLogFile) else None
+        accuracies, withheld = _of_sets(inputs.job, log, seed, most_held)
         frozen = 0
     else:
         simulation = simulate(inputs.job, log, seed, smooth=True)
@@ -143,13 +144,15 @@ def _of_epochs(
     }
 
 
-def _of_sets(job: DeployedJob, log: ItemLog, seed: int) -> tuple[Mapping[str, Accuracy], int]:
+def _of_sets(
+    job: DeployedJob, log: ItemLog, seed: int, most_held: int | None
+) -> tuple[Mapping[str, Accuracy], int]:
     """Of the answers to all questions, over all epochs; and how many windows were withheld."""
     epochs = counted_epochs(job, log, seed)
     planned, rng = predicted_online(job, len(log.users)), np.random.default_rng(seed)
     answers: dict[str, list[Answered]] = {}
     for epoch in epochs:
-        for name, answered in ask(epoch, planned, rng).items():
+        for name, answered in ask(epoch, planned, rng, most_held).items():
             answers.setdefault(name, []).append(answered)
     return {name: _together(each) for name, each in answers.items()}, sum(
         epoch.counts is None for epoch in epochs

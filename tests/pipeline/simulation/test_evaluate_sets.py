@@ -15,20 +15,23 @@ from aggregators.cell_window import CellWindow
 from aggregators.item_estimates import ItemEstimates
 from pipeline.devices.item_log import ItemLog
 from pipeline.devices.rows import InputError
+from pipeline.jobs.job_problems import JobError
 from pipeline.protocols.registry import PROTOCOLS
 from pipeline.simulation.evaluation import pictures
 from pipeline.simulation.evaluation.counted import CountedEpoch, counted_epochs
 from pipeline.simulation.evaluation.counted_answers import (
     BOX_COUNTS,
+    CLIPPED,
     QUANTILES,
     RANGES,
     SHARES,
+    ZEROS,
     ask,
     item_intervals,
 )
 from pipeline.simulation.evaluation.experiment import Case, load_experiment
 from pipeline.simulation.evaluation.pictures import draw_picture
-from pipeline.simulation.evaluation.trial import run_trial
+from pipeline.simulation.evaluation.trial import accuracy, case_key, run_trial
 from pipeline.simulation.simulate import simulate
 from randomizers.cell_codes.codes import CellCode
 from randomizers.cell_codes.grid import Grid
@@ -89,6 +92,36 @@ def test_items_are_the_most_held_some_others_and_all() -> None:
         for name, each in found.items()
     }
     assert covered == {"top 100": False, "random 400": True, "all items": True}
+
+
+def test_what_can_be_held_is_what_estimates_are_clipped_to_and_zeros_compared_with() -> None:
+    truth = np.array([0, 0, 7, 9])
+    epoch = CountedEpoch(ItemEstimates(np.array([-3.0, 2.0, 8.0, 14.0]), 4.0, 8.0, 16, 16), truth)
+    assert CLIPPED not in ask(epoch, 3.0, np.random.default_rng(1))
+    found = ask(epoch, 3.0, np.random.default_rng(1), most_held=9)
+    assert found[CLIPPED].series.values.tolist() == [0.0, 2.0, 8.0, 9.0]
+    assert found[ZEROS].series.values.tolist() == [0.0] * 4
+    for name in (CLIPPED, ZEROS):
+        measured = accuracy(found[name].series, found[name].truth, found[name].predicted)
+        assert measured.coverage is None
+        assert measured.predicted_rmse is None
+    assert found["all items"].series.values.min() == -3.0
+
+
+def test_what_can_be_held_is_in_the_experiment_file_and_a_result_depends_on_it(
+    experiment: Path,
+) -> None:
+    (before,) = load_experiment(experiment).cases
+    text = experiment.read_text()
+    experiment.write_text(text.replace("    axes:", "    most_held: 100\n    axes:"))
+    (case,) = load_experiment(experiment).cases
+    assert case_key(case) != case_key(before)
+    trial = run_trial(case.job.to_bytes(), case.source, 1)
+    assert list(trial.accuracies)[-2:] == [CLIPPED, ZEROS]
+    assert trial.accuracies[CLIPPED].rmse < trial.accuracies["all items"].rmse
+    experiment.write_text(text.replace("    axes:", "    most_held: 0\n    axes:"))
+    with pytest.raises(JobError, match="most_held"):
+        load_experiment(experiment)
 
 
 def test_a_small_domain_has_its_top_alone() -> None:
@@ -283,6 +316,17 @@ def test_the_picture_of_items(experiment: Path) -> None:
     truth, values = map(np.asarray, scattered.lines[0].get_data())
     assert (truth == epoch.truth).all()
     assert values == pytest.approx(estimates)
+
+
+def test_maps_of_the_same_data_are_drawn_into_one_file(experiment: Path, tmp_path: Path) -> None:
+    case = of_points(experiment)
+    text = experiment.read_text()
+    experiment.write_text(text.replace("epsilon: 2", "epsilon: [2, 3, 4]"))
+    cases = load_experiment(experiment).cases
+    assert pictures.write_pictures(cases, tmp_path) == [tmp_path / "picture.png"]
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    assert len(pictures.write_pictures(cases[:2], tmp_path)) == 2
+    assert case.data == cases[0].data
 
 
 def test_the_picture_of_points(experiment: Path) -> None:
