@@ -259,7 +259,8 @@ def test_messages_without_room_are_all_drawn_anew(monkeypatch: pytest.MonkeyPatc
 
 def test_the_form_follows_from_how_many_report_and_not_from_what_they_hold() -> None:
     law = law_of(6.0, items=1_000)
-    for users, counted in ((10, False), (5_000, True)):
+    # Of 350 users with nothing fewer messages than words come, of those with an item more.
+    for users, counted in ((10, False), (350, True), (5_000, True)):
         for held in (0, 7):
             devices, rng = Fragments(law), seeded_generator(98)
             devices.enrol(users, rng)
