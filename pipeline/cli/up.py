@@ -21,7 +21,7 @@ from pipeline.cli.inputs import Roster, ToEpoch
 from pipeline.cli.options import AsJson, JobFile, KafkaConfig, Servers, SkipBadRows
 from pipeline.cli.output import PrintableConsole, plural, say, say_command, say_json, tell
 from pipeline.demo import demo_change_log, demo_job_file, demo_shuffled_job_file
-from pipeline.operations.restarts import ProcessError
+from pipeline.operations.restarted_processes import ProcessError
 from pipeline.operations.signals import SignalledError
 from pipeline.operations.up.curves import write_rows
 from pipeline.operations.up.outcome import Outcome, next_steps, summary, write_csv
