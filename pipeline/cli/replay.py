@@ -13,7 +13,7 @@ import typer
 
 from pipeline.cli.clusters import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
-from pipeline.cli.options import AsJson, KafkaConfig, Servers
+from pipeline.cli.options import AsJson, Format, KafkaConfig, Servers
 from pipeline.cli.output import (
     now,
     number,
@@ -26,7 +26,6 @@ from pipeline.cli.output import (
     tell,
 )
 from pipeline.cli.queries import printed_lines
-from pipeline.cli.watch import Format
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_files import Job, load_job
 from pipeline.kafka.cluster import Cluster
