@@ -20,6 +20,7 @@ from pipeline.errors import WRONG_INPUT, DpstreamError
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection
+from pipeline.printable import error_line
 from pipeline.results.follow import EstimateReader
 from pipeline.results.smoothing import SmoothedHorizon
 from pipeline.results.truths import Truths
@@ -31,7 +32,6 @@ from pipeline.serve.follower import Answers, Follower, KafkaSource, News, Publis
 from pipeline.serve.limits import Limits
 from pipeline.serve.security import Gatekeeper
 from pipeline.serve.sockets import Sockets
-from pipeline.serve.words import in_a_line
 from pipeline.stages.estimate_records import EstimateRecord
 
 _FILES_BESIDES = 100
@@ -156,7 +156,7 @@ class Site:
         error = context.get("exception")
         # Connections that break off are no news.
         if not isinstance(error, ConnectionError | TimeoutError):
-            said = in_a_line(error) if isinstance(error, Exception) else context["message"]
+            said = error_line(error) if isinstance(error, Exception) else context["message"]
             self._notify(f"something failed, and is passed over: {said}")
 
     async def stop(self) -> None:

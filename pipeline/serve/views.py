@@ -18,6 +18,7 @@ from pipeline.results.headlines import headline_of
 from pipeline.results.smoothing import SmoothedHorizon
 from pipeline.results.truths import Truths
 from pipeline.serve.history import History, Point
+from pipeline.serve.privacy_sentences import budget_line, guarantee_words
 from pipeline.serve.series import (
     MOST_LABELS,
     Series,
@@ -25,7 +26,6 @@ from pipeline.serve.series import (
     known,
     truth_of,
 )
-from pipeline.serve.words import budget_line, guarantee_words
 
 NOT_PRIVATE = "not private: the truth, taken from the input of a demonstration"
 
