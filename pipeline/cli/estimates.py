@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pipeline.cli.answer_lines import NormSub, Plot, answer_lines, plot_answers, printed_lines
 from pipeline.cli.clusters import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import (
@@ -22,7 +23,6 @@ from pipeline.cli.options import (
     Top,
 )
 from pipeline.cli.output import say_line, tell
-from pipeline.cli.queries import NormSub, Plot, answer_lines, plot_answers, printed_lines
 from pipeline.cli.smoothed_lines import LINES as SMOOTHED_LINES
 from pipeline.cli.smoothed_lines import SMOOTHED
 from pipeline.jobs.deployed_job import DeployedJob

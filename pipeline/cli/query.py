@@ -21,7 +21,7 @@ from pipeline.cli.options import (
     Top,
 )
 from pipeline.cli.output import say_line, tell
-from pipeline.cli.query_lines import LINES, say_answers
+from pipeline.cli.window_answer_lines import LINES, say_answers
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.cluster import Cluster
 from pipeline.results.epoch_counts import EpochCounts, check_per_epoch, read_counts, read_latest

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from pipeline.cli.answer_lines import printed_lines
 from pipeline.cli.clusters import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import AsJson, Format, KafkaConfig, Servers
@@ -25,7 +26,6 @@ from pipeline.cli.output import (
     say_pairs,
     tell,
 )
-from pipeline.cli.queries import printed_lines
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_files import Job, load_job
 from pipeline.kafka.cluster import Cluster

@@ -13,8 +13,8 @@ import pytest
 
 from aggregators.estimate import Estimate
 from aggregators.item_estimates import ItemEstimates
+from pipeline.cli.answer_lines import answer_lines, plot_answers
 from pipeline.cli.output import number
-from pipeline.cli.queries import answer_lines, plot_answers
 from pipeline.cli.smoothed_lines import SMOOTHED
 from pipeline.devices.change_log import load_change_log
 from pipeline.devices.producer import Producer
