@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from pipeline.cli.answer_lines import NormSub, Plot, answer_lines, plot_answers, printed_lines
-from pipeline.cli.clusters import cluster_of, find_job
+from pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import (
     Box,

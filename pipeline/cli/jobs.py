@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.cli.clusters import cluster_of
+from pipeline.cli.cluster_and_jobs import cluster_of
 from pipeline.cli.options import AsJson, KafkaConfig, Servers
 from pipeline.cli.output import iso, number, plural, say, say_json, say_table, tell
 from pipeline.jobs.deployed_job import DeployedJob

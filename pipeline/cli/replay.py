@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from pipeline.cli.answer_lines import printed_lines
-from pipeline.cli.clusters import cluster_of, find_job
+from pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import AsJson, Format, KafkaConfig, Servers
 from pipeline.cli.output import (

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.clusters import cluster_of, find_job
+from pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import KafkaConfig, Servers, check_name
 from pipeline.jobs.deployed_job import DeployedJob

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.clusters import cluster_of, name_of
+from pipeline.cli.cluster_and_jobs import cluster_of, name_of
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.inputs import load_truth
 from pipeline.cli.options import KafkaConfig, Servers

@@ -203,9 +203,9 @@ def run_in_memory(
         monkeypatch.setenv("DPSTREAM_HOME", str(folder / "home"))
         cluster = RunCluster()
         monkeypatch.setattr(
-            "pipeline.cli.clusters.connection_of", lambda *_, **__: cluster.connection
+            "pipeline.cli.cluster_and_jobs.connection_of", lambda *_, **__: cluster.connection
         )
-        monkeypatch.setattr("pipeline.cli.clusters.Cluster", lambda connection: cluster)
+        monkeypatch.setattr("pipeline.cli.cluster_and_jobs.Cluster", lambda connection: cluster)
         monkeypatch.setattr(time, "time_ns", lambda: NOW * 1_000_000)
         monkeypatch.setattr(time, "time", lambda: NOW / 1000)
         fix_coins(monkeypatch)

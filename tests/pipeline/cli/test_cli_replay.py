@@ -157,7 +157,7 @@ def test_in_memory_a_recording_needs_no_cluster(
     def nobody(*arguments: object, **options: object) -> None:
         raise AssertionError("a cluster was asked for")
 
-    monkeypatch.setattr("pipeline.cli.clusters.connection_of", nobody)
+    monkeypatch.setattr("pipeline.cli.cluster_and_jobs.connection_of", nobody)
     said = dpstream("replay", tmp_path / "recorded", "--in-memory", "--format", "csv")
     assert said.code == 0, said.errors
     assert said.output == live
