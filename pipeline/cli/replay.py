@@ -37,7 +37,7 @@ from pipeline.recording.replay.pace import Pace, Speed
 from pipeline.recording.replay.plan import ReplayPlan, Wanted, plan_replay
 from pipeline.recording.replay.progress import Progress
 from pipeline.recording.replay.sources import ReplaySource
-from pipeline.recording.replay.topics import TopicSource
+from pipeline.recording.replay.topic_source import TopicSource
 from pipeline.values.times import parse_time
 from topics.manifests import Manifest
 
@@ -181,7 +181,7 @@ def _source(
     if recording is not None:
         # Not at the top: pyarrow takes long, and topics are replayed without it.
         from pipeline.recording.recordings import Recording
-        from pipeline.recording.replay.recording import RecordingSource
+        from pipeline.recording.replay.recording_source import RecordingSource
 
         return RecordingSource(Recording.open(recording))
 

@@ -14,8 +14,8 @@ from importlib.metadata import version
 
 from pipeline.actions import Run, Steps
 from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.recording.estimate_rows import recorded_estimate
 from pipeline.recording.record_raw import RawLog, check_raw
-from pipeline.recording.record_rows import recorded_estimate
 from pipeline.recording.recordings import (
     INDEX_FILE,
     LostRange,

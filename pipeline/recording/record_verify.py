@@ -15,7 +15,7 @@ from typing import Any
 
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_problems import JobError
-from pipeline.recording.record_rows import published_estimate
+from pipeline.recording.estimate_rows import published_estimate
 from pipeline.recording.recordings import Recording, RecordingError, RecordingIndex, RecordKind
 from topics.frames import CodecError
 from topics.manifests import Fate, Manifest

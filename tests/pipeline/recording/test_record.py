@@ -17,9 +17,9 @@ from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
 from pipeline.jobs.noise_keys import NoiseKey
 from pipeline.protocols.registry import PROTOCOLS
+from pipeline.recording.estimate_rows import published_estimate, recorded_estimate
 from pipeline.recording.record import Recorder, open_recording
 from pipeline.recording.record_raw import RawRecordingError
-from pipeline.recording.record_rows import published_estimate, recorded_estimate
 from pipeline.recording.record_verify import verify
 from pipeline.recording.recordings import (
     INDEX_FILE,

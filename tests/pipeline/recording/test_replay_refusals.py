@@ -20,7 +20,7 @@ from pipeline.protocols.registry import PROTOCOLS
 from pipeline.recording.recordings import Recording, RecordingError
 from pipeline.recording.replay.job import begin_replay, find_replay, replayed_job
 from pipeline.recording.replay.plan import Wanted, plan_replay
-from pipeline.recording.replay.recording import RecordingSource
+from pipeline.recording.replay.recording_source import RecordingSource
 from pipeline.recording.replay.sources import ReplayError
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.replays import (
