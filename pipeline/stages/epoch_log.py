@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pipeline.actions import LogRecord, Run, Steps
 from pipeline.errors import DpstreamError
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.stages.decisions import Decision, Decisions
+from pipeline.stages.decision_log import Decision, DecisionLog
 from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
 from pipeline.stages.partial_log import PartialLog
 from topics.manifests import Fate, Manifest
@@ -67,7 +67,7 @@ class EpochLog:
         self._waiting: dict[int, Manifest] = {}
         self._payloads: dict[int, bytes] = {}
         self._estimates: deque[EstimateRecord] = deque()
-        self._decisions = Decisions(job, self._note)
+        self._decisions = DecisionLog(job, self._note)
         self._first_estimates = FirstEstimates(job)
         partials = PartialLog(job, self._payloads.__setitem__)
         self._manifest_log = job.cursor(Role.MANIFESTS, self._decisions.apply)

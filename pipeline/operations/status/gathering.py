@@ -33,7 +33,7 @@ from pipeline.operations.status.heartbeats import Heartbeats
 from pipeline.operations.status.judging import find_notes, find_problems
 from pipeline.operations.status.lags import Lags
 from pipeline.results.headlines import headline_of
-from pipeline.stages.decisions import Decision, Decisions
+from pipeline.stages.decision_log import Decision, DecisionLog
 from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
 from pipeline.stages.roster import Roster
 from topics.frames import CodecError
@@ -89,7 +89,7 @@ class JobWatch:
         self._dead_letters = DeadLetterLog(cluster, job)
         self._refused: list[tuple[tuple[str, int, int], str]] = []
         self._roster = Roster(job)
-        self._decisions = Decisions(job, self._note_decision)
+        self._decisions = DecisionLog(job, self._note_decision)
         self._fates: Counter[str] = Counter()
         self._silent: tuple[tuple[int, int], tuple[str, ...]] = (-1, -1), ()
 

@@ -13,7 +13,7 @@ from pipeline.actions import Run, end_offset, scan
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.recording.replay.sources import ReplayError, Stored, in_words
 from pipeline.results.released_windows import WindowIndex
-from pipeline.stages.decisions import Decisions
+from pipeline.stages.decision_log import DecisionLog
 from pipeline.stages.multisets import Scratch, WordMultiset, temporary_file
 from pipeline.stages.partial_log import PartialLog
 from topics.manifests import Manifest
@@ -72,7 +72,7 @@ class TopicSource:
     def manifests(self) -> Iterator[Manifest]:
         """The manifests that count, in the order of epochs, up to the first undecided epoch."""
         waiting: dict[int, Manifest] = {}
-        decisions = Decisions(
+        decisions = DecisionLog(
             self.job,
             lambda decision: waiting.update({decision.manifest.epoch: decision.manifest}),
         )
