@@ -16,7 +16,7 @@ from pipeline.cli.options import KafkaConfig, Servers
 from pipeline.cli.output import say, tell
 from pipeline.devices.item_log import ValueLog
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.serve.server import NoPortError, Settings
+from pipeline.serve.server import NoPortError, SiteSettings
 from pipeline.serve.server import serve as serve_page
 
 PORT = 8765
@@ -80,7 +80,7 @@ def serve(
         connection = cluster.connection
 
     def run(at: int) -> None:
-        settings = Settings(address, at, names, tuple(allow_host or ()), truths)
+        settings = SiteSettings(address, at, names, tuple(allow_host or ()), truths)
         asyncio.run(serve_page(settings, connection, _load, ready=_ready, notify=tell))
 
     if port is not None:

@@ -52,7 +52,7 @@ class NoPortError(DpstreamError):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SiteSettings:
     """Where and what is served.
 
     Attributes:
@@ -85,7 +85,7 @@ class Site:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: SiteSettings,
         open_cluster: Callable[[], Cluster],
         load: Load,
         notify: Callable[[str], None],
@@ -283,7 +283,7 @@ def _truths(load: Load, job: DeployedJob, path: Path) -> Truths:
 
 
 async def serve(
-    settings: Settings,
+    settings: SiteSettings,
     connection: Connection,
     load: Load,
     *,

@@ -21,7 +21,7 @@ from pipeline.operations.deployments import deploy
 from pipeline.serve.background import Background
 from pipeline.serve.follower import Answers, Reader
 from pipeline.serve.limits import Limits
-from pipeline.serve.server import Settings, Site
+from pipeline.serve.server import Site, SiteSettings
 from pipeline.stages.estimate_records import EstimateRecord
 from tests.support.memory_cluster import MemoryCluster
 from topics.manifests import Fate
@@ -147,7 +147,7 @@ async def live_page(
     def load(job: DeployedJob, path: Path) -> ValueLog:
         return load_truth(job, path)
 
-    settings = Settings(jobs=tuple(jobs), hosts=tuple(hosts), truths=dict(truths))
+    settings = SiteSettings(jobs=tuple(jobs), hosts=tuple(hosts), truths=dict(truths))
     site = Site(settings, lambda: cast(Cluster, cluster), load, told.append, limits or Limits())
     address = (await site.start()).rstrip("/")
     async with aiohttp.ClientSession() as client:

@@ -24,7 +24,7 @@ _WAIT_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class UpSettings:
     """What is to be run, and where.
 
     Attributes:
@@ -61,7 +61,7 @@ Finished = Callable[[Sequence[Outcome], str | None], None]
 that stays."""
 
 
-def run_up(settings: Settings, screen: Screen, finished: Finished) -> None:
+def run_up(settings: UpSettings, screen: Screen, finished: Finished) -> None:
     """Run jobs to their end. Whatever happens, no process is left when this returns or raises.
 
     Raises:
@@ -101,7 +101,7 @@ class _Run:
     """One run. Everything happens in `run`; other threads post events, signals are only noted."""
 
     def __init__(
-        self, settings: Settings, given: Sequence[JobInput], screen: Screen, signals: Signals
+        self, settings: UpSettings, given: Sequence[JobInput], screen: Screen, signals: Signals
     ) -> None:
         self._settings = settings
         self._given = given
