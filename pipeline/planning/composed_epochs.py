@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.protocols.protocol import Law
+from pipeline.protocols.protocol import PerEpochLaw
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,9 @@ def _of_as_many(job: DeployedJob, epochs: int) -> float | None:
         other = job.protocol_entry.calibrate(job.parameters, epochs, job.shuffle.minimum)
     except ValueError:
         return None
-    if _of_an_epoch(other) != _of_an_epoch(job.law()):
+    law = job.law()
+    assert isinstance(law, PerEpochLaw)
+    assert isinstance(other, PerEpochLaw)
+    if other.of_one_epoch().to_json() != law.of_one_epoch().to_json():
         return None
     return job.protocol_entry.randomizer(other).guarantee.stream_epsilon
-
-
-def _of_an_epoch(law: Law) -> dict[str, Any]:
-    body = law.to_json()
-    return {key: body[key] for key in body.keys() - {"last_epoch", "stream_epsilon"}}
