@@ -32,7 +32,7 @@ def schema() -> Any:
     return json.loads(Path(str(path)).read_text())
 
 
-def test_it_follows_the_compose_specification() -> None:
+def test_the_file_follows_the_compose_specification() -> None:
     # Draft 7 by an address that jsonschema does not know, with https; of late, draft 2020-12.
     specification = schema()
     drafts = jsonschema.validators.validator_for(specification, jsonschema.Draft7Validator)

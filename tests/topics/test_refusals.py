@@ -68,7 +68,7 @@ def test_too_long_comes_first(plain: bytes) -> None:
             read(plain + bytes(RECORD_CAP))
 
 
-def test_too_short(plain: bytes) -> None:
+def test_a_record_shorter_than_its_header_is_refused(plain: bytes) -> None:
     for read in (kind_of, decode_batch):
         with pytest.raises(CodecError, match="record of 5 bytes is too short"):
             read(plain[:5])
@@ -77,7 +77,7 @@ def test_too_short(plain: bytes) -> None:
     assert kind_of(plain[:6]) is Kind.BATCH
 
 
-def test_magic(plain: bytes) -> None:
+def test_another_magic_number_is_refused(plain: bytes) -> None:
     for read in (kind_of, decode_batch):
         with pytest.raises(CodecError, match="begins with 00707374, not with 64707374"):
             read(b"\x00" + plain[1:])
@@ -89,7 +89,9 @@ def test_version_names_what_was_found_and_what_is_understood(plain: bytes) -> No
             read(plain[:4] + b"\x02" + plain[5:])
 
 
-def test_kind(plain: bytes, examples: dict[str, Any], codecs: dict[Kind, Any]) -> None:
+def test_an_unknown_or_unexpected_kind_is_refused(
+    plain: bytes, examples: dict[str, Any], codecs: dict[Kind, Any]
+) -> None:
     for read in (kind_of, decode_batch):
         for kind in (0, 6):
             with pytest.raises(CodecError, match=f"unknown kind {kind}, known are 1 to 5"):
@@ -99,7 +101,7 @@ def test_kind(plain: bytes, examples: dict[str, Any], codecs: dict[Kind, Any]) -
         decode_batch(punctuation)
 
 
-def test_length(plain: bytes, forge: Forge) -> None:
+def test_a_payload_of_another_length_than_stated_is_refused(plain: bytes, forge: Forge) -> None:
     with pytest.raises(CodecError, match="2 bytes of payload, its header says 3"):
         decode_batch(plain[:-1])
     with pytest.raises(CodecError, match="4 bytes of payload, its header says 3"):

@@ -361,7 +361,7 @@ def test_state_is_for_its_owner_alone(job: DeployedJob, log: MemoryLog, tmp_path
     assert stat.S_IMODE((tmp_path / "state" / "producer.sqlite3").stat().st_mode) == 0o600
 
 
-def test_leaving_is_said(job: DeployedJob, log: MemoryLog) -> None:
+def test_leaving_writes_a_farewell(job: DeployedJob, log: MemoryLog) -> None:
     with open_producer(job, None, log) as producer:
         producer.leave(3)
     registration, farewell = log.values(Role.PRODUCERS)

@@ -61,7 +61,9 @@ def test_closing_leaves_no_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("patience", "hurry"), [(0.0, False), (PATIENCE, True)])
-def test_who_does_not_want_to_end_is_ended(tmp_path: Path, patience: float, hurry: bool) -> None:
+def test_a_process_that_ignores_sigterm_is_killed(
+    tmp_path: Path, patience: float, hurry: bool
+) -> None:
     with RestartedProcesses(print, patience=patience, hurry=lambda: hurry) as processes:
         child = start_and_wait(processes, tmp_path / "log", STUBBORN)
     assert child.process.returncode == -signal.SIGKILL

@@ -123,7 +123,7 @@ def watched(
     return shown
 
 
-def test_it_says_where_everything_stands(
+def test_the_screen_names_stages_windows_and_problems(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")

@@ -284,7 +284,9 @@ class TestCommand:
         assert said.code
         assert "dummies: shuffle" in said.errors
 
-    def test_like_is_for_items(self, dpstream: Commands, tmp_path: Path) -> None:
+    def test_like_is_refused_for_jobs_that_are_not_over_items(
+        self, dpstream: Commands, tmp_path: Path
+    ) -> None:
         path = tmp_path / "stream.yaml"
         path.write_text(
             "name: s\nprotocol: future_rand\nparameters: {epsilon: 1, changes: 1}\n"

@@ -211,7 +211,7 @@ class TestSimulation:
         assert result.covered().mean() > 0.5
         assert np.abs(expected).max() < 6 * plan(job, USERS).rmse < USERS
 
-    def test_what_is_printed(
+    def test_simulate_prints_items_with_truth_and_error(
         self, capsys: pytest.CaptureFixture[str], job_file: Path, changes: Path
     ) -> None:
         dpstream = Commands(capsys)

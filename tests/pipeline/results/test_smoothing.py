@@ -233,7 +233,7 @@ def test_a_simulation_has_every_kind_of_estimate(tmp_path: Path) -> None:
     assert looked_back.to_json().keys() - plain.to_json().keys() == {"rmse_by_column"}
 
 
-def test_items_have_them_too(tmp_path: Path) -> None:
+def test_items_are_smoothed_too(tmp_path: Path) -> None:
     job = deploy_job(
         parse_job(
             "name: small\nprotocol: hadamard_stream\n"
