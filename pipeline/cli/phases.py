@@ -132,7 +132,7 @@ def _drain(
     began = time.monotonic()
     told, tell_after = "", 0.0
     try:
-        while not (progress := watch.look(now())).done:
+        while not (progress := watch.progress(now())).done:
             waited = time.monotonic() - began
             words = "; ".join(_words(job, progress, missed=waited >= patience))
             if words != told and waited >= tell_after:

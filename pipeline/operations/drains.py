@@ -119,7 +119,7 @@ class DrainWatch:
         self._published = EpochSet()
         self._heartbeats = Heartbeats(job.deployment)
 
-    def look(self, now: int) -> DrainProgress:
+    def progress(self, now: int) -> DrainProgress:
         """How far it has come; `now` in milliseconds since 1970."""
         # Before the decisions: what lies below the floors is decided then.
         unfinished = self._unfinished()

@@ -146,7 +146,7 @@ def read_counts(job: DeployedJob, first: int, last: int | None = None) -> Steps[
     check_per_epoch(job)
     check_epochs(job, first, last)
     log = EpochLog(job, first)
-    yield from log.look()
+    yield from log.find_end()
     total: EpochCounts | None = None
     while total is None or total.last < last:
         decided = yield from log.next()
@@ -172,7 +172,7 @@ def read_latest(job: DeployedJob) -> Steps[EpochCounts]:
 
 def latest_counts(job: DeployedJob, log: EpochLog) -> Steps[EpochCounts | None]:
     """Read a log to its end: its latest epoch, released if any is; None if there is none yet."""
-    yield from log.look()
+    yield from log.find_end()
     latest: DecidedEpoch | None = None
     while (found := (yield from log.next())) is not None:
         if latest is None or latest.payload is None or found.payload is not None:

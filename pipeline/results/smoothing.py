@@ -113,7 +113,7 @@ def smoothed_horizon(job: DeployedJob, horizon: int | None = None) -> Steps[Smoo
     if not isinstance(job.aggregator(), Smoother):
         raise SmoothingError(f"estimates of protocol {job.protocol} cannot be smoothed")
     epochs, estimation = EpochLog(job), Estimation(job)
-    yield from epochs.look()
+    yield from epochs.find_end()
     while (found := (yield from epochs.next())) is not None:
         of = job.horizon_of(found.epoch)
         if horizon is not None and of > horizon:
@@ -137,7 +137,7 @@ def smoothed_horizons(job: DeployedJob, last_epoch: int) -> Steps[dict[int, Smoo
     if not isinstance(job.aggregator(), Smoother):
         return horizons
     epochs, estimation = EpochLog(job), Estimation(job)
-    yield from epochs.look()
+    yield from epochs.find_end()
     while (found := (yield from epochs.next())) is not None:
         of = job.horizon_of(found.epoch)
         if of > job.horizon_of(last_epoch):

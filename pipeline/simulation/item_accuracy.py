@@ -109,7 +109,7 @@ def accuracy_of(
     if window.counts is None:
         none, count = np.zeros(0), np.zeros(0, np.int64)
         return ItemAccuracy(reports, per_user, None, none, count, count > 0, None, "item", ())
-    items = items_to_look_at(held, domain.size - 1, rng)
+    items = items_to_compare(held, domain.size - 1, rng)
     found = ask(window, domain, Items(tuple(items.tolist()))).answers
     values, lows, highs = np.array([(each.value, each.low, each.high) for each in found]).T
     truth = held.of(items)
@@ -131,7 +131,7 @@ def accuracy_of(
     )
 
 
-def items_to_look_at(held: ItemSums, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def items_to_compare(held: ItemSums, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Up to a hundred items most held, and up to four hundred others, drawn at random.
 
     Args:

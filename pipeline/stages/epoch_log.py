@@ -92,17 +92,17 @@ class EpochLog:
 
     def read(self, run: Run) -> Iterator[DecidedEpoch]:
         """What there is by now and was not read before; `run` carries the reading out."""
-        run(self.look())
+        run(self.find_end())
         while (epoch := run(self.next())) is not None:
             yield epoch
 
-    def look(self) -> Steps[None]:
+    def find_end(self) -> Steps[None]:
         """See how far the logs go by now: `next` reads up to there."""
         # In this order: an epoch is published after its manifest and partial were written.
         if self._only_published:
-            yield from self._estimate_log.look()
-        yield from self._manifest_log.look()
-        yield from self._partial_log.look()
+            yield from self._estimate_log.find_end()
+        yield from self._manifest_log.find_end()
+        yield from self._partial_log.find_end()
 
     def next(self) -> Steps[DecidedEpoch | None]:
         """The next epoch that is wanted; None if it is not there yet.

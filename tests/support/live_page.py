@@ -87,7 +87,7 @@ class LivePage:
         background = Background(
             lambda: cast(Cluster, self.cluster), self.site.shown, self.site, self.site.board.clock
         )
-        await asyncio.to_thread(background.look, cast(Cluster, self.cluster))
+        await asyncio.to_thread(background.watch, cast(Cluster, self.cluster))
         # What the thread handed over comes before what is asked next.
         await asyncio.sleep(0)
 

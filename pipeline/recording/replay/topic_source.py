@@ -50,7 +50,7 @@ class TopicSource:
         start = job.start_offset(Role.PARTIALS)
         read(scan(Role.PARTIALS, 0, start, self._partials_end, self._partials.apply))
         if windows:
-            read(self._index.look())
+            read(self._index.find_end())
             read(self._index.scan())
 
     def has_window(self, epoch: int) -> bool:

@@ -67,7 +67,7 @@ class ReplayWriter:
                 f"would begin with {self._plan.first:,}: give another name with --as"
             )
         yield from self._job.cursor(Role.PARTIALS, self._partials.apply).catch_up()
-        yield from self._windows.look()
+        yield from self._windows.find_end()
         yield from self._windows.scan()
 
     def has(self, manifest: Manifest) -> bool:

@@ -14,7 +14,7 @@ import pytest
 from kafka.errors import KafkaConnectionError
 from rich.console import Console
 
-from pipeline.cli.status import looker, watch_status
+from pipeline.cli.status import status_reader, watch_status
 from pipeline.jobs.phases import Phase
 from pipeline.kafka.cluster import Cluster
 from pipeline.operations.deployments import DeploymentError
@@ -107,7 +107,7 @@ def watched(
     shown: list[str] = []
     left = iter(pictures)
 
-    def look() -> tuple[Sequence[JobStatus], Sequence[str]]:
+    def read() -> tuple[Sequence[JobStatus], Sequence[str]]:
         picture = next(left)
         if isinstance(picture, Exception):
             raise picture
@@ -119,7 +119,7 @@ def watched(
         if len(shown) == len(pictures):
             raise KeyboardInterrupt
 
-    watch_status(look, 2.0, sleep)
+    watch_status(read, 2.0, sleep)
     return shown
 
 
@@ -184,7 +184,7 @@ def test_who_waits_for_an_answer_is_told_so_meanwhile(
     monkeypatch.setattr("pipeline.cli.status.console", lambda: Console(file=screen, width=80))
     looks = 0
 
-    def look() -> tuple[Sequence[JobStatus], Sequence[str]]:
+    def read() -> tuple[Sequence[JobStatus], Sequence[str]]:
         nonlocal looks
         looks += 1
         if looks == 1 and seen:
@@ -192,7 +192,7 @@ def test_who_waits_for_an_answer_is_told_so_meanwhile(
         assert told.wait(30), "nothing was said while Kafka kept still"
         raise KeyboardInterrupt
 
-    watch_status(look, 2.0, lambda seconds: None, patience=0.01)
+    watch_status(read, 2.0, lambda seconds: None, patience=0.01)
     said = screen.getvalue()
     if seen:
         assert "Kafka does not answer since" in said
@@ -253,24 +253,24 @@ def test_who_watches_sees_jobs_come_and_go(
     cluster: MemoryCluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     dpstream = Commands(capsys)
-    look = looker(cast(Cluster, cluster), None)
-    assert look() == ([], [])
+    read = status_reader(cast(Cluster, cluster), None)
+    assert read() == ([], [])
     path = tmp_path / "small.yaml"
     path.write_text(job_text())
     assert dpstream("deploy", path).code == 0
-    ((first,), _) = look()
+    ((first,), _) = read()
     assert (first.job, first.phase, first.producers) == ("small", Phase.RUNNING, 0)
     registration = Registration(bytes.fromhex(first.deployment), "gateway", bytes(16), 1)
     cluster.append("small.producers", registration.to_bytes())
-    ((then,), _) = look()
+    ((then,), _) = read()
     assert then.producers == 1
     assert dpstream("deploy", path, "--replace").code == 0
-    ((other,), _) = look()
+    ((other,), _) = read()
     assert other.deployment != first.deployment
     assert other.producers == 0
-    one = looker(cast(Cluster, cluster), "small")
+    one = status_reader(cast(Cluster, cluster), "small")
     assert one()[0][0].deployment == other.deployment
     assert dpstream("undeploy", "small").code == 0
-    assert look() == ([], [])
+    assert read() == ([], [])
     with pytest.raises(DeploymentError, match="job small is not deployed"):
         one()
