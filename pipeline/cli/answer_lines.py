@@ -161,18 +161,18 @@ def show_simulations(query: Query, simulations: Sequence[Simulation]) -> None:
     )
     if step > 1:
         say(f"one epoch in {step} is shown, --json prints all {len(answered):,}")
-    found = accuracy(query, simulations)
-    if found is None:
+    measured = accuracy(query, simulations)
+    if measured is None:
         return
     unit = "" if query.question.in_values else " users"
     trials = f" of {plural(len(simulations), 'trial')}" if len(simulations) > 1 else ""
-    said = "" if found.predicted is None else f", predicted {number(found.predicted)}"
+    said = "" if measured.predicted is None else f", predicted {number(measured.predicted)}"
     smoothed = ", smoothed" if first.smoothed else ""
     say(f"\nanswers at all epochs{trials}{smoothed}", "bold")
     say_pairs(
         [
-            ("root mean squared error", f"{number(found.rmse)}{unit}{said}"),
-            ("intervals that hold the truth", f"{found.coverage:.1%}, expected are 95 %"),
+            ("root mean squared error", f"{number(measured.rmse)}{unit}{said}"),
+            ("intervals that hold the truth", f"{measured.coverage:.1%}, expected are 95 %"),
         ]
     )
     if query.question.selects:

@@ -103,15 +103,15 @@ def _print_smoothed(
     # Published before the logs are read: so all of it can be smoothed.
     published = list(reader.read())
     wanted = None if horizon is None else horizon - 1
-    found = read_from(cluster, job, smoothed_horizon(job, wanted))
-    records = smoothed_records(published, found)
+    looked_back = read_from(cluster, job, smoothed_horizon(job, wanted))
+    records = smoothed_records(published, looked_back)
     if plot is not None:
         plot_answers(plot, job, query, records, smoothed=True)
     if query is None and format == "table":
         query = usual_query(job.domain, everything=False)
     if query is None:
-        online = (record for record in published if found.index(record.epoch) is not None)
-        lines = SMOOTHED_LINES[format](online, found)
+        online = (record for record in published if looked_back.index(record.epoch) is not None)
+        lines = SMOOTHED_LINES[format](online, looked_back)
     else:
         lines = answer_lines(query, format, records)
     for line in lines:

@@ -103,7 +103,7 @@ def _load(job: DeployedJob, path: Path) -> ValueLog:
 
 def _truths(jobs: tuple[str, ...], given: list[str]) -> dict[str, Path]:
     """The inputs of jobs, by name."""
-    found: dict[str, Path] = {}
+    truths: dict[str, Path] = {}
     for text in given:
         name, equals, file = text.partition("=")
         path = Path(file if equals and not Path(text).exists() else text)
@@ -113,5 +113,5 @@ def _truths(jobs: tuple[str, ...], given: list[str]) -> dict[str, Path]:
             name = jobs[0]
         if not path.is_file():
             raise UsageProblem(f"--truth {text}: there is no file {path}")
-        found[name] = path
-    return found
+        truths[name] = path
+    return truths

@@ -93,28 +93,28 @@ def status_reader(cluster: Cluster, name: str | None) -> ReadStatuses:
         state = read_jobs(cluster)
         if name is not None and name not in state.jobs:
             find_deployed(cluster, name)
-        found = []
+        statuses = []
         for each in sorted(state.jobs) if name is None else (name,):
             record = state.jobs[each].to_bytes()
             known = watches.get(each)
             if known is None or known[0] != record:
                 known = watches[each] = record, JobWatch(cluster, state.jobs[each])
-            found.append(known[1].status(now(), state.phase(each)))
-        return found, () if name else sorted(state.unreadable)
+            statuses.append(known[1].status(now(), state.phase(each)))
+        return statuses, () if name else sorted(state.unreadable)
 
     return read
 
 
 def _patient(cluster: Cluster, job: str | None) -> ReadStatuses:
     """Finds the job the first time that Kafka answers."""
-    found: list[ReadStatuses] = []
+    readers: list[ReadStatuses] = []
 
     def read() -> tuple[Sequence[JobStatus], Sequence[str]]:
-        if not found:
-            found.append(
+        if not readers:
+            readers.append(
                 status_reader(cluster, None if job is None else find_job(cluster, job).name)
             )
-        return found[0]()
+        return readers[0]()
 
     return read
 

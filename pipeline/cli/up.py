@@ -176,11 +176,11 @@ def _run(
 
 
 def _say_json(outcomes: Sequence[Outcome], written: Sequence[Mapping[str, Path]]) -> None:
-    found = [
+    summaries = [
         {**outcome.to_json(), "files": {name: str(path) for name, path in files.items()}}
         for outcome, files in zip(outcomes, written, strict=True)
     ]
-    say_json(found[0] if len(found) == 1 else found)
+    say_json(summaries[0] if len(summaries) == 1 else summaries)
 
 
 def _check_folder(folder: Path) -> None:

@@ -49,9 +49,9 @@ def composed(job: DeployedJob, epochs: int) -> Composed:
     own = job.guarantee()
     if epochs == 1:
         return Composed(1, own.epsilon, own.delta, exact=True)
-    found = _of_as_many(job, epochs)
-    if found is not None:
-        return Composed(epochs, found, own.delta, exact=True)
+    epsilon = _of_as_many(job, epochs)
+    if epsilon is not None:
+        return Composed(epochs, epsilon, own.delta, exact=True)
     # They may begin and end in the midst of a horizon.
     horizons = -(-epochs // job.epochs.count) + 1 if job.epochs.renew else 1
     whole = replace(own, unit="stream").over(horizons)

@@ -164,10 +164,10 @@ def read_latest(job: DeployedJob) -> Steps[EpochCounts]:
         NoCountsError: there is none, or the job's protocol does not count each epoch by itself.
     """
     check_per_epoch(job)
-    found = yield from latest_counts(job, EpochLog(job))
-    if found is None:
+    latest = yield from latest_counts(job, EpochLog(job))
+    if latest is None:
         raise NoCountsError(f"job {job.name} has no finished epoch yet: add --follow to wait")
-    return released(found)
+    return released(latest)
 
 
 def latest_counts(job: DeployedJob, log: EpochLog) -> Steps[EpochCounts | None]:

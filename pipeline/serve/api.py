@@ -312,8 +312,8 @@ class Api:
         board = self._board
         board.asked()
         count = whole(request.query, "epochs", 1, 1_000) or 100
-        found = {name: curve_view.recent(state, count) for name, state in board.jobs.items()}
-        return _json({"jobs": {name: body for name, body in found.items() if body}})
+        recent = {name: curve_view.recent(state, count) for name, state in board.jobs.items()}
+        return _json({"jobs": {name: body for name, body in recent.items() if body}})
 
     async def _details(self, request: web.Request) -> web.StreamResponse:
         return _json(views.details(self._state(request)))

@@ -148,8 +148,8 @@ class Site:
         Raises:
             OSError: there is none.
         """
-        found = await self._loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-        families = sorted(found, key=lambda each: each[0] != socket.AF_INET)
+        addresses = await self._loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        families = sorted(addresses, key=lambda each: each[0] != socket.AF_INET)
         return str(families[0][4][0])
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

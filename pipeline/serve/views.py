@@ -122,11 +122,11 @@ def summary(state: JobState) -> dict[str, Any]:
 
 
 def _headline(state: JobState, point: Point) -> dict[str, Any]:
-    found = headline_of(state.job.domain, point)
+    headline = headline_of(state.job.domain, point)
     value = None
-    if found.value is not None:
-        value = {"value": found.value, "low": found.low, "high": found.high}
-    return {"headline": str(found), "estimate": value}
+    if headline.value is not None:
+        value = {"value": headline.value, "low": headline.low, "high": headline.high}
+    return {"headline": str(headline), "estimate": value}
 
 
 def _domain(state: JobState, most: int) -> dict[str, Any]:

@@ -254,9 +254,9 @@ class JobWatch:
         if moment < self._settings_read + _SETTINGS_SECONDS:
             return
         self._settings_read = moment
-        found = self._cluster.existing_topics(map(self._job.topic, self._job.start_offsets))
+        existing = self._cluster.existing_topics(map(self._job.topic, self._job.start_offsets))
         self._other_clocks = tuple(
-            name for name, topic in found.items() if wrong_clock(topic.configs) is not None
+            name for name, topic in existing.items() if wrong_clock(topic.configs) is not None
         )
 
     def _changed_topics(self) -> Iterator[TopicStatus]:
