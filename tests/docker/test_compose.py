@@ -158,7 +158,7 @@ def test_brokers_are_of_the_version_that_tests_run_on() -> None:
     )
 
 
-def test_nothing_in_it_is_a_secret() -> None:
+def test_files_name_no_secret() -> None:
     text = (DOCKER / "compose.yaml").read_text() + (DOCKER / "Dockerfile").read_text()
     names = re.findall(r"\b[A-Z_]*(?:PASSWORD|SECRET|TOKEN|API_KEY)[A-Z_]*\b", text)
     assert names == []

@@ -54,7 +54,7 @@ def run_today(job: DeployedJob, folder: Path) -> World:
     return world
 
 
-def test_the_present_format_is_among_them() -> None:
+def test_every_version_has_a_recording_of_every_job() -> None:
     for version in RECORDINGS.iterdir():
         assert {folder.name for folder in version.iterdir()} == set(RECORDED)
 

@@ -248,7 +248,9 @@ def test_buckets_are_those_of_the_job_file_or_refused(dpstream: Commands, hours:
     assert said.errors == f"error: {hours}:3: {wrong}\n"
 
 
-def test_wrong_use_is_one_line(dpstream: Commands, hours: Path, hour_changes: Path) -> None:
+def test_wrong_options_are_refused_in_one_line(
+    dpstream: Commands, hours: Path, hour_changes: Path
+) -> None:
     for options in (["--range", "0:15"], ["--top", 2], ["--quantile", "2"]):
         said = dpstream("simulate", hours, "--input", hour_changes, *options)
         assert said.code == 2

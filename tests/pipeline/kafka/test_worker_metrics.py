@@ -161,7 +161,7 @@ def test_one_line_for_every_window(tmp_path: Path, stage: str) -> None:
     ]
 
 
-def test_lines_for_people() -> None:
+def test_log_lines_of_windows_and_notices_are_text() -> None:
     stream = io.StringIO()
     lines = LogLines("watched", "shuffle", "w1", stream=stream, clock=lambda: 8.25)
     lines.window(FinishedWindow(3, Fate.TOO_SMALL, 1, began=8.0))

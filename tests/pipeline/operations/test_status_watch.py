@@ -69,7 +69,9 @@ def test_a_job_that_nobody_here_can_read_needs_a_person(
     assert [each["job"] for each in json.loads(said.output)] == ["small"]
 
 
-def test_watching_is_for_people(cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_watching_with_json_is_refused(
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     refused = Commands(capsys)("status", "--watch", "--json")
     assert (refused.code, refused.output) == (2, "")
     assert "call status repeatedly" in refused.errors

@@ -207,7 +207,9 @@ class TestCommand:
         )
         return path
 
-    def test_everything_is_told(self, dpstream: Commands, tmp_path: Path) -> None:
+    def test_plan_prints_guarantee_errors_and_messages(
+        self, dpstream: Commands, tmp_path: Path
+    ) -> None:
         said = dpstream("plan", self.job_file(tmp_path), "--users", 2000)
         assert (said.code, said.errors) == (0, "")
         assert max(map(len, said.output.splitlines())) <= 80
