@@ -44,8 +44,8 @@ class BallsIntoBinsAggregator(WordAggregator[BallsIntoBinsLaw]):
             attendance: head counts.
         """
         received, law = self._received.of(epoch), self.law
-        found = bucket_counts(law.hashes, received.words, received.counts, law.size)
-        return self._estimates(epoch, found, attendance)
+        matching = bucket_counts(law.hashes, received.words, received.counts, law.size)
+        return self._estimates(epoch, matching, attendance)
 
     def _estimates(
         self, epoch: int, found: NDArray[np.int64], attendance: Attendance

@@ -58,8 +58,8 @@ def bucket_counts(
     vectors = hashes.buckets**hashes.digits
     transformed = vectors <= MOST_TRANSFORMED and len(later) * above > _TRANSFORM_COST * vectors
     add_up = by_transform if transformed else by_lines
-    found = add_up(hashes, later, counts[begin:], above)
-    return (np.repeat(without_lowest, hashes.row) + found)[:items]
+    sums = add_up(hashes, later, counts[begin:], above)
+    return (np.repeat(without_lowest, hashes.row) + sums)[:items]
 
 
 def by_lines(
@@ -76,7 +76,7 @@ def by_lines(
     Returns:
         int64, shape (above * w,).
     """
-    found = np.zeros((above, hashes.buckets), np.int64)
+    sums_above = np.zeros((above, hashes.buckets), np.int64)
     digits = hashes.upper_digits(np.arange(above))
     for start in range(0, len(words), _CHUNK):
         part = slice(start, start + _CHUNK)
@@ -87,8 +87,8 @@ def by_lines(
             for along, digit in zip(coordinates, digits, strict=True):
                 lowest -= along * digit[upper]
             lowest %= hashes.buckets
-            found[upper] += _table(lowest, counts[part], hashes.buckets)
-    return found[:, : hashes.row].ravel()
+            sums_above[upper] += _table(lowest, counts[part], hashes.buckets)
+    return sums_above[:, : hashes.row].ravel()
 
 
 def by_transform(

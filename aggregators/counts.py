@@ -142,8 +142,8 @@ class EstimatedCounts(Counts):
     def intervals_of(self, items: NDArray[np.int64]) -> NDArray[np.float64]:
         """Values, lows and highs of these items, shape (3, items); nan where there is none."""
         places = {number: place for place, number in enumerate(self.numbers.tolist())}
-        found = np.array([places.get(item, -1) for item in items.tolist()], np.intp)
-        return np.append(self.intervals, np.full((3, 1), np.nan), axis=1)[:, found]
+        rows = np.array([places.get(item, -1) for item in items.tolist()], np.intp)
+        return np.append(self.intervals, np.full((3, 1), np.nan), axis=1)[:, rows]
 
     def ranges(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.float64]:
         """Values, lows and highs of many ranges of buckets at once, shape (3, ranges)."""

@@ -66,13 +66,13 @@ class EpochWords:
         Raises:
             ValueError: the bytes are something else.
         """
-        found = cls(dtype)
+        words_by_epoch = cls(dtype)
         before, start = 0, 0
         while start < len(data):
             epoch = int.from_bytes(data[start : start + _EPOCH_BYTES], "little")
             received, start = WordCounts.from_bytes(dtype, data, start + _EPOCH_BYTES)
             if epoch <= before or not len(received.words):
                 raise ValueError(f"counts of epoch {epoch} after those of epoch {before}, or none")
-            found._received[epoch] = received
+            words_by_epoch._received[epoch] = received
             before = epoch
-        return found
+        return words_by_epoch

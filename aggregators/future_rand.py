@@ -19,8 +19,8 @@ from aggregators.dyadic_aggregator import DyadicAggregator, Estimator, prefix_es
 from aggregators.dyadic_tree import DyadicTree
 from aggregators.estimate import Estimate
 from aggregators.increments import Increment
+from aggregators.interval_scales import interval_scales
 from aggregators.report_words import check_form
-from aggregators.reporters import reporters
 from aggregators.tree_smoothing import TreeEstimates
 from randomizers.dyadic import orders_due
 from randomizers.future_rand import NEWCOMER, FutureRandLaw
@@ -167,19 +167,19 @@ class FutureRandAggregator(DyadicAggregator):
         c_gaps, probabilities = self._c_gaps[orders], self._order_probabilities[orders]
         signs, received = counts[:, 1::2] - counts[:, ::2], counts[:, 1::2] + counts[:, ::2]
         begins = ends - (1 << orders)
-        who = reporters(begins, ends, c_gaps, probabilities, attendance, received)
-        values = who.scale * signs[:, 0] + who.newcomer_scale * signs[:, 1]
+        scales = interval_scales(begins, ends, c_gaps, probabilities, attendance, received)
+        values = scales.scale * signs[:, 0] + scales.newcomer_scale * signs[:, 1]
         of_group = np.divide(
-            np.where(who.all_newcomers, signs[:, 1], signs[:, 0]),
-            who.received,
+            np.where(scales.all_newcomers, signs[:, 1], signs[:, 0]),
+            scales.received,
             out=np.zeros(len(ends)),
-            where=who.received > 0,
+            where=scales.received > 0,
         )
-        means = variances_of_means(of_group, c_gaps, np.maximum(who.received, 1))
+        means = variances_of_means(of_group, c_gaps, np.maximum(scales.received, 1))
         return TreeEstimates(
             values=values[:, None],
-            variances=who.variances,
-            estimated=np.square(who.group / c_gaps) * means + who.newcomer_variance,
+            variances=scales.variances,
+            estimated=np.square(scales.group / c_gaps) * means + scales.newcomer_variance,
         )
 
 

@@ -119,8 +119,8 @@ class GridCounts(Counts):
 
     def quantile(self, share: float) -> Quantile:
         """See `Counts`: in whole values, along the one axis."""
-        found = quantile(self, share)
-        return Quantile(found.value, found.low, found.high + 1)
+        estimate = quantile(self, share)
+        return Quantile(estimate.value, estimate.low, estimate.high + 1)
 
     def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
         """See `Counts`: of single values, or points in the order of the grid."""

@@ -20,9 +20,9 @@ from aggregators.dyadic_aggregator import DyadicAggregator, Estimator
 from aggregators.dyadic_tree import DyadicTree
 from aggregators.estimate import GAP
 from aggregators.increments import Increment
+from aggregators.interval_scales import interval_scales
 from aggregators.item_estimates import ItemEstimates
 from aggregators.report_words import check_form
-from aggregators.reporters import reporters
 from aggregators.tree_smoothing import TreeEstimates
 from aggregators.walsh_hadamard import walsh_hadamard
 from randomizers.dyadic import orders_due
@@ -241,8 +241,8 @@ class HadamardStreamAggregator(DyadicAggregator):
         # b counts twice.
         c_gaps, probabilities = self._c_gaps[orders] / 2, self._order_probabilities[orders]
         begins = ends - (1 << orders)
-        who = reporters(begins, ends, c_gaps, probabilities, attendance, received)
-        values = who.scale[:, None] * others[:, 1:]
+        scales = interval_scales(begins, ends, c_gaps, probabilities, attendance, received)
+        values = scales.scale[:, None] * others[:, 1:]
         if received[:, 1].any():
-            values += who.newcomer_scale[:, None] * newcomers[:, 1:]
-        return TreeEstimates(factor * values, who.variances)
+            values += scales.newcomer_scale[:, None] * newcomers[:, 1:]
+        return TreeEstimates(factor * values, scales.variances)

@@ -68,8 +68,10 @@ class PrefixCounts(Counts):
 
     def top(self, count: int) -> FoundItems:
         """See `Counts`."""
-        found = heavy_items(self.code, self.cells, 0.0, self.noise_variance, self.population, count)
-        return replace(found, reports=self.reports)
+        heaviest = heavy_items(
+            self.code, self.cells, 0.0, self.noise_variance, self.population, count
+        )
+        return replace(heaviest, reports=self.reports)
 
     @property
     def _last_level(self) -> NDArray[np.float64]:

@@ -68,12 +68,12 @@ class ShuffledItemTreeAggregator(WordAggregator[ShuffledItemTreeLaw], IntervalAg
     def own_increments(self, epoch: int, attendance: Attendance) -> list[Increment | None]:
         """What the messages of every interval complete at an epoch say of it, by order."""
         reports = np.array([self._received.of(epoch).messages])
-        found: list[Increment | None] = []
+        increments: list[Increment | None] = []
         for order in range(orders_due(epoch)):
             own = self._own(order, np.array([epoch]), attendance)
             # Those of an epoch are counted once.
-            found += own.increments(reports if order == 0 else np.zeros(1, np.int64))
-        return found
+            increments += own.increments(reports if order == 0 else np.zeros(1, np.int64))
+        return increments
 
     def _own_order(self, order: int, last_epoch: int, attendance: Attendance) -> TreeEstimates:
         ends = np.arange(1, (last_epoch >> order) + 1) << order

@@ -118,11 +118,11 @@ class ShuffledTreeAggregator(IntervalAggregator):
     def own_increments(self, epoch: int, attendance: Attendance) -> list[Increment | None]:
         """What the messages of every interval complete at an epoch say of it, by order."""
         counts = self.tree.nodes_due(epoch)
-        found: list[Increment | None] = []
+        increments: list[Increment | None] = []
         for order, count in enumerate(counts):
             own = self._own(order, np.array([epoch]), count[None], attendance)
-            found += own.increments(reports=count[None].sum(axis=1))
-        return found
+            increments += own.increments(reports=count[None].sum(axis=1))
+        return increments
 
     def _own_order(self, order: int, last_epoch: int, attendance: Attendance) -> TreeEstimates:
         counts = self.tree.order_counts(order, last_epoch)

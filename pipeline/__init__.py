@@ -1,4 +1,4 @@
-"""What runs. A street for each idea; each imports from those above it in this list alone.
+"""What runs. A package for each idea; each imports from those above it in this list alone.
 
 * `values`: what a value may be
 * `protocols`: the registry of protocols

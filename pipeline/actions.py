@@ -159,7 +159,7 @@ class LogCursor:
         self._partition = partition
         self._visit = visit
 
-    def look(self) -> Steps[None]:
+    def find_end(self) -> Steps[None]:
         """See how far the partition goes by now."""
         self.end = yield from end_offset(self._role, self._partition)
 
@@ -181,5 +181,5 @@ class LogCursor:
 
     def catch_up(self) -> Steps[None]:
         """Read up to the present end."""
-        yield from self.look()
+        yield from self.find_end()
         yield from self.read()

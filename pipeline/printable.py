@@ -25,6 +25,15 @@ def one_line(text: str) -> str:
     return printable(text).replace("\n", _REPLACEMENT)
 
 
+def error_line(error: BaseException) -> str:
+    r"""What an error is, for a log.
+
+    >>> error_line(ValueError("two\nlines")), error_line(KeyError())
+    ('ValueError: two lines', 'KeyError')
+    """
+    return ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
+
+
 def printable_json(text: str) -> str:
     r"""JSON text in which such characters are escaped, so that its value stays what it is.
 

@@ -114,14 +114,16 @@ class AffineHashes:
             return items
         shorter = self.shorter
         steps, above = directions - shorter.directions, items // self.row
-        found = items - above * self.row
+        buckets = items - above * self.row
         for step, digit in zip(self.upper_digits(steps), self.upper_digits(above), strict=True):
-            found += step * digit
-        found %= self.buckets
+            buckets += step * digit
+        buckets %= self.buckets
         (begin_with_0,) = np.nonzero(steps < 0)
         if len(begin_with_0):
-            found[begin_with_0] = shorter.buckets_of(directions[begin_with_0], above[begin_with_0])
-        return found
+            buckets[begin_with_0] = shorter.buckets_of(
+                directions[begin_with_0], above[begin_with_0]
+            )
+        return buckets
 
     def upper_digits(self, numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """The m - 1 digits of numbers below s^(m-1), the lowest first."""

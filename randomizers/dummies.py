@@ -260,11 +260,11 @@ class BernoulliDummies(Dummies):
         while wanted.sum() > most:
             wanted = self.table.draw(contributors, rng)
         # Cells of a contributor are distinct: what has come twice is drawn again.
-        found = np.zeros(0, np.int64)
+        drawn_cells = np.zeros(0, np.int64)
         missing = wanted
         while missing.any():
             owners = np.repeat(np.arange(contributors), missing)
             drawn = rng.integers(0, cells, len(owners), dtype=np.int64)
-            found = np.union1d(found, owners * cells + drawn)
-            missing = wanted - np.bincount(found // cells, minlength=contributors)
-        return (found % cells).astype(np.uint32)
+            drawn_cells = np.union1d(drawn_cells, owners * cells + drawn)
+            missing = wanted - np.bincount(drawn_cells // cells, minlength=contributors)
+        return (drawn_cells % cells).astype(np.uint32)

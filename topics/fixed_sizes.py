@@ -211,18 +211,18 @@ def _slots(
 def _table(
     data: bytes, start: int, word_bytes: int, width: int, cells: int, messages: int
 ) -> tuple[Words, Table]:
-    found = len(data) - start - _FIRST_TYPE.itemsize
-    count_bytes = found // cells if cells else 0
-    if width != 1 or count_bytes not in _COUNT_TYPES or found != cells * count_bytes:
+    length = len(data) - start - _FIRST_TYPE.itemsize
+    count_bytes = length // cells if cells else 0
+    if width != 1 or count_bytes not in _COUNT_TYPES or length != cells * count_bytes:
         raise CodecError(
-            f"{found} bytes of counts for a table of {cells} cells of words of width {width}"
+            f"{length} bytes of counts for a table of {cells} cells of words of width {width}"
         )
     first = int(np.ndarray((), _FIRST_TYPE, data, start))
     if first + cells > 1 << 8 * word_bytes:
         raise CodecError(
             f"a table of {cells} cells from word {first} on, words have {word_bytes} bytes"
         )
-    counts = np.frombuffer(data, _COUNT_TYPES[count_bytes], cells, len(data) - found)
+    counts = np.frombuffer(data, _COUNT_TYPES[count_bytes], cells, len(data) - length)
     present = np.flatnonzero(counts)
     values = (present + first).astype(WORD_TYPES[word_bytes])[:, None]
     words = Words(values, counts[present].astype(np.dtype("<u4")))

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.clusters import cluster_of, find_job
+from pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
 from pipeline.cli.output import number, plural, say, say_json, say_table, tell

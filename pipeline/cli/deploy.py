@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.clusters import cluster_of, name_of
+from pipeline.cli.cluster_and_jobs import cluster_of, name_of
 from pipeline.cli.deploy_lines import budget_change, show_deploy_plan
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.jobs import job_json, length, promised

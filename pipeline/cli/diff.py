@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline.cli.clusters import cluster_of, find_job
+from pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import AsJson, KafkaConfig, Servers
 from pipeline.cli.output import plural, say, say_json, say_table, tell
@@ -57,15 +57,15 @@ def diff(
         if last is not None:
             for job in jobs:
                 check_epochs(job, first, last)
-        found = list(differences(*(_results(cluster, job, first, last) for job in jobs)))
-    _check_all_there(jobs, found, first, last)
+        compared = list(differences(*(_results(cluster, job, first, last) for job in jobs)))
+    _check_all_there(jobs, compared, first, last)
     if plot is not None:
-        _plot(jobs, found, plot)
+        _plot(jobs, compared, plot)
     if as_json:
-        say_json(_to_json(jobs, found))
+        say_json(_to_json(jobs, compared))
     else:
-        _show(jobs, found)
-    if any(each.differs for each in found):
+        _show(jobs, compared)
+    if any(each.differs for each in compared):
         raise typer.Exit(FAILED)
 
 

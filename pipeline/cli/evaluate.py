@@ -19,6 +19,13 @@ from pipeline.simulation.evaluation.columns import messages_per_user
 from pipeline.simulation.evaluation.curves import write_curves
 from pipeline.simulation.evaluation.experiment import Case, load_experiment
 from pipeline.simulation.evaluation.journal import Journal
+from pipeline.simulation.evaluation.pending_trials import (
+    Planned,
+    check_inputs,
+    planned_trials,
+    run_pending,
+    unfinished,
+)
 from pipeline.simulation.evaluation.pictures import write_pictures
 from pipeline.simulation.evaluation.plots import write_plots
 from pipeline.simulation.evaluation.results import (
@@ -28,13 +35,6 @@ from pipeline.simulation.evaluation.results import (
     summarize,
     variables,
     write_csv,
-)
-from pipeline.simulation.evaluation.run import (
-    Planned,
-    check_inputs,
-    planned_trials,
-    run_pending,
-    unfinished,
 )
 from pipeline.simulation.experiments import shipped_experiments
 from pipeline.state import FolderLock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.cli.clusters import cluster_of
+from pipeline.cli.cluster_and_jobs import cluster_of
 from pipeline.cli.options import AsJson, KafkaConfig, Servers
 from pipeline.cli.output import iso, number, plural, say, say_json, say_table, tell
 from pipeline.jobs.deployed_job import DeployedJob
@@ -19,7 +19,7 @@ def list_jobs(
     """List the deployed jobs."""
     with cluster_of(servers, kafka_config) as cluster:
         state = read_jobs(cluster)
-    found = [state.jobs[name] for name in sorted(state.jobs)]
+    jobs = [state.jobs[name] for name in sorted(state.jobs)]
     for name in sorted(state.unreadable):
         tell(
             f"job {name} was deployed by another version of this software: use that version "
@@ -33,10 +33,10 @@ def list_jobs(
                     "phase": state.phase(job.name).value,
                     "replay_of": None if job.replay_of is None else job.replay_of.job,
                 }
-                for job in found
+                for job in jobs
             ]
         )
-    elif not found:
+    elif not jobs:
         say("no job is deployed: dpstream deploy JOBFILE deploys one")
     else:
         say_table(
@@ -51,7 +51,7 @@ def list_jobs(
                     iso(job.deployed_at)[:10],
                     job.deployment.hex()[:8],
                 )
-                for job in found
+                for job in jobs
             ),
         )
 

@@ -56,15 +56,15 @@ def stop(as_json: AsJson = False) -> None:
 @app.command(epilog="Example: dpstream kafka status")
 def status(as_json: AsJson = False) -> None:
     """Say whether the local broker runs, and where. Exit code 1 if it does not."""
-    found = _local_kafka().status()
+    broker = _local_kafka().status()
     if as_json:
-        say_json(_to_json(found))
-    elif found.running:
-        say(f"Kafka runs at {found.bootstrap_servers} (process {found.pid})")
-        say(f"it keeps its data in {found.directory}")
+        say_json(_to_json(broker))
+    elif broker.running:
+        say(f"Kafka runs at {broker.bootstrap_servers} (process {broker.pid})")
+        say(f"it keeps its data in {broker.directory}")
     else:
         say("Kafka is not running: 'dpstream kafka start' starts it")
-    if not found.running:
+    if not broker.running:
         raise typer.Exit(1)
 
 
@@ -74,9 +74,9 @@ def logs(
     as_json: AsJson = False,
 ) -> None:
     """Print the end of the broker's log."""
-    found = _local_kafka().logs(lines)
+    logged = _local_kafka().logs(lines)
     if as_json:
-        say_json(found)
+        say_json(logged)
     else:
-        for line in found:
+        for line in logged:
             say_line(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -46,6 +47,15 @@ JobName = Annotated[
 SkipBadRows = Annotated[
     bool, typer.Option("--skip-bad-rows", help="Go on without rows that cannot be used.")
 ]
+
+
+class Format(StrEnum):
+    """How estimates and answers are printed."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+
 
 _QUESTION = "Questions, one kind at a time"
 

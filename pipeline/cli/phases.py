@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.clusters import cluster_of, name_of
+from pipeline.cli.cluster_and_jobs import cluster_of, name_of
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
 from pipeline.cli.output import duration, now, plural, say, say_json, tell
@@ -132,7 +132,7 @@ def _drain(
     began = time.monotonic()
     told, tell_after = "", 0.0
     try:
-        while not (progress := watch.look(now())).done:
+        while not (progress := watch.progress(now())).done:
             waited = time.monotonic() - began
             words = "; ".join(_words(job, progress, missed=waited >= patience))
             if words != told and waited >= tell_after:

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.clusters import cluster_of, find_job
+from pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.inputs import Roster, ToEpoch, load_input, load_roster, progress_bar
 from pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers, SkipBadRows, check_name

@@ -7,12 +7,21 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.clusters import cluster_of, find_job
+from pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
-from pipeline.cli.options import Box, Item, JobName, KafkaConfig, Quantile, Range, Servers, Top
+from pipeline.cli.options import (
+    Box,
+    Format,
+    Item,
+    JobName,
+    KafkaConfig,
+    Quantile,
+    Range,
+    Servers,
+    Top,
+)
 from pipeline.cli.output import say_line, tell
-from pipeline.cli.query_lines import LINES, say_answers
-from pipeline.cli.watch import Format
+from pipeline.cli.window_answer_lines import LINES, say_answers
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.cluster import Cluster
 from pipeline.results.epoch_counts import EpochCounts, check_per_epoch, read_counts, read_latest

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline.cli.clusters import cluster_of, find_job
+from pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.inputs import progress_bar
 from pipeline.cli.options import AsJson, KafkaConfig, Servers
@@ -230,14 +230,14 @@ def _contents(index: RecordingIndex) -> str:
 def _verify(path: Path, deep: bool, as_json: bool) -> None:
     with progress_bar() as progress:
         bar = progress.add_task("checking", total=None)
-        found = verify(
+        verified = verify(
             path, deep=deep, tell=lambda text: progress.update(bar, description=f"checking {text}")
         )
     if as_json:
-        say_json(found.to_json())
+        say_json(verified.to_json())
     else:
-        _say_verified(path, found)
-    if found.problems:
+        _say_verified(path, verified)
+    if verified.problems:
         raise typer.Exit(FAILED)
 
 

@@ -11,9 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline.cli.clusters import cluster_of, find_job
+from pipeline.cli.answer_lines import printed_lines
+from pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
-from pipeline.cli.options import AsJson, KafkaConfig, Servers
+from pipeline.cli.options import AsJson, Format, KafkaConfig, Servers
 from pipeline.cli.output import (
     now,
     number,
@@ -25,8 +26,6 @@ from pipeline.cli.output import (
     say_pairs,
     tell,
 )
-from pipeline.cli.queries import printed_lines
-from pipeline.cli.watch import Format
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_files import Job, load_job
 from pipeline.kafka.cluster import Cluster
@@ -38,7 +37,7 @@ from pipeline.recording.replay.pace import Pace, Speed
 from pipeline.recording.replay.plan import ReplayPlan, Wanted, plan_replay
 from pipeline.recording.replay.progress import Progress
 from pipeline.recording.replay.sources import ReplaySource
-from pipeline.recording.replay.topics import TopicSource
+from pipeline.recording.replay.topic_source import TopicSource
 from pipeline.values.times import parse_time
 from topics.manifests import Manifest
 
@@ -182,7 +181,7 @@ def _source(
     if recording is not None:
         # Not at the top: pyarrow takes long, and topics are replayed without it.
         from pipeline.recording.recordings import Recording
-        from pipeline.recording.replay.recording import RecordingSource
+        from pipeline.recording.replay.recording_source import RecordingSource
 
         return RecordingSource(Recording.open(recording))
 

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.clusters import cluster_of, find_job
+from pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import KafkaConfig, Servers, check_name
 from pipeline.jobs.deployed_job import DeployedJob
@@ -25,7 +25,7 @@ from pipeline.kafka.workers.monitor import MonitorAddress
 from pipeline.kafka.workers.observer import WindowTally
 from pipeline.operations.deployments import check_has_devices
 from pipeline.operations.lifeline import tell
-from pipeline.operations.supervisor.run import Settings, supervise
+from pipeline.operations.supervisor.supervise import SupervisorSettings, supervise
 from pipeline.stages.aggregate_stage import AggregateStage
 from pipeline.stages.finished_windows import WindowListener
 from pipeline.stages.publish_stage import PublishStage
@@ -121,7 +121,7 @@ def run(
     if job is None:
         if noise_key is not None:
             raise UsageProblem("--noise-key is for one job: name it, or give --noise-keys FOLDER")
-        settings = Settings(
+        settings = SupervisorSettings(
             stage,
             worker,
             pattern="*" if jobs is None else jobs,

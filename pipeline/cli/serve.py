@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.clusters import cluster_of, name_of
+from pipeline.cli.cluster_and_jobs import cluster_of, name_of
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.inputs import load_truth
 from pipeline.cli.options import KafkaConfig, Servers
 from pipeline.cli.output import say, tell
 from pipeline.devices.item_log import ValueLog
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.serve.server import NoPortError, Settings
+from pipeline.serve.server import NoPortError, SiteSettings
 from pipeline.serve.server import serve as serve_page
 
 PORT = 8765
@@ -80,7 +80,7 @@ def serve(
         connection = cluster.connection
 
     def run(at: int) -> None:
-        settings = Settings(address, at, names, tuple(allow_host or ()), truths)
+        settings = SiteSettings(address, at, names, tuple(allow_host or ()), truths)
         asyncio.run(serve_page(settings, connection, _load, ready=_ready, notify=tell))
 
     if port is not None:
@@ -103,7 +103,7 @@ def _load(job: DeployedJob, path: Path) -> ValueLog:
 
 def _truths(jobs: tuple[str, ...], given: list[str]) -> dict[str, Path]:
     """The inputs of jobs, by name."""
-    found: dict[str, Path] = {}
+    truths: dict[str, Path] = {}
     for text in given:
         name, equals, file = text.partition("=")
         path = Path(file if equals and not Path(text).exists() else text)
@@ -113,5 +113,5 @@ def _truths(jobs: tuple[str, ...], given: list[str]) -> dict[str, Path]:
             name = jobs[0]
         if not path.is_file():
             raise UsageProblem(f"--truth {text}: there is no file {path}")
-        found[name] = path
-    return found
+        truths[name] = path
+    return truths

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from aggregators.cell_window import FOUND
+from pipeline.cli.answer_lines import NormSub, Plot, plot_answers, show_simulations
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.inputs import Roster, ToEpoch, load_input, progress_bar
-from pipeline.cli.item_lines import show_accuracies
+from pipeline.cli.item_accuracy_lines import show_accuracies
 from pipeline.cli.options import AsJson, Box, Item, JobFile, Quantile, Range, SkipBadRows, Top
 from pipeline.cli.output import (
     guarantee_pairs,
@@ -23,7 +24,6 @@ from pipeline.cli.output import (
     say_pairs,
     say_table,
 )
-from pipeline.cli.queries import NormSub, Plot, plot_answers, show_simulations
 from pipeline.devices.item_log import ItemLog, ValueLog
 from pipeline.devices.produce import enrolment
 from pipeline.jobs.deployed_job import deploy_job

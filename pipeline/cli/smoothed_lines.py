@@ -49,13 +49,13 @@ def table_lines(records: Iterable[EstimateRecord], horizon: SmoothedHorizon) -> 
         *("clipped**", "shrunk**", ""),
     ).rstrip()
     for record in records:
-        (found,) = _numbers(record, horizon)
+        (numbers,) = _numbers(record, horizon)
         notes = [] if record.fate is Fate.RELEASED else [record.fate.value]
         values = (
-            *(found.get(name) for name in ("online", "online shrunk", "smoothed")),
+            *(numbers.get(name) for name in ("online", "online shrunk", "smoothed")),
             _deviation(record, horizon),
             *(
-                found.get(name)
+                numbers.get(name)
                 for name in ("smoothed low", "smoothed high", "smoothed clipped", "smoothed shrunk")
             ),
         )
@@ -108,11 +108,11 @@ LINES: Mapping[str, Callable[[Iterable[EstimateRecord], SmoothedHorizon], Iterat
 
 def _numbers(record: EstimateRecord, horizon: SmoothedHorizon) -> Iterator[dict[str, float]]:
     """Every column's value, low and high, by name: of the one value, or of each item."""
-    found = columns(record, horizon)
+    intervals_by_column = columns(record, horizon)
     for at in range(horizon.estimates.values.shape[1]):
         yield {
             f"{name}{end}": float(bound[at])
-            for name, intervals in found.items()
+            for name, intervals in intervals_by_column.items()
             for end, bound in zip(("", " low", " high"), intervals, strict=True)
             if not np.isnan(bound[at])
         }

@@ -15,7 +15,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from pipeline.cli.clusters import cluster_of, find_job
+from pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import AsJson, KafkaConfig, Servers
 from pipeline.cli.output import console, now, say_json, tell
@@ -25,10 +25,10 @@ from pipeline.operations.deployments import DeploymentError, find_deployed, read
 from pipeline.operations.status import JobStatus, JobWatch
 
 # Gathers what there is to say: of every job, and names of jobs that nobody here can read.
-Look = Callable[[], tuple[Sequence["JobStatus"], Sequence[str]]]
+ReadStatuses = Callable[[], tuple[Sequence["JobStatus"], Sequence[str]]]
 
 # Workers write a heartbeat every second.
-_SECOND_LOOK_SECONDS = 2.0
+_SECOND_READING_SECONDS = 2.0
 _EVERY = 2.0
 _ALARM = "bold red"
 # Seconds after which Kafka is said not to answer; the clients themselves ask on for minutes.
@@ -62,12 +62,12 @@ def status(
         if watch:
             watch_status(_patient(cluster, job), every or _EVERY)
             return
-        look = _patient(cluster, job)
-        found, unreadable = look()
+        read = _patient(cluster, job)
+        found, unreadable = read()
         if _clock_may_be_off(found):
             # Only what is written between two looks tells what time it is.
-            time.sleep(_SECOND_LOOK_SECONDS)
-            found, unreadable = look()
+            time.sleep(_SECOND_READING_SECONDS)
+            found, unreadable = read()
     if as_json:
         for each in unreadable:
             tell(_unreadable(each))
@@ -85,48 +85,50 @@ def _clock_may_be_off(found: Sequence[JobStatus]) -> bool:
     return unknown and any(not worker.alive for worker in workers)
 
 
-def looker(cluster: Cluster, name: str | None) -> Look:
-    """Looks at one job or all of them, and remembers what it has read of each deployment."""
+def status_reader(cluster: Cluster, name: str | None) -> ReadStatuses:
+    """Reads one job or all of them, and remembers what it has read of each deployment."""
     watches: dict[str, tuple[bytes, JobWatch]] = {}
 
-    def look() -> tuple[Sequence[JobStatus], Sequence[str]]:
+    def read() -> tuple[Sequence[JobStatus], Sequence[str]]:
         state = read_jobs(cluster)
         if name is not None and name not in state.jobs:
             find_deployed(cluster, name)
-        found = []
+        statuses = []
         for each in sorted(state.jobs) if name is None else (name,):
             record = state.jobs[each].to_bytes()
             known = watches.get(each)
             if known is None or known[0] != record:
                 known = watches[each] = record, JobWatch(cluster, state.jobs[each])
-            found.append(known[1].look(now(), state.phase(each)))
-        return found, () if name else sorted(state.unreadable)
+            statuses.append(known[1].status(now(), state.phase(each)))
+        return statuses, () if name else sorted(state.unreadable)
 
-    return look
+    return read
 
 
-def _patient(cluster: Cluster, job: str | None) -> Look:
-    """A look that finds the job at the first one that Kafka answers."""
-    found: list[Look] = []
+def _patient(cluster: Cluster, job: str | None) -> ReadStatuses:
+    """Finds the job the first time that Kafka answers."""
+    readers: list[ReadStatuses] = []
 
-    def look() -> tuple[Sequence[JobStatus], Sequence[str]]:
-        if not found:
-            found.append(looker(cluster, None if job is None else find_job(cluster, job).name))
-        return found[0]()
+    def read() -> tuple[Sequence[JobStatus], Sequence[str]]:
+        if not readers:
+            readers.append(
+                status_reader(cluster, None if job is None else find_job(cluster, job).name)
+            )
+        return readers[0]()
 
-    return look
+    return read
 
 
 def watch_status(
-    look: Look,
+    read: ReadStatuses,
     every: float,
     sleep: Callable[[float], None] = time.sleep,
     patience: float = _ANSWER_SECONDS,
 ) -> None:
-    """Show what `look` finds, in place on a terminal, until Ctrl-C.
+    """Show what `read` returns, in place on a terminal, until Ctrl-C.
 
     A broker that is away is waited for, with the latest picture left standing as what it is: of
-    then. That is said after `patience` seconds, while `look` may still be waiting for an answer.
+    then. That is said after `patience` seconds, while `read` may still be waiting for an answer.
 
     Raises:
         DeploymentError: the job is not deployed when it is first looked for.
@@ -161,7 +163,7 @@ def watch_status(
             while True:
                 try:
                     with _after(patience, show_no_answer):
-                        found = look()
+                        found = read()
                     latest, since, is_past = Picture(*found, now()), _clock(), False
                     show(Text(since, "dim"), *latest.lines(current=True))
                 except (KafkaError, ClusterError, DeploymentError) as error:

@@ -21,12 +21,12 @@ from pipeline.cli.inputs import Roster, ToEpoch
 from pipeline.cli.options import AsJson, JobFile, KafkaConfig, Servers, SkipBadRows
 from pipeline.cli.output import PrintableConsole, plural, say, say_command, say_json, tell
 from pipeline.demo import demo_change_log, demo_job_file, demo_shuffled_job_file
-from pipeline.operations.restarts import ProcessError
+from pipeline.operations.restarted_processes import ProcessError
 from pipeline.operations.signals import SignalledError
 from pipeline.operations.up.curves import write_rows
 from pipeline.operations.up.outcome import Outcome, next_steps, summary, write_csv
 from pipeline.operations.up.page import has_browser
-from pipeline.operations.up.run import Settings, run_up
+from pipeline.operations.up.run_up import UpSettings, run_up
 from pipeline.operations.up.screen import LineScreen, LiveScreen, Screen
 from pipeline.plots import PlotError
 
@@ -93,7 +93,7 @@ def up(
         )
     if rate is not None and not rate > 0:
         raise UsageProblem(f"--rate is {rate:g}, must be above 0")
-    settings = Settings(
+    settings = UpSettings(
         (job,),
         input,
         servers,
@@ -122,7 +122,7 @@ def demo(
     Two jobs on the same students: one in which nobody needs to be trusted, and one that relies on
     the shuffle stage. Ends with the live page of both; on a terminal, it stays until Ctrl-C.
     """
-    settings = Settings(
+    settings = UpSettings(
         (demo_job_file(), demo_shuffled_job_file()),
         demo_change_log(),
         servers,
@@ -134,7 +134,7 @@ def demo(
     _run(_watched(settings, browser, as_json), output, as_json, credit=_DEMO_CREDIT)
 
 
-def _watched(settings: Settings, browser: bool, as_json: bool) -> Settings:
+def _watched(settings: UpSettings, browser: bool, as_json: bool) -> UpSettings:
     """Whether a browser is opened and the page stays: only where somebody sits."""
     somebody = sys.stdin.isatty() and sys.stdout.isatty() and not as_json
     return replace(
@@ -144,7 +144,9 @@ def _watched(settings: Settings, browser: bool, as_json: bool) -> Settings:
     )
 
 
-def _run(settings: Settings, output: Path | None, as_json: bool, credit: str | None = None) -> None:
+def _run(
+    settings: UpSettings, output: Path | None, as_json: bool, credit: str | None = None
+) -> None:
 
     # What it has to say comes as exceptions; its log would say it again, many times.
     logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
@@ -174,11 +176,11 @@ def _run(settings: Settings, output: Path | None, as_json: bool, credit: str | N
 
 
 def _say_json(outcomes: Sequence[Outcome], written: Sequence[Mapping[str, Path]]) -> None:
-    found = [
+    summaries = [
         {**outcome.to_json(), "files": {name: str(path) for name, path in files.items()}}
         for outcome, files in zip(outcomes, written, strict=True)
     ]
-    say_json(found[0] if len(found) == 1 else found)
+    say_json(summaries[0] if len(summaries) == 1 else summaries)
 
 
 def _check_folder(folder: Path) -> None:

@@ -133,7 +133,7 @@ VERBS = {
     ),
     "estimates": Verb(
         _RESULTS,
-        "watch:estimates",
+        "estimates:estimates",
         "Print the published estimates; of items the largest ones, of numbers the quartiles.",
         "students --follow --format csv",
     ),
@@ -158,7 +158,7 @@ VERBS = {
     ),
     "producers": Verb(
         _RESULTS,
-        "watch:producers",
+        "producers:producers",
         "List who reports to a job, or end a producer for good.",
         "students --retire gateway-2",
     ),

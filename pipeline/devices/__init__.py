@@ -2,5 +2,5 @@
 
 Begin with `producer`: enrol, report, close. What it has drawn is kept by `producer_store`.
 `produce` feeds it from a file or from rows as they come; `rows` and `tables` are what
-`change_log`, `item_log` and `live` share. A value goes no further than this street.
+`change_log`, `item_log` and `live` share. A value goes no further than this package.
 """

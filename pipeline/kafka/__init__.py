@@ -2,5 +2,5 @@
 
 Begin with `cluster` for reading and writing, and with `workers`, where Faust drives a stage.
 `connection` finds a cluster, `client_properties` reads its settings, `local_kafka` is a broker
-without Docker. No other street imports a client of Kafka's to write.
+without Docker. No other package imports a client of Kafka's to write.
 """

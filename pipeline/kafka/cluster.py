@@ -234,8 +234,8 @@ class Cluster:
         offsets = self._patiently(lambda: self._admin.list_group_offsets({group: partitions}))[
             group
         ]
-        found = [offsets.get(partition) for partition in partitions]
-        return [None if entry is None or entry.offset < 0 else int(entry.offset) for entry in found]
+        known = [offsets.get(partition) for partition in partitions]
+        return [None if entry is None or entry.offset < 0 else int(entry.offset) for entry in known]
 
     def read(
         self, topic: str, partition: int = 0, start: int = 0, stop: int | None = None

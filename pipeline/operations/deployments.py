@@ -20,7 +20,7 @@ from pipeline.operations.deploy_plan import DeploymentError as DeploymentError
 from pipeline.operations.deploy_plan import DeployPlan, Step, plan_deployment
 from pipeline.results.follow import EstimateReader
 from pipeline.stages.admission import Admission, Refusal
-from pipeline.stages.decisions import Decisions
+from pipeline.stages.decision_log import DecisionLog
 from pipeline.state import noise_key_file
 from topics.names import JOBS_TOPIC, Role, topic_name
 
@@ -224,7 +224,7 @@ def begun_horizons(cluster: Cluster, job: DeployedJob, now: int) -> int:
         job: as deployed.
         now: milliseconds since 1970.
     """
-    decisions = Decisions(job)
+    decisions = DecisionLog(job)
     for record in TopicReader(cluster, job, Role.MANIFESTS).read():
         decisions.apply(record)
     latest = max(1, decisions.decided.highest)

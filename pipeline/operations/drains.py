@@ -19,7 +19,7 @@ from pipeline.operations.deployments import DeploymentError, check_has_devices, 
 from pipeline.operations.status.facts import STAGES, OpenWindow
 from pipeline.operations.status.heartbeats import Heartbeats
 from pipeline.results.follow import EstimateReader
-from pipeline.stages.decisions import Decision, Decisions
+from pipeline.stages.decision_log import Decision, DecisionLog
 from pipeline.stages.epochs import EpochSet
 from pipeline.stages.roster import Roster
 from topics.names import Role
@@ -113,13 +113,13 @@ class DrainWatch:
         self._group = group_name(job, "shuffle")
         self._manifest_log = TopicReader(cluster, job, Role.MANIFESTS)
         self._status_log = TopicReader(cluster, job, Role.STATUS)
-        self._decisions = Decisions(job, self._note)
+        self._decisions = DecisionLog(job, self._note)
         self._last = 0
         self._estimates = EstimateReader(cluster, job)
         self._published = EpochSet()
         self._heartbeats = Heartbeats(job.deployment)
 
-    def look(self, now: int) -> DrainProgress:
+    def progress(self, now: int) -> DrainProgress:
         """How far it has come; `now` in milliseconds since 1970."""
         # Before the decisions: what lies below the floors is decided then.
         unfinished = self._unfinished()

@@ -26,7 +26,7 @@ from pipeline.kafka.topic_reader import TopicReader
 from pipeline.operations.dead_letters import DeadLetterLog, forget_handled, header_of, place_of
 from pipeline.operations.deployments import check_has_devices
 from pipeline.stages.admission import Admission, Refusal
-from pipeline.stages.decisions import Decisions
+from pipeline.stages.decision_log import DecisionLog
 from pipeline.stages.roster import Roster
 from topics.batches import Batch, Punctuation
 from topics.names import Role
@@ -70,7 +70,7 @@ class _Epochs:
     def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
         self._times = times_of(job)
         self._roster = Roster(job)
-        self._decisions = Decisions(job)
+        self._decisions = DecisionLog(job)
         for record in TopicReader(cluster, job, Role.PRODUCERS).read():
             self._roster.apply(record)
         for record in TopicReader(cluster, job, Role.MANIFESTS).read():

@@ -10,7 +10,7 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.topic_reader import TopicReader
 from pipeline.operations.deployments import DeploymentError
-from pipeline.stages.decisions import Decision, Decisions
+from pipeline.stages.decision_log import Decision, DecisionLog
 from pipeline.stages.roster import EnrolledProducer, Roster
 from topics.batches import decode_punctuation
 from topics.frames import CodecError, Kind, kind_of
@@ -56,7 +56,7 @@ class Registrations:
         self.roster = Roster(job)
         for record in TopicReader(cluster, job, Role.PRODUCERS).read():
             self.roster.apply(record)
-        self._decisions = Decisions(job, self._note)
+        self._decisions = DecisionLog(job, self._note)
         for record in TopicReader(cluster, job, Role.MANIFESTS).read():
             self._decisions.apply(record)
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.jobs.job_files import Job
+from pipeline.protocols.forecasts import BoostedForecast
 from pipeline.protocols.protocol import Law
 from pipeline.protocols.registry import PROTOCOLS
 
@@ -84,7 +85,7 @@ def _expected(job: Job, protocol: str, parameters: Any, law: Any, users: int) ->
     entry = PROTOCOLS[protocol]
     assert entry.forecast is not None
     forecast = entry.forecast(law, parameters, job.epochs.count)
-    boost = getattr(law, "boost", None)
+    boost = forecast.boost if isinstance(forecast, BoostedForecast) else None
     return Alternative(
         protocol=protocol,
         changes=None if boost == 0 else parameters.changes,

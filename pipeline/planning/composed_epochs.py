@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.protocols.protocol import Law
+from pipeline.protocols.protocol import PerEpochLaw
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,9 @@ def composed(job: DeployedJob, epochs: int) -> Composed:
     own = job.guarantee()
     if epochs == 1:
         return Composed(1, own.epsilon, own.delta, exact=True)
-    found = _of_as_many(job, epochs)
-    if found is not None:
-        return Composed(epochs, found, own.delta, exact=True)
+    epsilon = _of_as_many(job, epochs)
+    if epsilon is not None:
+        return Composed(epochs, epsilon, own.delta, exact=True)
     # They may begin and end in the midst of a horizon.
     horizons = -(-epochs // job.epochs.count) + 1 if job.epochs.renew else 1
     whole = replace(own, unit="stream").over(horizons)
@@ -64,11 +64,9 @@ def _of_as_many(job: DeployedJob, epochs: int) -> float | None:
         other = job.protocol_entry.calibrate(job.parameters, epochs, job.shuffle.minimum)
     except ValueError:
         return None
-    if _of_an_epoch(other) != _of_an_epoch(job.law()):
+    law = job.law()
+    assert isinstance(law, PerEpochLaw)
+    assert isinstance(other, PerEpochLaw)
+    if other.of_one_epoch().to_json() != law.of_one_epoch().to_json():
         return None
     return job.protocol_entry.randomizer(other).guarantee.stream_epsilon
-
-
-def _of_an_epoch(law: Law) -> dict[str, Any]:
-    body = law.to_json()
-    return {key: body[key] for key in body.keys() - {"last_epoch", "stream_epsilon"}}

@@ -160,12 +160,12 @@ def _found_caveats(law: CountMinLaw) -> tuple[str, ...]:
 
     users = law.noise.minimum
     _, variance = law.noise.moments(users)
-    found = predict(law.code.levels, users, variance, law.items)
-    if found is None:
+    predicted = predict(law.code.levels, users, variance, law.items)
+    if predicted is None:
         return (f"with {users:,} users no item is reliably found: raise messages_per_user",)
     return (
-        f"of {users:,} users about {math.ceil(found[0]):,} have to hold an item for it to be found "
-        "reliably, if counts are as skewed as Zipf's law; `query --top` says what is claimed",
+        f"of {users:,} users about {math.ceil(predicted[0]):,} have to hold an item for it to be "
+        "found reliably, if counts are as skewed as Zipf's law; `query --top` says what is claimed",
     )
 
 

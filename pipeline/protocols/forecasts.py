@@ -59,6 +59,16 @@ class SmoothedForecast(Forecast, typing.Protocol):
 
 
 @typing.runtime_checkable
+class BoostedForecast(Forecast, typing.Protocol):
+    """Of a protocol whose devices may boost the changes they follow."""
+
+    @property
+    def boost(self) -> int:
+        """How many more real messages than one a device sends; 0 where no change is followed."""
+        ...
+
+
+@typing.runtime_checkable
 class FreezingForecast(Forecast, typing.Protocol):
     """Of a protocol for values 0 and 1 that follows so many changes of each user and no more."""
 

@@ -36,6 +36,15 @@ class Law(typing.Protocol):
         ...
 
 
+@typing.runtime_checkable
+class PerEpochLaw(Law, typing.Protocol):
+    """The law of a protocol whose epochs stand alone."""
+
+    def of_one_epoch(self) -> Law:
+        """The same law with a single epoch: equal for laws whose epochs are drawn alike."""
+        ...
+
+
 class Aggregator(typing.Protocol):
     """Mergeable integer state, and the estimates made from it."""
 
@@ -118,7 +127,8 @@ class Protocol:
             infinite where delta is not enough.
         stage_dummies: from a law, what the shuffle stage adds to every window it releases; None
             where it adds nothing.
-        per_epoch: whether every epoch stands alone: its estimate rests on its own reports.
+        per_epoch: whether every epoch stands alone: its estimate rests on its own reports. The law
+            is a `PerEpochLaw`.
         values: from parameters, what a user's value may be.
         forecast: from law, parameters and last epoch, what `plan` says to expect; None: nothing.
         alternatives: from parameters and last epoch, what counts the same for the same epsilon.

@@ -38,6 +38,7 @@ class ShuffledCountsForecast:
 
     def __init__(self, law: ShuffledCountsLaw, last_epoch: int) -> None:
         self._law, self._last_epoch = law, last_epoch
+        self.boost = law.boost
         self.reports_per_user = np.full(last_epoch, law.boost + 1 + law.noise.per_contributor(1))
         self.constants: tuple[Mapping[str, int | float], ...] = (
             {
@@ -77,6 +78,7 @@ class ShuffledItemCountsForecast:
 
     def __init__(self, law: ShuffledItemCountsLaw, last_epoch: int) -> None:
         self._law, self._last_epoch = law, last_epoch
+        self.boost = law.boost
         self.reports_per_user = np.full(last_epoch, 1 + law.dummies_per_user)
         self.constants: tuple[Mapping[str, int | float], ...] = (
             {
@@ -112,6 +114,7 @@ class ShuffledLevelCountsForecast:
 
     def __init__(self, law: ShuffledLevelCountsLaw, last_epoch: int) -> None:
         self._law, self._last_epoch = law, last_epoch
+        self.boost = law.boost
         self.reports_per_user = np.full(last_epoch, law.levels_sent + law.dummies_per_user)
         self.constants: tuple[Mapping[str, int | float], ...] = tuple(
             {

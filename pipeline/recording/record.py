@@ -14,8 +14,8 @@ from importlib.metadata import version
 
 from pipeline.actions import Run, Steps
 from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.recording.estimate_rows import recorded_estimate
 from pipeline.recording.record_raw import RawLog, check_raw
-from pipeline.recording.record_rows import recorded_estimate
 from pipeline.recording.recordings import (
     INDEX_FILE,
     LostRange,
@@ -171,8 +171,8 @@ class Recorder:
         """
         self._record_raw()
         # In this order: windows were written before what is made of them.
-        self._run(self._epochs.look())
-        self._run(self._windows.look())
+        self._run(self._epochs.find_end())
+        self._run(self._windows.find_end())
         # Once more: now all is there that the windows published by then were made of.
         self._record_raw()
         while (epoch := self._run(self._next())) is not None:
@@ -206,7 +206,7 @@ class Recorder:
     def _record_raw(self) -> None:
         if self._raw is None:
             return
-        self._run(self._raw.look())
+        self._run(self._raw.find_end())
         while (found := self._run(self._raw.next())) is not None:
             with self._writing():
                 for reports in found:

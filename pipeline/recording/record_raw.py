@@ -66,7 +66,7 @@ class RawLog:
         """What is gone."""
         return tuple(self._lost)
 
-    def look(self) -> Steps[None]:
+    def find_end(self) -> Steps[None]:
         """See how far the topic goes by now."""
         for partition in self.positions:
             self._ends[partition] = yield from end_offset(Role.REPORTS, partition)

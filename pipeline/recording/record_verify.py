@@ -15,7 +15,7 @@ from typing import Any
 
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_problems import JobError
-from pipeline.recording.record_rows import published_estimate
+from pipeline.recording.estimate_rows import published_estimate
 from pipeline.recording.recordings import Recording, RecordingError, RecordingIndex, RecordKind
 from topics.frames import CodecError
 from topics.manifests import Fate, Manifest
@@ -115,8 +115,8 @@ def _contradictions(recording: Recording, found: Verification, tell: Tell) -> It
 
 def _epochs(recording: Recording) -> Iterator[str]:
     """Manifests are of all epochs, and partials of those that were released."""
-    found = (row.epoch for row in recording.manifests())
-    for epoch, other in zip_longest(recording.epochs, found):
+    epochs = (row.epoch for row in recording.manifests())
+    for epoch, other in zip_longest(recording.epochs, epochs):
         if epoch != other:
             yield f"there should be a manifest of epoch {epoch}, but there is one of {other}"
             return

@@ -146,7 +146,7 @@ def read_counts(job: DeployedJob, first: int, last: int | None = None) -> Steps[
     check_per_epoch(job)
     check_epochs(job, first, last)
     log = EpochLog(job, first)
-    yield from log.look()
+    yield from log.find_end()
     total: EpochCounts | None = None
     while total is None or total.last < last:
         decided = yield from log.next()
@@ -164,15 +164,15 @@ def read_latest(job: DeployedJob) -> Steps[EpochCounts]:
         NoCountsError: there is none, or the job's protocol does not count each epoch by itself.
     """
     check_per_epoch(job)
-    found = yield from latest_counts(job, EpochLog(job))
-    if found is None:
+    latest = yield from latest_counts(job, EpochLog(job))
+    if latest is None:
         raise NoCountsError(f"job {job.name} has no finished epoch yet: add --follow to wait")
-    return released(found)
+    return released(latest)
 
 
 def latest_counts(job: DeployedJob, log: EpochLog) -> Steps[EpochCounts | None]:
     """Read a log to its end: its latest epoch, released if any is; None if there is none yet."""
-    yield from log.look()
+    yield from log.find_end()
     latest: DecidedEpoch | None = None
     while (found := (yield from log.next())) is not None:
         if latest is None or latest.payload is None or found.payload is not None:

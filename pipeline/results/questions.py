@@ -179,8 +179,8 @@ class Count(Question):
 
     def ask(self, counts: Counts, domain: ValueDomain) -> Answers:
         """See `Question`."""
-        found = (Answer.of("1", estimate, item) for item, estimate in counts.of_items())
-        return Answers(self, tuple(found), counts.method)
+        answers = (Answer.of("1", estimate, item) for item, estimate in counts.of_items())
+        return Answers(self, tuple(answers), counts.method)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,9 +226,9 @@ class Top(Question):
 
     def ask(self, counts: Counts, domain: ValueDomain) -> Answers:
         """See `Question`."""
-        found = counts.top(self.count)
-        answers = _labelled(domain, found.of_items())
-        above = found.found_above if len(answers) < domain.size - 1 else None
+        largest = counts.top(self.count)
+        answers = _labelled(domain, largest.of_items())
+        above = largest.found_above if len(answers) < domain.size - 1 else None
         return Answers(self, answers, counts.method, found_above=above)
 
     def names(self, domain: ValueDomain) -> list[str]:
@@ -260,8 +260,8 @@ class Boxes(Question):
 
     def ask(self, counts: Counts, domain: ValueDomain) -> Answers:
         """See `Question`."""
-        found = (Answer.of(each.name, counts.box(each.starts, each.ends)) for each in self.boxes)
-        return Answers(self, tuple(found), counts.method)
+        answers = (Answer.of(each.name, counts.box(each.starts, each.ends)) for each in self.boxes)
+        return Answers(self, tuple(answers), counts.method)
 
     def truths(
         self, answers: Sequence[Answer], held: ItemSums, domain: ValueDomain
@@ -296,8 +296,8 @@ class Quantiles(Question):
         """See `Question`."""
         answers = []
         for share, name in zip(self.shares, self.names(domain), strict=True):
-            found = counts.quantile(share)
-            value, low, high = domain.quantile(found.value, found.low, found.high)
+            estimate = counts.quantile(share)
+            value, low, high = domain.quantile(estimate.value, estimate.low, estimate.high)
             answers.append(Answer(name, float(value), None, float(low), float(high)))
         return Answers(self, tuple(answers), counts.method, bucket_width=domain.step)
 

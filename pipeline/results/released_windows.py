@@ -93,10 +93,10 @@ class WindowIndex:
         """Where to begin reading for all windows that were not passed over, by partition."""
         return {number: partition.floor for number, partition in self._partitions.items()}
 
-    def look(self) -> Steps[None]:
+    def find_end(self) -> Steps[None]:
         """See how far the topic goes by now: `scan` and `find` read up to there."""
         for partition in self._partitions.values():
-            yield from partition.cursor.look()
+            yield from partition.cursor.find_end()
 
     def scan(self) -> Steps[None]:
         """Find everything there is."""

@@ -113,7 +113,7 @@ def smoothed_horizon(job: DeployedJob, horizon: int | None = None) -> Steps[Smoo
     if not isinstance(job.aggregator(), Smoother):
         raise SmoothingError(f"estimates of protocol {job.protocol} cannot be smoothed")
     epochs, estimation = EpochLog(job), Estimation(job)
-    yield from epochs.look()
+    yield from epochs.find_end()
     while (found := (yield from epochs.next())) is not None:
         of = job.horizon_of(found.epoch)
         if horizon is not None and of > horizon:
@@ -137,7 +137,7 @@ def smoothed_horizons(job: DeployedJob, last_epoch: int) -> Steps[dict[int, Smoo
     if not isinstance(job.aggregator(), Smoother):
         return horizons
     epochs, estimation = EpochLog(job), Estimation(job)
-    yield from epochs.look()
+    yield from epochs.find_end()
     while (found := (yield from epochs.next())) is not None:
         of = job.horizon_of(found.epoch)
         if of > job.horizon_of(last_epoch):
@@ -203,14 +203,14 @@ def columns(record: EstimateRecord, horizon: SmoothedHorizon | None) -> dict[str
     Returns:
         for each: values, lows and highs, shape (3, counts); nan where no interval is claimed.
     """
-    found: dict[str, Array] = {}
+    by_name: dict[str, Array] = {}
 
     def put(name: str, intervals: Array, shrunk: Array | None = None) -> None:
-        found[name] = intervals
-        found[f"{name} clipped"] = np.clip(intervals, 0.0, record.population)
+        by_name[name] = intervals
+        by_name[f"{name} clipped"] = np.clip(intervals, 0.0, record.population)
         if shrunk is not None:
             within = np.clip(shrunk, 0.0, record.population)
-            found[f"{name} shrunk"] = np.stack([within, *np.full((2, len(within)), np.nan)])
+            by_name[f"{name} shrunk"] = np.stack([within, *np.full((2, len(within)), np.nan)])
 
     index = None if horizon is None else horizon.index(record.epoch)
     smoothed = None if horizon is None or index is None else horizon.estimates
@@ -220,23 +220,23 @@ def columns(record: EstimateRecord, horizon: SmoothedHorizon | None) -> dict[str
     if smoothed is not None:
         width = smoothed.half_widths[index] * np.array([[0.0], [-1.0], [1.0]])
         put("smoothed", smoothed.values[index] + width, smoothed.shrunk[index])
-    return found
+    return by_name
 
 
 def epoch_json(record: EstimateRecord, horizon: SmoothedHorizon | None) -> dict[str, Any]:
     """What is added to the JSON of an epoch: ``smoothed``, and ``biased`` ones by their names."""
-    found = columns(record, horizon)
+    by_name = columns(record, horizon)
     index = None if horizon is None else horizon.index(record.epoch)
     smoothed = None
     if horizon is not None and index is not None:
         smoothed = {
-            **_values_json(found["smoothed"]),
+            **_values_json(by_name["smoothed"]),
             "standard_deviation": float(horizon.estimates.standard_deviations[index]),
             "flags": [GAP] if horizon.estimates.gaps[index] else [],
         }
     return {
         "smoothed": smoothed,
-        "biased": {name: _values_json(found[name]) for name in BIASED if name in found},
+        "biased": {name: _values_json(by_name[name]) for name in BIASED if name in by_name},
     }
 
 

@@ -136,6 +136,7 @@ from kafka.errors import KafkaError
 
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.cluster import ClusterError
+from pipeline.printable import error_line
 from pipeline.serve import curve_view, views
 from pipeline.serve.assets import Asset, load_assets
 from pipeline.serve.board import Board, encode
@@ -148,7 +149,6 @@ from pipeline.serve.security import HEADERS, Gatekeeper
 from pipeline.serve.series import SeriesError
 from pipeline.serve.sockets import Sockets, View
 from pipeline.serve.views import JobState
-from pipeline.serve.words import in_a_line
 from pipeline.stages.estimate_records import EstimateRecord
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -252,7 +252,7 @@ class Api:
             # Who has asked is gone, or takes nothing.
             raise
         except Exception as error:
-            _LOG.error("%s %a failed: %s", request.method, request.path[:100], in_a_line(error))
+            _LOG.error("%s %a failed: %s", request.method, request.path[:100], error_line(error))
             if self._begun[id(request)]:
                 # Half an answer must not look like a whole one.
                 if request.transport is not None:
@@ -312,8 +312,8 @@ class Api:
         board = self._board
         board.asked()
         count = whole(request.query, "epochs", 1, 1_000) or 100
-        found = {name: curve_view.recent(state, count) for name, state in board.jobs.items()}
-        return _json({"jobs": {name: body for name, body in found.items() if body}})
+        recent = {name: curve_view.recent(state, count) for name, state in board.jobs.items()}
+        return _json({"jobs": {name: body for name, body in recent.items() if body}})
 
     async def _details(self, request: web.Request) -> web.StreamResponse:
         return _json(views.details(self._state(request)))

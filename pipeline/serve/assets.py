@@ -57,17 +57,17 @@ def load_assets() -> Mapping[str, Asset]:
     """All files, by path: the page, what it loads, and BokehJS from its wheel."""
     bokeh_path = f"/bokeh/{version('bokeh')}/bokeh.min.js"
     bokeh = files("bokeh").joinpath("server", "static", "js", "bokeh.min.js").read_bytes()
-    found = {bokeh_path: Asset(bokeh, _TYPES[".js"], _FOR_EVER)}
+    assets = {bokeh_path: Asset(bokeh, _TYPES[".js"], _FOR_EVER)}
     for file in files("pipeline.serve").joinpath("static").iterdir():
         ending = f".{file.name.rpartition('.')[2]}"
         if file.is_file() and ending in _TYPES:
             content = file.read_bytes()
             if file.name == "index.html":
                 content = content.replace(_PLACEHOLDER.encode(), bokeh_path.encode())
-                found["/"] = Asset(content, _TYPES[ending], _ASK_AGAIN)
+                assets["/"] = Asset(content, _TYPES[ending], _ASK_AGAIN)
             else:
-                found[f"/static/{file.name}"] = Asset(content, _TYPES[ending], _ASK_AGAIN)
-    icon = found.get("/static/favicon.svg")
+                assets[f"/static/{file.name}"] = Asset(content, _TYPES[ending], _ASK_AGAIN)
+    icon = assets.get("/static/favicon.svg")
     if icon is not None:
-        found["/favicon.ico"] = icon
-    return found
+        assets["/favicon.ico"] = icon
+    return assets

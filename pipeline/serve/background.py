@@ -75,7 +75,7 @@ class LookBack:
         self._estimation = Estimation(job)
         self._next = 0.0
 
-    def look(
+    def read_new(
         self, cluster: Cluster, clock: Callable[[], float]
     ) -> list[tuple[int, SmoothedHorizon]]:
         """Read what is new; returns the horizons that are another now."""
@@ -97,7 +97,7 @@ class LookBack:
 
 
 class Background(threading.Thread):
-    """Looks at what is shown until it is stopped.
+    """Reads the status of what is shown until it is stopped.
 
     Args:
         open_cluster: opens the cluster, for this thread alone.
@@ -120,28 +120,28 @@ class Background(threading.Thread):
         self._clock = clock
         self._ended = threading.Event()
         self._watches: dict[bytes, tuple[DeployedJob, JobWatch]] = {}
-        self._looked: dict[bytes, tuple[float, float]] = {}
+        self._read_at: dict[bytes, tuple[float, float]] = {}
         self._look_backs: dict[bytes, LookBack] = {}
 
     def run(self) -> None:
-        """Look again and again; a broker that is away is waited for."""
+        """Read again and again; a broker that is away is waited for."""
         while not self._ended.is_set():
             # A cluster is unusable after an error: begin anew with another one.
             with suppress(KafkaError, ClusterError, OSError), self._open_cluster() as cluster:
                 self._watches.clear()
                 self._look_backs.clear()
                 while not self._ended.is_set():
-                    self.look(cluster)
+                    self.watch(cluster)
                     self._ended.wait(WATCHED_SECONDS / 4)
             self._ended.wait(_BACK_OFF_SECONDS)
 
-    def look(self, cluster: Cluster) -> None:
-        """Look at what is due."""
+    def watch(self, cluster: Cluster) -> None:
+        """Read what is due."""
         shown = self._shown()
         self._forget({each.job.deployment for each in shown})
         for each in shown:
             try:
-                self._look_if_due(cluster, each)
+                self._watch_if_due(cluster, each)
             except NoTopicError:
                 # Of an undeployed job whose topics are deleted; its record goes soon.
                 continue
@@ -150,36 +150,36 @@ class Background(threading.Thread):
             except Exception:
                 # The other jobs are to be seen all the same.
                 _LOG.exception("job %s cannot be looked at", each.job.name)
-                self._looked[each.job.deployment] = time.monotonic(), OTHERS_SECONDS
+                self._read_at[each.job.deployment] = time.monotonic(), OTHERS_SECONDS
 
-    def _look_if_due(self, cluster: Cluster, shown: Shown) -> None:
+    def _watch_if_due(self, cluster: Cluster, shown: Shown) -> None:
         key, now = shown.job.deployment, time.monotonic()
-        looked, took = self._looked.get(key, (-math.inf, 0.0))
+        read_at, took = self._read_at.get(key, (-math.inf, 0.0))
         usual = WATCHED_SECONDS if shown.opened else OTHERS_SECONDS
-        if now >= looked + max(usual, _PATIENCE * took):
-            self._look_at(cluster, shown)
-            self._looked[key] = now, time.monotonic() - now
+        if now >= read_at + max(usual, _PATIENCE * took):
+            self._watch_job(cluster, shown)
+            self._read_at[key] = now, time.monotonic() - now
         if shown.opened and shown.smooths:
-            looking = self._look_backs.setdefault(key, LookBack(shown.job))
-            for number, horizon in looking.look(cluster, time.monotonic):
+            horizons = self._look_backs.setdefault(key, LookBack(shown.job))
+            for number, horizon in horizons.read_new(cluster, time.monotonic):
                 self._listener.smoothed(shown.job, number, horizon)
 
     def end(self) -> None:
-        """Stop looking."""
+        """Stop."""
         self._ended.set()
 
-    def _look_at(self, cluster: Cluster, shown: Shown) -> None:
+    def _watch_job(self, cluster: Cluster, shown: Shown) -> None:
         job, key = shown.job, shown.job.deployment
         held = self._watches.get(key)
         # Operators' keys may change under the same deployment.
         if held is None or held[0] != job:
             held = self._watches[key] = job, JobWatch(cluster, job)
-        status = held[1].look(now := self._clock(), shown.phase)
+        status = held[1].status(now := self._clock(), shown.phase)
         self._listener.pipeline(
             job, pipeline_json(job, status, now), status.problems, behind(status)
         )
 
     def _forget(self, shown: set[bytes]) -> None:
-        for held in (self._watches, self._looked, self._look_backs):
+        for held in (self._watches, self._read_at, self._look_backs):
             for key in held.keys() - shown:
                 del held[key]

@@ -23,8 +23,8 @@ from pipeline.jobs.stated_budgets import StatedBudget
 from pipeline.results.smoothing import SmoothedHorizon, Smoother
 from pipeline.results.truths import Truths
 from pipeline.serve.history import History, Point
+from pipeline.serve.privacy_sentences import budget_of
 from pipeline.serve.views import JobState, epoch_body, sent_series, summary
-from pipeline.serve.words import budget_of
 
 ASKED_SECONDS = 15.0
 """For so long somebody who has asked for a job is taken to look at it."""

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.printable import error_line
 from pipeline.results.estimate_csv import csv_of_everything
 from pipeline.results.queries import headline_query, usual_query
 from pipeline.results.truths import Truths
 from pipeline.serve.history import Point
 from pipeline.serve.series import Series, check_estimate
 from pipeline.serve.views import NOT_PRIVATE, triples_json, truths_at
-from pipeline.serve.words import in_a_line
 from pipeline.stages.estimate_records import EstimateRecord
 
 _LOG = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class Download:
                 # Half a file would be worse; the follower passes it over too.
                 _LOG.warning(
                     "job %s: epoch %d is left out of a download: %s",
-                    *(self.job.name, record.epoch, in_a_line(error)),
+                    *(self.job.name, record.epoch, error_line(error)),
                 )
                 continue
             yield found

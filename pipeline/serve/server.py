@@ -20,6 +20,7 @@ from pipeline.errors import WRONG_INPUT, DpstreamError
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection
+from pipeline.printable import error_line
 from pipeline.results.follow import EstimateReader
 from pipeline.results.smoothing import SmoothedHorizon
 from pipeline.results.truths import Truths
@@ -31,7 +32,6 @@ from pipeline.serve.follower import Answers, Follower, KafkaSource, News, Publis
 from pipeline.serve.limits import Limits
 from pipeline.serve.security import Gatekeeper
 from pipeline.serve.sockets import Sockets
-from pipeline.serve.words import in_a_line
 from pipeline.stages.estimate_records import EstimateRecord
 
 _FILES_BESIDES = 100
@@ -52,7 +52,7 @@ class NoPortError(DpstreamError):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SiteSettings:
     """Where and what is served.
 
     Attributes:
@@ -85,7 +85,7 @@ class Site:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: SiteSettings,
         open_cluster: Callable[[], Cluster],
         load: Load,
         notify: Callable[[str], None],
@@ -148,15 +148,15 @@ class Site:
         Raises:
             OSError: there is none.
         """
-        found = await self._loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-        families = sorted(found, key=lambda each: each[0] != socket.AF_INET)
+        addresses = await self._loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        families = sorted(addresses, key=lambda each: each[0] != socket.AF_INET)
         return str(families[0][4][0])
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         # Connections that break off are no news.
         if not isinstance(error, ConnectionError | TimeoutError):
-            said = in_a_line(error) if isinstance(error, Exception) else context["message"]
+            said = error_line(error) if isinstance(error, Exception) else context["message"]
             self._notify(f"something failed, and is passed over: {said}")
 
     async def stop(self) -> None:
@@ -283,7 +283,7 @@ def _truths(load: Load, job: DeployedJob, path: Path) -> Truths:
 
 
 async def serve(
-    settings: Settings,
+    settings: SiteSettings,
     connection: Connection,
     load: Load,
     *,

@@ -18,6 +18,7 @@ from pipeline.results.headlines import headline_of
 from pipeline.results.smoothing import SmoothedHorizon
 from pipeline.results.truths import Truths
 from pipeline.serve.history import History, Point
+from pipeline.serve.privacy_sentences import budget_line, guarantee_words
 from pipeline.serve.series import (
     MOST_LABELS,
     Series,
@@ -25,7 +26,6 @@ from pipeline.serve.series import (
     known,
     truth_of,
 )
-from pipeline.serve.words import budget_line, guarantee_words
 
 NOT_PRIVATE = "not private: the truth, taken from the input of a demonstration"
 
@@ -122,11 +122,11 @@ def summary(state: JobState) -> dict[str, Any]:
 
 
 def _headline(state: JobState, point: Point) -> dict[str, Any]:
-    found = headline_of(state.job.domain, point)
+    headline = headline_of(state.job.domain, point)
     value = None
-    if found.value is not None:
-        value = {"value": found.value, "low": found.low, "high": found.high}
-    return {"headline": str(found), "estimate": value}
+    if headline.value is not None:
+        value = {"value": headline.value, "low": headline.low, "high": headline.high}
+    return {"headline": str(headline), "estimate": value}
 
 
 def _domain(state: JobState, most: int) -> dict[str, Any]:

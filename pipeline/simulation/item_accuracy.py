@@ -109,16 +109,16 @@ def accuracy_of(
     if window.counts is None:
         none, count = np.zeros(0), np.zeros(0, np.int64)
         return ItemAccuracy(reports, per_user, None, none, count, count > 0, None, "item", ())
-    items = items_to_look_at(held, domain.size - 1, rng)
-    found = ask(window, domain, Items(tuple(items.tolist()))).answers
-    values, lows, highs = np.array([(each.value, each.low, each.high) for each in found]).T
+    items = items_to_compare(held, domain.size - 1, rng)
+    answered = ask(window, domain, Items(tuple(items.tolist()))).answers
+    values, lows, highs = np.array([(each.value, each.low, each.high) for each in answered]).T
     truth = held.of(items)
     answers = ask(window, domain, question)
     truths = question.truths(answers.answers, held, domain)
     return ItemAccuracy(
         reports=reports,
         messages_per_user=per_user,
-        predicted_error=float(clipped_errors(_error_sample(window, found), truth).mean()),
+        predicted_error=float(clipped_errors(_error_sample(window, answered), truth).mean()),
         errors=values - truth,
         truth=truth,
         covered=(lows <= truth) & (truth <= highs),
@@ -131,7 +131,7 @@ def accuracy_of(
     )
 
 
-def items_to_look_at(held: ItemSums, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def items_to_compare(held: ItemSums, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Up to a hundred items most held, and up to four hundred others, drawn at random.
 
     Args:

@@ -23,7 +23,7 @@ from pipeline.results.smoothing import (
     smoothed_records,
 )
 from pipeline.simulation.item_accuracy import ItemAccuracy
-from pipeline.simulation.item_looker import ItemLooker
+from pipeline.simulation.item_comparison import ItemComparison
 from pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
 from pipeline.stages.aggregate_stage import AggregateStage
 from pipeline.stages.estimate_records import EstimateRecord
@@ -261,8 +261,8 @@ def simulate(
         generators=generators,
     )
     producer.enrol(change_log.users)
-    looker = (
-        ItemLooker(job, change_log, cluster.log, generators, question)
+    comparison = (
+        ItemComparison(job, change_log, cluster.log, generators, question)
         if isinstance(change_log, ItemLog)
         else None
     )
@@ -273,14 +273,14 @@ def simulate(
         producer.close(epoch)
         if epoch % job.epochs.count == 0 or epoch == change_log.last_epoch:
             frozen = max(frozen, producer.frozen)
-        if looker is not None:
-            looker.count_messages(epoch)
+        if comparison is not None:
+            comparison.count_messages(epoch)
         cluster.settle()
         for record in cluster.new_estimates():
             on_epoch(record)
             records.append(record)
-            if looker is not None:
-                looker.look(record)
+            if comparison is not None:
+                comparison.compare(record)
     producer.shut()
     if isinstance(change_log, ItemLog) and job.domain.size > MOST_PUBLISHED:
         truth = np.zeros((change_log.last_epoch + 1, 0), np.int64)
@@ -290,7 +290,7 @@ def simulate(
     if smooth and records:
         steps = smoothed_horizons(job, records[-1].epoch)
         smoothed = MemoryDriver(cluster.log).run(steps)
-    accuracies = {} if looker is None else looker.accuracies
+    accuracies = {} if comparison is None else comparison.accuracies
     return Simulation(job, tuple(records), truth, frozen, smoothed, accuracies)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pipeline.actions import LogRecord, Run, Steps
 from pipeline.errors import DpstreamError
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.stages.decisions import Decision, Decisions
+from pipeline.stages.decision_log import Decision, DecisionLog
 from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
 from pipeline.stages.partial_log import PartialLog
 from topics.manifests import Fate, Manifest
@@ -67,7 +67,7 @@ class EpochLog:
         self._waiting: dict[int, Manifest] = {}
         self._payloads: dict[int, bytes] = {}
         self._estimates: deque[EstimateRecord] = deque()
-        self._decisions = Decisions(job, self._note)
+        self._decisions = DecisionLog(job, self._note)
         self._first_estimates = FirstEstimates(job)
         partials = PartialLog(job, self._payloads.__setitem__)
         self._manifest_log = job.cursor(Role.MANIFESTS, self._decisions.apply)
@@ -92,17 +92,17 @@ class EpochLog:
 
     def read(self, run: Run) -> Iterator[DecidedEpoch]:
         """What there is by now and was not read before; `run` carries the reading out."""
-        run(self.look())
+        run(self.find_end())
         while (epoch := run(self.next())) is not None:
             yield epoch
 
-    def look(self) -> Steps[None]:
+    def find_end(self) -> Steps[None]:
         """See how far the logs go by now: `next` reads up to there."""
         # In this order: an epoch is published after its manifest and partial were written.
         if self._only_published:
-            yield from self._estimate_log.look()
-        yield from self._manifest_log.look()
-        yield from self._partial_log.look()
+            yield from self._estimate_log.find_end()
+        yield from self._manifest_log.find_end()
+        yield from self._partial_log.find_end()
 
     def next(self) -> Steps[DecidedEpoch | None]:
         """The next epoch that is wanted; None if it is not there yet.

@@ -83,7 +83,7 @@ class PublishStage:
     def _publish_due(self) -> Steps[None]:
         """Take in what is new, epoch by epoch, and publish what is not published yet."""
         yield from self._estimate_log.catch_up()
-        yield from self._epochs.look()
+        yield from self._epochs.find_end()
         written: list[FinishedWindow] = []
         while (found := (yield from self._epochs.next())) is not None:
             manifest = found.manifest

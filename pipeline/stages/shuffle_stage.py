@@ -1,9 +1,9 @@
 """The shuffle stage: one window is one whole epoch; decide once, forget the order.
 
-Raw batches of epoch e lie in partition e mod P. The stage collects them until every expected
-producer is in, the grace period is over, or an operator drains the job; writes a manifest; reads
-the manifest log, and goes on under the first manifest of the epoch, its own or another worker's;
-writes the window's words as a multiset, without key, headers, time or order; and only then lets the
+Raw batches of epoch e lie in partition e mod P. The stage collects them until `shuffle_decision`
+says that the window is decided; writes a manifest; reads the manifest log (`decision_log`), and
+goes on under the first manifest of the epoch, its own or another worker's; has `window_writer`
+write the window's words as a multiset, without key, headers, time or order; and only then lets the
 committed offset pass the window's first record. Everything after the manifest is a function of it,
 so that a worker may be killed, paused or doubled at any point: what is repeated is repeated
 identically.
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -25,38 +24,35 @@ from pipeline.actions import (
     DeleteBelow,
     Flush,
     LogCursor,
-    LogRecord,
     Steps,
     end_offset,
-    scan,
 )
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_range import EPOCHS_AHEAD
 from pipeline.jobs.noise_keys import NoiseKey
 from pipeline.stages.admission import Admission, Refusal, dead_letter
-from pipeline.stages.decisions import Decision, Decisions
+from pipeline.stages.decision_log import Decision, DecisionLog
 from pipeline.stages.epochs import EpochSet
 from pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
 from pipeline.stages.multisets import Scratch, WordMultiset, temporary_file
 from pipeline.stages.roster import EnrolledProducer, Roster
+from pipeline.stages.shuffle_decision import ShuffleDecision, Verdict
 from pipeline.stages.stage_noise import StageNoise
 from pipeline.stages.timeline import Timeline
+from pipeline.stages.window_writer import WindowWriter
 from pipeline.stages.windows import PunctuationError, Window
 from topics.batches import Batch, Punctuation
-from topics.chunks import Chunk, encode_chunk
 from topics.manifests import Fate, Manifest, encode_manifest
 from topics.names import Role
 from topics.records import Reason
-from topics.words import split_words
 
 MEMORY_HELD = 1 << 28
 """Bytes of words that open windows hold; what is beyond is read again when it is needed."""
 # A heartbeat names this many open windows, and of each this many producers it waits for.
 _WINDOWS_SHOWN = 8
 _NAMES_SHOWN = 8
-# Without a calendar all producers are looked at for every open window: with a thousand of them at
-# most ten times a second.
-_LOOK_SECONDS = 1e-4
+# Without a calendar all producers are gone through for every open window: with a thousand of them
+# at most ten times a second.
+_SECONDS_PER_PRODUCER = 1e-4
 
 
 @dataclass(slots=True)
@@ -64,7 +60,8 @@ class _Partition:
     """What the stage knows of a partition it owns.
 
     `owed` holds the released epochs whose words this owner has not written yet, whoever decided
-    them; `written` those it has. `looked_at` is what was known when silent epochs were looked for.
+    them; `written` those it has. `checked_with` is what was known when silent epochs were last
+    looked for.
     """
 
     number: int
@@ -73,7 +70,7 @@ class _Partition:
     windows: dict[int, Window] = field(default_factory=dict)
     owed: dict[int, Decision] = field(default_factory=dict)
     written: EpochSet = field(default_factory=EpochSet)
-    looked_at: object = None
+    checked_with: object = None
 
     def unfinished_offsets(self) -> Iterator[int]:
         """First offsets of what is still to be decided or written."""
@@ -86,6 +83,22 @@ class _Partition:
 
 class ShuffleStage:
     """Turns the batches of ``<job>.reports`` into the chunks of ``<job>.shuffled``.
+
+    An epoch goes through these states, at the worker that owns its partition:
+
+    * *collecting*: a window is open, and records join it. It is opened by the first record, or
+      without any where later epochs are decided. From `due_at` on, when its time has come, its
+      grace period runs.
+    * *closing*: grace is over, and `closing_end` is where the partition ended then. Records up to
+      there still join.
+    * *owed*: a manifest that releases it is in the log, and its words are to be written.
+    * *written*: they are. An epoch that is not released is through with its manifest.
+
+    A window is decided by its `Verdict`, or when everything up to `closing_end` is read; one whose
+    producers were all retired is forgotten instead. What another worker has decided is owed from
+    wherever it was. The committed offset stays below the first record of every epoch that is not
+    through. A partition that is taken over starts there: its epochs are collected again, or owed,
+    by what the logs say alone.
 
     Args:
         job: the deployed job.
@@ -116,21 +129,27 @@ class ShuffleStage:
         listener: WindowListener = ignore_window,
     ) -> None:
         self._job = job
-        self._noise = StageNoise(job, noise_key)
         self._hides_messages = job.protocol_entry.needs_shuffle
-        self._identifiers = identifiers
         self._wall_clock = wall_clock
-        self._generator = generator
         self._scratch = scratch
         self._listener = listener
         self._admission = Admission(job)
         self._partitions: dict[int, _Partition] = {}
         self._roster = Roster(job)
         self._producer_log = job.cursor(Role.PRODUCERS, self._roster.apply)
-        self._decisions, self._manifest_log = self._new_decisions()
         self._timeline = Timeline(job, broker_time)
+        self._log, self._manifest_log, self._decision = self._begin_log()
+        self._writer = WindowWriter(
+            job,
+            self._admission,
+            self._roster,
+            StageNoise(job, noise_key),
+            identifiers=identifiers,
+            generator=generator,
+            multiset=self._multiset,
+        )
         self._unflushed = False
-        self._now = self._next_look = 0.0
+        self._now = self._next_time_check = 0.0
         self.counts: Counter[str] = Counter()
 
     def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
@@ -143,7 +162,7 @@ class ShuffleStage:
         start = self._job.start_offset(Role.REPORTS, partition)
         floor = start if committed is None else max(start, committed)
         state = self._partitions[partition] = _Partition(partition, position=floor, floor=floor)
-        self._decisions, self._manifest_log = self._new_decisions()
+        self._log, self._manifest_log, self._decision = self._begin_log()
         yield from self._catch_up()
         yield from self._write_owed(state)
         return floor
@@ -181,14 +200,14 @@ class ShuffleStage:
             return
         yield from self._catch_up()
         self._bound_memory()
-        looks = self._timeline.by_calendar or now >= self._next_look
-        if looks:
-            self._next_look = now + _LOOK_SECONDS * len(self._roster)
+        checks_time = self._timeline.by_calendar or now >= self._next_time_check
+        if checks_time:
+            self._next_time_check = now + _SECONDS_PER_PRODUCER * len(self._roster)
         for state in list(self._partitions.values()):
             self._open_silent_epochs(state, now)
             for window in list(state.windows.values()):
-                if looks:
-                    self._see_time(window, now)
+                if checks_time:
+                    self._check_time(window, now)
                 yield from self._expire(state, window, now)
             yield from self._write_owed(state)
             yield from self._commit_floor(state)
@@ -208,8 +227,8 @@ class ShuffleStage:
 
     def unfinished(self, partition: int) -> str:
         """Epochs that are decided and not written, or not decided."""
-        first = self._oldest_undecided
-        while first in self._decisions.decided or self._job.partition_of(first) != partition:
+        first = self._decision.oldest_undecided
+        while first in self._log.decided or self._job.partition_of(first) != partition:
             first += 1
         state = self._partitions.get(partition)
         owed = () if state is None else state.owed
@@ -236,7 +255,8 @@ class ShuffleStage:
                 "devices": window.contributors,
                 "grace_left": self._grace_left(window),
                 "waits_for": [
-                    producer.name for producer in islice(self._missing(window), _NAMES_SHOWN)
+                    producer.name
+                    for producer in islice(self._decision.missing(window), _NAMES_SHOWN)
                 ],
             }
             for window in windows[:_WINDOWS_SHOWN]
@@ -247,9 +267,7 @@ class ShuffleStage:
             "windows": shown,
             "ahead": [
                 {"producer": each.producer, "epochs": each.epochs}
-                for each in islice(
-                    self._timeline.ahead(self._roster, self._decisions), _NAMES_SHOWN
-                )
+                for each in islice(self._timeline.ahead(self._roster, self._log), _NAMES_SHOWN)
             ],
             "counts": dict(self.counts),
         }
@@ -259,9 +277,10 @@ class ShuffleStage:
         ends = window.grace_ends(self._job.shuffle.grace)
         return None if ends is None else max(0.0, round(ends - self._now, 1))
 
-    def _new_decisions(self) -> tuple[Decisions, LogCursor]:
-        decisions = Decisions(self._job, self._owe)
-        return decisions, self._job.cursor(Role.MANIFESTS, decisions.apply)
+    def _begin_log(self) -> tuple[DecisionLog, LogCursor, ShuffleDecision]:
+        log = DecisionLog(self._job, self._owe)
+        cursor = self._job.cursor(Role.MANIFESTS, log.apply)
+        return log, cursor, ShuffleDecision(self._job, self._roster, log, self._timeline)
 
     def _owe(self, decision: Decision) -> None:
         """A decision was made: the owner of its partition owes the words.
@@ -299,10 +318,10 @@ class ShuffleStage:
         if producer is None:
             yield from self._producer_log.catch_up()
             producer = self._roster.find(record.enrolment)
-        if self._too_far_ahead(record.epoch):
+        if self._decision.too_far_ahead(record.epoch) is not None:
             # Only as far as this worker knows: the others may have decided more.
             yield from self._manifest_log.catch_up()
-        if record.epoch in self._decisions.decided:
+        if record.epoch in self._log.decided:
             self._note_punctuation(record)
             self._count_late(record, offset)
             return None
@@ -320,7 +339,7 @@ class ShuffleStage:
             self.counts["reports"] += self._public_size(record)
         elif not self._hides_messages:
             self.counts["duplicates"] += 1
-        if window.complete(record.enrolment) is not None and self._everybody_is_in(window):
+        if window.complete(record.enrolment) is not None and self._decision.complete(window):
             yield from self._decide(state, window, as_complete=True)
         return None
 
@@ -339,39 +358,27 @@ class ShuffleStage:
                 f"the producer is registered from epoch {producer.first_epoch} to "
                 f"{producer.last_epoch or 'the end'}, this is epoch {epoch}",
             )
-        if epoch < self._oldest_undecided:
+        if epoch < self._decision.oldest_undecided:
             return Refusal(
                 Reason.EPOCH,
-                f"this deployment begins with a later epoch, {self._oldest_undecided}",
+                f"this deployment begins with a later epoch, {self._decision.oldest_undecided}",
             )
-        problem = self._timeline.early(epoch, written)
-        if problem is None and self._too_far_ahead(epoch):
-            problem = (
-                f"epoch {epoch} lies more than {EPOCHS_AHEAD} epochs ahead of the oldest open one, "
-                f"{self._oldest_undecided}"
-            )
+        problem = self._timeline.early(epoch, written) or self._decision.too_far_ahead(epoch)
         if problem is None:
             return None
         self._timeline.note_refusal(producer.enrolment, epoch)
         return Refusal(Reason.EPOCH, f"producer {producer.name} is ahead of time: {problem}")
-
-    @property
-    def _oldest_undecided(self) -> int:
-        return self._decisions.oldest_undecided(self._roster.first_epoch)
-
-    def _too_far_ahead(self, epoch: int) -> bool:
-        return epoch > self._oldest_undecided + EPOCHS_AHEAD
 
     def _open(self, state: _Partition, epoch: int, now: float) -> Window:
         window = state.windows.get(epoch)
         if window is None:
             window = state.windows[epoch] = Window(epoch, now, self._multiset)
             if self._timeline.by_calendar:
-                self._see_time(window, now)
+                self._check_time(window, now)
         return window
 
     def _count_late(self, record: Batch | Punctuation, offset: int) -> None:
-        decision = self._decisions.recent(record.epoch)
+        decision = self._log.recent(record.epoch)
         within = decision is not None and offset < decision.manifest.cut_offset
         if not within:
             self.counts["late_reports"] += self._public_size(record)
@@ -382,21 +389,12 @@ class ShuffleStage:
             return record.contributors if isinstance(record, Punctuation) else 0
         return record.words.messages if isinstance(record, Batch) else 0
 
-    def _expected(self, epoch: int, window: Window | None) -> Iterator[EnrolledProducer]:
-        """Who must be in before the window of an epoch closes by completeness."""
-        for producer in self._roster:
-            if producer.reports_at(epoch) and (
-                (window is not None and window.holds(producer.enrolment))
-                or not self._decisions.missed(producer.index, producer.first_epoch, epoch)
-            ):
-                yield producer
-
-    def _see_time(self, window: Window, now: float) -> None:
-        """Note when the time of a window has come; it is looked for when anything has changed."""
+    def _check_time(self, window: Window, now: float) -> None:
+        """Note when the time of a window has come; it is checked when anything has changed."""
         known = self._known, len(window.contributions)
-        if self._timeline.by_calendar or (window.due_at is None and window.looked_at != known):
-            window.looked_at = known
-            if not self._time_has_come(window.epoch, window):
+        if self._timeline.by_calendar or (window.due_at is None and window.checked_with != known):
+            window.checked_with = known
+            if not self._decision.time_has_come(window.epoch, window):
                 # The calendar may have become known since, or the broker's clock set back.
                 window.due_at = None
             elif window.due_at is None:
@@ -407,94 +405,35 @@ class ShuffleStage:
         """Changes with all that says, without a calendar, whether an epoch's time has come."""
         return self._roster.version, self._timeline.version, self._manifest_log.position
 
-    def _time_has_come(self, epoch: int, window: Window | None) -> bool:
-        expected = self._expected(epoch, window)
-        unregistered = max(0, self._job.shuffle.producers - len(self._roster))
-        return self._timeline.has_come(epoch, expected, unregistered, self._decisions)
-
-    def _missing(self, window: Window) -> Iterator[EnrolledProducer]:
-        """Who is expected and not in."""
-        for producer in self._expected(window.epoch, window):
-            if window.complete(producer.enrolment) is None:
-                yield producer
-
-    def _everybody_is_in(self, window: Window) -> bool:
-        if len(self._roster) < self._job.shuffle.producers:
-            return False
-        somebody = False
-        for producer in self._expected(window.epoch, window):
-            if window.complete(producer.enrolment) is None:
-                return False
-            somebody = True
-        return somebody
-
     def _open_silent_epochs(self, state: _Partition, now: float) -> None:
         """Open the epochs of this partition without a record that are due.
 
         Those before a decided one, once their time has come or an operator drains them.
         """
-        decided, known = self._decisions.decided, (self._known, state.position)
-        unchanged = state.looked_at == known and not self._timeline.by_calendar
-        if self._decisions.first_epoch is None or unchanged:
+        known = self._known, state.position
+        unchanged = state.checked_with == known and not self._timeline.by_calendar
+        if self._log.first_epoch is None or unchanged:
             return
-        state.looked_at = known
-        for epoch in decided.missing(self._decisions.first_epoch, decided.highest):
-            if (
-                self._job.partition_of(epoch) == state.number
-                and epoch not in state.windows
-                and (self._time_has_come(epoch, None) or self._drained(state, epoch, None))
-            ):
-                self._open(state, epoch, now)
+        state.checked_with = known
+        for epoch in self._decision.due_silent_epochs(state.number, state.position, state.windows):
+            self._open(state, epoch, now)
 
     def _expire(self, state: _Partition, window: Window, now: float) -> Steps[None]:
-        if window.epoch in self._decisions.decided:
-            yield from self._decide(state, window)
-        elif self._abandoned(window):
-            del state.windows[window.epoch]
-            window.close()
-        elif self._everybody_is_in(window):
-            yield from self._decide(state, window, as_complete=True)
-        elif self._drained(state, window.epoch, window.first_offset):
-            yield from self._decide(state, window)
-        elif window.closing_end is None and self._grace_is_over(window, now):
-            # Nothing that is in the log now may be called late because this worker was slow.
-            window.closing_end = yield from end_offset(Role.REPORTS, state.number)
-            if state.position >= window.closing_end:
+        match self._decision.verdict(window, state.position, now):
+            case Verdict.SETTLED | Verdict.DRAINED:
                 yield from self._decide(state, window)
-
-    def _abandoned(self, window: Window) -> bool:
-        """Whether all that arrived is of producers that report for the epoch no more.
-
-        An operator has retired them, and what they sent for it before is refused from now on.
-        """
-        holders = map(self._roster.find, window.contributions)
-        return window.first_offset is not None and not any(
-            producer is not None and producer.reports_at(window.epoch) for producer in holders
-        )
-
-    def _grace_is_over(self, window: Window, now: float) -> bool:
-        ends = window.grace_ends(self._job.shuffle.grace)
-        return ends is not None and now >= ends
-
-    def _drained(self, state: _Partition, epoch: int, first_offset: int | None) -> bool:
-        """Whether an operator's drain closes an epoch: it began before, or a later one did.
-
-        Estimates are published in the order of epochs: whoever drains a later one needs this too.
-        """
-        end = self._roster.drains.get(state.number)
-        if end is None or state.position < end:
-            return False
-        if first_offset is not None and first_offset < end:
-            return True
-        for later in self._decisions.decided.below(self._decisions.decided.highest + 1):
-            if later <= epoch or self._began_before_drain(later):
-                return later > epoch
-        return False
-
-    def _began_before_drain(self, epoch: int) -> bool:
-        decision = self._decisions.recent(epoch)
-        end = self._roster.drains.get(self._job.partition_of(epoch), 0)
-        return decision is not None and decision.manifest.first_offset < end
+            case Verdict.COMPLETE:
+                yield from self._decide(state, window, as_complete=True)
+            case Verdict.ABANDONED:
+                del state.windows[window.epoch]
+                window.close()
+            case Verdict.OVERDUE:
+                # Nothing that is in the log now may be called late because this worker was slow.
+                window.closing_end = yield from end_offset(Role.REPORTS, state.number)
+                if state.position >= window.closing_end:
+                    yield from self._decide(state, window)
+            case Verdict.OPEN:
+                pass
 
     def _decide(
         self, state: _Partition, window: Window, *, as_complete: bool = False
@@ -506,14 +445,14 @@ class ShuffleStage:
         """
         own: Manifest | None = None
         yield from self._catch_up()
-        if self._decisions.exists(window.epoch) and window.epoch not in self._decisions.decided:
-            if as_complete and not self._everybody_is_in(window):
+        if self._log.exists(window.epoch) and window.epoch not in self._log.decided:
+            if as_complete and not self._decision.complete(window):
                 return
-            own = self._manifest(state, window)
+            own = self._decision.manifest(window, state.position, self._wall_clock())
             yield Append(Role.MANIFESTS, 0, encode_manifest(own))
             yield Flush()
             yield from self._manifest_log.catch_up()
-        decision = self._decisions.recent(window.epoch)
+        decision = self._log.recent(window.epoch)
         if decision is not None:
             self.counts[f"windows {decision.manifest.fate.value}"] += 1
             if own is not None and decision.manifest == own:
@@ -522,114 +461,27 @@ class ShuffleStage:
                 )
                 if window.epoch in state.owed and not window.set_aside:
                     yield from self._write(state, decision, window.words)
-        elif self._decisions.exists(window.epoch):
-            assert window.epoch in self._decisions.decided, "an acknowledged manifest is in the log"
+        elif self._log.exists(window.epoch):
+            assert window.epoch in self._log.decided, "an acknowledged manifest is in the log"
         del state.windows[window.epoch]
         window.close()
         yield from self._write_owed(state)
         yield from self._commit_floor(state)
 
-    def _manifest(self, state: _Partition, window: Window) -> Manifest:
-        inside: list[bool] = []
-        populations: list[int] = []
-        contributors = population = 0
-        for producer in self._roster:
-            punctuation = window.complete(producer.enrolment)
-            inside.append(punctuation is not None)
-            if punctuation is not None:
-                contributors += punctuation.contributors
-                populations.append(punctuation.population)
-                population += punctuation.population
-            elif not self._left_before_horizon(producer, window.epoch):
-                population += self._decisions.population(producer.index)
-        if contributors == 0:
-            fate = Fate.EMPTY
-        elif contributors < self._job.shuffle.minimum:
-            fate = Fate.TOO_SMALL
-        else:
-            fate = Fate.RELEASED
-        first_epoch = self._decisions.first_epoch
-        return Manifest(
-            fingerprint=self._job.fingerprint,
-            deployment=self._job.deployment,
-            epoch=window.epoch,
-            fate=fate,
-            first_offset=state.position if window.first_offset is None else window.first_offset,
-            cut_offset=state.position,
-            first_epoch=self._roster.first_epoch if first_epoch is None else first_epoch,
-            producers=tuple(inside),
-            populations=tuple(populations),
-            contributors=contributors,
-            population=population,
-            timestamp=self._wall_clock(),
-        )
-
-    def _left_before_horizon(self, producer: EnrolledProducer, epoch: int) -> bool:
-        """Whether a producer's devices are no part of the horizon of an epoch any more."""
-        job, last = self._job, producer.last_epoch
-        return last is not None and job.horizon_of(last) < job.horizon_of(epoch)
-
     def _write_owed(self, state: _Partition) -> Steps[None]:
         """Write the windows that others decided, from what the raw topic holds of them."""
         for epoch in sorted(state.owed):
             decision = state.owed[epoch]
-            words = yield from self._read_window(decision.manifest)
+            yield from self._producer_log.catch_up()
+            words = yield from self._writer.read(decision.manifest)
             yield from self._write(state, decision, words)
             words.close()
 
-    def _read_window(self, manifest: Manifest) -> Steps[WordMultiset]:
-        """Collect the window of a manifest from the raw topic."""
-        yield from self._producer_log.catch_up()
-        partition = self._job.partition_of(manifest.epoch)
-        window = Window(manifest.epoch, 0.0, self._multiset)
-        inside = {
-            producer.enrolment
-            for producer, included in zip(self._roster, manifest.producers, strict=False)
-            if included
-        }
-
-        def collect(record: LogRecord) -> None:
-            admitted = self._admission.admit(partition, record.value)
-            if (
-                not isinstance(admitted, Refusal)
-                and admitted.epoch == manifest.epoch
-                and admitted.enrolment in inside
-            ):
-                with suppress(PunctuationError):
-                    window.add(admitted)
-
-        end = yield from end_offset(Role.REPORTS, partition)
-        stop = min(manifest.cut_offset, end)
-        yield from scan(Role.REPORTS, partition, manifest.first_offset, stop, collect)
-        return window.words
-
     def _write(self, state: _Partition, decision: Decision, words: WordMultiset) -> Steps[None]:
-        """Write a window's words, and the dummies of its epoch: a new attempt, in equal pieces."""
-        manifest = decision.manifest
-        dummies = self._noise.dummies(manifest.epoch)
-        if dummies is not None:
-            words.add(dummies)
-        if self._job.shuffle.order == "random":
-            pieces = split_words(words.permuted(self._generator))
-        else:
-            pieces = split_words(words.sorted())
-        attempt = self._identifiers()
-        for index, piece in enumerate(pieces):
-            chunk = Chunk(
-                fingerprint=self._job.fingerprint,
-                deployment=self._job.deployment,
-                epoch=manifest.epoch,
-                manifest_offset=decision.offset,
-                attempt=attempt,
-                index=index,
-                total=len(pieces),
-                words=piece,
-            )
-            yield Append(Role.SHUFFLED, state.number, encode_chunk(chunk))
-        yield Flush()
+        yield from self._writer.write(decision, words)
         self._unflushed = False
-        state.written.add(manifest.epoch)
-        del state.owed[manifest.epoch]
+        state.written.add(decision.manifest.epoch)
+        del state.owed[decision.manifest.epoch]
 
     def _refuse(
         self, state: _Partition, offset: int, value: bytes, refusal: Refusal

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_times import times_of
-from pipeline.stages.decisions import PATIENCE, Decisions
+from pipeline.stages.decision_log import PATIENCE, DecisionLog
 from pipeline.stages.roster import EnrolledProducer, Roster
 
 
@@ -93,7 +93,7 @@ class Timeline:
         epoch: int,
         expected: Iterable[EnrolledProducer],
         unregistered: int,
-        decisions: Decisions,
+        decisions: DecisionLog,
     ) -> bool:
         """Whether the time of an epoch has come.
 
@@ -110,7 +110,7 @@ class Timeline:
                 waiting += 1
         return through > waiting or not (through or waiting)
 
-    def ahead(self, roster: Roster, decisions: Decisions) -> Iterator[Ahead]:
+    def ahead(self, roster: Roster, decisions: DecisionLog) -> Iterator[Ahead]:
         """Who is ahead of the running epoch, by the calendar or by what the majority has sent."""
         present = self._running_epoch(roster, decisions)
         for producer in roster:
@@ -122,7 +122,7 @@ class Timeline:
             if refused > present or epochs > PATIENCE:
                 yield Ahead(producer.name, epochs)
 
-    def _running_epoch(self, roster: Roster, decisions: Decisions) -> int:
+    def _running_epoch(self, roster: Roster, decisions: DecisionLog) -> int:
         now = self.now
         if self._times is not None and now is not None:
             return self._times.epoch_of(now)
@@ -135,7 +135,7 @@ class Timeline:
         # More than half have reached this one.
         return max(next_epoch - 1, reached[(len(reached) - 1) // 2] if reached else 0)
 
-    def _reached(self, producer: EnrolledProducer, decisions: Decisions) -> int:
+    def _reached(self, producer: EnrolledProducer, decisions: DecisionLog) -> int:
         """The latest epoch that a producer is known to have punctuated."""
         sent = self._punctuated.get(producer.enrolment, 0)
         return max(sent, decisions.last_in(producer.index))

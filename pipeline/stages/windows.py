@@ -97,7 +97,7 @@ class Window:
         epoch: of the window.
         opened_at: when its first record was read, or when it was found to have none.
         due_at: when its time was found to have come; None before.
-        looked_at: what was known when its time was last looked for.
+        checked_with: what was known when its time was last checked.
         first_offset: of its first record; None while it has none.
         closing_end: the end of the partition when its grace was over; None before.
         contributions: what has arrived, by enrolment.
@@ -110,7 +110,7 @@ class Window:
         self.epoch = epoch
         self.opened_at = opened_at
         self.due_at: float | None = None
-        self.looked_at: object = None
+        self.checked_with: object = None
         self.first_offset: int | None = None
         self.closing_end: int | None = None
         self.contributions: dict[bytes, Contribution] = {}

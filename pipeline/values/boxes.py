@@ -49,8 +49,8 @@ def whole_range(text: str, size: int, option: str) -> Box:
         QueryError: there is no such range.
     """
     two_ends(text, option)
-    found = grid_box(text, (size,), option)
-    return replace(found, name=f"{found.starts[0]} to {found.ends[0] - 1}")
+    box = grid_box(text, (size,), option)
+    return replace(box, name=f"{box.starts[0]} to {box.ends[0] - 1}")
 
 
 def grid_box(text: str, grid: tuple[int, ...], option: str) -> Box:

@@ -79,13 +79,13 @@ def negative_binomial_for_epochs(
     Raises:
         ValueError: something is out of range.
     """
-    found = fewest_dummies(
+    fewest = fewest_dummies(
         epsilon,
         delta,
         lambda noise: epoch_shifts(noise, last_epoch),
         poisson_for_epochs(epsilon, delta, last_epoch).mean,
         variance_factor,
     )
-    noise_of = partial(NegativeBinomialNoise, found.shape)
-    mean = least_mean_either_way(epsilon, delta, noise_of, last_epoch, found.mean)
-    return NegativeBinomialNoise(found.shape, mean)
+    noise_of = partial(NegativeBinomialNoise, fewest.shape)
+    mean = least_mean_either_way(epsilon, delta, noise_of, last_epoch, fewest.mean)
+    return NegativeBinomialNoise(fewest.shape, mean)

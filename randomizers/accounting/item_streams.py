@@ -64,8 +64,12 @@ class ItemReports:
         {1: 62, 3: 2}
         """
         boosted = min(self.changes, self.last_epoch)
-        found = {1: self.last_epoch - boosted, 1 + self.boost: boosted}
-        return {messages: epochs * self.levels for messages, epochs in found.items() if epochs}
+        epochs_by_messages = {1: self.last_epoch - boosted, 1 + self.boost: boosted}
+        return {
+            messages: epochs * self.levels
+            for messages, epochs in epochs_by_messages.items()
+            if epochs
+        }
 
     @property
     def minus(self) -> dict[int, int]:

@@ -70,12 +70,12 @@ def poisson_for_levels(epsilon: float, delta: float, last_epoch: int, levels: in
     >>> round(poisson_for_levels(1.0, 1e-6, last_epoch=64, levels=2))
     4570
     """
-    found = poisson_for_rows(epsilon, delta, last_epoch * levels).mean
+    mean = poisson_for_rows(epsilon, delta, last_epoch * levels).mean
     # The last are the least alike: where there is one that asks for more, they ask for the most.
     for up, down in reversed(list(shifted_up_and_down(last_epoch, levels))):
-        if delta_spent(_cells(found, up, down), epsilon) > delta:
-            found = least_mean(epsilon, delta, partial(_cells, up=up, down=down), found)
-    return found
+        if delta_spent(_cells(mean, up, down), epsilon) > delta:
+            mean = least_mean(epsilon, delta, partial(_cells, up=up, down=down), mean)
+    return mean
 
 
 def epsilon_for_levels(mean: float, delta: float, last_epoch: int, levels: int) -> float:

@@ -13,7 +13,7 @@ draws its own, and dummies are Poisson.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
@@ -137,6 +137,10 @@ class BallsIntoBinsLaw(Constants):
         AffineHashes.for_items(self.buckets, self.size)
         if self.noise.dummies not in ("poisson", "shuffle"):
             raise ValueError(f"dummies is {self.noise.dummies!r}, must be poisson or shuffle")
+
+    def of_one_epoch(self) -> BallsIntoBinsLaw:
+        """The same with a single epoch: equal for laws whose epochs are drawn alike."""
+        return replace(self, last_epoch=1, stream_epsilon=self.epsilon)
 
     @property
     def hashes(self) -> AffineHashes:

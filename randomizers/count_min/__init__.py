@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -133,6 +133,10 @@ class CountMinLaw(Constants):
             )
         if self.code.cells > 1 << 32:
             raise ValueError(f"{self.code.cells} cells, must be at most 2^32")
+
+    def of_one_epoch(self) -> CountMinLaw:
+        """The same with a single epoch: equal for laws whose epochs are drawn alike."""
+        return replace(self, last_epoch=1, stream_epsilon=self.epsilon)
 
     @property
     def messages_per_user(self) -> float:

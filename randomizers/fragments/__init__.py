@@ -17,7 +17,7 @@ larger epsilon: a stage that keeps messages apart sees randomized response.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final, Literal, TypeAlias, get_args
 
@@ -157,6 +157,10 @@ class FragmentsLaw(Constants):
             raise ValueError(f"{self.reports} reports, and the backstop is {self.backstop}")
         if self.minimum < 1 or self.last_epoch < 1:
             raise ValueError(f"{self.minimum} contributors, {self.last_epoch} epochs")
+
+    def of_one_epoch(self) -> FragmentsLaw:
+        """The same with a single epoch: equal for laws whose epochs are drawn alike."""
+        return replace(self, last_epoch=1, stream_epsilon=self.epsilon)
 
     @property
     def flips(self) -> FlippedBits:

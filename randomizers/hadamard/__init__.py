@@ -14,7 +14,7 @@ is the least power of two above items + k.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -134,6 +134,10 @@ class HadamardLaw(Constants):
             raise ValueError(f"a {self.dummies} blanket of {self.blanket} tuples")
         if self.dummies == "bernoulli" and self.blanket != int(self.blanket):
             raise ValueError(f"a fixed blanket of {self.blanket} tuples, must be a whole number")
+
+    def of_one_epoch(self) -> HadamardLaw:
+        """The same with a single epoch: equal for laws whose epochs are drawn alike."""
+        return replace(self, last_epoch=1, stream_epsilon=self.epsilon)
 
     @property
     def columns(self) -> int:

@@ -13,7 +13,7 @@ for tiny domains only it is small.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -129,6 +129,10 @@ class SingleMessageLaw(Constants):
             raise ValueError(f"odds of {self.odds.weights}, must be two weights, the larger first")
         if self.minimum < 1 or self.last_epoch < 1:
             raise ValueError(f"{self.minimum} contributors, {self.last_epoch} epochs")
+
+    def of_one_epoch(self) -> SingleMessageLaw:
+        """The same with a single epoch: equal for laws whose epochs are drawn alike."""
+        return replace(self, last_epoch=1, stream_epsilon=self.epsilon)
 
     @property
     def bits(self) -> bool:

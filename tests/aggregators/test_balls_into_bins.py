@@ -107,7 +107,7 @@ def test_a_hundred_thousand_users_with_fewer_than_five_messages_each() -> None:
 
 
 @pytest.mark.slow
-def test_those_who_are_present_speak_for_the_silent() -> None:
+def test_estimates_of_those_present_are_scaled_to_the_population() -> None:
     users, runs = 2_000, 400
     law, values = law_of(25, 5, 1, 1_000), sets(users, 25, 1)
     truth, errors, deviations = truth_of(values, 25), [], []

@@ -41,7 +41,7 @@ def test_nothing_found_has_no_headline() -> None:
     assert (again.items.shape, again.intervals.shape) == ((0,), (3, 0))
 
 
-def test_it_is_read_back_to_a_tenth_of_a_user() -> None:
+def test_json_is_read_back_to_a_tenth_of_a_user() -> None:
     body = json.loads(json.dumps(FOUND.to_json(), allow_nan=False))
     again = FoundItems.from_json(body)
     assert again.items.tolist() == FOUND.items.tolist()
@@ -59,7 +59,7 @@ def test_it_is_read_back_to_a_tenth_of_a_user() -> None:
         ({"flags": None}, TypeError),
     ],
 )
-def test_something_else_is_refused(changes: dict[str, Any], error: type[Exception]) -> None:
+def test_json_of_another_form_is_refused(changes: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         FoundItems.from_json({**FOUND.to_json(), **changes})
     with pytest.raises(KeyError):

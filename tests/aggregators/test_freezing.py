@@ -68,7 +68,9 @@ def test_at_longer_intervals_it_is_what_devices_miss(
 
 
 @every_case
-def test_single_epochs_miss_the_most(epochs: int, signs: int, changes: int) -> None:
+def test_longer_intervals_miss_no_more_than_shorter_ones(
+    epochs: int, signs: int, changes: int
+) -> None:
     model = FreezingModel(everybody_with(changes), epochs)
     for order in range(1, epochs.bit_length()):
         shorter = np.abs(model.missed(order - 1, signs)[::2])

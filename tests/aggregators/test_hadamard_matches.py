@@ -86,7 +86,7 @@ def test_a_tuple_without_a_second_solution_matches_no_item() -> None:
     assert spans(np.array([[5], [2]], np.uint32)).ravel().tolist() == [0, 5, 2, 7]
 
 
-def test_nothing_was_sent() -> None:
+def test_without_reports_nothing_matches() -> None:
     empty = np.zeros((0, 3), np.uint8)
     assert matches(empty, None, 20).tolist() == [0] * 21
     assert matches(empty, None, 2).tolist() == [0] * 3

@@ -92,7 +92,7 @@ def test_single_message_counts_are_off_as_far_as_they_say(response: Response, sl
     assert estimates.standard_deviation == pytest.approx(deviations.max(), rel=0.05)
 
 
-def test_the_silent_are_spoken_for() -> None:
+def test_estimates_of_a_part_are_scaled_to_the_population() -> None:
     law = SingleMessageLaw(2, 1, "rappor", 1, 1, ComposedLaw((3, 1)), 1.0, 0.1, 1.0)
     aggregator = SingleMessageAggregator(law)
     aggregator.add(1, np.array([[1], [0]], np.uint8), np.array([50, 50], np.uint32))

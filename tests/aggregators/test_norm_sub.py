@@ -36,5 +36,5 @@ def test_counts_that_fit_stay_as_they_are() -> None:
     assert norm_sub(values, 10).tolist() == values.tolist()
 
 
-def test_nobody_has_nothing() -> None:
+def test_without_users_all_estimates_are_zero() -> None:
     assert norm_sub(np.array([5.0, -5.0]), 0).tolist() == [0.0, 0.0]

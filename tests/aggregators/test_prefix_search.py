@@ -129,7 +129,7 @@ def test_the_largest_item_is_found_when_it_is_asked_for_alone(seed: int) -> None
     assert narrow.found_above > 3000
 
 
-def test_words() -> None:
+def test_frequent_words_are_found_among_rare_ones() -> None:
     words = {"the": 9000, "you": 7000, "that": 5000, "then": 3000, "it": 2500, "é": 2000}
     rare = {f"w{number}": 2 for number in range(5000)}
     domain = ShortStrings(5)

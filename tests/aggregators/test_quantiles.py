@@ -81,7 +81,7 @@ def test_shares_are_above_0_and_below_1(share: float) -> None:
         quantile(counts_of(CODES[0], np.full(60, 3), None), share)
 
 
-def test_nobody_has_no_quantile() -> None:
+def test_counts_without_users_have_no_quantile() -> None:
     counts = GridCounts.from_cells(Levels(4, (2, 2)), np.full(7, 3), 5.0, 5.0, contributors=1)
     with pytest.raises(ValueError, match="about -3 users have a value, too few"):
         quantile(counts, 0.5)

@@ -88,7 +88,7 @@ def test_a_share_lies_between_0_and_1(share: float) -> None:
         SMALL.quantile(share)
 
 
-def test_nobody_has_no_quantile() -> None:
+def test_estimates_without_users_have_no_quantile() -> None:
     with pytest.raises(ValueError, match="no users"):
         estimates(np.zeros(4), (0.0, 0.0)).quantile(0.5)
 

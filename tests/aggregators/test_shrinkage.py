@@ -65,7 +65,7 @@ def test_online_uses_only_what_was_received_by_then() -> None:
         assert online_shrunk(part)[-1] == pytest.approx(whole[epochs - 1])
 
 
-def test_of_noise_little_is_left() -> None:
+def test_shrinking_removes_most_of_pure_noise() -> None:
     squares = np.zeros(4)
     for seed in range(40):
         tree = random_tree(seed, 128, noise=1.0, signal=0.0)
@@ -87,7 +87,7 @@ def test_an_epoch_that_nobody_knows_does_no_harm() -> None:
 
 
 @pytest.mark.parametrize("steps", ["none", "smooth", "sudden"])
-def test_it_pays_where_little_changes(steps: str) -> None:
+def test_shrinking_reduces_the_error_where_little_changes(steps: str) -> None:
     """Errors over random noise: a third less, or more; a sudden change takes the gain away."""
     epochs = 128
     increments = np.zeros(epochs)

@@ -56,7 +56,7 @@ def test_a_count_is_what_is_left_without_the_messages_that_are_always_there() ->
     ("shape", "by_stage", "mean", "variance"),
     [(None, False, 1_600.0, 1_600.0), (25.0, False, 1_600.0, 65_600.0), (None, True, 1e3, 1e3)],
 )
-def test_the_present_speak_for_the_silent(
+def test_estimates_of_those_present_are_scaled_to_the_population(
     shape: float | None, by_stage: bool, mean: float, variance: float
 ) -> None:
     """80 of 100 devices, 20 of them with the value 1; noise grows with contributors or not."""

@@ -89,7 +89,7 @@ def test_estimates_are_unbiased_and_as_far_off_as_said(buckets: int, boost: int)
 
 
 @pytest.mark.slow
-def test_the_present_speak_for_the_silent() -> None:
+def test_estimates_of_those_present_are_scaled_to_the_population() -> None:
     """Three in ten are silent; nobody changes after the first epoch, at which all are there."""
     held = np.repeat(values()[-1:], EPOCHS, axis=0)
     truth = np.bincount(held[0], minlength=21)[1:]

@@ -96,7 +96,7 @@ def test_a_withheld_epoch_is_a_gap_until_a_longer_interval_covers_it() -> None:
     assert flags == [(GAP,), (), (), (), (), ()]
 
 
-def test_the_silent_are_spoken_for() -> None:
+def test_estimates_of_a_part_are_scaled_to_the_population() -> None:
     """At the only epoch half are there: twice as many are counted."""
     asked = law(23, 1)
     aggregator = ShuffledItemTreeAggregator(asked)

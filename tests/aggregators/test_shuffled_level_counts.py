@@ -114,7 +114,7 @@ def test_ranges_are_unbiased_and_as_far_off_as_said_and_planned(boosted: bool) -
 
 
 @pytest.mark.slow
-def test_the_present_speak_for_the_silent() -> None:
+def test_estimates_of_those_present_are_scaled_to_the_population() -> None:
     """Three in ten are silent, and nobody changes."""
     held = np.repeat(values()[-1:], 2, axis=0)
     truth = np.bincount(held[0], minlength=BUCKETS + 1)[1:]

@@ -28,7 +28,7 @@ LAW = calibrate(FutureRandParameters(2.0, 2), 16)
 
 
 @pytest.mark.parametrize("last_epoch", [1, 2, 7, 12, 16])
-def test_it_is_weighted_least_squares_of_all_reports(last_epoch: int) -> None:
+def test_smoothing_is_weighted_least_squares_of_all_reports(last_epoch: int) -> None:
     """Devices enrol late and are silent at random; intervals of one report are among them."""
     for seed in range(5):
         aggregator, attendance = run_with_newcomers(seed)

@@ -16,14 +16,14 @@ def estimates(values: np.ndarray, flags: tuple[str, ...] = ()) -> ItemEstimates:
     return ItemEstimates(values, DEVIATION, NORMAL_95 * DEVIATION, 1_000, 5_000, flags)
 
 
-def test_they_come_by_size_with_their_own_estimates() -> None:
+def test_top_items_come_by_size_with_their_own_estimates() -> None:
     every = estimates(np.array([10.0, 400.0, -30.0, 90.0]), flags=("gap",))
     found = every.top(2)
     assert found.items.tolist() == [2, 4]
     assert list(found.of_items()) == [(2, every.item(1)), (4, every.item(3))]
 
 
-def test_no_more_than_there_are() -> None:
+def test_top_of_more_items_than_there_are_gives_all() -> None:
     assert estimates(np.array([1.0, 2.0])).top(10).items.tolist() == [2, 1]
 
 

@@ -110,7 +110,7 @@ def test_reports_of_an_interval_are_preferred_to_halves_with_a_gap() -> None:
     assert combiner.total().gaps == ()
 
 
-def test_going_on_costs_one_step() -> None:
+def test_a_later_epoch_asks_for_the_new_increments_alone() -> None:
     asked: list[int] = []
 
     def increments(epoch: int, attendance: Attendance) -> list[Increment | None]:

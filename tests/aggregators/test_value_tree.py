@@ -31,7 +31,7 @@ def dense(levels: list[NDArray[np.float64]], variances: list[float]) -> NDArray[
 
 
 @pytest.mark.parametrize("variances", [[2.0], [3.0, 1.0], [1.0, 4.0, 0.5], [9.0, 1.0, 2.0, 3.0]])
-def test_it_is_the_solution_of_the_normal_equations(variances: list[float]) -> None:
+def test_consistent_buckets_solve_the_normal_equations(variances: list[float]) -> None:
     rng = seeded_generator(len(variances))
     levels = [rng.normal(100, 50, 2 << level) for level in range(len(variances))]
     found = consistent_buckets(levels, variances, POPULATION)
@@ -44,6 +44,6 @@ def test_a_level_with_an_infinite_variance_takes_no_part() -> None:
     assert consistent_buckets(levels, [np.inf, 1.0], POPULATION) == pytest.approx(levels[1])
 
 
-def test_nobody_is_nowhere() -> None:
+def test_without_users_all_buckets_are_zero() -> None:
     levels = [np.zeros(2), np.zeros(4)]
     assert consistent_buckets(levels, [0.0, 0.0], 0).tolist() == [0.0] * 4

@@ -14,7 +14,7 @@ DTYPE = np.dtype("<u4")
 
 
 @pytest.mark.parametrize("waiting", [0, 100, 1 << 16])
-def test_it_is_what_was_added_however_it_was_added(
+def test_counts_are_what_was_added_in_any_order(
     waiting: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(word_counts, "_ROWS_WAITING", waiting)

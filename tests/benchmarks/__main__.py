@@ -27,7 +27,7 @@ from rich.table import Table
 from pipeline.kafka.cluster import ClusterError
 from pipeline.kafka.connection import Connection
 from pipeline.operations.processes import python_module
-from pipeline.operations.restarts import ProcessError
+from pipeline.operations.restarted_processes import ProcessError
 from tests.benchmarks import one_core, recording, replaying
 from tests.benchmarks.end_to_end import (
     BenchmarkError,

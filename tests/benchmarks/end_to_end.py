@@ -23,7 +23,7 @@ from pipeline.kafka.connection import Connection
 from pipeline.kafka.local_kafka import LocalKafka
 from pipeline.operations.deployments import deploy, undeploy
 from pipeline.operations.processes import dpstream_command, python_module
-from pipeline.operations.restarts import Child, Supervisor
+from pipeline.operations.restarted_processes import Child, RestartedProcesses
 from pipeline.operations.up.keeper import KeptBroker, Message
 from pipeline.results.follow import EstimateReader
 from pipeline.stages.partial_log import PartialLog
@@ -168,9 +168,9 @@ def pass_through(connection: Connection, folder: Path, load: Load) -> Passage:
     with (
         Cluster(connection) as cluster,
         _deployed(cluster, load) as job,
-        Supervisor(_unexpected) as supervisor,
+        RestartedProcesses(_unexpected) as processes,
     ):
-        run = _Run(cluster, job, supervisor, folder / job.name)
+        run = _Run(cluster, job, processes, folder / job.name)
         run.start(connection, load)
         return run.measure(load)
 
@@ -193,7 +193,7 @@ def _deployed(cluster: Cluster, load: Load) -> Iterator[DeployedJob]:
 class _Run:
     cluster: Cluster
     job: DeployedJob
-    supervisor: Supervisor
+    processes: RestartedProcesses
     folder: Path
     lines: SimpleQueue[str] = field(default_factory=SimpleQueue)
     producers: list[Child] = field(default_factory=list)
@@ -214,7 +214,7 @@ class _Run:
 
     def measure(self, load: Load) -> Passage:
         """Let the producers begin, and wait for the last estimate."""
-        pids = {child.name: child.process.pid for child in self.supervisor.children}
+        pids = {child.name: child.process.pid for child in self.processes.children}
         broker = LocalKafka(kafka_folder()).status().pid
         if broker is None:
             raise BenchmarkError("the local broker has ended")
@@ -244,7 +244,7 @@ class _Run:
         return Passage(reports, seconds, processor, others, peaks)
 
     def _launch(self, name: str, command: list[str]) -> Child:
-        return self.supervisor.start(
+        return self.processes.start(
             name, command, self.folder / f"{name}.log", on_line=self.lines.put
         )
 
@@ -268,11 +268,11 @@ class _Run:
     def _wait(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _PATIENCE
         while not condition():
-            for child in self.supervisor.children:
+            for child in self.processes.children:
                 if child.state != "running":
                     raise BenchmarkError(f"{child.name} has ended:{child.log_end()}")
             if time.monotonic() > deadline:
-                logs = "".join(f"\n{c.name}:{c.log_end()}" for c in self.supervisor.children)
+                logs = "".join(f"\n{c.name}:{c.log_end()}" for c in self.processes.children)
                 raise BenchmarkError(f"nothing happens for {_PATIENCE:g} s{logs}")
             time.sleep(_POLL_SECONDS)
 

@@ -28,9 +28,9 @@ from pipeline.recording.recordings import Recording, RecordingFolder
 from pipeline.recording.replay.in_memory import MemoryReplay
 from pipeline.recording.replay.job import deploy_replay, replayed_job
 from pipeline.recording.replay.plan import Wanted, plan_replay
-from pipeline.recording.replay.recording import RecordingSource
+from pipeline.recording.replay.recording_source import RecordingSource
 from pipeline.recording.replay.sources import ReplaySource
-from pipeline.recording.replay.topics import TopicSource
+from pipeline.recording.replay.topic_source import TopicSource
 from pipeline.simulation.memory import MemoryDriver, MemoryWorker
 from pipeline.stages.aggregate_stage import AggregateStage
 from pipeline.stages.publish_stage import PublishStage

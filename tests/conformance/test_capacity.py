@@ -34,7 +34,7 @@ SHUFFLED = [case for case in CASES if case.protocol.needs_shuffle]
 shuffled_cases = pytest.mark.parametrize("case", SHUFFLED, ids=str)
 
 
-def test_there_are_such_protocols() -> None:
+def test_protocols_with_a_capacity_are_found() -> None:
     assert len({case.protocol.name for case in SHUFFLED}) >= 6
 
 

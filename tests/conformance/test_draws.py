@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.protocols.protocol import Example, Protocol
+from pipeline.protocols.protocol import Example, PerEpochLaw, Protocol
 from pipeline.protocols.registry import PROTOCOLS
 from randomizers.counted_words import written_out
 from randomizers.item_domains import Numbers
@@ -201,6 +201,24 @@ def test_epochs_that_stand_alone_are_drawn_alike(case: Case, devices: int, trial
             for epoch in (1, case.last_epoch)
         )
         assert np.array_equal(first, last)
+
+
+@pytest.mark.parametrize("case", list(forms_standing_alone()), ids=str)
+def test_the_law_of_one_epoch_draws_the_same_and_spends_no_more(case: Case) -> None:
+    assert isinstance(case.law, PerEpochLaw), "give its law of_one_epoch"
+    several, single = map(case.protocol.randomizer, (case.law, case.law.of_one_epoch()))
+    values = some_values(case, MINIMUM, 12, 1)
+    for devices in (several, single):
+        devices.enrol(MINIMUM, case.generator(1))
+    expected, drawn = (
+        written_out(devices.report(1, values, None, case.generator(13)))
+        for devices in (several, single)
+    )
+    assert np.array_equal(drawn, expected)
+    spent = single.guarantee
+    assert spent.epsilon == spent.stream_epsilon == several.guarantee.epsilon
+    with pytest.raises(ValueError, match="epoch 2"):
+        single.report(2, values, None, case.generator(14))
 
 
 def constant_messages(case: Case) -> int:

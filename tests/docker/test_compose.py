@@ -32,7 +32,7 @@ def schema() -> Any:
     return json.loads(Path(str(path)).read_text())
 
 
-def test_it_follows_the_compose_specification() -> None:
+def test_the_file_follows_the_compose_specification() -> None:
     # Draft 7 by an address that jsonschema does not know, with https; of late, draft 2020-12.
     specification = schema()
     drafts = jsonschema.validators.validator_for(specification, jsonschema.Draft7Validator)
@@ -158,7 +158,7 @@ def test_brokers_are_of_the_version_that_tests_run_on() -> None:
     )
 
 
-def test_nothing_in_it_is_a_secret() -> None:
+def test_files_name_no_secret() -> None:
     text = (DOCKER / "compose.yaml").read_text() + (DOCKER / "Dockerfile").read_text()
     names = re.findall(r"\b[A-Z_]*(?:PASSWORD|SECRET|TOKEN|API_KEY)[A-Z_]*\b", text)
     assert names == []

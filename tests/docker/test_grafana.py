@@ -20,7 +20,7 @@ def test_the_dashboard_is_the_one_that_is_built() -> None:
     assert built == DASHBOARD, "run python docker/grafana/build_dashboard.py"
 
 
-def test_it_asks_the_source_that_is_provisioned() -> None:
+def test_panels_ask_the_source_that_is_provisioned() -> None:
     path = GRAFANA / "provisioning" / "datasources" / "prometheus.yaml"
     (source,) = yaml.safe_load(path.read_text())["datasources"]
     compose = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
@@ -30,7 +30,7 @@ def test_it_asks_the_source_that_is_provisioned() -> None:
         assert asking["datasource"] == {"type": source["type"], "uid": source["uid"]}
 
 
-def test_it_lies_where_grafana_looks_for_it() -> None:
+def test_the_dashboard_lies_where_grafana_reads_it() -> None:
     path = GRAFANA / "provisioning" / "dashboards" / "dashboards.yaml"
     (provider,) = yaml.safe_load(path.read_text())["providers"]
     grafana = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]["grafana"]

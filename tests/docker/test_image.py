@@ -41,7 +41,7 @@ def test_what_is_copied_exists_and_is_let_through() -> None:
         assert (ROOT / source).exists(), source
 
 
-def test_it_runs_as_nobody_special_and_keeps_no_build_tools() -> None:
+def test_the_image_runs_without_root_and_keeps_no_build_tools() -> None:
     last = DOCKERFILE.split("\nFROM ")[-1]
     assert re.search(r"^USER (?!root)\w+$", last, re.MULTILINE)
     assert 'ENTRYPOINT ["dpstream"]' in last

@@ -17,7 +17,7 @@ from pipeline.devices.produce import produce_change_log
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection
 from pipeline.operations.deployments import find_deployed
-from pipeline.recording.record_rows import published_estimate
+from pipeline.recording.estimate_rows import published_estimate
 from pipeline.recording.recordings import Recording
 from tests.support.commands import Commands
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 PATIENCE = 90.0
 
 
-def test_it_waits_for_a_broker_that_is_away(
+def test_watching_waits_for_a_broker_that_is_away(
     broker: LocalKafka, bootstrap_servers: str, job_name: str
 ) -> None:
     with Cluster(Connection((bootstrap_servers,))) as cluster:

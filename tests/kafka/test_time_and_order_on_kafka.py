@@ -26,7 +26,7 @@ from pipeline.kafka.connection import Connection
 from pipeline.operations.dead_letters import DeadLetterLog
 from pipeline.operations.deployments import deploy
 from pipeline.operations.status import JobStatus, gather_status
-from pipeline.stages.decisions import Decisions
+from pipeline.stages.decision_log import DecisionLog
 from tests.kafka.conftest import PATIENCE, ROOT
 from tests.support.clocks import Clock, compile_preload
 from topics.manifests import Fate, Manifest, encode_manifest
@@ -57,7 +57,7 @@ def deployed(cluster: Cluster, name: str, **epochs: object) -> DeployedJob:
 
 def manifests(cluster: Cluster, job: DeployedJob) -> dict[int, Manifest]:
     found: dict[int, Manifest] = {}
-    decisions = Decisions(job, lambda each: found.update({each.manifest.epoch: each.manifest}))
+    decisions = DecisionLog(job, lambda each: found.update({each.manifest.epoch: each.manifest}))
     for record in cluster.read(job.topic(Role.MANIFESTS)):
         decisions.apply(record)
     return found

@@ -131,20 +131,20 @@ def test_status_sees_partitions_that_were_added_and_topics_that_are_gone(
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
     watch, reports = JobWatch(cluster, deployed), job.topic(Role.REPORTS)
-    assert watch.look(now=0).topics == ()
+    assert watch.status(now=0).topics == ()
     admin.create_partitions({reports: 5})
-    assert any("has 5 partitions, the job uses the first 2" in n for n in watch.look(now=0).notes)
+    assert any("has 5 partitions, the job uses the first 2" in n for n in watch.status(now=0).notes)
     with Cluster(cluster.connection) as other:
         other.producer.send(reports, b"stray", partition=4).get(30)
-    status = watch.look(now=0)
+    status = watch.status(now=0)
     assert (status.stages[0].lag, status.topics[0].stray) == (0, True)
     assert "epoch e belongs into partition e mod 2" in status.problems[0]
     assert begin_drain(cluster, deployed, now=0) == {0: 0, 1: 0}
 
     admin.delete_topics([reports, job.topic(Role.MANIFESTS)])
-    problems = " ".join(watch.look(now=0).problems)
+    problems = " ".join(watch.status(now=0).problems)
     assert f"topic {reports} is gone" in problems
     assert f"topic {job.topic(Role.MANIFESTS)} is gone" in problems
     assert f"dpstream undeploy {job.name} --delete-topics" in problems
     admin.create_topics([NewTopic(reports, 1, 1)])
-    assert f"topic {reports} has 1 partitions, and had 2" in " ".join(watch.look(now=0).problems)
+    assert f"topic {reports} has 1 partitions, and had 2" in " ".join(watch.status(now=0).problems)

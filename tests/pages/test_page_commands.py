@@ -57,8 +57,10 @@ def reader(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
     cluster = RunCluster()
-    monkeypatch.setattr("pipeline.cli.clusters.connection_of", lambda *_, **__: cluster.connection)
-    monkeypatch.setattr("pipeline.cli.clusters.Cluster", lambda connection: cluster)
+    monkeypatch.setattr(
+        "pipeline.cli.cluster_and_jobs.connection_of", lambda *_, **__: cluster.connection
+    )
+    monkeypatch.setattr("pipeline.cli.cluster_and_jobs.Cluster", lambda connection: cluster)
     return Reader(Commands(capsys), cluster)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import subprocess
@@ -15,7 +16,7 @@ import yaml
 
 from pipeline.cli.verbs import build_command
 from pipeline.demo import demo_job_file, demo_shuffled_job_file
-from pipeline.jobs.job_files import load_job, make_job
+from pipeline.jobs.job_files import Topics, load_job, make_job
 from pipeline.planning.plan import plan
 from pipeline.simulation.evaluation.experiment import load_experiment
 from pipeline.simulation.experiments import shipped_experiments
@@ -25,6 +26,15 @@ from tests.support.pages import FOLDERS, PAGES, README, ROOT, Page
 STUDENTS = 28_785
 COMPOSE_OPTIONS = {"--profile", "--scale"}
 """Of ``docker compose``, named without it."""
+
+KEYS = {f"topics.{key}" for key in Topics.model_fields}
+"""Of job files, where a package has the same name."""
+PACKAGES = sorted(
+    path.parent.relative_to(ROOT)
+    for folder in FOLDERS
+    if folder != "tests"
+    for path in (ROOT / folder).rglob("__init__.py")
+)
 
 every_page = pytest.mark.parametrize("page", PAGES.values(), ids=str)
 
@@ -48,6 +58,42 @@ OPTIONS = {
 def verb_of(words: list[str]) -> str | None:
     """Which command a line without ``dpstream`` begins with."""
     return next((name for n in (2, 1) if (name := " ".join(words[:n])) in PARSERS), None)
+
+
+def is_defined(name: str, folder: Path) -> bool:
+    """Whether a name that stands in text about a folder is that of a file, module or definition.
+
+    Names begin in the folder, in one below it, or in one that it lies in.
+    """
+    *modules, last = name.split(".")
+    for place in (folder, *folder.parents[: len(folder.relative_to(ROOT).parts)]):
+        path = place.joinpath(*modules)
+        if any(each.exists() for each in (place / name, path / last, path / f"{last}.py")):
+            return True
+        if (
+            modules
+            and path.with_suffix(".py").is_file()
+            and _defines(path.with_suffix(".py"), last)
+        ):
+            return True
+    below = [*folder.rglob("*.py")]
+    return any((each.stem == name and not modules) or _defines(each, name) for each in below)
+
+
+def _defines(module: Path, name: str) -> bool:
+    """Whether a module has a class or function of this name, or a class with such an attribute."""
+    outer, _, attribute = name.partition(".")
+    for node in ast.parse(module.read_text()).body:
+        if getattr(node, "name", None) == outer:
+            return not attribute or attribute in _attributes(node)
+    return False
+
+
+def _attributes(node: ast.stmt) -> set[str]:
+    inside = node.body if isinstance(node, ast.ClassDef) else []
+    methods = {each.name for each in inside if isinstance(each, ast.FunctionDef)}
+    fields = (each.target for each in inside if isinstance(each, ast.AnnAssign))
+    return methods | {field.id for field in fields if isinstance(field, ast.Name)}
 
 
 def test_the_readme_is_short() -> None:
@@ -130,6 +176,33 @@ def test_options_modules_and_files_that_sentences_name_exist(page: Page) -> None
             assert {word for word in words if re.fullmatch(r"--[a-z-]+", word)} <= known, code
         if re.fullmatch(rf"(?:{'|'.join(FOLDERS)})/[\w/.-]+", code) and "NAME" not in code:
             assert (ROOT / code).exists(), code
+
+
+@every_page
+def test_modules_that_sentences_name_exist(page: Page) -> None:
+    """What is a dotted name of a package, ends in a class, or is a file of Python."""
+    for code in page.inline_code:
+        dotted = re.fullmatch(rf"(?:{'|'.join(FOLDERS)})\.[\w.]+|[a-z_.]+\.[A-Z]\w+", code)
+        if (dotted and code not in KEYS) or re.fullmatch(r"\w+\.py", code):
+            assert is_defined(code, page.folder), code
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=str)
+def test_modules_that_docstrings_of_packages_name_exist(package: Path) -> None:
+    path = ROOT / package / "__init__.py"
+    docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+    for name in re.findall(r"(?<!`)`([^`]+)`(?!`)", docstring):
+        assert is_defined(name, path.parent), name
+
+
+def test_modules_that_do_not_exist_are_noticed() -> None:
+    folder = ROOT / "pipeline" / "stages"
+    known = ("stage", "shuffle_stage.ShuffleStage", "pipeline.stages", "kafka", "Window")
+    for name in (*known, "Window.close", "Drawing.words"):
+        assert is_defined(name, folder), name
+    unknown = ("stages_of_old", "shuffle_stage.Shuffle", "pipeline.stages.old", "old.py", "Wind")
+    for name in (*unknown, "Window.open", "close"):
+        assert not is_defined(name, folder), name
 
 
 @every_page

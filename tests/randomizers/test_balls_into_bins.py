@@ -146,7 +146,7 @@ def test_many_messages_of_few_words_are_counted() -> None:
         (np.array([[1], [2]]), np.array([True]), "present"),
     ],
 )
-def test_what_devices_cannot_be_given(
+def test_values_of_a_wrong_kind_or_shape_are_refused(
     values: NDArray[Any], present: NDArray[np.bool_] | None, complaint: str
 ) -> None:
     devices = BallsIntoBins(law_of(20, 5))
@@ -231,7 +231,7 @@ def test_all_epochs_together_lose_something_finite(epsilon: float) -> None:
         ({"messages_per_user": 0}, "messages_per_user is 0"),
     ],
 )
-def test_what_a_job_cannot_say(changed: dict[str, Any], complaint: str) -> None:
+def test_parameters_out_of_range_are_refused(changed: dict[str, Any], complaint: str) -> None:
     said: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "domain": ("a", "b", "c")}
     BallsIntoBinsParameters(**said)
     with pytest.raises(ValueError, match=complaint):

@@ -30,7 +30,9 @@ def dense_variances(
     [(64, (4, 4, 4)), (64, (2,) * 6), (48, (3, 4, 2, 2)), (37, (5, 8)), (7, (7,))],
 )
 @pytest.mark.parametrize("seed", [None, 1, 2])
-def test_levels(size: int, branching: tuple[int, ...], seed: int | None) -> None:
+def test_variances_of_ranges_over_levels_are_those_of_dense_algebra(
+    size: int, branching: tuple[int, ...], seed: int | None
+) -> None:
     levels = Levels(size, branching)
     own = np.ones(levels.messages)
     if seed is not None:
@@ -45,7 +47,7 @@ def test_levels(size: int, branching: tuple[int, ...], seed: int | None) -> None
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 32, 45, 64])
-def test_kept_nodes(size: int) -> None:
+def test_variances_of_ranges_over_kept_nodes_are_those_of_dense_algebra(size: int) -> None:
     kept = KeptNodes(size)
     starts, ends, expected = dense_variances(code_matrix(kept), np.ones(size), size)
     found = range_variances(kept, starts, ends)

@@ -91,7 +91,9 @@ def test_every_epoch_counts(epsilon: float, delta: float) -> None:
     ("epsilon", "delta", "most", "best"),
     [(1.0, 1e-6, 1, False), (1.0, 1e-6, 1, True), (2.0, 0.02, 2, False), (2.0, 0.02, 2, True)],
 )
-def test_trees(epsilon: float, delta: float, most: int, best: bool) -> None:
+def test_noise_of_trees_spends_delta_and_no_more(
+    epsilon: float, delta: float, most: int, best: bool
+) -> None:
     equal = [equal_poisson(epsilon, delta, EPOCHS, most)] * 2
     noises = best_poisson(epsilon, delta, EPOCHS, most) if best else equal
     views = [tree(stream) for stream in STREAMS if np.count_nonzero(changes(stream)) <= most]
@@ -110,7 +112,7 @@ def test_trees(epsilon: float, delta: float, most: int, best: bool) -> None:
         (4.0, 1e-3, 4, 1),
     ],
 )
-def test_boosted_reports(
+def test_noise_of_boosted_reports_spends_at_most_delta(
     epsilon: float, delta: float, most: int, boost: int, calibration: Calibration
 ) -> None:
     reports = BoostedReports(EPOCHS, most, boost)

@@ -109,7 +109,7 @@ def test_every_boundary_between_categories_is_exact(masses: list[int]) -> None:
                 assert _draw(masses, value, lower_words) == category
 
 
-def test_the_leftover_is_drawn_again() -> None:
+def test_a_draw_beyond_the_last_whole_multiple_is_repeated() -> None:
     leftover = [2**64 - 1] * 2
     # 3 does not divide 2^128: the largest value belongs to nobody, the next draw decides.
     assert 2**128 % 3

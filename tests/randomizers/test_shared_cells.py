@@ -63,11 +63,11 @@ def test_with_large_epsilon_the_noise_of_the_exchange_is_not_enough_for_leaving(
     assert max(delta_of(exchange, 4.0, *pair) for pair in shifts(code, 1)) > 1.4 * DELTA
 
 
-def test_without_shared_cells_it_is_that_of_rows() -> None:
+def test_noise_without_shared_cells_is_that_of_rows() -> None:
     assert poisson_for_code(1.0, DELTA, 3, 0, items=2) == poisson_for_rows(1.0, DELTA, 3, items=2)
 
 
-def test_it_is_never_more_than_that_of_all_messages() -> None:
+def test_noise_with_shared_cells_is_less_than_that_of_all_messages() -> None:
     for epsilon in (0.25, 1.0, 4.0):
         for messages in (2, 3, 6, 11):
             alone = poisson_for_code(epsilon, DELTA, messages, 1)

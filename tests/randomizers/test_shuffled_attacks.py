@@ -141,7 +141,7 @@ def with_the_blanket_reused(second: int, key: int) -> Counts:
 
 
 @pytest.mark.parametrize("view", [as_promised, with_new_noise_each_epoch])
-def test_what_is_promised_is_kept(view: View) -> None:
+def test_attacks_on_the_promised_noise_spend_at_most_delta(view: View) -> None:
     at_least, found = delta_of(view)
     assert at_least <= DELTA
     # As much as may be lost is lost, and seen: the attack is a good one.
@@ -158,7 +158,7 @@ def test_what_is_promised_is_kept(view: View) -> None:
         kept_by_sender,
     ],
 )
-def test_what_is_wrong_is_caught(view: View) -> None:
+def test_attacks_on_wrong_noise_spend_more_than_delta(view: View) -> None:
     at_least, _ = delta_of(view)
     assert at_least > 1.5 * DELTA
 

@@ -48,7 +48,7 @@ def test_too_few_contributors_for_binomial_noise_are_told_how_many_it_takes() ->
 
 
 @pytest.mark.parametrize(("rows", "printed"), [(1, 1306), (5, 36266), (10, 151301), (20, 630158)])
-def test_published_means(rows: int, printed: int) -> None:
+def test_means_are_those_of_the_published_table(rows: int, printed: int) -> None:
     assert round(published_mean(1.0, 1e-6, rows)) == printed
 
 

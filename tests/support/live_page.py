@@ -21,7 +21,7 @@ from pipeline.operations.deployments import deploy
 from pipeline.serve.background import Background
 from pipeline.serve.follower import Answers, Reader
 from pipeline.serve.limits import Limits
-from pipeline.serve.server import Settings, Site
+from pipeline.serve.server import Site, SiteSettings
 from pipeline.stages.estimate_records import EstimateRecord
 from tests.support.memory_cluster import MemoryCluster
 from topics.manifests import Fate
@@ -87,7 +87,7 @@ class LivePage:
         background = Background(
             lambda: cast(Cluster, self.cluster), self.site.shown, self.site, self.site.board.clock
         )
-        await asyncio.to_thread(background.look, cast(Cluster, self.cluster))
+        await asyncio.to_thread(background.watch, cast(Cluster, self.cluster))
         # What the thread handed over comes before what is asked next.
         await asyncio.sleep(0)
 
@@ -147,7 +147,7 @@ async def live_page(
     def load(job: DeployedJob, path: Path) -> ValueLog:
         return load_truth(job, path)
 
-    settings = Settings(jobs=tuple(jobs), hosts=tuple(hosts), truths=dict(truths))
+    settings = SiteSettings(jobs=tuple(jobs), hosts=tuple(hosts), truths=dict(truths))
     site = Site(settings, lambda: cast(Cluster, cluster), load, told.append, limits or Limits())
     address = (await site.start()).rstrip("/")
     async with aiohttp.ClientSession() as client:

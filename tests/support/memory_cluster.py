@@ -116,6 +116,6 @@ def use_memory_cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
     def connection_of(*arguments: Any, **options: Any) -> Connection:
         return cluster.connection
 
-    monkeypatch.setattr("pipeline.cli.clusters.connection_of", connection_of)
-    monkeypatch.setattr("pipeline.cli.clusters.Cluster", lambda connection: cluster)
+    monkeypatch.setattr("pipeline.cli.cluster_and_jobs.connection_of", connection_of)
+    monkeypatch.setattr("pipeline.cli.cluster_and_jobs.Cluster", lambda connection: cluster)
     return cluster

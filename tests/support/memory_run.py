@@ -29,7 +29,7 @@ from pipeline.kafka.workers.groups import group_name
 from pipeline.kafka.workers.heartbeats import heartbeat
 from pipeline.kafka.workers.job_facts import JobFacts
 from pipeline.kafka.workers.log_lines import LogLines
-from pipeline.kafka.workers.metrics import Look, metric_families
+from pipeline.kafka.workers.metrics import WorkerSnapshot, metric_families
 from pipeline.kafka.workers.observer import Observer, WindowTally
 from pipeline.operations.deployments import find_deployed
 from pipeline.simulation.memory import MemoryLog, MemoryWorker
@@ -127,8 +127,10 @@ class Worker:
         self._worker = MemoryWorker(stage, self._log)
         self._shown = 0
         hides = self.name is StageName.shuffle and job.protocol_entry.needs_shuffle
-        look = Look(job.name, self.name, self._group, self._topic, hides, facts=JobFacts.of(job))
-        self._observer = Observer(look, windows)
+        snapshot = WorkerSnapshot(
+            job.name, self.name, self._group, self._topic, hides, facts=JobFacts.of(job)
+        )
+        self._observer = Observer(snapshot, windows)
         for partition in range(len(job.start_offsets[stage.role])):
             self._worker.run(self._worker.assign(partition))
 
@@ -168,15 +170,15 @@ class Worker:
         }
         key = f"{self.name}/worker".encode()
         self.cluster.append(self.job.topic(Role.STATUS), json.dumps(told).encode(), key=key)
-        return metrics_text(self._observer.look), told
+        return metrics_text(self._observer.snapshot), told
 
 
-def metrics_text(look: Look) -> str:
+def metrics_text(snapshot: WorkerSnapshot) -> str:
     """What Prometheus is told, without what concerns the process."""
 
     class Told(Collector):
         def collect(self) -> Iterator[Any]:
-            return metric_families(look)
+            return metric_families(snapshot)
 
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Told())
@@ -203,9 +205,9 @@ def run_in_memory(
         monkeypatch.setenv("DPSTREAM_HOME", str(folder / "home"))
         cluster = RunCluster()
         monkeypatch.setattr(
-            "pipeline.cli.clusters.connection_of", lambda *_, **__: cluster.connection
+            "pipeline.cli.cluster_and_jobs.connection_of", lambda *_, **__: cluster.connection
         )
-        monkeypatch.setattr("pipeline.cli.clusters.Cluster", lambda connection: cluster)
+        monkeypatch.setattr("pipeline.cli.cluster_and_jobs.Cluster", lambda connection: cluster)
         monkeypatch.setattr(time, "time_ns", lambda: NOW * 1_000_000)
         monkeypatch.setattr(time, "time", lambda: NOW / 1000)
         fix_coins(monkeypatch)

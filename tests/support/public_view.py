@@ -20,7 +20,7 @@ import pytest
 from pipeline.actions import LogRecord, Steps
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.cluster import Cluster
-from pipeline.stages.decisions import Decision
+from pipeline.stages.decision_log import Decision
 from pipeline.stages.multisets import WordMultiset
 from pipeline.stages.shuffle_stage import ShuffleStage
 from randomizers.randomness import seeded_generator

@@ -10,7 +10,7 @@ from pipeline.kafka.connection import Connection
 from pipeline.serve.background import Background
 from pipeline.serve.follower import Follower, KafkaSource, Reader
 from pipeline.serve.limits import Limits
-from pipeline.serve.server import Settings, Site
+from pipeline.serve.server import Site, SiteSettings
 
 
 class Served:
@@ -18,7 +18,7 @@ class Served:
 
     def __init__(self, connection: Connection, job: str) -> None:
         self.site = Site(
-            Settings(jobs=(job,)), lambda: Cluster(connection), load_truth, print, Limits()
+            SiteSettings(jobs=(job,)), lambda: Cluster(connection), load_truth, print, Limits()
         )
         self.follower = Follower(KafkaSource(connection), Reader([job]), self.site.tell)
         self.background = Background(

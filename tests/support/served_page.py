@@ -18,7 +18,7 @@ from pipeline.jobs.phases import JobPhase, Phase
 from pipeline.kafka.cluster import Cluster
 from pipeline.serve.follower import Reader
 from pipeline.serve.limits import Limits
-from pipeline.serve.server import Settings, Site
+from pipeline.serve.server import Site, SiteSettings
 from pipeline.stages.estimate_records import EstimateRecord
 from tests.support.memory_cluster import MemoryCluster
 from topics.manifests import Fate
@@ -142,7 +142,7 @@ class ServedPage:
 
     async def _make_site(self) -> Site:
         open_cluster = cast(Callable[[], Cluster], lambda: self.cluster)
-        site = Site(Settings(), open_cluster, _no_truth, self.said.append, Limits())
+        site = Site(SiteSettings(), open_cluster, _no_truth, self.said.append, Limits())
         address = await site.start()
         site.board.set_answers(True)
         self._cable.to = int(address.rstrip("/").rpartition(":")[2])

@@ -23,7 +23,7 @@ job_names = st.from_regex(r"[a-z0-9][a-z0-9_-]*", fullmatch=True).filter(
 )
 
 
-def test_names() -> None:
+def test_names_of_topics_are_pinned() -> None:
     assert {str(role): topic_name("a-b_c", role) for role in Role} == {
         "reports": "a-b_c.reports",
         "manifests": "a-b_c.manifests",

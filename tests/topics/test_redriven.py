@@ -20,13 +20,13 @@ BODY = {
 }
 
 
-def test_its_bytes_are_what_they_always_were() -> None:
+def test_the_bytes_of_a_marker_are_pinned() -> None:
     marker = Redriven(DEPLOYMENT, 2, (3, 5))
     assert marker.to_bytes() == json.dumps(BODY, separators=(",", ":")).encode()
     assert Redriven.from_bytes(marker.to_bytes()) == marker
 
 
-def test_it_is_no_dead_letter() -> None:
+def test_a_marker_is_not_read_as_a_dead_letter() -> None:
     with pytest.raises(CodecError):
         DeadLetter.from_record(Redriven(DEPLOYMENT, 2, (3,)).to_bytes(), ())
 
@@ -50,7 +50,7 @@ def test_it_is_no_dead_letter() -> None:
         {"more": 1},
     ],
 )
-def test_what_is_none_is_refused(changed: dict[str, object]) -> None:
+def test_other_fields_are_refused(changed: dict[str, object]) -> None:
     with pytest.raises(CodecError):
         Redriven.from_bytes(json.dumps(BODY | changed).encode())
 

@@ -60,7 +60,7 @@ def test_every_error_is_a_value_error() -> None:
     assert issubclass(VersionError, CodecError)
 
 
-def test_too_long_comes_first(plain: bytes) -> None:
+def test_a_record_that_is_too_long_is_refused_before_it_is_read(plain: bytes) -> None:
     for read in (kind_of, decode_batch):
         with pytest.raises(OversizedError, match=f"of {RECORD_CAP + 1} bytes, at most 262144"):
             read(bytes(RECORD_CAP + 1))
@@ -68,7 +68,7 @@ def test_too_long_comes_first(plain: bytes) -> None:
             read(plain + bytes(RECORD_CAP))
 
 
-def test_too_short(plain: bytes) -> None:
+def test_a_record_shorter_than_its_header_is_refused(plain: bytes) -> None:
     for read in (kind_of, decode_batch):
         with pytest.raises(CodecError, match="record of 5 bytes is too short"):
             read(plain[:5])
@@ -77,7 +77,7 @@ def test_too_short(plain: bytes) -> None:
     assert kind_of(plain[:6]) is Kind.BATCH
 
 
-def test_magic(plain: bytes) -> None:
+def test_another_magic_number_is_refused(plain: bytes) -> None:
     for read in (kind_of, decode_batch):
         with pytest.raises(CodecError, match="begins with 00707374, not with 64707374"):
             read(b"\x00" + plain[1:])
@@ -89,7 +89,9 @@ def test_version_names_what_was_found_and_what_is_understood(plain: bytes) -> No
             read(plain[:4] + b"\x02" + plain[5:])
 
 
-def test_kind(plain: bytes, examples: dict[str, Any], codecs: dict[Kind, Any]) -> None:
+def test_an_unknown_or_unexpected_kind_is_refused(
+    plain: bytes, examples: dict[str, Any], codecs: dict[Kind, Any]
+) -> None:
     for read in (kind_of, decode_batch):
         for kind in (0, 6):
             with pytest.raises(CodecError, match=f"unknown kind {kind}, known are 1 to 5"):
@@ -99,7 +101,7 @@ def test_kind(plain: bytes, examples: dict[str, Any], codecs: dict[Kind, Any]) -
         decode_batch(punctuation)
 
 
-def test_length(plain: bytes, forge: Forge) -> None:
+def test_a_payload_of_another_length_than_stated_is_refused(plain: bytes, forge: Forge) -> None:
     with pytest.raises(CodecError, match="2 bytes of payload, its header says 3"):
         decode_batch(plain[:-1])
     with pytest.raises(CodecError, match="4 bytes of payload, its header says 3"):
@@ -118,7 +120,9 @@ def test_checksum_covers_header_and_payload(plain: bytes, place: int) -> None:
         decode_batch(bytes(damaged))
 
 
-def test_words_header(plain: bytes, counted: bytes, forge: Forge) -> None:
+def test_a_header_of_words_that_contradicts_itself_is_refused(
+    plain: bytes, counted: bytes, forge: Forge
+) -> None:
     with pytest.raises(CodecError, match="unknown encoding 4, known are 0"):
         decode_batch(forge(plain, (ENCODING, b"\x04")))
     for size in (0, 3, 16):
@@ -141,7 +145,9 @@ def test_sizes_are_multiplied_without_overflow(plain: bytes, forge: Forge) -> No
         )
 
 
-def test_messages(plain: bytes, counted: bytes, forge: Forge) -> None:
+def test_another_number_of_messages_than_stated_is_refused(
+    plain: bytes, counted: bytes, forge: Forge
+) -> None:
     with pytest.raises(CodecError, match="3 messages in the payload, its header says 2"):
         decode_batch(forge(plain, (MESSAGES, u8(2))))
     with pytest.raises(CodecError, match=f"{2**32 + 5} messages in the payload, its header says 5"):
@@ -151,7 +157,7 @@ def test_messages(plain: bytes, counted: bytes, forge: Forge) -> None:
             decode_batch(forge(counted, (MESSAGES, u8(messages))))
 
 
-def test_pairs(counted: bytes, forge: Forge) -> None:
+def test_counts_of_zero_and_words_out_of_order_are_refused(counted: bytes, forge: Forge) -> None:
     with pytest.raises(CodecError, match="a count is 0, must be at least 1"):
         decode_batch(forge(counted, (104 + 4, u4(0))))
     rows = counted[116:]
@@ -210,7 +216,7 @@ def test_a_batch_beyond_the_cap_is_not_written(examples: dict[str, Any]) -> None
         ("manifest", 112, b"\x01", "12 bytes of populations, 2 included producers need 8"),
     ],
 )
-def test_fields_of_the_others(
+def test_fields_of_other_records_out_of_range_are_refused(
     examples: dict[str, Any],
     codecs: dict[Kind, Any],
     forge: Forge,

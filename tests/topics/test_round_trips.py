@@ -67,7 +67,7 @@ def same_words(one: Words, other: Words) -> bool:
 
 
 @given(st.builds(Batch, identities, identities, identities, identities, epochs, words()))
-def test_batch(batch: Batch) -> None:
+def test_a_batch_survives_its_bytes(batch: Batch) -> None:
     data = encode_batch(batch)
     decoded = decode_batch(data)
     assert same_words(decoded.words, batch.words)
@@ -77,7 +77,7 @@ def test_batch(batch: Batch) -> None:
 
 
 @given(st.data(), words())
-def test_chunk(data: st.DataObject, content: Words) -> None:
+def test_a_chunk_survives_its_bytes(data: st.DataObject, content: Words) -> None:
     total = data.draw(st.integers(1, U4_MAX))
     chunk = Chunk(
         data.draw(identities),
@@ -97,7 +97,7 @@ def test_chunk(data: st.DataObject, content: Words) -> None:
 
 
 @given(st.data(), st.integers(0, INTEGER_MAX))
-def test_punctuation(data: st.DataObject, population: int) -> None:
+def test_a_punctuation_survives_its_bytes(data: st.DataObject, population: int) -> None:
     punctuation = Punctuation(
         data.draw(identities),
         data.draw(identities),
@@ -137,7 +137,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
 
 
 @given(manifests())
-def test_manifest(manifest: Manifest) -> None:
+def test_a_manifest_survives_its_bytes(manifest: Manifest) -> None:
     assert decode_manifest(encode_manifest(manifest)) == manifest
 
 
@@ -169,7 +169,7 @@ def test_a_manifest_holds_sixty_thousand_producers_and_says_when_it_cannot() -> 
 
 
 @given(st.data(), st.binary(max_size=200), st.integers(1, U4_MAX))
-def test_partial(data: st.DataObject, payload: bytes, total: int) -> None:
+def test_a_partial_survives_its_bytes(data: st.DataObject, payload: bytes, total: int) -> None:
     part = PartialPart(
         data.draw(identities),
         data.draw(identities),
@@ -223,7 +223,7 @@ names = st.text(st.characters().filter(str.isprintable), min_size=1, max_size=20
 
 
 @given(st.builds(Registration, identities, names, identities, epochs))
-def test_registration(registration: Registration) -> None:
+def test_a_registration_survives_its_bytes(registration: Registration) -> None:
     data = registration.to_bytes()
     assert Registration.from_bytes(data) == decode_producer_record(data) == registration
 
@@ -234,19 +234,19 @@ def test_the_longest_name_fits() -> None:
 
 
 @given(st.builds(Farewell, identities, identities, offsets))
-def test_farewell(farewell: Farewell) -> None:
+def test_a_farewell_survives_its_bytes(farewell: Farewell) -> None:
     data = farewell.to_bytes()
     assert Farewell.from_bytes(data) == decode_producer_record(data) == farewell
 
 
 @given(st.builds(Drain, identities, offsets, offsets))
-def test_drain(drain: Drain) -> None:
+def test_a_drain_survives_its_bytes(drain: Drain) -> None:
     data = drain.to_bytes()
     assert Drain.from_bytes(data) == decode_producer_record(data) == drain
 
 
 @given(st.builds(Dismissal, identities, offsets))
-def test_dismissal(dismissal: Dismissal) -> None:
+def test_a_dismissal_survives_its_bytes_and_is_no_other_record(dismissal: Dismissal) -> None:
     data = dismissal.to_bytes()
     assert Dismissal.from_bytes(data) == dismissal
     with pytest.raises(CodecError):
@@ -267,7 +267,7 @@ letters = st.builds(
 
 
 @given(letters)
-def test_dead_letter(letter: DeadLetter) -> None:
+def test_a_dead_letter_survives_its_record(letter: DeadLetter) -> None:
     value, headers = letter.to_record()
     assert value == letter.value
     assert DeadLetter.from_record(value, [("another", b"\xff"), *headers[::-1]]) == letter

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.recording.record_rows import published_estimate
+from pipeline.recording.estimate_rows import published_estimate
 from pipeline.recording.record_verify import verify
 from pipeline.recording.recordings import Recording
-from pipeline.recording.replay.recording import RecordingSource
+from pipeline.recording.replay.recording_source import RecordingSource
 from tests.support.replays import replayed
 from tests.support.world import World
 from tests.upgrade.comparing import same
@@ -54,7 +54,7 @@ def run_today(job: DeployedJob, folder: Path) -> World:
     return world
 
 
-def test_the_present_format_is_among_them() -> None:
+def test_every_version_has_a_recording_of_every_job() -> None:
     for version in RECORDINGS.iterdir():
         assert {folder.name for folder in version.iterdir()} == set(RECORDED)
 

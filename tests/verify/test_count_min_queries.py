@@ -93,7 +93,7 @@ def test_ranges_and_quantiles(users: int) -> None:
     assert np.mean(ranks) <= 0.001
 
 
-def test_boxes() -> None:
+def test_boxes_err_as_predicted() -> None:
     users = 100_000
     law = law_of(Points((SIDE, SIDE)), users, messages=30)
     errors = []

@@ -1,12 +1,12 @@
-"""What a worker tells Prometheus: a pure function of one look at the worker.
+"""What a worker tells Prometheus: a pure function of one snapshot of the worker.
 
 Names are prefixed and in base units, counters end in ``_total`` and begin anew with the process.
 Labels are bounded: the job, the stage, partitions, fates, reasons of refusal; no user, producer,
 batch or epoch is one. Consumer lag has the names and labels of kafka-lag-exporter.
 
-Where devices rely on the shuffle stage to hide how many messages they send (`Look.hides_messages`),
-nothing here counts messages or records of the raw topic before the noise is added: devices are
-counted instead, who are no secret, and lag is told in seconds only.
+Where devices rely on the shuffle stage to hide how many messages they send
+(`WorkerSnapshot.hides_messages`), nothing here counts messages or records of the raw topic before
+the noise is added: devices are counted instead, who are no secret, and lag is told in seconds only.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Lag:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """One look at a worker.
+class WorkerSnapshot:
+    """A worker at a moment.
 
     Attributes:
         job: its name.
@@ -78,10 +78,10 @@ class Look:
     clock_ahead: float | None = None
 
 
-def metric_families(look: Look) -> Iterator[Metric]:
+def metric_families(snapshot: WorkerSnapshot) -> Iterator[Metric]:
     """The metrics of a worker."""
-    own = {"job": look.job, "stage": look.stage}
-    counts: Mapping[str, int] = look.heartbeat.get("counts", {})
+    own = {"job": snapshot.job, "stage": snapshot.stage}
+    counts: Mapping[str, int] = snapshot.heartbeat.get("counts", {})
 
     def gauge(name: str, text: str, value: float) -> Metric:
         family = GaugeMetricFamily(_PREFIX + name, text, labels=list(own))
@@ -100,35 +100,37 @@ def metric_families(look: Look) -> Iterator[Metric]:
             family.add_metric(list(own.values()), values)
         return family
 
-    yield gauge("worker_ready", "1 if partitions are assigned and restored.", look.restored)
-    yield gauge("broker_reachable", "1 if the broker answered lately.", look.broker_answers)
-    yield gauge("partitions_assigned", "Partitions that this worker owns.", look.partitions)
-    if look.clock_ahead is not None:
+    yield gauge("worker_ready", "1 if partitions are assigned and restored.", snapshot.restored)
+    yield gauge("broker_reachable", "1 if the broker answered lately.", snapshot.broker_answers)
+    yield gauge("partitions_assigned", "Partitions that this worker owns.", snapshot.partitions)
+    if snapshot.clock_ahead is not None:
         text = "Seconds that this machine's clock is ahead of the broker's; negative if behind."
-        yield gauge("clock_ahead_seconds", text, look.clock_ahead)
-    if "ahead" in look.heartbeat:
-        ahead = look.heartbeat["ahead"]
+        yield gauge("clock_ahead_seconds", text, snapshot.clock_ahead)
+    if "ahead" in snapshot.heartbeat:
+        ahead = snapshot.heartbeat["ahead"]
         text = "Producers that send epochs whose time has not come; at most 8 are counted."
         yield gauge("producers_ahead", text, len(ahead))
         text = "By how many epochs the one that is furthest ahead is."
         yield gauge("epochs_ahead", text, max((each["epochs"] for each in ahead), default=0))
-    if "open_windows" in look.heartbeat:
+    if "open_windows" in snapshot.heartbeat:
         yield gauge(
-            "open_windows", "Windows begun and not finished.", look.heartbeat["open_windows"]
+            "open_windows", "Windows begun and not finished.", snapshot.heartbeat["open_windows"]
         )
     yield counter(
         "windows",
         "Windows that this worker is done with, by fate.",
-        {fate.value: look.windows.get(fate, 0) for fate in Fate},
+        {fate.value: snapshot.windows.get(fate, 0) for fate in Fate},
         "fate",
     )
     yield counter(
-        "window_seconds", "What these windows took together, in seconds.", look.window_seconds
+        "window_seconds", "What these windows took together, in seconds.", snapshot.window_seconds
     )
-    if look.last_epoch is not None and look.last_window_at is not None:
-        yield gauge("last_epoch", "The highest epoch among these windows.", look.last_epoch)
+    if snapshot.last_epoch is not None and snapshot.last_window_at is not None:
+        yield gauge("last_epoch", "The highest epoch among these windows.", snapshot.last_epoch)
         yield gauge(
-            "last_window_timestamp_seconds", "When it was done with the last.", look.last_window_at
+            "last_window_timestamp_seconds",
+            "When it was done with the last.",
+            snapshot.last_window_at,
         )
     yield counter(
         "dead_letters",
@@ -136,7 +138,7 @@ def metric_families(look: Look) -> Iterator[Metric]:
         {reason.value: counts.get(f"dead letters {reason.value}", 0) for reason in Reason},
         "reason",
     )
-    if look.hides_messages:
+    if snapshot.hides_messages:
         yield counter(
             "contributors", "Devices whose producer closed an epoch.", counts.get("reports", 0)
         )
@@ -146,10 +148,10 @@ def metric_families(look: Look) -> Iterator[Metric]:
             counts.get("late_reports", 0),
         )
     else:
-        yield counter("records_read", "Records read from the stage's topic.", look.records)
-        if look.stage != "publish":
+        yield counter("records_read", "Records read from the stage's topic.", snapshot.records)
+        if snapshot.stage != "publish":
             yield counter("reports", "Reports in these records.", counts.get("reports", 0))
-        if look.stage == "shuffle":
+        if snapshot.stage == "shuffle":
             yield counter(
                 "late_reports",
                 "Reports that came after their epoch was decided.",
@@ -158,9 +160,9 @@ def metric_families(look: Look) -> Iterator[Metric]:
             yield counter(
                 "duplicate_records", "Records that came again.", counts.get("duplicates", 0)
             )
-    if look.facts is not None:
-        yield from _facts(look.facts, own)
-    yield from _lag(look)
+    if snapshot.facts is not None:
+        yield from _facts(snapshot.facts, own)
+    yield from _lag(snapshot)
 
 
 def _facts(facts: JobFacts, own: Mapping[str, str]) -> Iterator[Metric]:
@@ -181,7 +183,7 @@ def _facts(facts: JobFacts, own: Mapping[str, str]) -> Iterator[Metric]:
         yield family
 
 
-def _lag(look: Look) -> Iterator[Metric]:
+def _lag(snapshot: WorkerSnapshot) -> Iterator[Metric]:
     labels = ["group", "topic", "partition"]
     seconds = GaugeMetricFamily(
         "kafka_consumergroup_group_lag_seconds",
@@ -191,26 +193,26 @@ def _lag(look: Look) -> Iterator[Metric]:
     records = GaugeMetricFamily(
         "kafka_consumergroup_group_lag", "Records not committed.", labels=labels
     )
-    for partition, lag in sorted(look.lag.items()):
-        own = [look.group, look.topic, str(partition)]
+    for partition, lag in sorted(snapshot.lag.items()):
+        own = [snapshot.group, snapshot.topic, str(partition)]
         seconds.add_metric(own, lag.seconds)
         records.add_metric(own, lag.records)
     yield seconds
-    if not look.hides_messages:
+    if not snapshot.hides_messages:
         yield records
 
 
 class _Worker(Collector):
-    def __init__(self, look: Callable[[], Look]) -> None:
-        self._look = look
+    def __init__(self, snapshot: Callable[[], WorkerSnapshot]) -> None:
+        self._snapshot = snapshot
 
     def collect(self) -> Iterator[Metric]:
-        return metric_families(self._look())
+        return metric_families(self._snapshot())
 
 
-def registry_of(look: Callable[[], Look]) -> CollectorRegistry:
-    """A registry of a worker's metrics and those of its process; `look` is called by any thread."""
+def registry_of(snapshot: Callable[[], WorkerSnapshot]) -> CollectorRegistry:
+    """Metrics of a worker, from `snapshot`, which any thread may call, and those of its process."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Worker(look))
+    registry.register(_Worker(snapshot))
     ProcessCollector(namespace="dpstream", registry=registry)
     return registry

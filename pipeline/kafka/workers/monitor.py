@@ -31,7 +31,7 @@ class MonitorAddress:
     Attributes:
         port: TCP.
         address: of the interface.
-        hides_messages: see `pipeline.kafka.workers.metrics.Look`.
+        hides_messages: see `pipeline.kafka.workers.metrics.WorkerSnapshot`.
         facts: the same.
         descriptor: of a socket that listens already, to be used instead of port and address.
     """

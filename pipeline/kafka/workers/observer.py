@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from pipeline.kafka.workers.execution import Execution
 from pipeline.kafka.workers.lag import EndHistory
-from pipeline.kafka.workers.metrics import Lag, Look
+from pipeline.kafka.workers.metrics import Lag, WorkerSnapshot
 from pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
 from pipeline.stages.stage import Stage
 from topics.manifests import Fate
@@ -42,15 +42,15 @@ class WindowTally:
 
 
 class Observer:
-    """What metrics are made of; `look` is replaced whole, so that any thread may read it.
+    """What metrics are made of; `snapshot` is replaced whole, so that any thread may read it.
 
     Args:
-        blank: what is known before the first look.
+        blank: what is known before the first one.
         windows: is told by the stage.
     """
 
-    def __init__(self, blank: Look, windows: WindowTally) -> None:
-        self.look = blank
+    def __init__(self, blank: WorkerSnapshot, windows: WindowTally) -> None:
+        self.snapshot = blank
         self._windows = windows
         self._ends: defaultdict[int, EndHistory] = defaultdict(EndHistory)
 
@@ -64,13 +64,13 @@ class Observer:
         broker_answers: bool,
         clock_ahead: float | None = None,
     ) -> None:
-        """Look at the worker at a moment; `ends` are those of the partitions, if they are known."""
+        """Take a snapshot of the worker; `ends` are those of the partitions, if they are known."""
         if broker_answers:
             for partition, end in ends.items():
                 self._ends[partition].note(now, end)
         windows = self._windows
-        self.look = replace(
-            self.look,
+        self.snapshot = replace(
+            self.snapshot,
             restored=execution.restored,
             broker_answers=broker_answers,
             clock_ahead=clock_ahead,

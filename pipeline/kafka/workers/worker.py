@@ -37,7 +37,7 @@ from pipeline.kafka.workers.health import liveness, readiness
 from pipeline.kafka.workers.heartbeats import heartbeat
 from pipeline.kafka.workers.kafka_log import KafkaLog
 from pipeline.kafka.workers.log_lines import LogLines
-from pipeline.kafka.workers.metrics import Look, registry_of
+from pipeline.kafka.workers.metrics import WorkerSnapshot, registry_of
 from pipeline.kafka.workers.monitor import MonitorAddress, serve
 from pipeline.kafka.workers.observer import Observer, WindowTally
 from pipeline.kafka.workers.outage import Outage
@@ -154,7 +154,7 @@ class _Process:
     def watch(self, monitor: MonitorAddress, windows: WindowTally) -> None:
         """Serve metrics and health, from the beginning of `run`."""
         self.monitor = monitor
-        blank = Look(
+        blank = WorkerSnapshot(
             self.job.name,
             self.stage_name,
             group_name(self.job, self.stage_name),
@@ -287,13 +287,13 @@ class _Process:
             await asyncio.sleep(self.timings.tick)
 
     async def _serve(self) -> None:
-        """Serve metrics and health if we are to, and look at this worker for them."""
+        """Serve metrics and health if we are to, and take snapshots of this worker for them."""
         monitor, observer = self.monitor, self.observer
         if monitor is None or observer is None:
             return
         serve(
             monitor,
-            registry_of(lambda: observer.look),
+            registry_of(lambda: observer.snapshot),
             alive=lambda: liveness(self.watchdog),
             ready=lambda: readiness(self.watchdog),
         )

@@ -13,7 +13,7 @@ from pipeline.jobs.epoch_times import CLOCK_TOLERANCE
 from pipeline.kafka.broker_clock import steady_seconds
 
 
-class LookingClock:
+class ComparedClock:
     """Compares this machine's clock with the stamps of what others write.
 
     Args:
@@ -26,19 +26,19 @@ class LookingClock:
 
     def __init__(self, steady: Callable[[], float] = steady_seconds) -> None:
         self._steady = steady
-        self._looked: float | None = None
+        self._compared: float | None = None
         self.ahead: float | None = None
 
-    def look(self, now: int, newest: int | None) -> None:
-        """Another look.
+    def compare(self, now: int, newest: int | None) -> None:
+        """Compare once more.
 
         Args:
             now: this machine's clock, in milliseconds since 1970.
-            newest: the latest stamp among the records that are new since the last look; None if
+            newest: the latest stamp among the records that are new since the last time; None if
                 there are none.
         """
         moment = self._steady()
-        since, self._looked = self._looked, moment
+        since, self._compared = self._compared, moment
         if newest is None:
             return
         most = (now - newest) / 1000

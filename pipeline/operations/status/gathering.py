@@ -1,12 +1,12 @@
 """Reads what there is to say about a job from its topics.
 
-A `JobWatch` keeps its place in every topic, so that it may look once a second for hours: after the
-first look, one costs a score of small requests, whatever the job has lived through. It belongs to
+A `JobWatch` keeps its place in every topic, so that it may read once a second for hours: after the
+first time, one costs a score of small requests, whatever the job has lived through. It belongs to
 one thread, with the cluster it was given. A broker that is away raises `KafkaError` or
-`ClusterError`; nothing is lost by it, look again.
+`ClusterError`; nothing is lost by it, try again.
 
 >>> watch = JobWatch(cluster, job)              # doctest: +SKIP
->>> watch.look(now=1_700_000_000_000).to_json() # doctest: +SKIP
+>>> watch.status(now=1_700_000_000_000).to_json() # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipeline.jobs.phases import Phase
 from pipeline.kafka.broker_clock import steady_seconds
 from pipeline.kafka.cluster import Cluster
 from pipeline.operations.dead_letters import DeadLetterLog, place_of
-from pipeline.operations.status.clocks import LookingClock
+from pipeline.operations.status.clocks import ComparedClock
 from pipeline.operations.status.facts import (
     JobStatus,
     StageStatus,
@@ -33,7 +33,7 @@ from pipeline.operations.status.heartbeats import Heartbeats
 from pipeline.operations.status.judging import find_notes, find_problems
 from pipeline.operations.status.lags import Lags
 from pipeline.results.headlines import headline_of
-from pipeline.stages.decisions import Decision, Decisions
+from pipeline.stages.decision_log import Decision, DecisionLog
 from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
 from pipeline.stages.roster import Roster
 from topics.frames import CodecError
@@ -54,7 +54,7 @@ def gather_status(
     cluster: Cluster, job: DeployedJob, now: int, phase: Phase = Phase.RUNNING
 ) -> JobStatus:
     """Read and judge the state of a job once; `now` is in milliseconds since 1970."""
-    return JobWatch(cluster, job).look(now, phase)
+    return JobWatch(cluster, job).status(now, phase)
 
 
 class JobWatch:
@@ -82,18 +82,18 @@ class JobWatch:
         self._headline = ""
         self._added_up: int | None = None
         self._heartbeats = Heartbeats(job.deployment)
-        self._clock = LookingClock(steady)
+        self._clock = ComparedClock(steady)
         self._steady = steady
         self._settings_read = float("-inf")
         self._other_clocks: tuple[str, ...] = ()
         self._dead_letters = DeadLetterLog(cluster, job)
         self._refused: list[tuple[tuple[str, int, int], str]] = []
         self._roster = Roster(job)
-        self._decisions = Decisions(job, self._note_decision)
+        self._decisions = DecisionLog(job, self._note_decision)
         self._fates: Counter[str] = Counter()
         self._silent: tuple[tuple[int, int], tuple[str, ...]] = (-1, -1), ()
 
-    def look(self, now: int, phase: Phase = Phase.RUNNING) -> JobStatus:
+    def status(self, now: int, phase: Phase = Phase.RUNNING) -> JobStatus:
         """What the job is doing at a moment, in milliseconds since 1970, and what is wrong.
 
         The moment is corrected where this machine's clock is known to be off the broker's.
@@ -108,7 +108,7 @@ class JobWatch:
         self._catch_up()
         newest = self._heartbeats.newest
         if self._job.topic(Role.STATUS) not in self._other_clocks:
-            self._clock.look(now, None if newest == heard else newest)
+            self._clock.compare(now, None if newest == heard else newest)
         now = self._clock.broker_time(now)
         job, published = self._job, self._published
         workers = sorted(
@@ -166,7 +166,7 @@ class JobWatch:
     ) -> Iterator[LogRecord]:
         """What is new in a topic of one partition.
 
-        At most so many of the latest records: at the first look, or with `skip` at every one.
+        At most so many of the latest records: the first time, or with `skip` at every one.
         """
         if not self._exists(role):
             return
@@ -230,7 +230,7 @@ class JobWatch:
     def _stage(self, stage: str, workers: list[WorkerStatus], now: int) -> StageStatus:
         role = stages_of(self._job)[stage]
         own = tuple(worker for worker in workers if worker.stage == stage)
-        lag = self._lags.look(stage, role, self._counts.get(self._job.topic(role), 0), now)
+        lag = self._lags.of(stage, role, self._counts.get(self._job.topic(role), 0), now)
         hidden = stage == "shuffle" and self._job.protocol_entry.needs_shuffle
         if hidden:
             own = tuple(replace(worker, records_per_second=None) for worker in own)
@@ -254,9 +254,9 @@ class JobWatch:
         if moment < self._settings_read + _SETTINGS_SECONDS:
             return
         self._settings_read = moment
-        found = self._cluster.existing_topics(map(self._job.topic, self._job.start_offsets))
+        existing = self._cluster.existing_topics(map(self._job.topic, self._job.start_offsets))
         self._other_clocks = tuple(
-            name for name, topic in found.items() if wrong_clock(topic.configs) is not None
+            name for name, topic in existing.items() if wrong_clock(topic.configs) is not None
         )
 
     def _changed_topics(self) -> Iterator[TopicStatus]:

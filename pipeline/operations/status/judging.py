@@ -9,7 +9,7 @@ from pipeline.jobs.epoch_times import CLOCK_TOLERANCE, calendar_of
 from pipeline.jobs.phases import Phase
 from pipeline.kafka.broker_clock import off_by
 from pipeline.operations.status.facts import JobStatus, StageStatus, TopicStatus, WorkerStatus
-from pipeline.stages.decisions import PATIENCE as EPOCHS_MISSED
+from pipeline.stages.decision_log import PATIENCE as EPOCHS_MISSED
 from topics.records import Reason
 from topics.topic_checks import clock_problem
 

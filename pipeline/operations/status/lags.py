@@ -26,14 +26,14 @@ class StageLag:
 
 
 class Lags:
-    """Looks at the lags of a job's stages again and again."""
+    """The lags of a job's stages, read again and again."""
 
     def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
         self._cluster = cluster
         self._job = job
         self._oldest: dict[tuple[Role, int], tuple[int, int]] = {}
 
-    def look(self, stage: str, role: Role, partitions: int, now: int) -> StageLag:
+    def of(self, stage: str, role: Role, partitions: int, now: int) -> StageLag:
         """The lag of a stage in the topic it reads.
 
         Args:

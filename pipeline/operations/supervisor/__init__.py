@@ -2,5 +2,5 @@
 
 `schedule.Schedule` decides, from what is wanted, what runs and the time, which workers to start and
 to end; `wanted` reads what is wanted from ``dpstream.jobs``; `children` are the processes; `watch`
-makes one scrape and one health of theirs; `run` puts it together.
+makes one scrape and one health of theirs; `supervise` puts it together.
 """

@@ -93,13 +93,13 @@ class Children:
 
     def ended(self) -> list[Ended]:
         """The workers that have ended since this was last asked."""
-        found = []
+        ended = []
         for job, process in list(self._processes.items()):
             if (code := process.poll()) is not None:
-                found.append(Ended(job, code, process.reason()))
+                ended.append(Ended(job, code, process.reason()))
                 process.let_go()
                 del self._processes[job]
-        return found
+        return ended
 
     def forget(self, job: str) -> None:
         """There will be no worker of a job for now."""

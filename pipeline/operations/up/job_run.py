@@ -23,7 +23,7 @@ from pipeline.jobs.job_files import Job, load_job
 from pipeline.kafka.cluster import ClusterError
 from pipeline.kafka.connection import Connection
 from pipeline.operations.processes import dpstream_command
-from pipeline.operations.restarts import Child, Supervisor
+from pipeline.operations.restarted_processes import Child, RestartedProcesses
 from pipeline.operations.up.observation import Seen, begin, look_back, observe
 from pipeline.operations.up.outcome import Outcome
 from pipeline.operations.up.progress import Progress
@@ -146,7 +146,7 @@ class JobRun:
         self._observer = threading.Thread(target=self._observe, args=(connection,), daemon=True)
         self._observer.start()
 
-    def take(self, event: JobEvent, workers: Supervisor) -> None:
+    def take(self, event: JobEvent, workers: RestartedProcesses) -> None:
         """Take in an event that was posted; raises one that is an exception."""
         match event:
             case Exception():
@@ -224,7 +224,7 @@ class JobRun:
             self._activity = ""
             self._heard_at = time.monotonic()
 
-    def _start_children(self, job: DeployedJob, workers: Supervisor) -> None:
+    def _start_children(self, job: DeployedJob, workers: RestartedProcesses) -> None:
         assert self._connection is not None
         given = self._given
         self._progress = Progress(job, given.truth)

@@ -20,7 +20,7 @@ from typing import Literal, NoReturn, Self, TypedDict
 from pipeline.kafka.local_kafka import LocalKafka, LocalKafkaError
 from pipeline.operations.lifeline import follow
 from pipeline.operations.processes import python_module
-from pipeline.operations.restarts import ProcessError, Supervisor
+from pipeline.operations.restarted_processes import ProcessError, RestartedProcesses
 from pipeline.state import FolderInUse, kafka_folder
 
 _STOP_GRACE = 5.0
@@ -63,8 +63,8 @@ class KeptBroker:
         self._keep = keep
         self._mine = False
         self._failed = False
-        self._supervisor = Supervisor(lambda sentence: None, patience=_PATIENCE, hurry=hurry)
-        self._keeper = self._supervisor.start(
+        self._processes = RestartedProcesses(lambda sentence: None, patience=_PATIENCE, hurry=hurry)
+        self._keeper = self._processes.start(
             "the keeper of the local Kafka",
             python_module("pipeline.operations.up.keeper", *(["keep"] if keep else [])),
             kafka_folder() / "keeper.log",
@@ -92,7 +92,7 @@ class KeptBroker:
 
     def close(self) -> None:
         """Stop the broker, unless it ran before or is to be kept."""
-        self._supervisor.close()
+        self._processes.close()
         if self._keeper.process.returncode != 0 and self._mine and not self._keep:
             LocalKafka(kafka_folder()).stop(grace=0.0)
 

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from pipeline.kafka.connection import Connection
 from pipeline.operations.processes import dpstream_command
-from pipeline.operations.restarts import Supervisor
+from pipeline.operations.restarted_processes import RestartedProcesses
 from pipeline.state import state_home
 
 PORT = 8765
@@ -19,7 +19,7 @@ PORT = 8765
 
 
 class Page:
-    """The page of some jobs, beside the truth, until its supervisor ends.
+    """The page of some jobs, beside the truth, until the processes are ended.
 
     Args:
         connection: the cluster.
@@ -28,7 +28,7 @@ class Page:
     """
 
     def __init__(
-        self, connection: Connection, truths: Mapping[str, Path], pages: Supervisor
+        self, connection: Connection, truths: Mapping[str, Path], pages: RestartedProcesses
     ) -> None:
         self._port = _free_port()
         self.address = address_of(self._port, truths)

@@ -25,7 +25,7 @@ from pipeline.jobs.phases import Phase
 from pipeline.kafka.cluster import Cluster, KafkaTransport
 from pipeline.operations.deployments import set_phase
 from pipeline.operations.processes import dpstream_command
-from pipeline.operations.restarts import Supervisor
+from pipeline.operations.restarted_processes import RestartedProcesses
 from pipeline.recording.replay.pace import Pace, Speed
 from pipeline.recording.replay.plan import ReplayPlan
 from pipeline.recording.replay.progress import Progress
@@ -139,12 +139,12 @@ class ClusterReplay:
             ClusterError: the cluster cannot be used.
         """
         self._run(self._writer.begin())
-        with Supervisor(self._tell) if workers else nullcontext() as supervisor:
-            check = (lambda: None) if supervisor is None else supervisor.check
-            if supervisor is not None:
-                self._start_workers(supervisor)
+        with RestartedProcesses(self._tell) if workers else nullcontext() as processes:
+            check = (lambda: None) if processes is None else processes.check
+            if processes is not None:
+                self._start_workers(processes)
             self._write(speed, check)
-            if supervisor is not None:
+            if processes is not None:
                 self._see_it_published(check)
         if workers:
             # Supervisors start no worker for it any more.
@@ -160,10 +160,10 @@ class ClusterReplay:
             return None
         return reply_from(self._cluster, self._job, action)
 
-    def _start_workers(self, supervisor: Supervisor) -> None:
+    def _start_workers(self, processes: RestartedProcesses) -> None:
         for stage in _STAGES:
             command = ["run", stage, self._job.name, "--name", WORKER]
-            supervisor.start(
+            processes.start(
                 f"{stage} of {self._job.name}",
                 dpstream_command(*command, *self._cluster.connection.arguments()),
                 worker_folder(self._job.name, stage, WORKER) / "log",

@@ -107,11 +107,11 @@ def plan_replay(source: ReplaySource, wanted: Wanted) -> ReplayPlan:
             f"{in_words(range(first, decided[0].epoch))} are not in {source.place}, and "
             f"estimates from epoch {start:,} on rest on them: replay one that has them"
         )
-    found = [each for each in decided if each.epoch >= first]
-    last = _last(source, found, start, wanted)
+    chosen = [each for each in decided if each.epoch >= first]
+    last = _last(source, chosen, start, wanted)
     windows_from = last + 1 if wanted.from_partials else start
-    found = [each for each in found if each.epoch <= last]
-    released = [each.epoch for each in found if each.released]
+    chosen = [each for each in chosen if each.epoch <= last]
+    released = [each.epoch for each in chosen if each.released]
     copied = [epoch for epoch in released if epoch < windows_from]
     again = released[len(copied) :]
     _check_partials(source, copied)
@@ -122,7 +122,7 @@ def plan_replay(source: ReplaySource, wanted: Wanted) -> ReplayPlan:
         last=last,
         windows=len(again),
         copied=len(copied),
-        withheld=len(found) - len(released),
+        withheld=len(chosen) - len(released),
         stored=source.stored(again),
     )
 

@@ -89,10 +89,10 @@ def in_words(epochs: Iterable[int]) -> str:
     >>> in_words([7]), in_words([1, 2, 3, 7])
     ('epoch 7', 'epochs 1 to 3, 7')
     """
-    found = list(epochs)
+    listed = list(epochs)
     runs = []
-    for _, members in groupby(enumerate(found), lambda pair: pair[1] - pair[0]):
+    for _, members in groupby(enumerate(listed), lambda pair: pair[1] - pair[0]):
         run = [epoch for _, epoch in members]
         runs.append(f"{run[0]:,} to {run[-1]:,}" if len(run) > 1 else f"{run[0]:,}")
     more = f" and {len(runs) - 8:,} more" if len(runs) > 8 else ""
-    return f"epoch{'s' if len(found) > 1 else ''} {', '.join(runs[:8])}{more}"
+    return f"epoch{'s' if len(listed) > 1 else ''} {', '.join(runs[:8])}{more}"

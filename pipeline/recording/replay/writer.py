@@ -16,7 +16,7 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.recording.replay.plan import ReplayPlan
 from pipeline.recording.replay.sources import ReplayError, ReplaySource
 from pipeline.results.released_windows import WindowIndex
-from pipeline.stages.decisions import Decision, Decisions
+from pipeline.stages.decision_log import Decision, DecisionLog
 from pipeline.stages.partial_log import PartialLog
 from topics.chunks import Chunk, encode_chunk
 from topics.manifests import Fate, Manifest, encode_manifest
@@ -48,7 +48,7 @@ class ReplayWriter:
         self._plan = plan
         self._identifiers = identifiers
         self._offsets: dict[int, int] = {}
-        self._decisions = Decisions(job, self._remember)
+        self._decisions = DecisionLog(job, self._remember)
         self._manifest_log = job.cursor(Role.MANIFESTS, self._decisions.apply)
         self._windows = WindowIndex(job)
         self._partials = PartialLog(job)
@@ -67,7 +67,7 @@ class ReplayWriter:
                 f"would begin with {self._plan.first:,}: give another name with --as"
             )
         yield from self._job.cursor(Role.PARTIALS, self._partials.apply).catch_up()
-        yield from self._windows.look()
+        yield from self._windows.find_end()
         yield from self._windows.scan()
 
     def has(self, manifest: Manifest) -> bool:

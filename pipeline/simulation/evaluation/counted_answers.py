@@ -92,9 +92,9 @@ def ask(
         if most_held is None:
             return answers
         return {**answers, **_clipped(listed.intervals[0], epoch.truth, most_held)}
-    found = counts.top(FOUND)
-    truth = epoch.truth[found.items - 1].astype(np.float64)
-    return {FOUND_ITEMS: Answered(Series(*found.intervals), truth, planned)}
+    largest = counts.top(FOUND)
+    truth = epoch.truth[largest.items - 1].astype(np.float64)
+    return {FOUND_ITEMS: Answered(Series(*largest.intervals), truth, planned)}
 
 
 def item_intervals(counts: Counts) -> Array:
@@ -165,8 +165,8 @@ def _quantiles(grid: GridCounts, truth: NDArray[np.int64]) -> Answered:
     """
     below = np.insert(np.cumsum(truth), 0, 0).astype(np.float64)
     wanted = np.array(SHARES) * below[-1]
-    found = [quantile(grid, share) for share in SHARES]
-    first, last = (np.array([getattr(each, end) for each in found]) for end in ("low", "high"))
-    values = np.array([each.value for each in found])
+    quantiles = [quantile(grid, share) for share in SHARES]
+    first, last = (np.array([getattr(each, end) for each in quantiles]) for end in ("low", "high"))
+    values = np.array([each.value for each in quantiles])
     ranks = np.clip(wanted, below[values], below[values + 1])
     return Answered(Series(ranks, below[first], below[last + 1]), wanted, None)

@@ -7,8 +7,8 @@ SOURCE is a PGM file of 8 bits (P5). For the experiment ``night-lights`` it is t
 https://github.com/vasturiano/three-globe without its background, means of 4 x 4 pixels.
 
 That has 524,288 pixels, 11 % of which are not black, and 923,265 units of luminosity, each of which
-is a user. For ``esa-horse`` it is the outline of the horse of scikit-image (CC0), 320 x 274 pixels of
-which 4.5 % are not black, and 459,254 users.
+is a user. For ``esa-horse`` it is the outline of the horse of scikit-image (CC0), 320 x 274 pixels
+of which 4.5 % are not black, and 459,254 users.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def test_the_header_says_what_a_record_is_and_not_what_it_holds(
     assert header_of(letter(value, Reason.EPOCH)) == header
 
 
-def test_they_are_counted_by_reason_and_the_latest_are_shown(
+def test_dead_letters_are_counted_by_reason_and_the_latest_are_shown(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")

@@ -219,7 +219,9 @@ class TestRefusals:
         assert (said.code, said.output, said.errors.count("\n")) == (code, "", 1)
         return said.errors
 
-    def test_of_items(self, start: Start, dpstream: Commands) -> None:
+    def test_wrong_questions_about_items_are_refused(
+        self, start: Start, dpstream: Commands
+    ) -> None:
         start("count_min", "domain: [walk, bus, car]").report(1, MODES)
         wrong: list[tuple[list[object], str]] = [
             (["--item", "buss"], "'buss' is not in the domain; did you mean 'bus'?"),
@@ -244,7 +246,9 @@ class TestRefusals:
         for options, message in missing:
             assert message in self.refused(dpstream, *options, code=1)
 
-    def test_of_numbers(self, start: Start, dpstream: Commands) -> None:
+    def test_wrong_questions_about_numbers_are_refused(
+        self, start: Start, dpstream: Commands
+    ) -> None:
         start("count_min", "domain: {low: 0, high: 64, buckets: 32}").report(1, NUMBERS)
         wrong: list[tuple[list[object], str]] = [
             (["--range", "0:11"], "11 lies within a bucket; the nearest edges are 10 and 12"),
@@ -257,7 +261,9 @@ class TestRefusals:
         for options, message in wrong:
             assert message in self.refused(dpstream, *options)
 
-    def test_of_points(self, start: Start, dpstream: Commands) -> None:
+    def test_wrong_questions_about_points_are_refused(
+        self, start: Start, dpstream: Commands
+    ) -> None:
         start("count_min", "domain: {grid: [16, 8]}").report(1, POINTS)
         wrong: list[tuple[list[object], str]] = [
             (["--box", "0:3"], "'0:3' has 1 side, the grid 16 x 8 has 2"),
@@ -274,7 +280,9 @@ class TestRefusals:
         for options, message in wrong:
             assert message in self.refused(dpstream, *options)
 
-    def test_of_jobs(self, start: Start, dpstream: Commands, tmp_path: Path) -> None:
+    def test_questions_to_jobs_without_an_answer_are_refused(
+        self, start: Start, dpstream: Commands, tmp_path: Path
+    ) -> None:
         assert "job sets is not deployed" in self.refused(dpstream, code=1)
         start("count_min", "domain: [walk, bus, car]")
         assert "has no finished epoch yet" in self.refused(dpstream, code=1)

@@ -157,7 +157,7 @@ def test_in_memory_a_recording_needs_no_cluster(
     def nobody(*arguments: object, **options: object) -> None:
         raise AssertionError("a cluster was asked for")
 
-    monkeypatch.setattr("pipeline.cli.clusters.connection_of", nobody)
+    monkeypatch.setattr("pipeline.cli.cluster_and_jobs.connection_of", nobody)
     said = dpstream("replay", tmp_path / "recorded", "--in-memory", "--format", "csv")
     assert said.code == 0, said.errors
     assert said.output == live
@@ -228,7 +228,7 @@ def test_progress_is_told_now_and_then_also_while_nothing_happens() -> None:
         (["live", "--from-time", "2030-01-01"], 1, "was decided at 2030-01-01T00:00:00.000Z"),
     ],
 )
-def test_what_cannot_be_is_said(
+def test_a_replay_that_is_not_possible_says_why(
     dpstream: Commands, arguments: list[object], code: int, message: str
 ) -> None:
     said = dpstream("replay", *arguments)

@@ -32,7 +32,7 @@ def dpstream(
         (("shuffle", "--name", "../w1"), "--name is ../w1"),
     ],
 )
-def test_what_cannot_be_asked_for(
+def test_options_that_do_not_go_together_are_refused(
     dpstream: Commands, arguments: tuple[str, ...], message: str
 ) -> None:
     result = dpstream("run", *arguments)

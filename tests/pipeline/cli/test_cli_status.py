@@ -372,7 +372,7 @@ def test_a_worker_that_was_stopped_is_not_missed() -> None:
 
 def test_a_watch_goes_on_where_it_was(registered: Topics) -> None:
     watch = JobWatch(registered.cluster, JOB)
-    first = watch.look(NOW)
+    first = watch.status(NOW)
     assert (first.windows, first.producers, first.silent) == (
         {"released": 4, "too small": 0, "empty": 0},
         3,
@@ -380,7 +380,7 @@ def test_a_watch_goes_on_where_it_was(registered: Topics) -> None:
     )
     assert [stage.epoch for stage in first.stages] == [4, None, None]
     registered.asked.clear()
-    assert watch.look(NOW) == first
+    assert watch.status(NOW) == first
     assert registered.asked == []
 
     for epoch, fate in ((5, Fate.EMPTY), (6, Fate.TOO_SMALL), (7, Fate.EMPTY)):
@@ -399,7 +399,7 @@ def test_a_watch_goes_on_where_it_was(registered: Topics) -> None:
         payload=b"sum",
     )[0]
     registered.add(Role.PARTIALS, encode_partial(part))
-    then = watch.look(NOW)
+    then = watch.status(NOW)
     assert then.windows == {"released": 4, "too small": 1, "empty": 2}
     assert (then.withheld, then.silent) == (3, ())
     assert [stage.epoch for stage in then.stages] == [7, 9, 4]

@@ -49,7 +49,7 @@ def test_iso_and_unix_times(text: str, seconds: int | Fraction) -> None:
 @pytest.mark.parametrize(
     "text", ["", "now", "2024-", "2024-13-01", "nan", "inf", "1_000", "١٢", "1e999999999", "0x10"]
 )
-def test_what_is_neither_is_refused(text: str) -> None:
+def test_other_forms_of_times_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"neither ISO 8601 .* nor unix seconds$"):
         parse_time(text)
 

@@ -79,7 +79,7 @@ def test_bad_rows_are_all_counted_or_skipped(tmp_path: Path) -> None:
     assert "4 bad rows skipped" in log.notices[0]
 
 
-def test_whose_rows_are_bad_is_a_user_without_items(tmp_path: Path) -> None:
+def test_a_user_with_bad_rows_alone_holds_no_items(tmp_path: Path) -> None:
     log = log_of(tmp_path, "al,1,x", "bo,1,w", "cy,one,x", ",1,x", skip_bad_rows=True)
     assert held(log) == [{"al": [1], "bo": [], "cy": []}]
 

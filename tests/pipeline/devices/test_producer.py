@@ -251,7 +251,9 @@ def test_who_is_not_named_is_not_present(job: DeployedJob, log: MemoryLog) -> No
     assert [(record.contributors, record.population) for record in records] == [(1, 2), (0, 2)]
 
 
-def test_mistakes_are_named(job: DeployedJob, log: MemoryLog, tmp_path: Path) -> None:
+def test_wrong_users_epochs_and_shapes_are_refused(
+    job: DeployedJob, log: MemoryLog, tmp_path: Path
+) -> None:
     with open_producer(job, tmp_path / "state", log) as producer:
         producer.enrol(["a"])
         with pytest.raises(ProducerError, match="user 'b' is not enrolled"):
@@ -361,7 +363,7 @@ def test_state_is_for_its_owner_alone(job: DeployedJob, log: MemoryLog, tmp_path
     assert stat.S_IMODE((tmp_path / "state" / "producer.sqlite3").stat().st_mode) == 0o600
 
 
-def test_leaving_is_said(job: DeployedJob, log: MemoryLog) -> None:
+def test_leaving_writes_a_farewell(job: DeployedJob, log: MemoryLog) -> None:
     with open_producer(job, None, log) as producer:
         producer.leave(3)
     registration, farewell = log.values(Role.PRODUCERS)

@@ -60,7 +60,7 @@ def test_charges_add_up_to_the_budget_and_no_further() -> None:
     check_budget(deployed(population="students"), charges)
 
 
-def test_records() -> None:
+def test_a_charge_survives_its_bytes_and_other_bytes_are_refused() -> None:
     charge = Charge.of(deployed())
     assert Charge.from_bytes(charge.to_bytes()) == charge
     assert is_charge(charge.key)

@@ -110,7 +110,7 @@ def test_what_gives_a_report_its_meaning_changes_the_fingerprint(values: dict[st
         {"epochs": {"count": 12, "start": "2013-10-01T02:00+02:00", "length": "7d"}},
     ],
 )
-def test_what_does_not_leaves_it_alone(values: dict[str, Any]) -> None:
+def test_names_windows_and_topics_leave_the_fingerprint_alone(values: dict[str, Any]) -> None:
     assert deployed(**values).fingerprint == deployed().fingerprint
 
 

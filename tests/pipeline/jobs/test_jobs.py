@@ -255,7 +255,7 @@ def test_any_yaml_is_values_or_a_yaml_error(text: str) -> None:
     assert all(1 <= line <= text.count("\n") + 1 for line, _ in problems)
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(JobError, match=r"none\.yaml: cannot read the job file: No such file"):
         load_job(tmp_path / "none.yaml")
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe")

@@ -76,7 +76,7 @@ def split(name: str) -> tuple[str, str]:
 
 
 class TestPlaintext:
-    def test_needs_only_servers(self, file: Path) -> None:
+    def test_servers_alone_are_enough(self, file: Path) -> None:
         found = read(file, "bootstrap.servers = a:9092, [::1]:9093", "client.id=weekly")
         assert found.bootstrap_servers == ("a:9092", "[::1]:9093")
         assert found.client_id == "weekly"

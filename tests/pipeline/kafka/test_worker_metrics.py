@@ -24,7 +24,7 @@ from pipeline.kafka.workers.health import Health, liveness, readiness
 from pipeline.kafka.workers.job_facts import JobFacts
 from pipeline.kafka.workers.lag import EndHistory
 from pipeline.kafka.workers.log_lines import LogLines
-from pipeline.kafka.workers.metrics import Look, metric_families, registry_of
+from pipeline.kafka.workers.metrics import WorkerSnapshot, metric_families, registry_of
 from pipeline.kafka.workers.monitor import MonitorAddress, serve
 from pipeline.kafka.workers.observer import Observer, WindowTally
 from pipeline.kafka.workers.timings import Timings
@@ -83,7 +83,7 @@ class Watched:
     def clock(self) -> float:
         return self.world.now + 2.5
 
-    def look(self, stage: str, *, hides_messages: bool = False) -> Look:
+    def snapshot(self, stage: str, *, hides_messages: bool = False) -> WorkerSnapshot:
         """What is seen of a worker after it has read everything."""
         log, worker = self.world.log, self.world.workers[stage]
         role = worker.stage.role
@@ -101,10 +101,12 @@ class Watched:
         execution.positions = dict(ends)
         execution.committed = {p: log.committed.get((role, p), 0) for p in ends}
         facts = JobFacts.of(self.job)
-        blank = Look("watched", stage, "group", f"watched.{role}", hides_messages, facts=facts)
+        blank = WorkerSnapshot(
+            "watched", stage, "group", f"watched.{role}", hides_messages, facts=facts
+        )
         observer = Observer(blank, self.tallies[stage])
         observer.observe(0.0, execution, worker.stage, ends, broker_answers=True)
-        return observer.look
+        return observer.snapshot
 
 
 def values_of(families: Iterable[Metric]) -> dict[str, float]:
@@ -122,7 +124,7 @@ def values_of(families: Iterable[Metric]) -> dict[str, float]:
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_stage_counts_its_windows(tmp_path: Path, stage: str) -> None:
     watched = Watched(local_job(), tmp_path)
-    found = values_of(metric_families(watched.look(stage)))
+    found = values_of(metric_families(watched.snapshot(stage)))
     assert found["dpstream_windows_total fate=released"] == len(EPOCHS)
     assert found["dpstream_windows_total fate=too small"] == 0
     assert found["dpstream_last_epoch"] == max(EPOCHS)
@@ -159,7 +161,7 @@ def test_one_line_for_every_window(tmp_path: Path, stage: str) -> None:
     ]
 
 
-def test_lines_for_people() -> None:
+def test_log_lines_of_windows_and_notices_are_text() -> None:
     stream = io.StringIO()
     lines = LogLines("watched", "shuffle", "w1", stream=stream, clock=lambda: 8.25)
     lines.window(FinishedWindow(3, Fate.TOO_SMALL, 1, began=8.0))
@@ -195,7 +197,7 @@ def test_labels_are_bounded_and_name_nobody(tmp_path: Path) -> None:
     watched = Watched(local_job(), tmp_path)
     labels = {"job", "stage", "partition", "topic", "group", "fate", "reason", "unit"}
     for stage in STAGES:
-        for family in metric_families(watched.look(stage)):
+        for family in metric_families(watched.snapshot(stage)):
             assert family.name.startswith(("dpstream_", "kafka_consumergroup_group_lag"))
             assert family.documentation
             for sample in family.samples:
@@ -206,12 +208,12 @@ def test_labels_are_bounded_and_name_nobody(tmp_path: Path) -> None:
 
 def test_number_of_time_series_does_not_grow_with_epochs(tmp_path: Path) -> None:
     watched = Watched(local_job(), tmp_path)
-    before = {stage: set(values_of(metric_families(watched.look(stage)))) for stage in STAGES}
+    before = {stage: set(values_of(metric_families(watched.snapshot(stage)))) for stage in STAGES}
     watched.world.values["gateway"][4] = watched.world.values["gateway"][1]  # type: ignore[index]
     watched.world.close_epoch("gateway", 4)
     watched.world.settle()
     for stage in STAGES:
-        found = values_of(metric_families(watched.look(stage)))
+        found = values_of(metric_families(watched.snapshot(stage)))
         assert found["dpstream_last_epoch"] == 4
         assert set(found) == before[stage]
 
@@ -226,7 +228,7 @@ def test_nothing_depends_on_how_many_messages_hidden_devices_send(tmp_path: Path
     ]
     assert raw[0] == raw[1]
     told = [
-        list(metric_families(each.look("shuffle", hides_messages=True)))
+        list(metric_families(each.snapshot("shuffle", hides_messages=True)))
         for each in (silent, talking)
     ]
     assert told[0] == told[1]
@@ -245,7 +247,9 @@ def test_what_alarms_are_judged_by_is_told_of_the_job() -> None:
     )
     found = [
         values_of(
-            metric_families(Look("watched", "publish", "g", "t", False, facts=JobFacts.of(each)))
+            metric_families(
+                WorkerSnapshot("watched", "publish", "g", "t", False, facts=JobFacts.of(each))
+            )
         )
         for each in (job, deploy_job(timed, deployed_at=0))
     ]
@@ -336,13 +340,13 @@ def get(address: str, path: str) -> tuple[int, str]:
 
 @pytest.fixture
 def served() -> Iterator[Callable[..., str]]:
-    """Serves a look, and returns the address."""
+    """Serves a snapshot, and returns the address."""
     servers = []
 
-    def start(look: Look, ready: Health) -> str:
+    def start(snapshot: WorkerSnapshot, ready: Health) -> str:
         server = serve(
             MonitorAddress(0),
-            registry_of(lambda: look),
+            registry_of(lambda: snapshot),
             alive=lambda: Health(True, "alive"),
             ready=lambda: ready,
         )
@@ -357,12 +361,12 @@ def served() -> Iterator[Callable[..., str]]:
 
 def test_a_scrape_is_what_prometheus_reads(tmp_path: Path, served: Callable[..., str]) -> None:
     watched = Watched(local_job(), tmp_path)
-    look = watched.look("shuffle")
-    address = served(look, Health(False, "not yet"))
+    snapshot = watched.snapshot("shuffle")
+    address = served(snapshot, Health(False, "not yet"))
     status, text = get(address, "/metrics")
     assert status == 200
     scraped = values_of(text_string_to_metric_families(text))
-    expected = values_of(metric_families(look))
+    expected = values_of(metric_families(snapshot))
     assert expected.items() <= scraped.items()
     rest = set(scraped) - set(expected)
     assert all(name.startswith("dpstream_process_") for name in rest)
@@ -370,19 +374,19 @@ def test_a_scrape_is_what_prometheus_reads(tmp_path: Path, served: Callable[...,
 
 
 def test_health_is_a_status_and_a_line(served: Callable[..., str]) -> None:
-    address = served(Look("j", "publish", "g", "t", False), Health(False, "not yet"))
+    address = served(WorkerSnapshot("j", "publish", "g", "t", False), Health(False, "not yet"))
     assert get(address, "/healthz") == (200, "alive\n")
     assert get(address, "/readyz?verbose") == (503, "not yet\n")
     assert get(address, "/")[0] == 404
 
 
 def test_an_address_in_use_says_so(served: Callable[..., str]) -> None:
-    look = Look("j", "publish", "g", "t", False)
-    port = int(served(look, Health(True, "")).rpartition(":")[2])
+    snapshot = WorkerSnapshot("j", "publish", "g", "t", False)
+    port = int(served(snapshot, Health(True, "")).rpartition(":")[2])
     with pytest.raises(WorkerError, match=r"127\.0\.0\.1:\d+ \(Address already in use\): choose"):
         serve(
             MonitorAddress(port),
-            registry_of(lambda: look),
+            registry_of(lambda: snapshot),
             alive=lambda: Health(True, ""),
             ready=lambda: Health(True, ""),
         )

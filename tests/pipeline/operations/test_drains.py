@@ -132,22 +132,22 @@ def test_progress_names_what_is_open_undecided_and_unpublished(topics: Topics) -
         world.close_epoch("north", epoch)
     world.settle()
     watch = DrainWatch(topics.cluster, job, begin_drain(topics.cluster, job, NOW))
-    begun = watch.look(NOW)
+    begun = watch.progress(NOW)
     assert (begun.unfinished, begun.undecided, begun.unpublished, begun.done) == (4, (), (), False)
     assert begun.idle == ("shuffle", "aggregate", "publish")
     world.settle(["shuffle"])
-    written = watch.look(NOW)
+    written = watch.progress(NOW)
     assert (written.unfinished, written.undecided) == (0, (2,))
     assert (written.unpublished, written.done) == ((1, 3), False)
     world.settle()
-    decided = watch.look(NOW)
+    decided = watch.progress(NOW)
     assert (decided.undecided, decided.unpublished, decided.done) == ((), (), True)
 
 
 def test_a_job_of_which_nothing_is_open_is_drained_at_once(topics: Topics) -> None:
     job = topics.world.job
     watch = DrainWatch(topics.cluster, job, begin_drain(topics.cluster, job, NOW))
-    assert watch.look(NOW).done
+    assert watch.progress(NOW).done
     end_drain(topics.cluster, job, NOW)
     assert read_jobs(topics.cluster).phase("drained") is Phase.DRAINED
 
@@ -163,7 +163,7 @@ def test_what_comes_after_the_drain_began_is_not_waited_for(topics: Topics) -> N
     world.settle()
     assert sorted(world.manifests()) == [1, 4]
     assert sorted(world.published()) == [1]
-    assert watch.look(NOW).done
+    assert watch.progress(NOW).done
 
 
 def test_live_workers_and_their_open_windows_are_named(topics: Topics) -> None:
@@ -184,7 +184,7 @@ def test_live_workers_and_their_open_windows_are_named(topics: Topics) -> None:
         world.now = (NOW - age - BEGUN) / 1000
         topics.append(job.topic(Role.STATUS), json.dumps(beat).encode(), key)
     watch = DrainWatch(topics.cluster, job, begin_drain(topics.cluster, job, NOW))
-    progress = watch.look(NOW)
+    progress = watch.progress(NOW)
     assert progress.idle == ("aggregate", "publish")
     assert [(window.epoch, window.waits_for) for window in progress.windows] == [(1, ("south",))]
 

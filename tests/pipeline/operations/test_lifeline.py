@@ -73,7 +73,7 @@ def test_a_reason_counts_once_it_was_told_to_its_end(sent: bytes, reason: str) -
         assert told(starter) == reason
 
 
-def test_who_is_killed_tells_nothing() -> None:
+def test_a_killed_process_gives_no_reason() -> None:
     process = Process([sys.executable, "-c", "import time; time.sleep(1000)"])
     process.kill()
     assert process.wait(PATIENCE) == -signal.SIGKILL

@@ -234,7 +234,7 @@ def test_an_epoch_that_is_decided_takes_nothing_more(counted: Story) -> None:
     assert counted.world.manifests()[2].contributors == 2 * HALF
 
 
-def test_what_has_not_begun_stays_where_it_is_until_it_has(
+def test_letters_of_an_epoch_that_has_not_begun_are_left_until_it_has(
     counted: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fed back too early it would only be refused once more."""

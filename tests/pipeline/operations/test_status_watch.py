@@ -14,7 +14,7 @@ import pytest
 from kafka.errors import KafkaConnectionError
 from rich.console import Console
 
-from pipeline.cli.status import looker, watch_status
+from pipeline.cli.status import status_reader, watch_status
 from pipeline.jobs.phases import Phase
 from pipeline.kafka.cluster import Cluster
 from pipeline.operations.deployments import DeploymentError
@@ -69,7 +69,9 @@ def test_a_job_that_nobody_here_can_read_needs_a_person(
     assert [each["job"] for each in json.loads(said.output)] == ["small"]
 
 
-def test_watching_is_for_people(cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_watching_with_json_is_refused(
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     refused = Commands(capsys)("status", "--watch", "--json")
     assert (refused.code, refused.output) == (2, "")
     assert "call status repeatedly" in refused.errors
@@ -107,7 +109,7 @@ def watched(
     shown: list[str] = []
     left = iter(pictures)
 
-    def look() -> tuple[Sequence[JobStatus], Sequence[str]]:
+    def read() -> tuple[Sequence[JobStatus], Sequence[str]]:
         picture = next(left)
         if isinstance(picture, Exception):
             raise picture
@@ -119,11 +121,11 @@ def watched(
         if len(shown) == len(pictures):
             raise KeyboardInterrupt
 
-    watch_status(look, 2.0, sleep)
+    watch_status(read, 2.0, sleep)
     return shown
 
 
-def test_it_says_where_everything_stands(
+def test_the_screen_names_stages_windows_and_problems(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -184,7 +186,7 @@ def test_who_waits_for_an_answer_is_told_so_meanwhile(
     monkeypatch.setattr("pipeline.cli.status.console", lambda: Console(file=screen, width=80))
     looks = 0
 
-    def look() -> tuple[Sequence[JobStatus], Sequence[str]]:
+    def read() -> tuple[Sequence[JobStatus], Sequence[str]]:
         nonlocal looks
         looks += 1
         if looks == 1 and seen:
@@ -192,7 +194,7 @@ def test_who_waits_for_an_answer_is_told_so_meanwhile(
         assert told.wait(30), "nothing was said while Kafka kept still"
         raise KeyboardInterrupt
 
-    watch_status(look, 2.0, lambda seconds: None, patience=0.01)
+    watch_status(read, 2.0, lambda seconds: None, patience=0.01)
     said = screen.getvalue()
     if seen:
         assert "Kafka does not answer since" in said
@@ -253,24 +255,24 @@ def test_who_watches_sees_jobs_come_and_go(
     cluster: MemoryCluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     dpstream = Commands(capsys)
-    look = looker(cast(Cluster, cluster), None)
-    assert look() == ([], [])
+    read = status_reader(cast(Cluster, cluster), None)
+    assert read() == ([], [])
     path = tmp_path / "small.yaml"
     path.write_text(job_text())
     assert dpstream("deploy", path).code == 0
-    ((first,), _) = look()
+    ((first,), _) = read()
     assert (first.job, first.phase, first.producers) == ("small", Phase.RUNNING, 0)
     registration = Registration(bytes.fromhex(first.deployment), "gateway", bytes(16), 1)
     cluster.append("small.producers", registration.to_bytes())
-    ((then,), _) = look()
+    ((then,), _) = read()
     assert then.producers == 1
     assert dpstream("deploy", path, "--replace").code == 0
-    ((other,), _) = look()
+    ((other,), _) = read()
     assert other.deployment != first.deployment
     assert other.producers == 0
-    one = looker(cast(Cluster, cluster), "small")
+    one = status_reader(cast(Cluster, cluster), "small")
     assert one()[0][0].deployment == other.deployment
     assert dpstream("undeploy", "small").code == 0
-    assert look() == ([], [])
+    assert read() == ([], [])
     with pytest.raises(DeploymentError, match="job small is not deployed"):
         one()

@@ -11,13 +11,13 @@ import pytest
 from pipeline.devices.rows import InputError
 from pipeline.jobs.deployed_job import deploy_job
 from pipeline.kafka.connection import Connection
-from pipeline.operations.restarts import Supervisor
+from pipeline.operations.restarted_processes import RestartedProcesses
 from pipeline.operations.up.job_run import JobInput, JobRun
 from tests.support.small_run import EPOCHS, job_text
 
 
 class Commands:
-    """In place of a supervisor: notes what it is asked to start."""
+    """In place of `RestartedProcesses`: notes what it is asked to start."""
 
     def __init__(self) -> None:
         self.commands: dict[str, list[str]] = {}
@@ -83,7 +83,7 @@ def test_the_producer_is_given_the_same_roster_and_last_epoch(
     run = JobRun(given, None, lambda run, event: None, lambda sentence: None)
     run._connection = Connection(("memory:9092",))
     workers = Commands()
-    run.take(deploy_job(given.job, deployed_at=0), cast(Supervisor, workers))
+    run.take(deploy_job(given.job, deployed_at=0), cast(RestartedProcesses, workers))
     command = workers.commands["produce"]
     options = {one: other for one, other in pairwise(command) if one.startswith("-")}
     assert options["--input"] == str(rows)

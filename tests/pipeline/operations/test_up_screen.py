@@ -54,7 +54,7 @@ def test_the_table_shows_estimate_interval_truth_and_reports(view: View) -> None
 
 @pytest.mark.parametrize("width", [80, 99, 100, 160])
 @pytest.mark.parametrize("height", [12, 24, 60])
-def test_it_fits_the_terminal(view: View, width: int, height: int) -> None:
+def test_the_screen_fits_the_terminal(view: View, width: int, height: int) -> None:
     lines = as_text(view, width, height).splitlines()
     assert len(lines) <= max(height - 1, 12)
     assert max(map(len, lines)) <= width

@@ -207,7 +207,9 @@ class TestCommand:
         )
         return path
 
-    def test_everything_is_told(self, dpstream: Commands, tmp_path: Path) -> None:
+    def test_plan_prints_guarantee_errors_and_messages(
+        self, dpstream: Commands, tmp_path: Path
+    ) -> None:
         said = dpstream("plan", self.job_file(tmp_path), "--users", 2000)
         assert (said.code, said.errors) == (0, "")
         assert max(map(len, said.output.splitlines())) <= 80
@@ -284,7 +286,9 @@ class TestCommand:
         assert said.code
         assert "dummies: shuffle" in said.errors
 
-    def test_like_is_for_items(self, dpstream: Commands, tmp_path: Path) -> None:
+    def test_like_is_refused_for_jobs_that_are_not_over_items(
+        self, dpstream: Commands, tmp_path: Path
+    ) -> None:
         path = tmp_path / "stream.yaml"
         path.write_text(
             "name: s\nprotocol: future_rand\nparameters: {epsilon: 1, changes: 1}\n"

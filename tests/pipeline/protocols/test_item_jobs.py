@@ -211,7 +211,7 @@ class TestSimulation:
         assert result.covered().mean() > 0.5
         assert np.abs(expected).max() < 6 * plan(job, USERS).rmse < USERS
 
-    def test_what_is_printed(
+    def test_simulate_prints_items_with_truth_and_error(
         self, capsys: pytest.CaptureFixture[str], job_file: Path, changes: Path
     ) -> None:
         dpstream = Commands(capsys)
@@ -278,7 +278,9 @@ def table_of(progress: Progress, path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_what_up_shows_and_leaves_behind(job_file: Path, changes: Path, tmp_path: Path) -> None:
+def test_up_shows_the_largest_item_and_writes_all(
+    job_file: Path, changes: Path, tmp_path: Path
+) -> None:
     """On the screen the largest item; in table, picture and JSON all of them."""
     progress = run_in_memory(job_file, changes)
     job, rows = progress.job, progress.rows()

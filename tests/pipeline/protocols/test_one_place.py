@@ -28,7 +28,7 @@ def imported(path: Path) -> Iterator[str]:
             yield from (each.name for each in node.names)
 
 
-def test_no_street_but_that_of_protocols_imports_one() -> None:
+def test_no_package_but_protocols_imports_a_protocol() -> None:
     known = modules_of_protocols()
     assert {"randomizers.future_rand", "randomizers.count_min", "aggregators.count_min"} <= known
     protocols = ROOT / "pipeline" / "protocols"

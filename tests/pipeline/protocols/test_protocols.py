@@ -22,7 +22,7 @@ def test_an_entry_is_complete(name: str) -> None:
     assert protocol.forecast is not None, "plan has something to say about every protocol"
 
 
-def test_entries_are_values() -> None:
+def test_entries_compare_and_hash_by_value() -> None:
     future_rand = PROTOCOLS["future_rand"]
     assert dataclasses.replace(future_rand) == future_rand
     assert isinstance(hash(future_rand), int)

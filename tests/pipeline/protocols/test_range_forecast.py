@@ -48,17 +48,17 @@ def test_of_two_buckets_it_is_a_job_over_two_items_whose_sum_is_known() -> None:
     assert made.horizon == items.horizon == 16
 
 
-def test_it_says_who_freezes() -> None:
+def test_a_forecast_says_which_share_of_users_freezes() -> None:
     assert "may freeze" in forecast(signs=5).caveats[-1]
     assert "up to 25 %" in forecast(signs=4).caveats[-1]
     assert "up to 50 %" in forecast(signs=2).caveats[-1]
 
 
-def test_it_warns_of_no_freezing_that_the_epochs_do_not_allow() -> None:
+def test_a_forecast_warns_of_no_freezing_that_the_epochs_do_not_allow() -> None:
     """Twelve epochs allow a first value and eleven changes: twelve signs are enough."""
     assert "changes its bucket 11 times up to" in forecast(changes=64, signs=11).caveats[-1]
     assert "changes its bucket more than 11 times" in forecast(changes=64, signs=12).caveats[-1]
 
 
-def test_it_says_how_wide_buckets_are() -> None:
+def test_a_forecast_says_how_wide_buckets_are() -> None:
     assert forecast().caveats[0] == "values lie in 32 buckets, each 2.5 wide"

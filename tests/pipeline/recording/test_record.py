@@ -17,9 +17,9 @@ from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
 from pipeline.jobs.noise_keys import NoiseKey
 from pipeline.protocols.registry import PROTOCOLS
+from pipeline.recording.estimate_rows import published_estimate, recorded_estimate
 from pipeline.recording.record import Recorder, open_recording
 from pipeline.recording.record_raw import RawRecordingError
-from pipeline.recording.record_rows import published_estimate, recorded_estimate
 from pipeline.recording.record_verify import verify
 from pipeline.recording.recordings import (
     INDEX_FILE,
@@ -235,13 +235,13 @@ def test_windows_are_recorded_as_released_with_their_noise(
     check_whole(world, tmp_path / "kept")
 
 
-def test_it_begins_with_the_epoch_that_is_asked_for(tmp_path: Path) -> None:
+def test_a_recording_begins_with_the_epoch_that_is_asked_for(tmp_path: Path) -> None:
     world = ran(tmp_path / "producers")
     assert record(world, tmp_path / "kept", from_epoch=2).epochs == range(2, 5)
     check_whole(world, tmp_path / "kept", first=2)
 
 
-def test_it_goes_on_with_what_was_published_since(tmp_path: Path) -> None:
+def test_a_recorder_goes_on_with_what_was_published_since(tmp_path: Path) -> None:
     world = ran(tmp_path / "producers", to=1)
     recorder = recorder_of(world, tmp_path / "kept")
     assert [each.epoch for each in recorder.round()] == [1]

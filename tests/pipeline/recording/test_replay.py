@@ -314,7 +314,7 @@ def test_windows_of_many_chunks_are_cut_anew(
     assert replayed(LiveRun(job, log).source)[2] == results
 
 
-def test_speeds() -> None:
+def test_speeds_are_parsed_and_pace_the_epochs() -> None:
     assert Speed.parse("max") == Speed()
     pace = Pace(Speed.parse("0.5"), started=10.0)
     assert [pace.due(7_000) for _ in range(3)] == [10.0, 12.0, 14.0]

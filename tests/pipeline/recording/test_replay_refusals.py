@@ -20,7 +20,7 @@ from pipeline.protocols.registry import PROTOCOLS
 from pipeline.recording.recordings import Recording, RecordingError
 from pipeline.recording.replay.job import begin_replay, find_replay, replayed_job
 from pipeline.recording.replay.plan import Wanted, plan_replay
-from pipeline.recording.replay.recording import RecordingSource
+from pipeline.recording.replay.recording_source import RecordingSource
 from pipeline.recording.replay.sources import ReplayError
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.replays import (
@@ -215,7 +215,7 @@ def test_only_what_reports_do_not_depend_on_may_differ(
     assert "only the estimator" in str(refused.value)
 
 
-def test_names(run: LiveRun) -> None:
+def test_a_replay_is_named_by_option_job_file_or_original(run: LiveRun) -> None:
     assert replayed_job(run.job).name == "live-replay"
     assert replayed_job(run.job, name="again").name == "again"
     assert replayed_job(run.job, changed=live_job(name="other")).name == "other"
@@ -233,7 +233,7 @@ class TestTakenNames:
         begin_replay(cluster, run.job, wanted, deployment=REPLAY, now=5)
         return cluster  # type: ignore[no-any-return]
 
-    def test_an_unfinished_one_goes_on(self, run: LiveRun, cluster: Cluster) -> None:
+    def test_an_unfinished_replay_goes_on(self, run: LiveRun, cluster: Cluster) -> None:
         found = find_replay(cluster, run.job, replayed_job(run.job))
         assert found is not None
         assert (found.deployment, found.fingerprint) == (REPLAY, run.job.fingerprint)
@@ -246,7 +246,7 @@ class TestTakenNames:
         with pytest.raises(ReplayError, match="theirs was deployed by another version"):
             find_replay(cluster, run.job, replayed_job(run.job, name="theirs"))
 
-    def test_nobody_is_charged(self, cluster: Cluster) -> None:
+    def test_a_replay_charges_nobody(self, cluster: Cluster) -> None:
         assert charges(cluster) == []
 
     def test_one_with_other_settings_is_refused(self, run: LiveRun, cluster: Cluster) -> None:
@@ -258,7 +258,7 @@ class TestTakenNames:
         with pytest.raises(ReplayError, match="deployed already, and is no replay of this"):
             find_replay(cluster, other, replayed_job(run.job))
 
-    def test_a_finished_one_is_refused(self, run: LiveRun, cluster: Cluster) -> None:
+    def test_a_finished_replay_is_refused(self, run: LiveRun, cluster: Cluster) -> None:
         set_phase(cluster, find_deployed(cluster, "live-replay"), Phase.DRAINED, 7)
         with pytest.raises(ReplayError, match=r"that is finished: give .* or end it"):
             find_replay(cluster, run.job, replayed_job(run.job))

@@ -173,14 +173,16 @@ class TestFollowing:
             wait=lambda seconds: run.report(next(waiting), MODES),
         )
 
-    def test_it_goes_on_to_the_last_epoch_and_ends(
+    def test_following_goes_on_to_the_last_epoch_and_ends(
         self, start: Start, cluster: MemoryCluster
     ) -> None:
         run = start(epochs=4)
         found = [counts.epochs for counts in self.followed(cluster, run, 2, [1, 2, 3, 4])]
         assert found == [(2,), (3,), (4,)]
 
-    def test_it_begins_with_the_latest_one(self, start: Start, cluster: MemoryCluster) -> None:
+    def test_following_begins_with_the_latest_epoch(
+        self, start: Start, cluster: MemoryCluster
+    ) -> None:
         run = start(epochs=4)
         run.report(1, MODES)
         run.report(2, MODES)

@@ -233,7 +233,7 @@ def test_a_simulation_has_every_kind_of_estimate(tmp_path: Path) -> None:
     assert looked_back.to_json().keys() - plain.to_json().keys() == {"rmse_by_column"}
 
 
-def test_items_have_them_too(tmp_path: Path) -> None:
+def test_items_are_smoothed_too(tmp_path: Path) -> None:
     job = deploy_job(
         parse_job(
             "name: small\nprotocol: hadamard_stream\n"
@@ -477,8 +477,8 @@ def no_cluster(*arguments: object, **options: object) -> Iterator[None]:
 def test_options_that_contradict_each_other_are_refused(
     dpstream: Commands, monkeypatch: pytest.MonkeyPatch, options: list[str], complaint: str
 ) -> None:
-    monkeypatch.setattr("pipeline.cli.watch.cluster_of", no_cluster)
-    monkeypatch.setattr("pipeline.cli.watch.find_job", lambda cluster, job: RENEWING)
+    monkeypatch.setattr("pipeline.cli.estimates.cluster_of", no_cluster)
+    monkeypatch.setattr("pipeline.cli.estimates.find_job", lambda cluster, job: RENEWING)
     said = dpstream("estimates", "small", *options)
     assert (said.code, said.output) == (2, "")
     assert said.errors == f"error: {complaint}\n"

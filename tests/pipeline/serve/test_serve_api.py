@@ -30,7 +30,7 @@ from pipeline.serve.history import Point
 from pipeline.serve.limits import Limits
 from pipeline.serve.query_strings import LARGEST
 from pipeline.serve.series import Series
-from pipeline.serve.server import Settings, Site
+from pipeline.serve.server import Site, SiteSettings
 from pipeline.serve.views import MOST_SERIES, NOT_PRIVATE
 from tests.support.commands import Commands
 from tests.support.live_page import LivePage, deploy_text, live_page, publish, run
@@ -668,7 +668,7 @@ def test_nobody_waits_for_a_truth_when_the_server_ends(
 def test_a_name_of_several_addresses_gets_one_port(cluster: MemoryCluster) -> None:
     async def test() -> None:
         site = Site(
-            Settings(address="localhost"),
+            SiteSettings(address="localhost"),
             lambda: cast(Cluster, cluster),
             lambda job, path: pytest.fail("there is no truth"),
             print,

@@ -23,6 +23,7 @@ from pipeline.results.questions import QUARTILES, Quantiles
 from pipeline.results.smoothing import SmoothedHorizon
 from pipeline.serve.board import Board, Jobs
 from pipeline.serve.history import History, Point
+from pipeline.serve.privacy_sentences import budget_line, budget_of, guarantee_words, odds
 from pipeline.serve.reduction import envelope, reduce_curve
 from pipeline.serve.series import (
     QUARTILE_SERIES,
@@ -31,7 +32,6 @@ from pipeline.serve.series import (
     triples_of,
     truth_of,
 )
-from pipeline.serve.words import budget_line, budget_of, guarantee_words, odds
 from pipeline.values.numbers import NumericDomain
 from pipeline.values.sets import SetDomain
 from pipeline.values.value_domains import BOOLEAN, CategoryDomain

@@ -216,7 +216,7 @@ def test_a_pipeline_is_sent_when_it_changes_and_not_again(cluster: MemoryCluster
     run(test)
 
 
-def test_there_are_heartbeats(cluster: MemoryCluster) -> None:
+def test_viewers_are_sent_heartbeats(cluster: MemoryCluster) -> None:
     limits = Limits(heartbeat_seconds=0.05)
 
     async def test() -> None:

@@ -280,13 +280,13 @@ def test_pipelines_are_looked_at_no_more_often_than_once_a_second() -> None:
     shown = [Shown(job, Phase.RUNNING, opened=False, smooths=False) for job in jobs]
     looking = background(shown, heard)
     for _ in range(5):
-        looking.look(cast(Cluster, cluster))
+        looking.watch(cast(Cluster, cluster))
     assert [name for name, _ in heard.pipelines] == ["count", "modes"]
 
 
 def test_nobody_watches_and_nothing_is_read() -> None:
     heard = Heard()
-    background([], heard).look(cast(Cluster, None))
+    background([], heard).watch(cast(Cluster, None))
     assert heard.pipelines == []
 
 
@@ -304,7 +304,7 @@ def test_a_job_that_cannot_be_looked_at_leaves_the_others(caplog: pytest.LogCapt
     jobs = [deploy_text(cluster, COUNT), deploy_text(cluster, MODES, b"m" * 16)]
     shown = [Shown(job, Phase.RUNNING, opened=True, smooths=False) for job in jobs]
     broken = Broken(cluster.records, cluster.partitions)
-    background(shown, heard).look(cast(Cluster, broken))
+    background(shown, heard).watch(cast(Cluster, broken))
     assert [name for name, _ in heard.pipelines] == ["modes"]
     assert "job count cannot be looked at" in caplog.text
 
@@ -321,7 +321,7 @@ def test_a_cluster_that_is_away_ends_the_look_so_that_it_is_opened_again() -> No
     job = deploy_text(cluster, COUNT)
     shown = [Shown(job, Phase.RUNNING, opened=True, smooths=False)]
     with pytest.raises(ClusterError):
-        background(shown, Heard()).look(cast(Cluster, Away(cluster.records, cluster.partitions)))
+        background(shown, Heard()).watch(cast(Cluster, Away(cluster.records, cluster.partitions)))
 
 
 def report(job: Run, epochs: Sequence[int]) -> None:
@@ -338,9 +338,9 @@ def test_looking_back_step_by_step_is_looking_back_at_once() -> None:
     for minute, epochs in enumerate(([1, 2], [3], [], [4, 5, 6], [7, 8, 9])):
         report(ran, epochs)
         now = 60.0 * minute
-        known.update(looking.look(cast(Cluster, cluster), lambda now=now: now))  # type: ignore[misc]
+        known.update(looking.read_new(cast(Cluster, cluster), lambda now=now: now))  # type: ignore[misc]
         # Not again so soon.
-        assert looking.look(cast(Cluster, cluster), lambda now=now: now + 0.1) == []  # type: ignore[misc]
+        assert looking.read_new(cast(Cluster, cluster), lambda now=now: now + 0.1) == []  # type: ignore[misc]
     whole = read_from(cast(Cluster, cluster), job, smoothed_horizons(job, 9))
     assert known.keys() == whole.keys() == {0, 1, 2}
     for number, horizon in whole.items():

@@ -37,7 +37,7 @@ def test_the_count_runs_from_0_to_14068(log: ChangeLog) -> None:
     assert (truth[0], truth[-1]) == (4, 0)
 
 
-def test_most_students_change_rarely(log: ChangeLog) -> None:
+def test_shares_of_students_by_changes_are_as_stated(log: ChangeLog) -> None:
     students = changes_per_user(log)
     at_most = np.cumsum(students) / students.sum()
     assert f"{at_most[2]:.1%} {at_most[4]:.1%}" == "94.6% 99.8%"

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from pipeline.results.smoothing import BIASED, NAMES, UNBIASED
-from pipeline.simulation.evaluation import run
+from pipeline.simulation.evaluation import pending_trials
 from pipeline.simulation.evaluation.columns import Series, series_of
 from pipeline.simulation.evaluation.curves import draw_curves
 from pipeline.simulation.evaluation.experiment import load_experiment
@@ -121,14 +121,14 @@ def test_stopped_by_ctrl_c_it_says_what_is_kept_and_goes_on_from_there(
     dpstream: Commands, experiment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert dpstream("evaluate", experiment, "--output", "whole").code == 0
-    monkeypatch.setattr(run, "run_trial", stopping(4, KeyboardInterrupt))
+    monkeypatch.setattr(pending_trials, "run_trial", stopping(4, KeyboardInterrupt))
     said = dpstream("evaluate", experiment, "--output", "parts")
     assert (said.code, said.output) == (130, "")
     assert said.errors == (
         "stopped: 4 of 6 trials are kept in parts; the same command goes on from there\n"
     )
 
-    monkeypatch.setattr(run, "run_trial", stopping(2, AssertionError))
+    monkeypatch.setattr(pending_trials, "run_trial", stopping(2, AssertionError))
     said = dpstream("evaluate", experiment, "--output", "parts")
     assert (said.code, said.errors) == (0, "4 of 6 trials are in parts already\n")
     assert Path("parts/results.csv").read_bytes() == Path("whole/results.csv").read_bytes()
@@ -142,7 +142,7 @@ def test_killed_while_it_writes_it_loses_that_trial_alone(
     whole, journal = (folder / "results.csv").read_bytes(), folder / "trials.jsonl"
     journal.write_bytes(journal.read_bytes()[:-20])
     (folder / "results.csv").unlink()
-    monkeypatch.setattr(run, "run_trial", stopping(1, AssertionError))
+    monkeypatch.setattr(pending_trials, "run_trial", stopping(1, AssertionError))
     assert dpstream("evaluate", experiment).errors == "5 of 6 trials are in small-results already\n"
     assert (folder / "results.csv").read_bytes() == whole
     assert len(journal.read_bytes().splitlines()) == 6
@@ -159,7 +159,7 @@ def test_what_is_tried_already_is_known_by_what_it_depends_on(
         "- change_log", "- name: a\n    change_log"
     )
     experiment.write_text(more)
-    monkeypatch.setattr(run, "run_trial", stopping(2 * 3 + 4 - 4, AssertionError))
+    monkeypatch.setattr(pending_trials, "run_trial", stopping(2 * 3 + 4 - 4, AssertionError))
     said = dpstream("evaluate", experiment, "--seeds", 4)
     assert said.errors == "6 of 12 trials are in small-results already\n"
     again = read_rows(Path("small-results/results.csv"))
@@ -167,7 +167,7 @@ def test_what_is_tried_already_is_known_by_what_it_depends_on(
 
     # Other data, and being told so: nothing holds.
     write_changes(experiment.parent / "changes.csv", users=USERS + 1)
-    monkeypatch.setattr(run, "run_trial", run_trial)
+    monkeypatch.setattr(pending_trials, "run_trial", run_trial)
     assert dpstream("evaluate", experiment).errors == ""
     assert dpstream("evaluate", experiment, "--fresh").errors == ""
 
@@ -176,13 +176,13 @@ def test_on_all_cores_it_is_the_same_and_leaves_no_process_behind(
     dpstream: Commands, experiment: Path, tmp_path: Path
 ) -> None:
     assert dpstream("evaluate", experiment, "--output", "one").code == 0
-    planned = run.planned_trials(load_experiment(experiment))
+    planned = pending_trials.planned_trials(load_experiment(experiment))
 
     def stop() -> None:
         raise KeyboardInterrupt
 
     with Journal(tmp_path / "journal") as journal, pytest.raises(KeyboardInterrupt):
-        run.run_pending(planned, journal, processes=2, on_trial=stop)
+        pending_trials.run_pending(planned, journal, processes=2, on_trial=stop)
     assert active_children() == []
     assert sum(journal.get(one.key) is not None for one in planned) == 1
 

@@ -90,7 +90,9 @@ def write_lives(path: Path, *codes: str) -> None:
     path.write_text("".join(",".join(line) + "\n" for line in lines))
 
 
-def test_lives_are_changes_of_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_life_becomes_a_row_for_each_change_of_state(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source, out = tmp_path / "biofam.csv", tmp_path / "log.csv.gz"
     write_lives(source, "06", "11")
     prepare_traminer.main([str(source), str(out)])

@@ -9,7 +9,7 @@ from pipeline.results.item_sums import ItemSums
 from pipeline.results.questions import Answer, Boxes, Items, Quantiles, Question, Top
 from pipeline.simulation.item_accuracy import (
     ItemAccuracy,
-    items_to_look_at,
+    items_to_compare,
     mean_accuracy,
 )
 from pipeline.values.boxes import Box
@@ -37,19 +37,19 @@ def test_counts_of_items_nobody_holds_are_0() -> None:
 def test_the_most_held_are_looked_at_and_others_at_random(size: int, known: int) -> None:
     counts = np.arange(known, 0, -1)
     some = ItemSums(np.arange(1, known + 1), counts)
-    looked_at = items_to_look_at(some, size, seeded_generator(1))
+    looked_at = items_to_compare(some, size, seeded_generator(1))
     most = min(known, 100)
     assert looked_at[:most].tolist() == list(range(1, most + 1))
     others = looked_at[most:]
     assert len(others) == min(400, size - most)
     assert len(set(looked_at.tolist())) == len(looked_at)
     assert 1 <= looked_at.min() <= looked_at.max() <= size
-    again = items_to_look_at(some, size, seeded_generator(1))
+    again = items_to_compare(some, size, seeded_generator(1))
     assert again.tolist() == looked_at.tolist()
     if size == 2**24:
         # Uniform: of 400 draws between 1 and 2^24 the mean is within 7 sigma.
         assert abs(others.mean() / size - 0.5) < 7 / np.sqrt(12 * 400)
-        assert set(items_to_look_at(some, size, seeded_generator(2)).tolist()) - set(others)
+        assert set(items_to_compare(some, size, seeded_generator(2)).tolist()) - set(others)
 
 
 def truths(

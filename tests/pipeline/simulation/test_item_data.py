@@ -76,7 +76,7 @@ def test_a_user_is_a_row_of_a_table(tmp_path: Path) -> None:
     assert prepared(prepare_adult.main, tmp_path) == [["1", "39;40"], ["2", "17;20"]]
 
 
-def test_a_user_is_a_unit_of_light(tmp_path: Path) -> None:
+def test_each_unit_of_light_becomes_a_user(tmp_path: Path) -> None:
     assert prepared(prepare_image.main, tmp_path) == [
         *([user, "0;1"] for user in "12"),
         ["3", "1;0"],

@@ -21,7 +21,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_they_end_with_a_parent_that_is_killed() -> None:
+def test_trial_processes_end_when_their_parent_is_killed() -> None:
     parent = subprocess.run(
         [sys.executable, "-c", KILLED_WHILE_THEY_WAIT], stdout=subprocess.PIPE, text=True
     )

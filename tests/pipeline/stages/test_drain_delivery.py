@@ -193,7 +193,7 @@ def test_too_few_are_withheld_by_a_drain_too(job: DeployedJob, folder: Path) -> 
     world.shut()
 
 
-def test_half_a_drain_drains_half(job: DeployedJob, folder: Path) -> None:
+def test_a_drain_of_one_partition_decides_its_epochs_alone(job: DeployedJob, folder: Path) -> None:
     """Whoever asked was stopped between two partitions; asking again asks for the other one."""
     world = World(job, folder, values())
     registered(world)

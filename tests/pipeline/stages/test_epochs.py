@@ -9,7 +9,7 @@ epochs = st.lists(st.integers(1, 40))
 
 
 @given(epochs)
-def test_is_a_set(added: list[int]) -> None:
+def test_epochs_that_were_added_are_in_the_set_once(added: list[int]) -> None:
     reference: set[int] = set()
     tested = EpochSet()
     for epoch in added:
@@ -22,7 +22,7 @@ def test_is_a_set(added: list[int]) -> None:
 
 
 @given(epochs, st.integers(1, 45), st.integers(1, 45))
-def test_missing(added: list[int], first: int, last: int) -> None:
+def test_missing_epochs_are_those_never_added(added: list[int], first: int, last: int) -> None:
     tested = EpochSet()
     for epoch in added:
         tested.add(epoch)
@@ -31,7 +31,7 @@ def test_missing(added: list[int], first: int, last: int) -> None:
     assert tested.first_missing(first) == next(e for e in range(first, 100) if e not in added)
 
 
-def test_stays_small_over_a_million_epochs() -> None:
+def test_the_set_stays_small_over_a_million_epochs() -> None:
     tested = EpochSet()
     for epoch in range(1, 1_000_001):
         tested.add(epoch ^ 1 if epoch < 1_000_000 else epoch)

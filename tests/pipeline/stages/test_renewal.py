@@ -210,7 +210,7 @@ def test_every_report_arrives_once_in_each_of_three_horizons(
         assert (record.estimate.low, record.estimate.high) == (1.0, 1.0)
 
 
-def test_a_horizon_stands_alone(folder: Path) -> None:
+def test_estimates_of_a_horizon_do_not_depend_on_earlier_ones(folder: Path) -> None:
     """Estimates of the second horizon are those of somebody who has never seen the first."""
     world = run(World(deployed(SHORT, epochs=OVER), folder, values()))
     published, manifests, partials = world.published(), world.manifests(), world.integers()

@@ -56,7 +56,7 @@ def folder() -> Iterator[Path]:
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several chunks per window."""
     monkeypatch.setattr(
-        "pipeline.stages.shuffle_stage.split_words", partial(split_words, payload_bytes=16)
+        "pipeline.stages.window_writer.split_words", partial(split_words, payload_bytes=16)
     )
 
 

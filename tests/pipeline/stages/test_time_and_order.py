@@ -19,7 +19,7 @@ from pipeline.jobs.job_files import make_job
 from pipeline.jobs.job_range import EPOCHS_AHEAD
 from pipeline.protocols.registry import PROTOCOLS
 from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from pipeline.stages.decisions import Decisions
+from pipeline.stages.decision_log import DecisionLog
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.stages.partial_log import PartialLog
 from pipeline.stages.roster import Roster
@@ -512,12 +512,12 @@ def test_a_poison_manifest_is_passed_over_and_the_job_goes_on(folder: Path) -> N
 
 def test_a_job_without_a_last_epoch_passes_over_what_lies_too_far_ahead() -> None:
     job = deployed(64, renew=True)
-    decisions = Decisions(job)
+    decisions = DecisionLog(job)
     for offset, epoch in enumerate((5, 6 + EPOCHS_AHEAD + 1, 6 + EPOCHS_AHEAD)):
         decisions.apply(LogRecord(offset, encode_manifest(manifest(job, epoch, first_epoch=5))))
     assert 6 + EPOCHS_AHEAD in decisions.decided
     assert 6 + EPOCHS_AHEAD + 1 not in decisions.decided
-    fresh = Decisions(job)
+    fresh = DecisionLog(job)
     fresh.apply(LogRecord(0, encode_manifest(manifest(job, 7 + EPOCHS_AHEAD, first_epoch=5))))
     assert not fresh.decided
 

@@ -47,7 +47,7 @@ def test_other_items_are_refused(item: int) -> None:
         CODE.encode(np.array([1, item]))
 
 
-def test_it_is_read_back() -> None:
+def test_a_code_is_read_back_from_json() -> None:
     for code in (CODE, HashedRows.histogram(5)):
         assert HashedRows.from_json(code.to_json()) == code_from_json(code.to_json()) == code
 

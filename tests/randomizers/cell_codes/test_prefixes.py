@@ -51,7 +51,7 @@ def test_levels_and_seeds_have_hashes_of_their_own() -> None:
     assert (first != second - 50).mean() > 0.9
 
 
-def test_no_item_raises_no_cell() -> None:
+def test_item_0_raises_no_cell() -> None:
     code = PrefixCells(levels((2, 4), (3, 5)), seed="a")
     assert code.encode(np.array([0, 1, 0]))[[0, 2]].tolist() == [[-1, -1], [-1, -1]]
     assert code.encode(np.zeros(0, np.int64)).shape == (0, 2)

@@ -13,7 +13,7 @@ from pipeline.actions import Run, end_offset, scan
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.recording.replay.sources import ReplayError, Stored, in_words
 from pipeline.results.released_windows import WindowIndex
-from pipeline.stages.decisions import Decisions
+from pipeline.stages.decision_log import DecisionLog
 from pipeline.stages.multisets import Scratch, WordMultiset, temporary_file
 from pipeline.stages.partial_log import PartialLog
 from topics.manifests import Manifest
@@ -50,7 +50,7 @@ class TopicSource:
         start = job.start_offset(Role.PARTIALS)
         read(scan(Role.PARTIALS, 0, start, self._partials_end, self._partials.apply))
         if windows:
-            read(self._index.look())
+            read(self._index.find_end())
             read(self._index.scan())
 
     def has_window(self, epoch: int) -> bool:
@@ -72,7 +72,7 @@ class TopicSource:
     def manifests(self) -> Iterator[Manifest]:
         """The manifests that count, in the order of epochs, up to the first undecided epoch."""
         waiting: dict[int, Manifest] = {}
-        decisions = Decisions(
+        decisions = DecisionLog(
             self.job,
             lambda decision: waiting.update({decision.manifest.epoch: decision.manifest}),
         )

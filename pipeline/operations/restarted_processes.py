@@ -66,7 +66,7 @@ class Child:
             return "".join(f"\n  {line.rstrip()}" for line in deque(lines, maxlen=_LOG_LINES))
 
 
-class Supervisor:
+class RestartedProcesses:
     """Starts processes, and ends them when it is closed.
 
     Args:

@@ -12,6 +12,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from pipeline.cli.answer_table import AnswerTable
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.estimate_lines import LINES
 from pipeline.cli.output import number, plural, say, say_pairs, say_table, tell
@@ -19,7 +20,6 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.operations.up.curves import curves_of, plotted_query, write_curves
 from pipeline.results.estimate_csv import answer_csv_lines
 from pipeline.results.queries import Query, usual_query
-from pipeline.results.questions import Answer
 from pipeline.simulation.query_trials import accuracy
 from pipeline.simulation.simulate import Simulation
 from pipeline.stages.estimate_records import EstimateRecord
@@ -49,20 +49,10 @@ Plot = Annotated[
 ]
 
 
-def answer_cells(query: Query, answer: Answer) -> list[str]:
-    """The cells of a table's row after the epoch, in the order of `answer_columns`."""
-    values = [answer.value, answer.standard_deviation, answer.low, answer.high]
-    if query.norm_sub:
-        values.append(answer.norm_sub)
-    if query.question.in_values:
-        return [answer.name, *("-" if value is None else f"{value:.6g}" for value in values)]
-    return [answer.name, *map(number, values)]
-
-
-def answer_columns(query: Query) -> list[str]:
-    """The columns of a table after the epoch, as `pipeline.cli.output.say_table` has them."""
-    fitted = [">norm-sub"] if query.norm_sub else []
-    return [query.question.kind, ">estimate", ">± sd", ">95 % low", ">high", *fitted]
+def answer_table(query: Query, *, truth: bool = False) -> AnswerTable:
+    """How the answers to a query are shown."""
+    question = query.question
+    return AnswerTable(question.kind, question.in_values, norm_sub=query.norm_sub, truth=truth)
 
 
 def printed_lines(
@@ -88,7 +78,8 @@ def answer_lines(query: Query, format: str, records: Iterable[EstimateRecord]) -
 
 
 def _table_lines(query: Query, records: Iterable[EstimateRecord]) -> Iterator[str]:
-    name, *columns = answer_columns(query)
+    table = answer_table(query)
+    name, *columns = table.columns()
     names = query.question.names(query.domain)
     least = len(name) if query.domain.slots is None else max(len(name), 12)
     width = max(least, *map(len, names), 0)
@@ -96,7 +87,7 @@ def _table_lines(query: Query, records: Iterable[EstimateRecord]) -> Iterator[st
     header = [each[1:] for each in columns]
     yield line.format("epoch", name, *header, _notes_column(query)).rstrip()
     for record in records:
-        cells = [answer_cells(query, answer) for answer in query.answers(record.estimate)]
+        cells = [table.cells(answer) for answer in query.answers(record.estimate)]
         for row in _rows(query, record, cells, len(header) + 1):
             yield line.format(*row).rstrip()
 
@@ -152,7 +143,8 @@ def plot_answers(
 def show_simulations(query: Query, simulations: Sequence[Simulation]) -> None:
     """Print the answers of the first of several trials, and how accurate all of them are."""
     first = simulations[0]
-    columns = [*answer_columns(query), ">truth"]
+    table = answer_table(query, truth=True)
+    columns = table.columns()
     answered = [
         (record, query.answers(record.estimate, first.truth[record.epoch]))
         for record in first.records
@@ -164,33 +156,24 @@ def show_simulations(query: Query, simulations: Sequence[Simulation]) -> None:
         (
             row
             for record, answers in answered[::-step][::-1]
-            for row in _rows(
-                query, record, [_with_truth(query, each) for each in answers], len(columns)
-            )
+            for row in _rows(query, record, [*map(table.cells, answers)], len(columns))
         ),
     )
     if step > 1:
         say(f"one epoch in {step} is shown, --json prints all {len(answered):,}")
-    found = accuracy(query, simulations)
-    if found is None:
+    measured = accuracy(query, simulations)
+    if measured is None:
         return
     unit = "" if query.question.in_values else " users"
     trials = f" of {plural(len(simulations), 'trial')}" if len(simulations) > 1 else ""
-    said = "" if found.predicted is None else f", predicted {number(found.predicted)}"
+    said = "" if measured.predicted is None else f", predicted {number(measured.predicted)}"
     smoothed = ", smoothed" if first.smoothed else ""
     say(f"\nanswers at all epochs{trials}{smoothed}", "bold")
     say_pairs(
         [
-            ("root mean squared error", f"{number(found.rmse)}{unit}{said}"),
-            ("intervals that hold the truth", f"{found.coverage:.1%}, expected are 95 %"),
+            ("root mean squared error", f"{number(measured.rmse)}{unit}{said}"),
+            ("intervals that hold the truth", f"{measured.coverage:.1%}, expected are 95 %"),
         ]
     )
     if query.question.selects:
         say("selecting the largest biases them upwards: fewer intervals may hold the truth")
-
-
-def _with_truth(query: Query, answer: Answer) -> list[str]:
-    truth = answer.truth
-    if truth is not None and not query.question.in_values:
-        return [*answer_cells(query, answer), number(round(truth))]
-    return [*answer_cells(query, answer), "-" if truth is None else f"{truth:.6g}"]

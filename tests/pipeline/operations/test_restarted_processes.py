@@ -12,9 +12,14 @@ from queue import SimpleQueue
 import psutil
 import pytest
 
-from pipeline.operations import restarts
+from pipeline.operations import restarted_processes
 from pipeline.operations.processes import dpstream_command
-from pipeline.operations.restarts import RESTARTS, Child, ProcessError, Supervisor
+from pipeline.operations.restarted_processes import (
+    RESTARTS,
+    Child,
+    ProcessError,
+    RestartedProcesses,
+)
 from pipeline.operations.signals import STOPPING, SignalledError, Signals
 from tests.support.ended import still_running
 
@@ -27,18 +32,18 @@ def script(text: str, *arguments: object) -> list[str]:
     return [sys.executable, "-c", text, *map(str, arguments)]
 
 
-def start_and_wait(supervisor: Supervisor, log: Path, text: str) -> Child:
+def start_and_wait(processes: RestartedProcesses, log: Path, text: str) -> Child:
     """Start a script that prints a line when it is ready."""
     lines: SimpleQueue[str] = SimpleQueue()
-    child = supervisor.start("child", script(text), log, on_line=lines.put)
+    child = processes.start("child", script(text), log, on_line=lines.put)
     assert lines.get(timeout=PATIENCE) == "ready"
     return child
 
 
-def check_until_ended(supervisor: Supervisor, child: Child) -> None:
-    """Let the supervisor see that the present process of a child has ended."""
+def check_until_ended(processes: RestartedProcesses, child: Child) -> None:
+    """Let `check` see that the present process of a child has ended."""
     child.process.wait(PATIENCE)
-    supervisor.check()
+    processes.check()
 
 
 SLEEP = "import time; print('ready', flush=True); time.sleep(1000)"
@@ -49,16 +54,18 @@ STUBBORN = (
 
 
 def test_closing_leaves_no_process(tmp_path: Path) -> None:
-    with Supervisor(print, patience=PATIENCE) as supervisor:
-        children = [start_and_wait(supervisor, tmp_path / str(n), SLEEP) for n in range(3)]
+    with RestartedProcesses(print, patience=PATIENCE) as processes:
+        children = [start_and_wait(processes, tmp_path / str(n), SLEEP) for n in range(3)]
         assert all(psutil.pid_exists(child.process.pid) for child in children)
     assert [child.process.returncode for child in children] == [-signal.SIGTERM] * 3
 
 
 @pytest.mark.parametrize(("patience", "hurry"), [(0.0, False), (PATIENCE, True)])
-def test_who_does_not_want_to_end_is_ended(tmp_path: Path, patience: float, hurry: bool) -> None:
-    with Supervisor(print, patience=patience, hurry=lambda: hurry) as supervisor:
-        child = start_and_wait(supervisor, tmp_path / "log", STUBBORN)
+def test_a_process_that_ignores_sigterm_is_killed(
+    tmp_path: Path, patience: float, hurry: bool
+) -> None:
+    with RestartedProcesses(print, patience=patience, hurry=lambda: hurry) as processes:
+        child = start_and_wait(processes, tmp_path / "log", STUBBORN)
     assert child.process.returncode == -signal.SIGKILL
 
 
@@ -66,8 +73,8 @@ def test_an_error_leaves_no_process_either(tmp_path: Path) -> None:
     children: list[Child] = []
 
     def fail() -> None:
-        with Supervisor(print) as supervisor:
-            children.append(start_and_wait(supervisor, tmp_path / "log", SLEEP))
+        with RestartedProcesses(print) as processes:
+            children.append(start_and_wait(processes, tmp_path / "log", SLEEP))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -75,13 +82,13 @@ def test_an_error_leaves_no_process_either(tmp_path: Path) -> None:
     assert children[0].process.returncode is not None
 
 
-def test_ctrl_c_reaches_the_children_only_through_the_supervisor(tmp_path: Path) -> None:
-    with Supervisor(print) as supervisor:
-        child = start_and_wait(supervisor, tmp_path / "log", SLEEP)
+def test_ctrl_c_reaches_the_children_only_through_their_starter(tmp_path: Path) -> None:
+    with RestartedProcesses(print) as processes:
+        child = start_and_wait(processes, tmp_path / "log", SLEEP)
         assert os.getsid(child.process.pid) == child.process.pid != os.getsid(0)
 
 
-def test_nobody_outlives_a_supervisor_that_is_killed(tmp_path: Path) -> None:
+def test_processes_end_when_their_starter_is_killed(tmp_path: Path) -> None:
     following = (
         "import signal, sys, time\n"
         "from pipeline.operations.lifeline import follow\n"
@@ -89,45 +96,45 @@ def test_nobody_outlives_a_supervisor_that_is_killed(tmp_path: Path) -> None:
         "follow(patience=0.1)\n"
         "time.sleep(1000)\n"
     )
-    supervising = (
+    starting = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from pipeline.operations.restarts import Supervisor\n"
-        "supervisor = Supervisor(print)\n"
+        "from pipeline.operations.restarted_processes import RestartedProcesses\n"
+        "processes = RestartedProcesses(print)\n"
         "for name in 'mild', 'stubborn':\n"
         "    command = [sys.executable, '-c', sys.argv[1], name]\n"
-        "    child = supervisor.start(name, command, Path(sys.argv[2]) / name)\n"
+        "    child = processes.start(name, command, Path(sys.argv[2]) / name)\n"
         "    print(child.process.pid, flush=True)\n"
         "time.sleep(1000)\n"
     )
-    supervisor = subprocess.Popen(
-        script(supervising, following, tmp_path), cwd=ROOT, stdout=subprocess.PIPE, text=True
+    starter = subprocess.Popen(
+        script(starting, following, tmp_path), cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
-    assert supervisor.stdout is not None
-    with supervisor, supervisor.stdout as lines:
+    assert starter.stdout is not None
+    with starter, starter.stdout as lines:
         children = [psutil.Process(int(lines.readline())) for _ in range(2)]
-        supervisor.kill()
+        starter.kill()
     assert not still_running(children, PATIENCE)
 
 
-def test_who_fails_comes_back_until_it_has_failed_too_often(
+def test_a_failed_process_is_restarted_until_it_has_failed_too_often(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(restarts, "BACK_OFF_FIRST", 0.0)
+    monkeypatch.setattr(restarted_processes, "BACK_OFF_FIRST", 0.0)
     told: list[str] = []
     log = tmp_path / "log"
-    with Supervisor(told.append) as supervisor:
-        child = supervisor.start(
+    with RestartedProcesses(told.append) as processes:
+        child = processes.start(
             "shuffle", script("import sys; print('the reason'); sys.exit(1)"), log
         )
         for _ in range(RESTARTS):
-            check_until_ended(supervisor, child)
+            check_until_ended(processes, child)
             assert child.state == "restarting"
-            supervisor.check()
+            processes.check()
             assert child.restart_at is None
         child.process.wait(PATIENCE)
         with pytest.raises(ProcessError, match="shuffle has ended with exit code 1") as caught:
-            supervisor.check()
+            processes.check()
     assert str(log) in str(caught.value)
     assert str(caught.value).count("the reason") == RESTARTS + 1
     assert len(told) == RESTARTS
@@ -135,31 +142,31 @@ def test_who_fails_comes_back_until_it_has_failed_too_often(
 
 
 def test_what_another_start_cannot_cure_is_not_started_again(tmp_path: Path) -> None:
-    with Supervisor(print) as supervisor:
-        child = supervisor.start("produce", script("import sys; sys.exit(2)"), tmp_path / "log")
+    with RestartedProcesses(print) as processes:
+        child = processes.start("produce", script("import sys; sys.exit(2)"), tmp_path / "log")
         child.process.wait(PATIENCE)
         with pytest.raises(ProcessError, match="exit code 2"):
-            supervisor.check()
+            processes.check()
 
 
 def test_a_process_may_end_if_it_has_an_end(tmp_path: Path) -> None:
     told: list[str] = []
-    with Supervisor(told.append) as supervisor:
-        finite = supervisor.start("produce", script(""), tmp_path / "finite", endless=False)
-        check_until_ended(supervisor, finite)
+    with RestartedProcesses(told.append) as processes:
+        finite = processes.start("produce", script(""), tmp_path / "finite", endless=False)
+        check_until_ended(processes, finite)
         assert (finite.state, told) == ("finished", [])
-        endless = supervisor.start("shuffle", script(""), tmp_path / "endless")
-        check_until_ended(supervisor, endless)
+        endless = processes.start("shuffle", script(""), tmp_path / "endless")
+        check_until_ended(processes, endless)
         assert endless.state == "restarting"
     assert told == ["shuffle has ended with exit code 0, starting it again in 0.5 s"]
 
 
 def test_a_killed_process_is_said_to_be(tmp_path: Path) -> None:
     told: list[str] = []
-    with Supervisor(told.append) as supervisor:
-        child = start_and_wait(supervisor, tmp_path / "log", SLEEP)
+    with RestartedProcesses(told.append) as processes:
+        child = start_and_wait(processes, tmp_path / "log", SLEEP)
         child.process.kill()
-        check_until_ended(supervisor, child)
+        check_until_ended(processes, child)
     assert "by signal 9" in told[0]
 
 
@@ -172,8 +179,8 @@ def test_a_command_runs_wherever_the_user_stands(
     log = tmp_path / "log"
 
     def run(*command: str) -> Sequence[str]:
-        with Supervisor(print) as supervisor:
-            child = supervisor.start("help", dpstream_command(*command), log, endless=False)
+        with RestartedProcesses(print) as processes:
+            child = processes.start("help", dpstream_command(*command), log, endless=False)
             assert child.process.wait(PATIENCE) == 0, log.read_text()
         return log.read_text().splitlines()
 

@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 
 from pipeline.kafka.connection import Connection, find_cluster
 from pipeline.kafka.local_kafka import LocalKafkaError
-from pipeline.operations.restarts import Supervisor
+from pipeline.operations.restarted_processes import RestartedProcesses
 from pipeline.operations.signals import Signals
 from pipeline.operations.up.job_run import JobEvent, JobInput, JobRun
 from pipeline.operations.up.keeper import KeptBroker, Message
@@ -24,7 +24,7 @@ _WAIT_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class UpSettings:
     """What is to be run, and where.
 
     Attributes:
@@ -61,7 +61,7 @@ Finished = Callable[[Sequence[Outcome], str | None], None]
 that stays."""
 
 
-def run_up(settings: Settings, screen: Screen, finished: Finished) -> None:
+def run_up(settings: UpSettings, screen: Screen, finished: Finished) -> None:
     """Run jobs to their end. Whatever happens, no process is left when this returns or raises.
 
     Raises:
@@ -101,7 +101,7 @@ class _Run:
     """One run. Everything happens in `run`; other threads post events, signals are only noted."""
 
     def __init__(
-        self, settings: Settings, given: Sequence[JobInput], screen: Screen, signals: Signals
+        self, settings: UpSettings, given: Sequence[JobInput], screen: Screen, signals: Signals
     ) -> None:
         self._settings = settings
         self._given = given
@@ -126,7 +126,7 @@ class _Run:
                 with self._screen:
                     broker = self._begin(stack)
                     pages = stack.enter_context(
-                        Supervisor(self._screen.say, hurry=self._signals.hurry)
+                        RestartedProcesses(self._screen.say, hurry=self._signals.hurry)
                     )
                     outcomes = self._work(broker, pages)
                     staying = self._page if self._settings.linger else None
@@ -141,10 +141,12 @@ class _Run:
         finally:
             self._forget_secrets()
 
-    def _work(self, broker: KeptBroker | None, pages: Supervisor) -> list[Outcome]:
+    def _work(self, broker: KeptBroker | None, pages: RestartedProcesses) -> list[Outcome]:
         """Run the jobs to their last epochs."""
         with ExitStack() as stack:
-            workers = stack.enter_context(Supervisor(self._screen.say, hurry=self._signals.hurry))
+            workers = stack.enter_context(
+                RestartedProcesses(self._screen.say, hurry=self._signals.hurry)
+            )
             for job in self._jobs:
                 stack.callback(job.stop_observing)
             while not all(job.complete for job in self._jobs):
@@ -166,7 +168,7 @@ class _Run:
             KeptBroker(self._events.put, keep=settings.keep_broker, hurry=self._signals.hurry)
         )
 
-    def _check(self, *keepers: KeptBroker | Supervisor | None) -> None:
+    def _check(self, *keepers: KeptBroker | RestartedProcesses | None) -> None:
         for keeper in keepers:
             if keeper is not None:
                 keeper.check()
@@ -179,7 +181,7 @@ class _Run:
         for job in self._jobs:
             job.begin(connection)
 
-    def _take_events(self, workers: Supervisor, pages: Supervisor) -> None:
+    def _take_events(self, workers: RestartedProcesses, pages: RestartedProcesses) -> None:
         """Wait a moment for an event, and take in all there are."""
         timeout = _WAIT_SECONDS
         while True:
@@ -195,7 +197,7 @@ class _Run:
                 self._hear(event)
         self._show_page(pages)
 
-    def _show_page(self, pages: Supervisor) -> None:
+    def _show_page(self, pages: RestartedProcesses) -> None:
         """Serve the page once all jobs are deployed, and say where it is when it answers."""
         settings, connection = self._settings, self._connection
         if not settings.page or connection is None:

@@ -1,4 +1,4 @@
-"""Privacy in words that need no textbook."""
+"""Guarantees and budgets as sentences that need no textbook."""
 
 from __future__ import annotations
 
@@ -179,12 +179,3 @@ def _total(charges: Iterable[Charge], name: str) -> Fraction | None:
 def _decimal(number: float) -> Fraction:
     """A number as people write it: ten times 0.1 is 1."""
     return Fraction(repr(number))
-
-
-def in_a_line(error: BaseException) -> str:
-    r"""What an error is, for a log.
-
-    >>> in_a_line(ValueError("two\nlines")), in_a_line(KeyError())
-    ('ValueError: two lines', 'KeyError')
-    """
-    return ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))

@@ -1,4 +1,4 @@
-"""Answers as lines of text: a block for people, CSV or JSON, each epoch as soon as it is there."""
+"""Answers from windows as lines of text: a block for people, CSV or JSON, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
-from pipeline.cli.output import number, say, say_pairs, say_table
+from pipeline.cli.answer_table import AnswerTable
+from pipeline.cli.output import say, say_pairs, say_table
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.planning.composed_epochs import composed
 from pipeline.results.epoch_counts import EpochCounts
 from pipeline.results.estimate_csv import csv_row
-from pipeline.results.questions import Answer, Answers
+from pipeline.results.questions import Answers
 
 Answered: TypeAlias = "Iterable[tuple[EpochCounts, Answers | None]]"
 """Epochs and what they answer; nothing where none of them was released."""
@@ -100,18 +101,12 @@ def _title(job: DeployedJob, window: EpochCounts) -> str:
 
 
 def _say_table(answers: Answers) -> None:
-    spread = [] if answers.question.in_values else [">± sd"]
-    header = [answers.question.kind, ">estimate", *spread, ">95 % low", ">high"]
-    rows = [_row(answer, bool(spread)) for answer in answers.answers]
-    say_table(header, rows or [["none found", *["-"] * (len(header) - 1)]])
-
-
-def _row(answer: Answer, spread: bool) -> list[str]:
-    if not spread:
-        values = (answer.value, answer.low, answer.high)
-        return [answer.name, *(f"{value:.10g}" for value in values)]
-    counts = (answer.value, answer.standard_deviation, answer.low, answer.high)
-    return [answer.name, *map(number, counts)]
+    question = answers.question
+    in_values = question.in_values
+    table = AnswerTable(question.kind, in_values, deviation=not in_values, digits=10)
+    columns = table.columns()
+    rows = [table.cells(answer) for answer in answers.answers]
+    say_table(columns, rows or [["none found", *["-"] * (len(columns) - 1)]])
 
 
 def _about(window: EpochCounts, answers: Answers) -> Iterator[tuple[str, str]]:

@@ -1,20 +1,19 @@
-"""Commands that look at a deployed job: producers, estimates."""
+"""``dpstream estimates``: what a deployed job has published."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pipeline.cli.clusters import cluster_of, find_job
+from pipeline.cli.answer_lines import NormSub, Plot, answer_lines, plot_answers, printed_lines
+from pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import (
-    AsJson,
     Box,
+    Format,
     Item,
     JobName,
     KafkaConfig,
@@ -23,76 +22,16 @@ from pipeline.cli.options import (
     Servers,
     Top,
 )
-from pipeline.cli.output import (
-    number,
-    say,
-    say_json,
-    say_line,
-    say_table,
-    tell,
-)
-from pipeline.cli.queries import NormSub, Plot, answer_lines, plot_answers, printed_lines
+from pipeline.cli.output import say_line, tell
 from pipeline.cli.smoothed_lines import LINES as SMOOTHED_LINES
 from pipeline.cli.smoothed_lines import SMOOTHED
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.cluster import Cluster
-from pipeline.operations.registrations import Registrations
 from pipeline.results.follow import EstimateReader
 from pipeline.results.queries import Query, make_query, usual_query
 from pipeline.results.questions import Asked
 from pipeline.results.smoothing import read_from, smoothed_horizon, smoothed_records
 from pipeline.stages.estimate_records import EstimateRecord
-
-
-def producers(
-    job: JobName,
-    retire: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="End this producer for good, after the last epoch."),
-    ] = None,
-    servers: Servers = None,
-    kafka_config: KafkaConfig = None,
-    as_json: AsJson = False,
-) -> None:
-    """List who reports to a job, or end a producer for good."""
-    with cluster_of(servers, kafka_config) as cluster:
-        registrations = Registrations(cluster, find_job(cluster, job))
-        if retire is not None:
-            last_epoch = registrations.retire(retire)
-    if retire is not None:
-        if as_json:
-            say_json({"producer": retire, "last_epoch": last_epoch})
-        else:
-            say(f"producer {retire} is retired: no epoch after {last_epoch} waits for it")
-        return
-    found = registrations.statuses()
-    if as_json:
-        say_json([asdict(producer) for producer in found])
-    elif not found:
-        say("no producer has registered: dpstream produce starts one")
-    else:
-        say_table(
-            ["producer", "state", ">first epoch", ">last epoch", ">last in", ">devices"],
-            (
-                (
-                    producer.name,
-                    producer.state,
-                    number(producer.first_epoch),
-                    number(producer.last_epoch),
-                    number(producer.last_in),
-                    number(producer.devices),
-                )
-                for producer in found
-            ),
-        )
-
-
-class Format(StrEnum):
-    """How estimates are printed."""
-
-    table = "table"
-    csv = "csv"
-    json = "json"
 
 
 def estimates(
@@ -161,19 +100,18 @@ def _print_smoothed(
     plot: Path | None,
     format: str,
 ) -> None:
-
     # Published before the logs are read: so all of it can be smoothed.
     published = list(reader.read())
     wanted = None if horizon is None else horizon - 1
-    found = read_from(cluster, job, smoothed_horizon(job, wanted))
-    records = smoothed_records(published, found)
+    looked_back = read_from(cluster, job, smoothed_horizon(job, wanted))
+    records = smoothed_records(published, looked_back)
     if plot is not None:
         plot_answers(plot, job, query, records, smoothed=True)
     if query is None and format == "table":
         query = usual_query(job.domain, everything=False)
     if query is None:
-        online = (record for record in published if found.index(record.epoch) is not None)
-        lines = SMOOTHED_LINES[format](online, found)
+        online = (record for record in published if looked_back.index(record.epoch) is not None)
+        lines = SMOOTHED_LINES[format](online, looked_back)
     else:
         lines = answer_lines(query, format, records)
     for line in lines:

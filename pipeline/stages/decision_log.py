@@ -30,7 +30,7 @@ class Decision:
     offset: int
 
 
-class Decisions:
+class DecisionLog:
     """The decided epochs, who was in lately, and how many devices each producer stands for.
 
     Manifests of epochs that the job does not have are passed over, and so are those more than

@@ -13,8 +13,8 @@ import pytest
 
 from aggregators.estimate import Estimate
 from aggregators.item_estimates import ItemEstimates
+from pipeline.cli.answer_lines import answer_lines, plot_answers
 from pipeline.cli.output import number
-from pipeline.cli.queries import answer_lines, plot_answers
 from pipeline.cli.smoothed_lines import SMOOTHED
 from pipeline.devices.change_log import load_change_log
 from pipeline.devices.producer import Producer
@@ -248,7 +248,9 @@ def test_buckets_are_those_of_the_job_file_or_refused(dpstream: Commands, hours:
     assert said.errors == f"error: {hours}:3: {wrong}\n"
 
 
-def test_wrong_use_is_one_line(dpstream: Commands, hours: Path, hour_changes: Path) -> None:
+def test_wrong_options_are_refused_in_one_line(
+    dpstream: Commands, hours: Path, hour_changes: Path
+) -> None:
     for options in (["--range", "0:15"], ["--top", 2], ["--quantile", "2"]):
         said = dpstream("simulate", hours, "--input", hour_changes, *options)
         assert said.code == 2

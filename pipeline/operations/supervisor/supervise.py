@@ -32,7 +32,7 @@ _SAY_AGAIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SupervisorSettings:
     """What to keep running.
 
     Attributes:
@@ -66,7 +66,7 @@ class Settings:
         return [*command, *connection.arguments()]
 
 
-def supervise(connection: Connection, settings: Settings) -> int:
+def supervise(connection: Connection, settings: SupervisorSettings) -> int:
     """Keep workers running until told to stop (SIGTERM, Ctrl-C); returns the exit code, 0.
 
     Raises:
@@ -82,7 +82,9 @@ def supervise(connection: Connection, settings: Settings) -> int:
 
 
 class _Supervisor:
-    def __init__(self, connection: Connection, settings: Settings, signals: Signals) -> None:
+    def __init__(
+        self, connection: Connection, settings: SupervisorSettings, signals: Signals
+    ) -> None:
         self._connection = connection
         self._settings = settings
         self._signals = signals

@@ -1,4 +1,4 @@
-"""Looks at every window of a simulated job whose epochs stand alone, as a query would."""
+"""Compares the windows of a simulated job whose epochs stand alone with the truth."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from topics.frames import Kind, kind_of
 from topics.names import Role
 
 
-class ItemLooker:
+class ItemComparison:
     """Compares the windows of a job whose epochs stand alone with the truth, one by one.
 
     Args:
@@ -57,7 +57,7 @@ class ItemLooker:
             batch.words.messages for batch in batches if batch.epoch == epoch
         )
 
-    def look(self, record: EstimateRecord) -> None:
+    def compare(self, record: EstimateRecord) -> None:
         """Compare the next epoch, of which this was published."""
         epoch = next(self._epochs.read(MemoryDriver(self._topics).run))
         self.accuracies[record.epoch] = accuracy_of(

@@ -1,4 +1,4 @@
-"""Who reports on an interval, and how much each report counts for.
+"""The scales that turn the signs reported on an interval into users.
 
 Devices that were enrolled when an interval began report on it if they were there at both of its
 ends, those enrolled within it if they are there at its end. So the two groups are represented to a
@@ -18,7 +18,7 @@ from aggregators.attendance import Attendance
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reporters:
+class IntervalScales:
     """How signs become users, for several intervals; each array of shape (intervals,).
 
     A sum of signs times `scale` or `newcomer_scale` estimates the sum of the partial sums of a
@@ -51,14 +51,14 @@ class Reporters:
         return variances
 
 
-def reporters(
+def interval_scales(
     begins: NDArray[np.int64],
     ends: NDArray[np.int64],
     c_gaps: NDArray[np.float64],
     probabilities: NDArray[np.float64],
     attendance: Attendance,
     received: NDArray[np.int64],
-) -> Reporters:
+) -> IntervalScales:
     """The scales of some intervals.
 
     Args:
@@ -81,7 +81,7 @@ def reporters(
     present = attendance.contributors[ends] / np.maximum(population, 1.0)
     reporting = c_gaps * probabilities * np.where(alone, 0.0, present)
     newcomer_scale = np.divide(1.0, reporting, out=np.zeros(len(ends)), where=reporting > 0)
-    return Reporters(
+    return IntervalScales(
         group=group,
         received=signs,
         scale=scale,

@@ -1,0 +1,59 @@
+"""The columns and cells of answers in a table for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipeline.cli.output import number
+from pipeline.results.questions import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerTable:
+    """What a table shows of answers; columns as `pipeline.cli.output.say_table` has them.
+
+    Attributes:
+        kind: what each answer is about, in one word.
+        in_values: whether answers are values of the domain instead of numbers of users.
+        deviation: whether standard deviations are shown; values have none.
+        norm_sub: whether estimates after Norm-Sub are shown.
+        truth: whether the truth is shown.
+        digits: of values.
+    """
+
+    kind: str
+    in_values: bool
+    deviation: bool = True
+    norm_sub: bool = False
+    truth: bool = False
+    digits: int = 6
+
+    def columns(self) -> list[str]:
+        """The headers, in the order of `cells`."""
+        return [
+            self.kind,
+            ">estimate",
+            *([">± sd"] if self.deviation else []),
+            *(">95 % low", ">high"),
+            *([">norm-sub"] if self.norm_sub else []),
+            *([">truth"] if self.truth else []),
+        ]
+
+    def cells(self, answer: Answer) -> list[str]:
+        """The row of an answer."""
+        estimates = [
+            answer.value,
+            *([answer.standard_deviation] if self.deviation else []),
+            *(answer.low, answer.high),
+            *([answer.norm_sub] if self.norm_sub else []),
+        ]
+        cells = [answer.name, *map(self._cell, estimates)]
+        if self.truth:
+            truth = answer.truth
+            cells.append(self._cell(truth if truth is None or self.in_values else round(truth)))
+        return cells
+
+    def _cell(self, value: float | None) -> str:
+        if value is None or not self.in_values:
+            return number(value)
+        return f"{value:.{self.digits}g}"

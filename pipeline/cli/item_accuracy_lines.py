@@ -1,0 +1,71 @@
+"""How simulated counts of items look: the answers of every epoch, and how far off they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pipeline.cli.answer_table import AnswerTable
+from pipeline.cli.output import number, say, say_table
+from pipeline.simulation.item_accuracy import ItemAccuracy
+from pipeline.simulation.simulate import Simulation
+from pipeline.stages.estimate_records import EstimateRecord
+
+_ROWS_SHOWN = 24
+
+
+def show_accuracies(simulations: Sequence[Simulation]) -> None:
+    """Print the answers of the first of several trials, and how accurate it is at every epoch."""
+    first = simulations[0]
+    epochs = [(record, first.accuracies[record.epoch]) for record in first.records]
+    kind = next((accuracy.kind for _, accuracy in epochs if accuracy.estimates), "item")
+    most = max((len(accuracy.estimates) for _, accuracy in epochs), default=0)
+    in_values = kind == "quantile"
+    table = AnswerTable(kind, in_values, deviation=not in_values, truth=True)
+    shown = _some(epochs, most)
+    say_table(
+        [">epoch", *table.columns()],
+        (row for record, accuracy in shown for row in _answer_rows(record, accuracy, table)),
+    )
+    say()
+    recalled = any(accuracy.recall is not None for _, accuracy in epochs)
+    recall = [">found of most held"] if recalled else []
+    say_table(
+        [
+            *(">epoch", ">reports", ">of a user", ">mean error", ">predicted", ">largest"),
+            *(*recall, ""),
+        ],
+        (_accuracy_row(record, accuracy, recalled) for record, accuracy in _some(epochs, 1)),
+    )
+    if len(shown) < len(epochs):
+        say(f"some of the epochs are shown, --json prints all {len(epochs):,}")
+
+
+def _some(
+    epochs: Sequence[tuple[EstimateRecord, ItemAccuracy]], rows: int
+) -> list[tuple[EstimateRecord, ItemAccuracy]]:
+    """As many of them as there is room for, with so many rows each; the last one is among them."""
+    step = -(-len(epochs) * max(rows, 1) // _ROWS_SHOWN)
+    return list(epochs[:: -max(step, 1)][::-1])
+
+
+def _answer_rows(
+    record: EstimateRecord, accuracy: ItemAccuracy, table: AnswerTable
+) -> Iterator[list[str]]:
+    epoch = str(record.epoch)
+    for answer in accuracy.estimates:
+        yield [epoch, *table.cells(answer)]
+        epoch = ""
+    if not accuracy.estimates:
+        yield [epoch, *["-"] * len(table.columns())]
+
+
+def _accuracy_row(record: EstimateRecord, accuracy: ItemAccuracy, recall: bool) -> list[str]:
+    errors = (accuracy.mean_absolute_error, accuracy.predicted_error, accuracy.max_error)
+    return [
+        str(record.epoch),
+        number(accuracy.reports),
+        number(accuracy.messages_per_user),
+        *map(number, errors),
+        *(["-" if accuracy.recall is None else f"{accuracy.recall:.0%}"] if recall else []),
+        ", ".join(record.notes),
+    ]

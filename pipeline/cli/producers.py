@@ -1,0 +1,56 @@
+"""``dpstream producers``: who reports to a deployed job."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from pipeline.cli.cluster_and_jobs import cluster_of, find_job
+from pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
+from pipeline.cli.output import number, say, say_json, say_table
+from pipeline.operations.registrations import Registrations
+
+
+def producers(
+    job: JobName,
+    retire: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="End this producer for good, after the last epoch."),
+    ] = None,
+    servers: Servers = None,
+    kafka_config: KafkaConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """List who reports to a job, or end a producer for good."""
+    with cluster_of(servers, kafka_config) as cluster:
+        registrations = Registrations(cluster, find_job(cluster, job))
+        if retire is not None:
+            last_epoch = registrations.retire(retire)
+    if retire is not None:
+        if as_json:
+            say_json({"producer": retire, "last_epoch": last_epoch})
+        else:
+            say(f"producer {retire} is retired: no epoch after {last_epoch} waits for it")
+        return
+    registered = registrations.statuses()
+    if as_json:
+        say_json([asdict(producer) for producer in registered])
+    elif not registered:
+        say("no producer has registered: dpstream produce starts one")
+    else:
+        say_table(
+            ["producer", "state", ">first epoch", ">last epoch", ">last in", ">devices"],
+            (
+                (
+                    producer.name,
+                    producer.state,
+                    number(producer.first_epoch),
+                    number(producer.last_epoch),
+                    number(producer.last_in),
+                    number(producer.devices),
+                )
+                for producer in registered
+            ),
+        )

@@ -1,0 +1,171 @@
+"""When a window is decided, and what its manifest says: by itself, without a stage."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.actions import LogRecord
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.stages.decision_log import DecisionLog
+from pipeline.stages.multisets import WordMultiset
+from pipeline.stages.roster import Roster
+from pipeline.stages.shuffle_decision import ShuffleDecision, Verdict
+from pipeline.stages.timeline import Timeline
+from pipeline.stages.windows import Window
+from topics.batches import Punctuation
+from topics.manifests import Fate, Manifest, encode_manifest
+from topics.records import Drain, Farewell, Registration
+
+DEPLOYMENT = bytes(range(16))
+NORTH, SOUTH = bytes([1] * 16), bytes([2] * 16)
+MINIMUM = 10
+GRACE = 60.0
+PARTITIONS = 2
+PARTITION = 1
+"""Of the epochs 1 and 3."""
+
+
+def deployed() -> DeployedJob:
+    job = make_job(
+        {
+            "name": "decided",
+            "protocol": "future_rand",
+            "parameters": {"epsilon": 1, "changes": 1},
+            "epochs": {"count": 8},
+            "shuffle": {"minimum": MINIMUM, "grace": "60 s", "producers": 2},
+            "topics": {"partitions": PARTITIONS},
+        }
+    )
+    return deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
+
+
+class Worker:
+    """What a worker knows that has read the registrations of the north and the south."""
+
+    def __init__(self, *producers: tuple[str, bytes]) -> None:
+        self.job = deployed()
+        self.roster = Roster(self.job)
+        self.log = DecisionLog(self.job)
+        timeline = Timeline(self.job, lambda: None)
+        self.decision = ShuffleDecision(self.job, self.roster, self.log, timeline)
+        for name, enrolment in producers or (("north", NORTH), ("south", SOUTH)):
+            self.read(Registration(DEPLOYMENT, name, enrolment, 1))
+
+    def read(self, record: Registration | Farewell | Drain) -> None:
+        self.roster.apply(LogRecord(0, record.to_bytes()))
+
+    def append(self, manifest: Manifest) -> None:
+        self.log.apply(LogRecord(0, encode_manifest(manifest)))
+
+    def window(self, epoch: int = 1, *, offset: int | None = 3) -> Window:
+        window = Window(epoch, 0.0, lambda: WordMultiset(self.job.word_form))
+        if offset is not None:
+            window.note_record(offset, 0.0)
+        return window
+
+    def close(
+        self, window: Window, enrolment: bytes, contributors: int = 6, population: int = 9
+    ) -> None:
+        """A producer is in, with no report."""
+        fingerprint, epoch = self.job.fingerprint, window.epoch
+        window.add(
+            Punctuation(fingerprint, DEPLOYMENT, enrolment, epoch, 0, contributors, population)
+        )
+
+
+def test_a_window_is_complete_once_every_producer_is_in() -> None:
+    worker = Worker()
+    window = worker.window()
+    worker.close(window, NORTH)
+    assert worker.decision.verdict(window, 4, 0.0) is Verdict.OPEN
+    assert [producer.name for producer in worker.decision.missing(window)] == ["south"]
+    worker.close(window, SOUTH)
+    assert worker.decision.verdict(window, 5, 0.0) is Verdict.COMPLETE
+    assert not [*worker.decision.missing(window)]
+
+
+def test_a_window_is_not_complete_before_enough_producers_have_registered() -> None:
+    worker = Worker(("north", NORTH))
+    window = worker.window()
+    worker.close(window, NORTH)
+    assert worker.decision.verdict(window, 4, 0.0) is Verdict.OPEN
+
+
+def test_a_window_is_overdue_when_grace_has_passed_since_its_time_has_come() -> None:
+    worker = Worker()
+    window = worker.window()
+    worker.close(window, NORTH)
+    assert worker.decision.verdict(window, 4, 10 * GRACE) is Verdict.OPEN
+    window.due_at = 5.0
+    assert worker.decision.verdict(window, 4, 4.9 + GRACE) is Verdict.OPEN
+    assert worker.decision.verdict(window, 4, 5.0 + GRACE) is Verdict.OVERDUE
+    window.closing_end = 7
+    assert worker.decision.verdict(window, 4, 5.0 + GRACE) is Verdict.OPEN
+
+
+def test_a_drain_decides_what_began_before_it_once_that_is_read() -> None:
+    worker = Worker()
+    worker.read(Drain(DEPLOYMENT, PARTITION, 5))
+    before, after = worker.window(offset=3), worker.window(offset=5)
+    for window in (before, after):
+        worker.close(window, NORTH)
+    assert worker.decision.verdict(before, 4, 0.0) is Verdict.OPEN
+    assert worker.decision.verdict(before, 5, 0.0) is Verdict.DRAINED
+    assert worker.decision.verdict(after, 6, 0.0) is Verdict.OPEN
+
+
+def test_a_window_is_abandoned_once_all_whose_records_it_holds_are_retired() -> None:
+    worker = Worker()
+    window = worker.window(3)
+    worker.close(window, NORTH)
+    worker.read(Farewell(DEPLOYMENT, SOUTH, 1))
+    assert worker.decision.verdict(window, 4, 0.0) is Verdict.COMPLETE
+    worker.read(Farewell(DEPLOYMENT, NORTH, 2))
+    assert worker.decision.verdict(window, 4, 0.0) is Verdict.ABANDONED
+
+
+def test_what_the_log_says_goes_before_what_this_worker_would_decide() -> None:
+    worker = Worker()
+    window = worker.window()
+    for enrolment in (NORTH, SOUTH):
+        worker.close(window, enrolment)
+    worker.append(worker.decision.manifest(window, 5, 0))
+    assert worker.decision.verdict(window, 5, 0.0) is Verdict.SETTLED
+
+
+@pytest.mark.parametrize(
+    ("contributors", "fate"),
+    [(0, Fate.EMPTY), (MINIMUM - 1, Fate.TOO_SMALL), (MINIMUM, Fate.RELEASED)],
+)
+def test_the_minimum_of_contributors_decides_the_fate(contributors: int, fate: Fate) -> None:
+    worker = Worker()
+    window = worker.window()
+    worker.close(window, SOUTH, contributors, population=12)
+    manifest = worker.decision.manifest(window, 7, 1234)
+    assert manifest.fate is fate
+    assert (manifest.producers, manifest.populations) == ((False, True), (12,))
+    assert (manifest.contributors, manifest.population) == (contributors, 12)
+    assert (manifest.first_offset, manifest.cut_offset, manifest.timestamp) == (3, 7, 1234)
+
+
+def test_devices_of_a_missing_producer_are_counted_as_of_the_last_epoch_it_was_in() -> None:
+    worker = Worker()
+    first, later = worker.window(1), worker.window(3, offset=8)
+    worker.close(first, NORTH, population=20)
+    worker.append(worker.decision.manifest(first, 7, 0))
+    worker.close(later, SOUTH, population=8)
+    manifest = worker.decision.manifest(later, 9, 0)
+    assert (manifest.producers, manifest.population) == ((False, True), 28)
+
+
+def test_an_epoch_without_a_record_is_due_before_a_decided_one_that_is_drained() -> None:
+    worker = Worker()
+    window = worker.window(3)
+    worker.close(window, NORTH)
+    worker.append(worker.decision.manifest(window, 5, 0))
+    assert [*worker.decision.due_silent_epochs(PARTITION, 5, ())] == []
+    worker.read(Drain(DEPLOYMENT, PARTITION, 5))
+    assert [*worker.decision.due_silent_epochs(PARTITION, 5, ())] == [1]
+    assert [*worker.decision.due_silent_epochs(PARTITION, 5, (1,))] == []
+    assert [*worker.decision.due_silent_epochs(0, 5, ())] == []
