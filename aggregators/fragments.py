@@ -31,6 +31,8 @@ class FragmentsAggregator(ItemCountsAggregator[FragmentsLaw]):
     [4.0, 0.0]
     """
 
+    may_be_silent = True
+
     def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         """See that words can be messages of an epoch.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Generic, Protocol, Self, TypeVar
+from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,9 @@ class ItemCountsAggregator(ABC, Generic[LawT]):
     Args:
         law: the constants of the job.
     """
+
+    may_be_silent: ClassVar[bool] = False
+    """Whether contributors may have sent no message at all, which tells something then."""
 
     def __init__(self, law: LawT) -> None:
         self.law = law
@@ -120,11 +123,11 @@ class ItemCountsAggregator(ABC, Generic[LawT]):
             attendance: head counts.
         """
         contributors = int(attendance.contributors[epoch])
-        if contributors < self.law.minimum:
-            return None
         matched = self._tables.counts(epoch)
-        if matched is None:
+        if matched is None and self.may_be_silent:
             matched = np.zeros(self.law.items + 1, np.int64)
+        if matched is None or contributors < self.law.minimum:
+            return None
         counts, noise = self._counts(matched, contributors)
         return item_estimates(counts, noise, np.max, int(matched[0]), epoch, attendance)
 

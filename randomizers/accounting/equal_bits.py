@@ -34,7 +34,7 @@ def delta_among_equal_bits(
         lowered: the other way round.
 
     >>> f"{delta_among_equal_bits(8.0, 100_000, 1.0, 1, 1):.1e}"
-    '1.2e-06'
+    '9.3e-06'
     """
     ways = {(raised, lowered), (lowered, raised)}
     if epsilon >= (raised + lowered) * loss:

@@ -9,10 +9,12 @@ import pytest
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
+from aggregators.fragments import FragmentsAggregator
 from aggregators.hadamard import HadamardAggregator
 from aggregators.single_message import SingleMessageAggregator, noise_variance
 from pipeline.protocols.protocol import Aggregator
 from randomizers.composed import ComposedLaw
+from randomizers.fragments import FragmentsLaw
 from randomizers.hadamard import Blanket, Hadamard, HadamardLaw, HadamardParameters
 from randomizers.hadamard.calibration import calibrate as hadamard_calibrate
 from randomizers.randomness import seeded_generator
@@ -115,6 +117,18 @@ def test_an_epoch_without_messages_has_no_estimate() -> None:
     aggregator.add(1, np.zeros((0, 2), np.uint8), None)
     assert aggregator.estimate(1, Attendance.constant(2, 5)) is None
     assert aggregator.to_bytes() == b""
+
+
+def test_fragments_of_nobody_s_bits_are_counted_too() -> None:
+    """Contributors who hold nothing may send nothing: estimates are below 0 then, as is right."""
+    law = FragmentsLaw(
+        2, 3, 1, 1, 5, "replacement", "exact", ComposedLaw((3, 1)), None, 1.0, 0.1, 1.0
+    )
+    aggregator = FragmentsAggregator(law)
+    estimates = aggregator.estimate(1, Attendance.constant(2, 5))
+    assert estimates is not None
+    assert estimates.values.tolist() == [-2.5] * 3
+    assert aggregator.estimate(1, Attendance.constant(2, 4)) is None
 
 
 def test_other_messages_are_refused() -> None:
