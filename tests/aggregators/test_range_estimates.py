@@ -95,7 +95,10 @@ def test_estimates_without_users_have_no_quantile() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("deviation", [pytest.param(100.0, marks=pytest.mark.verify), 1_000.0])
-@pytest.mark.parametrize("shape", ["bell", "uniform", "spikes"])
+@pytest.mark.parametrize(
+    "shape",
+    ["bell", *(pytest.param(each, marks=pytest.mark.verify) for each in ("uniform", "spikes"))],
+)
 def test_intervals_of_quantiles_hold_them(shape: str, deviation: float) -> None:
     """In 95 % of the runs at least, less 6 standard deviations; and they are no whole domain."""
     buckets, levels, runs = np.arange(64), 6, 1_000

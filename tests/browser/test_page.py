@@ -502,6 +502,7 @@ def test_jobs_are_listed_and_two_are_laid_over_each_other(
     seen.assert_well_behaved()
 
 
+@pytest.mark.verify
 def test_two_hundred_series_of_4096_epochs_stay_smooth(
     served: ServedPage, watch: Watch, artefacts: Path
 ) -> None:

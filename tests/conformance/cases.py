@@ -187,11 +187,18 @@ CASES = [
 # All pairs of streams are looked at: where there are many, it takes a while.
 MANY_STREAMS = 40
 
+EXHAUSTIVE = ("count_min-3", "range_stream-2", "shuffled_counts-5")
+"""Larger examples of what smaller ones show too: ``make verify`` looks at all there is of them."""
+
+
+def _marks(case: Case) -> list[pytest.MarkDecorator]:
+    if str(case) in EXHAUSTIVE:
+        return [pytest.mark.verify]
+    return [pytest.mark.slow] if len(case.streams) > MANY_STREAMS else []
+
+
 every_case = pytest.mark.parametrize(
     "case",
-    [
-        pytest.param(case, marks=[pytest.mark.slow] if len(case.streams) > MANY_STREAMS else [])
-        for case in CASES
-    ],
+    [pytest.param(case, marks=_marks(case)) for case in CASES],
     ids=str,
 )

@@ -278,7 +278,7 @@ def test_a_job_that_cannot_run_disturbs_no_other(operator: Operator, job_name: s
     operator.wait_until_ready(shuffle)
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_a_broker_that_is_away_is_waited_for(tmp_path: Path) -> None:
     port = free_port()
     servers = f"127.0.0.1:{port}"

@@ -279,6 +279,7 @@ def windows_written(home: Home) -> set[tuple[int, bytes]]:
     return {(chunk.epoch, pack_words(chunk.words)[1]) for chunk in chunks}
 
 
+@pytest.mark.verify
 def test_a_job_over_items_renews(served_home: Home) -> None:
     """Two horizons of six epochs: everybody moves from one item to the other in the second."""
     served_home.job.write_text(

@@ -64,7 +64,18 @@ def reader(
     return Reader(Commands(capsys), cluster)
 
 
-@pytest.mark.parametrize("page", IN_MEMORY, ids=str)
+LONG = ("pipeline/simulation/README.md", "pipeline/results/README.md")
+"""Pages whose commands simulate for minutes."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.verify] if str(page) in LONG else [])
+        for page in IN_MEMORY
+    ],
+    ids=str,
+)
 def test_what_a_page_says_to_type_succeeds(page: Page, reader: Reader) -> None:
     for words in words_of(page):
         reader.type(words)

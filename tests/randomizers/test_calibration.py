@@ -163,7 +163,7 @@ def test_a_horizon_must_have_epochs(last_epoch: int) -> None:
         calibrate(FutureRandParameters(1.0, 2), last_epoch)
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_a_horizon_may_be_as_long_as_epochs_can_be_counted() -> None:
     assert len(calibrate(FutureRandParameters(1.0, 2), 2**63).composed) == 64
 

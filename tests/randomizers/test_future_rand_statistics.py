@@ -76,7 +76,7 @@ def test_frozen_devices_send_fair_coins() -> None:
             assert _binomial(signs, (1 + 0.7 * advantage) / 2) < FALSE_ALARM
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_one_device_at_a_time_follows_the_same_law_as_many() -> None:
     runs, stream = 4000, [1, 1, 0, 1]
 

@@ -208,7 +208,11 @@ def test_parameters_that_contradict_each_other_are_refused(
         ({"cells": "count_min"}, "exact"),
         ({"buckets": 11}, "bound"),
         ({"cells": "count_min", "changes": 2}, "bound"),
-        ({"buckets": 11, "changes": 2, "calibration": "conditional"}, "conditional"),
+        pytest.param(
+            {"buckets": 11, "changes": 2, "calibration": "conditional"},
+            "conditional",
+            marks=pytest.mark.verify,
+        ),
     ],
 )
 def test_what_the_guarantee_rests_on_is_said(parameters: dict[str, Any], basis: str) -> None:
@@ -231,7 +235,7 @@ def test_what_the_guarantee_rests_on_is_said(parameters: dict[str, Any], basis: 
             ShuffledItemCountsLaw.from_json(law.to_json() | change)
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_as_many_buckets_are_taken_as_messages_allow() -> None:
     """The reference has 62 with 158 messages, and 38 with 292: of 10,000 items, per item."""
     items = tuple(map(str, range(10_000)))

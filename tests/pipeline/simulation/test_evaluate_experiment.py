@@ -235,7 +235,14 @@ def test_an_experiment_is_about_one_horizon(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", shipped_experiments())
+@pytest.mark.parametrize(
+    "name",
+    [
+        # The largest noise tables take a minute to make.
+        pytest.param(name, marks=pytest.mark.verify) if name in ("adult", "flights") else name
+        for name in shipped_experiments()
+    ],
+)
 def test_shipped_experiments_can_be_run(name: str, tmp_path: Path) -> None:
     path = shipped_experiments()[name]
     try:
