@@ -126,6 +126,8 @@ class PointSpace:
         order = np.uint32(self.order)
         powers = np.array([self.order**k for k in range(self.coordinates)], np.uint32)
         firsts = np.array([self.first(k) for k in range(self.coordinates)], np.uint32)
+        # From numbers to vectors read as numbers.
+        steps = powers - firsts
         pivot = self._free(items)
         before = items - firsts[pivot]
         after = np.uint8(self.coordinates - 1) - pivot
@@ -139,14 +141,14 @@ class PointSpace:
         number[begins] = 0
 
         free = self._free(number)
-        vector = number - firsts[free] + powers[free]
+        vector = number + steps[free]
         upper = vector // weight
         lower = vector - upper * weight
         pivot_coordinate = (shift + order - self._dot(before, upper)) % order
         longer = upper > 0
         vector = np.where(longer, (upper * order + pivot_coordinate) * weight + lower, vector)
         free = free + longer
-        words = vector - powers[free] + firsts[free]
+        words = vector - steps[free]
         chosen: NDArray[np.uint32] = np.where(begins, firsts[after] + among_outside, words)
         return chosen
 

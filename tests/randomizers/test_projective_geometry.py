@@ -250,7 +250,8 @@ def shuffled_deltas(law: ProjectiveGeometryLaw, devices: int, epsilon: float) ->
                 view[tuple(sorted(words))] += mass
             views.append(view)
         for one, two in product(views, repeat=2):
-            found.append(float(sum(max(one[seen] - factor * two[seen], 0) for seen in one)))
+            excess = (likelihood - factor * two[seen] for seen, likelihood in one.items())
+            found.append(float(sum(more for more in excess if more > 0)))
     return found
 
 
