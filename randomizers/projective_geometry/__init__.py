@@ -35,6 +35,9 @@ from randomizers.set_rows import set_rows
 from randomizers.shuffled_parameters import check_approximate, check_items_held
 from topics.word_forms import WordForm
 
+# Of the local loss: what shuffling has to bring it down to, to be stated besides.
+_WORTH_SAYING = 0.99
+
 
 @dataclass(frozen=True, slots=True)
 class ProjectiveGeometryParameters:
@@ -165,11 +168,15 @@ class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
             delta=0.0,
             unit="epoch",
             neighbours=held_by_a_user(law.slots),
-            trust="nobody" if law.minimum == 1 else f"nobody; {self._shuffled}",
+            trust=f"nobody; {self._shuffled}" if self._shuffling_helps else "nobody",
             # Of several places the one reported on is seldom the one that differs.
             basis="exact" if law.slots == 1 else "bound",
             stream_epsilon=law.epsilon_of(law.last_epoch),
         )
+
+    @property
+    def _shuffling_helps(self) -> bool:
+        return self.law.shuffled_epsilon < _WORTH_SAYING * self.law.epsilon_of(1)
 
     @property
     def _shuffled(self) -> str:
