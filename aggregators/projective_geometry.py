@@ -3,6 +3,9 @@
 A word lies in the set of an item with probability a if its user holds the item and with b if not,
 whatever else is held. So of n words, m in the set, (m - b n) / (a - b) estimates the number f of
 users that hold it, without bias, with variance (f a (1 - a) + (n - f) b (1 - b)) / (a - b)^2.
+
+Of a domain too large to be listed each level of prefixes is counted so, from the words of those
+who drew it; they speak for all. What is made of the counts is a matter of `PrefixCounts`.
 """
 
 from __future__ import annotations
@@ -14,13 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
-from aggregators.cell_window import FOUND
+from aggregators.cell_window import FOUND, CellWindow
+from aggregators.counts import Window
 from aggregators.epoch_tables import EpochTables
 from aggregators.found_items import FoundItems
 from aggregators.hyperplane_sums import hyperplane_sums
 from aggregators.item_counts import item_estimates
 from aggregators.item_estimates import ItemEstimates
 from aggregators.report_words import check_form
+from randomizers.cell_codes.prefixes import PrefixCells
 from randomizers.item_domains import MOST_PUBLISHED
 from randomizers.projective_geometry import ProjectiveGeometryLaw
 
@@ -47,20 +52,20 @@ class ProjectiveGeometryAggregator:
 
     def __init__(self, law: ProjectiveGeometryLaw) -> None:
         self.law = law
-        self._tables = EpochTables(law.space.points)
+        self._tables = EpochTables(law.words)
 
     def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         """See that words can be reports of an epoch.
 
         Raises:
             ValueError: the epoch lies outside the horizon, the array has another dtype or shape
-                than (reports, 1), or a word is no point.
+                than (reports, 1), or there is no such word.
         """
         law = self.law
         check_form(epoch, law.last_epoch, words, law.word_form.dtype)
         if len(words) and int(words.max()) >= self._tables.cells:
             raise ValueError(
-                f"word {words.max()} at epoch {epoch}, there are {self._tables.cells:,} points"
+                f"word {words.max()} at epoch {epoch}, must be below {self._tables.cells}"
             )
 
     def add(
@@ -105,7 +110,7 @@ class ProjectiveGeometryAggregator:
             ValueError: the bytes are no counts of this horizon.
         """
         aggregator = cls(law)
-        aggregator._tables = EpochTables.from_bytes(law.space.points, law.last_epoch, data)
+        aggregator._tables = EpochTables.from_bytes(law.words, law.last_epoch, data)
         return aggregator
 
     def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | FoundItems | None:
@@ -117,26 +122,63 @@ class ProjectiveGeometryAggregator:
             epoch: 1 to the last one.
             attendance: head counts.
         """
-        every = self.window([epoch], attendance)
-        return None if every is None else every.listed(MOST_PUBLISHED) or every.top(FOUND)
+        found = self._of(epoch, attendance)
+        if isinstance(found, CellWindow):
+            return found.published
+        return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
 
-    def window(self, epochs: Sequence[int], attendance: Attendance) -> ItemEstimates | None:
-        """The counts of all items, epochs added up; None if one of them has no report."""
-        total: ItemEstimates | None = None
+    def window(self, epochs: Sequence[int], attendance: Attendance) -> Window | None:
+        """All items, or all cells of prefixes, epochs added up; None if one has no report."""
+        total: Window | None = None
         for epoch in epochs:
-            received = self._tables.counts(epoch)
-            if received is None or attendance.contributors[epoch] < 1:
+            found: Window | None = self._of(epoch, attendance)
+            if found is None:
                 return None
-            counts, noise, reports = self._counts(received)
-            found = item_estimates(counts, noise, np.max, reports, epoch, attendance)
             total = found if total is None else total.plus(found)
         return total
 
-    def _counts(self, received: NDArray[np.int64]) -> tuple[NDArray[np.float64], float, int]:
-        """Contributors with each item, the largest variance of these, and the reports."""
+    def _of(self, epoch: int, attendance: Attendance) -> ItemEstimates | CellWindow | None:
+        received, prefixes = self._tables.counts(epoch), self.law.prefixes
+        if received is None or attendance.contributors[epoch] < 1:
+            return None
+        if prefixes is None:
+            return self._items(received, epoch, attendance)
+        return self._prefixes(prefixes, received, epoch, attendance)
+
+    def _items(
+        self, received: NDArray[np.int64], epoch: int, attendance: Attendance
+    ) -> ItemEstimates:
+        counts, noise, reports = self._counts(received, self.law.items)
+        return item_estimates(counts, noise, np.max, reports, epoch, attendance)
+
+    def _prefixes(
+        self, code: PrefixCells, received: NDArray[np.int64], epoch: int, attendance: Attendance
+    ) -> CellWindow:
+        """Of the population, which those who drew a level and reported speak for."""
+        population = int(attendance.population[epoch])
+        cells: list[NDArray[np.float64]] = []
+        variances: list[float] = []
+        levels = received.reshape(len(code.levels), -1)
+        for level, words in zip(code.levels, levels, strict=True):
+            counts, _, reports = self._counts(words, level.buckets)
+            shares = counts / max(reports, 1)
+            cells.append(population * shares)
+            variances.append(level_variance(self.law, reports, population, float(shares.max())))
+        return CellWindow(
+            code=code,
+            cells=np.concatenate(cells),
+            noise_variance=max(variances),
+            contributors=int(attendance.contributors[epoch]),
+            population=population,
+        )
+
+    def _counts(
+        self, received: NDArray[np.int64], items: int
+    ) -> tuple[NDArray[np.float64], float, int]:
+        """Who reported and holds each item, the largest variance of these, and the reports."""
         law, reports = self.law, int(received.sum())
         # The first point is no item.
-        inside = hyperplane_sums(law.space, received, 1 + law.items)[1:]
+        inside = hyperplane_sums(law.space, received, 1 + items)[1:]
         held, other = map(float, law.probabilities)
         counts = (inside.astype(np.float64) - other * reports) / (held - other)
         most = min(max(float(counts.max()), 0.0), reports)
@@ -149,3 +191,24 @@ def noise_variance(law: ProjectiveGeometryLaw, reports: float, holders: float) -
     held, other = map(float, law.probabilities)
     own, others = holders * held * (1 - held), (reports - holders) * other * (1 - other)
     return (own + others) / (held - other) ** 2
+
+
+def level_variance(
+    law: ProjectiveGeometryLaw, reports: float, population: float, share: float
+) -> float:
+    """Variance of the count of a cell of prefixes: the largest that any has.
+
+    Who draws its level is chosen at random: of N users with a share p in the cell, m reporting on
+    it add N^2 p (1 - p) (N - m) / (m (N - 1)).
+
+    Args:
+        law: with prefixes.
+        reports: on the level.
+        population: who the count is about.
+        share: of the users that is in the cell with most of them.
+    """
+    most, reports = min(max(share, 0.0), 1.0), max(reports, 1.0)
+    noise = max(noise_variance(law, reports, holders) for holders in (0.0, most * reports))
+    silent = max(0.0, population - reports) / max(1.0, population - 1) / reports
+    spread = min(most, 0.5) * (1 - min(most, 0.5))
+    return population**2 * (noise / reports**2 + spread * silent)

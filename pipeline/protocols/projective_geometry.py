@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from aggregators import projective_geometry
 from aggregators.projective_geometry import ProjectiveGeometryAggregator
+from pipeline.protocols.describe_code import describe_code
+from pipeline.protocols.forecasts import NORMAL_ERROR
 from pipeline.protocols.late_calibration import late_calibration
 from pipeline.protocols.per_epoch_forecast import PerEpochForecast
 from pipeline.protocols.protocol import Example, Protocol
@@ -19,6 +21,7 @@ from randomizers.projective_geometry import (
     ProjectiveGeometryLaw,
     ProjectiveGeometryParameters,
 )
+from randomizers.row_errors import error_samples
 
 
 class ProjectiveGeometryForecast(PerEpochForecast):
@@ -39,9 +42,14 @@ class ProjectiveGeometryForecast(PerEpochForecast):
         super().__init__(last_epoch, law.items, law.slots, held)
         self._law = law
         space, (kept, other) = law.space, map(float, law.probabilities)
-        self.cells = (
+        points = (
             f"{space.points:,} points of a projective space of {space.coordinates} coordinates "
             f"over a field of {space.order:,} elements"
+        )
+        self.cells = (
+            points
+            if law.prefixes is None
+            else f"{describe_code(law.prefixes)}, for each of them {points}"
         )
         self.reports_per_user = np.ones(last_epoch)
         self.constants: tuple[Mapping[str, int | float], ...] = (
@@ -61,6 +69,7 @@ class ProjectiveGeometryForecast(PerEpochForecast):
             "the errors are those of an item that few hold, and do not depend on which they are; "
             "one that many hold is estimated worse",
             *(several if law.slots > 1 else ()),
+            *self._found(),
         )
 
     def like(self, held: NDArray[np.float64]) -> ProjectiveGeometryForecast:
@@ -68,7 +77,35 @@ class ProjectiveGeometryForecast(PerEpochForecast):
         return ProjectiveGeometryForecast(self._law, self._last_epoch, held)
 
     def _deviation(self, users: int) -> float:
-        return math.sqrt(projective_geometry.noise_variance(self._law, users, holders=0))
+        if self._law.prefixes is None:
+            return self._noise_deviation(users)
+        buckets = self._law.prefixes.levels[-1].buckets
+        samples = error_samples(users * self._held, 1, buckets, self._noise_deviation(users) ** 2)
+        return float(np.abs(samples["median"]).mean()) / NORMAL_ERROR
+
+    def _noise_deviation(self, users: int) -> float:
+        """Of the users a part is on each level of prefixes."""
+        variance = projective_geometry.noise_variance(self._law, users, holders=0)
+        return math.sqrt(variance * len(self._law.cells))
+
+    def _found(self) -> tuple[str, ...]:
+        """Of a domain too large to be listed: how many hold an item that is found."""
+        law, users = self._law, self._law.minimum
+        if law.prefixes is None:
+            return ()
+        # Nothing that a device runs imports the accounting.
+        from randomizers.accounting.prefix_levels import predict
+
+        variance = projective_geometry.level_variance(
+            law, users / len(law.cells), users, float(self._held.max())
+        )
+        found = predict(law.prefixes.levels, users, variance, law.slots)
+        if found is None:
+            return (f"with shuffle.minimum users, {users:,}, no item is reliably found",)
+        return (
+            f"of shuffle.minimum users, {users:,}, about {math.ceil(found[0]):,} have to hold an "
+            "item for it to be found reliably, if counts are as skewed as Zipf's law",
+        )
 
 
 PROTOCOL = Protocol(

@@ -10,6 +10,10 @@ near e^epsilon + 1 the variance is that of the best protocol there is, 4 e^epsil
 
 Each epoch stands alone, and is paid for: T of them lose T epsilon. Of a set of up to k items one
 place is reported on, any of the k with the same probability.
+
+A domain too large to be listed is searched through prefixes (`randomizers.cell_codes.prefixes`): at
+every epoch a device draws one of a few lengths, for everybody to see, and its items are the cells
+that prefixes of this length have.
 """
 
 from __future__ import annotations
@@ -21,13 +25,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from randomizers.cell_codes.prefixes import PrefixCells
 from randomizers.composed import ComposedLaw, log_rounded_up
 from randomizers.devices import Devices
 from randomizers.future_rand import check_epsilon
 from randomizers.given_values import check_epoch
 from randomizers.guarantee import Guarantee, held_by_a_user
 from randomizers.hadamard import check_domain, narrowest
-from randomizers.item_domains import ItemDomain, domain_size
+from randomizers.item_domains import Bits, ItemDomain, Strings, domain_size
 from randomizers.laws import Constants
 from randomizers.projective_geometry.points import PointSpace
 from randomizers.randomness import draw_categories
@@ -45,7 +50,7 @@ class ProjectiveGeometryParameters:
 
     Attributes:
         epsilon: the privacy loss of a user's set of one epoch, against everybody.
-        domain: the items, up to 2^20.
+        domain: the items, up to 2^20; or whole numbers and texts of any number.
         items: k, the most that a user holds at an epoch.
         delta: of what is stated besides, for those who trust the shuffle stage to shuffle. The
             guarantee of the reports themselves has none.
@@ -63,7 +68,8 @@ class ProjectiveGeometryParameters:
         check_epsilon(self.epsilon)
         check_approximate(self.epsilon, self.delta)
         check_items_held(self.items, self.domain)
-        check_domain(domain_size(self.domain))
+        if not isinstance(self.domain, Bits | Strings):
+            check_domain(domain_size(self.domain))
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
 
@@ -82,6 +88,8 @@ class ProjectiveGeometryLaw(Constants):
         shuffled_epsilon: of an epoch, where the shuffle stage is trusted to shuffle.
         shuffled_stream_epsilon: the same of all epochs together.
         shuffled_delta: of both.
+        prefixes: the lengths that a device draws from, and the cells of each; None where each item
+            has a point.
 
     Raises:
         ValueError: a field is out of range.
@@ -97,22 +105,39 @@ class ProjectiveGeometryLaw(Constants):
     shuffled_epsilon: float
     shuffled_stream_epsilon: float
     shuffled_delta: float
+    prefixes: PrefixCells | None = None
 
     def __post_init__(self) -> None:
-        check_domain(self.items)
+        if self.prefixes is None:
+            check_domain(self.items)
+        elif self.items != 1 << self.prefixes.bits:
+            raise ValueError(f"{self.items:,} items, and prefixes of {self.prefixes.bits} bits")
         if not 1 <= self.slots <= self.items:
             raise ValueError(f"{self.slots} items of a user, there are {self.items:,}")
         if self.odds.k != 1 or self.odds.weights[0] <= self.odds.weights[1]:
             raise ValueError(f"odds of {self.odds.weights}, must be two weights, the larger first")
         if self.minimum < 1 or self.last_epoch < 1:
             raise ValueError(f"{self.minimum} contributors, {self.last_epoch} epochs")
-        if self.space.points <= self.items:
-            raise ValueError(f"{self.space.points:,} points for {self.items:,} items and none")
+        most = max(self.cells)
+        if self.space.points <= most:
+            raise ValueError(f"{self.space.points:,} points for {most:,} items and none")
 
     @property
     def space(self) -> PointSpace:
         """Of items and words."""
         return PointSpace(self.order, self.coordinates)
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """How many are told apart on every level: items, or cells of prefixes of each length."""
+        if self.prefixes is None:
+            return (self.items,)
+        return tuple(level.buckets for level in self.prefixes.levels)
+
+    @property
+    def words(self) -> int:
+        """How many there are: those of a level are points, one level after the other."""
+        return self.space.points * len(self.cells)
 
     @property
     def word_weights(self) -> tuple[int, int]:
@@ -136,8 +161,8 @@ class ProjectiveGeometryLaw(Constants):
 
     @property
     def word_form(self) -> WordForm:
-        """The number of a point in the narrowest word."""
-        return WordForm(narrowest(self.space.points), distinct=self.space.points)
+        """The number of a point, on its level, in the narrowest word."""
+        return WordForm(narrowest(self.words), distinct=self.words)
 
 
 class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
@@ -205,7 +230,12 @@ class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
         items = sets[:, 0]
         if law.slots > 1:
             items = sets[np.arange(len(sets)), rng.integers(0, law.slots, len(sets))]
+        levels = np.zeros(len(items), np.int64)
+        if law.prefixes is not None:
+            levels = rng.integers(0, len(law.cells), len(items))
+            cells = law.prefixes.encode(items) - np.array(law.prefixes.starts[:-1])
+            items = np.where(items == 0, 0, 1 + cells[np.arange(len(items)), levels])
         inside = draw_categories(law.word_weights, len(items), rng) == 0
-        words = self._space.draw(items, inside, rng)
+        words = levels * self._space.points + self._space.draw(items, inside, rng)
         self.epoch = epoch
         return words.astype(law.word_form.dtype)[:, None]

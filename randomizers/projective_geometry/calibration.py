@@ -21,7 +21,9 @@ from randomizers.accounting.amplification import (
 )
 from randomizers.accounting.calibration import optimal
 from randomizers.affine_hashes import is_prime
+from randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
 from randomizers.composed import ComposedLaw
+from randomizers.hadamard import MAX_ITEMS
 from randomizers.item_domains import domain_size
 from randomizers.projective_geometry import (
     ProjectiveGeometryLaw,
@@ -31,6 +33,12 @@ from randomizers.projective_geometry.points import MOST_POINTS, PointSpace
 
 NEAR: Final = Fraction(103, 100)
 """How much of the least variance may be spent on fewer points."""
+
+CELLS: Final = 1 << 18
+"""Of prefixes of each length; the shortest ones have a cell each."""
+
+MOST_EXTENSION: Final = 11
+"""Bits that prefixes of the next length have more, at most."""
 
 MOST_ORDER: Final = 1 << 9
 """Elements of a field, unless a word is one of two coordinates: sums take its square in steps."""
@@ -56,7 +64,8 @@ def calibrate(
     (3, 7, 1093, 0.053)
     """
     items, odds = domain_size(parameters.domain), optimal(1, parameters.epsilon)
-    space = best_space(items, odds)
+    prefixes = None if items <= MAX_ITEMS else prefixes_of(items.bit_length() - 1)
+    space = best_space(items if prefixes is None else CELLS, odds)
     own, other = odds.weights
     total = own * space.hyperplane + other * space.outside
     elsewhere = float(Fraction(other * (space.hyperplane - space.common), total))
@@ -79,6 +88,25 @@ def calibrate(
         shuffled_epsilon=shuffled(1),
         shuffled_stream_epsilon=shuffled(last_epoch),
         shuffled_delta=parameters.delta,
+        prefixes=prefixes,
+    )
+
+
+def prefixes_of(bits: int) -> PrefixCells:
+    """The lengths of prefixes for a search: as few as candidates allow, evenly spread.
+
+    Each user is on one level, so the variance of each grows with their number. With 11 bits more a
+    level has no more candidates than a search looks at, and few of them share a cell by chance.
+
+    >>> [(level.length, level.buckets) for level in prefixes_of(24).levels]
+    [(18, 262144), (24, 262144)]
+    """
+    first = CELLS.bit_length() - 1
+    more = -(-(bits - first) // MOST_EXTENSION)
+    lengths = [first + (bits - first) * number // more for number in range(more + 1)]
+    return PrefixCells(
+        tuple(PrefixLevel(length, CELLS) for length in lengths),
+        seed=f"projective_geometry of {bits} bits",
     )
 
 

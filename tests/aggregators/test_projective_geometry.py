@@ -9,9 +9,16 @@ import pytest
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
+from aggregators.cell_window import CellWindow
 from aggregators.found_items import FoundItems
 from aggregators.item_estimates import ItemEstimates
-from aggregators.projective_geometry import ProjectiveGeometryAggregator, noise_variance
+from aggregators.projective_geometry import (
+    ProjectiveGeometryAggregator,
+    level_variance,
+    noise_variance,
+)
+from randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
+from randomizers.composed import ComposedLaw
 from randomizers.item_domains import Bits
 from randomizers.projective_geometry import (
     ProjectiveGeometry,
@@ -97,9 +104,9 @@ def test_epochs_add_up() -> None:
     attendance = Attendance.constant(2, 50)
     one, two = (aggregator.window([epoch], attendance) for epoch in (1, 2))
     both = aggregator.window([1, 2], attendance)
-    assert one is not None
-    assert two is not None
-    assert both is not None
+    assert isinstance(one, ItemEstimates)
+    assert isinstance(two, ItemEstimates)
+    assert isinstance(both, ItemEstimates)
     assert both.values == pytest.approx(one.values + two.values)
     assert both.standard_deviation == pytest.approx(
         math.hypot(one.standard_deviation, two.standard_deviation)
@@ -118,9 +125,64 @@ def test_of_domains_too_large_to_publish_the_items_most_held_are() -> None:
     assert isinstance(found, FoundItems)
     assert found.items[0] == 777
     every = aggregator.window([1], attendance)
-    assert every is not None
+    assert isinstance(every, ItemEstimates)
     assert len(every.values) == 1 << 16
     assert every.values[776] == found.values[0]
+
+
+def test_of_open_domains_the_items_most_held_are_found_through_prefixes() -> None:
+    """Ten items by many, and one by each of the others."""
+    users, most = 100_000, 10
+    law = calibrate(ProjectiveGeometryParameters(4.0, Bits(40)), 1, users)
+    rng, drawn = seeded_generator(64), np.random.default_rng(1)
+    values = drawn.integers(1, 1 << 40, users)
+    popular = values[:most].copy()
+    held = [9_000 - 500 * place for place in range(most)]
+    values[: sum(held)] = np.repeat(popular, held)
+    devices, aggregator = ProjectiveGeometry(law), ProjectiveGeometryAggregator(law)
+    devices.enrol(users, rng)
+    aggregator.add(1, devices.report(1, values[:, None], None, rng), None)
+    attendance = Attendance.constant(1, users)
+    found = aggregator.estimate(1, attendance)
+    assert isinstance(found, FoundItems)
+    above = [place for place in range(most) if held[place] > found.found_above]
+    assert len(above) >= 8
+    assert set(popular[above].tolist()) <= set(found.items.tolist())
+    by_item = dict(zip(found.items.tolist(), found.values.tolist(), strict=True))
+    for place in above:
+        error = by_item[popular[place]] - held[place]
+        assert abs(error) < 6 * found.standard_deviation
+    window = aggregator.window([1], attendance)
+    assert isinstance(window, CellWindow)
+    # Every cell is taken to be as bad as that with most users. Most have one or none.
+    rare, worst = (
+        math.sqrt(level_variance(law, users / 3, users, share)) for share in (0.0, held[0] / users)
+    )
+    assert math.sqrt(window.noise_variance) == pytest.approx(worst, rel=0.1)
+    last = window.cells[law.prefixes.starts[-2] :] if law.prefixes else window.cells[:0]
+    assert float(np.median(np.abs(last)) / 0.6745) == pytest.approx(rare, rel=0.1)
+    assert worst > 1.5 * rare
+
+
+def test_cells_of_prefixes_are_counted_level_by_level() -> None:
+    """Without noise: words of a level speak for all users."""
+    code = PrefixCells((PrefixLevel(2, 4), PrefixLevel(5, 12)), seed="counted")
+    odds = ComposedLaw((10**30, 1))
+    law = ProjectiveGeometryLaw(32, 1, 13, 2, 10, 1, odds, 0.5, 0.5, 1e-6, code)
+    values = np.array([0, *[32] * 3000, *[7] * 5000, *[0] * 1999])[:, None]
+    devices, rng = ProjectiveGeometry(law), seeded_generator(65)
+    devices.enrol(len(values), rng)
+    aggregator = ProjectiveGeometryAggregator(law)
+    aggregator.add(1, devices.report(1, values, None, rng), None)
+    window = aggregator.window([1], Attendance.constant(1, len(values)))
+    assert isinstance(window, CellWindow)
+    expected = np.zeros(code.cells)
+    for item, held in ((32, 3000), (7, 5000)):
+        expected[code.encode(np.array([item]))[0]] += held
+    deviation = math.sqrt(window.noise_variance)
+    assert deviation == pytest.approx(50, rel=0.1)
+    assert np.abs(window.cells - expected).max() < 6 * deviation
+    assert np.abs(window.cells[expected == 0]).max() < 1e-6
 
 
 def test_other_words_are_refused() -> None:

@@ -22,8 +22,9 @@ from randomizers.accounting.amplification import (
 )
 from randomizers.accounting.calibration import optimal
 from randomizers.affine_hashes import is_prime
+from randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
 from randomizers.composed import ComposedLaw
-from randomizers.item_domains import Bits
+from randomizers.item_domains import Bits, Numbers
 from randomizers.projective_geometry import (
     ProjectiveGeometry,
     ProjectiveGeometryLaw,
@@ -152,6 +153,53 @@ def test_of_several_items_each_place_is_reported_on_equally_often() -> None:
     found = np.bincount(words, minlength=13)
     assert (found[expected == 0] == 0).all()
     assert stats.chisquare(found[expected > 0], expected[expected > 0]).pvalue > FALSE_ALARM
+
+
+def prefix_law() -> ProjectiveGeometryLaw:
+    code = PrefixCells((PrefixLevel(1, 2), PrefixLevel(3, 5)), seed="small")
+    return ProjectiveGeometryLaw(8, 1, 2, 3, 10, 3, ODDS, 0.5, 0.9, 1e-6, code)
+
+
+def prefix_probabilities(held: int) -> NDArray[np.float64]:
+    """Of every word: a level first, then a word with the odds of its cell."""
+    law, sets, found = prefix_law(), sets_of(2, 3), []
+    code = law.prefixes
+    assert code is not None
+    for level in range(2):
+        cell = code.level_buckets(level, np.array([held - 1 >> 3 - code.levels[level].length]))
+        own = sets[1 + int(cell[0]) if held else 0]
+        weights = np.array([5 if word in own else 2 for word in range(7)])
+        found.append(weights / weights.sum() / 2)
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize("held", range(9))
+def test_of_prefixes_a_level_is_drawn_whatever_is_held(held: int) -> None:
+    law, users = prefix_law(), 200_000
+    found = np.bincount(reports(law, np.full((users, 1), held), 20 + held), minlength=law.words)
+    likely = prefix_probabilities(held)
+    assert stats.chisquare(found, users * likely).pvalue > FALSE_ALARM
+    ratios = [(likely / prefix_probabilities(other)).max() for other in range(9)]
+    assert max(ratios) == pytest.approx(2.5)
+    (furthest,) = [int(np.argmax(ratios))]
+    other = users * prefix_probabilities(furthest)
+    assert stats.chisquare(found, other).pvalue < FALSE_ALARM
+
+
+@pytest.mark.parametrize(
+    ("bits", "lengths"),
+    [(21, [18, 21]), (24, [18, 24]), (30, [18, 24, 30]), (61, [18, 28, 39, 50, 61])],
+)
+def test_prefixes_are_extended_by_few_bits_at_a_time(bits: int, lengths: list[int]) -> None:
+    law = calibrate(ProjectiveGeometryParameters(1.0, Bits(bits)), 1, 10)
+    assert law.prefixes is not None
+    assert [level.length for level in law.prefixes.levels] == lengths
+    assert set(law.cells) == {1 << 18}
+    assert law.words == len(lengths) * law.space.points
+    body = json.loads(json.dumps(law.to_json()))
+    assert ProjectiveGeometryLaw.from_json(body) == law
+    with pytest.raises(ValueError, match="prefixes of"):
+        ProjectiveGeometryLaw.from_json({**body, "items": 7})
 
 
 def reports(law: ProjectiveGeometryLaw, values: NDArray[Any], seed: int) -> NDArray[Any]:
@@ -309,7 +357,7 @@ def test_words_are_as_narrow_as_the_points_allow() -> None:
         ({"items": 4}, "items is 4"),
         ({"domain": ()}, "labels of a domain"),
         ({"domain": ("a", "a")}, "labels of a domain"),
-        ({"domain": Bits(21)}, "must have from 1 to 1,048,576"),
+        ({"domain": Numbers(0.0, 1.0, 1 << 21)}, "must have from 1 to 1,048,576"),
     ],
 )
 def test_parameters_that_are_not_allowed_are_named(changed: dict[str, Any], message: str) -> None:
