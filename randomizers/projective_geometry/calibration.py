@@ -65,7 +65,10 @@ def calibrate(
     """
     items, odds = domain_size(parameters.domain), optimal(1, parameters.epsilon)
     prefixes = None if items <= MAX_ITEMS else prefixes_of(items.bit_length() - 1)
-    space = best_space(items if prefixes is None else CELLS, odds)
+    if prefixes is None:
+        space = best_space(items, odds)
+    else:
+        space = best_space(CELLS, odds, MOST_POINTS // prefixes.messages)
     own, other = odds.weights
     total = own * space.hyperplane + other * space.outside
     elsewhere = float(Fraction(other * (space.hyperplane - space.common), total))
@@ -110,17 +113,18 @@ def prefixes_of(bits: int) -> PrefixCells:
     )
 
 
-def best_space(items: int, odds: ComposedLaw) -> PointSpace:
+def best_space(items: int, odds: ComposedLaw, most: int = MOST_POINTS) -> PointSpace:
     """The space with the fewest points whose variance is within 3 % of the least.
 
     Args:
         items: of the domain; one point more is needed.
         odds: weights of each word of the own set, and of each other.
+        most: how many points there may be, at least three times as many as items.
 
     >>> best_space(10, optimal(1, 2.0)), best_space(1 << 20, optimal(1, 4.0))
     (PointSpace(order=11, coordinates=2), PointSpace(order=37, coordinates=5))
     """
-    found = [(space, relative_variance(space, odds)) for space in _spaces(items)]
+    found = [(space, relative_variance(space, odds)) for space in _spaces(items, most)]
     least = min(variance for _, variance in found)
     near = (each for each in found if each[1] <= NEAR * least)
     return min(near, key=lambda each: (each[0].points, each[1]))[0]
@@ -143,7 +147,7 @@ def relative_variance(space: PointSpace, odds: ComposedLaw) -> Fraction:
     return Fraction(elsewhere * (total - elsewhere), ((own - other) * different) ** 2)
 
 
-def _spaces(items: int) -> Iterator[PointSpace]:
+def _spaces(items: int, most: int) -> Iterator[PointSpace]:
     """Those with a point for every item and one for none, and not too many of them."""
     order = items
     while not is_prime(order):
@@ -153,5 +157,5 @@ def _spaces(items: int) -> Iterator[PointSpace]:
         points, coordinates = 1 + order, 2
         while points <= items or coordinates < 3:
             points, coordinates = points * order + 1, coordinates + 1
-        if points <= MOST_POINTS:
+        if points <= most:
             yield PointSpace(order, coordinates)

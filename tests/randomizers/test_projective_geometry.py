@@ -190,12 +190,16 @@ def test_of_prefixes_a_level_is_drawn_whatever_is_held(held: int) -> None:
     ("bits", "lengths"),
     [(21, [18, 21]), (24, [18, 24]), (30, [18, 24, 30]), (61, [18, 28, 39, 50, 61])],
 )
-def test_prefixes_are_extended_by_few_bits_at_a_time(bits: int, lengths: list[int]) -> None:
-    law = calibrate(ProjectiveGeometryParameters(1.0, Bits(bits)), 1, 10)
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 2.0, 6.0, 64.0])
+def test_prefixes_are_extended_by_few_bits_at_a_time(
+    bits: int, lengths: list[int], epsilon: float
+) -> None:
+    law = calibrate(ProjectiveGeometryParameters(epsilon, Bits(bits)), 1, 10)
     assert law.prefixes is not None
     assert [level.length for level in law.prefixes.levels] == lengths
     assert set(law.cells) == {1 << 18}
     assert law.words == len(lengths) * law.space.points
+    assert law.prefixes.cells <= law.words <= 1 << 22
     body = json.loads(json.dumps(law.to_json()))
     assert ProjectiveGeometryLaw.from_json(body) == law
     with pytest.raises(ValueError, match="prefixes of"):
