@@ -78,7 +78,7 @@ class PointSpace:
     ) -> NDArray[np.uint32]:
         """For every item a point that is uniform in its S_x, or outside of it.
 
-        Both are drawn for everybody, and one of them is taken: how long it takes tells nothing.
+        Both are drawn for everybody, and one of them is taken: what is drawn depends on no item.
 
         Args:
             items: numbers of points x, shape (n,).

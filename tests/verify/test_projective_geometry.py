@@ -18,6 +18,7 @@ from randomizers.accounting.calibration import optimal
 from randomizers.count_min import CountMinParameters
 from randomizers.counted_words import CountedWords
 from randomizers.hadamard_stream import HadamardStreamParameters
+from randomizers.item_domains import Bits
 from randomizers.projective_geometry import ProjectiveGeometryParameters
 from randomizers.projective_geometry.calibration import best_space, relative_variance
 from randomizers.randomness import seeded_generator
@@ -120,3 +121,53 @@ def test_variances_beside_the_least() -> None:
         ["epsilon", *(f"{items:,} items" for items in sizes)],
         rows,
     )
+
+
+def test_what_is_found_of_open_domains() -> None:
+    """Items at random numbers: those above the count that is stated, and what is found falsely."""
+    users, many, trials = 300_000, 5_000, 4
+    rows, missed, false, listed = [], 0, 0, 0
+    for epsilon, bits in ((1.0, 24), (2.0, 48), (4.0, 24), (4.0, 61)):
+        asked = ProjectiveGeometryParameters(epsilon, Bits(bits))
+        entry = PROTOCOLS["projective_geometry"]
+        law: Any = entry.calibrate(asked, 1, users)
+        correct, errors, above = [], [], []
+        for trial in range(trials):
+            drawn, rng = np.random.default_rng(trial), seeded_generator(2, trial)
+            numbers = drawn.permutation(np.unique(drawn.integers(1, 1 << bits, 2 * many)))[:many]
+            held = drawn.choice(many, users, p=zipf_counts(many, 1.0))
+            devices, aggregator = entry.randomizer(law), entry.aggregator(law, asked)
+            devices.enrol(users, rng)
+            words: Any = devices.report(1, numbers[held][:, None], None, rng)
+            aggregator.add(1, words, None)
+            found: Any = aggregator.estimate(1, Attendance.constant(1, users))
+            counts = np.bincount(held, minlength=many)
+            items = dict(zip(found.items.tolist(), found.values.tolist(), strict=True))
+            places = {int(number): place for place, number in enumerate(numbers)}
+            right = [item for item in items if item in places]
+            sure = numbers[counts > found.found_above].tolist()
+            missed += len(set(sure) - set(right))
+            false += len(items) - len(right)
+            listed += len(items)
+            correct.append(len(right))
+            above.append(found.found_above)
+            errors += [
+                (items[item] - counts[places[item]]) / found.standard_deviation for item in right
+            ]
+        rows.append(
+            [
+                f"{epsilon:g}",
+                f"{bits}",
+                f"{np.mean(correct):.1f}",
+                f"{np.mean(above):,.0f}",
+                f"{np.sqrt(np.square(errors).mean()):.2f}",
+            ]
+        )
+        assert np.abs(errors).max() < 6
+    print_table(
+        f"open domains, {users:,} users, {many:,} items of Zipf 1.1",
+        ["epsilon", "bits", "found", "certain above", "RMSE in the deviation stated"],
+        rows,
+    )
+    assert missed == 0
+    assert false <= 0.05 * listed
