@@ -2,7 +2,8 @@
 
 Who trusts the shuffle stage gets much smaller errors for the same privacy loss, and sends more;
 FutureRand asks for no trust, nor do hadamard_stream, its likeness for items, and range_stream, that
-for numbers. Which of them is best depends on the horizon and on how often users change.
+for numbers. Which of them is best depends on the horizon and on how often users change; over a few
+epochs it may be projective_geometry, which pays for each of them.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def _expected(job: Job, protocol: str, parameters: Any, law: Any, users: int) ->
     boost = forecast.boost if isinstance(forecast, BoostedForecast) else None
     return Alternative(
         protocol=protocol,
-        changes=None if boost == 0 else parameters.changes,
+        changes=None if boost == 0 else getattr(parameters, "changes", None),
         boost=boost,
         rmse=math.sqrt(float(np.square(forecast.standard_deviations(users)).mean())),
         messages_per_user=float(forecast.reports_per_user.sum()),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,9 +13,13 @@ from aggregators.dyadic_aggregator import Estimator
 from aggregators.hadamard_stream import HadamardStreamAggregator
 from pipeline.protocols.future_rand import FutureRandForecast
 from pipeline.protocols.late_calibration import late_calibration
-from pipeline.protocols.protocol import Example, Protocol, fixed_words
+from pipeline.protocols.protocol import Alternative, Example, Protocol, fixed_words
 from pipeline.values.value_domains import CategoryDomain
 from randomizers.hadamard_stream import HadamardStream, HadamardStreamLaw, HadamardStreamParameters
+from randomizers.projective_geometry import ProjectiveGeometryParameters
+
+FEW_EPOCHS: Final = 16
+"""Up to so many, a protocol that pays for every epoch is looked at besides."""
 
 
 class HadamardStreamForecast:
@@ -60,6 +68,15 @@ def _freezing(law: HadamardStreamLaw) -> str:
     )
 
 
+def alternatives(asked: HadamardStreamParameters, last_epoch: int) -> Iterator[Alternative]:
+    """At few epochs it may be better to ask anew at each of them, with a part of the epsilon."""
+    if last_epoch <= FEW_EPOCHS:
+        yield (
+            "projective_geometry",
+            partial(ProjectiveGeometryParameters, asked.epsilon / last_epoch, asked.domain),
+        )
+
+
 PROTOCOL = Protocol(
     name="hadamard_stream",
     parameters=HadamardStreamParameters,
@@ -77,6 +94,7 @@ PROTOCOL = Protocol(
     forecast=lambda law, asked, last_epoch: HadamardStreamForecast(
         law, last_epoch, asked.estimator
     ),
+    alternatives=alternatives,
     examples=(
         Example(HadamardStreamParameters(1.0, 0, ("a", "b")), 2),
         Example(HadamardStreamParameters(4.0, 1, ("a", "b")), 3),

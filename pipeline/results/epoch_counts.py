@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aggregators.attendance import Attendance
-from aggregators.cell_window import CellWindow
 from aggregators.counts import Window
 from pipeline.actions import Steps
 from pipeline.errors import DpstreamError
@@ -34,7 +33,7 @@ class CountsCells(typing.Protocol):
         """Whether they are those of a tree, which answer ranges and quantiles."""
         ...
 
-    def window(self, epochs: Sequence[int], attendance: Attendance) -> CellWindow | None:
+    def window(self, epochs: Sequence[int], attendance: Attendance) -> Window | None:
         """The sum of some epochs' windows; None if one of them was withheld."""
         ...
 

@@ -8,12 +8,17 @@ hide one coin with odds e^epsilon_0, and what is seen is the number of heads amo
 (Feldman, McMillan and Talwar, "Hiding Among the Clones", 2021, theorem 3.1). It is evaluated
 exactly here instead of by their closed form.
 
-For any locally private randomizer clone = e^-epsilon_0. Two are looked at more closely:
+For any locally private randomizer clone = e^-epsilon_0. Three are looked at more closely:
 
 * randomized response over K symbols: each but the own one has the probability
   q = 1 / (e^epsilon_0 + K - 1), so with probability K q a message is uniform and with 2 q a fair
   coin between the two values; the user's own message is one of the two with (e^epsilon_0 + 1) q,
   and otherwise tells nothing (the privacy blanket of Balle, Bell, Gascon and Nissim, 2019);
+* randomizers with a set of messages for each value, in which every message has e^epsilon_0 times
+  the weight of one outside: messages in the set of one of two values, and not in that of the other,
+  tell the two apart, and no others. Of any third value they have a probability of at least p each,
+  so with 2 p a message is a fair coin, and the user's own is one of the two with
+  (e^epsilon_0 + 1) p. Which message of the part it is tells nothing more: all are equally likely;
 * RAPPOR of single items, each bit reversed with a probability f: the bits of the two items differ
   from each other in the user's own message with (1 - f)^2 + f^2, then with a loss of
   2 ln((1 - f) / f), and in anybody else's, as a fair coin, with 2 f (1 - f), or at least 2 f^2 if
@@ -80,8 +85,18 @@ def of_any_randomizer(loss: float) -> HiddenCoin:
 
 def of_randomized_response(loss: float, symbols: int) -> HiddenCoin:
     """For randomized response over so many symbols with this local loss, from its blanket."""
-    other = 1 / (math.expm1(loss) + symbols)
-    return HiddenCoin(loss, 2 * other, min(1.0, (math.exp(loss) + 1) * other))
+    return of_randomizer_of_sets(loss, 1 / (math.expm1(loss) + symbols))
+
+
+def of_randomizer_of_sets(loss: float, elsewhere: float) -> HiddenCoin:
+    """For messages that are likelier by one and the same loss in a set of the value's own.
+
+    Args:
+        loss: local.
+        elsewhere: the probability of a message in the part of another value's set that is not in
+            the own one: the same for any two values.
+    """
+    return HiddenCoin(loss, 2 * elsewhere, min(1.0, (math.exp(loss) + 1) * elsewhere))
 
 
 def of_rappor(loss: float) -> HiddenCoin:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregators.attendance import Attendance
+from aggregators.projective_geometry import ProjectiveGeometryAggregator
 from aggregators.row_estimates import RowEstimates
 from pipeline.actions import Append
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
@@ -20,6 +23,13 @@ from pipeline.stages.stage import Stage
 from randomizers.cell_codes.hashed_rows import HashedRows
 from randomizers.counted_words import CountedWords, written_out
 from randomizers.dyadic import orders_due
+from randomizers.item_domains import Bits
+from randomizers.projective_geometry import (
+    ProjectiveGeometry,
+    ProjectiveGeometryLaw,
+    ProjectiveGeometryParameters,
+)
+from randomizers.projective_geometry.calibration import calibrate
 from randomizers.randomness import cryptographic_generator
 from tests.benchmarks.measuring import Rate, rate
 from topics.batches import Batch, Punctuation, decode_batch, encode_batch, encode_punctuation
@@ -93,6 +103,7 @@ def measure(runs: int) -> Iterator[Rate]:
     """Randomize, encode, decode, shuffle and aggregate."""
     yield _randomize(runs)
     yield from _cells(runs)
+    yield from _projective(runs)
     yield from _codec(runs)
     for order in ("sorted", "random"):
         yield from _stages(order, runs)
@@ -139,6 +150,36 @@ def _cells(runs: int) -> Iterator[Rate]:
     estimates = RowEstimates.from_cells(code, cells, 180.0, users, "median")
     scanned = np.arange(1, SCANNED + 1)
     yield rate("scan items", SCANNED, 8 * SCANNED, lambda: estimates.values(scanned), runs)
+
+
+def _projective(runs: int) -> Iterator[Rate]:
+    """Words of few and of very many items: drawn, counted, and the counts of all items."""
+    generator = cryptographic_generator()
+    for bits in (10, 20):
+        law = calibrate(ProjectiveGeometryParameters(1.0, Bits(bits)), 1, DEVICES)
+        aggregator = ProjectiveGeometryAggregator(law)
+        items, size = generator.integers(1, law.items + 1, (DEVICES, 1)), law.word_form.report_bytes
+
+        def randomize(
+            law: ProjectiveGeometryLaw = law, items: NDArray[np.int64] = items
+        ) -> NDArray[np.unsignedinteger]:
+            devices = ProjectiveGeometry(law)
+            devices.enrol(DEVICES, generator)
+            return devices.report(1, items, None, generator)
+
+        name = f"projective, {law.items:,} items"
+        yield rate(f"{name}: randomize", DEVICES, size * DEVICES, randomize, runs)
+        words = generator.choice(randomize(), 10 * DEVICES)
+        yield rate(
+            f"{name}: count",
+            len(words),
+            size * len(words),
+            partial(aggregator.add, 1, words, None),
+            runs,
+        )
+        attendance = Attendance.constant(1, DEVICES)
+        estimate = partial(aggregator.estimate, 1, attendance)
+        yield rate(f"{name}: estimate", law.items, 8 * law.items, estimate, runs)
 
 
 def changing_values(devices: int, epochs: int) -> NDArray[np.int8]:

@@ -15,13 +15,13 @@ pytestmark = pytest.mark.slow
 USERS, MINIMUM, EPOCHS = 2_500, 2_000, 32
 
 
-def job_of(protocol: str, **parameters: Any) -> Job:
+def job_of(protocol: str, *, epochs: int = EPOCHS, **parameters: Any) -> Job:
     return make_job(
         {
             "name": "side-by-side",
             "protocol": protocol,
             "parameters": {"epsilon": 1, **parameters},
-            "epochs": {"count": EPOCHS},
+            "epochs": {"count": epochs},
             "shuffle": {"minimum": MINIMUM},
         }
     )
@@ -92,6 +92,33 @@ def test_items_have_alternatives_too() -> None:
     assert shown(untrusted) == own(
         planned("hadamard_stream", compared=False, changes=2, domain=items), 2
     )
+
+
+def test_over_few_epochs_a_protocol_that_pays_for_each_is_named_with_the_same_loss() -> None:
+    items = [f"item{number}" for number in range(1024)]
+    made = {
+        epochs: plan(
+            job_of("hadamard_stream", epochs=epochs, changes=0, domain=items), USERS, compared=True
+        )
+        for epochs in (1, 2, 16, 17)
+    }
+    for epochs, each in made.items():
+        first, *others = each.alternatives or (None,)
+        if epochs == 17:
+            assert (first, others) == (None, [])
+            continue
+        assert first is not None
+        assert first.planned
+        (other,) = others
+        alone = plan(
+            job_of("projective_geometry", epochs=epochs, epsilon=1 / epochs, domain=items), USERS
+        )
+        assert shown(other) == (*own(alone, None)[:3], epochs, alone.guarantee.trust)
+        assert alone.guarantee.stream_epsilon == pytest.approx(1)
+        assert (other.rmse < first.rmse) == (epochs < 16)
+    (ours, other) = made[1].alternatives
+    # 18.7 and 3.76 for each user.
+    assert ours.rmse / other.rmse == pytest.approx(2.23, abs=0.01)
 
 
 def test_other_protocols_have_none_and_nobody_pays_for_what_was_not_asked() -> None:

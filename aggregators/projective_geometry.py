@@ -1,0 +1,214 @@
+"""Counts from words that lie in hyperplanes of a projective space, server side.
+
+A word lies in the set of an item with probability a if its user holds the item and with b if not,
+whatever else is held. So of n words, m in the set, (m - b n) / (a - b) estimates the number f of
+users that hold it, without bias, with variance (f a (1 - a) + (n - f) b (1 - b)) / (a - b)^2.
+
+Of a domain too large to be listed each level of prefixes is counted so, from the words of those
+who drew it; they speak for all. What is made of the counts is a matter of `PrefixCounts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.attendance import Attendance
+from aggregators.cell_window import FOUND, CellWindow
+from aggregators.counts import Window
+from aggregators.epoch_tables import EpochTables
+from aggregators.found_items import FoundItems
+from aggregators.hyperplane_sums import hyperplane_sums
+from aggregators.item_counts import item_estimates
+from aggregators.item_estimates import ItemEstimates
+from aggregators.report_words import check_form
+from randomizers.cell_codes.prefixes import PrefixCells
+from randomizers.item_domains import MOST_PUBLISHED
+from randomizers.projective_geometry import ProjectiveGeometryLaw
+
+
+class ProjectiveGeometryAggregator:
+    """For every epoch how often each word was received.
+
+    >>> from aggregators.attendance import Attendance
+    >>> from randomizers.composed import ComposedLaw
+    >>> law = ProjectiveGeometryLaw(2, 1, 2, 2, 1, 1, ComposedLaw((2, 1)), 1.0, 1.0, 1e-6)
+    >>> aggregator = ProjectiveGeometryAggregator(law)
+    >>> aggregator.add(1, np.array([[1], [1], [0], [1]], np.uint8), None)
+    >>> aggregator.estimate(1, Attendance.constant(1, 4)).values.tolist()  # 3 and 0, of 4
+    [8.0, -4.0]
+
+    Args:
+        law: the constants of the job.
+
+    Attributes:
+        ordered: items are no places of a tree.
+    """
+
+    ordered = False
+
+    def __init__(self, law: ProjectiveGeometryLaw) -> None:
+        self.law = law
+        self._tables = EpochTables(law.words)
+
+    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        """See that words can be reports of an epoch.
+
+        Raises:
+            ValueError: the epoch lies outside the horizon, the array has another dtype or shape
+                than (reports, 1), or there is no such word.
+        """
+        law = self.law
+        check_form(epoch, law.last_epoch, words, law.word_form.dtype)
+        if len(words) and int(words.max()) >= self._tables.cells:
+            raise ValueError(
+                f"word {words.max()} at epoch {epoch}, must be below {self._tables.cells}"
+            )
+
+    def add(
+        self,
+        epoch: int,
+        words: NDArray[np.unsignedinteger],
+        counts: NDArray[np.unsignedinteger] | None,
+    ) -> None:
+        """Count words.
+
+        Args:
+            epoch: 1 to the last one.
+            words: shape (n, 1), as the devices report.
+            counts: unsigned, shape (n,), how often each was received; None for once each.
+
+        Raises:
+            ValueError: from `check_words`; nothing is counted then.
+        """
+        self.check_words(epoch, words)
+        if len(words):
+            self._tables.add(epoch, words, counts)
+
+    def merge(self, other: Self) -> None:
+        """Count what another aggregator of the same law has counted.
+
+        Raises:
+            ValueError: it has another law.
+        """
+        if other.law != self.law:
+            raise ValueError("aggregators of two different laws cannot be merged")
+        self._tables.merge(other._tables)
+
+    def to_bytes(self) -> bytes:
+        """See `EpochTables.to_bytes`."""
+        return self._tables.to_bytes()
+
+    @classmethod
+    def from_bytes(cls, law: ProjectiveGeometryLaw, data: bytes) -> Self:
+        """Read `to_bytes`.
+
+        Raises:
+            ValueError: the bytes are no counts of this horizon.
+        """
+        aggregator = cls(law)
+        aggregator._tables = EpochTables.from_bytes(law.words, law.last_epoch, data)
+        return aggregator
+
+    def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | FoundItems | None:
+        """How many users hold each item, or the items most held; None without any report.
+
+        The standard deviation is that of the item that is estimated worst.
+
+        Args:
+            epoch: 1 to the last one.
+            attendance: head counts.
+        """
+        found = self._of(epoch, attendance)
+        if isinstance(found, CellWindow):
+            return found.published
+        return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
+
+    def window(self, epochs: Sequence[int], attendance: Attendance) -> Window | None:
+        """All items, or all cells of prefixes, epochs added up; None if one has no report."""
+        total: Window | None = None
+        for epoch in epochs:
+            found: Window | None = self._of(epoch, attendance)
+            if found is None:
+                return None
+            total = found if total is None else total.plus(found)
+        return total
+
+    def _of(self, epoch: int, attendance: Attendance) -> ItemEstimates | CellWindow | None:
+        received, prefixes = self._tables.counts(epoch), self.law.prefixes
+        if received is None or attendance.contributors[epoch] < 1:
+            return None
+        if prefixes is None:
+            return self._items(received, epoch, attendance)
+        return self._prefixes(prefixes, received, epoch, attendance)
+
+    def _items(
+        self, received: NDArray[np.int64], epoch: int, attendance: Attendance
+    ) -> ItemEstimates:
+        counts, noise, reports = self._counts(received, self.law.items)
+        return item_estimates(counts, noise, np.max, reports, epoch, attendance)
+
+    def _prefixes(
+        self, code: PrefixCells, received: NDArray[np.int64], epoch: int, attendance: Attendance
+    ) -> CellWindow:
+        """Of the population, which those who drew a level and reported speak for."""
+        population = int(attendance.population[epoch])
+        cells: list[NDArray[np.float64]] = []
+        variances: list[float] = []
+        levels = received.reshape(len(code.levels), -1)
+        for level, words in zip(code.levels, levels, strict=True):
+            counts, _, reports = self._counts(words, level.buckets)
+            shares = counts / max(reports, 1)
+            cells.append(population * shares)
+            variances.append(level_variance(self.law, reports, population, float(shares.max())))
+        return CellWindow(
+            code=code,
+            cells=np.concatenate(cells),
+            noise_variance=max(variances),
+            contributors=int(attendance.contributors[epoch]),
+            population=population,
+        )
+
+    def _counts(
+        self, received: NDArray[np.int64], items: int
+    ) -> tuple[NDArray[np.float64], float, int]:
+        """Who reported and holds each item, the largest variance of these, and the reports."""
+        law, reports = self.law, int(received.sum())
+        # The first point is no item.
+        inside = hyperplane_sums(law.space, received, 1 + items)[1:]
+        held, other = map(float, law.probabilities)
+        counts = (inside.astype(np.float64) - other * reports) / (held - other)
+        most = min(max(float(counts.max()), 0.0), reports)
+        noise = max(noise_variance(law, reports, holders) for holders in (0.0, most))
+        return counts, noise, reports
+
+
+def noise_variance(law: ProjectiveGeometryLaw, reports: float, holders: float) -> float:
+    """Variance of the count of an item that so many of the users hold who report."""
+    held, other = map(float, law.probabilities)
+    own, others = holders * held * (1 - held), (reports - holders) * other * (1 - other)
+    return (own + others) / (held - other) ** 2
+
+
+def level_variance(
+    law: ProjectiveGeometryLaw, reports: float, population: float, share: float
+) -> float:
+    """Variance of the count of a cell of prefixes: the largest that any has.
+
+    Who draws its level is chosen at random: of N users with a share p in the cell, m reporting on
+    it add N^2 p (1 - p) (N - m) / (m (N - 1)).
+
+    Args:
+        law: with prefixes.
+        reports: on the level.
+        population: who the count is about.
+        share: of the users that is in the cell with most of them.
+    """
+    most, reports = min(max(share, 0.0), 1.0), max(reports, 1.0)
+    noise = max(noise_variance(law, reports, holders) for holders in (0.0, most * reports))
+    silent = max(0.0, population - reports) / max(1.0, population - 1) / reports
+    spread = min(most, 0.5) * (1 - min(most, 0.5))
+    return population**2 * (noise / reports**2 + spread * silent)

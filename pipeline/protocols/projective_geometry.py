@@ -1,0 +1,133 @@
+"""Items at epochs that each pay, nobody trusted, by projective geometry. Entry and forecast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators import projective_geometry
+from aggregators.projective_geometry import ProjectiveGeometryAggregator
+from pipeline.protocols.describe_code import describe_code
+from pipeline.protocols.forecasts import NORMAL_ERROR
+from pipeline.protocols.late_calibration import late_calibration
+from pipeline.protocols.per_epoch_forecast import PerEpochForecast
+from pipeline.protocols.protocol import Example, Protocol
+from pipeline.values.sets import SetDomain
+from randomizers.projective_geometry import (
+    ProjectiveGeometry,
+    ProjectiveGeometryLaw,
+    ProjectiveGeometryParameters,
+)
+from randomizers.row_errors import error_samples
+
+
+class ProjectiveGeometryForecast(PerEpochForecast):
+    """Words that lie in the set of an item although their users do not hold it.
+
+    Args:
+        law: the constants of the job.
+        last_epoch: at most the law's last.
+        held: see `PerEpochForecast`.
+    """
+
+    def __init__(
+        self,
+        law: ProjectiveGeometryLaw,
+        last_epoch: int,
+        held: NDArray[np.float64] | None = None,
+    ) -> None:
+        super().__init__(last_epoch, law.items, law.slots, held)
+        self._law = law
+        space, (kept, other) = law.space, map(float, law.probabilities)
+        points = (
+            f"{space.points:,} points of a projective space of {space.coordinates} coordinates "
+            f"over a field of {space.order:,} elements"
+        )
+        self.cells = (
+            points
+            if law.prefixes is None
+            else f"{describe_code(law.prefixes)}, for each of them {points}"
+        )
+        self.reports_per_user = np.ones(last_epoch)
+        self.constants: tuple[Mapping[str, int | float], ...] = (
+            {
+                "points": space.points,
+                "points_of_an_item": space.hyperplane,
+                "own": kept,
+                "other": other,
+                "bytes_per_user": law.word_form.report_bytes,
+            },
+        )
+        several = (
+            f"a user reports on one of {law.slots:,} places, which makes errors as many times as "
+            "large as they are for one item",
+        )
+        self.caveats = (
+            "the errors are those of an item that few hold, and do not depend on which they are; "
+            "one that many hold is estimated worse",
+            *(several if law.slots > 1 else ()),
+            *self._found(),
+        )
+
+    def like(self, held: NDArray[np.float64]) -> ProjectiveGeometryForecast:
+        """The same: everybody sends a word, whatever is held."""
+        return ProjectiveGeometryForecast(self._law, self._last_epoch, held)
+
+    def _deviation(self, users: int) -> float:
+        if self._law.prefixes is None:
+            return self._noise_deviation(users)
+        buckets = self._law.prefixes.levels[-1].buckets
+        samples = error_samples(users * self._held, 1, buckets, self._noise_deviation(users) ** 2)
+        return float(np.abs(samples["median"]).mean()) / NORMAL_ERROR
+
+    def _noise_deviation(self, users: int) -> float:
+        """Of the users a part is on each level of prefixes."""
+        variance = projective_geometry.noise_variance(self._law, users, holders=0)
+        return math.sqrt(variance * len(self._law.cells))
+
+    def _found(self) -> tuple[str, ...]:
+        """Of a domain too large to be listed: how many hold an item that is found."""
+        law, users = self._law, self._law.minimum
+        if law.prefixes is None:
+            return ()
+        # Nothing that a device runs imports the accounting.
+        from randomizers.accounting.prefix_levels import predict
+
+        variance = projective_geometry.level_variance(
+            law, users / len(law.cells), users, float(self._held.max())
+        )
+        found = predict(law.prefixes.levels, users, variance, law.slots)
+        if found is None:
+            return (f"with shuffle.minimum users, {users:,}, no item is reliably found",)
+        return (
+            f"of shuffle.minimum users, {users:,}, about {math.ceil(found[0]):,} have to hold an "
+            "item for it to be found reliably, if counts are as skewed as Zipf's law",
+        )
+
+
+PROTOCOL = Protocol(
+    name="projective_geometry",
+    parameters=ProjectiveGeometryParameters,
+    calibrate=late_calibration("projective_geometry", sized=True),
+    law=lambda asked: ProjectiveGeometryLaw,
+    randomizer=ProjectiveGeometry,
+    restore=ProjectiveGeometry.restore,
+    aggregator=lambda law, asked: ProjectiveGeometryAggregator(law),
+    aggregator_from_bytes=lambda law, asked, data: ProjectiveGeometryAggregator.from_bytes(
+        law, data
+    ),
+    word_form=lambda law: law.word_form,
+    needs_shuffle=False,
+    per_epoch=True,
+    values=lambda asked: SetDomain(asked.domain, asked.items),
+    forecast=lambda law, asked, last_epoch: ProjectiveGeometryForecast(law, last_epoch),
+    examples=(
+        Example(ProjectiveGeometryParameters(1.0, ("a", "b", "c")), 2),
+        Example(ProjectiveGeometryParameters(1.0, tuple("abcdefghijkl")), 1),
+        Example(ProjectiveGeometryParameters(0.5, tuple("abcdef"), delta=0.01), 1, minimum=12),
+        Example(ProjectiveGeometryParameters(2.0, ("a", "b", "c"), items=2), 1),
+    ),
+)

@@ -1,0 +1,241 @@
+"""Items with nobody trusted, as accurate as one private message can be: sets that meet alike.
+
+"Private Frequency Estimation via Projective Geometry" (Feldman, Nelson, Nguyen, Talwar, ICML 2022).
+Items and words are points of a projective space over a field of q elements (`points`). The set S_x
+of an item x is a hyperplane, all y with <x, y> = 0: about one in q of all words. A device sends a
+word of its S_x with odds e^epsilon against a word outside. Any two S_x have equally many words in
+common, so that all other items add the same to the reports in S_x, whichever they are; and with q
+near e^epsilon + 1 the variance is that of the best protocol there is, 4 e^epsilon / (e^epsilon -
+1)^2 for each user. Point 0 stands for "no item".
+
+Each epoch stands alone, and is paid for: T of them lose T epsilon. Of a set of up to k items one
+place is reported on, any of the k with the same probability.
+
+A domain too large to be listed is searched through prefixes (`randomizers.cell_codes.prefixes`): at
+every epoch a device draws one of a few lengths, for everybody to see, and its items are the cells
+that prefixes of this length have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randomizers.cell_codes.prefixes import PrefixCells
+from randomizers.composed import ComposedLaw, log_rounded_up
+from randomizers.devices import Devices
+from randomizers.future_rand import check_epsilon
+from randomizers.given_values import check_epoch
+from randomizers.guarantee import Guarantee, held_by_a_user
+from randomizers.hadamard import check_domain, narrowest
+from randomizers.item_domains import Bits, ItemDomain, Strings, domain_size
+from randomizers.laws import Constants
+from randomizers.projective_geometry.points import PointSpace
+from randomizers.randomness import draw_categories
+from randomizers.set_rows import set_rows
+from randomizers.shuffled_parameters import check_approximate, check_items_held
+from topics.word_forms import WordForm
+
+# Of the local loss: what shuffling has to bring it down to, to be stated besides.
+_WORTH_SAYING = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectiveGeometryParameters:
+    """What a job says about items that nobody is trusted with.
+
+    Attributes:
+        epsilon: the privacy loss of a user's set of one epoch, against everybody.
+        domain: the items, up to 2^20; or whole numbers and texts of any number.
+        items: k, the most that a user holds at an epoch.
+        delta: of what is stated besides, for those who trust the shuffle stage to shuffle. The
+            guarantee of the reports themselves has none.
+
+    Raises:
+        ValueError: a value is not allowed; the message says what is.
+    """
+
+    epsilon: float
+    domain: ItemDomain
+    items: int = 1
+    delta: float = 1e-6
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        check_approximate(self.epsilon, self.delta)
+        check_items_held(self.items, self.domain)
+        if not isinstance(self.domain, Bits | Strings):
+            check_domain(domain_size(self.domain))
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectiveGeometryLaw(Constants):
+    """All constants of a job.
+
+    Attributes:
+        items: size of the domain.
+        slots: k.
+        order: q, elements of the field.
+        coordinates: t, of a point.
+        minimum: the fewest contributors that a message is hidden among.
+        last_epoch: number of epochs.
+        odds: weights of each word of the own set, and of each other word.
+        shuffled_epsilon: of an epoch, where the shuffle stage is trusted to shuffle.
+        shuffled_stream_epsilon: the same of all epochs together.
+        shuffled_delta: of both.
+        prefixes: the lengths that a device draws from, and the cells of each; None where each item
+            has a point.
+
+    Raises:
+        ValueError: a field is out of range.
+    """
+
+    items: int
+    slots: int
+    order: int
+    coordinates: int
+    minimum: int
+    last_epoch: int
+    odds: ComposedLaw
+    shuffled_epsilon: float
+    shuffled_stream_epsilon: float
+    shuffled_delta: float
+    prefixes: PrefixCells | None = None
+
+    def __post_init__(self) -> None:
+        if self.prefixes is None:
+            check_domain(self.items)
+        elif self.items != 1 << self.prefixes.bits:
+            raise ValueError(f"{self.items:,} items, and prefixes of {self.prefixes.bits} bits")
+        if not 1 <= self.slots <= self.items:
+            raise ValueError(f"{self.slots} items of a user, there are {self.items:,}")
+        if self.odds.k != 1 or self.odds.weights[0] <= self.odds.weights[1]:
+            raise ValueError(f"odds of {self.odds.weights}, must be two weights, the larger first")
+        if self.minimum < 1 or self.last_epoch < 1:
+            raise ValueError(f"{self.minimum} contributors, {self.last_epoch} epochs")
+        most = max(self.cells)
+        if self.space.points <= most:
+            raise ValueError(f"{self.space.points:,} points for {most:,} items and none")
+
+    @property
+    def space(self) -> PointSpace:
+        """Of items and words."""
+        return PointSpace(self.order, self.coordinates)
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """How many are told apart on every level: items, or cells of prefixes of each length."""
+        if self.prefixes is None:
+            return (self.items,)
+        return tuple(level.buckets for level in self.prefixes.levels)
+
+    @property
+    def words(self) -> int:
+        """How many there are: those of a level are points, one level after the other."""
+        return self.space.points * len(self.cells)
+
+    @property
+    def word_weights(self) -> tuple[int, int]:
+        """Of all words of the own set together, and of all others."""
+        own, other = self.odds.weights
+        return own * self.space.hyperplane, other * self.space.outside
+
+    @property
+    def probabilities(self) -> tuple[Fraction, Fraction]:
+        """That a word lies in the set of an item its user holds, and of one it does not hold."""
+        own, other = self.odds.weights
+        space, total = self.space, sum(self.word_weights)
+        reported = Fraction(self.word_weights[0], total)
+        common = own * space.common + other * (space.hyperplane - space.common)
+        elsewhere = Fraction(common, total)
+        return (reported + (self.slots - 1) * elsewhere) / self.slots, elsewhere
+
+    def epsilon_of(self, epochs: int) -> float:
+        """The loss of so many epochs together, rounded up."""
+        return log_rounded_up(Fraction(*self.odds.weights), epochs)
+
+    @property
+    def word_form(self) -> WordForm:
+        """The number of a point, on its level, in the narrowest word."""
+        return WordForm(narrowest(self.words), distinct=self.words)
+
+
+class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
+    """The devices of one horizon. They draw nothing in advance.
+
+    >>> from randomizers.randomness import seeded_generator
+    >>> odds = ComposedLaw((10**30, 1))
+    >>> law = ProjectiveGeometryLaw(2, 1, 2, 2, 1, 1, odds, 1.0, 1.0, 1e-6)
+    >>> devices = ProjectiveGeometry(law)
+    >>> devices.enrol(3, seeded_generator(1))
+    >>> devices.report(1, np.array([[0], [1], [2]]), None, seeded_generator(2)).tolist()
+    [[0], [1], [2]]
+
+    Args:
+        law: the constants of the job.
+    """
+
+    @cached_property
+    def _space(self) -> PointSpace:
+        return self.law.space
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee of a user's set of one epoch, and of all of them together."""
+        law = self.law
+        return Guarantee(
+            epsilon=law.epsilon_of(1),
+            delta=0.0,
+            unit="epoch",
+            neighbours=held_by_a_user(law.slots),
+            trust=f"nobody; {self._shuffled}" if self._shuffling_helps else "nobody",
+            # Of several places the one reported on is seldom the one that differs.
+            basis="exact" if law.slots == 1 else "bound",
+            stream_epsilon=law.epsilon_of(law.last_epoch),
+        )
+
+    @property
+    def _shuffling_helps(self) -> bool:
+        return self.law.shuffled_epsilon < _WORTH_SAYING * self.law.epsilon_of(1)
+
+    @property
+    def _shuffled(self) -> str:
+        """What holds besides, in words."""
+        law = self.law
+        epochs = f"epsilon {law.shuffled_epsilon:.6g} at every epoch"
+        if law.last_epoch > 1:
+            epochs += f" and {law.shuffled_stream_epsilon:.6g} for the whole stream"
+        return (
+            "against whoever sees shuffled reports only, trusting the shuffle stage and "
+            f"{law.minimum - 1:,} honest others of each window, {epochs}, "
+            f"with delta {law.shuffled_delta:g}"
+        )
+
+    def report(
+        self,
+        epoch: int,
+        values: NDArray[np.integer],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.unsignedinteger]:
+        """The words of everybody present: unsigned, shape (devices present, 1)."""
+        law = self.law
+        check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
+        sets = set_rows(epoch, values, present, self.population, law.slots, law.items)
+        items = sets[:, 0]
+        if law.slots > 1:
+            items = sets[np.arange(len(sets)), rng.integers(0, law.slots, len(sets))]
+        levels = np.zeros(len(items), np.int64)
+        if law.prefixes is not None:
+            levels = rng.integers(0, len(law.cells), len(items))
+            cells = law.prefixes.encode(items) - np.array(law.prefixes.starts[:-1])
+            items = np.where(items == 0, 0, 1 + cells[np.arange(len(items)), levels])
+        inside = draw_categories(law.word_weights, len(items), rng) == 0
+        words = levels * self._space.points + self._space.draw(items, inside, rng)
+        self.epoch = epoch
+        return words.astype(law.word_form.dtype)[:, None]

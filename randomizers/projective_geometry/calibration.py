@@ -1,0 +1,161 @@
+"""From the parameters of a job over projective geometry to the constants its devices run on.
+
+With q - 1 = e^epsilon the variance of a rare item is that of the best local protocol, and with any
+other q it is (e^epsilon + q - 1)^2 / (4 e^epsilon (q - 1)) times as large, in a large space. There
+the best prime is off by 3 % at most; but the number of points has to be (q^t - 1) / (q - 1), more
+than there are items. So of all primes and all numbers of coordinates those are looked at whose
+variance, worked out in whole numbers, is within 3 % of the least, and the one that has the fewest
+points is taken: it has the shortest words, the smallest state and the quickest estimates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Final
+
+from randomizers.accounting.amplification import (
+    amplified_epsilon,
+    of_any_randomizer,
+    of_randomizer_of_sets,
+)
+from randomizers.accounting.calibration import optimal
+from randomizers.affine_hashes import is_prime
+from randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
+from randomizers.composed import ComposedLaw
+from randomizers.hadamard import MAX_ITEMS
+from randomizers.item_domains import domain_size
+from randomizers.projective_geometry import (
+    ProjectiveGeometryLaw,
+    ProjectiveGeometryParameters,
+)
+from randomizers.projective_geometry.points import MOST_POINTS, PointSpace
+
+NEAR: Final = Fraction(103, 100)
+"""How much of the least variance may be spent on fewer points."""
+
+CELLS: Final = 1 << 18
+"""Of prefixes of each length; the shortest ones have a cell each."""
+
+MOST_EXTENSION: Final = 11
+"""Bits that prefixes of the next length have more, at most."""
+
+MOST_ORDER: Final = 1 << 9
+"""Elements of a field, unless a word is one of two coordinates: sums take its square in steps."""
+
+
+def calibrate(
+    parameters: ProjectiveGeometryParameters, last_epoch: int, minimum: int
+) -> ProjectiveGeometryLaw:
+    """The law of a job.
+
+    Args:
+        parameters: of the job.
+        last_epoch: number of epochs.
+        minimum: fewest contributors that a window is released with; what is stated for those who
+            trust the shuffle stage rests on them.
+
+    Raises:
+        ValueError: a parameter is out of range.
+
+    >>> labels = tuple(map(str, range(1024)))
+    >>> law = calibrate(ProjectiveGeometryParameters(1.0, labels), last_epoch=1, minimum=10_000)
+    >>> law.order, law.coordinates, law.space.points, round(law.shuffled_epsilon, 3)
+    (3, 7, 1093, 0.053)
+    """
+    items, odds = domain_size(parameters.domain), optimal(1, parameters.epsilon)
+    prefixes = None if items <= MAX_ITEMS else prefixes_of(items.bit_length() - 1)
+    if prefixes is None:
+        space = best_space(items, odds)
+    else:
+        space = best_space(CELLS, odds, MOST_POINTS // prefixes.messages)
+    own, other = odds.weights
+    total = own * space.hyperplane + other * space.outside
+    elsewhere = float(Fraction(other * (space.hyperplane - space.common), total))
+    coins = (
+        of_any_randomizer(odds.loss),
+        of_randomizer_of_sets(odds.loss, elsewhere),
+    )
+
+    def shuffled(epochs: int) -> float:
+        return min(amplified_epsilon(coin, minimum, parameters.delta, epochs) for coin in coins)
+
+    return ProjectiveGeometryLaw(
+        items=items,
+        slots=parameters.items,
+        order=space.order,
+        coordinates=space.coordinates,
+        minimum=minimum,
+        last_epoch=last_epoch,
+        odds=odds,
+        shuffled_epsilon=shuffled(1),
+        shuffled_stream_epsilon=shuffled(last_epoch),
+        shuffled_delta=parameters.delta,
+        prefixes=prefixes,
+    )
+
+
+def prefixes_of(bits: int) -> PrefixCells:
+    """The lengths of prefixes for a search: as few as candidates allow, evenly spread.
+
+    Each user is on one level, so the variance of each grows with their number. With 11 bits more a
+    level has no more candidates than a search looks at, and few of them share a cell by chance.
+
+    >>> [(level.length, level.buckets) for level in prefixes_of(24).levels]
+    [(18, 262144), (24, 262144)]
+    """
+    first = CELLS.bit_length() - 1
+    more = -(-(bits - first) // MOST_EXTENSION)
+    lengths = [first + (bits - first) * number // more for number in range(more + 1)]
+    return PrefixCells(
+        tuple(PrefixLevel(length, CELLS) for length in lengths),
+        seed=f"projective_geometry of {bits} bits",
+    )
+
+
+def best_space(items: int, odds: ComposedLaw, most: int = MOST_POINTS) -> PointSpace:
+    """The space with the fewest points whose variance is within 3 % of the least.
+
+    Args:
+        items: of the domain; one point more is needed.
+        odds: weights of each word of the own set, and of each other.
+        most: how many points there may be, at least three times as many as items.
+
+    >>> best_space(10, optimal(1, 2.0)), best_space(1 << 20, optimal(1, 4.0))
+    (PointSpace(order=11, coordinates=2), PointSpace(order=37, coordinates=5))
+    """
+    found = [(space, relative_variance(space, odds)) for space in _spaces(items, most)]
+    least = min(variance for _, variance in found)
+    near = (each for each in found if each[1] <= NEAR * least)
+    return min(near, key=lambda each: (each[0].points, each[1]))[0]
+
+
+def relative_variance(space: PointSpace, odds: ComposedLaw) -> Fraction:
+    """The variance of the count of an item that nobody holds, for each user, exactly.
+
+    With a and b the probabilities of a word in the set of the own item and of another one, it is
+    b (1 - b) / (a - b)^2. Own and another set differ in s - r words each, so that (a - b) times the
+    weight of all words is (own - other) (s - r).
+
+    >>> round(float(relative_variance(PointSpace(3, 7), optimal(1, 1.0))), 3)
+    3.761
+    """
+    own, other = odds.weights
+    total = own * space.hyperplane + other * space.outside
+    different = space.hyperplane - space.common
+    elsewhere = own * space.common + other * different
+    return Fraction(elsewhere * (total - elsewhere), ((own - other) * different) ** 2)
+
+
+def _spaces(items: int, most: int) -> Iterator[PointSpace]:
+    """Those with a point for every item and one for none, and not too many of them."""
+    order = items
+    while not is_prime(order):
+        order += 1
+    yield PointSpace(order, 2)
+    for order in filter(is_prime, range(2, MOST_ORDER)):
+        points, coordinates = 1 + order, 2
+        while points <= items or coordinates < 3:
+            points, coordinates = points * order + 1, coordinates + 1
+        if points <= most:
+            yield PointSpace(order, coordinates)

@@ -1,0 +1,78 @@
+"""What a device can send: every point, by pairs of vectors whose product is 0 or not."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from fractions import Fraction
+from itertools import product
+from math import prod
+
+from randomizers.projective_geometry import ProjectiveGeometryLaw
+from tests.conformance.cases import Report, Stream, View
+
+Vector = tuple[int, ...]
+
+
+class ExactLaw:
+    """By enumeration of all vectors."""
+
+    devices = 1
+
+    def __init__(self, law: ProjectiveGeometryLaw, last_epoch: int) -> None:
+        self.law = law
+        self.words = words(law.order, law.coordinates)
+        self.items = items(law.order, law.coordinates)
+
+    def followed(self, stream: Stream) -> bool:
+        """Any stream is."""
+        return True
+
+    def views(self, stream: Stream) -> dict[View, Fraction]:
+        epochs = [self._epoch(held) for held in stream]
+        return {
+            tuple((report,) for report, _ in drawn): prod(
+                (probability for _, probability in drawn), start=Fraction(1)
+            )
+            for drawn in product(*(epoch.items() for epoch in epochs))
+        }
+
+    def _epoch(self, held: tuple[int, ...]) -> dict[Report, Fraction]:
+        own, other = self.law.odds.weights
+        found: defaultdict[Report, Fraction] = defaultdict(Fraction)
+        for item in held:
+            weights = [
+                own if orthogonal(self.items[item], word, self.law.order) else other
+                for word in self.words
+            ]
+            for number, weight in enumerate(weights):
+                found[(number,)] += Fraction(weight, sum(weights) * len(held))
+        return dict(found)
+
+
+def words(order: int, coordinates: int) -> list[Vector]:
+    """A vector for every word: its first coordinate that is not 0 is 1."""
+    return [
+        vector
+        for vector in product(range(order), repeat=coordinates)
+        if next(filter(None, vector), 0) == 1
+    ]
+
+
+def items(order: int, coordinates: int) -> list[Vector]:
+    """A vector for every item: its last coordinate that is not 0 is 1."""
+    found = [
+        vector
+        for vector in product(range(order), repeat=coordinates)
+        if next(filter(None, vector[::-1]), 0) == 1
+    ]
+    return sorted(found, key=lambda vector: (last(vector), vector))
+
+
+def last(vector: Vector) -> int:
+    """The place of the last coordinate that is not 0."""
+    return max(place for place, coordinate in enumerate(vector) if coordinate)
+
+
+def orthogonal(one: Vector, other: Vector, order: int) -> bool:
+    """Whether the product is 0."""
+    return sum(a * b for a, b in zip(one, other, strict=True)) % order == 0

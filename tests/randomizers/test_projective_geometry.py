@@ -1,0 +1,408 @@
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, defaultdict
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
+
+from randomizers.accounting.amplification import (
+    HiddenCoin,
+    amplified_delta,
+    of_any_randomizer,
+    of_randomizer_of_sets,
+)
+from randomizers.accounting.calibration import optimal
+from randomizers.affine_hashes import is_prime
+from randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
+from randomizers.composed import ComposedLaw
+from randomizers.item_domains import Bits, Numbers
+from randomizers.projective_geometry import (
+    ProjectiveGeometry,
+    ProjectiveGeometryLaw,
+    ProjectiveGeometryParameters,
+)
+from randomizers.projective_geometry.calibration import best_space, calibrate, relative_variance
+from randomizers.projective_geometry.points import PointSpace
+from randomizers.randomness import seeded_generator
+from tests.support.projective_points import item_vector, orthogonal, word_vector
+
+FALSE_ALARM = 1e-10
+SMALL = [(2, 2), (2, 3), (2, 5), (3, 2), (3, 3), (3, 4), (5, 3), (7, 2), (7, 3)]
+LARGE = [(2, 21), (3, 14), (7, 7), (11, 7), (37, 5), (101, 2), (503, 3)]
+ODDS = ComposedLaw((5, 2))
+
+BOUND = 1.05
+"""On the variance, over that of the best local protocol for large domains."""
+
+
+def law_of(
+    order: int = 3,
+    coordinates: int = 3,
+    slots: int = 1,
+    odds: ComposedLaw = ODDS,
+    items: int | None = None,
+) -> ProjectiveGeometryLaw:
+    points = PointSpace(order, coordinates).points
+    return ProjectiveGeometryLaw(
+        items or points - 1, slots, order, coordinates, 10, 3, odds, 0.5, 0.9, 1e-6
+    )
+
+
+def sets_of(order: int, coordinates: int) -> list[set[int]]:
+    """The words of every item."""
+    points = PointSpace(order, coordinates).points
+    words = [word_vector(number, order, coordinates) for number in range(points)]
+    return [
+        {place for place, word in enumerate(words) if orthogonal(item, word, order)}
+        for item in (item_vector(number, order, coordinates) for number in range(points))
+    ]
+
+
+def chosen(space: PointSpace, item: int, numbers: NDArray[np.uint32], inside: bool) -> list[int]:
+    size, unused = len(numbers), np.zeros(len(numbers), np.uint32)
+    words = space.choose(
+        np.full(size, item, np.uint32),
+        np.full(size, inside),
+        numbers if inside else unused,
+        unused if inside else numbers,
+    )
+    return [int(word) for word in words]
+
+
+@pytest.mark.parametrize(("order", "coordinates"), SMALL)
+def test_numbers_and_points_are_one_to_one(order: int, coordinates: int) -> None:
+    points = PointSpace(order, coordinates).points
+    for vector_of in (word_vector, item_vector):
+        vectors = [vector_of(number, order, coordinates) for number in range(points)]
+        multiples = {
+            tuple(factor * each % order for each in vector)
+            for vector in vectors
+            for factor in range(1, order)
+        }
+        assert len(multiples) == points * (order - 1) == order**coordinates - 1
+
+
+@pytest.mark.parametrize(("order", "coordinates"), SMALL)
+def test_every_point_inside_and_outside_is_chosen_once(order: int, coordinates: int) -> None:
+    """So what is uniform among the numbers is uniform among the points."""
+    space = PointSpace(order, coordinates)
+    every = set(range(space.points))
+    for item, own in enumerate(sets_of(order, coordinates)):
+        inside = chosen(space, item, np.arange(space.hyperplane, dtype=np.uint32), True)
+        outside = chosen(space, item, np.arange(space.outside, dtype=np.uint32), False)
+        assert len(inside) == len(own)
+        assert set(inside) == own
+        assert len(outside) == len(every - own)
+        assert set(outside) == every - own
+
+
+@pytest.mark.parametrize(("order", "coordinates"), SMALL)
+def test_any_two_sets_meet_in_equally_many_words(order: int, coordinates: int) -> None:
+    space, sets = PointSpace(order, coordinates), sets_of(order, coordinates)
+    assert {len(own) for own in sets} == {space.hyperplane}
+    met = {len(one & other) for one in sets for other in sets if one is not other}
+    assert met == {space.common}
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_of_large_spaces_points_are_chosen_as_they_are_numbered(data: st.DataObject) -> None:
+    order, coordinates = data.draw(st.sampled_from(LARGE))
+    space = PointSpace(order, coordinates)
+    item = data.draw(st.integers(0, space.points - 1))
+    inside = data.draw(st.booleans())
+    among = space.hyperplane if inside else space.outside
+    numbers = data.draw(st.lists(st.integers(0, among - 1), min_size=1, max_size=50, unique=True))
+    words = chosen(space, item, np.array(numbers, np.uint32), inside)
+    assert len(set(words)) == len(words)
+    own = item_vector(item, order, coordinates)
+    for word in words:
+        assert 0 <= word < space.points
+        assert orthogonal(own, word_vector(word, order, coordinates), order) == inside
+
+
+@pytest.mark.parametrize(("order", "coordinates"), [(2, 3), (3, 3), (7, 2)])
+def test_words_come_with_the_odds_of_the_law(order: int, coordinates: int) -> None:
+    law, users = law_of(order, coordinates), 200_000
+    sets = sets_of(order, coordinates)
+    for held in (0, 1, law.items):
+        words = reports(law, np.full((users, 1), held), held)
+        found = np.bincount(words, minlength=len(sets))
+        for odds, likely in (((5, 2), True), ((25, 4), False), ((math.sqrt(2.5), 1), False)):
+            weights = np.array([odds[word not in sets[held]] for word in range(len(sets))])
+            fit = stats.chisquare(found, users * weights / weights.sum()).pvalue
+            assert (fit > FALSE_ALARM) == likely, (held, odds)
+
+
+def test_of_several_items_each_place_is_reported_on_equally_often() -> None:
+    law, users = law_of(3, 3, slots=3, odds=ComposedLaw((10**30, 1))), 120_000
+    words = reports(law, np.tile([5, 0, 9], (users, 1)), 7)
+    sets = sets_of(3, 3)
+    expected = np.zeros(13)
+    for held in (5, 9, 0):
+        expected[list(sets[held])] += users / 3 / 4
+    found = np.bincount(words, minlength=13)
+    assert (found[expected == 0] == 0).all()
+    assert stats.chisquare(found[expected > 0], expected[expected > 0]).pvalue > FALSE_ALARM
+
+
+def prefix_law() -> ProjectiveGeometryLaw:
+    code = PrefixCells((PrefixLevel(1, 2), PrefixLevel(3, 5)), seed="small")
+    return ProjectiveGeometryLaw(8, 1, 2, 3, 10, 3, ODDS, 0.5, 0.9, 1e-6, code)
+
+
+def prefix_probabilities(held: int) -> NDArray[np.float64]:
+    """Of every word: a level first, then a word with the odds of its cell."""
+    law, sets, found = prefix_law(), sets_of(2, 3), []
+    code = law.prefixes
+    assert code is not None
+    for level in range(2):
+        cell = code.level_buckets(level, np.array([held - 1 >> 3 - code.levels[level].length]))
+        own = sets[1 + int(cell[0]) if held else 0]
+        weights = np.array([5 if word in own else 2 for word in range(7)])
+        found.append(weights / weights.sum() / 2)
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize("held", range(9))
+def test_of_prefixes_a_level_is_drawn_whatever_is_held(held: int) -> None:
+    law, users = prefix_law(), 200_000
+    found = np.bincount(reports(law, np.full((users, 1), held), 20 + held), minlength=law.words)
+    likely = prefix_probabilities(held)
+    assert stats.chisquare(found, users * likely).pvalue > FALSE_ALARM
+    ratios = [(likely / prefix_probabilities(other)).max() for other in range(9)]
+    assert max(ratios) == pytest.approx(2.5)
+    (furthest,) = [int(np.argmax(ratios))]
+    other = users * prefix_probabilities(furthest)
+    assert stats.chisquare(found, other).pvalue < FALSE_ALARM
+
+
+@pytest.mark.parametrize(
+    ("bits", "lengths"),
+    [(21, [18, 21]), (24, [18, 24]), (30, [18, 24, 30]), (61, [18, 28, 39, 50, 61])],
+)
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 2.0, 6.0, 64.0])
+def test_prefixes_are_extended_by_few_bits_at_a_time(
+    bits: int, lengths: list[int], epsilon: float
+) -> None:
+    law = calibrate(ProjectiveGeometryParameters(epsilon, Bits(bits)), 1, 10)
+    assert law.prefixes is not None
+    assert [level.length for level in law.prefixes.levels] == lengths
+    assert set(law.cells) == {1 << 18}
+    assert law.words == len(lengths) * law.space.points
+    assert law.prefixes.cells <= law.words <= 1 << 22
+    body = json.loads(json.dumps(law.to_json()))
+    assert ProjectiveGeometryLaw.from_json(body) == law
+    with pytest.raises(ValueError, match="prefixes of"):
+        ProjectiveGeometryLaw.from_json({**body, "items": 7})
+
+
+def reports(law: ProjectiveGeometryLaw, values: NDArray[Any], seed: int) -> NDArray[Any]:
+    devices, rng = ProjectiveGeometry(law), seeded_generator(90, seed)
+    devices.enrol(len(values), rng)
+    words: NDArray[Any] = devices.report(1, values, None, rng)[:, 0]
+    return words
+
+
+@pytest.mark.parametrize(("order", "coordinates"), [(2, 3), (3, 3), (5, 2), (2, 4)])
+@pytest.mark.parametrize("slots", [1, 2])
+def test_probabilities_and_variance_are_those_of_all_words(
+    order: int, coordinates: int, slots: int
+) -> None:
+    """By enumeration: they are the same for every two items."""
+    law = law_of(order, coordinates, slots)
+    sets = sets_of(order, coordinates)
+    own, other = ODDS.weights
+    held, elsewhere = law.probabilities
+    for item, wanted in product(range(len(sets)), repeat=2):
+        weights = [own if word in sets[item] else other for word in range(len(sets))]
+        inside = Fraction(sum(weights[word] for word in sets[wanted]), sum(weights))
+        if item == wanted:
+            assert held == (inside + (slots - 1) * elsewhere) / slots
+        else:
+            assert elsewhere == inside
+    if slots == 1:
+        # One user who does not hold the item: the estimate is 1 / (a - b) times a coin.
+        coin = (1 - elsewhere) ** 2 * elsewhere + elsewhere**2 * (1 - elsewhere)
+        assert relative_variance(law.space, ODDS) == coin / (held - elsewhere) ** 2
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
+@pytest.mark.parametrize("items", [10, 100, 1024, 1 << 16, 1 << 20])
+def test_the_variance_is_within_a_twentieth_of_the_best(epsilon: float, items: int) -> None:
+    odds = optimal(1, epsilon)
+    space = best_space(items, odds)
+    assert float(relative_variance(space, odds)) <= BOUND * least_variance(epsilon)
+    assert items < space.points <= 3 * items
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0])
+def test_in_a_large_space_the_best_prime_is_off_by_a_thirtieth_at_most(epsilon: float) -> None:
+    odds = optimal(1, epsilon)
+    spaces = [
+        PointSpace(order, next(k for k in (20, 12, 6, 4, 3, 2) if order**k < 1 << 21))
+        for order in filter(is_prime, range(2, 300))
+    ]
+    least = min(relative_variance(space, odds) for space in spaces)
+    assert float(least) <= 1.031 * least_variance(epsilon)
+
+
+@pytest.mark.parametrize("items", [1, 2, 3, 5, 10, 200])
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 3.0, 20.0])
+def test_no_space_with_fewer_points_is_nearly_as_good(items: int, epsilon: float) -> None:
+    odds = optimal(1, epsilon)
+    every = [
+        (space, relative_variance(space, odds))
+        for order in filter(is_prime, range(2, 512))
+        for coordinates in range(2, 9)
+        if items < (order**coordinates - 1) // (order - 1) < 20_000
+        for space in [PointSpace(order, coordinates)]
+    ]
+    least = min(variance for _, variance in every)
+    near = [space.points for space, variance in every if variance <= Fraction(103, 100) * least]
+    assert best_space(items, odds).points == min(near)
+
+
+def least_variance(epsilon: float) -> float:
+    """Of the count of a rare item, for each user, whatever the local protocol."""
+    return 4 * math.exp(epsilon) / math.expm1(epsilon) ** 2
+
+
+def shuffled_deltas(law: ProjectiveGeometryLaw, devices: int, epsilon: float) -> list[float]:
+    """Exactly, for all neighbours and all that the others may hold."""
+    own, other = law.odds.weights
+    sets = sets_of(law.order, law.coordinates)
+    total = sum(law.word_weights)
+    likely = [
+        [Fraction(own if word in held else other, total) for word in range(len(sets))]
+        for held in sets
+    ]
+    factor, found = Fraction(math.exp(epsilon)), []
+    for others in product(range(3), repeat=devices - 1):
+        views = []
+        for first in range(3):
+            view: defaultdict[tuple[int, ...], Fraction] = defaultdict(Fraction)
+            for words in product(range(len(sets)), repeat=devices):
+                mass = math.prod(
+                    (
+                        likely[item][word]
+                        for item, word in zip((first, *others), words, strict=True)
+                    ),
+                    start=Fraction(1),
+                )
+                view[tuple(sorted(words))] += mass
+            views.append(view)
+        for one, two in product(views, repeat=2):
+            excess = (likelihood - factor * two[seen] for seen, likelihood in one.items())
+            found.append(float(sum(more for more in excess if more > 0)))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("order", "coordinates", "devices"), [(2, 3, 3), (3, 2, 4)])
+def test_what_shuffling_adds_is_no_less_than_stated(
+    order: int, coordinates: int, devices: int
+) -> None:
+    law = law_of(order, coordinates)
+    elsewhere = Fraction(
+        ODDS.weights[1] * (law.space.hyperplane - law.space.common), sum(law.word_weights)
+    )
+    coin = of_randomizer_of_sets(ODDS.loss, float(elsewhere))
+    twice = HiddenCoin(coin.loss, min(0.99, 2 * coin.clone), coin.shown)
+    noticed = False
+    for epsilon in (0.1, 0.4, 0.7):
+        exact = max(shuffled_deltas(law, devices, epsilon))
+        for each in (coin, of_any_randomizer(ODDS.loss)):
+            assert exact <= amplified_delta(each, devices, epsilon)
+        noticed |= exact > amplified_delta(twice, devices, epsilon)
+    assert noticed, "a coin hidden twice as well would not be noticed"
+
+
+def test_what_shuffling_adds_is_stated_beside_the_local_guarantee() -> None:
+    labels = tuple(map(str, range(1024)))
+    asked = ProjectiveGeometryParameters(1.0, labels)
+    once, often = calibrate(asked, 1, 10_000), calibrate(asked, 4, 10_000)
+    assert 0.03 < once.shuffled_epsilon < 0.06
+    assert once.shuffled_stream_epsilon == once.shuffled_epsilon == often.shuffled_epsilon
+    assert 1.5 < often.shuffled_stream_epsilon / often.shuffled_epsilon < 4
+    guarantee = ProjectiveGeometry(often).guarantee
+    assert (guarantee.epsilon, guarantee.delta, guarantee.basis) == (1.0, 0.0, "exact")
+    assert (guarantee.unit, guarantee.stream_epsilon) == ("epoch", 4.0)
+    assert guarantee.trust.startswith("nobody; ")
+    assert f"9,999 honest others of each window, epsilon {often.shuffled_epsilon:.6g}" in (
+        guarantee.trust
+    )
+    assert ProjectiveGeometry(calibrate(asked, 1, 1)).guarantee.trust == "nobody"
+
+
+def test_words_are_as_narrow_as_the_points_allow() -> None:
+    sizes = {
+        items: calibrate(ProjectiveGeometryParameters(1.0, Bits(bits)), 1, 10).word_form.dtype.str
+        for bits, items in ((3, 8), (6, 64), (10, 1024), (15, 1 << 15), (20, 1 << 20))
+    }
+    assert sizes == {8: "|u1", 64: "|u1", 1024: "<u2", 1 << 15: "<u4", 1 << 20: "<u4"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"epsilon": 0.0}, "epsilon is 0.0"),
+        ({"epsilon": math.inf}, "epsilon is inf"),
+        ({"delta": 1.0}, "delta is"),
+        ({"items": 4}, "items is 4"),
+        ({"domain": ()}, "labels of a domain"),
+        ({"domain": ("a", "a")}, "labels of a domain"),
+        ({"domain": Numbers(0.0, 1.0, 1 << 21)}, "must have from 1 to 1,048,576"),
+    ],
+)
+def test_parameters_that_are_not_allowed_are_named(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ProjectiveGeometryParameters(**{"epsilon": 1.0, "domain": ("a", "b", "c"), **changed})
+
+
+def test_a_law_is_read_again_and_another_is_not() -> None:
+    law = law_of(slots=2)
+    body = json.loads(json.dumps(law.to_json()))
+    assert ProjectiveGeometryLaw.from_json(body) == law
+    even = ComposedLaw((2, 2)).to_json()
+    for wrong in (
+        {"slots": 0},
+        {"items": 13},
+        {"order": 4},
+        {"coordinates": 1},
+        {"coordinates": 15},
+        {"minimum": 0},
+        {"odds": even},
+        {"more": 1},
+    ):
+        with pytest.raises(ValueError, match=r"."):
+            ProjectiveGeometryLaw.from_json({**body, **wrong})
+
+
+@pytest.mark.parametrize("values", [[[4]], [[-1]], [[1, 2]]])
+def test_values_that_there_are_not_are_refused(values: list[list[int]]) -> None:
+    devices = ProjectiveGeometry(law_of(3, 2))
+    devices.enrol(1, seeded_generator(1))
+    with pytest.raises(ValueError, match=r"item|holds"):
+        devices.report(1, np.array(values), None, seeded_generator(2))
+    assert devices.epoch == 0
+
+
+def test_how_much_is_drawn_depends_on_no_value() -> None:
+    """The generator is left where it is, whatever is held."""
+    law, left = law_of(3, 4), Counter[str]()
+    for held in range(law.items + 1):
+        devices, rng = ProjectiveGeometry(law), seeded_generator(91)
+        devices.enrol(3, rng)
+        devices.report(1, np.full((3, 1), held), None, rng)
+        left[repr(rng.bit_generator.state)] += 1
+    assert len(left) == 1
