@@ -18,7 +18,7 @@ that prefixes of this length have.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -121,6 +121,10 @@ class ProjectiveGeometryLaw(Constants):
         most = max(self.cells)
         if self.space.points <= most:
             raise ValueError(f"{self.space.points:,} points for {most:,} items and none")
+
+    def of_one_epoch(self) -> ProjectiveGeometryLaw:
+        """The same with a single epoch: equal for laws whose epochs are drawn alike."""
+        return replace(self, last_epoch=1, shuffled_stream_epsilon=self.shuffled_epsilon)
 
     @property
     def space(self) -> PointSpace:
