@@ -42,6 +42,7 @@ class CellWindow(Window):
         contributors: users whose messages these are; for several windows, of all of them.
         population: users the estimates are about, in the same way.
         estimator: of single items from several rows; None for the best.
+        held_variance: of cells of prefixes, see `PrefixCounts`.
     """
 
     code: CellCode
@@ -50,6 +51,7 @@ class CellWindow(Window):
     contributors: int
     population: int
     estimator: Estimator | None = None
+    held_variance: float = 0.0
 
     @cached_property
     def estimates(self) -> RowEstimates | PrefixCounts | GridCounts:
@@ -61,7 +63,8 @@ class CellWindow(Window):
                     rows, self.cells, noise, people, self.estimator, self.contributors
                 )
             case PrefixCells() as prefixes:
-                return PrefixCounts(prefixes, self.cells, noise, self.contributors, people)
+                counts = PrefixCounts(prefixes, self.cells, noise, self.contributors, people)
+                return replace(counts, held_variance=self.held_variance)
             case Levels() | KeptNodes() | Grid() as tree:
                 found = GridCounts.from_cells(tree, self.cells, 0.0, noise, people, people)
                 return replace(found, reports=self.contributors)
@@ -81,4 +84,5 @@ class CellWindow(Window):
             noise_variance=self.noise_variance + later.noise_variance,
             contributors=self.contributors + later.contributors,
             population=self.population + later.population,
+            held_variance=self.held_variance + later.held_variance,
         )

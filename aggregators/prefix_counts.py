@@ -27,6 +27,7 @@ class PrefixCounts(Counts):
         reports: how many contributors they rest on.
         population: users the estimates are about.
         flags: what a reader has to know.
+        held_variance: what is added to the variance of a cell by the users in it, at most.
     """
 
     code: PrefixCells
@@ -35,6 +36,7 @@ class PrefixCounts(Counts):
     reports: int
     population: int
     flags: tuple[str, ...] = ()
+    held_variance: float = 0.0
 
     @property
     def method(self) -> str:
@@ -60,7 +62,9 @@ class PrefixCounts(Counts):
         if errors is not None:
             half_width = float(np.quantile(np.abs(errors), 0.95))
             deviation = half_width / NORMAL_95
-        half_width = half_width or NORMAL_95 * deviation
+        if self.held_variance or not half_width:
+            deviation = math.sqrt(deviation * deviation + self.held_variance)
+            half_width = NORMAL_95 * deviation
         for item in range(1, (1 << self.code.bits) + 1) if items is None else items:
             cell = self.code.level_buckets(last, np.array([item - 1]))[0]
             value = float(cells[cell]) - usual
@@ -69,7 +73,13 @@ class PrefixCounts(Counts):
     def top(self, count: int) -> FoundItems:
         """See `Counts`."""
         heaviest = heavy_items(
-            self.code, self.cells, 0.0, self.noise_variance, self.population, count
+            self.code,
+            self.cells,
+            0.0,
+            self.noise_variance,
+            self.population,
+            count,
+            held_variance=self.held_variance,
         )
         return replace(heaviest, reports=self.reports)
 

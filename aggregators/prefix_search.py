@@ -53,12 +53,14 @@ class _Cells:
         counts: float64, by level, shape (buckets,).
         background: what other items add to a cell, by level: 0 where each prefix has its own.
         deviation: the standard deviation of the noise of a cell.
+        held_variance: what is added to its variance by the users in a cell, at most.
     """
 
     code: PrefixCells
     counts: list[Array]
     background: list[float]
     deviation: float
+    held_variance: float
 
     def estimates(self, index: int, prefixes: Numbers) -> Array:
         buckets = self.code.level_buckets(index, prefixes)
@@ -71,7 +73,12 @@ class _Cells:
     @property
     def noise(self) -> float:
         """How far noise takes an estimate, on any level, with a probability of 0.01 at most."""
-        return _quantile(_HIDDEN_BY_NOISE / self.code.messages) * self.deviation
+        quantile = _quantile(_HIDDEN_BY_NOISE / self.code.messages)
+        return quantile * self.with_users(self.deviation)
+
+    def with_users(self, deviation: float) -> float:
+        """The standard deviation of the count of an item, from that of the rest of its cell."""
+        return math.sqrt(deviation * deviation + self.held_variance)
 
 
 def heavy_items(
@@ -83,6 +90,7 @@ def heavy_items(
     top: int,
     width: int | None = None,
     possible: Possible | None = None,
+    held_variance: float = 0.0,
 ) -> FoundItems:
     """Find the items most held.
 
@@ -96,6 +104,7 @@ def heavy_items(
         width: how many prefixes of a level are extended at most; by default 16 for every item
             wanted, or for 32 where fewer are: false prefixes must not crowd out the largest item.
         possible: says which prefixes of a length there can be; all by default.
+        held_variance: what is added to the variance of a cell by the users in it, at most.
 
     Raises:
         ValueError: counts are of other cells, or top or width is below 1.
@@ -116,6 +125,7 @@ def heavy_items(
             for index, level in enumerate(code.levels)
         ],
         deviation=math.sqrt(noise_variance),
+        held_variance=held_variance,
     )
     prefixes, cut = _candidates(cells, width, possible)
     return _listed(cells, prefixes, cut, contributors, top)
@@ -190,11 +200,13 @@ def _listed(
     shortfall = max(cells.shortfall(index) for index in range(code.messages))
     found_above = cut + shortfall
     if not accepted:
-        none = np.zeros(0, np.int64), np.zeros(0), cells.deviation, NORMAL_95 * cells.deviation
+        deviation = cells.with_users(cells.deviation)
+        none = np.zeros(0, np.int64), np.zeros(0), deviation, NORMAL_95 * deviation
         return FoundItems(*none, found_above, contributors, contributors)
 
     own = buckets[:, accepted]
-    background, deviation = _measured(cells, own[last])
+    background, measured = _measured(cells, own[last])
+    deviation = cells.with_users(measured)
     counts = np.stack([level[cell] + taken for level, cell in zip(cells.counts, own, strict=True)])
     # Whatever else is in a cell can only add to it.
     most = counts.min(axis=0) + cells.noise

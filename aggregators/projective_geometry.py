@@ -157,19 +157,22 @@ class ProjectiveGeometryAggregator:
         """Of the population, which those who drew a level and reported speak for."""
         population = int(attendance.population[epoch])
         cells: list[NDArray[np.float64]] = []
-        variances: list[float] = []
+        empty: list[float] = []
+        held: list[float] = []
         levels = received.reshape(len(code.levels), -1)
         for level, words in zip(code.levels, levels, strict=True):
             counts, _, reports = self._counts(words, level.buckets)
             shares = counts / max(reports, 1)
             cells.append(population * shares)
-            variances.append(level_variance(self.law, reports, population, float(shares.max())))
+            empty.append(level_variance(self.law, reports, population, 0.0))
+            held.append(level_variance(self.law, reports, population, float(shares.max())))
         return CellWindow(
             code=code,
             cells=np.concatenate(cells),
-            noise_variance=max(variances),
+            noise_variance=max(empty),
             contributors=int(attendance.contributors[epoch]),
             population=population,
+            held_variance=max(held) - max(empty),
         )
 
     def _counts(
@@ -196,7 +199,7 @@ def noise_variance(law: ProjectiveGeometryLaw, reports: float, holders: float) -
 def level_variance(
     law: ProjectiveGeometryLaw, reports: float, population: float, share: float
 ) -> float:
-    """Variance of the count of a cell of prefixes: the largest that any has.
+    """Variance of the count of a cell of prefixes: the largest there is up to a share of users.
 
     Who draws its level is chosen at random: of N users with a share p in the cell, m reporting on
     it add N^2 p (1 - p) (N - m) / (m (N - 1)).
@@ -205,7 +208,7 @@ def level_variance(
         law: with prefixes.
         reports: on the level.
         population: who the count is about.
-        share: of the users that is in the cell with most of them.
+        share: of the users that is in the cell with most of them; 0 for empty cells.
     """
     most, reports = min(max(share, 0.0), 1.0), max(reports, 1.0)
     noise = max(noise_variance(law, reports, holders) for holders in (0.0, most * reports))

@@ -96,9 +96,7 @@ class ProjectiveGeometryForecast(PerEpochForecast):
         # Nothing that a device runs imports the accounting.
         from randomizers.accounting.prefix_levels import predict
 
-        variance = projective_geometry.level_variance(
-            law, users / len(law.cells), users, float(self._held.max())
-        )
+        variance = self._noise_deviation(users) ** 2
         found = predict(law.prefixes.levels, users, variance, law.slots)
         if found is None:
             return (f"with shuffle.minimum users, {users:,}, no item is reliably found",)

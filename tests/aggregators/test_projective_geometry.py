@@ -154,11 +154,16 @@ def test_of_open_domains_the_items_most_held_are_found_through_prefixes() -> Non
         assert abs(error) < 6 * found.standard_deviation
     window = aggregator.window([1], attendance)
     assert isinstance(window, CellWindow)
-    # Every cell is taken to be as bad as that with most users. Most have one or none.
+    # The search knows that most cells are empty; what is found is as bad as the item most held.
     rare, worst = (
         math.sqrt(level_variance(law, users / 3, users, share)) for share in (0.0, held[0] / users)
     )
-    assert math.sqrt(window.noise_variance) == pytest.approx(worst, rel=0.1)
+    assert math.sqrt(window.noise_variance) == pytest.approx(rare, rel=0.02)
+    assert found.standard_deviation == pytest.approx(worst, rel=0.1)
+    (one,) = window.estimates.of_items([int(popular[0])])
+    assert one[1].standard_deviation == pytest.approx(worst, rel=0.1)
+    both = window.plus(window)
+    assert both.held_variance == 2 * window.held_variance > window.noise_variance
     last = window.cells[law.prefixes.starts[-2] :] if law.prefixes else window.cells[:0]
     assert float(np.median(np.abs(last)) / 0.6745) == pytest.approx(rare, rel=0.1)
     assert worst > 1.5 * rare
@@ -179,7 +184,7 @@ def test_cells_of_prefixes_are_counted_level_by_level() -> None:
     expected = np.zeros(code.cells)
     for item, held in ((32, 3000), (7, 5000)):
         expected[code.encode(np.array([item]))[0]] += held
-    deviation = math.sqrt(window.noise_variance)
+    deviation = math.sqrt(window.noise_variance + window.held_variance)
     assert deviation == pytest.approx(50, rel=0.1)
     assert np.abs(window.cells - expected).max() < 6 * deviation
     assert np.abs(window.cells[expected == 0]).max() < 1e-6
