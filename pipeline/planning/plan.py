@@ -24,7 +24,14 @@ from pipeline.jobs.job_problems import JobError, Problem
 from pipeline.planning.alternatives import Alternative, alternatives
 from pipeline.planning.changes import ChangesChoice, weigh_changes
 from pipeline.planning.honest_contributors import HonestContributors, contributor_curve
-from pipeline.protocols.forecasts import CellForecast, DyadicForecast, Forecast, SmoothedForecast
+from pipeline.planning.largest_error import EXCEEDED, largest_error
+from pipeline.protocols.forecasts import (
+    BoundedForecast,
+    CellForecast,
+    DyadicForecast,
+    Forecast,
+    SmoothedForecast,
+)
 from pipeline.protocols.protocol import Law
 from randomizers.guarantee import Guarantee
 
@@ -98,6 +105,8 @@ class Plan:
         users: the number of users that the expectations are for, all of them reporting always.
         rmse: expected root mean squared error over all epochs, in users.
         smoothed_rmse: the same, of the smoothed estimates; None where there are none.
+        largest_error: what no error of all epochs exceeds in 19 of 20 runs, in users.
+        published_bound: the same by the theorem of the protocol's paper; None where there is none.
         horizon: the epochs rounded up to a power of two; None where that is not needed.
         epochs: expectations for every epoch.
         reports_per_user: expected number of reports a device sends over all epochs.
@@ -128,6 +137,8 @@ class Plan:
     users: int
     rmse: float
     smoothed_rmse: float | None
+    largest_error: float
+    published_bound: float | None
     horizon: int | None
     epochs: tuple[ExpectedEpoch, ...]
     reports_per_user: float
@@ -189,7 +200,8 @@ def plan(
     law = job.calibrate()
     forecast = _forecast(job, law, held)
     cells = forecast if isinstance(forecast, CellForecast) else None
-    deviations = forecast.standard_deviations(users).tolist()
+    deviations = forecast.standard_deviations(users)
+    bounded = forecast if isinstance(forecast, BoundedForecast) else None
     reports = (forecast.reports_per_user * users).tolist()
     reports_per_user = float(forecast.reports_per_user.sum())
     smoothed = _smoothed(forecast, users)
@@ -209,12 +221,14 @@ def plan(
         users=users,
         rmse=_rmse(forecast, users),
         smoothed_rmse=None if smoothed is None else _root_mean_square(smoothed),
+        largest_error=largest_error(deviations),
+        published_bound=None if bounded is None else bounded.published_bound(users, EXCEEDED),
         horizon=forecast.horizon if isinstance(forecast, DyadicForecast) else None,
         epochs=tuple(
             map(
                 ExpectedEpoch,
                 range(1, job.epochs.count + 1),
-                deviations,
+                deviations.tolist(),
                 reports,
                 repeat(None) if smoothed is None else smoothed.tolist(),
             )

@@ -69,6 +69,15 @@ class BoostedForecast(Forecast, typing.Protocol):
 
 
 @typing.runtime_checkable
+class BoundedForecast(Forecast, typing.Protocol):
+    """Of a protocol whose paper bounds the largest of all errors."""
+
+    def published_bound(self, users: int, exceeded: float) -> float:
+        """What no error of all epochs exceeds but with this probability, in users."""
+        ...
+
+
+@typing.runtime_checkable
 class FreezingForecast(Forecast, typing.Protocol):
     """Of a protocol for values 0 and 1 that follows so many changes of each user and no more."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -59,6 +61,18 @@ class FutureRandForecast:
         """Of the estimates smoothed over the whole horizon, in users, shape (epochs,)."""
         last_epoch = len(self._unit_variances)
         return np.sqrt(users * predicted_smoothed_variances(self._law, last_epoch))
+
+    def published_bound(self, users: int, exceeded: float) -> float:
+        """Theorem 4.1 of "Randomize the Future": (1 + log2 d) / c_gap sqrt(2 n ln(2 d / beta)).
+
+        Of orders that are all equally likely, and with the least c_gap of all.
+
+        Args:
+            users: n.
+            exceeded: beta, how likely it is at most that some error is larger.
+        """
+        hoeffding = math.sqrt(2 * users * math.log(2 * self.horizon / exceeded))
+        return (1 + math.log2(self.horizon)) / min(self._law.c_gaps) * hoeffding
 
     def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
         """Expected estimate minus truth for one user, shape (epochs,)."""
