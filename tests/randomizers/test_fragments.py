@@ -127,6 +127,8 @@ def test_the_calibrations_differ_in_how_well_a_bit_is_taken_to_be_hidden() -> No
 def test_the_published_formula_is_equation_1_and_not_theorem_iii_1() -> None:
     mean = 2 * HORSE / (1 + math.exp(8.547))
     assert published_epsilon(mean, 5e-8, HORSE) == pytest.approx(1.0, abs=1e-3)
+    # The theorem, sqrt(64 e^loss ln(4 / delta) / n), allows a smaller loss than the tables have.
+    assert math.log(HORSE / (64 * math.log(4 / 5e-8))) == pytest.approx(7.405, abs=1e-3)
     for epsilon, loss in ((0.05, 1.837), (0.25, 4.557), (0.5, 5.861), (0.75, 6.607), (1, 7.120)):
         assert published_loss(epsilon, 5e-8, 459_254) == pytest.approx(loss, abs=1e-3)
 
