@@ -202,6 +202,26 @@ def test_a_taken_port_is_named(own: LocalKafka) -> None:
     assert not own.status().running
 
 
+def test_a_port_that_a_dying_broker_still_holds_is_waited_for(
+    own: LocalKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as dying:
+        port = dying.getsockname()[1]
+        own.directory.mkdir(parents=True)
+        (own.directory / "server.properties").write_text(
+            f"advertised.listeners=PLAINTEXT://127.0.0.1:{port}\n"
+        )
+        waited: list[float] = []
+
+        def sleep(seconds: float) -> None:
+            waited.append(seconds)
+            dying.close()
+
+        monkeypatch.setattr("pipeline.kafka.local_kafka.broker.time.sleep", sleep)
+        assert own._choose_port(None) == port
+    assert len(waited) == 1
+
+
 def test_a_broker_that_dies_says_why_and_leaves_no_process(own: LocalKafka) -> None:
     broken = LocalKafka(own.directory, {"authorizer.class.name": "org.example.Nobody"})
     with pytest.raises(LocalKafkaError, match=r"(?s)ended while .*org\.example\.Nobody") as caught:

@@ -38,6 +38,8 @@ PORTS = range(20_000, 32_768)
 
 # A log longer than this is set aside at the next start.
 LOG_LIMIT = 16 << 20
+# Seconds in which a killed broker has let go of its port, however busy the machine is.
+_DYING = 10.0
 
 SETTINGS: Mapping[str, str] = {
     "process.roles": "broker,controller",
@@ -253,7 +255,10 @@ class LocalKafka:
         (self.directory / "log4j2.properties").write_text(logging)
 
     def _choose_port(self, wanted: int | None) -> int:
-        port = wanted or self._kept_port() or free_port()
+        kept = self._kept_port()
+        port = wanted or kept or free_port()
+        if port == kept:
+            _wait_until_free(port)
         if not _is_free(port):
             raise LocalKafkaError(
                 f"another process listens on {HOST}:{port}, the local Kafka's address: "
@@ -332,6 +337,13 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def _wait_until_free(port: int) -> None:
+    """Give a broker that was killed the moment that its last threads need to let go of its port."""
+    deadline = time.monotonic() + _DYING
+    while not _is_free(port) and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def free_port(other_than: int | None = None) -> int:
