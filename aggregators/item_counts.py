@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from fractions import Fraction
 from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
@@ -130,6 +131,21 @@ class ItemCountsAggregator(ABC, Generic[LawT]):
             return None
         counts, noise = self._counts(matched, contributors)
         return item_estimates(counts, noise, np.max, int(matched[0]), epoch, attendance)
+
+
+def spoken_for_variance(
+    probabilities: tuple[Fraction, Fraction], messages: float, holders: float
+) -> float:
+    """Variance of the count of an item, from one message of each user that speaks for it or not.
+
+    Args:
+        probabilities: that the message of a user who holds the item does, and of one who does not.
+        messages: how many there are.
+        holders: how many of their users hold the item.
+    """
+    held, other = map(float, probabilities)
+    own, others = holders * held * (1 - held), (messages - holders) * other * (1 - other)
+    return (own + others) / (held - other) ** 2
 
 
 def item_estimates(

@@ -22,7 +22,7 @@ from aggregators.counts import Window
 from aggregators.epoch_tables import EpochTables
 from aggregators.found_items import FoundItems
 from aggregators.hyperplane_sums import hyperplane_sums
-from aggregators.item_counts import item_estimates
+from aggregators.item_counts import item_estimates, spoken_for_variance
 from aggregators.item_estimates import ItemEstimates
 from aggregators.report_words import check_form
 from randomizers.cell_codes.prefixes import PrefixCells
@@ -185,15 +185,10 @@ class ProjectiveGeometryAggregator:
         held, other = map(float, law.probabilities)
         counts = (inside.astype(np.float64) - other * reports) / (held - other)
         most = min(max(float(counts.max()), 0.0), reports)
-        noise = max(noise_variance(law, reports, holders) for holders in (0.0, most))
+        noise = max(
+            spoken_for_variance(law.probabilities, reports, holders) for holders in (0.0, most)
+        )
         return counts, noise, reports
-
-
-def noise_variance(law: ProjectiveGeometryLaw, reports: float, holders: float) -> float:
-    """Variance of the count of an item that so many of the users hold who report."""
-    held, other = map(float, law.probabilities)
-    own, others = holders * held * (1 - held), (reports - holders) * other * (1 - other)
-    return (own + others) / (held - other) ** 2
 
 
 def level_variance(
@@ -211,7 +206,10 @@ def level_variance(
         share: of the users that is in the cell with most of them; 0 for empty cells.
     """
     most, reports = min(max(share, 0.0), 1.0), max(reports, 1.0)
-    noise = max(noise_variance(law, reports, holders) for holders in (0.0, most * reports))
+    noise = max(
+        spoken_for_variance(law.probabilities, reports, holders)
+        for holders in (0.0, most * reports)
+    )
     silent = max(0.0, population - reports) / max(1.0, population - 1) / reports
     spread = min(most, 0.5) * (1 - min(most, 0.5))
     return population**2 * (noise / reports**2 + spread * silent)

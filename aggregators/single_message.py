@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.item_counts import ItemCountsAggregator
+from aggregators.item_counts import ItemCountsAggregator, spoken_for_variance
 from aggregators.report_words import check_form
 from randomizers.single_message import SingleMessageLaw
 
@@ -71,11 +71,4 @@ class SingleMessageAggregator(ItemCountsAggregator[SingleMessageLaw]):
         messages = int(matched[0])
         counts = (matched[1:].astype(np.float64) - other * messages) / (held - other)
         most = min(max(float(counts.max()), 0.0), messages)
-        return counts, noise_variance(self.law, messages, most)
-
-
-def noise_variance(law: SingleMessageLaw, messages: float, holders: float) -> float:
-    """Variance of the count of an item that so many of the users hold who send messages."""
-    held, other = map(float, law.probabilities)
-    own, others = holders * held * (1 - held), (messages - holders) * other * (1 - other)
-    return (own + others) / (held - other) ** 2
+        return counts, spoken_for_variance(self.law.probabilities, messages, most)

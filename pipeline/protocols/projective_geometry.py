@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators import projective_geometry
+from aggregators.item_counts import spoken_for_variance
 from aggregators.projective_geometry import ProjectiveGeometryAggregator
 from pipeline.protocols.describe_code import describe_code
 from pipeline.protocols.forecasts import NORMAL_ERROR
@@ -85,7 +85,7 @@ class ProjectiveGeometryForecast(PerEpochForecast):
 
     def _noise_deviation(self, users: int) -> float:
         """Of the users a part is on each level of prefixes."""
-        variance = projective_geometry.noise_variance(self._law, users, holders=0)
+        variance = spoken_for_variance(self._law.probabilities, users, holders=0)
         return math.sqrt(variance * len(self._law.cells))
 
     def _found(self) -> tuple[str, ...]:

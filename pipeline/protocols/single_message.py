@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators import single_message
+from aggregators.item_counts import spoken_for_variance
 from aggregators.single_message import SingleMessageAggregator
 from pipeline.protocols.late_calibration import late, late_calibration
 from pipeline.protocols.per_epoch_forecast import PerEpochForecast
@@ -56,7 +56,7 @@ class SingleMessageForecast(PerEpochForecast):
         return SingleMessageForecast(self._law, self._last_epoch, held)
 
     def _deviation(self, users: int) -> float:
-        variance = single_message.noise_variance(self._law, users, holders=0)
+        variance = spoken_for_variance(self._law.probabilities, users, holders=0)
         return math.sqrt(variance)
 
 

@@ -31,6 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,8 +41,9 @@ from randomizers.accounting.cell_noise import BinomialNoise
 from randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
 from randomizers.accounting.shifted_noise import GRID_FINENESS, check_target
 
-# Probability that a number of clones, or of heads, leaves the interval computed with.
-_TAIL = 1e-25
+TAIL: Final = 1e-25
+"""Probability that a number of clones, or of heads, leaves the interval computed with."""
+
 # Numbers of clones that are told apart: fewer clones than there are hide less. The second is for
 # compositions, which look at every number of heads.
 _CLASSES, _OUTCOMES = 4_000, 2_000_000
@@ -130,7 +132,7 @@ def amplified_delta(coin: HiddenCoin, contributors: int, epsilon: float, epochs:
     gain, cost = heads - math.exp(epsilon) * tails, math.exp(epsilon) * heads - tails
     first = np.floor((clones + 1) * (cost / (gain + cost))) + 1
     above = gain * stats.binom.sf(first - 2, clones, 0.5)
-    error = _rounding(contributors)
+    error = rounding_of_binomials(contributors)
     excess = above - cost * stats.binom.sf(first - 1, clones, 0.5) + 2 * error * above
     # What numbers of clones tell decreases, so errors of their distribution function, too, count as
     # parts of the whole.
@@ -223,26 +225,27 @@ def _clones(
     additional ones can be thrown afterwards.
     """
     others = contributors - 1
-    low, high = BinomialNoise(others, coin.clone).window(_TAIL) if others else (0, 0)
+    low, high = BinomialNoise(others, coin.clone).window(TAIL) if others else (0, 0)
     bounds = np.unique(np.linspace(low, high + 1, classes + 1).round())[:-1]
     below = stats.binom.cdf(bounds - 1, others, coin.clone)
-    return bounds, np.diff(below, append=1.0), float(below[0]) + _TAIL
+    return bounds, np.diff(below, append=1.0), float(below[0]) + TAIL
 
 
-def _rounding(contributors: int) -> float:
+def rounding_of_binomials(contributors: int) -> float:
+    """The error of scipy's binomial laws of so many coins, as a part of them."""
     return _OF_FUNCTION + _OF_ROOT * math.sqrt(contributors)
 
 
 def _losses(coin: HiddenCoin, contributors: int) -> Losses:
     """The privacy loss of one epoch: outcomes are numbers of clones and of heads."""
-    widest = math.sqrt(2 * math.log(2 / _TAIL) * contributors * coin.clone)
+    widest = math.sqrt(2 * math.log(2 / TAIL) * contributors * coin.clone)
     classes = max(20, min(200, int(_OUTCOMES / (widest + 1))))
     clones, masses, certain = _clones(coin, contributors, classes)
     heads, tails = coin.odds
     losses, likelihoods = [np.zeros(1)], [np.array([1 - coin.shown])]
     for count, mass in zip(clones.tolist(), masses.tolist(), strict=True):
         # Hoeffding's inequality, on both sides.
-        width = math.sqrt(math.log(2 / _TAIL) / 2 * count)
+        width = math.sqrt(math.log(2 / TAIL) / 2 * count)
         low, high = max(0, math.floor(count / 2 - width)), math.ceil(count / 2 + width)
         seen = np.arange(low, min(high, count) + 2)
         fair = stats.binom.pmf(np.arange(low - 1, seen[-1] + 1), count, 0.5)
@@ -250,6 +253,6 @@ def _losses(coin: HiddenCoin, contributors: int) -> Losses:
         second = tails * fair[:-1] + heads * fair[1:]
         losses.append(np.log(first / second))
         likelihoods.append(coin.shown * mass * first)
-        certain += mass * _TAIL
-    error = 2 * _rounding(contributors)
+        certain += mass * TAIL
+    error = 2 * rounding_of_binomials(contributors)
     return Losses(np.concatenate(losses), np.concatenate(likelihoods), certain, 2 * error, error)

@@ -12,13 +12,10 @@ import math
 import numpy as np
 from scipy import stats
 
+from randomizers.accounting.amplification import TAIL, rounding_of_binomials
 from randomizers.accounting.cell_noise import BinomialNoise
 from randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
 from randomizers.accounting.shifted_noise import GRID_FINENESS
-
-_TAIL = 1e-25
-# Errors of scipy's binomial law as a part of it: ten times what was measured, up to 10^9 bits.
-_OF_FUNCTION, _OF_ROOT = 1e-13, 1e-14
 
 
 def delta_among_equal_bits(
@@ -65,12 +62,12 @@ def _losses(loss: float, contributors: int, own: int) -> Losses:
     """The privacy loss of one bit that is `own` with the first neighbour."""
     reversed_ = 1 / (1 + math.exp(loss))
     others = contributors - 1
-    low, high = BinomialNoise(others, reversed_).window(_TAIL) if others else (0, 0)
+    low, high = BinomialNoise(others, reversed_).window(TAIL) if others else (0, 0)
     counted = np.arange(low, high + 2)
     others_only = stats.binom.pmf(counted, others, reversed_) if others else (counted == 0) * 1.0
     one_more = np.concatenate([[0.0], others_only[:-1]])
     one = (1 - reversed_) * one_more + reversed_ * others_only
     zero = reversed_ * one_more + (1 - reversed_) * others_only
     first, second = (one, zero) if own else (zero, one)
-    error = 2 * (_OF_FUNCTION + _OF_ROOT * math.sqrt(contributors))
-    return Losses(np.log(first / second), first, _TAIL, 2 * error, error)
+    error = 2 * rounding_of_binomials(contributors)
+    return Losses(np.log(first / second), first, TAIL, 2 * error, error)

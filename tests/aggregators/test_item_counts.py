@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from aggregators.attendance import Attendance
 from aggregators.fragments import FragmentsAggregator
 from aggregators.hadamard import HadamardAggregator
-from aggregators.single_message import SingleMessageAggregator, noise_variance
+from aggregators.item_counts import spoken_for_variance
+from aggregators.single_message import SingleMessageAggregator
 from pipeline.protocols.protocol import Aggregator
 from randomizers.composed import ComposedLaw
 from randomizers.fragments import FragmentsLaw
@@ -86,7 +87,9 @@ def test_single_message_counts_are_off_as_far_as_they_say(response: Response, sl
     estimates = aggregator.estimate(1, Attendance.constant(1, USERS))
     assert estimates is not None
     held = truth(values)
-    deviations = np.sqrt([noise_variance(law, USERS, each) for each in held.tolist()])
+    deviations = np.sqrt(
+        [spoken_for_variance(law.probabilities, USERS, each) for each in held.tolist()]
+    )
     errors = (estimates.values - held) / deviations
     assert abs(errors.mean()) < 6 / math.sqrt(ITEMS)
     assert abs(np.square(errors).mean() - 1) < WITHIN

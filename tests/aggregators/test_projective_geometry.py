@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from aggregators.attendance import Attendance
 from aggregators.cell_window import CellWindow
 from aggregators.found_items import FoundItems
+from aggregators.item_counts import spoken_for_variance
 from aggregators.item_estimates import ItemEstimates
 from aggregators.projective_geometry import (
     ProjectiveGeometryAggregator,
     level_variance,
-    noise_variance,
 )
 from randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
 from randomizers.composed import ComposedLaw
@@ -62,7 +62,9 @@ def test_counts_are_off_as_far_as_they_say(slots: int, epsilon: float) -> None:
     estimates = aggregator.estimate(1, Attendance.constant(1, USERS))
     assert isinstance(estimates, ItemEstimates)
     held = truth(values)
-    deviations = np.sqrt([noise_variance(law, USERS, each) for each in held.tolist()])
+    deviations = np.sqrt(
+        [spoken_for_variance(law.probabilities, USERS, each) for each in held.tolist()]
+    )
     errors = (estimates.values - held) / deviations
     assert abs(errors.mean()) < 6 / math.sqrt(ITEMS)
     assert abs(np.square(errors).mean() - 1) < WITHIN
