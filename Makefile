@@ -39,7 +39,7 @@ bench: $(TOOLS) ## speed and memory, as a table and as JSON
 	@$(BIN)/python -m tests.benchmarks
 
 clean: ## remove .venv and caches, but no state of jobs or of the local Kafka
-	@rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) .venv-peers build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml

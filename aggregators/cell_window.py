@@ -43,6 +43,7 @@ class CellWindow(Window):
         population: users the estimates are about, in the same way.
         estimator: of single items from several rows; None for the best.
         held_variance: of cells of prefixes, see `PrefixCounts`.
+        allowance: of one-sided estimates, what is added to the smallest of an item's cells.
     """
 
     code: CellCode
@@ -52,6 +53,7 @@ class CellWindow(Window):
     population: int
     estimator: Estimator | None = None
     held_variance: float = 0.0
+    allowance: float = 0.0
 
     @cached_property
     def estimates(self) -> RowEstimates | PrefixCounts | GridCounts:
@@ -60,7 +62,13 @@ class CellWindow(Window):
         match self.code:
             case HashedRows() as rows:
                 return RowEstimates.from_cells(
-                    rows, self.cells, noise, people, self.estimator, self.contributors
+                    rows,
+                    self.cells,
+                    noise,
+                    people,
+                    self.estimator,
+                    self.contributors,
+                    self.allowance,
                 )
             case PrefixCells() as prefixes:
                 counts = PrefixCounts(prefixes, self.cells, noise, self.contributors, people)
@@ -85,4 +93,5 @@ class CellWindow(Window):
             contributors=self.contributors + later.contributors,
             population=self.population + later.population,
             held_variance=self.held_variance + later.held_variance,
+            allowance=self.allowance + later.allowance,
         )

@@ -19,9 +19,11 @@ from aggregators.found_items import FoundItems
 from aggregators.item_estimates import ItemEstimates
 from aggregators.report_words import check_form
 from randomizers.cell_codes.grid import Grid
+from randomizers.cell_codes.hashed_rows import HashedRows
 from randomizers.cell_codes.kept_nodes import KeptNodes
 from randomizers.cell_codes.levels import Levels
-from randomizers.count_min import CountMinLaw, Estimator
+from randomizers.count_min import CountMinLaw, Estimator, OneSided
+from randomizers.count_min.one_sided import allowance
 
 
 class CountMinAggregator:
@@ -32,7 +34,7 @@ class CountMinAggregator:
         estimator: of single items from several rows; None for the best, epoch by epoch.
     """
 
-    def __init__(self, law: CountMinLaw, estimator: Estimator | None = None) -> None:
+    def __init__(self, law: CountMinLaw, estimator: Estimator | OneSided | None = None) -> None:
         self.law = law
         self.estimator = estimator
         self.state = EpochTables(law.code.cells)
@@ -86,7 +88,9 @@ class CountMinAggregator:
         return self.state.to_bytes()
 
     @classmethod
-    def from_bytes(cls, law: CountMinLaw, data: bytes, estimator: Estimator | None = None) -> Self:
+    def from_bytes(
+        cls, law: CountMinLaw, data: bytes, estimator: Estimator | OneSided | None = None
+    ) -> Self:
         """Read `to_bytes`.
 
         Raises:
@@ -104,9 +108,10 @@ class CountMinAggregator:
     def window(self, epochs: Sequence[int], attendance: Attendance) -> CellWindow | None:
         """The sum of some epochs' windows; None if one of them was withheld.
 
-        Those absent are taken to be like those present.
+        Those absent are taken to be like those present. One-sided sums are too small with at most
+        the probability of a single epoch times their number.
         """
-        total, variance = np.zeros(self.law.code.cells), 0.0
+        total, variance, added = np.zeros(self.law.code.cells), 0.0, 0.0
         for epoch in epochs:
             contributors = int(attendance.contributors[epoch])
             counts = self.state.counts(epoch) if contributors else None
@@ -116,11 +121,20 @@ class CountMinAggregator:
             scale = int(attendance.population[epoch]) / contributors
             total += scale * (counts - mean)
             variance += scale**2 * own_variance
+            added += scale * self._allowance(contributors)
         return CellWindow(
             code=self.law.code,
             cells=total,
             noise_variance=variance,
             contributors=int(attendance.contributors[list(epochs)].sum()),
             population=int(attendance.population[list(epochs)].sum()),
-            estimator=self.estimator,
+            estimator="min" if isinstance(self.estimator, OneSided) else self.estimator,
+            allowance=added,
         )
+
+    def _allowance(self, contributors: int) -> float:
+        match self.estimator, self.law.code:
+            case OneSided(underestimated), HashedRows() as code:
+                return allowance(self.law.noise, contributors, code.rows, underestimated)
+            case _:
+                return 0.0

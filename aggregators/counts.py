@@ -59,6 +59,11 @@ class Counts(ABC):
         """A sample of the errors of single items, float64; None where noise alone makes them."""
         return None
 
+    @property
+    def withheld(self) -> tuple[int, ...]:
+        """Items that nothing is told of, since too few users are left of those they are about."""
+        return ()
+
     @abstractmethod
     def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
         """The items that are known among these, or among all, and their estimates."""
@@ -66,6 +71,10 @@ class Counts(ABC):
     @abstractmethod
     def top(self, count: int) -> FoundItems:
         """So many of the items with the largest estimates, the largest first."""
+
+    def top_of(self, numbers: range, count: int) -> FoundItems:
+        """The same of the items with these numbers, which are those of a crowd."""
+        raise NotAskedForError("crowds are for jobs that have some")
 
     def listed(self, most: int | None = None) -> ItemEstimates | None:
         """The estimates of all items; None if they cannot be listed, or are more than so many."""

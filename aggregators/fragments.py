@@ -4,15 +4,24 @@ Of n contributors T_j messages, over tau reports, are about an item. A bit that 
 with probability 1 - p and one that is 0 with p, so that y = (T_j / tau - n p) / (1 - 2 p) estimates
 how many of the bits that reports are made from are 1; and (y - n p_b) / (1 - 2 p_b) how many of the
 true ones are, where a backstop has reversed them with p_b. The variance of y is
-n p (1 - p) / (tau (1 - 2 p)^2), and the backstop's bits vary by n p_b (1 - p_b).
+n p (1 - p) / (tau (1 - 2 p)^2), and the backstop's bits vary by n p_b (1 - p_b). With one report it
+is n e^epsilon / (e^epsilon - 1)^2: Theorem III.2 of the paper has e^(epsilon / 2) instead.
+
+A permanent backstop reverses the same bits at every epoch. What it adds to the error is then the
+same at all epochs of users whose values stay, and does not average out.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregators.attendance import Attendance
 from aggregators.item_counts import ItemCountsAggregator
+from aggregators.item_estimates import ItemEstimates
 from aggregators.report_words import check_form
 from randomizers.fragments import FragmentsLaw
 
@@ -64,6 +73,22 @@ class FragmentsAggregator(ItemCountsAggregator[FragmentsLaw]):
                 reversed_ = float(flips.probability)
                 ones = (ones - contributors * reversed_) / (1 - 2 * reversed_)
         return ones, noise_variance(law, contributors)
+
+    def _of(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
+        found = super()._of(epoch, attendance)
+        if found is None:
+            return None
+        contributors = int(attendance.contributors[epoch])
+        scale = found.population / contributors
+        return replace(found, lasting=scale * math.sqrt(lasting_variance(self.law, contributors)))
+
+
+def lasting_variance(law: FragmentsLaw, contributors: int) -> float:
+    """What of `noise_variance` may be the same at several epochs: that of a permanent backstop."""
+    if not law.permanent or law.backstop_flips is None:
+        return 0.0
+    stopped = float(law.backstop_flips.probability)
+    return contributors * stopped * (1 - stopped) / (1 - 2 * stopped) ** 2
 
 
 def noise_variance(law: FragmentsLaw, contributors: int) -> float:

@@ -26,7 +26,7 @@ from aggregators.report_words import check_form
 from aggregators.tree_smoothing import TreeEstimates
 from aggregators.walsh_hadamard import walsh_hadamard
 from randomizers.dyadic import orders_due
-from randomizers.hadamard_stream import NEWCOMER_SHIFT, ORDER_BITS, HadamardStreamLaw
+from randomizers.hadamard_stream import ORDER_BITS, HadamardStreamLaw
 
 _LENGTH_BYTES = 8
 # Words counted at a time: np.bincount makes 8-byte integers of its whole input.
@@ -79,8 +79,9 @@ class HadamardStreamAggregator(DyadicAggregator):
         drawn[:due] = [weight > 0 for weight in self.law.future_rand.order_weights[:due]]
         # Before the first interval of an order nobody was enrolled.
         later = np.array([epoch >> each > 1 for each in range(1 << ORDER_BITS)])
-        newcomer = words[:, 0] >> NEWCOMER_SHIFT
-        row = (words[:, 0] & ((1 << NEWCOMER_SHIFT) - 1)) >> ORDER_BITS + 1
+        shift = self.law.newcomer_shift
+        newcomer = words[:, 0] >> shift
+        row = (words[:, 0] & ((1 << shift) - 1)) >> ORDER_BITS + 1
         wrong = (row >= self.law.rows) | ~drawn[order]
         wrong |= (newcomer > 1) | (newcomer == 1) & ~later[order]
         if wrong.any():
@@ -105,7 +106,7 @@ class HadamardStreamAggregator(DyadicAggregator):
             ValueError: from `check_words`; nothing is counted then.
         """
         self.check_words(epoch, words)
-        newcomers = words[:, 0] >> NEWCOMER_SHIFT > 0
+        newcomers = words[:, 0] >> self.law.newcomer_shift > 0
         for tree, which in ((self.tree, ~newcomers), (self.newcomers, newcomers)):
             if which.any():
                 self._count(tree, epoch, words[which, 0], None if counts is None else counts[which])
@@ -121,7 +122,7 @@ class HadamardStreamAggregator(DyadicAggregator):
         due, rows = orders_due(epoch), self.law.rows
         table = np.zeros(due * rows * 2, np.int64)
         for start in range(0, len(words), _COUNTED_AT_ONCE):
-            chunk = words[start : start + _COUNTED_AT_ONCE] & ((1 << NEWCOMER_SHIFT) - 1)
+            chunk = words[start : start + _COUNTED_AT_ONCE] & ((1 << self.law.newcomer_shift) - 1)
             order, row = chunk >> 1 & ((1 << ORDER_BITS) - 1), chunk >> ORDER_BITS + 1
             cell = (order * rows + row) * 2 + (chunk & 1)
             if counts is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -12,9 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
+from aggregators.cell_window import FOUND
 from aggregators.epoch_tables import EpochTables
 from aggregators.estimate import NORMAL_95
+from aggregators.found_items import FoundItems
 from aggregators.item_estimates import ItemEstimates
+from randomizers.item_domains import MOST_PUBLISHED
 
 
 class ItemsLaw(Protocol):
@@ -49,9 +52,17 @@ class ItemCountsAggregator(ABC, Generic[LawT]):
     may_be_silent: ClassVar[bool] = False
     """Whether contributors may have sent no message at all, which tells something then."""
 
+    ordered: ClassVar[bool] = False
+    """Items are no places of a tree."""
+
     def __init__(self, law: LawT) -> None:
         self.law = law
-        self._tables = EpochTables(law.items + 1)
+        self._tables = EpochTables(self.cells)
+
+    @property
+    def cells(self) -> int:
+        """How many numbers are kept of an epoch."""
+        return self.law.items + 1
 
     @abstractmethod
     def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
@@ -61,7 +72,10 @@ class ItemCountsAggregator(ABC, Generic[LawT]):
     def _matches(
         self, words: NDArray[np.unsignedinteger], counts: NDArray[np.unsignedinteger] | None
     ) -> NDArray[np.int64]:
-        """The number of messages, and those that speak for each item: shape (items + 1,)."""
+        """The number of messages, and what is added up of them: shape (cells,).
+
+        Those that speak for each item, unless a class says otherwise.
+        """
 
     @abstractmethod
     def _counts(
@@ -111,22 +125,37 @@ class ItemCountsAggregator(ABC, Generic[LawT]):
             ValueError: the bytes are no counts of this horizon.
         """
         aggregator = cls(law)
-        aggregator._tables = EpochTables.from_bytes(law.items + 1, law.last_epoch, data)
+        aggregator._tables = EpochTables.from_bytes(aggregator.cells, law.last_epoch, data)
         return aggregator
 
-    def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
+    def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | FoundItems | None:
         """How many users hold each item at an epoch; None of a window that was withheld.
 
-        The standard deviation is that of the item that is estimated worst.
+        Of a domain too large to be published, the items most held. The standard deviation is that
+        of the item that is estimated worst.
 
         Args:
             epoch: 1 to the last one.
             attendance: head counts.
         """
+        found = self._of(epoch, attendance)
+        return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
+
+    def window(self, epochs: Sequence[int], attendance: Attendance) -> ItemEstimates | None:
+        """All items, epochs added up; None if one of them was withheld."""
+        total: ItemEstimates | None = None
+        for epoch in epochs:
+            found = self._of(epoch, attendance)
+            if found is None:
+                return None
+            total = found if total is None else total.plus(found)
+        return total
+
+    def _of(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
         contributors = int(attendance.contributors[epoch])
         matched = self._tables.counts(epoch)
         if matched is None and self.may_be_silent:
-            matched = np.zeros(self.law.items + 1, np.int64)
+            matched = np.zeros(self.cells, np.int64)
         if matched is None or contributors < self.law.minimum:
             return None
         counts, noise = self._counts(matched, contributors)

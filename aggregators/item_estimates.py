@@ -28,6 +28,7 @@ class ItemEstimates(EstimatedCounts, Window):
         reports: how many reports the estimates rest on.
         population: how many users they are about.
         flags: what a reader has to know, such as `GAP`.
+        lasting: standard deviation of what may be the same noise at other epochs; not published.
     """
 
     values: NDArray[np.float64]
@@ -36,6 +37,7 @@ class ItemEstimates(EstimatedCounts, Window):
     reports: int
     population: int
     flags: tuple[str, ...] = ()
+    lasting: float = 0.0
 
     found_above = None
 
@@ -108,14 +110,20 @@ class ItemEstimates(EstimatedCounts, Window):
         return self
 
     def plus(self, later: Self) -> ItemEstimates:
-        """The sums with those of another epoch, whose noise was drawn anew."""
+        """The sums with those of another epoch, whose noise was drawn anew but for what lasts.
+
+        Variances add up, and so do the deviations of what may be the same noise at both.
+        """
+        shared = math.sqrt(2 * self.lasting * later.lasting)
+        deviation = math.hypot(self.standard_deviation, later.standard_deviation, shared)
         return ItemEstimates(
             values=np.asarray(self.values + later.values, np.float64),
-            standard_deviation=math.hypot(self.standard_deviation, later.standard_deviation),
-            half_width=math.hypot(self.half_width, later.half_width),
+            standard_deviation=deviation,
+            half_width=math.hypot(self.half_width, later.half_width, NORMAL_95 * shared),
             reports=self.reports + later.reports,
             population=self.population + later.population,
             flags=tuple(dict.fromkeys(self.flags + later.flags)),
+            lasting=self.lasting + later.lasting,
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -35,6 +35,9 @@ MOST_CANDIDATES: Final = 1 << 22
 
 _HIDDEN_BY_NOISE: Final = 0.01
 _FALSE_CANDIDATES: Final = 0.05
+_FALSE_PREFIXES: Final = 8.0
+"""Of shorter prefixes so many false ones may be extended: only items that are listed must be true,
+and a lower cut loses fewer of those."""
 _WIDTH_PER_ITEM: Final = 16
 _FEWEST_SEARCHED: Final = 32
 _ACCEPTED_PER_ITEM: Final = 4
@@ -127,16 +130,18 @@ def heavy_items(
         deviation=math.sqrt(noise_variance),
         held_variance=held_variance,
     )
-    prefixes, cut = _candidates(cells, width, possible)
-    return _listed(cells, prefixes, cut, contributors, top)
+    prefixes, cuts = _candidates(cells, width, possible)
+    return _listed(cells, prefixes, cuts, contributors, top)
 
 
-def _candidates(cells: _Cells, width: int, possible: Possible | None) -> tuple[Numbers, float]:
-    """Whole items that may be heavy, and the estimate that all prefixes of theirs are above."""
+def _candidates(
+    cells: _Cells, width: int, possible: Possible | None
+) -> tuple[Numbers, list[float]]:
+    """Whole items that may be heavy, and the estimates that prefixes are above, level by level."""
     levels = cells.code.levels
     prefixes = np.zeros(1, np.int64)
     scores = np.full(1, math.inf)
-    length, highest_cut = 0, 0.0
+    length, cuts = 0, list[float]()
     for index, level in enumerate(levels):
         extension = level.length - length
         if 1 << extension > MOST_CANDIDATES:
@@ -151,20 +156,25 @@ def _candidates(cells: _Cells, width: int, possible: Possible | None) -> tuple[N
         if possible is not None:
             allowed = possible(prefixes, length)
             prefixes, scores = prefixes[allowed], scores[allowed]
-        scores = np.minimum(scores, cells.estimates(index, prefixes))
+        estimates = cells.estimates(index, prefixes)
+        last = index + 1 == len(levels)
+        false = _FALSE_CANDIDATES if last else _FALSE_PREFIXES
+        cut = _significant(len(prefixes), false) * cells.deviation
+        standing = estimates > cut
+        prefixes, scores = prefixes[standing], np.minimum(scores, estimates)[standing]
         kept = width
-        if index + 1 < len(levels):
+        if not last:
             kept = max(1, min(width, MOST_CANDIDATES >> (levels[index + 1].length - length)))
-        cut = _significant(len(prefixes)) * cells.deviation
         if len(scores) > kept:
-            cut = max(cut, float(np.partition(scores, -kept - 1)[-kept - 1]))
-        highest_cut = max(highest_cut, cut)
-        prefixes, scores = prefixes[scores > cut], scores[scores > cut]
-    return prefixes, highest_cut
+            least = float(np.partition(scores, -kept - 1)[-kept - 1])
+            prefixes, scores = prefixes[scores > least], scores[scores > least]
+            cut = max(cut, least)
+        cuts.append(cut)
+    return prefixes, cuts
 
 
 def _listed(
-    cells: _Cells, candidates: Numbers, cut: float, contributors: int, top: int
+    cells: _Cells, candidates: Numbers, cuts: list[float], contributors: int, top: int
 ) -> FoundItems:
     """Accept candidates one by one, then estimate those that are accepted."""
     code = cells.code
@@ -179,18 +189,19 @@ def _listed(
     room = min(_ACCEPTED_PER_ITEM * top, max(1, code.levels[last].buckets // 2))
     accepted: list[int] = []
     taken: list[float] = []
+    cut, least = max(cuts), np.array(cuts)[:, None]
     while len(candidates):
-        scores = np.min(
+        left = np.stack(
             [
                 level[cell] - background
                 for level, cell, background in zip(
                     cells.counts, buckets, cells.background, strict=True
                 )
-            ],
-            axis=0,
+            ]
         )
+        scores = np.where((left > least).all(axis=0), left.min(axis=0), -math.inf)
         best = int(scores.argmax())
-        if scores[best] <= cut or len(accepted) == room:
+        if scores[best] == -math.inf or len(accepted) == room:
             cut = max(cut, float(scores[best]))
             break
         accepted.append(best)
@@ -229,9 +240,9 @@ def _measured(cells: _Cells, own: Numbers) -> tuple[float, float]:
     return float(free.mean()), max(float(free.std(ddof=1)), cells.deviation)
 
 
-def _significant(candidates: int) -> float:
-    """In standard deviations: what noise alone is hardly ever above among so many."""
-    return _quantile(_FALSE_CANDIDATES / max(candidates, 1))
+def _significant(candidates: int, false: float) -> float:
+    """In standard deviations: what noise alone is above so often, on average, among so many."""
+    return _quantile(min(0.5, false / max(candidates, 1)))
 
 
 def _quantile(tail: float) -> float:

@@ -27,6 +27,7 @@ from randomizers.row_errors import normal_errors
 
 ESTIMATORS: Final[tuple[Estimator, ...]] = ("median", "min", "mean")
 
+_ONE_SIDED: Final = ("estimator: one-sided",)
 _SAMPLED: Final = 50_000
 _AT_ONCE: Final = 1 << 18
 
@@ -71,6 +72,7 @@ class RowEstimates(Counts):
         population: int,
         estimator: Estimator | None = None,
         reports: int | None = None,
+        allowance: float = 0.0,
     ) -> Self:
         """The estimates of a window.
 
@@ -81,6 +83,7 @@ class RowEstimates(Counts):
             population: how many users the counts are about.
             estimator: None for the one with the least predicted error.
             reports: how many contributors they rest on; None for all users.
+            allowance: what is added, with the estimator min, so that estimates are one-sided.
         """
         reports = population if reports is None else reports
         cells = cells.reshape(code.rows, code.buckets)
@@ -90,13 +93,14 @@ class RowEstimates(Counts):
                 code=code,
                 cells=cells,
                 estimator=None,
-                offset=0.0,
+                offset=-allowance,
                 shrinking=1.0,
-                standard_deviation=deviation,
-                half_width=NORMAL_95 * deviation,
-                errors=normal_errors(deviation),
+                standard_deviation=math.hypot(deviation, allowance),
+                half_width=NORMAL_95 * deviation + allowance,
+                errors=normal_errors(deviation) + allowance,
                 reports=reports,
                 population=population,
+                flags=_ONE_SIDED if allowance else (),
             )
         sampled = _sampled_cells(cells)
         choices = ESTIMATORS if estimator is None else (estimator,)
@@ -104,6 +108,7 @@ class RowEstimates(Counts):
         for each in choices:
             said = together(sampled, each)
             offset, seen = _debiasing(each, said, cells)
+            offset -= allowance
             errors[each] = offset, seen, (said - offset) / seen
         best = min(errors, key=lambda each: float(np.abs(errors[each][2]).mean()))
         offset, seen, found = errors[best]
@@ -118,7 +123,7 @@ class RowEstimates(Counts):
             errors=found,
             reports=reports,
             population=population,
-            flags=(f"estimator: {best}",),
+            flags=_ONE_SIDED if allowance else (f"estimator: {best}",),
         )
 
     @property
@@ -184,6 +189,8 @@ class RowEstimates(Counts):
     def method(self) -> str:
         """See `Counts`."""
         code = self.code
+        if self.flags == _ONE_SIDED:
+            return "the smallest cell of each item, less what its noise is hardly ever below"
         if code.direct:
             return "the cell of each item"
         rows = "one row" if code.rows == 1 else f"the {self.estimator} of {code.rows} rows"

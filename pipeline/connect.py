@@ -56,6 +56,7 @@ def open_producer(
     *,
     name: str,
     first_epoch: int = 1,
+    group: int | None = None,
     notify: Callable[[str], None] = _to_stderr,
     clock: BrokerClock | None = None,
 ) -> Iterator[Producer]:
@@ -71,6 +72,7 @@ def open_producer(
         name=name,
         transport=KafkaTransport(cluster, job.name, notify, clock),
         first_epoch=first_epoch,
+        group=group,
         clock=clock.milliseconds,
     ) as producer:
         check_registered(cluster, producer)
@@ -86,6 +88,7 @@ def connect_producer(
     bootstrap_servers: str | None = None,
     kafka_config: Path | None = None,
     first_epoch: int = 1,
+    group: int | None = None,
     notify: Callable[[str], None] = _to_stderr,
 ) -> Iterator[Producer]:
     """Open a producer of a deployed job.
@@ -99,6 +102,8 @@ def connect_producer(
             DPSTREAM_BOOTSTRAP_SERVERS says, or else the local broker.
         kafka_config: a client.properties file with TLS and SASL settings.
         first_epoch: the first epoch to report, when the producer is opened for the first time.
+        group: of a job that learns, the one that all its devices are in; None: they are spread
+            over all groups.
         notify: is told once when Kafka is away, and once when it is back.
 
     Raises:
@@ -116,6 +121,7 @@ def connect_producer(
             state_directory,
             name=name,
             first_epoch=first_epoch,
+            group=group,
             notify=notify,
         ) as producer:
             yield producer

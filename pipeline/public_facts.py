@@ -83,6 +83,13 @@ OBSERVABLES = (
         "made from the manifest and the partial of the epoch alone",
     ),
     Observable(
+        "models",
+        "of each epoch of a job that learns: the model that devices compute at in the next one",
+        Party.READERS,
+        (*_DECIDED, View.RELEASED),
+        "made from the partials of the epochs up to it alone",
+    ),
+    Observable(
         "results",
         "what `estimates` prints, smoothed too",
         Party.READERS,

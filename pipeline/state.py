@@ -4,14 +4,16 @@ It is ``$DPSTREAM_HOME``, else ``$XDG_STATE_HOME/dpstream``, else ``~/.local/sta
 
     kafka/                     the local broker: settings, log, data
     noise-keys/JOB             the key of the noise that the shuffle stage adds
+    sealing-keys/NAME.key      private keys that open sealed reports
     producers/JOB/NAME/        what devices have drawn and not yet sent
     workers/JOB/STAGE/NAME/    scratch of the stages
     up/                        held by ``dpstream up`` while it runs
 
-Producer folders hold true values and drawn randomness, and who has a noise key can take the noise
-off what was released. So every folder made here is 0700 (its owner alone may look in); secrets of
-a cluster are never copied into it. What can be fetched again is no state and lies in
-``$DPSTREAM_CACHE``, ``$XDG_CACHE_HOME/dpstream`` or ``~/.cache/dpstream``.
+Producer folders hold true values and drawn randomness, who has a noise key can take the noise off
+what was released, and who has a sealing key reads what was sealed to it. So every folder made here
+is 0700 (its owner alone may look in); secrets of a cluster are never copied into it. What can be
+fetched again is no state and lies in ``$DPSTREAM_CACHE``, ``$XDG_CACHE_HOME/dpstream`` or
+``~/.cache/dpstream``.
 """
 
 from __future__ import annotations
@@ -50,6 +52,11 @@ def kafka_folder() -> Path:
 def noise_key_file(job: str) -> Path:
     """Return the file of a job's noise key, unless another is named."""
     return state_home() / "noise-keys" / _component(job)
+
+
+def sealing_keys_folder() -> Path:
+    """Return the folder of the private keys of sealed reports, unless another is named."""
+    return state_home() / "sealing-keys"
 
 
 def producer_folder(job: str, name: str) -> Path:

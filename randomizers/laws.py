@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import field, fields
 from functools import partial
 from types import NoneType, UnionType
 from typing import Any, Self, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 Reader: TypeAlias = Callable[[Any], Any]
 
+_LATER = "later"
+
 
 class Constants:
     """A frozen dataclass of constants that is JSON by its fields.
 
     What a field holds follows from its type: numbers, words, other constants, or tuples of them. A
-    field whose type does not tell names what reads it: ``field(metadata={"read": ...})``.
+    field whose type does not tell names what reads it: ``field(metadata={"read": ...})``. One that
+    is `added_later` is not written where it says nothing.
 
     >>> from randomizers.cell_noise_law import CellNoiseLaw
     >>> CellNoiseLaw.from_json(CellNoiseLaw("poisson", 43.0, 1000).to_json()).minimum
@@ -27,7 +30,8 @@ class Constants:
 
     def to_json(self) -> dict[str, Any]:
         """The fields, as JSON values."""
-        return {name: _written(getattr(self, name)) for name in _readers(type(self))}
+        written = {name: _written(getattr(self, name)) for name in _readers(type(self))}
+        return without_later(self, written)
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
@@ -44,6 +48,21 @@ class Constants:
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             why = str(error) if isinstance(error, ValueError) else repr(error)
             raise ValueError(f"not a law of {_name(cls)}: {why}") from error
+
+
+def added_later(default: Any) -> Any:
+    """A field of a dataclass that software which knows of none can do without, at its default."""
+    return field(default=default, metadata={_LATER: True})
+
+
+def without_later(held: Any, written: Mapping[str, Any]) -> dict[str, Any]:
+    """What is written of a dataclass, without what was `added_later` and has its default."""
+    absent = {
+        each.name
+        for each in fields(held)
+        if _LATER in each.metadata and getattr(held, each.name) == each.default
+    }
+    return {name: value for name, value in written.items() if name not in absent}
 
 
 def _readers(law: type[Any]) -> dict[str, Reader]:

@@ -163,6 +163,23 @@ def logarithmic_table(failure: float) -> NoiseTable:
     return _table(lambda count: (numerator * (count - 1), denominator * count), mode=1, least=1)
 
 
+def discrete_laplace_table(decay: Fraction) -> NoiseTable:
+    """The discrete Laplace law: P(z) in proportion to decay^|z|, for all whole numbers z.
+
+    Raises:
+        ValueError: the decay is not above 0 and below 1, or the table is too long.
+
+    >>> table = discrete_laplace_table(Fraction(1, 2))
+    >>> middle = -table.first
+    >>> round((table.bounds[middle] - table.bounds[middle - 1]) / 2**128, 6)
+    0.333333
+    """
+    if not 0 < decay < 1:
+        raise ValueError(f"discrete Laplace noise of decay {decay!r}, must be above 0 and below 1")
+    down, up = decay.numerator, decay.denominator
+    return _table(lambda z: (down, up) if z > 0 else (up, down), mode=0, least=None)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterTables:
     """Negative-binomial numbers, as Poisson many clusters of logarithmic sizes.
@@ -222,8 +239,11 @@ def negative_binomial_tables(shape: float, mean: float) -> ClusterTables:
     return ClusterTables(poisson_table(clusters), logarithmic_table(mean / (shape + mean)))
 
 
-def _table(ratio: _Ratio, mode: int, least: int = 0, last: int | None = None) -> NoiseTable:
-    """A law given by the ratios of its probabilities, which decrease; from its likeliest count."""
+def _table(ratio: _Ratio, mode: int, least: int | None = 0, last: int | None = None) -> NoiseTable:
+    """A law given by the ratios of its probabilities; from its likeliest count.
+
+    Ratios do not increase. Without a least or a last count the law goes on for ever there.
+    """
     below, below_tail = _ladder(lambda count: ratio(count)[::-1], mode, -1, least)
     above, above_tail = _ladder(lambda count: ratio(count + 1), mode, 1, last)
     weights = [*reversed(below), 1 << _MODE_BITS, *above]
@@ -243,7 +263,7 @@ def _ladder(ratio: _Ratio, count: int, step: int, end: int | None) -> tuple[list
         numerator, denominator = ratio(count)
         following = weight * numerator // denominator
         if following >> _LEAST_BITS == 0:
-            # Ratios decrease, so what is left is no more than a geometric series.
+            # Ratios do not increase, so what is left is no more than a geometric series.
             return weights, (following + 1) * denominator // (denominator - numerator) + 1
         weight = following
         weights.append(weight)

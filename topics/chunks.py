@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from topics.frames import U4_MAX, Frame, Kind, check_identities, check_range
+from topics.frames import (
+    U4_MAX,
+    CodecError,
+    Frame,
+    Kind,
+    check_identities,
+    check_range,
+    kind_of,
+    version_of,
+)
 from topics.words import WORDS_FIELDS, Words, pack_words, unpack_words
 
 _CHUNK = Frame(Kind.CHUNK, f"QQ16sII{WORDS_FIELDS}")
+# Of an instance after the first one.
+_OF_AN_INSTANCE = Frame(Kind.CHUNK, f"QQ16sIII{WORDS_FIELDS}", version=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +34,8 @@ class Chunk:
         index: of the piece, from 0.
         total: pieces of the attempt, 1 to 2^32 - 1; an empty window has one, empty.
         words: the reports.
+        instance: which of several shuffle instances side by side has written it, from 1 on: the
+            window is what the attempts of all of them hold together.
 
     Raises:
         CodecError: a field has another length or lies outside its range.
@@ -36,6 +49,7 @@ class Chunk:
     index: int
     total: int
     words: Words
+    instance: int = 1
 
     def __post_init__(self) -> None:
         check_identities(
@@ -45,6 +59,7 @@ class Chunk:
         check_range("manifest_offset", self.manifest_offset, 0)
         check_range("total", self.total, 1, U4_MAX)
         check_range("index", self.index, 0, self.total - 1)
+        check_range("instance", self.instance, 1, U4_MAX)
 
 
 def encode_chunk(chunk: Chunk) -> bytes:
@@ -55,7 +70,7 @@ def encode_chunk(chunk: Chunk) -> bytes:
         CodecError: its words cannot be written in one record.
     """
     fields, payload = pack_words(chunk.words)
-    return _CHUNK.seal(
+    said = (
         chunk.fingerprint,
         chunk.deployment,
         chunk.epoch,
@@ -63,9 +78,10 @@ def encode_chunk(chunk: Chunk) -> bytes:
         chunk.attempt,
         chunk.index,
         chunk.total,
-        *fields,
-        payload=payload,
     )
+    if chunk.instance == 1:
+        return _CHUNK.seal(*said, *fields, payload=payload)
+    return _OF_AN_INSTANCE.seal(*said, chunk.instance, *fields, payload=payload)
 
 
 def decode_chunk(data: bytes) -> Chunk:
@@ -74,9 +90,14 @@ def decode_chunk(data: bytes) -> Chunk:
     Raises:
         CodecError: the record is not a valid chunk.
     """
-    fingerprint, deployment, epoch, manifest_offset, attempt, index, total, *words = _CHUNK.open(
+    second = kind_of(data) is Kind.CHUNK and version_of(data) == _OF_AN_INSTANCE.version
+    frame = _OF_AN_INSTANCE if second else _CHUNK
+    fingerprint, deployment, epoch, manifest_offset, attempt, index, total, *words = frame.open(
         data
     )
+    instance = words.pop(0) if second else 1
+    if second and instance == 1:
+        raise CodecError("a chunk of the first instance, in the form of the others")
     return Chunk(
         fingerprint,
         deployment,
@@ -85,5 +106,6 @@ def decode_chunk(data: bytes) -> Chunk:
         attempt,
         index,
         total,
-        unpack_words(data, _CHUNK.size, *words),
+        unpack_words(data, frame.size, *words),
+        instance,
     )

@@ -86,14 +86,23 @@ def fixed_size(form: WordForm, most: int) -> FixedSize:
             f"up to {most:,} messages of one producer at an epoch, {U4_MAX:,} are possible: "
             "divide the devices among several producers"
         )
-    cells = form.distinct
-    if cells is None and form.width == 1 and form.report_bytes <= 2:
-        cells = 1 << 8 * form.report_bytes
+    cells = table_cells(form)
     if cells is not None:
         table = Table(0, cells, np.min_scalar_type(max(most, 1)).itemsize)
         if _FIRST_TYPE.itemsize + cells * table.count_bytes < most * form.report_bytes:
             return table
     return Slots(most)
+
+
+def table_cells(form: WordForm) -> int | None:
+    """Of how many cells a table of all words is; None where there are too many for one.
+
+    >>> table_cells(WordForm(np.dtype("<u4"), distinct=100)), table_cells(WordForm(np.dtype("<u4")))
+    (100, None)
+    """
+    if form.distinct is None and form.width == 1 and form.report_bytes <= 2:
+        return 1 << 8 * form.report_bytes
+    return form.distinct
 
 
 def split_fixed(

@@ -56,10 +56,11 @@ class Kind(IntEnum):
     MANIFEST = 3
     CHUNK = 4
     PARTIAL = 5
+    SEALED_BATCH = 6
 
 
 # Of kinds that have more than one version.
-_NEWEST: Mapping[int, int] = {Kind.PUNCTUATION: 2}
+_NEWEST: Mapping[int, int] = {Kind.PUNCTUATION: 2, Kind.MANIFEST: 2, Kind.CHUNK: 2}
 
 
 def kind_of(data: bytes) -> Kind:

@@ -2,6 +2,11 @@
 
 The payload is a bitmap of the producers in, one bit each in the order of registration (lowest bit
 first), and then a u4 population for each of them that is in.
+
+Where shuffle instances work side by side, version 2 also says of which instance it is, and names
+the drawing of each producer that is in, after the populations. The first instance decides, and its
+first manifest is the only decision; each of the others writes one of its own, with the offsets of
+its own topic, before it writes its part.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from enum import StrEnum
 
 import numpy as np
 
+from topics.batches import DRAWING_BYTES
 from topics.frames import (
     RECORD_CAP,
     U4_MAX,
@@ -19,25 +25,38 @@ from topics.frames import (
     Kind,
     check_identities,
     check_range,
+    kind_of,
+    version_of,
 )
 
 _MANIFEST = Frame(Kind.MANIFEST, "QQQQQQQII")
+_OF_AN_INSTANCE = Frame(Kind.MANIFEST, "QQQQQQQIII", version=2)
 _POPULATION_TYPE = np.dtype("<u4")
 
 PRODUCERS_MAX = (RECORD_CAP - _MANIFEST.size) * 8 // (8 * _POPULATION_TYPE.itemsize + 1)
 """Producers of a job, about 63,000: a manifest with all of them in still fits a record."""
+PRODUCERS_OF_INSTANCES_MAX = (
+    (RECORD_CAP - _OF_AN_INSTANCE.size) * 8 // (8 * (_POPULATION_TYPE.itemsize + DRAWING_BYTES) + 1)
+)
+"""The same where manifests name drawings, about 21,000."""
 
 
 class Fate(StrEnum):
-    """What becomes of an epoch."""
+    """What becomes of an epoch.
+
+    No manifest says that a window is spoiled: that shows when what was released is added up.
+    """
 
     RELEASED = "released"
     TOO_SMALL = "too small"
     EMPTY = "empty"
+    SPOILED = "spoiled"
 
 
 _FATE_CODES = {Fate.RELEASED: 1, Fate.TOO_SMALL: 2, Fate.EMPTY: 3}
 _FATES = {code: fate for fate, code in _FATE_CODES.items()}
+DECIDED_FATES = tuple(_FATE_CODES)
+"""Those that a manifest can say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +76,9 @@ class Manifest:
         contributors: devices that were present with the producers in.
         population: devices enrolled with all producers, in or not.
         timestamp: milliseconds since 1970, UTC.
+        instance: of the shuffle stage, from 1 on; the first one decides.
+        drawings: where there are several instances, of each producer that is in, in the same order:
+            8 bytes, see `topics.batches.batch_id`; elsewhere none.
 
     Raises:
         CodecError: a field has another length, lies outside its range or contradicts another.
@@ -74,6 +96,8 @@ class Manifest:
     contributors: int
     population: int
     timestamp: int
+    instance: int = 1
+    drawings: tuple[bytes, ...] = ()
 
     def __post_init__(self) -> None:
         check_identities(fingerprint=self.fingerprint, deployment=self.deployment)
@@ -93,13 +117,27 @@ class Manifest:
         check_range("contributors", self.contributors, 0, sum(self.populations))
         if (self.fate is Fate.EMPTY) != (self.contributors == 0):
             raise CodecError(f"a window with {self.contributors} contributors is not {self.fate}")
+        check_range("instance", self.instance, 1, U4_MAX)
+        if self.drawings and len(self.drawings) != included:
+            raise CodecError(f"{len(self.drawings)} drawings for {included} producers in")
+        if self.instance > 1 and len(self.drawings) != included:
+            raise CodecError(f"instance {self.instance} does not name the drawings that are in")
+        if any(len(drawing) != DRAWING_BYTES for drawing in self.drawings):
+            raise CodecError(f"a drawing has not {DRAWING_BYTES} bytes")
+        if self.fate not in _FATE_CODES:
+            raise CodecError(f"no window is decided to be {self.fate}")
+
+    @property
+    def of_instances(self) -> bool:
+        """Whether it says anything that is said of instances alone."""
+        return self.instance > 1 or bool(self.drawings)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """The record of a manifest."""
     bitmap = np.packbits(np.array(manifest.producers, np.bool_), bitorder="little")
     populations = np.array(manifest.populations, _POPULATION_TYPE)
-    return _MANIFEST.seal(
+    said = (
         manifest.fingerprint,
         manifest.deployment,
         manifest.epoch,
@@ -111,8 +149,12 @@ def encode_manifest(manifest: Manifest) -> bytes:
         manifest.timestamp,
         _FATE_CODES[manifest.fate],
         len(manifest.producers),
-        payload=bitmap.tobytes() + populations.tobytes(),
     )
+    payload = bitmap.tobytes() + populations.tobytes()
+    if not manifest.of_instances:
+        return _MANIFEST.seal(*said, payload=payload)
+    payload += b"".join(manifest.drawings)
+    return _OF_AN_INSTANCE.seal(*said, manifest.instance, payload=payload)
 
 
 def decode_manifest(data: bytes) -> Manifest:
@@ -121,6 +163,8 @@ def decode_manifest(data: bytes) -> Manifest:
     Raises:
         CodecError: the record is not a valid manifest.
     """
+    second = kind_of(data) is Kind.MANIFEST and version_of(data) == _OF_AN_INSTANCE.version
+    frame = _OF_AN_INSTANCE if second else _MANIFEST
     (
         fingerprint,
         deployment,
@@ -133,11 +177,15 @@ def decode_manifest(data: bytes) -> Manifest:
         timestamp,
         fate,
         producers,
-    ) = _MANIFEST.open(data)
+        *instance,
+    ) = frame.open(data)
     if fate not in _FATES:
         raise CodecError(f"manifest of unknown fate {fate}, known are 1 to {len(_FATES)}")
-    included, populations = _unpack_producers(data[_MANIFEST.size :], producers)
-    return Manifest(
+    payload, drawings = data[frame.size :], b""
+    if second:
+        payload, drawings = _without_drawings(payload, producers)
+    included, populations = _unpack_producers(payload, producers)
+    manifest = Manifest(
         fingerprint,
         deployment,
         epoch,
@@ -150,7 +198,23 @@ def decode_manifest(data: bytes) -> Manifest:
         contributors,
         population,
         timestamp,
+        instance[0] if second else 1,
+        tuple(
+            drawings[start : start + DRAWING_BYTES]
+            for start in range(0, len(drawings), DRAWING_BYTES)
+        ),
     )
+    if second and not manifest.of_instances:
+        raise CodecError("a manifest of version 2 that says nothing of instances")
+    return manifest
+
+
+def _without_drawings(payload: bytes, producers: int) -> tuple[bytes, bytes]:
+    """Bitmap and populations of a payload, and the drawings after them."""
+    of_one = _POPULATION_TYPE.itemsize + DRAWING_BYTES
+    included = max(0, len(payload) - (producers + 7) // 8) // of_one
+    end = len(payload) - included * DRAWING_BYTES
+    return payload[:end], payload[end:]
 
 
 def _unpack_producers(payload: bytes, producers: int) -> tuple[tuple[bool, ...], tuple[int, ...]]:

@@ -8,7 +8,7 @@ so that no writer's clock decides what retention deletes, or what Kafka refuses.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -33,14 +33,31 @@ class Role(StrEnum):
     """What a topic of a job is for; the last part of its name."""
 
     REPORTS = "reports"
+    REPORTS_2 = "reports-2"
+    REPORTS_3 = "reports-3"
+    REPORTS_4 = "reports-4"
+    HOP_1 = "hop-1"
+    HOP_2 = "hop-2"
     MANIFESTS = "manifests"
     SHUFFLED = "shuffled"
+    PARTIALS_A = "partials-a"
+    PARTIALS_B = "partials-b"
     PARTIALS = "partials"
     ESTIMATES = "estimates"
     PRODUCERS = "producers"
+    MODEL = "model"
     STATUS = "status"
     DEAD_LETTERS = "dead-letters"
 
+
+HOPS = (Role.HOP_1, Role.HOP_2)
+"""What one shuffle stage passes on to the next, where several stand in series."""
+
+FURTHER_REPORTS = (Role.REPORTS_2, Role.REPORTS_3, Role.REPORTS_4)
+"""What devices send to each further shuffle instance, where several work side by side."""
+
+SUMS = (Role.PARTIALS_A, Role.PARTIALS_B)
+"""What each of two parties adds up, of tables that are in two shares."""
 
 JOB_NAME_MAX = 249 - max(len(f".{role}") for role in Role)
 """Characters of a job name: Kafka allows 249 for a topic's."""
@@ -99,17 +116,29 @@ def topic_name(job: str, role: Role) -> str:
 
 
 def job_topics(
-    job: str, partitions: int, replication: int | None, retention_ms: int
+    job: str,
+    partitions: int,
+    replication: int | None,
+    retention_ms: int,
+    *,
+    learns: bool = False,
+    hops: Collection[Role] = (),
+    further_reports: Collection[Role] = (),
+    shared: bool = False,
 ) -> dict[Role, TopicSettings]:
     """All topics of a job.
 
     Args:
         job: its name.
-        partitions: of reports and shuffled, in which epoch e lies in partition e mod `partitions`;
-            the other topics have one.
+        partitions: of reports, hops and shuffled, in which epoch e lies in partition e mod
+            `partitions`; the other topics have one.
         replication: copies of every partition; None leaves it to the cluster.
         retention_ms: how long reports and shuffled are kept, which bounds the outage survived;
             -1 for ever. Dead letters hold people's reports too, and are kept no longer.
+        learns: whether there is a topic of models.
+        hops: between shuffle stages in series.
+        further_reports: for shuffle instances side by side, all but the first.
+        shared: whether two parties add up a share each.
 
     Raises:
         ValueError: an argument is out of range.
@@ -119,24 +148,27 @@ def job_topics(
     passing = _deleted(retention_ms, BATCH_BYTES_MAX)
     kept = _deleted(FOREVER, KEPT_BATCH_BYTES_MAX)
     configs = {
-        Role.REPORTS: {**passing, **_erased(retention_ms)},
+        **{role: {**passing, **_erased(retention_ms)} for role in (Role.REPORTS, *further_reports)},
+        **dict.fromkeys(hops, passing),
         Role.MANIFESTS: kept,
         Role.SHUFFLED: passing,
+        **(dict.fromkeys(SUMS, kept) if shared else {}),
         Role.PARTIALS: kept,
         Role.ESTIMATES: kept,
         Role.PRODUCERS: kept,
+        **({Role.MODEL: kept} if learns else {}),
         Role.STATUS: _compacted(),
         Role.DEAD_LETTERS: {
             **_deleted(retention_ms, KEPT_BATCH_BYTES_MAX),
             **_erased(retention_ms),
         },
     }
-    spread = (Role.REPORTS, Role.SHUFFLED)
+    spread = (Role.REPORTS, *FURTHER_REPORTS, *HOPS, Role.SHUFFLED)
     return {
         role: _settings(
             topic_name(job, role), partitions if role in spread else 1, replication, configs[role]
         )
-        for role in Role
+        for role in configs
     }
 
 

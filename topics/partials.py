@@ -17,6 +17,8 @@ from topics.frames import (
 
 _PARTIAL = Frame(Kind.PARTIAL, "QQ16sII")
 _PART_BYTES = RECORD_CAP - _PARTIAL.size
+# No state of an aggregator begins so: they begin with numbers from 0 on.
+_SPOILED = b"\xff" * 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,22 @@ def join_parts(parts: Iterable[PartialPart]) -> bytes:
     if len(by_index) != first.total:
         raise CodecError(f"a partial with {len(by_index)} of its {first.total} parts")
     return b"".join(by_index[index].payload for index in range(first.total))
+
+
+def spoiled_payload(reason: str) -> bytes:
+    """In place of a state: the window's counts are not known, and why."""
+    return _SPOILED + reason.encode()
+
+
+def spoiled_reason(payload: bytes) -> str | None:
+    """Why the counts of a window are not known; None for a state.
+
+    >>> spoiled_reason(spoiled_payload("two shares differ")), spoiled_reason(bytes(8))
+    ('two shares differ', None)
+    """
+    if not payload.startswith(_SPOILED):
+        return None
+    return payload[len(_SPOILED) :].decode(errors="replace")
 
 
 def encode_partial(part: PartialPart) -> bytes:

@@ -267,6 +267,8 @@ class Reason(StrEnum):
     """A producer's punctuation and batches contradict each other."""
     PROTOCOL = "protocol"
     """Words that the protocol does not have."""
+    SEALED = "sealed"
+    """Sealed where it must not be, not sealed where it must, or to a key that is not here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,8 @@ _WIDTH_MAX = 2**16 - 1
 WORD_TYPES: Final = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
 _COUNT_TYPE = np.dtype("<u4")
 _WIDE_COUNT_TYPE = np.dtype("<u8")
+# Columns that are sorted by, unless they leave rows undecided.
+_DECISIVE = 4
 # Rows tallied at once: np.bincount makes 8-byte integers of its whole input.
 _TALLY_ROWS = 1 << 18
 
@@ -111,10 +113,7 @@ class Words:
         dtype, row_bytes = values.dtype, values.dtype.itemsize * plain.width
         if row_bytes <= 2 and plain.width == 1:
             return cls.from_counts(_tally(values[:, 0]), dtype)
-        if plain.width == 1:
-            ordered = np.sort(values[:, 0])[:, None]
-        else:
-            ordered = values[np.lexsort(values.T[::-1])]
+        ordered = np.sort(values[:, 0])[:, None] if plain.width == 1 else _sorted_rows(values)
         first = np.ones(plain.rows, np.bool_)
         first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
         if not pairs_are_smaller(row_bytes, int(np.count_nonzero(first)), plain.rows):
@@ -252,6 +251,16 @@ def _tally(words: WordArray) -> NDArray[np.int64]:
 def pairs_are_smaller(row_bytes: int, distinct: int, messages: int) -> bool:
     """Whether the canonical form of so many reports, so many of them distinct, is counted."""
     return distinct * (row_bytes + _COUNT_TYPE.itemsize) < messages * row_bytes
+
+
+def _sorted_rows(values: WordArray) -> WordArray:
+    """Rows in numeric order. Wide ones are sealed: they differ in their first columns already."""
+    head = values[:, :_DECISIVE]
+    ordered = values[np.lexsort(head.T[::-1])]
+    tied = (ordered[1:, :_DECISIVE] == ordered[:-1, :_DECISIVE]).all(axis=1)
+    if (ordered[1:][tied] != ordered[:-1][tied]).any():
+        return values[np.lexsort(values.T[::-1])]
+    return ordered
 
 
 def _narrowest(counts: NDArray[np.int64]) -> NDArray[np.unsignedinteger]:

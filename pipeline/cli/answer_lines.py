@@ -123,7 +123,7 @@ def plot_answers(
     job: DeployedJob,
     query: Query | None,
     records: Sequence[EstimateRecord],
-    truth: NDArray[np.int64] | Mapping[int, NDArray[np.int64]] | None = None,
+    truth: NDArray[np.int64] | Mapping[int, NDArray[np.int64] | None] | None = None,
     *,
     smoothed: bool = False,
 ) -> None:

@@ -29,10 +29,10 @@ from pipeline.operations import deployments
 from pipeline.operations.deploy_plan import DeployPlan, Step
 from pipeline.operations.deployments import carry_out, find_deployed, plan_on
 from pipeline.operations.registrations import Registrations
-from pipeline.operations.status import STAGES
+from pipeline.operations.status import stages_of
 from pipeline.operations.status.heartbeats import Heartbeats
 from pipeline.planning.plan import horizon_of, rounding_note
-from pipeline.state import noise_key_file
+from pipeline.state import noise_key_file, sealing_keys_folder
 from topics.names import Role
 
 
@@ -235,9 +235,13 @@ def _say_deployed(deployed: DeployedJob, where: tuple[str, ...], noise_key: Path
         file = noise_key or noise_key_file(name)
         say("its shuffle workers share this noise key: whoever has it can remove their noise")
         say_command(str(file))
+    if deployed.sealed is not None:
+        say("its reports are sealed: a worker reads them with the private keys of its own stage,")
+        say("which dpstream keygen left here, unless --keys names another folder")
+        say_command(str(sealing_keys_folder()))
     say("to go on, each in a terminal of its own, unless workers of all jobs run already:")
     keys = "" if noise_key is None or not key else " --noise-keys FOLDER"
-    for stage in STAGES:
+    for stage in stages_of(deployed):
         say_command(f"dpstream run {stage}{keys if stage == 'shuffle' else ''}")
     say_command(f"dpstream produce {name} --input FILE")
     say_command(f"dpstream estimates {name} --follow")

@@ -13,6 +13,7 @@ from pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import (
     Box,
+    Crowd,
     Format,
     Item,
     JobName,
@@ -57,6 +58,7 @@ def estimates(
     range_: Range = None,
     quantile: Quantile = None,
     box: Box = None,
+    crowd: Crowd = None,
     norm_sub: NormSub = False,
     plot: Plot = None,
     servers: Servers = None,
@@ -75,7 +77,7 @@ def estimates(
         raise UsageProblem("--horizon says which horizon to smooth: give --smoothed too")
     with cluster_of(servers, kafka_config) as cluster:
         deployed = find_job(cluster, job)
-        asked = Asked(item, top, range_, quantile, box)
+        asked = Asked(item, top, range_, quantile, box, crowd)
         query = make_query(deployed.domain, asked, norm_sub=norm_sub)
         reader = EstimateReader(cluster, deployed)
         form = "json" if as_json else format

@@ -15,8 +15,8 @@ from pipeline.cli.options import AsJson
 from pipeline.cli.output import number, plural, say, say_json, say_pairs, say_table, tell
 from pipeline.plots import PlotError
 from pipeline.results.smoothing import BIASED
-from pipeline.simulation.evaluation.columns import messages_per_user
 from pipeline.simulation.evaluation.curves import write_curves
+from pipeline.simulation.evaluation.drawn_items import DrawnItems
 from pipeline.simulation.evaluation.experiment import Case, load_experiment
 from pipeline.simulation.evaluation.journal import Journal
 from pipeline.simulation.evaluation.pending_trials import (
@@ -145,7 +145,12 @@ def _plots(
     name: str, lines: Sequence[Line], cases: Sequence[Case], curves: bool, folder: Path
 ) -> list[Path]:
     drawn = [case for case in cases if curves and not case.of_sets]
-    of_sets = [case for case in cases if case.of_sets]
+    of_sets = [
+        case
+        for case in cases
+        # One draw of many is no picture of the data.
+        if case.of_sets and case.drawn and not isinstance(case.source, DrawnItems)
+    ]
     try:
         return [
             *write_plots(name, lines, folder),
@@ -164,7 +169,13 @@ def _show(
     lines: Sequence[Line],
     files: Sequence[Path],
 ) -> None:
-    measures = _MEASURES_OF_SETS if any(line.case.of_sets for line in lines) else _MEASURES
+    measures: tuple[str, ...] = (
+        _MEASURES_OF_SETS if any(line.case.of_sets for line in lines) else _MEASURES
+    )
+    if drawn := any(isinstance(line.case.source, DrawnItems) for line in lines):
+        measures += _MEASURES_OF_MESSAGES
+    if any(line.selected is not None for line in lines):
+        measures += _MEASURES_OF_SELECTION
     varying = variables(lines)
     with_loss = any(map(loss_differs_from_request, lines))
     names = list(dict.fromkeys(key for variable in varying for key in variable))
@@ -189,7 +200,7 @@ def _show(
         pairs.insert(0, ("loss", "exact epsilon of a user's whole stream"))
     if any(line.estimate in BIASED for line in lines):
         pairs.append(("biased", "what is clipped or shrunk: nearer the truth, but not around it"))
-    messages = {messages_per_user(line.case.job) for line in lines if line.case.of_sets}
+    messages = {line.predicted_messages for line in lines if not drawn}
     if sent := sorted(each for each in messages if each is not None):
         pairs.append(("messages of a user", ", ".join(f"{each:,.1f}" for each in sent)))
     withheld = sum(one.trial.withheld for one in finished)
@@ -214,17 +225,27 @@ def _loss(line: Line) -> str:
 
 _MEASURES = ("rmse", "predicted", "mean", "covered")
 _MEASURES_OF_SETS = ("error", "largest", "rmse", "predicted", "covered")
+_MEASURES_OF_MESSAGES = ("messages", "planned")
+_MEASURES_OF_SELECTION = ("selected", "expected")
 _MEANING = {
     "error": "mean absolute error, in users (of quantiles, how many users too far)",
     "rmse": "root mean squared error over all epochs and seeds, in users",
     "mean": "mean over the seeds of the root mean squared error of each",
+    "messages": "of a user, dummies included; beside them, as plan says",
+    "selected": "trials that tell the item most users hold; beside them, the probability of that",
     "covered": "intervals that hold the truth, expected are 95 %",
 }
 
 
 def _measured(line: Line, measure: str) -> str:
-    if measure == "covered":
-        return "-" if line.coverage is None else f"{line.coverage:.1%}"
+    shares = {
+        "covered": line.coverage,
+        "selected": line.selected,
+        "expected": line.predicted_selected,
+    }
+    if measure in shares:
+        share = shares[measure]
+        return "-" if share is None else f"{share:.1%}"
     found = {
         "error": line.mean_abs_error,
         "largest": line.max_error,
@@ -232,4 +253,7 @@ def _measured(line: Line, measure: str) -> str:
         "predicted": line.predicted_rmse,
         "mean": line.mean_rmse,
     }
+    if measure in _MEASURES_OF_MESSAGES:
+        sent = line.messages if measure == "messages" else line.predicted_messages
+        return "-" if sent is None else f"{sent:,.2f}" if sent < 10 else f"{sent:,.1f}"
     return number(found[measure])

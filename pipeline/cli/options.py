@@ -39,6 +39,15 @@ KafkaConfig = Annotated[
         rich_help_panel="Cluster",
     ),
 ]
+SealingKeys = Annotated[
+    Path | None,
+    typer.Option(
+        "--keys",
+        metavar="FOLDER",
+        help="Of jobs whose reports are sealed: where the private keys are. Default: where "
+        "dpstream keygen puts them.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JobFile = Annotated[Path, typer.Argument(metavar="JOBFILE", help="The job file (YAML).")]
 JobName = Annotated[
@@ -96,6 +105,15 @@ Quantile = Annotated[
         "--quantile",
         metavar="Q",
         help="0.5 is the median; below 0.9 lie nine of ten. May be repeated.",
+        rich_help_panel=_QUESTION,
+    ),
+]
+Crowd = Annotated[
+    str | None,
+    typer.Option(
+        "--crowd",
+        metavar="LABEL",
+        help="Of this crowd, of a job with crowds: its size and its items, or those asked for.",
         rich_help_panel=_QUESTION,
     ),
 ]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from aggregators.estimate import NORMAL_95
 from pipeline.cli.output import guarantee_pairs, number, plural, say, say_pairs, say_table
+from pipeline.planning.crowd_sizes import CrowdsPlan
 from pipeline.planning.plan import ANY_NUMBER, Plan, rounding_note
 
 
@@ -31,13 +32,12 @@ def show_plan(made: Plan) -> None:
                 for honest in made.contributors
             ),
         )
+    if made.crowds is not None:
+        _show_crowds(made.crowds)
     say(f"\naccuracy with {plural(made.users, 'user')}, all of them reporting", "bold")
     say_pairs(_accuracy(made))
-    if made.most_users is not None:
-        say("\nusers for a root mean squared error", "bold")
-        say_pairs([(f"of at most {number(made.most_users.error)} users", _most_users(made))])
-    say("\nusers needed for a root mean squared error", "bold")
-    say_pairs(_users_needed(made))
+    if made.gradient_error is None:
+        _show_users(made)
     if made.changes:
         _show_changes(made)
     if made.alternatives:
@@ -54,6 +54,46 @@ def show_plan(made: Plan) -> None:
         say(f"\nnote: {note}")
 
 
+def _show_users(made: Plan) -> None:
+    if made.most_users is not None:
+        say("\nusers for a root mean squared error", "bold")
+        say_pairs([(f"of at most {number(made.most_users.error)} users", _most_users(made))])
+    say("\nusers needed for a root mean squared error", "bold")
+    say_pairs(_users_needed(made))
+
+
+def _show_crowds(crowds: CrowdsPlan) -> None:
+    say(f"\n{plural(crowds.crowds, 'crowd')}", "bold")
+    say_pairs(
+        [
+            ("epsilon of an epoch", f"{crowds.contents_epsilon:.6g} for the messages of a user"),
+            (
+                "",
+                f"{crowds.epsilon:.6g} for the numbers of all crowds, delta {crowds.delta:g}; "
+                "together that above",
+            ),
+            (
+                "messages deleted",
+                f"{number(crowds.shift)} of each crowd on average, no more than "
+                f"{number(crowds.most_lost)} of any (but with probability {crowds.delta:g})",
+            ),
+            ("size of a crowd", f"± {number(half_width(crowds.deviation))} users"),
+        ]
+    )
+    say_table(
+        [">users of a crowd", ">lost", ">error of an item", ">withheld"],
+        (
+            [
+                number(each.users),
+                f"{each.lost:.1%}",
+                _share(each.rmse, each.users),
+                f"{each.withheld:.1%}",
+            ]
+            for each in crowds.sizes
+        ),
+    )
+
+
 def _budget(made: Plan) -> Iterator[tuple[str, str]]:
     if made.budget is not None:
         yield (
@@ -64,6 +104,9 @@ def _budget(made: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _accuracy(made: Plan) -> Iterator[tuple[str, str]]:
+    if made.gradient_error is not None:
+        yield "noise in the gradient of a step", f"as long as {made.gradient_error:.0f}% of clip"
+        return
     worst = max(made.epochs, key=lambda epoch: epoch.standard_deviation)
     if made.cells is not None and made.predicted_error is not None:
         yield "counted are", made.cells

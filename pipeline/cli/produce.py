@@ -59,6 +59,13 @@ def produce(
             metavar="FOLDER", help="What its devices have drawn. Default: in the state folder."
         ),
     ] = None,
+    group: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Of a job that learns: that all its devices are in. Default: spread over all.",
+        ),
+    ] = None,
     skip_bad_rows: SkipBadRows = False,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
@@ -82,7 +89,9 @@ def produce(
         deployed = find_job(cluster, job)
         # One folder for each deployment: the devices of another one have drawn for another law.
         folder = state_directory or producer_folder(deployed.name, name) / deployed.deployment.hex()
-        opened = partial(open_producer, cluster, deployed, folder, name=name, notify=tell)
+        opened = partial(
+            open_producer, cluster, deployed, folder, name=name, group=group, notify=tell
+        )
         tell(f"producer {name} of {deployed.name} keeps its state in {folder}")
         if input == "-":
             if to_epoch is not None:

@@ -11,6 +11,7 @@ from pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import (
     Box,
+    Crowd,
     Format,
     Item,
     JobName,
@@ -46,6 +47,7 @@ def query(
     range_: Range = None,
     quantile: Quantile = None,
     box: Box = None,
+    crowd: Crowd = None,
     format: Annotated[
         Format, typer.Option(help="json is one object a line, csv has a header.")
     ] = Format.table,
@@ -65,7 +67,7 @@ def query(
     with cluster_of(servers, kafka_config) as cluster:
         deployed = find_job(cluster, job)
         check_per_epoch(deployed)
-        asked = Asked(item, top, range_, quantile, box)
+        asked = Asked(item, top, range_, quantile, box, crowd)
         question = asked.question(deployed.domain) or usual_question(deployed)
         check_askable(deployed, question)
         windows = _windows(cluster, deployed, epoch, added, follow)

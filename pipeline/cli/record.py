@@ -13,7 +13,8 @@ import typer
 from pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.inputs import progress_bar
-from pipeline.cli.options import AsJson, KafkaConfig, Servers
+from pipeline.cli.keygen import key_ring
+from pipeline.cli.options import AsJson, KafkaConfig, SealingKeys, Servers
 from pipeline.cli.output import plural, say, say_json, tell
 from pipeline.errors import FAILED
 from pipeline.jobs.deployed_job import DeployedJob
@@ -76,6 +77,7 @@ def record(
             "--deep", help="With --verify: aggregate all windows again, and compare the integers."
         ),
     ] = False,
+    keys: SealingKeys = None,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
@@ -88,13 +90,15 @@ def record(
     """
     if verify is not None:
         if job is not None or output is not None or follow or raw or from_epoch is not None:
-            raise UsageProblem("--verify DIR stands alone, with --deep and --json at most")
-        _verify(verify, deep, as_json)
+            raise UsageProblem("--verify DIR stands alone, with --deep, --keys and --json at most")
+        _verify(verify, deep, keys, as_json)
         return
     if job is None or output is None:
         raise UsageProblem("give JOB and --output DIR to record, or --verify DIR to check")
     if deep:
         raise UsageProblem("--deep is for --verify DIR")
+    if keys is not None:
+        raise UsageProblem("--keys is for --verify DIR --deep: what is recorded stays sealed")
     # Whoever stops this process wants what it has read to count, as with Ctrl-C.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with cluster_of(servers, kafka_config) as cluster:
@@ -227,11 +231,14 @@ def _contents(index: RecordingIndex) -> str:
     return f"epochs {index.first_epoch:,} to {index.last_epoch:,} of job {index.job} ({files})"
 
 
-def _verify(path: Path, deep: bool, as_json: bool) -> None:
+def _verify(path: Path, deep: bool, keys: Path | None, as_json: bool) -> None:
     with progress_bar() as progress:
         bar = progress.add_task("checking", total=None)
         verified = verify(
-            path, deep=deep, tell=lambda text: progress.update(bar, description=f"checking {text}")
+            path,
+            deep=deep,
+            keys=lambda job: key_ring(job, keys),
+            tell=lambda text: progress.update(bar, description=f"checking {text}"),
         )
     if as_json:
         say_json(verified.to_json())

@@ -14,7 +14,8 @@ import typer
 from pipeline.cli.answer_lines import printed_lines
 from pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
-from pipeline.cli.options import AsJson, Format, KafkaConfig, Servers
+from pipeline.cli.keygen import key_ring
+from pipeline.cli.options import AsJson, Format, KafkaConfig, SealingKeys, Servers
 from pipeline.cli.output import (
     now,
     number,
@@ -29,6 +30,7 @@ from pipeline.cli.output import (
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_files import Job, load_job
 from pipeline.kafka.cluster import Cluster
+from pipeline.operations.status.facts import stages_of
 from pipeline.recording.recording_index import INDEX_FILE
 from pipeline.recording.replay.in_memory import MemoryReplay
 from pipeline.recording.replay.job import begin_replay, deploy_replay, find_replay, replayed_job
@@ -104,6 +106,7 @@ def replay(
             "--no-workers", help="Leave aggregate and publish to workers that run elsewhere."
         ),
     ] = False,
+    keys: SealingKeys = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be read and written.")
     ] = False,
@@ -143,10 +146,10 @@ def replay(
             return
         found.check(plan.first, plan.windows_from, plan.last)
         if in_memory:
-            _print_estimates(found, deployed_as, plan, pace, "json" if as_json else format)
+            _print_estimates(found, deployed_as, plan, pace, "json" if as_json else format, keys)
         else:
             assert cluster is not None
-            _run(cluster, found, deployed_as, plan, pace, begun, not no_workers, as_json)
+            _run(cluster, found, deployed_as, plan, pace, begun, not no_workers, as_json, keys)
 
 
 def _wanted(
@@ -199,6 +202,7 @@ def _run(
     begun: DeployedJob | None,
     workers: bool,
     as_json: bool,
+    keys: Path | None,
 ) -> None:
     if begun is None:
         begun = begin_replay(
@@ -209,7 +213,7 @@ def _run(
         tell(f"job {job.name} goes on: a replay of {source.place} that was not finished")
     started = time.monotonic()
     try:
-        ClusterReplay(cluster, begun, source, plan, tell).run(speed, workers=workers)
+        ClusterReplay(cluster, begun, source, plan, tell, keys).run(speed, workers=workers)
     except KeyboardInterrupt:
         tell(f"job {job.name} is not finished: the same command goes on with it")
         raise
@@ -225,7 +229,7 @@ def _run(
     )
     say("to go on:")
     if not workers:
-        for stage in ("aggregate", "publish"):
+        for stage in stages_of(begun):
             say_command(f"dpstream run {stage} {begun.name}")
     say_command(f"dpstream diff {source.job.name} {begun.name}{_epochs(plan)}")
     say_command(f"dpstream estimates {begun.name}")
@@ -236,7 +240,12 @@ def _epochs(plan: ReplayPlan) -> str:
 
 
 def _print_estimates(
-    source: ReplaySource, job: Job, plan: ReplayPlan, speed: Speed, form: str
+    source: ReplaySource,
+    job: Job,
+    plan: ReplayPlan,
+    speed: Speed,
+    form: str,
+    keys: Path | None,
 ) -> None:
     deployed = deploy_replay(source.job, job, deployment=secrets.token_bytes(16), deployed_at=now())
     pace = Pace(speed, time.monotonic())
@@ -250,7 +259,7 @@ def _print_estimates(
             time.sleep(min(left, 1.0))
         progress.reached(manifest.epoch, "under way")
 
-    records = MemoryReplay(deployed, source, plan).run(wait)
+    records = MemoryReplay(deployed, source, plan, key_ring(deployed, keys)).run(wait)
     for line in printed_lines(deployed.domain, None, form, records):
         say_line(line, flush=speed.limited)
 

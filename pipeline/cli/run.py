@@ -15,9 +15,11 @@ import typer
 
 from pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
-from pipeline.cli.options import KafkaConfig, Servers, check_name
+from pipeline.cli.keygen import key_ring
+from pipeline.cli.options import KafkaConfig, SealingKeys, Servers, check_name
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.noise_keys import read_noise_key
+from pipeline.jobs.sealing_keys import KeyRing
 from pipeline.kafka.broker_clock import BrokerClock
 from pipeline.kafka.workers.job_facts import JobFacts
 from pipeline.kafka.workers.log_lines import LogLines
@@ -25,20 +27,31 @@ from pipeline.kafka.workers.monitor import MonitorAddress
 from pipeline.kafka.workers.observer import WindowTally
 from pipeline.operations.deployments import check_has_devices
 from pipeline.operations.lifeline import tell
+from pipeline.operations.status.facts import hides_messages, stages_of
 from pipeline.operations.supervisor.supervise import SupervisorSettings, supervise
-from pipeline.stages.aggregate_stage import AggregateStage
+from pipeline.stages.adding_stages import adding_stage
 from pipeline.stages.finished_windows import WindowListener
+from pipeline.stages.hop_stage import HopStage
+from pipeline.stages.instance_stage import InstanceStage
 from pipeline.stages.publish_stage import PublishStage
 from pipeline.stages.shuffle_stage import ShuffleStage
 from pipeline.stages.stage import Stage
 from pipeline.state import noise_key_file, private_folder, worker_folder
 from randomizers.randomness import cryptographic_generator
+from topics.names import Role
 
 
 class StageName(StrEnum):
     """The stages, in the order of the data flow."""
 
     shuffle = "shuffle"
+    instance_2 = "instance-2"
+    instance_3 = "instance-3"
+    instance_4 = "instance-4"
+    shuffle_2 = "shuffle-2"
+    shuffle_3 = "shuffle-3"
+    aggregate_a = "aggregate-a"
+    aggregate_b = "aggregate-b"
     aggregate = "aggregate"
     publish = "publish"
 
@@ -91,6 +104,7 @@ def run(
             help="Without JOB: where the noise keys are, in a file for each job, of its name.",
         ),
     ] = None,
+    keys: SealingKeys = None,
     metrics: Annotated[
         int | None,
         typer.Option(
@@ -117,6 +131,8 @@ def run(
     for option, given in (("--noise-key", noise_key), ("--noise-keys", noise_keys)):
         if given is not None and stage is not StageName.shuffle:
             raise UsageProblem(f"{option} is for run shuffle: run {stage} adds no noise")
+    if keys is not None and stage is StageName.publish:
+        raise UsageProblem("--keys is for stages that open reports: run publish opens none")
     as_json = log_format is LogFormat.json
     if job is None:
         if noise_key is not None:
@@ -126,6 +142,7 @@ def run(
             worker,
             pattern="*" if jobs is None else jobs,
             noise_keys=None if noise_keys is None else noise_keys.absolute(),
+            keys=None if keys is None else keys.absolute(),
             as_json=as_json,
             monitor=None if metrics is None else MonitorAddress(metrics, metrics_address),
         )
@@ -141,11 +158,10 @@ def run(
     windows = WindowTally(lines.window, wall_clock=lambda: clock.milliseconds() / 1000)
     monitor = None
     if metrics is not None or metrics_descriptor is not None:
-        hides_messages = stage is StageName.shuffle and deployed.protocol_entry.needs_shuffle
         monitor = MonitorAddress(
             metrics or 0,
             metrics_address,
-            hides_messages,
+            hides_messages(deployed, stage),
             JobFacts.of(deployed),
             descriptor=metrics_descriptor,
         )
@@ -153,7 +169,7 @@ def run(
     from pipeline.kafka.workers.worker import run_worker
 
     code = run_worker(
-        _make_stage(stage, deployed, folder, noise_key, windows, clock),
+        _make_stage(stage, deployed, folder, noise_key, key_ring(deployed, keys), windows, clock),
         deployed,
         connection,
         stage_name=stage,
@@ -172,14 +188,35 @@ def _make_stage(
     job: DeployedJob,
     folder: Path,
     noise_key: Path | None,
+    keys: KeyRing,
     listener: WindowListener,
     clock: BrokerClock,
 ) -> Stage:
     match stage:
-        case StageName.aggregate:
-            return AggregateStage(job, listener=listener)
+        case StageName.aggregate | StageName.aggregate_a | StageName.aggregate_b:
+            _check_stage(job, stage)
+            return adding_stage(job, stage, keys, listener)
         case StageName.publish:
             return PublishStage(job, listener=listener)
+        case StageName.instance_2 | StageName.instance_3 | StageName.instance_4:
+            return InstanceStage(
+                job,
+                1 + job.report_roles.index(_role_of(stage, job)),
+                identifiers=partial(secrets.token_bytes, 16),
+                wall_clock=clock.milliseconds,
+                generator=cryptographic_generator(),
+                scratch=lambda: tempfile.TemporaryFile(dir=folder),
+                listener=listener,
+            )
+        case StageName.shuffle_2 | StageName.shuffle_3:
+            return HopStage(
+                job,
+                1 + job.hops.index(_role_of(stage, job)),
+                keys,
+                identifiers=partial(secrets.token_bytes, 16),
+                scratch=lambda: tempfile.TemporaryFile(dir=folder),
+                listener=listener,
+            )
         case StageName.shuffle:
             check_has_devices(job)
             key = None
@@ -193,8 +230,25 @@ def _make_stage(
                 generator=cryptographic_generator(),
                 scratch=lambda: tempfile.TemporaryFile(dir=folder),
                 noise_key=key,
+                keys=keys,
                 listener=listener,
             )
+
+
+def _role_of(stage: StageName, job: DeployedJob) -> Role:
+    """What a stage reads that not every job has, of a job with devices."""
+    check_has_devices(job)
+    return _check_stage(job, stage)
+
+
+def _check_stage(job: DeployedJob, stage: StageName) -> Role:
+    """What a stage of a job reads."""
+    role = stages_of(job).get(stage)
+    if role is None:
+        raise UsageProblem(
+            f"job {job.name} has no stage {stage}: its stages are {', '.join(stages_of(job))}"
+        )
+    return role
 
 
 def _host_name() -> str:

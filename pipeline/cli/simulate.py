@@ -13,7 +13,17 @@ from pipeline.cli.answer_lines import NormSub, Plot, plot_answers, show_simulati
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.inputs import Roster, ToEpoch, load_input, progress_bar
 from pipeline.cli.item_accuracy_lines import show_accuracies
-from pipeline.cli.options import AsJson, Box, Item, JobFile, Quantile, Range, SkipBadRows, Top
+from pipeline.cli.options import (
+    AsJson,
+    Box,
+    Crowd,
+    Item,
+    JobFile,
+    Quantile,
+    Range,
+    SkipBadRows,
+    Top,
+)
 from pipeline.cli.output import (
     guarantee_pairs,
     now,
@@ -59,6 +69,7 @@ def simulate(
     range_: Range = None,
     quantile: Quantile = None,
     box: Box = None,
+    crowd: Crowd = None,
     norm_sub: NormSub = False,
     plot: Plot = None,
     smoothed: Annotated[
@@ -69,7 +80,7 @@ def simulate(
 ) -> None:
     """Run a whole job in this process, without Kafka, and compare its estimates with the truth."""
     deployed = deploy_job(load_job(job), deployed_at=now())
-    asked = Asked(item, top, range_, quantile, box)
+    asked = Asked(item, top, range_, quantile, box, crowd)
     query, question = None, None
     if deployed.protocol_entry.per_epoch:
         question = asked.question(deployed.domain)

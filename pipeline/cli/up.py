@@ -21,8 +21,10 @@ from pipeline.cli.inputs import Roster, ToEpoch
 from pipeline.cli.options import AsJson, JobFile, KafkaConfig, Servers, SkipBadRows
 from pipeline.cli.output import PrintableConsole, plural, say, say_command, say_json, tell
 from pipeline.demo import demo_change_log, demo_job_file, demo_shuffled_job_file
+from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.operations.restarted_processes import ProcessError
 from pipeline.operations.signals import SignalledError
+from pipeline.operations.status.facts import stages_of
 from pipeline.operations.up.curves import write_rows
 from pipeline.operations.up.outcome import Outcome, next_steps, summary, write_csv
 from pipeline.operations.up.page import has_browser
@@ -159,7 +161,7 @@ def _run(
             return
         for outcome, files in zip(outcomes, written, strict=True):
             _show(outcome, files, credit)
-        _show_next_steps(settings.job_files[0], example=credit is not None)
+        _show_next_steps(settings.job_files[0], outcomes[0].job, example=credit is not None)
         if page is not None:
             say()
             say_command(f"The live page: {page}")
@@ -231,11 +233,12 @@ def _show(outcome: Outcome, files: Mapping[str, Path], credit: str | None) -> No
         say(f"  {about:<15} {what}")
 
 
-def _show_next_steps(job_file: Path, *, example: bool) -> None:
+def _show_next_steps(job_file: Path, job: DeployedJob, *, example: bool) -> None:
 
     # Not folded at the edge of the terminal: commands are to be copied.
     console = Console(highlight=False, soft_wrap=True)
-    for purpose, commands in next_steps(job_file, _program(), example=example):
+    steps = next_steps(job_file, _program(), example=example, stages=stages_of(job))
+    for purpose, commands in steps:
         say()
         say(f"How to go on: {purpose}", "bold")
         for command in commands:

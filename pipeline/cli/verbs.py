@@ -66,6 +66,18 @@ VERBS = {
         "Measure protocols on data: every parameter and seed of an experiment, on all cores.",
         "theory-epsilon --seeds 5",
     ),
+    "keygen": Verb(
+        _JOBS,
+        "keygen:keygen",
+        "Make key pairs for sealed reports, each by the party that is to hold the private key.",
+        "aggregate stage-a",
+    ),
+    "erase-keys": Verb(
+        _JOBS,
+        "erase_keys:erase_keys",
+        "Erase private keys whose turn is over: nobody can open then what was sealed to them.",
+        "--yes",
+    ),
     "deploy": Verb(
         _JOBS,
         "deploy:deploy",

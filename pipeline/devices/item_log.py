@@ -8,7 +8,7 @@ such a user, and no more.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TypeAlias
@@ -17,8 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.devices.change_log import ChangeLog, load_change_log
+from pipeline.devices.example_log import ExampleLog, load_example_log
 from pipeline.devices.rows import BadRows, counted
 from pipeline.devices.tables import Table, read_table, starts
+from pipeline.values.examples import ExampleDomain
 from pipeline.values.times import EpochCalendar
 from pipeline.values.value_domains import ValueDomain
 
@@ -41,7 +43,7 @@ class ItemLog:
         strangers: how many users have rows, which are not used, and are not on the roster.
     """
 
-    users: tuple[str, ...]
+    users: Sequence[str]
     epochs: NDArray[np.int32]
     user_indices: NDArray[np.int32]
     values: NDArray[np.int64]
@@ -81,7 +83,7 @@ class ItemLog:
         return self.user_indices[first:stop], self.values[first:stop]
 
 
-ValueLog: TypeAlias = ChangeLog | ItemLog
+ValueLog: TypeAlias = ChangeLog | ItemLog | ExampleLog
 """What users hold, epoch by epoch."""
 
 
@@ -95,10 +97,18 @@ def load_value_log(
     skip_bad_rows: bool = False,
     users: Collection[str] | None = None,
 ) -> ValueLog:
-    """Read a CSV file as the domain understands it: as changes, or as items of single epochs.
+    """Read a CSV file as the domain understands it: changes, items of single epochs, or examples.
 
-    Arguments and errors are those of `load_change_log` and `load_item_log`.
+    Arguments and errors are those of `load_change_log`, `load_item_log` and `load_example_log`.
     """
+    if isinstance(domain, ExampleDomain):
+        return load_example_log(
+            path,
+            domain=domain,
+            last_epoch=1 if last_epoch is None else last_epoch,
+            skip_bad_rows=skip_bad_rows,
+            users=users,
+        )
     load = load_change_log if domain.slots is None else load_item_log
     return load(
         path,
@@ -155,9 +165,16 @@ def load_item_log(
     order = order[new & (values[order] > 0)]
     order = order[np.lexsort((table.lines[order], user_indices[order], table.epochs[order]))]
     epochs, user_indices, values = table.epochs[order], user_indices[order], values[order]
-    is_first = starts(epochs) | starts(user_indices)
-    places = np.arange(len(order))
-    within = places - np.maximum.accumulate(np.where(is_first, places, 0)) < domain.slots
+    crowds = domain.crowds_of(values)
+    if crowds is not None:
+        same = crowds == crowds[_first_rows(epochs, user_indices)]
+        if not same.all():
+            notices.append(
+                f"{counted(int(np.count_nonzero(~same)), 'value')} in another {domain.column} "
+                "than the user's first one at the epoch: not used"
+            )
+            epochs, user_indices, values = epochs[same], user_indices[same], values[same]
+    within = np.arange(len(values)) - _first_rows(epochs, user_indices) < domain.slots
     if not within.all():
         notices.append(
             f"{counted(int(np.count_nonzero(~within)), 'item')} of users who hold more than "
@@ -175,6 +192,12 @@ def load_item_log(
         rostered=read.rostered,
         strangers=read.strangers,
     )
+
+
+def _first_rows(epochs: NDArray[np.int32], users: NDArray[np.int32]) -> NDArray[np.intp]:
+    """Of every row the first one of the same user at the same epoch; rows are sorted by these."""
+    is_first = starts(epochs) | starts(users)
+    return np.maximum.accumulate(np.where(is_first, np.arange(len(epochs)), 0))
 
 
 def _one_item_each(table: Table) -> Table:

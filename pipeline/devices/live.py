@@ -242,7 +242,7 @@ class LiveSource:
         first = next(read_records([line.removeprefix("\ufeff")]))
         if first.broken:
             raise InputError(f"{self._name}:1: {first.broken.as_row().reason}")
-        return Columns.of(self._name, first.fields[0], live=True)
+        return Columns.of(self._name, first.fields[0], live=True, crowd=self._domain.column)
 
     def _take(self, records: Records, columns: Columns, now: datetime) -> list[Event]:
         rows, bad = parse_rows(records, columns, self._domain, self._calendar)

@@ -36,6 +36,10 @@ from pipeline.jobs.job_files import Job
 ReadUntil: TypeAlias = Callable[[datetime], bytes | None]
 
 
+# Between two looks for a model that is not published yet.
+_MODEL_SECONDS = 0.05
+
+
 def load_input(
     job: Job,
     path: Path,
@@ -99,6 +103,8 @@ def produce_change_log(
 ) -> int:
     """Close every epoch of the log that is still open; all users are present at each.
 
+    Of a job that learns, each epoch waits for its model.
+
     Args:
         producer: the users of the log are enrolled with it, unless they are already. Once it has
             closed an epoch only those of a roster are: whoever has a first row later shows by that
@@ -126,6 +132,8 @@ def produce_change_log(
         if rate is not None:
             sleep(max(0.0, started + done / rate - clock()))
         producer.report_all(epoch, now[order])
+        while not producer.ready(epoch):
+            sleep(_MODEL_SECONDS)
         producer.close(epoch)
         on_epoch(epoch)
     return change_log.strangers + len(change_log.users) - len(order)
@@ -165,7 +173,8 @@ class LiveProducer:
         name: of the roster, for messages.
 
     Raises:
-        InputError: there is a roster, and somebody enrolled is not on it.
+        InputError: there is a roster, and somebody enrolled is not on it; or the job's values
+            never change.
     """
 
     def __init__(
@@ -177,6 +186,11 @@ class LiveProducer:
         roster: Sequence[str] = (),
         name: str = "the roster",
     ) -> None:
+        if producer.job.domain.columns is not None:
+            raise InputError(
+                f"job {producer.job.name} is about {producer.job.domain.about}, which do not "
+                "change: give them by --input FILE"
+            )
         self._producer = producer
         self._path = None if folder is None else folder / "values.json"
         self._on_epoch = on_epoch

@@ -20,14 +20,18 @@ from typing import Any, Protocol, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.actions import Append, Flush, Steps
+from pipeline.actions import Append, Flush, Result, Steps
 from pipeline.devices.producer_store import ProducerStore
 from pipeline.errors import DpstreamError
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_times import times_of
+from pipeline.jobs.model_log import ModelLog
+from pipeline.jobs.sealed import SHARERS, stage_party
+from pipeline.protocols.protocol import LearningDevices
 from pipeline.state import FolderLock
-from randomizers.counted_words import CountedWords
+from randomizers.counted_words import CountedWords, written_out
 from randomizers.devices import Devices
+from randomizers.division import divide, room_of_part
 from randomizers.randomness import cryptographic_generator
 from topics.batches import (
     DRAWING_BYTES,
@@ -37,10 +41,13 @@ from topics.batches import (
     encode_batch,
     encode_punctuation,
 )
-from topics.fixed_sizes import FixedSize, fixed_size, split_fixed
-from topics.frames import CodecError
+from topics.fixed_sizes import FixedSize, Slots, fixed_size, split_fixed
+from topics.frames import PAYLOAD_TARGET, CodecError
 from topics.names import Role
 from topics.records import Farewell, Registration
+from topics.sealed_batches import SEALED_PAYLOAD_TARGET, seal_batch
+from topics.sealed_words import pack_reports, seal_rows
+from topics.shares import share_table, table_of
 from topics.words import Words, split_words
 
 # Makes the generator of a draw from what is drawn: "enrol" and the number of devices there were,
@@ -56,11 +63,15 @@ class ProducerError(DpstreamError):
 
 
 class Transport(Protocol):
-    """Carries out `Append` and `Flush`."""
+    """Carries out what a producer asks for."""
 
-    def run(self, steps: Steps[None]) -> None:
-        """Carry out all steps, or raise."""
+    def run(self, steps: Steps[Result], /) -> Result:
+        """Carry out all steps, or raise; of jobs that learn, reads of their models, too."""
         ...
+
+
+class ModelMissingError(ProducerError):
+    """The model that an epoch's reports are about is not published yet: try again later."""
 
 
 class Producer:
@@ -87,6 +98,8 @@ class Producer:
         name: of the producer, unique in the deployment.
         transport: writes to the job's topics.
         first_epoch: the first epoch it reports; counts when the producer is first opened.
+        group: of a job that learns, the group that all devices of this producer are in, from 0 on;
+            None: they are spread over all groups. Counts when the producer is first opened.
         generators: randomness; cryptographic, from the operating system, by default.
         identifiers: makes 16-byte ids.
         clock: milliseconds since 1970, by the broker's clock where that is known. An epoch that the
@@ -115,6 +128,7 @@ class Producer:
         name: str,
         transport: Transport,
         first_epoch: int = 1,
+        group: int | None = None,
         generators: Generators | None = None,
         identifiers: Callable[[], bytes] = lambda: secrets.token_bytes(16),
         clock: Callable[[], int] | None = None,
@@ -126,6 +140,8 @@ class Producer:
         self._transport = transport
         self._generators = generators or _cryptographic()
         self._identifiers = identifiers
+        learns = job.protocol_entry.learning is not None
+        self._models = ModelLog(job, keep=True) if learns else None
         self._lock: FolderLock | None = None
         with ExitStack() as undo:
             with self._opening(state_directory, OSError, sqlite3.Error):
@@ -136,7 +152,7 @@ class Producer:
                     None if state_directory is None else state_directory / "producer.sqlite3"
                 )
                 undo.callback(self._store.close)
-                self._claim_directory(first_epoch, state_directory)
+                self._claim_directory(first_epoch, group, state_directory)
                 self._restore()
             with self._opening(state_directory, sqlite3.Error):
                 transport.run(self.resume())
@@ -258,9 +274,14 @@ class Producer:
             epoch: later than every closed one; epochs may be left out, their reports are missing.
 
         Raises:
+            ModelMissingError: the job learns, and the epoch before is not published; see `ready`.
             ProducerError: the epoch is closed, or has not begun by the job's calendar.
         """
         self._transport.run(self.close_steps(epoch))
+
+    def ready(self, epoch: int) -> bool:
+        """Whether an epoch can be closed: of a job that learns, once its model is published."""
+        return self._models is None or self._transport.run(self._models.find(epoch)) is not None
 
     def leave(self, last_epoch: int) -> None:
         """Say that no epoch after `last_epoch` is to be waited for.
@@ -294,28 +315,86 @@ class Producer:
         yield from self._send()
 
     def close_steps(self, epoch: int) -> Steps[None]:
-        """The actions of `close`; the draw is durable before the first of them."""
+        """The actions of `close`; the draw is durable before anything is sent."""
         self._check_open(epoch)
+        model = None if self._models is None else (yield from self._find_model(epoch))
         with self._storing(), self._store.transaction():
             self._renew(epoch)
             generator = self._generators("report", epoch)
             if self._leaving.any():
                 self._speak_for_leaving(generator)
-            size = self._size(epoch)
+            if model is not None:
+                self._present &= self._at_turn(epoch)
+                assert isinstance(self._randomizer, LearningDevices)
+                self._randomizer.take_model(model)
+            most = self._most(epoch)
             reports = self._randomizer.report(
                 self.job.local_epoch(epoch),
                 self._values,
                 None if self._present.all() else self._present,
                 generator,
             )
-            words = self._words(reports, generator)
-            records = self._records(epoch, words, size)
-            self._store.put(Role.REPORTS, self.job.partition_of(epoch), records)
+            self._put(epoch, reports, most, generator)
             self._store.save_arrays(self._randomizer.state_arrays())
             self._store.set_fact("closed_epoch", epoch)
             self._store.set_fact("closed_users", len(self._positions))
         self._present[:] = False
         yield from self._send()
+
+    def _put(
+        self,
+        epoch: int,
+        reports: NDArray[np.unsignedinteger] | CountedWords,
+        most: int | None,
+        generator: np.random.Generator,
+    ) -> None:
+        """Put an epoch's records into the outbox, a part of the reports for every instance.
+
+        What the instance that decides windows gets is last: see `_send`.
+        """
+        drawing = self._identifiers()[:DRAWING_BYTES]
+        roles, parts = self.job.report_roles, [reports]
+        if len(roles) > 1:
+            most = None if most is None else room_of_part(most, len(roles))
+            parts = divide(reports, len(roles), most, generator)
+        for role, part in reversed(list(zip(roles, parts, strict=True))):
+            size = None if most is None else self._size(most)
+            if self.job.shared:
+                words, size = self._shared(epoch, part), None
+            elif self.job.sealed is not None:
+                words, size = self._sealed(epoch, part, size), None
+            else:
+                words = self._words(part, generator)
+            records = self._records(epoch, words, size, drawing)
+            self._store.put(role, self.job.partition_of(epoch), records)
+
+    def _find_model(self, epoch: int) -> Steps[NDArray[np.float64]]:
+        """The model that an epoch's reports are about: nothing is drawn before it is known."""
+        assert self._models is not None
+        model = yield from self._models.find(epoch)
+        if model is None:
+            raise ModelMissingError(
+                f"the model that epoch {epoch} of job {self.job.name} is about is not published "
+                "yet: nothing was drawn, wait for the estimate of the epoch before"
+            )
+        return model
+
+    def _at_turn(self, epoch: int) -> NDArray[np.bool_]:
+        """Which devices take part in an epoch of a job that learns, shape (devices,).
+
+        Group g does when the epoch, divided by the number of groups, leaves g. Devices are in a
+        group by the order of enrolment; which one begins follows from the producer's id, which is
+        random: so groups are as large where every device is a producer of its own.
+        """
+        learning = self.job.protocol_entry.learning
+        assert learning is not None
+        groups = learning.groups(self.job.law())
+        turn, group = self.job.local_epoch(epoch) % groups, self._store.fact("group")
+        if group is not None:
+            return np.full(len(self._positions), turn == group)
+        begins = int.from_bytes(self.enrolment) % groups
+        at_turn: NDArray[np.bool_] = (np.arange(len(self._positions)) + begins) % groups == turn
+        return at_turn
 
     @property
     def enrolment(self) -> bytes:
@@ -376,7 +455,9 @@ class Producer:
 
     def _numbers_of(self, values: Mapping[str, Value | Sequence[Value]]) -> list[Any]:
         """The values as integers; where they are sets, as lists of equal length."""
-        slots = self.job.domain.slots
+        slots, columns = self.job.domain.slots, self.job.domain.columns
+        if columns is not None:
+            return [self._row(user, value, columns) for user, value in values.items()]
         if slots is None:
             return self._parsed(list(values.items()))
         held = [
@@ -395,6 +476,19 @@ class Producer:
                     f"user {user!r} holds {len(items)} items, job {self.job.name} allows {slots}"
                 )
         return [[*items, *[0] * (slots - len(items))] for items in sets.values()]
+
+    def _row(self, user: str, value: Value | Sequence[Value], columns: int) -> list[int]:
+        """A value of several numbers."""
+        if isinstance(value, str):
+            numbers, problems = self.job.domain.parse([value])
+            for problem in problems.values():
+                raise ProducerError(f"user {user!r}: {problem}")
+            row: list[int] = numbers[0].tolist()
+            return row
+        row = [self._integer(user, each) for each in ([value] if isinstance(value, int) else value)]
+        if len(row) != columns:
+            raise ProducerError(f"user {user!r}: {len(row)} numbers, must be {columns}")
+        return row
 
     def _parsed(self, values: Sequence[tuple[str, object]]) -> list[int | list[int]]:
         """Numbers of values, each of a user; lists where a value may stand for several items."""
@@ -416,8 +510,17 @@ class Producer:
                 f"user {user!r}: {value!r} is neither text nor a whole number"
             ) from None
 
-    def _claim_directory(self, first_epoch: int, directory: Path | None) -> None:
+    def _claim_directory(self, first_epoch: int, group: int | None, directory: Path | None) -> None:
         """Make the directory this producer's, or see that it already is."""
+        learning = self.job.protocol_entry.learning
+        groups = 0 if learning is None else learning.groups(self.job.law())
+        if group is not None and not 0 <= group < groups:
+            raise ProducerError(
+                f"group is {group}, and job {self.job.name} has {groups}: give one from 0 to "
+                f"{groups - 1}"
+                if groups
+                else f"group is for jobs that learn, and {self.job.name} is none: leave it out"
+            )
         owner = self._store.fact("deployment"), self._store.fact("producer")
         if owner == (None, None):
             enrolment = self._identifiers()
@@ -431,10 +534,17 @@ class Producer:
                 self._store.set_fact("producer", self.name)
                 self._store.set_fact("enrolment", enrolment)
                 self._store.set_fact("first_epoch", first_epoch)
+                if group is not None:
+                    self._store.set_fact("group", group)
         elif owner != (self.job.deployment, self.name):
             raise ProducerError(
                 f"{directory} belongs to another producer or deployment: "
                 "give every producer of every deployment a directory of its own"
+            )
+        elif group is not None and group != self._store.fact("group"):
+            raise ProducerError(
+                f"producer {self.name} of job {self.job.name} has begun in another group than "
+                f"{group}, and stays in it: leave the group out"
             )
 
     def _restore(self) -> None:
@@ -451,8 +561,7 @@ class Producer:
             self._randomizer = protocol.randomizer(law)
         self._initial = self.job.domain.initial
         self._positions = {user: position for position, user in enumerate(self._store.users())}
-        slots = self.job.domain.slots
-        self._values = np.zeros((0,) if slots is None else (0, slots), np.int64)
+        self._values = np.zeros((0, *self.job.domain.shape), np.int64)
         self._present = np.zeros(0, np.bool_)
         self._leaving = np.zeros(0, np.bool_)
         self._grow()
@@ -517,14 +626,19 @@ class Producer:
             if refusal is not None:
                 raise ProducerError(f"{refusal}: nothing was drawn, report it then")
 
-    def _size(self, epoch: int) -> FixedSize | None:
-        """What the epoch's batches are filled up to, where the number of reports is a secret."""
+    def _most(self, epoch: int) -> int | None:
+        """The most reports of the epoch, where their number is a secret; None elsewhere."""
         capacity = self.job.protocol_entry.capacity
         if capacity is None:
             return None
         present = int(np.count_nonzero(self._present))
-        most = capacity(self.job.law(), self.job.local_epoch(epoch), present)
+        return capacity(self.job.law(), self.job.local_epoch(epoch), present)
+
+    def _size(self, most: int) -> FixedSize:
+        """What batches are filled up to, of at most so many reports."""
         try:
+            if self.job.seals_batches:
+                return Slots(most)
             return fixed_size(self.job.word_form, most)
         except CodecError as error:
             raise ProducerError(f"producer {self.name}: {error}") from None
@@ -541,26 +655,54 @@ class Producer:
             return Words.canonical(reports)
         return Words(generator.permutation(reports))
 
-    def _records(self, epoch: int, words: Words, size: FixedSize | None) -> Iterator[bytes]:
-        """The epoch's batches and its punctuation."""
+    def _sealed(
+        self,
+        epoch: int,
+        reports: NDArray[np.unsignedinteger] | CountedWords,
+        size: FixedSize | None,
+    ) -> Words:
+        """Every report in boxes of its own, and chaff where their number is a secret."""
+        values = written_out(reports)
+        chaff = size.rows - len(values) if isinstance(size, Slots) else 0
+        rows = pack_reports(values, chaff, self.job.word_form)
+        return Words(seal_rows(rows, self.job.locks_after(Role.REPORTS, epoch)))
+
+    def _shared(self, epoch: int, reports: NDArray[np.unsignedinteger] | CountedWords) -> Words:
+        """A table of how often each report occurs, in two shares: as large whatever it says."""
+        form = self.job.table_form
+        first, second = (self.job.lock(party, epoch) for party in SHARERS)
+        if isinstance(reports, CountedWords):
+            table = table_of(reports.values, reports.counts, form.cells)
+        else:
+            table = table_of(reports, None, form.cells)
+        present = int(np.count_nonzero(self._present))
+        return Words(share_table(table, present, form, (first, second), secrets.token_bytes))
+
+    def _records(
+        self, epoch: int, words: Words, size: FixedSize | None, drawing: bytes
+    ) -> Iterator[bytes]:
+        """Batches of the epoch for one shuffle instance, and their punctuation."""
         job = self.job
         pieces: list[tuple[Words, FixedSize | None]] = []
         if size is not None:
             pieces.extend(split_fixed(words, size))
         elif words.rows:
-            pieces.extend((piece, None) for piece in split_words(words))
-        drawing = self._identifiers()[:DRAWING_BYTES]
+            target = SEALED_PAYLOAD_TARGET if job.seals_batches else PAYLOAD_TARGET
+            pieces.extend((piece, None) for piece in split_words(words, target))
         for index, (piece, room) in enumerate(pieces):
-            yield encode_batch(
-                Batch(
-                    job.fingerprint,
-                    job.deployment,
-                    batch_id(drawing, index),
-                    self.enrolment,
-                    epoch,
-                    piece,
-                    room,
-                )
+            batch = Batch(
+                job.fingerprint,
+                job.deployment,
+                batch_id(drawing, index),
+                self.enrolment,
+                epoch,
+                piece,
+                room,
+            )
+            yield (
+                seal_batch(batch, job.lock(stage_party(0), epoch))
+                if job.seals_batches
+                else encode_batch(batch)
             )
         yield encode_punctuation(
             Punctuation(
@@ -576,9 +718,17 @@ class Producer:
         )
 
     def _send(self) -> Steps[None]:
-        """Send the outbox; what was acknowledged goes."""
+        """Send the outbox; what was acknowledged goes.
+
+        The shuffle instance that decides windows is sent its part when the others have theirs: so
+        everybody whom it finds complete is complete with all of them.
+        """
         last: int | None = None
+        unflushed = False
         for position, role, partition, value in self._store.outbox():
+            if role is Role.REPORTS and unflushed:
+                yield Flush()
+            unflushed = role is not Role.REPORTS
             last = position
             yield Append(role, partition, value)
         if last is not None:

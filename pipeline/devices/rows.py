@@ -163,7 +163,7 @@ class Placing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Where the columns stand that a header names."""
+    """Where the columns stand that a header names; `crowd` is -1 where there are no crowds."""
 
     width: int
     user: int
@@ -171,15 +171,19 @@ class Columns:
     placing: Placing
     position: int
     unused: tuple[str, ...]
+    crowd: int = -1
 
     @classmethod
-    def of(cls, name: str, header: Sequence[str], *, live: bool = False) -> Columns:
+    def of(
+        cls, name: str, header: Sequence[str], *, live: bool = False, crowd: str | None = None
+    ) -> Columns:
         """The columns of a header, found by name in any order and any case.
 
         Args:
             name: of the input, for messages.
             header: the fields of the first line.
             live: whether a header without epoch and time is one whose rows count on arrival.
+            crowd: the column of the crowd that a user is in; None where there are no crowds.
 
         Raises:
             InputError: a column is missing or named twice, or epoch and time are both there.
@@ -201,7 +205,14 @@ class Columns:
                 f"{name}: the header names both epoch and time; rename the one not to go by"
             )
         (placing,) = placings
+        crowd = None if crowd is None else crowd.strip().casefold()
+        if crowd is not None and crowd not in names:
+            raise InputError(
+                f"{name}: the first line must name the column {crowd}, by which the job has "
+                f"crowds; it is {shown(','.join(header))}"
+            )
         used = ["user", "value", *([placing] if placing in names else [])]
+        used += [] if crowd is None else [crowd]
         for column in used:
             if names.count(column) > 1:
                 raise InputError(f"{name}: the header names the column {column} twice")
@@ -216,6 +227,7 @@ class Columns:
                 for field, column in zip(header, names, strict=True)
                 if column not in used
             ),
+            crowd=-1 if crowd is None else names.index(crowd),
         )
 
 
@@ -285,7 +297,11 @@ def parse_rows(
             epochs = np.clip(calendar.epochs_of(positions), -_EPOCH_CAP, _EPOCH_CAP)
         problems = found | problems
     texts = [row[columns.value] for row in fields]
-    values, found = domain.parse(texts)
+    values, found = domain.parse(
+        texts
+        if columns.crowd < 0
+        else [domain.text_of(row[columns.crowd], row[columns.value]) for row in fields]
+    )
     before = [] if columns.placing is Placing.ARRIVAL else np.flatnonzero(epochs < 1).tolist()
     empty = [index for index in before if index not in problems and not texts[index].strip()]
     listed = [(int(lines[index]), users[index]) for index in empty]

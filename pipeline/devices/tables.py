@@ -150,7 +150,7 @@ def read_table(
     nothing = Records([], np.zeros(0, np.int64))
     batches: list[tuple[NDArray[Any], ...]] = []
     with open_text(name) as text:
-        columns = _header(name, text, calendar)
+        columns = _header(name, text, calendar, domain.column)
         for records in chain([nothing], read_records(text, before=1)):
             rows, bad = parse_rows(records, columns, domain, calendar)
             bad_rows = bad_rows.plus(bad)
@@ -240,14 +240,14 @@ def open_text(name: str, *, regular: bool = False) -> Iterator[TextIO]:
         raise InputError(f"{name}: {error.strerror or error}") from None
 
 
-def _header(name: str, text: TextIO, calendar: EpochCalendar | None) -> Columns:
+def _header(name: str, text: TextIO, calendar: EpochCalendar | None, crowd: str | None) -> Columns:
     line = text.readline(_HEADER_CAP)
     first = next(read_records([line] if line else []), None)
     if first is None:
         raise InputError(f"{name}: empty; the first line must name {HEADER_NEEDS}")
     if first.broken:
         raise InputError(f"{name}:1: {first.broken.as_row().reason}")
-    columns = Columns.of(name, first.fields[0])
+    columns = Columns.of(name, first.fields[0], crowd=crowd)
     if columns.placing is Placing.TIME and calendar is None:
         raise InputError(
             f"{name}: it has times; the job file's epochs need a start and a length to place them"

@@ -19,18 +19,24 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
 from pipeline.actions import LogCursor, LogRecord
-from pipeline.jobs.job_files import Job, Section, validate
+from pipeline.jobs.job_files import Job, validate
 from pipeline.jobs.job_problems import JobError, Problem
-from pipeline.protocols.protocol import Aggregator, Law, StageDummies
+from pipeline.jobs.sealed import AGGREGATE, lock_of, stage_party
+from pipeline.jobs.section import Section
+from pipeline.protocols.protocol import Aggregator, Exposure, Law, StageDummies
+from randomizers.crowds import CrowdsLaw, sum_rounded_up
 from randomizers.devices import Devices
 from randomizers.guarantee import Guarantee
-from topics.names import Role, TopicSettings
+from topics.names import SUMS, Role, TopicSettings
+from topics.sealed_words import sealed_form
+from topics.sealing import Lock
+from topics.shares import ShareForm
 from topics.word_forms import WordForm
 
 IDENTIFIER_BYTES = 16
 
 # Parameters that change how reports are read and how many there are, not what one says.
-_OUTSIDE_FINGERPRINT = {"estimator", "messages_per_user"}
+_OUTSIDE_FINGERPRINT = {"estimator", "messages_per_user", "test_set"}
 
 
 def _from_hexadecimal(length: int) -> PlainValidator:
@@ -100,7 +106,10 @@ class DeployedJob(Job):
     @model_validator(mode="after")
     def _every_partition_begins_somewhere(self) -> Self:
         wanted = super().topic_settings()
-        for role in _ALWAYS | self.start_offsets.keys():
+        needed = {Role.MODEL, *self.report_roles, *SUMS} & wanted.keys()
+        for role in _ALWAYS | needed | self.start_offsets.keys():
+            if role not in wanted:
+                raise ValueError(f"start_offsets of {role}, {self.protocol} has no such topic")
             offsets, settings = self.start_offsets.get(role, ()), wanted[role]
             if len(offsets) != settings.partitions:
                 raise ValueError(
@@ -148,19 +157,65 @@ class DeployedJob(Job):
         """What the shuffle stage adds to every window it releases; None: nothing."""
         return self.protocol_entry.stage_dummies(self._law)
 
+    @cached_property
+    def crowds_law(self) -> CrowdsLaw | None:
+        """By which the shuffle stage deletes messages of every window it releases; None: none."""
+        return self.protocol_entry.crowds(self._law)
+
     @property
     def needs_noise_key(self) -> bool:
         """Whether shuffle workers share a noise key."""
-        return self.stage_dummies is not None
+        return self.stage_dummies is not None or self.crowds_law is not None
 
     @cached_property
     def word_form(self) -> WordForm:
         """What reports look like."""
         return self.protocol_entry.word_form(self._law)
 
+    @cached_property
+    def table_form(self) -> ShareForm:
+        """How tables of counts are shared, of a job whose reports are."""
+        return self.share_form(self._law)
+
+    def form_of(self, role: Role) -> WordForm:
+        """What reports look like in a topic: as they are, or sealed."""
+        if self.sealed is None:
+            return self.word_form
+        if self.shared:
+            return self.table_form.row_form
+        return sealed_form(self.word_form, len(self._parties_after(role)))
+
+    def locks_after(self, role: Role, epoch: int) -> list[Lock]:
+        """What reports are sealed to in a topic, the innermost box first."""
+        assert self.sealed is not None
+        return [self.lock(party, epoch) for party in reversed(self._parties_after(role))]
+
+    def lock(self, party: str, epoch: int) -> Lock:
+        """What boxes for a party are sealed to at an epoch of a job whose reports are sealed."""
+        assert self.sealed is not None
+        # What a replay reads was sealed for its original.
+        deployment = self.deployment if self.replay_of is None else self.replay_of.deployment
+        return lock_of(self.sealed, party, deployment, self.fingerprint, epoch)
+
+    def _parties_after(self, role: Role) -> list[str]:
+        """Who opens a box of a report on its way from a topic on, in the order of the way."""
+        assert self.sealed is not None
+        passed = [Role.REPORTS, *self.hops, Role.SHUFFLED].index(role)
+        later = range(max(1, passed), len(self.sealed.stages))
+        return [*map(stage_party, later), AGGREGATE]
+
+    @property
+    def window_parts(self) -> int:
+        """How many shuffle instances each write a part of every window; a replay has none."""
+        return self.instances if self.replay_of is None else 1
+
     def randomizer(self) -> Devices[Any]:
         """An empty population of devices."""
         return self.protocol_entry.randomizer(self._law)
+
+    def exposure(self) -> Exposure | None:
+        """What epsilon is to whoever sees some of a device's reports; None if it has no several."""
+        return self.protocol_entry.exposure(self._law)
 
     def guarantee(self) -> Guarantee:
         """What the job promises every device; for a job that renews, in each horizon."""
@@ -181,8 +236,8 @@ class DeployedJob(Job):
 
     def to_bytes(self) -> bytes:
         """The record: canonical JSON, so that equal jobs have equal bytes."""
-        # Only in a replay's: software that knows of none reads all other jobs.
-        left_out = {"replay_of"} if self.replay_of is None else set()
+        # Only in jobs that have them: software that knows of none reads all others.
+        left_out = self._absent | ({"replay_of"} if self.replay_of is None else set())
         return _canonical(self.model_dump(mode="json", exclude=left_out))
 
     @classmethod
@@ -227,13 +282,16 @@ class DeployedJob(Job):
             raise JobError([Problem(("constants",), f"{error}: deploy the job again")]) from None
         for name in ("epsilon", "delta"):
             spent, said = getattr(guarantee, name), getattr(self.parameters, name, math.inf)
+            where = f"parameters.{name} is"
+            if self.crowds is not None:
+                said = sum_rounded_up(said, getattr(self.crowds, name))
+                where = f"parameters.{name} and crowds.{name} are together"
             if spent > said:
                 raise JobError(
                     [
                         Problem(
                             ("constants",),
-                            f"spend {name} {spent}, parameters.{name} is {said}: "
-                            "deploy the job again",
+                            f"spend {name} {spent}, {where} {said}: deploy the job again",
                         )
                     ]
                 )
@@ -274,8 +332,9 @@ def fingerprint_of(values: Mapping[str, Any]) -> bytes:
     """16 bytes that change whenever the meaning of a report does.
 
     The first bytes of SHA-256 over the canonical JSON of protocol, parameters (without
-    ``estimator`` and ``messages_per_user``), constants, epochs and the smallest window. `values`
-    are those of a deployed job, as JSON.
+    ``estimator``, ``messages_per_user`` and ``test_set``), constants, epochs, the smallest window,
+    crowds, keys and shuffle instances, where there are any. `values` are those of a deployed job,
+    as JSON.
     """
     parameters = values["parameters"]
     meaning = {
@@ -289,8 +348,15 @@ def fingerprint_of(values: Mapping[str, Any]) -> bytes:
             **({"renew": True} if values["epochs"].get("renew") else {}),
         },
         "minimum": values.get("shuffle", {}).get("minimum"),
+        **_several(values.get("shuffle", {}).get("instances")),
+        **({"sealed": values["sealed"]} if values.get("sealed") else {}),
+        **({"crowds": values["crowds"]} if values.get("crowds") else {}),
     }
     return hashlib.sha256(_canonical(meaning)).digest()[:IDENTIFIER_BYTES]
+
+
+def _several(instances: object) -> dict[str, Any]:
+    return {} if instances in (None, 1) else {"instances": instances}
 
 
 def _canonical(values: Mapping[str, Any]) -> bytes:

@@ -79,7 +79,7 @@ _ALLOWED: Final = (tuple[str, ...], tuple[str, ...] | None, ItemDomain, StreamDo
 
 
 def with_labels(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """The values of a job file with the labels themselves, as text, at ``parameters.domain``.
+    """The values of a job file with the labels themselves, as text, of domain and crowds.
 
     Numbers become text as YAML has read them: 1 is the label ``1``. In a file, empty lines and
     spaces around a label do not count.
@@ -89,8 +89,26 @@ def with_labels(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
         folder: where names of files begin.
 
     Raises:
-        JobError: a domain is none that there is, or its file cannot be read.
+        JobError: a domain is none that there is, or a file cannot be read.
     """
+    return _with_domain(_with_crowds(values, folder), folder)
+
+
+def _with_crowds(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    crowds = values.get("crowds")
+    if not isinstance(crowds, Mapping) or not isinstance(crowds.get("values"), list | Mapping):
+        return values
+    path, listed = ("crowds", "values"), crowds["values"]
+    if isinstance(listed, list):
+        labels = [_label(label, path, index) for index, label in enumerate(listed)]
+    elif list(listed) == ["file"]:
+        labels = _from_file(listed["file"], folder, path)
+    else:
+        raise JobError([Problem(path, f"{shown(listed)} is not allowed: give {_FORMS}")])
+    return {**values, "crowds": {**crowds, "values": labels}}
+
+
+def _with_domain(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     protocol, parameters = PROTOCOLS.get(str(values.get("protocol"))), values.get("parameters")
     if protocol is None or not isinstance(parameters, Mapping) or "domain" not in parameters:
         return values
@@ -104,20 +122,20 @@ def with_labels(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     if kinds and isinstance(domain, Mapping) and list(domain) != ["file"]:
         labels = _of_form(domain, kinds)
     elif isinstance(domain, list):
-        labels = [_label(label, index) for index, label in enumerate(domain)]
+        labels = [_label(label, _PATH, index) for index, label in enumerate(domain)]
     elif isinstance(domain, Mapping) and list(domain) == ["file"]:
-        labels = _from_file(domain["file"], folder)
+        labels = _from_file(domain["file"], folder, _PATH)
     else:
         raise JobError([Problem(_PATH, f"{shown(domain)} is not allowed: give {_FORMS}")])
     return {**values, "parameters": {**parameters, "domain": labels}}
 
 
-def _label(label: object, *place: str | int) -> str:
+def _label(label: object, path: tuple[str, ...], *place: str | int) -> str:
     if isinstance(label, bool):
         return str(label).lower()
     if isinstance(label, str | int | float):
         return str(label)
-    raise JobError([Problem((*_PATH, *place), f"{shown(label)} is not a label: give text")])
+    raise JobError([Problem((*path, *place), f"{shown(label)} is not a label: give text")])
 
 
 def _of_form(domain: Mapping[str, Any], kinds: Sequence[_Kind]) -> Mapping[str, Any]:
@@ -151,11 +169,11 @@ def _predicates(predicates: object) -> dict[str, Any]:
         raise JobError([Problem((*_PATH, "predicates"), f"is not allowed: give {_PREDICATES}")])
     found: dict[str, Any] = {}
     for key, condition in predicates.items():
-        name = _label(key, "predicates")
+        name = _label(key, _PATH, "predicates")
         place = (*_PATH, "predicates", name)
         if isinstance(condition, list):
             found[name] = [
-                _label(each, *place[len(_PATH) :], at) for at, each in enumerate(condition)
+                _label(each, _PATH, *place[len(_PATH) :], at) for at, each in enumerate(condition)
             ]
             continue
         bounds = condition.items() if isinstance(condition, Mapping) else [("", None)]
@@ -174,11 +192,13 @@ def _attributes(attributes: object) -> dict[str, list[str]]:
         raise JobError([Problem((*_PATH, "attributes"), f"is not allowed: {form}")])
     by_name: dict[str, list[str]] = {}
     for key, values in attributes.items():
-        name = _label(key, "attributes")
+        name = _label(key, _PATH, "attributes")
         if not isinstance(values, list):
             place = (*_PATH, "attributes", name)
             raise JobError([Problem(place, f"{shown(values)} is not allowed: {form}")])
-        by_name[name] = [_label(each, "attributes", name, at) for at, each in enumerate(values)]
+        by_name[name] = [
+            _label(each, _PATH, "attributes", name, at) for at, each in enumerate(values)
+        ]
     return by_name
 
 
@@ -186,14 +206,14 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _from_file(name: object, folder: Path) -> list[str]:
+def _from_file(name: object, folder: Path, path: tuple[str, ...]) -> list[str]:
     if not isinstance(name, str):
-        raise JobError([Problem((*_PATH, "file"), f"{shown(name)} is not the name of a file")])
+        raise JobError([Problem((*path, "file"), f"{shown(name)} is not the name of a file")])
     try:
         text = read_settings(folder / name, "file of labels")
     except JobError as error:
         (problem,) = error.problems
         message = f"{problem.place}: {problem.message}"
-        raise JobError([Problem((*_PATH, "file"), message)]) from None
+        raise JobError([Problem((*path, "file"), message)]) from None
     lines = text.removeprefix("\ufeff").split("\n")
     return [label for line in lines if (label := line.strip())]

@@ -13,21 +13,24 @@ What the others allow is said by their descriptions below, which messages about 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     PlainSerializer,
     PlainValidator,
+    SerializerFunctionWrapHandler,
     ValidationError,
     create_model,
+    field_serializer,
+    model_serializer,
     model_validator,
 )
 
@@ -40,12 +43,26 @@ from pipeline.jobs.job_problems import (
     read_settings,
     shown,
 )
+from pipeline.jobs.public_examples import with_test_set
+from pipeline.jobs.sealed import Sealed, output_role, stage_roles, with_public_keys
+from pipeline.jobs.section import Section
+from pipeline.protocols.crowds import in_crowds
 from pipeline.protocols.protocol import Law, Protocol
 from pipeline.protocols.registry import PROTOCOLS
+from pipeline.values.crowds import BETWEEN
 from pipeline.values.durations import FORMS, Duration, parse_duration
 from pipeline.values.value_domains import ValueDomain
+from randomizers.crowds import MOST_CROWDS
+from randomizers.division import MISFIT, MOST_INSTANCES
 from randomizers.guarantee import Guarantee
+from randomizers.item_domains import MOST_PUBLISHED
+from randomizers.laws import without_later
+from randomizers.shuffled_parameters import LEAST_DELTA
+from topics.fixed_sizes import table_cells
+from topics.manifests import PRODUCERS_OF_INSTANCES_MAX
 from topics.names import (
+    FURTHER_REPORTS,
+    HOPS,
     JOB_NAME_MAX,
     Role,
     TopicSettings,
@@ -53,6 +70,7 @@ from topics.names import (
     topic_name,
     validate_job_name,
 )
+from topics.shares import MOST_SHARED, ShareForm
 
 LONGEST_HORIZON = 2**20
 """The most epochs of a horizon."""
@@ -97,12 +115,6 @@ Seconds = Annotated[
     PlainValidator(lambda value: parse_duration(_text(value)).timedelta().total_seconds()),
     PlainSerializer(lambda seconds: str(Duration(exact=timedelta(seconds=seconds))), str),
 ]
-
-
-class Section(BaseModel):
-    """A group of keys: none may be unknown, no value is bent into shape, nothing changes later."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Epochs(Section):
@@ -152,6 +164,21 @@ class Shuffle(Section):
         "everybody is in, a whole number from 1 on",
     )
     grace: Seconds = Field(default=60.0, description=_FIXED_DURATION)
+    instances: int = Field(
+        default=1,
+        ge=1,
+        le=MOST_INSTANCES,
+        description=f"a whole number from 1 to {MOST_INSTANCES}: shuffle stages side by side, each "
+        "of which sees its share of the messages",
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_one_instance(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Only where there are several: software that knows of none reads all others.
+        values: dict[str, Any] = write(self)
+        if self.instances == 1:
+            del values["instances"]
+        return values
 
 
 class SizedShuffle(Shuffle):
@@ -193,6 +220,43 @@ class Budget(Section):
     delta: float = Field(0.0, ge=0, lt=1, description="a number from 0 to below 1")
 
 
+class Crowds(Section):
+    """Crowds: parts of the people by a public column, counted each by itself."""
+
+    by: str = Field(
+        pattern=r"^\s*\S.{0,99}$",
+        description="the name of a column of the input, which is public, such as app_version",
+    )
+    values: tuple[str, ...] = Field(
+        min_length=1,
+        max_length=MOST_CROWDS,
+        description=f"a list of up to {MOST_CROWDS:,} labels, or {{file: NAME}} for a file with "
+        "one a line",
+    )
+    epsilon: float = Field(gt=0, description="a number above 0: of the numbers of all crowds")
+    delta: float = Field(
+        ge=LEAST_DELTA, lt=1, description=f"a number from {LEAST_DELTA:g} to below 1"
+    )
+
+    @model_validator(mode="after")
+    def _public_and_distinct(self) -> Self:
+        name = self.by.strip().casefold()
+        if name in ("user", "epoch", "time", "value"):
+            raise ValueError(
+                f"by is {self.by}: crowds are of a column that is public, and never of the value "
+                "or of who has it: give another column"
+            )
+        if len(set(self.values)) < len(self.values) or "" in self.values:
+            raise ValueError("values must be distinct and not empty")
+        for label in self.values:
+            if BETWEEN.strip() in label:
+                raise ValueError(
+                    f"values has {shown(label)}: a colon stands between a crowd and an item, "
+                    "give labels without"
+                )
+        return self
+
+
 class Job(Section):
     """A job with nothing left open; `grace` and `retention` are in seconds."""
 
@@ -211,11 +275,71 @@ class Job(Section):
         description="a name for the people this job is about, at most 100 characters, no spaces",
     )
     budget: Budget | None = None
+    crowds: Crowds | None = None
+    sealed: Sealed | None = None
 
-    @property
+    @field_serializer("parameters", mode="wrap")
+    def _written_parameters(
+        self, parameters: Any, write: SerializerFunctionWrapHandler
+    ) -> dict[str, Any]:
+        """Software that knows nothing of later parameters reads jobs that leave them out."""
+        return without_later(parameters, write(parameters))
+
+    @model_validator(mode="after")
+    def _sealed_reports_can_be(self) -> Self:
+        if self.sealed is not None and self.crowds is not None:
+            raise ValueError(
+                "crowds are deleted from by the shuffle stage, which cannot see whose crowd a "
+                "sealed report is of: leave out crowds or sealed"
+            )
+        if self.sealed is not None and self.shuffle.order == "random":
+            raise ValueError(
+                "shuffle.order is random: sealed reports are sorted by what nobody can choose, "
+                "which is a random order already; leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _instances_can_be(self) -> Self:
+        if self.shuffle.instances > 1 and self.crowds is not None:
+            raise ValueError(
+                "crowds are deleted from by one shuffle stage, which has to see all messages of a "
+                "crowd: leave out crowds or shuffle.instances"
+            )
+        if self.shuffle.instances > 1 and self.sealed is not None:
+            raise ValueError(
+                "sealed reports pass through shuffle stages in series, and shuffle.instances are "
+                "side by side: leave out sealed or shuffle.instances"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _crowds_can_be(self) -> Self:
+        crowds, entry = self.crowds, PROTOCOLS.get(self.protocol)
+        if crowds is None or entry is None:
+            return self
+        if entry.one_message is None:
+            able = [name for name, each in PROTOCOLS.items() if each.one_message is not None]
+            raise ValueError(
+                "crowds are for protocols with exactly one message of each device at an epoch, "
+                f"since messages are deleted by device: {', '.join(able)}"
+            )
+        items = entry.values(self.parameters).size
+        if len(crowds.values) * items > MOST_PUBLISHED:
+            raise ValueError(
+                f"crowds are {len(crowds.values):,}, each with {items:,} estimates, which is "
+                f"{len(crowds.values) * items:,} in all; give fewer crowds or items, for at most "
+                f"{MOST_PUBLISHED:,}"
+            )
+        return self
+
+    @cached_property
     def protocol_entry(self) -> Protocol:
-        """The protocol itself."""
-        return PROTOCOLS[self.protocol]
+        """The protocol itself, by crowd where there are crowds."""
+        entry, crowds = PROTOCOLS[self.protocol], self.crowds
+        if crowds is None:
+            return entry
+        return in_crowds(entry, crowds.by.strip(), crowds.values, crowds.epsilon, crowds.delta)
 
     @property
     def domain(self) -> ValueDomain:
@@ -256,6 +380,22 @@ class Job(Section):
     def guarantee_of(self, law: Law) -> Guarantee:
         """What a calibrated law promises every user; for a job that renews, in each horizon."""
         guarantee = self.protocol_entry.randomizer(law).guarantee
+        if self.sealed is not None:
+            trust = f"{guarantee.trust}; {self.sealed.trust}"
+            if self.shared and self.protocol_entry.needs_shuffle:
+                trust = (
+                    "one of the two parties that add up not to work with the other; "
+                    f"{self.sealed.trust}; if both do, and of contributors, what is needed without "
+                    f"shares: {guarantee.trust}"
+                )
+            guarantee = replace(guarantee, trust=trust)
+        if self.instances > 1:
+            guarantee = replace(
+                guarantee,
+                # `calibrate` has left as much of it for divisions that do not fit.
+                delta=math.nextafter(guarantee.delta, 1) if guarantee.delta else 0.0,
+                trust=f"{guarantee.trust}; {self._trust_of_instances}",
+            )
         return guarantee.over(1) if self.epochs.renew else guarantee
 
     @property
@@ -274,7 +414,59 @@ class Job(Section):
     def topic_settings(self) -> dict[Role, TopicSettings]:
         """The topics a deployment needs."""
         topics = self.topics
-        return job_topics(self.name, topics.partitions, topics.replication, topics.retention_ms)
+        return job_topics(
+            self.name,
+            topics.partitions,
+            topics.replication,
+            topics.retention_ms,
+            learns=self.protocol_entry.learning is not None,
+            hops=self.hops,
+            further_reports=self.report_roles[1:],
+            shared=self.shared,
+        )
+
+    @property
+    def instances(self) -> int:
+        """Shuffle stages side by side."""
+        return self.shuffle.instances
+
+    @property
+    def report_roles(self) -> tuple[Role, ...]:
+        """What devices send to each shuffle instance, the one that decides windows first."""
+        return (Role.REPORTS, *FURTHER_REPORTS[: self.instances - 1])
+
+    @property
+    def _trust_of_instances(self) -> str:
+        return (
+            f"{self.instances} shuffle stages work side by side, each message goes to one of them "
+            f"at random, and who sees one of them sees 1/{self.instances} of a device's messages "
+            "on average"
+        )
+
+    @property
+    def shared(self) -> bool:
+        """Whether reports are counted in tables, of which two parties add up a share each."""
+        return self.sealed is not None and bool(self.sealed.shares)
+
+    @property
+    def seals_batches(self) -> bool:
+        """Whether batches are sealed to the stage that decides windows."""
+        return self.sealed is not None and bool(self.sealed.stages)
+
+    @property
+    def stages(self) -> dict[str, Role]:
+        """The stages and what they read, in the order of the data flow."""
+        return stage_roles(self.hops, self.report_roles[1:], shared=self.shared)
+
+    @property
+    def hops(self) -> tuple[Role, ...]:
+        """What the shuffle stages pass on to each other: nothing unless several are in series."""
+        return () if self.sealed is None else HOPS[: max(0, len(self.sealed.stages) - 1)]
+
+    @property
+    def decided_role(self) -> Role:
+        """Where the stage that decides windows writes them."""
+        return output_role(0, len(self.hops) + 1)
 
     def calibrate(self) -> Law:
         """The constants that give the best estimates under the stated guarantee.
@@ -283,15 +475,87 @@ class Job(Section):
             JobError: there are none for these parameters and this horizon.
         """
         try:
-            return self.protocol_entry.calibrate(
-                self.parameters, self.epochs.count, self.shuffle.minimum
+            law = self.protocol_entry.calibrate(
+                self._spared, self.epochs.count, self.shuffle.minimum
             )
         except ValueError as error:
             raise JobError([Problem(("parameters",), str(error))]) from error
+        if self.instances > 1 and self.protocol_entry.stage_dummies(law) is not None:
+            raise JobError(
+                [
+                    Problem(
+                        ("shuffle", "instances"),
+                        "the shuffle stage adds dummies to this job, and several of them cannot "
+                        "hide what each other sees: let devices send them, by "
+                        "parameters.dummies: devices",
+                    )
+                ]
+            )
+        if self.sealed is not None and self.protocol_entry.stage_dummies(law) is not None:
+            raise JobError(
+                [
+                    Problem(
+                        ("sealed",),
+                        "the shuffle stage adds dummies to this job, and who adds up could tell "
+                        "them from reports, by sealing them once more: let devices send them, by "
+                        "parameters.dummies: devices",
+                    )
+                ]
+            )
+        if self.shared:
+            self.share_form(law)
+        return law
+
+    @property
+    def _spared(self) -> Any:
+        """The parameters, without what of delta divisions that do not fit may cost.
+
+        Of every producer at every epoch, and with the factor of two laws that are so far from
+        those stated. It is far less than one unit in the last place of delta, and that is spared.
+        """
+        delta = getattr(self.parameters, "delta", None)
+        if self.instances == 1 or self.protocol_entry.capacity is None or not delta:
+            return self.parameters
+        spared = math.nextafter(delta, 0)
+        divisions = PRODUCERS_OF_INSTANCES_MAX * self.epochs.count
+        epsilon = min(self.parameters.epsilon, 600.0)
+        if (1 + math.exp(epsilon)) * divisions * MISFIT >= delta - spared:
+            raise ValueError(
+                f"epsilon {epsilon:g} with delta {delta:g} leaves no room for the messages of "
+                f"{self.instances} instances: take a smaller epsilon or a larger delta"
+            )
+        return replace(self.parameters, delta=spared)
+
+    def share_form(self, law: Law) -> ShareForm:
+        """How tables of counts of reports are shared.
+
+        Raises:
+            JobError: there are too many different reports for a table of them.
+        """
+        cells = table_cells(self.protocol_entry.word_form(law))
+        if cells is None or cells > MOST_SHARED:
+            different = "too many" if cells is None else f"{cells:,}"
+            raise JobError(
+                [
+                    Problem(
+                        ("sealed", "shares"),
+                        f"are of tables with a count of every report that there can be, and "
+                        f"{self.protocol} with these parameters has {different} different reports, "
+                        f"at most {MOST_SHARED:,} can be: seal every report instead, by aggregate "
+                        "and stages, or choose another protocol or a smaller domain",
+                    )
+                ]
+            )
+        return ShareForm(cells)
 
     def to_json(self) -> dict[str, Any]:
         """Every key and value, as a job file would have them."""
-        return self.model_dump(mode="json", include=set(Job.model_fields))
+        return self.model_dump(mode="json", include=set(Job.model_fields), exclude=self._absent)
+
+    @property
+    def _absent(self) -> set[str]:
+        """Keys that are not written where they say nothing: software that knows none reads on."""
+        return {name for name in ("crowds", "sealed") if getattr(self, name) is None}
 
 
 def load_job(path: Path) -> Job:
@@ -327,7 +591,9 @@ def make_job(values: Mapping[str, Any], folder: Path = Path()) -> Job:
     Raises:
         JobError: a line for everything that is wrong, with key and what is allowed.
     """
-    return validate(Job, with_labels(values, folder))
+    for read_files in (with_labels, with_test_set, with_public_keys):
+        values = read_files(values, folder)
+    return validate(Job, values)
 
 
 JobType = TypeVar("JobType", bound=Job)

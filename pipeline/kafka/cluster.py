@@ -16,7 +16,18 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 from kafka.errors import KafkaError, KafkaTimeoutError, TopicAlreadyExistsError, for_code
 
-from pipeline.actions import Action, Append, Flush, LogRecord, Steps
+from pipeline.actions import (
+    Action,
+    Append,
+    EndOffset,
+    Flush,
+    LogRecord,
+    LogSlice,
+    ReadRange,
+    Result,
+    Steps,
+    carry_out,
+)
 from pipeline.errors import DpstreamError
 from pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
 from pipeline.kafka.connection import Connection
@@ -37,9 +48,12 @@ _SETTLING_SECONDS = 10.0
 _SPREADING_SECONDS = 30.0
 # Bytes appended and not yet acknowledged; the client itself has no limit.
 _IN_FLIGHT = 1 << 25
+# Bytes of records that are read at a time.
+_SLICE_BYTES = 1 << 21
 # Say that the broker is away after this many seconds, give up after that many.
 _NOTICE_AFTER = 5.0
 _GIVE_UP_AFTER = 600.0
+_RETRY_SECONDS = 0.2
 
 
 T = TypeVar("T")
@@ -392,20 +406,55 @@ class KafkaTransport:
         self._pending: deque[_Sent] = deque()
         self._pending_bytes = 0
 
-    def run(self, steps: Steps[None]) -> None:
-        """Carry out a whole generator."""
-        for action in steps:
-            self.carry_out(action)
+    def run(self, steps: Steps[Result], /) -> Result:
+        """Carry out a whole generator; returns what it returns."""
+        return carry_out(steps, self.carry_out)
 
-    def carry_out(self, action: Action) -> None:
+    def carry_out(self, action: Action) -> object:
         """Carry out an action; only `Flush` waits for acknowledgements, unless they are many."""
         match action:
+            case EndOffset(role, partition):
+                topic = topic_name(self._job, role)
+                return self._persistently(lambda: self._cluster.end_offsets(topic)[partition])
+            case ReadRange(role, partition, start, stop):
+                return self._persistently(lambda: self._read(role, partition, start, stop))
             case Append(role, partition, value):
                 self._append(role, partition, value)
             case Flush():
                 self._settle(0)
             case _:
                 raise TypeError(f"a producer does not {action}")
+        return None
+
+    def _persistently(self, ask: Callable[[], T]) -> T:
+        """What the broker answers; while it is away, waits and says so once."""
+        started, told = time.monotonic(), False
+        while True:
+            try:
+                answer = ask()
+            except KafkaError as error:
+                waited = time.monotonic() - started
+                if waited > _GIVE_UP_AFTER:
+                    raise ClusterError(f"Kafka does not answer: {error}") from error
+                if not told:
+                    self._notify("Kafka does not answer; waiting for it, nothing is lost")
+                    told = True
+                time.sleep(_RETRY_SECONDS)
+                continue
+            if told:
+                self._notify("Kafka is back")
+            return answer
+
+    def _read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
+        """Some records, a few MiB."""
+        records: list[LogRecord] = []
+        size = 0
+        for record in self._cluster.read(topic_name(self._job, role), partition, start, stop):
+            records.append(record)
+            size += len(record.value)
+            if size >= _SLICE_BYTES:
+                break
+        return LogSlice(tuple(records), records[-1].offset + 1 if records else stop)
 
     def _append(self, role: Role, partition: int, value: bytes) -> None:
         begun, own = self._clock.begin(), own_milliseconds()

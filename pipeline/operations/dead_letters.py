@@ -19,6 +19,7 @@ from topics.frames import CodecError, Kind, kind_of
 from topics.names import Role
 from topics.records import DeadLetter, Dismissal
 from topics.redriven import Redriven
+from topics.sealed_batches import SealedBatch, decode_sealed_batch
 
 _NOT_IN_TOPICS = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -135,8 +136,9 @@ def header_of(letter: DeadLetter) -> dict[str, str | int] | None:
     Its ``kind`` and ``epoch``, and in hexadecimal those of ``deployment``, ``fingerprint``,
     ``enrolment`` and ``batch`` that such a record has.
     """
-    decoders: Mapping[Kind, Callable[[bytes], Batch | Punctuation | Chunk]] = {
+    decoders: Mapping[Kind, Callable[[bytes], Batch | SealedBatch | Punctuation | Chunk]] = {
         Kind.BATCH: decode_batch,
+        Kind.SEALED_BATCH: decode_sealed_batch,
         Kind.PUNCTUATION: decode_punctuation,
         Kind.CHUNK: decode_chunk,
     }

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.phases import Phase
+from pipeline.jobs.roster import Roster
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.topic_reader import TopicReader
 from pipeline.kafka.workers.groups import group_name
 from pipeline.operations.deployments import DeploymentError, check_has_devices, read_jobs, set_phase
-from pipeline.operations.status.facts import STAGES, OpenWindow
+from pipeline.operations.status.facts import OpenWindow, stages_of
 from pipeline.operations.status.heartbeats import Heartbeats
 from pipeline.results.follow import EstimateReader
 from pipeline.stages.decision_log import Decision, DecisionLog
 from pipeline.stages.epochs import EpochSet
-from pipeline.stages.roster import Roster
 from topics.names import Role
 from topics.records import Drain
 
@@ -142,7 +142,7 @@ class DrainWatch:
             ),
             undecided=missing,
             unpublished=unpublished,
-            idle=tuple(stage for stage in STAGES if stage not in stages),
+            idle=tuple(stage for stage in stages_of(self._job) if stage not in stages),
             finished=(self._job.last_epoch or 0) in self._published,
         )
 

@@ -20,22 +20,30 @@ from pipeline.actions import Append, Flush, Steps
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_times import times_of
 from pipeline.jobs.job_range import EPOCHS_AHEAD
+from pipeline.jobs.roster import Roster
 from pipeline.kafka.broker_clock import own_milliseconds
 from pipeline.kafka.cluster import Cluster, KafkaTransport
 from pipeline.kafka.topic_reader import TopicReader
 from pipeline.operations.dead_letters import DeadLetterLog, forget_handled, header_of, place_of
-from pipeline.operations.deployments import check_has_devices
+from pipeline.operations.deployments import DeploymentError, check_has_devices
 from pipeline.stages.admission import Admission, Refusal
 from pipeline.stages.decision_log import DecisionLog
-from pipeline.stages.roster import Roster
 from topics.batches import Batch, Punctuation
 from topics.names import Role
 from topics.records import DeadLetter, Reason
 from topics.redriven import markers
+from topics.sealed_batches import SealedBatch
 
-CURABLE = (Reason.ENROLMENT, Reason.EPOCH, Reason.VERSION, Reason.OVERSIZED, Reason.PROTOCOL)
-"""Reasons that may hold no more after a registration, an upgrade, or some epochs: the others say
-that the record is damaged, belongs elsewhere or contradicts what was sent before."""
+CURABLE = (
+    Reason.ENROLMENT,
+    Reason.EPOCH,
+    Reason.VERSION,
+    Reason.OVERSIZED,
+    Reason.PROTOCOL,
+    Reason.SEALED,
+)
+"""Reasons that may hold no more after a registration, an upgrade, a key, or some epochs: the others
+say that the record is damaged, belongs elsewhere or contradicts what was sent before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +85,16 @@ class _Epochs:
             self._decisions.apply(record)
         self._oldest = self._decisions.oldest_undecided(self._roster.first_epoch)
 
-    def objection(self, record: Batch | Punctuation) -> str | None:
+    def objection(self, record: Batch | SealedBatch | Punctuation) -> str | None:
         """Why the shuffle stage would not take a record in; None if it would."""
         if record.epoch in self._decisions.decided:
             return "epoch is decided already"
-        producer = self._roster.find(record.enrolment)
-        if producer is None:
-            return "enrolment is still not registered"
-        if not producer.reports_at(record.epoch):
-            return "producer is not registered for the epoch"
+        if not isinstance(record, SealedBatch):
+            producer = self._roster.find(record.enrolment)
+            if producer is None:
+                return "enrolment is still not registered"
+            if not producer.reports_at(record.epoch):
+                return "producer is not registered for the epoch"
         if record.epoch < self._oldest:
             return "deployment begins with a later epoch"
         if record.epoch > self._oldest + EPOCHS_AHEAD:
@@ -104,10 +113,17 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
         dry_run: only say what would be done.
 
     Raises:
-        DeploymentError: the job is a replay, which has no reports.
+        DeploymentError: the job is a replay, which has no reports, or has several shuffle
+            instances.
         ClusterError: Kafka did not take a record; call again, nothing counts twice.
     """
     check_has_devices(job)
+    if job.instances > 1:
+        raise DeploymentError(
+            f"job {job.name} has {job.instances} shuffle instances, each with its part of a "
+            "producer's reports: parts that are fed back one by one could be counted without each "
+            "other, so none are; count the rest with dpstream dead-letters --dismiss"
+        )
     log = DeadLetterLog(cluster, job)
     # To the end, for the markers; what is fed back is read once more, and never held whole.
     deque(log.read(), maxlen=0)
@@ -126,7 +142,7 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
             if isinstance(record, str):
                 kept[record] += 1
                 continue
-            fed_back["batch" if isinstance(record, Batch) else "punctuation"] += 1
+            fed_back["punctuation" if isinstance(record, Punctuation) else "batch"] += 1
             distinct.add(record.epoch)
             done[letter.partition].append(letter.offset)
             yield Append(Role.REPORTS, job.partition_of(record.epoch), letter.value)
@@ -145,14 +161,17 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
 
 def _admitted(
     job: DeployedJob, admission: Admission, epochs: _Epochs, letter: DeadLetter
-) -> Batch | Punctuation | str:
+) -> Batch | SealedBatch | Punctuation | str:
     """What a dead letter holds, or why it is not fed back."""
     if letter.topic != job.topic(Role.REPORTS):
         return "not from the reports"
     if letter.reason not in CURABLE:
         return f"{letter.reason}: no fix cures that"
     partition = _partition_of(job, letter)
-    admitted = admission.admit(partition, letter.value)
+    # The stage alone can open a sealed batch; what it refuses comes back.
+    admitted = admission.addressed(partition, letter.value)
+    if isinstance(admitted, Batch):
+        admitted = admission.admit(partition, letter.value)
     if isinstance(admitted, Refusal):
         return f"{admitted.reason}: still refused"
     return epochs.objection(admitted) or admitted

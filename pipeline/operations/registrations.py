@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from pipeline.devices.producer import Producer, ProducerError
 from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.roster import EnrolledProducer, Roster
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.topic_reader import TopicReader
 from pipeline.operations.deployments import DeploymentError
 from pipeline.stages.decision_log import Decision, DecisionLog
-from pipeline.stages.roster import EnrolledProducer, Roster
 from topics.batches import decode_punctuation
 from topics.frames import CodecError, Kind, kind_of
 from topics.names import Role

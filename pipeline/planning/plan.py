@@ -23,17 +23,20 @@ from pipeline.jobs.job_files import Job
 from pipeline.jobs.job_problems import JobError, Problem
 from pipeline.planning.alternatives import Alternative, alternatives
 from pipeline.planning.changes import ChangesChoice, weigh_changes
+from pipeline.planning.crowd_sizes import CrowdsPlan, plan_crowds
 from pipeline.planning.honest_contributors import HonestContributors, contributor_curve
 from pipeline.planning.largest_error import EXCEEDED, largest_error
 from pipeline.protocols.forecasts import (
     BoundedForecast,
     CellForecast,
+    DividedForecast,
     DyadicForecast,
     Forecast,
     SmoothedForecast,
 )
 from pipeline.protocols.protocol import Law
 from randomizers.guarantee import Guarantee
+from topics.sealed_words import sealed_form
 
 DEFAULT_USERS = 10_000
 
@@ -99,9 +102,13 @@ class Plan:
             rest on them, and unless it was asked for.
         alternatives: what to expect of the job and of other protocols; empty where there are none,
             and unless they were asked for.
+        crowds: of a job with crowds; the errors below are those in one of crowds of equal size.
         cells: what is counted of items, in words; None for protocols that do not count in cells.
         predicted_error: mean absolute error of an item that few hold, in users; None for others.
         noise_error: what it would be with noise alone; None for others.
+        gradient_error: of a protocol that learns, the root mean squared length of what noise adds
+            to the gradient of a step, in percent of the longest gradient that counts in full; what
+            follows is then in percent, too, and not in users. None for others.
         users: the number of users that the expectations are for, all of them reporting always.
         rmse: expected root mean squared error over all epochs, in users.
         smoothed_rmse: the same, of the smoothed estimates; None where there are none.
@@ -110,10 +117,13 @@ class Plan:
         horizon: the epochs rounded up to a power of two; None where that is not needed.
         epochs: expectations for every epoch.
         reports_per_user: expected number of reports a device sends over all epochs.
-        bytes_per_user: expected size of these reports, without what frames and batches add.
+        bytes_per_user: expected size of these reports, without what frames and batches add; where
+            they are sealed, with their boxes, and the chaff that hides how many there are; where
+            they are in shares, of one producer for all.
         messages_per_user: as `parameters.messages_per_user` limits it, by `messages_unit`.
         messages_unit: "epoch" where epochs stand alone, otherwise "horizon".
-        users_needed: for a wanted error; at least as many as a window is released with.
+        users_needed: for a wanted error; at least as many as a window is released with. Empty of
+            protocols that learn.
         most_users: up to how many users the error stays within a wanted one, which grows with them;
             at least as many as a window is released with.
         changes: what to expect with other budgets of changes, for a given share of users by number
@@ -131,9 +141,11 @@ class Plan:
     minimum: int
     contributors: tuple[HonestContributors, ...]
     alternatives: tuple[Alternative, ...]
+    crowds: CrowdsPlan | None
     cells: str | None
     predicted_error: float | None
     noise_error: float | None
+    gradient_error: float | None
     users: int
     rmse: float
     smoothed_rmse: float | None
@@ -200,6 +212,7 @@ def plan(
     law = job.calibrate()
     forecast = _forecast(job, law, held)
     cells = forecast if isinstance(forecast, CellForecast) else None
+    crowds = protocol.crowds(law)
     deviations = forecast.standard_deviations(users)
     bounded = forecast if isinstance(forecast, BoundedForecast) else None
     reports = (forecast.reports_per_user * users).tolist()
@@ -207,6 +220,9 @@ def plan(
     smoothed = _smoothed(forecast, users)
     wanted = WANTED_ERRORS if error is None or error >= 1 else (error,)
     fewest = job.shuffle.minimum if protocol.needs_shuffle else 1
+    if crowds is not None:
+        # Of each of equal crowds as many must be left.
+        fewest = crowds.crowds * (job.shuffle.minimum + crowds.counts.shift)
     return Plan(
         job=job.name,
         protocol=protocol.name,
@@ -215,9 +231,11 @@ def plan(
         minimum=job.shuffle.minimum,
         contributors=contributor_curve(protocol, law) if compared else (),
         alternatives=alternatives(job, law, users) if compared else (),
+        crowds=None if crowds is None else plan_crowds(crowds, forecast, users),
         cells=None if cells is None else cells.cells,
         predicted_error=None if cells is None else cells.predicted_error(users),
         noise_error=None if cells is None else cells.noise_error(users),
+        gradient_error=_rmse(forecast, users) if protocol.learning is not None else None,
         users=users,
         rmse=_rmse(forecast, users),
         smoothed_rmse=None if smoothed is None else _root_mean_square(smoothed),
@@ -234,19 +252,20 @@ def plan(
             )
         ),
         reports_per_user=reports_per_user,
-        bytes_per_user=reports_per_user * protocol.word_form(law).report_bytes,
+        bytes_per_user=_bytes_per_user(job, law, users, reports_per_user),
         messages_per_user=reports_per_user / (job.epochs.count if protocol.per_epoch else 1),
         messages_unit="epoch" if protocol.per_epoch else "horizon",
         users_needed=tuple(
-            UsersNeeded(share, users_needed(forecast, share, fewest)) for share in wanted
+            UsersNeeded(share, users_needed(forecast, share, fewest))
+            for share in (wanted if protocol.learning is None else ())
         ),
         most_users=None
         if error is None or error < 1
         else UsersNeeded(error, most_users(forecast, error, job.shuffle.minimum)),
         changes=() if changes is None else weigh_changes(job, users, changes),
         constants=tuple(dict(row) for row in forecast.constants),
-        caveats=forecast.caveats,
-        warnings=tuple(_warnings(job, users)),
+        caveats=(*forecast.caveats, *_of_tables(job, law)),
+        warnings=(*_turn_warnings(job, law, users), *_warnings(job, users)),
     )
 
 
@@ -323,12 +342,28 @@ def _forecast(job: Job, law: Law, held: NDArray[np.float64] | None = None) -> Fo
     if protocol.forecast is None:
         raise JobError([Problem(("protocol",), f"{protocol.name} has no forecast to plan with")])
     forecast = protocol.forecast(law, job.parameters, job.epochs.count)
+    if job.instances > 1 and isinstance(forecast, DividedForecast):
+        forecast = forecast.among(job.instances)
     if held is None:
         return forecast
     if not isinstance(forecast, CellForecast):
         message = f"{protocol.name} does not count items in cells: leave their counts out"
         raise JobError([Problem(("protocol",), message)])
     return forecast.like(held)
+
+
+def _turn_warnings(job: Job, law: Law, users: int) -> Iterator[str]:
+    """Where groups take turns, an epoch has the devices of one."""
+    learning, minimum = job.protocol_entry.learning, job.shuffle.minimum
+    if learning is None:
+        return
+    groups = learning.groups(law)
+    if users // groups < minimum <= users:
+        yield (
+            f"{users:,} users in {groups:,} groups are {users // groups:,} at turn in an epoch, "
+            f"fewer than shuffle.minimum, {minimum:,}: every epoch would be withheld; give fewer "
+            "groups, or lower shuffle.minimum"
+        )
 
 
 def _warnings(job: Job, users: int) -> Iterator[str]:
@@ -365,6 +400,34 @@ def _smoothed(forecast: Forecast, users: int) -> NDArray[np.float64] | None:
     if not isinstance(forecast, SmoothedForecast):
         return None
     return forecast.smoothed_standard_deviations(users)
+
+
+def _bytes_per_user(job: Job, law: Law, users: int, reports_per_user: float) -> float:
+    """What a user sends in a horizon."""
+    protocol = job.protocol_entry
+    if job.sealed is None:
+        return reports_per_user * protocol.word_form(law).report_bytes
+    if job.shared:
+        form = job.share_form(law)
+        return job.epochs.count * form.pieces * form.row_form.report_bytes / users
+    boxed = sealed_form(protocol.word_form(law), len(job.sealed.stages)).report_bytes
+    if protocol.capacity is None:
+        return reports_per_user * boxed
+    epochs = range(1, job.epochs.count + 1)
+    return sum(protocol.capacity(law, epoch, users) for epoch in epochs) / users * boxed
+
+
+def _of_tables(job: Job, law: Law) -> tuple[str, ...]:
+    """What a job whose reports are in shares sends."""
+    if not job.shared:
+        return ()
+    form = job.share_form(law)
+    sent = form.pieces * form.row_form.report_bytes
+    records = "1 record" if form.pieces == 1 else f"{form.pieces:,} records"
+    return (
+        f"reports are in shares: every producer sends {sent:,} bytes in {records} at an epoch, "
+        "however many devices it stands for; bytes are those of one producer for all users",
+    )
 
 
 def _rmse(forecast: Forecast, users: int) -> float:

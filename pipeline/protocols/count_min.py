@@ -22,12 +22,14 @@ from randomizers.cell_codes.kept_nodes import KeptNodes
 from randomizers.cell_codes.levels import Levels
 from randomizers.cell_codes.prefixes import PrefixCells
 from randomizers.code_variances import range_variances
-from randomizers.count_min import CountMin, CountMinLaw, CountMinParameters
+from randomizers.count_min import CountMin, CountMinLaw, CountMinParameters, OneSided
+from randomizers.count_min.one_sided import allowance
 from randomizers.item_domains import domain_size
 from randomizers.row_errors import ZIPF_EXPONENT, error_samples, normal_errors
 from topics.word_forms import WordForm
 
 _NO_OTHERS = np.zeros(1)
+_ONE_SIDED = "one-sided"
 
 
 class CountMinForecast(PerEpochForecast):
@@ -69,6 +71,7 @@ class CountMinForecast(PerEpochForecast):
         self.caveats = (
             "the errors are those of a single item, value or point",
             *((collisions,) if self._hashed else ()),
+            *self._one_sided_caveats(),
             *_found_caveats(law),
             *_noise_caveats(law),
         )
@@ -81,7 +84,8 @@ class CountMinForecast(PerEpochForecast):
         """See `CellForecast.predicted_error`."""
         rows = self._hashed
         if rows is None:
-            return self._usual(normal_errors(self._usual_deviation(users)), users)
+            errors = normal_errors(self._usual_deviation(users))
+            return self._usual(errors + self._allowance(users), users)
         return self._usual(self._row_errors(rows, users)[self._estimator(rows, users)], users)
 
     def noise_error(self, users: int) -> float:
@@ -90,8 +94,34 @@ class CountMinForecast(PerEpochForecast):
         if rows is None:
             return self.predicted_error(users)
         _, variance = self._law.noise.moments(users)
-        alone = error_samples(_NO_OTHERS, *rows, variance)
+        alone = self._with_one_sided(error_samples(_NO_OTHERS, *rows, variance), users)
         return self._usual(alone[self._estimator(rows, users)], users)
+
+    def _one_sided_caveats(self) -> tuple[str, ...]:
+        asked = self._parameters.estimator
+        if not isinstance(asked, OneSided):
+            return ()
+        users, rows = self._law.noise.minimum, self._hashed
+        above = self._allowance(users)
+        if rows is not None:
+            above = float(self._row_errors(rows, users)[_ONE_SIDED].mean())
+        return (
+            "estimates are upper bounds: that of an item is below the number of contributors who "
+            f"hold it with a probability of {asked.underestimated:g} at most, and above it by "
+            f"{above:,.0f} on average with {users:,} of them; the errors include that",
+        )
+
+    def _allowance(self, users: int) -> float:
+        match self._parameters.estimator, self._law.code:
+            case OneSided(underestimated), HashedRows() as code:
+                return allowance(self._law.noise, users, code.rows, underestimated)
+            case _:
+                return 0.0
+
+    def _with_one_sided(
+        self, errors: Mapping[str, NDArray[np.float64]], users: int
+    ) -> Mapping[str, NDArray[np.float64]]:
+        return {**errors, _ONE_SIDED: errors["min"] + self._allowance(users)}
 
     @property
     def _hashed(self) -> tuple[int, int] | None:
@@ -107,15 +137,19 @@ class CountMinForecast(PerEpochForecast):
     def _estimator(self, rows: tuple[int, int], users: int) -> str:
         if isinstance(self._law.code, PrefixCells):
             return "median"
+        if isinstance(self._parameters.estimator, OneSided):
+            return _ONE_SIDED
         errors = self._row_errors(rows, users)
         return self._parameters.estimator or min(
-            errors, key=lambda name: float(np.abs(errors[name]).mean())
+            (name for name in errors if name != _ONE_SIDED),
+            key=lambda name: float(np.abs(errors[name]).mean()),
         )
 
     def _row_errors(self, rows: tuple[int, int], users: int) -> Mapping[str, NDArray[np.float64]]:
         if users not in self._known:
             _, variance = self._law.noise.moments(users)
-            self._known[users] = error_samples(users * self._held, *rows, variance)
+            found = error_samples(users * self._held, *rows, variance)
+            self._known[users] = self._with_one_sided(found, users)
         return self._known[users]
 
     def _deviation(self, users: int) -> float:
@@ -125,7 +159,7 @@ class CountMinForecast(PerEpochForecast):
             return float(np.abs(errors).mean()) / NORMAL_ERROR
         _, variance = self._law.noise.moments(users)
         worst = (float(_deviations(axis).max()) for axis in self._axes)
-        return math.sqrt(variance) * math.prod(worst)
+        return math.hypot(math.sqrt(variance) * math.prod(worst), self._allowance(users))
 
     def _usual_deviation(self, users: int) -> float:
         """Of all items, on average."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from aggregators.epoch_responses import EpochResponsesAggregator, ResponseLaw, response_variance
 from pipeline.protocols.forecasts import Forecast
 from pipeline.protocols.late_calibration import late_calibration
-from pipeline.protocols.protocol import Example, Law, Protocol, fixed_words
+from pipeline.protocols.protocol import Example, LawReader, Protocol, fixed_words
 from randomizers.epoch_responses import EpochResponses
 
 
@@ -41,7 +41,7 @@ class EpochResponsesForecast:
 def epoch_responses(
     name: str,
     parameters: type[Any],
-    law: type[Law],
+    law: LawReader,
     devices: type[EpochResponses[Any]],
     forecast: Callable[[Any, int], Forecast],
     examples: tuple[Example, ...],

@@ -40,6 +40,15 @@ class Forecast(typing.Protocol):
 
 
 @typing.runtime_checkable
+class DividedForecast(Forecast, typing.Protocol):
+    """Of a protocol that knows what its messages are worth to one of several shuffle instances."""
+
+    def among(self, instances: int) -> Forecast:
+        """The same, with so many shuffle instances side by side."""
+        ...
+
+
+@typing.runtime_checkable
 class DyadicForecast(Forecast, typing.Protocol):
     """Of a protocol whose reports are on dyadic intervals."""
 

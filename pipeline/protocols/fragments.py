@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,13 @@ from aggregators import fragments
 from aggregators.fragments import FragmentsAggregator
 from pipeline.protocols.late_calibration import late, late_calibration
 from pipeline.protocols.per_epoch_forecast import PerEpochForecast
-from pipeline.protocols.protocol import Example, Protocol, stated_capacity
+from pipeline.protocols.protocol import Example, Exposure, Protocol, stated_capacity
 from pipeline.values.sets import SetDomain
+from randomizers.division import chances_of_one_instance
 from randomizers.fragments import Fragments, FragmentsLaw, FragmentsParameters
+
+# Of so many reports, every number that an instance may see has a row.
+_ALL_SHOWN = 8
 
 
 class FragmentsForecast(PerEpochForecast):
@@ -24,51 +28,115 @@ class FragmentsForecast(PerEpochForecast):
         law: the constants of the job.
         last_epoch: at most the law's last.
         held: see `PerEpochForecast`.
+        instances: of the shuffle stage, side by side.
     """
 
     def __init__(
-        self, law: FragmentsLaw, last_epoch: int, held: NDArray[np.float64] | None = None
+        self,
+        law: FragmentsLaw,
+        last_epoch: int,
+        held: NDArray[np.float64] | None = None,
+        instances: int = 1,
     ) -> None:
         super().__init__(last_epoch, law.items, law.slots, held)
         self._law = law
+        self._instances = instances
         of_reports = f" in each of {law.reports} reports" if law.reports > 1 else ""
         self.cells = f"a bit for each of {law.items:,} items{of_reports}"
         self.reports_per_user = np.full(last_epoch, law.messages_per_user)
         self.constants: tuple[Mapping[str, int | float], ...] = tuple(
-            {
-                "reports_seen": seen,
-                "epsilon_of_a_bit": law.exposure(seen),
-                "epsilon_of_a_user": law.differing_bits * law.exposure(seen),
-            }
-            for seen in _some(law.reports)
+            _exposures(law) if instances == 1 else _exposures_to_instance(law, instances)
         )
-        self.caveats = _caveats(law)
+        self.caveats = _caveats(law, instances)
 
     def like(self, held: NDArray[np.float64]) -> FragmentsForecast:
         """The same: bits are reversed alike, whatever is held."""
-        return FragmentsForecast(self._law, self._last_epoch, held)
+        return FragmentsForecast(self._law, self._last_epoch, held, self._instances)
+
+    def among(self, instances: int) -> FragmentsForecast:
+        """The same, with several shuffle instances side by side."""
+        return FragmentsForecast(self._law, self._last_epoch, self._held, instances)
 
     def _deviation(self, users: int) -> float:
         return math.sqrt(fragments.noise_variance(self._law, users))
 
 
-def _some(reports: int) -> list[int]:
-    """1, 2, 4 and so on up to a number, and that."""
-    return sorted({1 << power for power in range(reports.bit_length())} | {reports})
+def _exposures(law: FragmentsLaw) -> Iterator[Mapping[str, int | float]]:
+    """What so many reports of a device are worth to whoever sees them together."""
+    for seen in law.reports_seen:
+        yield {
+            "reports_seen": seen,
+            "epsilon_of_a_bit": law.exposure(seen),
+            "epsilon_of_a_user": law.exposed_epsilon(seen),
+        }
 
 
-def _caveats(law: FragmentsLaw) -> tuple[str, ...]:
-    alone = (
-        "if the stage keeps the messages of a device together, epsilon is "
-        f"{law.local_epsilon:.4g} at every epoch",
-    )
+def _exposures_to_instance(
+    law: FragmentsLaw, instances: int
+) -> Iterator[Mapping[str, int | float]]:
+    """What one of several instances sees of a bit that is set in all reports, and how likely."""
+    for seen, chance in enumerate(chances_of_one_instance(law.reports, instances)):
+        if law.reports <= _ALL_SHOWN or seen in (0, *law.reports_seen):
+            yield {
+                "reports_seen": seen,
+                "probability": float(chance),
+                "epsilon_of_a_bit": law.exposure_to_instance(seen, instances),
+            }
+
+
+def _caveats(law: FragmentsLaw, instances: int) -> tuple[str, ...]:
+    who = "the stage keeps" if instances == 1 else f"all {instances} stages together keep"
+    apart = f"if {who} the messages of a device together, "
+    if law.permanent:
+        alone = _of_permanence(law, apart)
+    else:
+        alone = (f"{apart}epsilon is {law.local_epsilon:.4g} at every epoch",)
+    if instances > 1:
+        at_one = " at one epoch" if law.permanent else ""
+        return (
+            *alone,
+            f"a captured instance sees t of the {law.reports} messages of a bit that every report "
+            f"of a device sets with the probability of Bin({law.reports}, 1/{instances}); they are "
+            f"then worth the epsilon of a bit above{at_one}, those that are not there counted, "
+            f"too; neighbours differ in up to {law.differing_bits} bits",
+        )
     if law.reports == 1:
         return alone
     return (
         *alone,
         f"a single shuffle stage sees all {law.reports} reports: the smaller epsilons are those of "
-        "whoever sees fewer of them",
+        "whoever sees fewer of them; see shuffle.instances",
     )
+
+
+def _of_permanence(law: FragmentsLaw, apart: str) -> tuple[str, ...]:
+    """What unchanged values and changes cost, and what does not average out."""
+    lasting = fragments.lasting_variance(law, 1) / fragments.noise_variance(law, 1)
+    return (
+        f"{apart}a value that stays the same costs "
+        f"epsilon {law.unchanged_epsilon:.4g} over all {law.last_epoch:,} epochs of a horizon, and "
+        f"less than {law.limit_epsilon:.4g} however many they are; a value that differs at one "
+        f"epoch costs {law.local_epsilon:.4g}, and one that changes again and again "
+        f"{law.changing_epsilon:.4g} in all; each horizon draws new keys, and costs as much again",
+        "the epsilons of shuffled reports, of an epoch and of all of them, rest on what is drawn "
+        "anew for each report, since other epochs tell what the permanent backstop has done",
+        "estimates of different epochs rest on the same reversed bits: averaging over epochs "
+        f"leaves {lasting:.0%} of the variance where values stay, and the intervals of sums over "
+        "epochs say so",
+    )
+
+
+def _exposure(law: FragmentsLaw) -> Exposure | None:
+    """Of every number of reports up to 16, then of each a quarter larger."""
+    last = law.reports_seen[-1]
+    if last == 1:
+        return None
+    reports = list(range(1, min(last, 16) + 1))
+    while reports[-1] < last:
+        reports.append(min(last, reports[-1] * 5 // 4))
+    shown = sorted({*reports, *law.reports_seen})
+    epsilons = tuple(law.exposed_epsilon(seen) for seen in shown)
+    return Exposure(tuple(shown), epsilons, law.limit_epsilon, law.permanent)
 
 
 PROTOCOL = Protocol(
@@ -85,6 +153,7 @@ PROTOCOL = Protocol(
     capacity=stated_capacity,
     contributors=lambda law: law.minimum,
     epsilon_with=late("fragments", "epsilon_with"),
+    exposure=_exposure,
     per_epoch=True,
     values=lambda asked: SetDomain(asked.domain, asked.items),
     forecast=lambda law, asked, last_epoch: FragmentsForecast(law, last_epoch),
@@ -94,5 +163,7 @@ PROTOCOL = Protocol(
         Example(FragmentsParameters(2.0, 0.05, ("a", "b"), neighbours="removal"), 1, minimum=4),
         Example(FragmentsParameters(3.0, 0.05, ("a", "b"), items=2), 1, minimum=3),
         Example(FragmentsParameters(2.0, 0.05, ("a", "b"), reports=2), 1, minimum=3),
+        Example(FragmentsParameters(2.0, 0.05, ("a", "b"), permanent=True), 2, minimum=2),
+        Example(FragmentsParameters(2.0, 0.05, ("a",), reports=2, permanent=True), 2, minimum=3),
     ),
 )

@@ -19,6 +19,7 @@ from aggregators.published import Published
 from pipeline.protocols.forecasts import Forecast
 from pipeline.values.value_domains import BOOLEAN, ValueDomain
 from randomizers.counted_words import CountedWords
+from randomizers.crowds import CrowdsLaw
 from randomizers.devices import Devices
 from topics.word_forms import WordForm
 
@@ -28,11 +29,6 @@ class Law(typing.Protocol):
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values, without a tag: `Protocol.law` knows of which class they are."""
-        ...
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any], /) -> Self:
-        """Read `to_json`; `ValueError` if it is something else."""
         ...
 
 
@@ -100,6 +96,82 @@ It draws the same for the same generator on every worker: integers only, and not
 """
 
 
+class LawReader(typing.Protocol):
+    """What reads a law: the class of it, or something that knows of what it is composed."""
+
+    def from_json(self, body: Mapping[str, Any], /) -> Law:
+        """Read `Law.to_json`; `ValueError` if it is something else."""
+        ...
+
+
+@typing.runtime_checkable
+class LearningDevices(typing.Protocol):
+    """Devices whose reports of an epoch are about a public model."""
+
+    def take_model(self, model: NDArray[np.float64], /) -> None:
+        """Report about this model, float64 of shape (numbers,), from now on; first about 0."""
+        ...
+
+
+@typing.runtime_checkable
+class LearningAggregator(Aggregator, typing.Protocol):
+    """State from which a model follows."""
+
+    def model(self, epoch: int, /) -> NDArray[np.float64]:
+        """The model after an epoch of the horizon, float64 of shape (numbers,).
+
+        The same bits from the same reports, in whatever order they were added.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OneMessage:
+    """Of a protocol whose devices send exactly one message at every epoch, whatever they hold.
+
+    Its `randomizer` reports them in the order of enrolment, and its law says their `word_form`. So
+    the stage can delete messages of single devices, and crowds can be told apart.
+
+    Attributes:
+        calibrate: as `Protocol.calibrate`, and in how many windows of an epoch a user has a
+            message: the law's epsilon and delta are those of all of them together.
+        epsilon_with: as `Protocol.epsilon_with`, with the same number.
+    """
+
+    calibrate: Callable[[Any, int, int, int], Law]
+    epsilon_with: Callable[[Any, int, int], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """What epsilon is to whoever sees some of a device's reports together, and not all.
+
+    Attributes:
+        reports: numbers of them, from 1 on, rising; the last one is that of all.
+        epsilons: of a user, for each of these.
+        limit: that more reports would not exceed.
+        lasting: whether they may be of different epochs, and are about what stays the same.
+    """
+
+    reports: tuple[int, ...]
+    epsilons: tuple[float, ...]
+    limit: float
+    lasting: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Learning:
+    """What there is to know of a protocol that learns: each epoch is a step of a public model.
+
+    Attributes:
+        numbers: from a law, of a model.
+        groups: from a law, G: devices take part in every G-th epoch.
+    """
+
+    numbers: Callable[[Any], int]
+    groups: Callable[[Any], int]
+
+
 @dataclass(frozen=True, slots=True)
 class Protocol:
     """One protocol.
@@ -110,8 +182,8 @@ class Protocol:
         calibrate: makes the law from parameters, the last epoch of a horizon and the fewest
             contributors a window is released with. Runs where a job is planned and deployed, never
             on a device.
-        law: from parameters, the class of the law that `calibrate` makes of them: so what is read
-            in a deployed job needs no tag.
+        law: from parameters, the class of the law that `calibrate` makes of them, or what else
+            reads it: so what is read in a deployed job needs no tag.
         randomizer: makes an empty population.
         restore: makes a population from a law, `Devices.state_arrays` and the last epoch closed.
         aggregator: makes an empty state from a law and parameters: estimators may be chosen.
@@ -127,8 +199,15 @@ class Protocol:
             infinite where delta is not enough.
         stage_dummies: from a law, what the shuffle stage adds to every window it releases; None
             where it adds nothing.
+        one_message: of protocols with exactly one message a device at every epoch; None: others.
+        crowds: from a law, that of the crowds whose messages the shuffle stage deletes some of;
+            None where it deletes none.
+        exposure: from a law, what becomes of epsilon where only some reports of a device are seen
+            together; None where there are not several.
         per_epoch: whether every epoch stands alone: its estimate rests on its own reports. The law
             is a `PerEpochLaw`.
+        learning: of a protocol that learns, whose devices are `LearningDevices` and whose
+            aggregator is a `LearningAggregator`; None for others.
         values: from parameters, what a user's value may be.
         forecast: from law, parameters and last epoch, what `plan` says to expect; None: nothing.
         alternatives: from parameters and last epoch, what counts the same for the same epsilon.
@@ -138,7 +217,7 @@ class Protocol:
     name: str
     parameters: type[Any]
     calibrate: Callable[[Any, int, int], Law]
-    law: Callable[[Any], type[Law]]
+    law: Callable[[Any], LawReader]
     randomizer: Callable[[Any], Devices[Any]]
     restore: Callable[[Any, Mapping[str, NDArray[Any]], int], Devices[Any]]
     aggregator: Callable[[Any, Any], Aggregator]
@@ -150,6 +229,10 @@ class Protocol:
     contributors: Callable[[Any], int | None] = lambda law: None
     epsilon_with: Callable[[Any, int], float] | None = None
     stage_dummies: Callable[[Any], StageDummies | None] = lambda law: None
+    one_message: OneMessage | None = None
+    crowds: Callable[[Any], CrowdsLaw | None] = lambda law: None
+    exposure: Callable[[Any], Exposure | None] = lambda law: None
+    learning: Learning | None = None
     values: Callable[[Any], ValueDomain] = lambda parameters: BOOLEAN
     forecast: Callable[[Any, Any, int], Forecast] | None = None
     alternatives: Callable[[Any, int], Iterable[Alternative]] = lambda parameters, last_epoch: ()

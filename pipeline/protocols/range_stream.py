@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.dyadic_aggregator import Estimator
 from aggregators.range_stream import RangeStreamAggregator
-from pipeline.protocols.hadamard_stream import HadamardStreamForecast
+from pipeline.protocols import projective_geometry
+from pipeline.protocols.hadamard_stream import FEW_EPOCHS, HadamardStreamForecast
 from pipeline.protocols.late_calibration import late_calibration
-from pipeline.protocols.protocol import Example, Protocol, fixed_words
+from pipeline.protocols.protocol import Alternative, Example, Protocol, fixed_words
 from pipeline.values.numbers import NumericDomain
+from randomizers.item_domains import Numbers
+from randomizers.projective_geometry import ProjectiveGeometryParameters
 from randomizers.range_stream import RangeStream, RangeStreamLaw, RangeStreamParameters
 from randomizers.value_tree import range_variances
+
+_MANY: Final = 1_000_000
+"""Users that two forecasts are compared with: both grow with the square root of their number."""
 
 
 class RangeStreamForecast:
@@ -110,10 +117,39 @@ def _numeric_domain(parameters: RangeStreamParameters) -> NumericDomain:
     return NumericDomain(parameters.low, parameters.high, parameters.buckets, parameters.initial)
 
 
+def alternatives(asked: RangeStreamParameters, last_epoch: int) -> Iterator[Alternative]:
+    """At few epochs it may be better to ask anew at each of them, with a part of the epsilon.
+
+    What is asked for then is the bucket, and ranges are sums of buckets: that is named only where
+    half of all buckets together, the worst of all sums, are better known than by the tree.
+    """
+    if last_epoch > FEW_EPOCHS:
+        return
+    buckets = Numbers(asked.low, asked.high, asked.buckets)
+    try:
+        anew = ProjectiveGeometryParameters(asked.epsilon / last_epoch, buckets)
+        law = late_calibration("projective_geometry", sized=True)(anew, last_epoch, 1)
+    except ValueError:
+        return
+    ours = RangeStreamForecast(range_stream_law(asked, last_epoch, 1), asked, last_epoch)
+    other = projective_geometry.ProjectiveGeometryForecast(law, last_epoch)
+    half = math.sqrt(asked.buckets / 2) * other.standard_deviations(_MANY)
+    widest = ours.range_deviations(_MANY, 0, asked.buckets // 2)
+    bucket = ours.standard_deviations(_MANY)
+    if _mean_square(half) < _mean_square(np.maximum(widest, bucket)):
+        yield "projective_geometry", lambda: anew
+
+
+def _mean_square(deviations: NDArray[np.float64]) -> float:
+    return float(np.square(deviations).mean())
+
+
+range_stream_law = late_calibration("range_stream")
+
 PROTOCOL = Protocol(
     name="range_stream",
     parameters=RangeStreamParameters,
-    calibrate=late_calibration("range_stream"),
+    calibrate=range_stream_law,
     law=lambda asked: RangeStreamLaw,
     randomizer=RangeStream,
     restore=RangeStream.restore,
@@ -125,6 +161,7 @@ PROTOCOL = Protocol(
     needs_shuffle=False,
     values=_numeric_domain,
     forecast=RangeStreamForecast,
+    alternatives=alternatives,
     examples=(
         Example(RangeStreamParameters(1.0, 0, 0, 1, 2), 2),
         Example(RangeStreamParameters(3.0, 1, 0, 80, 4), 2),

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from pipeline.protocols import (
     balls_into_bins,
+    bucket,
     bun,
+    count_mean_sketch,
     count_min,
     erlingsson,
     fragments,
@@ -16,12 +18,16 @@ from pipeline.protocols import (
     hadamard,
     hadamard_stream,
     independent_response,
+    jl_hh,
+    laplace_histogram,
+    ldp_sgd,
     memoized_response,
     projective_geometry,
     range_stream,
     shuffled_counts,
     shuffled_tree,
     single_message,
+    sparse_recovery,
     split_budget,
 )
 from pipeline.protocols.protocol import Protocol
@@ -43,7 +49,13 @@ PROTOCOLS: dict[str, Protocol] = {
         hadamard,
         single_message,
         fragments,
+        ldp_sgd,
         shuffled_counts,
         shuffled_tree,
+        laplace_histogram,
+        jl_hh,
+        bucket,
+        sparse_recovery,
+        count_mean_sketch,
     )
 }

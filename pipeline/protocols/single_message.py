@@ -12,7 +12,7 @@ from aggregators.item_counts import spoken_for_variance
 from aggregators.single_message import SingleMessageAggregator
 from pipeline.protocols.late_calibration import late, late_calibration
 from pipeline.protocols.per_epoch_forecast import PerEpochForecast
-from pipeline.protocols.protocol import Example, Protocol, stated_capacity
+from pipeline.protocols.protocol import Example, OneMessage, Protocol, stated_capacity
 from pipeline.values.sets import SetDomain
 from randomizers.single_message import SingleMessage, SingleMessageLaw, SingleMessageParameters
 
@@ -74,6 +74,9 @@ PROTOCOL = Protocol(
     capacity=stated_capacity,
     contributors=lambda law: law.minimum,
     epsilon_with=late("single_message", "epsilon_with"),
+    one_message=OneMessage(
+        late("single_message", "calibrate"), late("single_message", "epsilon_with")
+    ),
     per_epoch=True,
     values=lambda asked: SetDomain(asked.domain, asked.items),
     forecast=lambda law, asked, last_epoch: SingleMessageForecast(law, last_epoch),

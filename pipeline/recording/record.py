@@ -75,7 +75,7 @@ def open_recording(
     path = folder.path
     if INDEX_FILE not in folder.sizes():
         _check_free(folder)
-        form = job.word_form
+        form = job.form_of(Role.SHUFFLED)
         return RecordingIndex(
             software=version("dpstream"),
             job=job.name,
@@ -226,7 +226,7 @@ class Recorder:
         if found is None or (published := found.estimate) is None:
             return None
         window = None
-        if published.fate is Fate.RELEASED:
+        if found.manifest.fate is Fate.RELEASED:
             window = yield from self._window(found.epoch)
         self._windows.pass_over(found.epoch)
         self._found = None
@@ -236,7 +236,7 @@ class Recorder:
         """The window of an epoch in canonical order; None if the topic does not have it whole."""
         if not (yield from self._windows.find(epoch)):
             return None
-        words = WordMultiset(self._job.word_form)
+        words = WordMultiset(self._job.form_of(Role.SHUFFLED))
         try:
             whole = yield from self._windows.read(epoch, words)
             return words.sorted() if whole else None

@@ -28,6 +28,16 @@ def check_raw(job: DeployedJob) -> None:
     """Raise `RawRecordingError` unless raw reports of a job may be kept."""
     if job.replay_of is not None:
         raise RawRecordingError(f"job {job.name} is a replay and has no raw reports: omit --raw")
+    if job.sealed is not None:
+        raise RawRecordingError(
+            f"job {job.name} seals its reports, and its stages alone can open the raw ones: "
+            "omit --raw"
+        )
+    if job.instances > 1:
+        raise RawRecordingError(
+            f"job {job.name} has {job.instances} shuffle instances, so that nobody has all that a "
+            "device sends, and --raw would put it together again: omit --raw"
+        )
     if job.protocol_entry.needs_shuffle:
         raise RawRecordingError(
             f"job {job.name} is of protocol {job.protocol}, whose reports are not private before "

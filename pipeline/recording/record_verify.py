@@ -15,10 +15,13 @@ from typing import Any
 
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_problems import JobError
+from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from pipeline.recording.estimate_rows import published_estimate
 from pipeline.recording.recordings import Recording, RecordingError, RecordingIndex, RecordKind
+from pipeline.stages.adding_stages import adder
 from topics.frames import CodecError
 from topics.manifests import Fate, Manifest
+from topics.names import Role
 from topics.words import split_words
 
 Tell = Callable[[str], None]
@@ -61,13 +64,23 @@ class Verification:
         }
 
 
-def verify(path: Path, *, deep: bool = False, tell: Tell = lambda text: None) -> Verification:
+def verify(
+    path: Path,
+    *,
+    deep: bool = False,
+    keys: Callable[[DeployedJob], KeyRing] = lambda job: NO_KEYS,
+    tell: Tell = lambda text: None,
+) -> Verification:
     """Check a recording.
 
     Args:
         path: its folder.
         deep: aggregate every window again and compare it with its partial.
+        keys: of who adds up, where reports are sealed; needed to look deep.
         tell: is told which file or epoch is looked at.
+
+    Raises:
+        SealingKeyError: reports are sealed, and the keys to look deep are not there.
     """
     found = Verification(deep=deep)
     try:
@@ -85,7 +98,7 @@ def verify(path: Path, *, deep: bool = False, tell: Tell = lambda text: None) ->
     found.notes += _left_over(path, recording.index)
     if not found.problems:
         try:
-            for problem in _contradictions(recording, found, tell):
+            for problem in _contradictions(recording, found, keys, tell):
                 found.problems.append(f"{path}: {problem}")
         except (RecordingError, JobError, CodecError) as error:
             found.problems.append(str(error))
@@ -99,10 +112,15 @@ def _left_over(path: Path, index: RecordingIndex) -> Iterator[str]:
             yield f"{file.name} is not listed and does not count: a recorder left it behind"
 
 
-def _contradictions(recording: Recording, found: Verification, tell: Tell) -> Iterator[str]:
+def _contradictions(
+    recording: Recording,
+    found: Verification,
+    keys: Callable[[DeployedJob], KeyRing],
+    tell: Tell,
+) -> Iterator[str]:
     index = recording.index
     job = DeployedJob.from_bytes(recording.job_record)
-    form = job.word_form
+    form = job.form_of(Role.SHUFFLED)
     says = (index.job, index.deployment, index.fingerprint, index.word_bytes, index.word_width)
     if says != (job.name, job.deployment, job.fingerprint, form.dtype.itemsize, form.width):
         yield "the job in it is not the one it says it is of"
@@ -110,7 +128,7 @@ def _contradictions(recording: Recording, found: Verification, tell: Tell) -> It
     yield from _epochs(recording)
     yield from _file_bounds(recording)
     yield from _estimates(recording, job)
-    yield from _windows(recording, job, found, tell)
+    yield from _windows(recording, job, found, keys(job), tell)
 
 
 def _epochs(recording: Recording) -> Iterator[str]:
@@ -144,7 +162,9 @@ def _estimates(recording: Recording, job: DeployedJob) -> Iterator[str]:
             yield "there is not one estimate for each manifest"
             return
         published = published_estimate(row, job.deployment)
-        says = (published.fate, published.contributors, published.population, published.closed_at)
+        # What was released may be found to be spoiled when it is added up.
+        fate = Fate.RELEASED if published.fate is Fate.SPOILED else published.fate
+        says = (fate, published.contributors, published.population, published.closed_at)
         decided = (
             manifest.fate,
             manifest.contributors,
@@ -156,23 +176,24 @@ def _estimates(recording: Recording, job: DeployedJob) -> Iterator[str]:
 
 
 def _windows(
-    recording: Recording, job: DeployedJob, found: Verification, tell: Tell
+    recording: Recording, job: DeployedJob, found: Verification, keys: KeyRing, tell: Tell
 ) -> Iterator[str]:
+    add_up = adder(job, keys) if found.deep else None
     partials = recording.partials() if found.deep else iter(())
+    manifests = _released(recording)
     for epoch, words in recording.windows():
         found.reports += words.messages
-        if not found.deep:
+        if add_up is None:
             continue
         tell(f"epoch {epoch}")
         payload = next((row.payload for row in partials if row.epoch == epoch), None)
-        aggregator = job.aggregator()
+        manifest = next(each for each in manifests if each.epoch == epoch)
         try:
-            for piece in split_words(words):
-                aggregator.add(job.local_epoch(epoch), piece.values, piece.counts)
+            added = add_up(manifest, split_words(words))
         except ValueError as error:
             yield f"window of epoch {epoch}: {error}"
             continue
-        if aggregator.to_bytes() != payload:
+        if added != payload:
             yield f"the window of epoch {epoch} does not add up to its partial"
 
 

@@ -60,6 +60,8 @@ class Withheld:
         >>> str(Withheld(3, Fate.TOO_SMALL, 40, 100))
         'epoch 3 was withheld: 40 of at least 100 contributors'
         """
+        if self.fate is Fate.SPOILED:
+            return f"epoch {self.epoch:,} was withheld: its shares do not add up"
         return (
             f"epoch {self.epoch:,} was withheld: {self.contributors:,} of at least "
             f"{self.minimum:,} contributors"
@@ -110,10 +112,10 @@ def counts_of(job: DeployedJob, decided: DecidedEpoch) -> EpochCounts:
     epoch, manifest = decided.epoch, decided.manifest
     people = (manifest.contributors, manifest.population)
     counts: Window | None = None
-    if decided.payload is not None:
+    if decided.counts is not None:
         local, attendance = job.local_epoch(epoch), Attendance.empty(job.epochs.count)
         attendance.set(local, *people)
-        aggregator = job.aggregator_from_bytes(decided.payload)
+        aggregator = job.aggregator_from_bytes(decided.counts)
         if isinstance(aggregator, CountsCells):
             counts = aggregator.window([local], attendance)
         else:
@@ -121,6 +123,7 @@ def counts_of(job: DeployedJob, decided: DecidedEpoch) -> EpochCounts:
             counts = found if isinstance(found, Window) else None
     if counts is None:
         fate = Fate.TOO_SMALL if manifest.fate is Fate.RELEASED else manifest.fate
+        fate = fate if decided.spoiled is None else Fate.SPOILED
         missing = Withheld(epoch, fate, manifest.contributors, job.shuffle.minimum)
         return EpochCounts(epoch, epoch, (), (missing,), 0, 0, None)
     return EpochCounts(epoch, epoch, (epoch,), (), *people, counts)
@@ -174,7 +177,7 @@ def latest_counts(job: DeployedJob, log: EpochLog) -> Steps[EpochCounts | None]:
     yield from log.find_end()
     latest: DecidedEpoch | None = None
     while (found := (yield from log.next())) is not None:
-        if latest is None or latest.payload is None or found.payload is not None:
+        if latest is None or latest.counts is None or found.counts is not None:
             latest = found
     return None if latest is None else counts_of(job, latest)
 

@@ -33,7 +33,7 @@ class EpochResult:
 
 def result_of(job: DeployedJob, epoch: DecidedEpoch) -> EpochResult:
     """The result of a published epoch."""
-    published, payload = epoch.estimate, epoch.payload
+    published, payload = epoch.estimate, epoch.counts
     assert published is not None
     counts = None if payload is None else job.aggregator_from_bytes(payload).to_bytes()
     return EpochResult(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +19,14 @@ class Headline:
     """What is said of an epoch where there is room for a single number.
 
     Attributes:
-        name: the item, or "median"; empty for a job that counts a single value.
+        name: the item, "median", or the measure of a job that learns; empty for a job that counts
+            a single value.
         value: in users, or a value of the domain; None where nothing can be said.
         low: lower end of the 95 % interval.
         high: upper end of it.
         truth: of the same item, or the true median; None where it is not known.
-        numbers: the domain whose median it is; None for counts of users.
+        numbers: the domain whose median it is; None for others.
+        percent: whether the value is a share in percent, of a job that learns.
     """
 
     name: str = ""
@@ -33,13 +35,14 @@ class Headline:
     high: float | None = None
     truth: float | None = None
     numbers: NumericDomain | None = None
+    percent: bool = False
 
     def shown(self, value: float | None) -> str:
         """A value or the truth: whole users, or a median to about a tenth of a bucket's width."""
         if value is None:
             return "-"
         if self.numbers is None:
-            return f"{value:,.0f}"
+            return f"{value:,.{self._digits}f}"
         return f"{round(value, 1 - math.floor(math.log10(self.numbers.width))):.6g}"
 
     @property
@@ -47,8 +50,12 @@ class Headline:
         """The 95 % interval; of a median its ends are edges of buckets."""
         if self.low is None or self.high is None:
             return "-"
-        form = ",.0f" if self.numbers is None else ".6g"
+        form = f",.{self._digits}f" if self.numbers is None else ".6g"
         return f"{self.low:{form}} to {self.high:{form}}"
+
+    @property
+    def _digits(self) -> int:
+        return 1 if self.percent else 0
 
     def __str__(self) -> str:
         """What, how much and how certain.
@@ -75,8 +82,12 @@ def headline_of(
             count, shape (1,), where it is known.
     """
     numbers = domain if isinstance(domain, NumericDomain) else None
+    unknown = Headline(domain.measure or "", numbers=numbers, percent=domain.measure is not None)
     for answer in headline_query(domain).answers(record.estimate, truth):
         name = domain.label(answer.item) if answer.item else "median"
+        if domain.measure is not None:
+            return replace(unknown, value=answer.value, low=answer.low, high=answer.high)
         return Headline(name, answer.value, answer.low, answer.high, answer.truth, numbers)
-    known = None if truth is None or domain.kind != "value" else int(truth[0])
-    return Headline(truth=known, numbers=numbers)
+    counted = truth is not None and domain.kind == "value" and len(truth) > 0
+    known = int(truth[0]) if counted and truth is not None else None
+    return replace(unknown, truth=known)

@@ -88,6 +88,7 @@ class Answers:
         found_above: with `Top`, items that more users hold are among them with a probability of
             95 % each; None where all items are.
         bucket_width: with `Quantiles` that are told to a bucket, how wide it is.
+        withheld: crowds that nothing is told of.
     """
 
     question: Question
@@ -95,6 +96,7 @@ class Answers:
     estimator: str
     found_above: float | None = None
     bucket_width: float | None = None
+    withheld: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -110,6 +112,11 @@ class Answers:
                 f"a quantile is known to a bucket, {self.bucket_width:g} wide: where it begins; "
                 "the interval reaches to the end of its last bucket"
             )
+        if self.withheld:
+            notes.append(
+                "withheld, since too few messages were left after deletion: "
+                f"{', '.join(self.withheld)}"
+            )
         return tuple(notes)
 
     def to_json(self) -> dict[str, Any]:
@@ -118,7 +125,11 @@ class Answers:
             self.question.plural: [answer.to_json() for answer in self.answers],
             "estimator": self.estimator,
         }
-        more = {"found_above": self.found_above, "bucket_width": self.bucket_width}
+        more = {
+            "found_above": self.found_above,
+            "bucket_width": self.bucket_width,
+            "withheld_crowds": list(self.withheld) or None,
+        }
         return body | {name: value for name, value in more.items() if value is not None}
 
 
@@ -197,7 +208,8 @@ class Items(Question):
 
     def ask(self, counts: Counts, domain: ValueDomain) -> Answers:
         """See `Question`."""
-        return Answers(self, _labelled(domain, counts.of_items(self.items)), counts.method)
+        answers = _labelled(domain, counts.of_items(self.items))
+        return Answers(self, answers, counts.method, withheld=_withheld(domain, counts))
 
     def names(self, domain: ValueDomain) -> list[str]:
         """See `Question`."""
@@ -217,19 +229,26 @@ class Top(Question):
 
     Attributes:
         count: how many at most.
+        numbers: of a crowd and the items in it; None: all items.
     """
 
     count: int
+    numbers: range | None = None
 
     kind: ClassVar[str] = "item"
     selects: ClassVar[bool] = True
 
     def ask(self, counts: Counts, domain: ValueDomain) -> Answers:
         """See `Question`."""
-        largest = counts.top(self.count)
-        answers = _labelled(domain, largest.of_items())
-        above = largest.found_above if len(answers) < domain.size - 1 else None
-        return Answers(self, answers, counts.method, found_above=above)
+        if self.numbers is None:
+            largest, items = counts.top(self.count), domain.size - 1
+        else:
+            # Among them is the crowd, which is no item.
+            largest, items = counts.top_of(self.numbers, self.count), len(self.numbers) - 1
+        answers, withheld = _labelled(domain, largest.of_items()), _withheld(domain, counts)
+        # Where crowds were withheld, that is what there is to say.
+        above = None if len(answers) == items or withheld else largest.found_above
+        return Answers(self, answers, counts.method, found_above=above, withheld=withheld)
 
     def names(self, domain: ValueDomain) -> list[str]:
         """See `Question`."""
@@ -326,9 +345,13 @@ def _labelled(domain: ValueDomain, found: Iterator[tuple[int, Estimate]]) -> tup
     )
 
 
+def _withheld(domain: ValueDomain, counts: Counts) -> tuple[str, ...]:
+    return tuple(map(domain.label, counts.withheld))
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question as people write it: one of these.
+    """A question as people write it: one of these, of a crowd if they name one.
 
     Attributes:
         items: names of items; ``@FILE`` stands for those of a file, one a line.
@@ -336,6 +359,7 @@ class Asked:
         ranges: ``LOW:HIGH`` each.
         quantiles: shares between 0 and 1.
         boxes: ``A1:B1,A2:B2`` each.
+        crowd: the label of one; by itself it asks for its size and all items in it.
     """
 
     items: Sequence[str] | None = None
@@ -343,6 +367,7 @@ class Asked:
     ranges: Sequence[str] | None = None
     quantiles: Sequence[str] | None = None
     boxes: Sequence[str] | None = None
+    crowd: str | None = None
 
     def question(self, domain: ValueDomain) -> Question | None:
         """What it says about values of a domain; None if nothing is asked.
@@ -356,9 +381,17 @@ class Asked:
         Raises:
             QueryError: the domain, or the rest of the question, does not allow it.
         """
+        crowd = None if self.crowd is None else domain.numbers_in(self.crowd)
+
+        def items_of(names: Sequence[str]) -> Items:
+            listed = [*_listed(names)]
+            if self.crowd is not None:
+                listed = [domain.text_of(self.crowd, name) for name in listed]
+            return Items(domain.numbers_of(listed))
+
         options: Mapping[str, tuple[Any, Callable[[Any], Question]]] = {
-            "--item": (self.items, lambda names: Items(domain.numbers_of([*_listed(names)]))),
-            "--top": (self.top, Top),
+            "--item": (self.items, items_of),
+            "--top": (self.top, lambda count: Top(count, crowd)),
             "--range": (self.ranges, lambda texts: Boxes(tuple(map(domain.range, texts)))),
             "--quantile": (self.quantiles, lambda texts: Quantiles(tuple(map(_share, texts)))),
             "--box": (self.boxes, lambda texts: Boxes(tuple(map(domain.box, texts)))),
@@ -370,7 +403,7 @@ class Asked:
             domain.check_asks(option)
             value, made = options[option]
             return made(value)
-        return None
+        return None if crowd is None else Items(tuple(crowd))
 
 
 def _listed(names: Sequence[str]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from pipeline.actions import LogCursor, LogRecord, Steps, scan
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.stages.admission import Refusal
-from pipeline.stages.attempts import Attempts, read_chunk
+from pipeline.stages.attempts import Attempt, Attempts, read_chunk
 from pipeline.stages.multisets import WordMultiset
 from topics.chunks import Chunk
 from topics.names import Role
@@ -26,10 +26,14 @@ class _Size:
 
 @dataclass(slots=True)
 class _Partition:
-    """A partition, as far as it has been read; the starts of windows that are not passed over."""
+    """A partition, as far as it has been read; the starts of windows that are not passed over.
+
+    `parts` are the first complete attempts of each shuffle instance, of windows that lack one.
+    """
 
     cursor: LogCursor
     attempts: Attempts[_Size]
+    parts: dict[int, dict[int, tuple[bytes, Attempt[_Size]]]] = field(default_factory=dict)
     starts: list[tuple[int, int]] = field(default_factory=list)
 
     @property
@@ -41,13 +45,13 @@ class _Partition:
 
 @dataclass(frozen=True, slots=True)
 class WindowPlace:
-    """Where the first complete attempt of a window lies.
+    """Where a window lies: its first complete attempt, of every shuffle instance.
 
     Attributes:
         partition: of the shuffled topic.
         start: offset of its first chunk.
         stop: the offset after its last one; chunks of others may lie between.
-        attempt: its id.
+        attempts: the ids of the attempts.
         records: of the topic, that are its chunks.
         bytes: of their words.
     """
@@ -55,7 +59,7 @@ class WindowPlace:
     partition: int
     start: int
     stop: int
-    attempt: bytes
+    attempts: frozenset[bytes]
     records: int
     bytes: int
 
@@ -115,16 +119,17 @@ class WindowIndex:
         """Collect the words of a window; False if some of it has been deleted meanwhile."""
         place = self.places[epoch]
         attempts = Attempts(lambda: words, lambda found, chunk: found.add(chunk.words))
-        whole: list[object] = []
+        whole: set[bytes] = set()
 
         def collect(record: LogRecord) -> None:
             chunk = self._chunk(place.partition, record)
-            if chunk is not None and (chunk.epoch, chunk.attempt) == (epoch, place.attempt):
+            if chunk is not None and chunk.epoch == epoch and chunk.attempt in place.attempts:
                 with suppress(ValueError):
-                    whole.append(attempts.take_in(record.offset, chunk))
+                    if attempts.take_in(record.offset, chunk) is not None:
+                        whole.add(chunk.attempt)
 
         yield from scan(Role.SHUFFLED, place.partition, place.start, place.stop, collect)
-        return any(attempt is not None for attempt in whole)
+        return whole == place.attempts
 
     def pass_over(self, epoch: int) -> None:
         """Forget an epoch and all before it, whatever the topic may still hold of them."""
@@ -133,12 +138,16 @@ class WindowIndex:
             while partition.starts and partition.starts[0][1] <= epoch:
                 self.places.pop(heappop(partition.starts)[1])
             partition.attempts.drop(lambda each: each <= epoch)
+            for begun in [each for each in partition.parts if each <= epoch]:
+                del partition.parts[begun]
 
     def _chunk(self, number: int, record: LogRecord) -> Chunk | None:
         """The chunk of a record; None for what whoever aggregates refuses."""
         chunk = read_chunk(self._job, number, record.value)
-        if isinstance(chunk, Refusal):
+        if isinstance(chunk, Refusal) or chunk.instance > self._job.window_parts:
             return None
+        if self._job.sealed is not None:
+            return chunk
         try:
             self._checks.check_words(self._job.local_epoch(chunk.epoch), chunk.words.values)
         except ValueError:
@@ -155,15 +164,22 @@ class WindowIndex:
             return
         if attempt is None:
             return
+        parts = partition.parts.setdefault(chunk.epoch, {})
+        parts.setdefault(chunk.instance, (chunk.attempt, attempt))
+        if len(parts) < self._job.window_parts:
+            return
+        del partition.parts[chunk.epoch]
+        whole = [each for _, each in parts.values()]
+        start = min(each.first_offset for each in whole)
         self.places[chunk.epoch] = WindowPlace(
             partition=number,
-            start=attempt.first_offset,
+            start=start,
             stop=record.offset + 1,
-            attempt=chunk.attempt,
-            records=chunk.total,
-            bytes=attempt.content.bytes,
+            attempts=frozenset(each for each, _ in parts.values()),
+            records=sum(each.total for each in whole),
+            bytes=sum(each.content.bytes for each in whole),
         )
-        heappush(partition.starts, (attempt.first_offset, chunk.epoch))
+        heappush(partition.starts, (start, chunk.epoch))
         partition.attempts.drop(lambda epoch: epoch == chunk.epoch)
 
 

@@ -119,7 +119,7 @@ def smoothed_horizon(job: DeployedJob, horizon: int | None = None) -> Steps[Smoo
         if horizon is not None and of > horizon:
             break
         if horizon is None or of == horizon:
-            estimation.take_in(found.manifest, found.payload)
+            estimation.take_in(found.manifest, found.counts)
     if not estimation.last_epoch:
         which = "" if horizon is None else f" in horizon {horizon + 1}"
         raise SmoothingError(f"job {job.name} has no finished epoch{which} yet")
@@ -144,7 +144,7 @@ def smoothed_horizons(job: DeployedJob, last_epoch: int) -> Steps[dict[int, Smoo
             break
         if of != estimation.horizon and estimation.last_epoch:
             horizons[estimation.horizon] = look_back(job, estimation)
-        estimation.take_in(found.manifest, found.payload)
+        estimation.take_in(found.manifest, found.counts)
     if estimation.last_epoch:
         horizons[estimation.horizon] = look_back(job, estimation)
     return horizons

@@ -13,8 +13,10 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
 
     SUMMARY: ``{"job", "protocol", "deployment", "deployed_at", "phase", "replay_of" (a job or
     null), "epochs" (the last one there will be, or null), "horizon" (epochs of one), "population"
-    (the people whom it charges), "position" (in words, or null), "unit_of_value" ("users"),
-    "domain": {"kind": "value"|"items"|"numbers"|"found", "items": [label, ...] or null},
+    (the people whom it charges), "position" (in words, or null), "unit_of_value" ("users",
+    or "percent" of jobs that learn), "domain": {"kind": "value"|"items"|"numbers"|"found", "items":
+    [label, ...] or null, "crowds": [label, ...] where there are some, "measure": what is published
+    of a model that is learnt},
     "last_epoch", "closed_at", "fate", "flags",
     "headline" (text), "estimate": {"value", "low", "high"} or null, "problems": [sentence, ...],
     "behind_seconds" (since the oldest record that waits was written, of the stage where that is
@@ -24,11 +26,16 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
 ``GET /api/jobs/J``
     SUMMARY and ``{"guarantee": {...}, "guarantee_words": [sentence, ...], "budget": {"population",
     "stated": {"epsilon", "delta"}, "charged": {"epsilon" or null, "delta"}, "remaining": the same
-    or null without a budget, "allowed": the same or null, "words": [sentence, ...]}, "series":
-    [{"id", "label", "unit": "users"|"value"}, ...], "chosen": [id, ...] (what to draw at first),
-    "smoothed": bool, "truth": bool, "truth_note" ("not private: ..." or null), "first_epoch" (held
-    here), "epoch_starts": {"first", "months", "milliseconds"} or null}``: epoch e begins
-    e - 1 times so many calendar months (UTC) and milliseconds after the first one.
+    or null without a budget, "allowed": the same or null, "words": [sentence, ...]}, "exposure":
+    {"reports": [t, ...], "epsilons": [...], "likely": [text, ...], "limit", "words": sentences}
+    or null (of jobs whose devices report several times of the same: epsilon of a person to whoever
+    sees t of the reports together, and how likely a guess becomes that was 50 % likely), "series":
+    [{"id", "label", "unit": "users"|"value"|"percent"}, ...], "chosen": [id, ...] (what to draw at
+    first), "smoothed": bool, "truth": bool, "truth_note" ("not private: ..." or null),
+    "first_epoch" (held here), "epoch_starts": {"first", "months", "milliseconds"} or null,
+    "simultaneous": {"epochs", "widening", "words"} or null}``: epoch e begins e - 1 times so many
+    calendar months (UTC) and milliseconds after the first one; intervals so many times as wide as
+    those of 95 % hold at all epochs of a horizon at once, in 19 of 20 runs.
 
     Ids of series: ``value``; of items their number from 1 on, such as ``17``; of numbers ``q0.5``
     for a quantile (0.25, 0.5 and 0.75) and ``r10:20`` for a range between edges of buckets.
@@ -40,9 +47,10 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
 
 ``GET /api/jobs/J/curve?series=ID,ID&from=&to=&columns=N``
     ``{"job", "from", "to", "last_epoch", "reduced": bool, "truth_note", "series": [{"id", "label",
-    "unit", "epochs": [...], "value": [...], "low": [...], "high": [...], "smoothed": [...] or null,
-    "smoothed_low", "smoothed_high", "truth": [...] or null}]}``: at most 12 series, of which some
-    are chosen if none is named. N columns (default 1,000, 16 to 4,096): where there are more epochs
+    "unit", "epochs": [...], "value": [...], "low": [...], "high": [...], "simultaneous_low": [...]
+    or null, "simultaneous_high", "smoothed": [...] or null, "smoothed_low", "smoothed_high",
+    "truth": [...] or null}]}``: at most 12 series, of which some are chosen if none is named.
+    N columns (default 1,000, 16 to 4,096): where there are more epochs
     than two a column, of every column those of the smallest and of the largest value stay, with
     the band of the whole column, and the first one of a gap. Ask again with ``from`` and ``to`` for
     a finer part.
@@ -70,15 +78,16 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
 ``GET /api/jobs/J/pipeline``
     ``{"at", "workers_needed" (false where it needs nobody that none is alive: the job is paused or
     drained, its last epoch is published, or it is a replay for which nothing waits), "stages":
-    [{"stage", "workers": [{"name", "alive", "age" (seconds since it was heard of), "partitions",
-    "records_per_second", "reports_per_second"}], "lag" (records), "waiting" (seconds) or null,
-    "epoch" (the latest one that was decided, added up or published), "alive" (whether a worker
-    is)}], "windows": [{"epoch", "reports", "devices", "waits_for": [producer,
-    ...], "grace_left" (seconds)}], "open_windows", "decided": {fate: count}, "producers",
-    "silent": [producer, ...], "dead_letters": {reason: count}, "late_reports", "problems":
-    [sentence, ...], "notes": [sentence, ...]}`` or ``{"at": null}`` before anything is known; a
-    replay has no shuffle stage. Where the guarantee rests on the shuffle stage, records and reports
-    of it are null: they would be counts of raw messages. Devices and seconds are told.
+    [{"stage", "reads" (the last part of a topic's name), "workers": [{"name", "alive", "age"
+    (seconds since it was heard of), "partitions", "records_per_second", "reports_per_second"}],
+    "lag" (records), "waiting" (seconds) or null, "epoch" (the latest one that was decided, added up
+    or published), "alive" (whether a worker is)}], "windows": [{"epoch", "reports", "devices",
+    "waits_for": [producer, ...], "grace_left" (seconds)}], "open_windows", "decided": {fate:
+    count}, "producers", "silent": [producer, ...], "dead_letters": {reason: count},
+    "late_reports", "problems": [sentence, ...], "notes": [sentence, ...]}`` or ``{"at": null}``
+    before anything is known; a replay has no shuffle stage. Where the guarantee rests on the
+    shuffle stage, records and reports of it are null: they would be counts of raw messages. Devices
+    and seconds are told.
 
 ``GET /api/jobs/J/estimates?from=&to=&series=&format=json|csv|parquet``
     A download, read afresh from Kafka. JSON: ``{"job", "estimates": [{"epoch", "fate", "closed_at",
@@ -363,7 +372,8 @@ class Api:
             raise AskedWronglyError("name a job: ?job=NAME")
         state = self._job(name)
         series = views.asked_series(state.history, series_ids(request.query))
-        unit = "users" if all(each.unit == "users" for each in series) else "value"
+        units = {each.unit for each in series}
+        unit = units.pop() if len(units) == 1 else "value"
         count = whole(request.query, "curves", 1, MOST_CURVES) or max(1, len(series))
         return _json_text(await self._figure(theme, count, unit))
 

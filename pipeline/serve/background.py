@@ -88,7 +88,7 @@ class LookBack:
             of = self.job.horizon_of(epoch.epoch)
             if of != self._estimation.horizon and self._estimation.last_epoch:
                 changed.append((self._estimation.horizon, look_back(self.job, self._estimation)))
-            self._estimation.take_in(epoch.manifest, epoch.payload)
+            self._estimation.take_in(epoch.manifest, epoch.counts)
             fresh = True
         if fresh:
             changed.append((self._estimation.horizon, look_back(self.job, self._estimation)))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pipeline.serve.reduction import envelope, reduce_curve
 from pipeline.serve.series import Series
+from pipeline.serve.simultaneous import Simultaneous
 from pipeline.serve.views import (
     CHOSEN,
     JobState,
@@ -69,6 +70,14 @@ def _curve(
         "low": json_numbers(envelope(reduction, epochs, triples[:, 1], columns, np.fmin)),
         "high": json_numbers(envelope(reduction, epochs, triples[:, 2], columns, np.fmax)),
     }
+    simultaneous = Simultaneous.of(state.job)
+    ends = None if simultaneous is None else simultaneous.ends(series, triples)
+    for place, (name, pick) in enumerate((("low", np.fmin), ("high", np.fmax))):
+        body[f"simultaneous_{name}"] = (
+            None
+            if ends is None
+            else json_numbers(envelope(reduction, epochs, ends[place], columns, pick))
+        )
     for place, name in enumerate(("smoothed", "smoothed_low", "smoothed_high")):
         body[name] = None if smoothed is None else json_numbers(smoothed[kept, place])
     body["truth"] = None if true is None else json_numbers(true[kept])

@@ -9,6 +9,8 @@ source         columns         what
 `band-i`       x, y            the 95 % band as one polygon for every unbroken run of epochs, with
                                NaN between them: `varea` and `Band` would fill straight through gaps
 `alone-i`      x, low, high    intervals of epochs whose neighbours are gaps: they span no area
+`wide-i`       x, y            as `band-i`, the band for all epochs at once
+`far-i`        x, low, high    as `alone-i`, of that band
 `estimate-i`   x, y            solid line and dots, NaN at gaps
 `smoothed-i`   x, y            dashed line
 `truth-i`      x, y            dotted line
@@ -132,19 +134,20 @@ def _add_curve(drawn: Any, index: int, theme: Theme, *, alone: bool) -> None:
         return ColumnDataSource(data={each: [] for each in columns.split()}, name=f"{kind}-{index}")
 
     colour = colours(theme)[index]
-    drawn.patch(
-        "x",
-        "y",
-        source=source("band"),
-        fill_color=colour,
-        fill_alpha=0.22 if alone else 0.13,
-        line_color=None,
-        level="underlay",
-    )
-    drawn.segment(
-        "x", "low", "x", "high", source=source("alone", "x low high"), color=colour, line_alpha=0.5,
-        line_width=3,
-    )  # fmt: skip
+    for area, line, strength in (("wide", "far", 0.5), ("band", "alone", 1.0)):
+        drawn.patch(
+            "x",
+            "y",
+            source=source(area),
+            fill_color=colour,
+            fill_alpha=strength * (0.22 if alone else 0.13),
+            line_color=None,
+            level="underlay",
+        )
+        drawn.segment(
+            "x", "low", "x", "high", source=source(line, "x low high"), color=colour,
+            line_alpha=0.5 * strength, line_width=3,
+        )  # fmt: skip
     truth = _INK[theme] if alone else colour
     drawn.line("x", "y", source=source("truth"), color=truth, line_dash="dotted", line_width=2)
     drawn.line("x", "y", source=source("smoothed"), color=colour, line_dash=[7, 4], line_width=2)

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.operations.status import JobStatus, StageStatus, WorkerStatus, workers_needed
+from pipeline.operations.status import (
+    JobStatus,
+    StageStatus,
+    WorkerStatus,
+    hides_messages,
+    stages_of,
+    workers_needed,
+)
 
 
 def pipeline_json(job: DeployedJob, status: JobStatus, now: int) -> dict[str, Any]:
@@ -24,11 +31,13 @@ def pipeline_json(job: DeployedJob, status: JobStatus, now: int) -> dict[str, An
         (window for worker in workers for window in worker.windows),
         key=lambda window: window.epoch,
     )
+    reads = stages_of(job)
     return {
         "at": now,
         "workers_needed": workers_needed(job, status),
         "stages": [
-            _stage(stage, hidden=hidden and stage.stage == "shuffle") for stage in status.stages
+            {"reads": reads[stage.stage]} | _stage(stage, hidden=hides_messages(job, stage.stage))
+            for stage in status.stages
         ],
         "windows": [
             {

@@ -11,6 +11,7 @@ from typing import Any
 from pipeline.jobs.budgets import Charge
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.stated_budgets import StatedBudget, binding_for
+from pipeline.protocols.protocol import Exposure
 from randomizers.guarantee import Guarantee
 
 # Odds of one to ten million millions say nothing any more.
@@ -59,13 +60,39 @@ def odds(epsilon: float) -> str:
     """
     if epsilon > _PROTECTS_NOTHING:
         return f"a factor that protects nothing (epsilon {_up(epsilon, 4)})"
-    factor = math.exp(epsilon)
-    likely = _up(100 - 100 / (1 + factor), 3 if factor < 99 else 6)
-    becomes = "all but certain" if likely == "100" else f"at most {likely} % likely"
+    likely = _likely(epsilon)
+    becomes = "all but certain" if likely == "100 %" else f"at most {likely} likely"
     return (
-        f"a factor of {_up(factor, 3)} (epsilon {_up(epsilon, 4)}): a guess that was 50 % likely "
-        f"becomes {becomes}"
+        f"a factor of {_up(math.exp(epsilon), 3)} (epsilon {_up(epsilon, 4)}): a guess that was "
+        f"50 % likely becomes {becomes}"
     )
+
+
+def _likely(epsilon: float) -> str:
+    """How likely a guess becomes at most that was 50 % likely, rounded up.
+
+    >>> _likely(1.0), _likely(5.0), _likely(40.0)
+    ('73.2 %', '99.3308 %', '100 %')
+    """
+    factor = math.exp(min(epsilon, _PROTECTS_NOTHING))
+    return f"{_up(100 - 100 / (1 + factor), 3 if factor < 99 else 6)} %"
+
+
+def exposure_body(exposure: Exposure) -> dict[str, Any]:
+    """What somebody learns of a person who sees some reports of a device, as of the API."""
+    last = f"{exposure.reports[-1]:,} reports"
+    sends = f"A device sends {last} at each epoch"
+    if exposure.lasting:
+        sends = f"About a value that stays the same a device sends {last} in a horizon"
+    return {
+        "reports": list(exposure.reports),
+        "epsilons": list(exposure.epsilons),
+        "likely": [_likely(epsilon) for epsilon in exposure.epsilons],
+        "limit": exposure.limit,
+        "words": f"{sends}, all made from bits of which it has reversed some beforehand. Whoever "
+        "sees only some of these reports together learns less than whoever sees all of them, and "
+        f"more of them would never tell more than epsilon {_up(exposure.limit, 4)} allows.",
+    }
 
 
 def _up(number: float, digits: int) -> str:

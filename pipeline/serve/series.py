@@ -20,7 +20,7 @@ from pipeline.values.value_domains import Kind, ValueDomain
 if TYPE_CHECKING:
     from pipeline.serve.history import History
 
-Unit: TypeAlias = Literal["users", "value"]
+Unit: TypeAlias = Literal["users", "value", "percent"]
 MOST_LABELS = 4_096
 _MOST_FOUND = 200
 _LONGEST_ID = 64
@@ -111,17 +111,22 @@ class Picture(ABC):
         return ()
 
 
-class _OneCount(Picture):
+class _OneValue(Picture):
     def find(self, domain: ValueDomain, id: str) -> Series:
         if id == VALUE.id:
-            return VALUE
+            return _value_of(domain)
         raise SeriesError(f"series {_shown(id)} is none of this job's, it has only {VALUE.id!r}")
 
     def listed(self, history: History) -> tuple[Series, ...]:
-        return (VALUE,)
+        return (_value_of(history.domain),)
 
     def chosen(self, history: History, count: int) -> tuple[Series, ...]:
-        return (VALUE,)
+        return self.listed(history)
+
+
+def _value_of(domain: ValueDomain) -> Series:
+    """The one curve of a job without items."""
+    return VALUE if domain.measure is None else Series(VALUE.id, domain.measure, "percent", item=1)
 
 
 class _Numbers(Picture):
@@ -184,7 +189,7 @@ class _Items(_FoundItems):
 
 
 PICTURES: Mapping[Kind, Picture] = {
-    "value": _OneCount(),
+    "value": _OneValue(),
     "items": _Items(),
     "numbers": _Numbers(),
     "found": _FoundItems(),

@@ -18,7 +18,7 @@ from pipeline.results.headlines import headline_of
 from pipeline.results.smoothing import SmoothedHorizon
 from pipeline.results.truths import Truths
 from pipeline.serve.history import History, Point
-from pipeline.serve.privacy_sentences import budget_line, guarantee_words
+from pipeline.serve.privacy_sentences import budget_line, exposure_body, guarantee_words
 from pipeline.serve.series import (
     MOST_LABELS,
     Series,
@@ -26,6 +26,7 @@ from pipeline.serve.series import (
     known,
     truth_of,
 )
+from pipeline.serve.simultaneous import Simultaneous
 
 NOT_PRIVATE = "not private: the truth, taken from the input of a demonstration"
 
@@ -100,7 +101,7 @@ def summary(state: JobState) -> dict[str, Any]:
         "epochs": job.last_epoch,
         "horizon": job.epochs.count,
         "population": job.population_name,
-        "unit_of_value": "users",
+        "unit_of_value": "users" if job.domain.measure is None else "percent",
         "domain": _domain(state, MOST_SHORT_LABELS),
         "position": None if last is None else job.position_of(last.epoch),
         "last_epoch": None if last is None else last.epoch,
@@ -134,7 +135,9 @@ def _domain(state: JobState, most: int) -> dict[str, Any]:
     listed = None
     if domain.size - 1 <= most and domain.items is not None:
         listed = list(domain.items)
-    return {"kind": state.history.kind, "items": listed}
+    crowds = {} if domain.column is None else {"crowds": list(domain.crowds)}
+    measure = {} if domain.measure is None else {"measure": domain.measure}
+    return {"kind": state.history.kind, "items": listed, **crowds, **measure}
 
 
 def details(state: JobState) -> dict[str, Any]:
@@ -149,10 +152,12 @@ def details(state: JobState) -> dict[str, Any]:
             "months": calendar.length.months,
             "milliseconds": calendar.length.exact / timedelta(milliseconds=1),
         }
+    simultaneous = Simultaneous.of(job)
     return summary(state) | {
         "domain": _domain(state, MOST_LABELS),
         "guarantee": guarantee.to_json(),
         "guarantee_words": guarantee_words(guarantee),
+        "exposure": None if (exposure := job.exposure()) is None else exposure_body(exposure),
         "budget": state.budget,
         "series": [each.to_json() for each in history.picture.listed(history)],
         "chosen": [each.id for each in history.picture.chosen(history, CHOSEN)],
@@ -161,6 +166,7 @@ def details(state: JobState) -> dict[str, Any]:
         "truth_note": truth_note(state),
         "first_epoch": history.points[0].epoch if history.points else None,
         "epoch_starts": starts,
+        "simultaneous": None if simultaneous is None else simultaneous.to_json(),
     }
 
 

@@ -111,14 +111,18 @@ def accuracy_of(
         return ItemAccuracy(reports, per_user, None, none, count, count > 0, None, "item", ())
     items = items_to_compare(held, domain.size - 1, rng)
     answered = ask(window, domain, Items(tuple(items.tolist()))).answers
-    values, lows, highs = np.array([(each.value, each.low, each.high) for each in answered]).T
-    truth = held.of(items)
+    # Of crowds that were withheld there is no answer.
+    truth = held.of(np.array([each.item for each in answered], np.int64))
+    numbers = np.array([(each.value, each.low, each.high) for each in answered])
+    values, lows, highs = numbers.reshape(-1, 3).T
     answers = ask(window, domain, question)
     truths = question.truths(answers.answers, held, domain)
     return ItemAccuracy(
         reports=reports,
         messages_per_user=per_user,
-        predicted_error=float(clipped_errors(_error_sample(window, answered), truth).mean()),
+        predicted_error=float(clipped_errors(_error_sample(window, answered), truth).mean())
+        if answered
+        else None,
         errors=values - truth,
         truth=truth,
         covered=(lows <= truth) & (truth <= highs),

@@ -8,16 +8,16 @@ import numpy as np
 
 from pipeline.devices.item_log import ItemLog
 from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.sealing_keys import KeyRing
 from pipeline.results.epoch_counts import counts_of
 from pipeline.results.item_sums import ItemSums
 from pipeline.results.questions import Question, usual_question
 from pipeline.simulation.item_accuracy import ItemAccuracy, accuracy_of
 from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from pipeline.stages.admission import Admission
 from pipeline.stages.epoch_log import EpochLog
 from pipeline.stages.estimate_records import EstimateRecord
-from topics.batches import decode_batch
-from topics.frames import Kind, kind_of
-from topics.names import Role
+from topics.batches import Batch
 
 
 class ItemComparison:
@@ -27,6 +27,7 @@ class ItemComparison:
         job: as deployed.
         log: what users hold.
         topics: of the job.
+        keys: that open its reports, where they are sealed.
         generators: by purpose and number; they draw the items to look at.
         question: asked of every epoch; None for a usual one.
 
@@ -39,11 +40,13 @@ class ItemComparison:
         job: DeployedJob,
         log: ItemLog,
         topics: MemoryLog,
+        keys: KeyRing,
         generators: Callable[[str, int], np.random.Generator],
         question: Question | None,
     ) -> None:
         self._job, self._log, self._generators = job, log, generators
         self._topics = topics
+        self._admission = Admission(job, keys)
         self._epochs = EpochLog(job)
         self._question = usual_question(job) if question is None else question
         self._messages: dict[int, int] = {}
@@ -51,11 +54,7 @@ class ItemComparison:
 
     def count_messages(self, epoch: int) -> None:
         """Count what was sent, before the shuffle stage deletes it."""
-        values = self._topics.values(Role.REPORTS, self._job.partition_of(epoch))
-        batches = (decode_batch(value) for value in values if kind_of(value) is Kind.BATCH)
-        self._messages[epoch] = sum(
-            batch.words.messages for batch in batches if batch.epoch == epoch
-        )
+        self._messages[epoch] = messages_sent(self._job, epoch, self._topics, self._admission)
 
     def compare(self, record: EstimateRecord) -> None:
         """Compare the next epoch, of which this was published."""
@@ -69,3 +68,15 @@ class ItemComparison:
             self._messages[record.epoch],
             self._generators("items to look at", record.epoch),
         )
+
+
+def messages_sent(job: DeployedJob, epoch: int, topics: MemoryLog, admission: Admission) -> int:
+    """How many messages of an epoch are in the raw topic, which the shuffle stage empties."""
+    partition = job.partition_of(epoch)
+    admitted = (
+        admission.admit(partition, value)
+        for role in job.report_roles
+        for value in topics.values(role, partition)
+    )
+    batches = (each for each in admitted if isinstance(each, Batch))
+    return sum(batch.words.messages for batch in batches if batch.epoch == epoch)

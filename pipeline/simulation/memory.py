@@ -54,6 +54,9 @@ class _Partition:
 class MemoryLog:
     """The partitions of a job's topics, and the committed offsets, by (role, partition).
 
+    Where several stages read one topic, each has committed offsets of its own: `committed_by` has
+    them by reader, of which `committed` is the one without a name.
+
     Args:
         clock: stamps every record that is written, as a broker does; milliseconds since 1970.
     """
@@ -61,7 +64,8 @@ class MemoryLog:
     def __init__(self, clock: Callable[[], int] = own_milliseconds) -> None:
         self.clock = clock
         self._partitions: defaultdict[tuple[Role, int], _Partition] = defaultdict(_Partition)
-        self.committed: dict[tuple[Role, int], int] = {}
+        self.committed_by: defaultdict[str, dict[tuple[Role, int], int]] = defaultdict(dict)
+        self.committed = self.committed_by[""]
 
     def append(self, action: Append) -> None:
         """Write a record at the end of its partition."""
@@ -110,6 +114,7 @@ class MemoryDriver:
 
     log: MemoryLog
     pending: list[Append] = field(default_factory=list)
+    reader: str = ""
 
     def carry_out(self, action: Action) -> object:
         """Carry one action out; returns its reply."""
@@ -123,7 +128,7 @@ class MemoryDriver:
             case EndOffset(role, partition):
                 return self.log.end(role, partition)
             case Commit(role, partition, offset):
-                self.log.committed[role, partition] = offset
+                self.log.committed_by[self.reader][role, partition] = offset
             case DeleteBelow(role, partition, offset):
                 self.log.delete_below(role, partition, offset)
         return None
@@ -141,17 +146,31 @@ class MemoryDriver:
 
 
 class MemoryWorker:
-    """A stage that owns partitions of a `MemoryLog` and reads them from where it stands."""
+    """A stage that owns partitions of a `MemoryLog` and reads them from where it stands.
 
-    def __init__(self, stage: Stage, log: MemoryLog, driver: MemoryDriver | None = None) -> None:
+    Args:
+        stage: not used before.
+        log: of the job.
+        driver: carries the stage's actions out.
+        reader: where other stages read the stage's topic, too: in whose name it commits.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        log: MemoryLog,
+        driver: MemoryDriver | None = None,
+        reader: str = "",
+    ) -> None:
         self.stage = stage
         self.log = log
         self.driver = driver if driver is not None else MemoryDriver(log)
+        self.driver.reader = reader
         self.positions: dict[int, int] = {}
 
     def assign(self, partition: int, now: float = 0.0) -> Steps[None]:
         """Take a partition over."""
-        committed = self.log.committed.get((self.stage.role, partition))
+        committed = self.log.committed_by[self.driver.reader].get((self.stage.role, partition))
         self.positions[partition] = yield from self.stage.assign(partition, committed, now)
 
     def run(self, steps: Generator[Action, object, Result]) -> Result:

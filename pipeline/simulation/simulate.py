@@ -25,10 +25,14 @@ from pipeline.results.smoothing import (
 from pipeline.simulation.item_accuracy import ItemAccuracy
 from pipeline.simulation.item_comparison import ItemComparison
 from pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
-from pipeline.stages.aggregate_stage import AggregateStage
+from pipeline.simulation.own_keys import with_own_keys
+from pipeline.stages.adding_stages import adding_stages
 from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.stages.hop_stage import HopStage
+from pipeline.stages.instance_stage import InstanceStage
 from pipeline.stages.publish_stage import PublishStage
 from pipeline.stages.shuffle_stage import ShuffleStage
+from pipeline.stages.stage import Stage
 from randomizers.item_domains import MOST_PUBLISHED
 from randomizers.randomness import cryptographic_generator, seeded_generator
 from topics.names import Role
@@ -53,7 +57,7 @@ class Simulation:
         records: one per epoch, in order.
         truth: int64, shape (epochs + 1,): devices whose value is 1; in a domain of items, shape
             (epochs + 1, items): devices with each of them. All is 0 at index 0. Where epochs stand
-            alone and not all items are published, (epochs + 1, 0).
+            alone and not all items are published, or a model is learnt, (epochs + 1, 0).
         frozen: devices that had to leave out a change, in the horizon with most of them.
         smoothed: horizons by their number from 0 on, if they were asked for and the protocol has
             any.
@@ -104,7 +108,9 @@ class Simulation:
         """Of every epoch with an estimate: values, lows and highs, shape (3, n); truth (n,)."""
         for record in self.records:
             if record.estimate is not None and record.estimate.intervals.size:
-                yield record.estimate.intervals, np.atleast_1d(self.truth[record.epoch])
+                truth = np.atleast_1d(self.truth[record.epoch])
+                # All of them, but where crowds were withheld.
+                yield record.estimate.intervals, truth[record.estimate.numbers - 1]
 
     def to_json(self) -> dict[str, Any]:
         """The object that ``dpstream simulate --json`` prints, for a single trial."""
@@ -131,7 +137,7 @@ class Simulation:
                 "flags": list(record.flags),
                 **self.accuracies[record.epoch].to_json(),
             }
-        if self.truth.ndim > 1:
+        if self.truth.ndim > 1 and self.job.protocol_entry.learning is None:
             return {
                 "epoch": record.epoch,
                 "fate": record.fate.value,
@@ -147,7 +153,7 @@ class Simulation:
             "standard_deviation": one.standard_deviation,
             "low": one.low,
             "high": one.high,
-            "truth": int(self.truth[record.epoch]),
+            "truth": int(self.truth[record.epoch]) if self.truth.ndim == 1 else None,
             "reports": one.reports,
             "population": record.population,
             "flags": list(one.flags),
@@ -155,7 +161,7 @@ class Simulation:
 
 
 def root_mean_square(simulations: Sequence[Simulation]) -> float | None:
-    """RMSE over all epochs of all trials, freezing bias included; None without any estimate."""
+    """RMSE over all epochs of all trials, freezing bias included; None without any truth."""
     errors = np.concatenate([simulation.errors() for simulation in simulations])
     return float(np.sqrt(np.mean(errors**2))) if len(errors) else None
 
@@ -195,7 +201,8 @@ class SimulatedCluster:
         if job.needs_noise_key:
             noise_key = noise_key or NoiseKey(generators("noise key", 0).bytes(KEY_BYTES))
             job = job.model_copy(update={"noise_key": noise_key.digest})
-        self.job = job
+        job, keys = with_own_keys(job)
+        self.job, self.keys = job, keys
         # After all of a calendar's epochs, wherever it lies.
         self.log = MemoryLog(clock=lambda: LAST_MOMENT)
         self._read = 0
@@ -207,10 +214,32 @@ class SimulatedCluster:
             broker_time=self.log.clock,
             generator=generators("shuffle", 0),
             noise_key=noise_key,
+            keys=keys,
         )
+        instances = [
+            InstanceStage(
+                job,
+                instance,
+                identifiers=lambda: identifiers.bytes(16),
+                wall_clock=lambda: 0,
+                generator=generators("shuffle", instance),
+            )
+            for instance in range(2, job.instances + 1)
+        ]
+        hops = [
+            HopStage(job, index + 1, keys, identifiers=lambda: identifiers.bytes(16))
+            for index in range(len(job.hops))
+        ]
+        stages: list[Stage] = [
+            shuffle,
+            *instances,
+            *hops,
+            *adding_stages(job, keys),
+            PublishStage(job),
+        ]
         self._workers = [
-            MemoryWorker(stage, self.log)
-            for stage in (shuffle, AggregateStage(job), PublishStage(job))
+            MemoryWorker(stage, self.log, reader=name)
+            for name, stage in zip(job.stages, stages, strict=True)
         ]
         for worker in self._workers:
             for partition in range(len(job.start_offsets[worker.stage.role])):
@@ -253,6 +282,7 @@ def simulate(
     """
     generators = seeded_generators(seed)
     cluster = SimulatedCluster(job, generators)
+    job = cluster.job
     producer = Producer(
         job,
         None,
@@ -262,7 +292,7 @@ def simulate(
     )
     producer.enrol(change_log.users)
     comparison = (
-        ItemComparison(job, change_log, cluster.log, generators, question)
+        ItemComparison(job, change_log, cluster.log, cluster.keys, generators, question)
         if isinstance(change_log, ItemLog)
         else None
     )

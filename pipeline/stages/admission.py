@@ -9,10 +9,14 @@ from typing import Protocol, TypeVar
 from pipeline.actions import Append
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_range import place_problem
+from pipeline.jobs.sealed import stage_party
+from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from topics.batches import Batch, Punctuation, decode_batch, decode_punctuation
 from topics.frames import CodecError, Kind, OversizedError, VersionError, kind_of
 from topics.names import Role
 from topics.records import DeadLetter, Reason
+from topics.sealed_batches import SealedBatch, decode_sealed_batch, open_batch
+from topics.sealing import key_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,43 +85,91 @@ def identity_refusal(job: DeployedJob, record: Addressed) -> Refusal | None:
     return None
 
 
-def decode_raw(value: bytes) -> Batch | Punctuation:
+def decode_raw(value: bytes) -> Batch | SealedBatch | Punctuation:
     """A record of the raw topic."""
     kind = kind_of(value)
     if kind is Kind.BATCH:
         return decode_batch(value)
+    if kind is Kind.SEALED_BATCH:
+        return decode_sealed_batch(value)
     if kind is Kind.PUNCTUATION:
         return decode_punctuation(value)
     raise CodecError(f"a {kind.name.lower()} has no place in this topic")
 
 
 class Admission:
-    """Reads and checks single records of the raw topic: pure, and the same on every worker."""
+    """Reads and checks single records of the raw topic: pure, and the same on every worker.
 
-    def __init__(self, job: DeployedJob) -> None:
+    Args:
+        job: the deployed job.
+        keys: that open its batches, if they are sealed.
+    """
+
+    def __init__(self, job: DeployedJob, keys: KeyRing = NO_KEYS) -> None:
         self._job = job
+        self._keys = keys
+        self._form = job.form_of(Role.REPORTS)
         self._aggregator = job.aggregator()
 
     def admit(self, partition: int, value: bytes) -> Batch | Punctuation | Refusal:
         """A batch or punctuation of this job and partition, or the reason to refuse it."""
+        record = self.addressed(partition, value)
+        if isinstance(record, SealedBatch):
+            record = self._opened(record)
+        return (self._foreign_words(record) if isinstance(record, Batch) else None) or record
+
+    def addressed(
+        self, partition: int, value: bytes
+    ) -> Batch | SealedBatch | Punctuation | Refusal:
+        """The same, of what can be said without a key, or without a look at the reports."""
         record = readable(decode_raw, value)
         if isinstance(record, Refusal):
             return record
-        return identity_refusal(self._job, record) or self._misplaced(partition, record) or record
-
-    def _misplaced(self, partition: int, record: Batch | Punctuation) -> Refusal | None:
+        refusal = identity_refusal(self._job, record)
+        if refusal is not None:
+            return refusal
         problem = place_problem(self._job, record.epoch, partition)
         if problem is not None:
             return Refusal(Reason.EPOCH, problem)
-        return self._foreign_words(record) if isinstance(record, Batch) else None
+        if isinstance(record, Punctuation) and self._job.instances > 1 and record.drawing is None:
+            return Refusal(
+                Reason.PUNCTUATION,
+                "names no drawing, by which shuffle instances agree on what is in a window",
+            )
+        if isinstance(record, Batch) and self._job.seals_batches:
+            return Refusal(Reason.SEALED, "not sealed, as all reports of this job must be")
+        if isinstance(record, SealedBatch) and not self._job.seals_batches:
+            return Refusal(Reason.SEALED, "sealed, and reports of this job are not")
+        return record
+
+    def _opened(self, sealed: SealedBatch) -> Batch | Refusal:
+        lock = self._job.lock(stage_party(0), sealed.epoch)
+        if sealed.key != key_id(lock.public_key):
+            return Refusal(
+                Reason.SEALED,
+                f"sealed to key {sealed.key.hex()}, at epoch {sealed.epoch} it is the turn of "
+                f"{key_id(lock.public_key).hex()}",
+            )
+        private_key = self._keys.find(lock.public_key)
+        if private_key is None:
+            return Refusal(
+                Reason.SEALED, f"sealed to key {sealed.key.hex()}, which is not here any more"
+            )
+        try:
+            return open_batch(sealed, private_key, lock.context)
+        except CodecError as error:
+            return Refusal(Reason.SEALED, str(error))
 
     def _foreign_words(self, batch: Batch) -> Refusal | None:
-        values, form = batch.words.values, self._job.word_form
+        values, form = batch.words.values, self._form
         if values.dtype != form.dtype or values.shape[1] != form.width:
             return Refusal(
                 Reason.PROTOCOL,
                 f"reports of {values.shape[1]} x {values.dtype}, {self._job.protocol} has {form}",
             )
+        if self._job.sealed is not None:
+            # What they say is for the party that adds them up.
+            return None
         if form.distinct is not None and values.size and int(values.max()) >= form.distinct:
             return Refusal(
                 Reason.PROTOCOL,

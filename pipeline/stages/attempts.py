@@ -7,15 +7,18 @@ attempt at the same window, or a part of one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from pipeline.actions import Append
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_range import place_problem
 from pipeline.stages.admission import Refusal, identity_refusal, readable
-from topics.chunks import Chunk, decode_chunk
+from topics.chunks import Chunk, decode_chunk, encode_chunk
+from topics.names import Role
 from topics.records import Reason
+from topics.words import Words
 
 Content = TypeVar("Content")
 
@@ -28,6 +31,31 @@ def read_chunk(job: DeployedJob, partition: int, value: bytes) -> Chunk | Refusa
     problem = place_problem(job, chunk.epoch, partition)
     misplaced = None if problem is None else Refusal(Reason.EPOCH, problem)
     return identity_refusal(job, chunk) or misplaced or chunk
+
+
+def chunks_of_attempt(
+    job: DeployedJob,
+    role: Role,
+    epoch: int,
+    manifest_offset: int,
+    attempt: bytes,
+    pieces: Sequence[Words],
+    instance: int = 1,
+) -> Iterator[Append]:
+    """The records of one writing of a window: a chunk for every piece."""
+    for index, piece in enumerate(pieces):
+        chunk = Chunk(
+            fingerprint=job.fingerprint,
+            deployment=job.deployment,
+            epoch=epoch,
+            manifest_offset=manifest_offset,
+            attempt=attempt,
+            index=index,
+            total=len(pieces),
+            words=piece,
+            instance=instance,
+        )
+        yield Append(role, job.partition_of(epoch), encode_chunk(chunk))
 
 
 @dataclass(slots=True)

@@ -41,11 +41,17 @@ class DecisionLog:
     Args:
         job: the deployed job.
         on_decision: is shown every decision.
+        instance: whose manifests are read, where several shuffle instances work side by side. The
+            first one decides; those of another one say what its part of a decided window is.
     """
 
     def __init__(
-        self, job: DeployedJob, on_decision: Callable[[Decision], None] | None = None
+        self,
+        job: DeployedJob,
+        on_decision: Callable[[Decision], None] | None = None,
+        instance: int = 1,
     ) -> None:
+        self._instance = instance
         self._job = job
         self._identity = (job.deployment, job.fingerprint)
         self._on_decision = on_decision
@@ -62,6 +68,8 @@ class DecisionLog:
         except CodecError:
             return
         if (manifest.deployment, manifest.fingerprint) != self._identity:
+            return
+        if manifest.instance != self._instance:
             return
         if self._out_of_range(manifest) or not self.exists(manifest.epoch):
             return

@@ -19,6 +19,7 @@ from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
 from pipeline.stages.partial_log import PartialLog
 from topics.manifests import Fate, Manifest
 from topics.names import Role
+from topics.partials import spoiled_reason
 
 
 class LostEpochError(DpstreamError):
@@ -43,6 +44,16 @@ class DecidedEpoch:
     def epoch(self) -> int:
         """Of the job."""
         return self.manifest.epoch
+
+    @property
+    def spoiled(self) -> str | None:
+        """Why the counts of a released window are not known; None if they are, or it was not."""
+        return None if self.payload is None else spoiled_reason(self.payload)
+
+    @property
+    def counts(self) -> bytes | None:
+        """The state of the job's aggregator; None where there are no counts."""
+        return None if self.spoiled is not None else self.payload
 
 
 class EpochLog:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from aggregators.crowd_estimates import CrowdEstimates
 from aggregators.estimate import Estimate
 from aggregators.found_items import FoundItems
 from aggregators.item_estimates import ItemEstimates
@@ -35,6 +36,7 @@ class EstimateRecord:
         population: devices enrolled.
         estimate: None for protocols that cannot say anything about an epoch not released.
         guarantee: the `Guarantee` of the job, as JSON.
+        reason: why a window is spoiled; None for others.
     """
 
     deployment: bytes
@@ -45,6 +47,7 @@ class EstimateRecord:
     population: int
     estimate: Published | None
     guarantee: Mapping[str, Any]
+    reason: str | None = field(default=None, kw_only=True)
 
     @property
     def headline(self) -> Estimate | None:
@@ -64,7 +67,8 @@ class EstimateRecord:
     @property
     def notes(self) -> list[str]:
         """What a reader has to know: the fate of a window that was not released, flags."""
-        return [*([] if self.fate is Fate.RELEASED else [self.fate.value]), *self.flags]
+        fate = self.fate.value if self.reason is None else f"{self.fate.value}: {self.reason}"
+        return [*([] if self.fate is Fate.RELEASED else [fate]), *self.flags]
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -78,6 +82,7 @@ class EstimateRecord:
             "population": self.population,
             "estimate": None if self.estimate is None else self.estimate.to_json(),
             "guarantee": dict(self.guarantee),
+            **({} if self.reason is None else {"reason": self.reason}),
         }
 
     def to_bytes(self) -> bytes:
@@ -107,6 +112,7 @@ class EstimateRecord:
                 population=int(body["population"]),
                 estimate=_estimate(body["estimate"]),
                 guarantee=dict(body["guarantee"]),
+                reason=None if "reason" not in body else str(body["reason"]),
             )
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             if isinstance(error, CodecError):
@@ -114,7 +120,8 @@ class EstimateRecord:
             raise CodecError(f"not an estimate record: {error!r}") from error
 
 
-_BY_KEY: Mapping[str, type[FoundItems | ItemEstimates]] = {
+_BY_KEY: Mapping[str, type[FoundItems | ItemEstimates | CrowdEstimates]] = {
+    "crowds": CrowdEstimates,
     "found": FoundItems,
     "level_variances": RangeEstimates,
     "branching": LevelEstimates,

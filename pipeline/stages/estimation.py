@@ -7,11 +7,14 @@ counts, head counts and estimators know the epochs of their horizon, from 1 on.
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from aggregators.attendance import Attendance
 from aggregators.published import Published
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.protocols.protocol import Aggregator
-from topics.manifests import Manifest
+from pipeline.protocols.protocol import Aggregator, LearningAggregator
+from topics.manifests import Fate, Manifest
 
 
 class Estimation:
@@ -33,26 +36,35 @@ class Estimation:
         self._job = job
         self._begin(0)
 
-    def take_in(self, manifest: Manifest, payload: bytes | None) -> None:
+    def take_in(self, manifest: Manifest, counts: bytes | None) -> None:
         """Merge an epoch of the present horizon, or the first one of a later horizon.
 
         Args:
             manifest: of the epoch.
-            payload: of its partial; None for a window that was not released.
+            counts: state of the job's aggregator; None for a window without.
         """
         horizon = self._job.horizon_of(manifest.epoch)
         if horizon != self.horizon:
             self._begin(horizon)
         elif self._job.protocol_entry.per_epoch:
             self.aggregator = self._job.aggregator()
-        if payload is not None:
-            self.aggregator.merge(self._job.aggregator_from_bytes(payload))
+        contributors = manifest.contributors
+        if counts is not None:
+            self.aggregator.merge(self._job.aggregator_from_bytes(counts))
+        elif manifest.fate is Fate.RELEASED:
+            # Nobody's reports are known, which is to say nothing about their values.
+            contributors = 0
         self.last_epoch = self._job.local_epoch(manifest.epoch)
-        self.attendance.set(self.last_epoch, manifest.contributors, manifest.population)
+        self.attendance.set(self.last_epoch, contributors, manifest.population)
 
     def estimate(self) -> Published | None:
         """The estimate of the epoch taken in last; None where there is none."""
         return self.aggregator.estimate(self.last_epoch, self.attendance)
+
+    def model(self) -> NDArray[np.float64]:
+        """Of a protocol that learns, the model after the epoch taken in last."""
+        assert isinstance(self.aggregator, LearningAggregator)
+        return self.aggregator.model(self.last_epoch)
 
     def _begin(self, horizon: int) -> None:
         self.horizon = horizon

@@ -9,7 +9,9 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_range import epoch_problem
 from pipeline.stages.epochs import EpochSet
 from topics.frames import CodecError
-from topics.partials import PartialPart, decode_partial, join_parts
+from topics.names import SUMS, Role
+from topics.partials import PartialPart, decode_partial, join_parts, spoiled_reason
+from topics.shares import PartialSum
 
 
 class PartialLog:
@@ -21,11 +23,17 @@ class PartialLog:
     Args:
         job: the deployed job.
         on_partial: is shown the epoch and the payload of every epoch's first complete partial.
+        role: of the topic: the partials of one of two parties that add up a share each are read in
+            the same way.
     """
 
     def __init__(
-        self, job: DeployedJob, on_partial: Callable[[int, bytes], None] | None = None
+        self,
+        job: DeployedJob,
+        on_partial: Callable[[int, bytes], None] | None = None,
+        role: Role = Role.PARTIALS,
     ) -> None:
+        self._role = role
         self._job = job
         self._identity = (job.deployment, job.fingerprint)
         self._on_partial = on_partial
@@ -60,7 +68,10 @@ class PartialLog:
         """What parts add up to; None if it is nothing that the job aggregates."""
         try:
             payload = join_parts(parts)
-            self._job.aggregator_from_bytes(payload)
+            if self._role in SUMS:
+                PartialSum.from_bytes(self._job.table_form, payload)
+            elif not (self._job.shared and spoiled_reason(payload) is not None):
+                self._job.aggregator_from_bytes(payload)
         except ValueError:
             return None
         return payload

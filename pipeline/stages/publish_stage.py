@@ -2,7 +2,8 @@
 
 Manifests and partials are kept for ever and each has one partition, so the publisher's whole state
 is a function of two logs: it reads them from the beginning, merges the partials in epoch order, and
-goes on after the last record of the estimates topic. Owning the one partition of ``<job>.partials``
+goes on after the last record of the estimates topic. Where a protocol learns, the model after an
+epoch is written before the estimate of it. Owning the one partition of ``<job>.partials``
 makes a worker the active publisher; the records shown to it only wake it up.
 """
 
@@ -12,11 +13,13 @@ from collections import Counter
 
 from pipeline.actions import Append, Commit, Flush, Steps
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.stages.epoch_log import EpochLog
+from pipeline.jobs.model_log import ModelLog
+from pipeline.stages.epoch_log import DecidedEpoch, EpochLog
 from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
 from pipeline.stages.estimation import Estimation
 from pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
-from topics.manifests import Manifest
+from topics.manifests import Fate
+from topics.models import ModelRecord
 from topics.names import Role
 
 
@@ -45,6 +48,8 @@ class PublishStage:
         self._estimate_log = job.cursor(
             Role.ESTIMATES, lambda record: self._published.apply(record.value)
         )
+        learns = job.protocol_entry.learning is not None
+        self._models = ModelLog(job, keep=False) if learns else None
         self._committed = 0
 
     def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
@@ -83,14 +88,21 @@ class PublishStage:
     def _publish_due(self) -> Steps[None]:
         """Take in what is new, epoch by epoch, and publish what is not published yet."""
         yield from self._estimate_log.catch_up()
+        if self._models is not None:
+            yield from self._models.catch_up()
         yield from self._epochs.find_end()
         written: list[FinishedWindow] = []
         while (found := (yield from self._epochs.next())) is not None:
             manifest = found.manifest
-            self._estimation.take_in(manifest, found.payload)
+            self._estimation.take_in(manifest, found.counts)
+            if self._models is not None and manifest.epoch not in self._models.epochs:
+                # Before its estimate: so there is a model of every epoch that is published.
+                model = ModelRecord(self._job.deployment, manifest.epoch, self._estimation.model())
+                yield Append(Role.MODEL, 0, model.to_bytes())
+                yield Flush()
             if manifest.epoch not in self._published.epochs:
-                yield self._publication(manifest)
-                written.append(_finished(manifest))
+                yield self._publication(found)
+                written.append(_finished(found))
         if written:
             yield Flush()
             for window in written:
@@ -100,22 +112,29 @@ class PublishStage:
             self._committed = position
             yield Commit(Role.PARTIALS, 0, self._committed)
 
-    def _publication(self, manifest: Manifest) -> Append:
+    def _publication(self, found: DecidedEpoch) -> Append:
+        manifest = found.manifest
         record = EstimateRecord(
             deployment=self._job.deployment,
             epoch=manifest.epoch,
-            fate=manifest.fate,
+            fate=_fate(found),
             closed_at=manifest.timestamp,
             contributors=manifest.contributors,
             population=manifest.population,
             estimate=self._estimation.estimate(),
             guarantee=self._job.guarantee_at(manifest.epoch).to_json(),
+            reason=found.spoiled,
         )
         self.counts["estimates"] += 1
         return Append(Role.ESTIMATES, 0, record.to_bytes())
 
 
-def _finished(manifest: Manifest) -> FinishedWindow:
+def _fate(found: DecidedEpoch) -> Fate:
+    return found.manifest.fate if found.spoiled is None else Fate.SPOILED
+
+
+def _finished(found: DecidedEpoch) -> FinishedWindow:
+    manifest = found.manifest
     return FinishedWindow(
-        manifest.epoch, manifest.fate, manifest.contributors, decided_at=manifest.timestamp
+        manifest.epoch, _fate(found), manifest.contributors, decided_at=manifest.timestamp
     )

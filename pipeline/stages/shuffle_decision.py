@@ -13,8 +13,8 @@ from enum import Enum, auto
 
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_range import EPOCHS_AHEAD
+from pipeline.jobs.roster import EnrolledProducer, Roster
 from pipeline.stages.decision_log import DecisionLog
-from pipeline.stages.roster import EnrolledProducer, Roster
 from pipeline.stages.timeline import Timeline
 from pipeline.stages.windows import Window
 from topics.manifests import Fate, Manifest
@@ -152,6 +152,7 @@ class ShuffleDecision:
         """
         inside: list[bool] = []
         populations: list[int] = []
+        drawings: list[bytes] = []
         contributors = population = 0
         for producer in self._roster:
             punctuation = window.complete(producer.enrolment)
@@ -159,6 +160,7 @@ class ShuffleDecision:
             if punctuation is not None:
                 contributors += punctuation.contributors
                 populations.append(punctuation.population)
+                drawings += [punctuation.drawing] if punctuation.drawing is not None else []
                 population += punctuation.population
             elif not self._left_before_horizon(producer, window.epoch):
                 population += self._log.population(producer.index)
@@ -182,6 +184,7 @@ class ShuffleDecision:
             contributors=contributors,
             population=population,
             timestamp=timestamp,
+            drawings=tuple(drawings) if self._job.instances > 1 else (),
         )
 
     def _expected(self, epoch: int, window: Window | None) -> Iterator[EnrolledProducer]:

@@ -11,42 +11,38 @@ identically.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 
 from pipeline.actions import (
     Append,
-    Commit,
-    DeleteBelow,
     Flush,
-    LogCursor,
     Steps,
     end_offset,
 )
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.noise_keys import NoiseKey
-from pipeline.stages.admission import Admission, Refusal, dead_letter
+from pipeline.jobs.roster import EnrolledProducer
+from pipeline.jobs.sealed import stage_party
+from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
+from pipeline.stages.admission import Admission, Refusal
+from pipeline.stages.boxes_of_windows import check_keys
 from pipeline.stages.decision_log import Decision, DecisionLog
-from pipeline.stages.epochs import EpochSet
 from pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
-from pipeline.stages.multisets import Scratch, WordMultiset, temporary_file
-from pipeline.stages.roster import EnrolledProducer, Roster
+from pipeline.stages.multisets import Scratch, temporary_file
+from pipeline.stages.raw_stage import RawPartition, RawStage
 from pipeline.stages.shuffle_decision import ShuffleDecision, Verdict
 from pipeline.stages.stage_noise import StageNoise
 from pipeline.stages.timeline import Timeline
-from pipeline.stages.window_writer import WindowWriter
 from pipeline.stages.windows import PunctuationError, Window
 from topics.batches import Batch, Punctuation
 from topics.manifests import Fate, Manifest, encode_manifest
 from topics.names import Role
 from topics.records import Reason
 
-MEMORY_HELD = 1 << 28
-"""Bytes of words that open windows hold; what is beyond is read again when it is needed."""
 # A heartbeat names this many open windows, and of each this many producers it waits for.
 _WINDOWS_SHOWN = 8
 _NAMES_SHOWN = 8
@@ -56,32 +52,13 @@ _SECONDS_PER_PRODUCER = 1e-4
 
 
 @dataclass(slots=True)
-class _Partition:
-    """What the stage knows of a partition it owns.
+class _Partition(RawPartition):
+    """`checked_with` is what was known when silent epochs were last looked for."""
 
-    `owed` holds the released epochs whose words this owner has not written yet, whoever decided
-    them; `written` those it has. `checked_with` is what was known when silent epochs were last
-    looked for.
-    """
-
-    number: int
-    position: int
-    floor: int
-    windows: dict[int, Window] = field(default_factory=dict)
-    owed: dict[int, Decision] = field(default_factory=dict)
-    written: EpochSet = field(default_factory=EpochSet)
     checked_with: object = None
 
-    def unfinished_offsets(self) -> Iterator[int]:
-        """First offsets of what is still to be decided or written."""
-        for window in self.windows.values():
-            if window.first_offset is not None:
-                yield window.first_offset
-        for decision in self.owed.values():
-            yield decision.manifest.first_offset
 
-
-class ShuffleStage:
+class ShuffleStage(RawStage[_Partition]):
     """Turns the batches of ``<job>.reports`` into the chunks of ``<job>.shuffled``.
 
     An epoch goes through these states, at the worker that owns its partition:
@@ -108,13 +85,13 @@ class ShuffleStage:
         generator: cryptographic generator for ``order: random``.
         scratch: opens scratch files for windows whose words do not fit a table of counts.
         noise_key: for jobs that ask this stage for dummies.
+        keys: of this stage, where reports are sealed.
         listener: is told of every window that this worker has decided.
 
     Raises:
         NoiseKeyError: the job asks for dummies, and this is not the key it was deployed with.
+        SealingKeyError: reports are sealed, and the stage's private keys are not there.
     """
-
-    role = Role.REPORTS
 
     def __init__(
         self,
@@ -126,52 +103,25 @@ class ShuffleStage:
         generator: np.random.Generator,
         scratch: Scratch = temporary_file,
         noise_key: NoiseKey | None = None,
+        keys: KeyRing = NO_KEYS,
         listener: WindowListener = ignore_window,
     ) -> None:
-        self._job = job
-        self._hides_messages = job.protocol_entry.needs_shuffle
-        self._wall_clock = wall_clock
-        self._scratch = scratch
-        self._listener = listener
-        self._admission = Admission(job)
-        self._partitions: dict[int, _Partition] = {}
-        self._roster = Roster(job)
-        self._producer_log = job.cursor(Role.PRODUCERS, self._roster.apply)
-        self._timeline = Timeline(job, broker_time)
-        self._log, self._manifest_log, self._decision = self._begin_log()
-        self._writer = WindowWriter(
+        if job.seals_batches:
+            check_keys(job, stage_party(0), keys)
+        super().__init__(
             job,
-            self._admission,
-            self._roster,
+            1,
+            Admission(job, keys),
             StageNoise(job, noise_key),
             identifiers=identifiers,
+            wall_clock=wall_clock,
             generator=generator,
-            multiset=self._multiset,
+            scratch=scratch,
+            listener=listener,
         )
-        self._unflushed = False
+        self._timeline = Timeline(job, broker_time)
+        self._begin_logs()
         self._now = self._next_time_check = 0.0
-        self.counts: Counter[str] = Counter()
-
-    def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
-        """Take a partition over; returns the offset from which its records are to be shown.
-
-        Windows that were decided and perhaps not written in full are written again, whole, under
-        their manifest.
-        """
-        self.revoke(partition)
-        start = self._job.start_offset(Role.REPORTS, partition)
-        floor = start if committed is None else max(start, committed)
-        state = self._partitions[partition] = _Partition(partition, position=floor, floor=floor)
-        self._log, self._manifest_log, self._decision = self._begin_log()
-        yield from self._catch_up()
-        yield from self._write_owed(state)
-        return floor
-
-    def revoke(self, partition: int) -> None:
-        """Forget a partition."""
-        state = self._partitions.pop(partition, None)
-        for window in state.windows.values() if state is not None else ():
-            window.close()
 
     def record(
         self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
@@ -211,19 +161,6 @@ class ShuffleStage:
                 yield from self._expire(state, window, now)
             yield from self._write_owed(state)
             yield from self._commit_floor(state)
-
-    def _bound_memory(self) -> None:
-        """Drop the words of the windows that are furthest ahead; they are read again in time."""
-        held = sorted(
-            (w for state in self._partitions.values() for w in state.windows.values()),
-            key=lambda window: window.epoch,
-        )
-        total = sum(window.held_bytes for window in held)
-        while total > MEMORY_HELD and len(held) > 1:
-            furthest = held.pop()
-            total -= furthest.held_bytes
-            if furthest.held_bytes:
-                furthest.drop_words()
 
     def unfinished(self, partition: int) -> str:
         """Epochs that are decided and not written, or not decided."""
@@ -277,10 +214,13 @@ class ShuffleStage:
         ends = window.grace_ends(self._job.shuffle.grace)
         return None if ends is None else max(0.0, round(ends - self._now, 1))
 
-    def _begin_log(self) -> tuple[DecisionLog, LogCursor, ShuffleDecision]:
-        log = DecisionLog(self._job, self._owe)
-        cursor = self._job.cursor(Role.MANIFESTS, log.apply)
-        return log, cursor, ShuffleDecision(self._job, self._roster, log, self._timeline)
+    def _own(self, partition: int, floor: int) -> _Partition:
+        return _Partition(partition, position=floor, floor=floor)
+
+    def _begin_logs(self) -> None:
+        self._log = DecisionLog(self._job, self._owe)
+        self._manifest_log = self._job.cursor(Role.MANIFESTS, self._log.apply)
+        self._decision = ShuffleDecision(self._job, self._roster, self._log, self._timeline)
 
     def _owe(self, decision: Decision) -> None:
         """A decision was made: the owner of its partition owes the words.
@@ -297,13 +237,6 @@ class ShuffleStage:
             and manifest.epoch not in state.written
         ):
             state.owed[manifest.epoch] = decision
-
-    def _catch_up(self) -> Steps[None]:
-        yield from self._producer_log.catch_up()
-        yield from self._manifest_log.catch_up()
-
-    def _multiset(self) -> WordMultiset:
-        return WordMultiset(self._job.word_form, self._scratch)
 
     def _place(
         self,
@@ -383,12 +316,6 @@ class ShuffleStage:
         if not within:
             self.counts["late_reports"] += self._public_size(record)
 
-    def _public_size(self, record: Batch | Punctuation) -> int:
-        """What a record adds to the numbers that a heartbeat tells."""
-        if self._hides_messages:
-            return record.contributors if isinstance(record, Punctuation) else 0
-        return record.words.messages if isinstance(record, Batch) else 0
-
     def _check_time(self, window: Window, now: float) -> None:
         """Note when the time of a window has come; it is checked when anything has changed."""
         known = self._known, len(window.contributions)
@@ -467,37 +394,3 @@ class ShuffleStage:
         window.close()
         yield from self._write_owed(state)
         yield from self._commit_floor(state)
-
-    def _write_owed(self, state: _Partition) -> Steps[None]:
-        """Write the windows that others decided, from what the raw topic holds of them."""
-        for epoch in sorted(state.owed):
-            decision = state.owed[epoch]
-            yield from self._producer_log.catch_up()
-            words = yield from self._writer.read(decision.manifest)
-            yield from self._write(state, decision, words)
-            words.close()
-
-    def _write(self, state: _Partition, decision: Decision, words: WordMultiset) -> Steps[None]:
-        yield from self._writer.write(decision, words)
-        self._unflushed = False
-        state.written.add(decision.manifest.epoch)
-        del state.owed[decision.manifest.epoch]
-
-    def _refuse(
-        self, state: _Partition, offset: int, value: bytes, refusal: Refusal
-    ) -> Steps[None]:
-        self._unflushed = True
-        self.counts[f"dead letters {refusal.reason.value}"] += 1
-        yield dead_letter(self._job, self.role, state.number, offset, value, refusal)
-
-    def _commit_floor(self, state: _Partition) -> Steps[None]:
-        """When the first offset of the oldest unfinished window has moved: commit, and delete."""
-        floor = min(state.unfinished_offsets(), default=state.position)
-        if floor <= state.floor:
-            return
-        if self._unflushed:
-            yield Flush()
-            self._unflushed = False
-        yield Commit(Role.REPORTS, state.number, floor)
-        state.floor = floor
-        yield DeleteBelow(Role.REPORTS, state.number, floor)

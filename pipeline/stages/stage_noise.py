@@ -1,17 +1,19 @@
-"""What the shuffle stage adds to the windows it releases, where a protocol asks for it."""
+"""What the shuffle stage adds to the windows it releases, or deletes, where a job asks for it."""
 
 from __future__ import annotations
 
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.noise_keys import NoiseKey, NoiseKeyError
+from pipeline.stages.crowds import left_of_crowds
 from topics.words import Words
 
 
 class StageNoise:
-    """The dummies of a job's windows: a function of noise key, deployment and epoch.
+    """The noise of a job's windows: a function of noise key, deployment and epoch.
 
     Nothing is remembered and nothing is written down. A window that is written again, by whomever,
-    has the same dummies, and no second noise of the same counts ever exists.
+    has the same dummies, the same messages are deleted, and no second noise of the same counts ever
+    exists.
 
     Args:
         job: the deployed job.
@@ -28,8 +30,8 @@ class StageNoise:
             return
         if key is None:
             raise NoiseKeyError(
-                f"the shuffle stage of {job.name} adds noise, and needs the noise key that the job "
-                "was deployed with"
+                f"the shuffle stage of {job.name} draws noise, and needs the noise key that the "
+                "job was deployed with"
             )
         if key.digest != job.noise_key:
             wanted = "nothing" if job.noise_key is None else job.noise_key.hex()[:8]
@@ -46,3 +48,16 @@ class StageNoise:
         generator = self._key.generator(self._job.deployment, epoch)
         drawn = draw(self._job.local_epoch(epoch), generator)
         return Words(drawn.values, drawn.counts)
+
+    @property
+    def deletes(self) -> bool:
+        """Whether messages are deleted at random."""
+        return self._job.crowds_law is not None
+
+    def left(self, epoch: int, words: Words) -> Words:
+        """What is left of the messages of a window, which are in canonical order."""
+        law = self._job.crowds_law
+        if law is None or self._key is None:
+            return words
+        generator = self._key.generator(self._job.deployment, epoch)
+        return left_of_crowds(law, words, generator)

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_times import times_of
+from pipeline.jobs.roster import EnrolledProducer, Roster
 from pipeline.stages.decision_log import PATIENCE, DecisionLog
-from pipeline.stages.roster import EnrolledProducer, Roster
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,17 @@ from contextlib import suppress
 
 import numpy as np
 
-from pipeline.actions import Append, Flush, LogRecord, Steps, end_offset, scan
+from pipeline.actions import Flush, LogRecord, Steps, end_offset, scan
 from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.roster import Roster
 from pipeline.stages.admission import Admission, Refusal
+from pipeline.stages.attempts import chunks_of_attempt
+from pipeline.stages.boxes_of_windows import distinct
 from pipeline.stages.decision_log import Decision
 from pipeline.stages.multisets import WordMultiset
-from pipeline.stages.roster import Roster
 from pipeline.stages.stage_noise import StageNoise
 from pipeline.stages.windows import PunctuationError, Window
-from topics.chunks import Chunk, encode_chunk
+from topics.batches import Batch, Punctuation, drawing_of
 from topics.manifests import Manifest
 from topics.names import Role
 from topics.words import split_words
@@ -36,6 +38,8 @@ class WindowWriter:
         identifiers: makes the random 16-byte ids of attempts.
         generator: cryptographic generator for ``order: random``.
         multiset: makes an empty multiset of words.
+        role: of the topic of raw reports.
+        instance: of the shuffle stage, where several work side by side.
     """
 
     def __init__(
@@ -48,6 +52,8 @@ class WindowWriter:
         identifiers: Callable[[], bytes],
         generator: np.random.Generator,
         multiset: Callable[[], WordMultiset],
+        role: Role = Role.REPORTS,
+        instance: int = 1,
     ) -> None:
         self._job = job
         self._admission = admission
@@ -56,16 +62,14 @@ class WindowWriter:
         self._identifiers = identifiers
         self._generator = generator
         self._multiset = multiset
+        self._role = role
+        self._instance = instance
 
     def read(self, manifest: Manifest) -> Steps[WordMultiset]:
         """Collect the window of a manifest from the raw topic; the roster has all its producers."""
         partition = self._job.partition_of(manifest.epoch)
         window = Window(manifest.epoch, 0.0, self._multiset)
-        inside = {
-            producer.enrolment
-            for producer, included in zip(self._roster, manifest.producers, strict=False)
-            if included
-        }
+        inside = drawings_in(manifest, self._roster)
 
         def collect(record: LogRecord) -> None:
             admitted = self._admission.admit(partition, record.value)
@@ -73,36 +77,48 @@ class WindowWriter:
                 not isinstance(admitted, Refusal)
                 and admitted.epoch == manifest.epoch
                 and admitted.enrolment in inside
+                and inside[admitted.enrolment] in (None, _drawing(admitted))
             ):
                 with suppress(PunctuationError):
                     window.add(admitted)
 
-        end = yield from end_offset(Role.REPORTS, partition)
+        end = yield from end_offset(self._role, partition)
         stop = min(manifest.cut_offset, end)
-        yield from scan(Role.REPORTS, partition, manifest.first_offset, stop, collect)
+        yield from scan(self._role, partition, manifest.first_offset, stop, collect)
         return window.words
 
     def write(self, decision: Decision, words: WordMultiset) -> Steps[None]:
-        """Write a window's words, and the dummies of its epoch: a new attempt, in equal pieces."""
+        """Write a window's words with the noise of its epoch: a new attempt, in equal pieces."""
         manifest = decision.manifest
         dummies = self._noise.dummies(manifest.epoch)
         if dummies is not None:
             words.add(dummies)
+        if self._noise.deletes:
+            left = self._noise.left(manifest.epoch, words.sorted())
+            # How the words are encoded must tell of those that are left alone.
+            words = self._multiset()
+            words.add(left)
         if self._job.shuffle.order == "random":
             pieces = split_words(words.permuted(self._generator))
         else:
-            pieces = split_words(words.sorted())
-        attempt = self._identifiers()
-        for index, piece in enumerate(pieces):
-            chunk = Chunk(
-                fingerprint=self._job.fingerprint,
-                deployment=self._job.deployment,
-                epoch=manifest.epoch,
-                manifest_offset=decision.offset,
-                attempt=attempt,
-                index=index,
-                total=len(pieces),
-                words=piece,
-            )
-            yield Append(Role.SHUFFLED, self._job.partition_of(manifest.epoch), encode_chunk(chunk))
+            ordered = words.sorted()
+            pieces = split_words(ordered if self._job.sealed is None else distinct(ordered))
+        role, attempt = self._job.decided_role, self._identifiers()
+        yield from chunks_of_attempt(
+            self._job, role, manifest.epoch, decision.offset, attempt, pieces, self._instance
+        )
         yield Flush()
+
+
+def drawings_in(manifest: Manifest, roster: Roster) -> dict[bytes, bytes | None]:
+    """The enrolments that a manifest says are in, each with its drawing, if that is said."""
+    enrolments = [
+        producer.enrolment
+        for producer, included in zip(roster, manifest.producers, strict=False)
+        if included
+    ]
+    return dict(zip(enrolments, manifest.drawings or [None] * len(enrolments), strict=True))
+
+
+def _drawing(record: Batch | Punctuation) -> bytes | None:
+    return drawing_of(record.batch) if isinstance(record, Batch) else record.drawing

@@ -38,19 +38,28 @@ class ValueDomain(ABC):
         size: values are 0 to this one, exclusive.
         slots: how many values a user has at most at an epoch: a set of items, new at each; None:
             exactly one, which holds until it changes.
+        columns: how many whole numbers a value is made of, 0 throughout before a user's first row;
+            None: it is one number.
         kind: what is published.
+        measure: what the one value published is, and its unit, where it is no number of users.
         about: the values, in words.
         asks: the options that ask about them; none where a single value is counted.
         step: how far apart quantiles can be told; None where values are spread evenly between.
+        column: of the crowd that a user is in, which is public; None where there are no crowds.
+        crowds: their labels.
     """
 
     initial: int
     size: int
     slots: int | None
+    columns: int | None = None
     kind: Kind
+    measure: str | None = None
     about: str
     asks: tuple[str, ...]
     step: float | None = None
+    column: str | None = None
+    crowds: tuple[str, ...] = ()
 
     @property
     @abstractmethod
@@ -66,9 +75,31 @@ class ValueDomain(ABC):
         """
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Of what a user has at an epoch."""
+        numbers = self.columns if self.slots is None else self.slots
+        return () if numbers is None else (numbers,)
+
+    @property
     def identity(self) -> object:
         """What tells its values from those of other domains."""
         return self.items
+
+    def text_of(self, crowd: str, value: str) -> str:
+        """What `parse` reads, of the columns of a row; without crowds the value alone."""
+        return value
+
+    def crowds_of(self, values: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """The crowd of each value, of the same shape; None where there are no crowds."""
+        return None
+
+    def numbers_in(self, crowd: str, option: str = "--crowd") -> range:
+        """The numbers of a crowd and the items in it, by its label.
+
+        Raises:
+            QueryError: there is no such crowd, or there are no crowds.
+        """
+        raise QueryError(f"{option} is for jobs with crowds, this one has none")
 
     @property
     def grid(self) -> tuple[int, ...]:

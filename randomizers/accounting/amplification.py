@@ -172,14 +172,19 @@ def most_local_loss(
     delta: float,
     contributors: int,
     coins: Callable[[float], Sequence[HiddenCoin]],
+    windows: int = 1,
 ) -> float:
-    """The largest local loss that shuffling brings down to epsilon; at least epsilon itself.
+    """The largest local loss that shuffling brings down to epsilon.
+
+    At least what needs no shuffling: epsilon itself, or of several windows an equal part of it.
 
     Args:
         epsilon: wanted of the shuffled messages of an epoch.
         delta: wanted.
         contributors: how many there are at least, the user included.
         coins: given a local loss, what it may be seen as; each of them a bound for itself.
+        windows: in how many the user has a message, each with so many contributors; epsilon and
+            delta are those of all of them together.
 
     Raises:
         ValueError: epsilon or delta is out of range.
@@ -191,10 +196,17 @@ def most_local_loss(
     check_target(epsilon, delta)
 
     def private(loss: float) -> bool:
-        return any(amplified_delta(coin, contributors, epsilon) <= delta for coin in coins(loss))
+        return any(
+            amplified_delta(coin, contributors, epsilon, windows) <= delta for coin in coins(loss)
+        )
 
-    low, high = epsilon, max(_MOST_LOSS, epsilon)
-    while high - low > _TOLERANCE * high:
+    low, high, tolerance = epsilon, max(_MOST_LOSS, epsilon), _TOLERANCE
+    if windows > 1:
+        # An equal part of epsilon and delta for each is enough (basic composition), all is too
+        # much. Composition takes its time, and a thousandth of the loss is little.
+        low = most_local_loss(epsilon / windows, delta / windows, contributors, coins)
+        high, tolerance = most_local_loss(epsilon, delta, contributors, coins), 1e-3
+    while high - low > tolerance * high:
         middle = (low + high) / 2
         low, high = (middle, high) if private(middle) else (low, middle)
     return low

@@ -64,10 +64,13 @@ class ShiftedEitherWay:
         return self._all(lambda whole: whole.delta(epsilon) <= delta)
 
     def epsilon(self, delta: float) -> float:
-        """An epsilon for a delta, whatever the pattern; the least, or 10^-4 of itself more."""
+        """An epsilon for a delta, whatever the pattern; the least, or 10^-4 of itself more.
+
+        Infinite where there is none.
+        """
         enough = self._composed(self.cells, self.cells).epsilon(delta)
         step = _LEAST_STEP
-        while not self.private(enough, delta) and enough < math.inf:
+        while enough < math.inf and not self.private(enough, delta):
             enough, step = enough * (1 + step) or _LEAST_STEP, 2 * step
         return enough
 

@@ -45,6 +45,25 @@ Estimator: TypeAlias = Literal["min", "mean", "median"]
 
 
 @dataclass(frozen=True, slots=True)
+class OneSided:
+    """Estimates that are upper bounds: the smallest row, less what its noise is hardly ever below.
+
+    Attributes:
+        underestimated: how likely it is, at most, that the estimate of an item named beforehand is
+            below the number of contributors who hold it, if all of them add their dummies.
+
+    Raises:
+        ValueError: that is no small probability.
+    """
+
+    underestimated: float
+
+    def __post_init__(self) -> None:
+        if not 1e-9 <= self.underestimated <= 0.1:
+            raise ValueError(f"underestimated is {self.underestimated!r}, must be from 1e-9 to 0.1")
+
+
+@dataclass(frozen=True, slots=True)
 class CountMinParameters:
     """What a job says; what is None is chosen when it is planned.
 
@@ -56,7 +75,8 @@ class CountMinParameters:
         queries: what is asked of the counts.
         rows: tau, of buckets.
         buckets: s, of a row.
-        estimator: of single items; None for the one with the least predicted error, epoch by epoch.
+        estimator: of single items; None for the one with the least predicted error, epoch by epoch,
+            of those that err on both sides.
         calibration: of the noise.
         dummies: who adds noise, by which law.
         messages_per_user: the most a user sends on average in an epoch.
@@ -72,7 +92,7 @@ class CountMinParameters:
     queries: Queries | None = None
     rows: int | None = None
     buckets: int | None = None
-    estimator: Estimator | None = None
+    estimator: Estimator | OneSided | None = None
     calibration: Calibration = "exact"
     dummies: DummyLaw = "poisson"
     messages_per_user: float | None = None

@@ -15,8 +15,9 @@ from randomizers.cell_codes.grid import Grid
 from randomizers.cell_codes.hashed_rows import HashedRows
 from randomizers.cell_codes.kept_nodes import KeptNodes
 from randomizers.cell_codes.prefixes import PrefixCells
-from randomizers.count_min import CountMinParameters, Queries
+from randomizers.count_min import CountMinParameters, OneSided, Queries
 from randomizers.count_min.cell_noise import noise_for
+from randomizers.count_min.one_sided import allowance
 from randomizers.item_domains import Bits, Numbers, Points, Strings, domain_size
 from randomizers.row_errors import error_samples, zipf_counts
 
@@ -57,6 +58,8 @@ def choose_code(parameters: CountMinParameters, minimum: int) -> CellCode:
     queries = queries_of(parameters)
     if queries != "items" and (parameters.rows or parameters.buckets):
         raise ValueError(f"rows and buckets are for single items, queries is {queries}")
+    if queries != "items" and isinstance(parameters.estimator, OneSided):
+        raise ValueError(f"estimates that are one-sided are of single items, queries is {queries}")
     if queries == "items":
         return _rows(parameters, minimum)
     if queries == "top":
@@ -94,8 +97,15 @@ def _rows(parameters: CountMinParameters, minimum: int) -> CellCode:
             return code
         _, variance = noise.moments(minimum)
         samples = error_samples(counts, code.rows, code.buckets, variance)
-        asked = tuple(samples) if parameters.estimator is None else (parameters.estimator,)
-        error = min(float(np.abs(samples[name]).mean()) for name in asked)
+        match parameters.estimator:
+            case None:
+                asked = list(samples.values())
+            case OneSided(underestimated):
+                added = allowance(noise, minimum, code.rows, underestimated)
+                asked = [samples["min"] + added]
+            case name:
+                asked = [samples[name]]
+        error = min(float(np.abs(each).mean()) for each in asked)
         if best is None or error < best[0]:
             best = error, code
     if best is None:

@@ -10,6 +10,10 @@ report anew, with a larger one, and the message also says which report it is of.
 the reports of a device together learns no more than `FragmentsLaw.exposure` says, and never more
 than the backstop allows.
 
+That is a bound for one epoch, unless the backstop is permanent: then a device reverses the same
+bits at every epoch (`randomizers.permanent_bits`), and whoever sees all reports of all epochs about
+a value that stays learns no more than the backstop allows, for ever. A value that changes is hidden
+by the reversals of each report alone, as with `memoized_response`, which is this of a single bit.
 Unlike protocols that hide users by dummies, these protect a user who trusts nobody, too, if by a
 larger epsilon: a stage that keeps messages apart sees randomized response.
 """
@@ -33,7 +37,9 @@ from randomizers.given_values import check_epoch
 from randomizers.guarantee import Guarantee, held_by_a_user, held_or_nothing
 from randomizers.hadamard import check_domain, narrowest
 from randomizers.item_domains import ItemDomain, domain_size
-from randomizers.laws import Constants
+from randomizers.laws import Constants, added_later
+from randomizers.permanent_bits import KEY_BYTES, WORD_BITS, PermanentBits
+from randomizers.permanent_loss import stream_loss, unchanged_loss
 from randomizers.set_rows import set_rows
 from randomizers.shuffled_parameters import check_approximate, check_items_held
 from topics.word_forms import WordForm
@@ -63,6 +69,7 @@ class FragmentsParameters:
         neighbours: what cannot be told apart.
         calibration: how the probabilities are chosen; the published one is of single items, for
             neighbours by removal.
+        permanent: whether a device reverses bits by the backstop alike at all epochs.
 
     Raises:
         ValueError: a value is not allowed; the message says what is.
@@ -75,6 +82,7 @@ class FragmentsParameters:
     reports: int = 1
     neighbours: Neighbours = "replacement"
     calibration: Calibration = "exact"
+    permanent: bool = added_later(False)
 
     def __post_init__(self) -> None:
         check_approximate(self.epsilon, self.delta)
@@ -85,6 +93,13 @@ class FragmentsParameters:
             raise ValueError(
                 "the published calibration is about single items that are removed: give items: 1 "
                 "and neighbours: removal, or take calibration: exact"
+            )
+        if type(self.permanent) is not bool:
+            raise ValueError(f"permanent is {self.permanent!r}, must be true or false")
+        if self.permanent and self.calibration == "published":
+            raise ValueError(
+                "the published calibration is about backstops that are drawn anew at every epoch: "
+                "with permanent: true take calibration: exact"
             )
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
@@ -123,10 +138,12 @@ class FragmentsLaw(Constants):
         calibration: how the odds were chosen.
         odds: weights of a bit kept and of one reversed, for every report anew.
         backstop: the same of the bits that reports are made from; None for a single report, which
-            is made from the true bits.
+            is made from the true bits unless the backstop is permanent.
         epsilon: of an epoch, shuffled.
         delta: of an epoch, and of all of them.
         stream_epsilon: of all epochs together, shuffled.
+        permanent: whether bits are reversed by the backstop alike at all epochs; its two weights
+            then add up to 2^32.
 
     Raises:
         ValueError: a field is out of range.
@@ -144,6 +161,7 @@ class FragmentsLaw(Constants):
     epsilon: float
     delta: float
     stream_epsilon: float
+    permanent: bool = added_later(False)
 
     def __post_init__(self) -> None:
         check_domain(self.items)
@@ -153,8 +171,10 @@ class FragmentsLaw(Constants):
         for odds in (self.odds, *([self.backstop] if self.backstop else [])):
             if odds.k != 1 or odds.weights[0] < odds.weights[1]:
                 raise ValueError(f"odds of {odds.weights}, must be two weights, the larger first")
-        if (self.reports > 1) != (self.backstop is not None):
+        if (self.reports > 1 or self.permanent) != (self.backstop is not None):
             raise ValueError(f"{self.reports} reports, and the backstop is {self.backstop}")
+        if self.permanent and self.backstop and sum(self.backstop.weights) != 1 << WORD_BITS:
+            raise ValueError(f"a permanent backstop of {self.backstop.weights}, not out of 2^32")
         if self.minimum < 1 or self.last_epoch < 1:
             raise ValueError(f"{self.minimum} contributors, {self.last_epoch} epochs")
 
@@ -173,6 +193,13 @@ class FragmentsLaw(Constants):
         return None if self.backstop is None else _flips(self.backstop)
 
     @property
+    def permanent_bits(self) -> PermanentBits | None:
+        """The answers of devices whose backstop is permanent; None where it is not."""
+        if not self.permanent or self.backstop is None:
+            return None
+        return PermanentBits(self.items, self.backstop.weights[1])
+
+    @property
     def differing_bits(self) -> int:
         """In how many bits two neighbours differ at most."""
         return differing_bits(self.items, self.slots, self.neighbours)
@@ -181,25 +208,94 @@ class FragmentsLaw(Constants):
         """The loss of one bit to somebody who sees so many reports of a device together.
 
         ln((e^(b + t f) + 1) / (e^b + e^(t f))) with the losses b of the backstop and f of a report,
-        rounded up: that of t equal bits, which tell most.
+        rounded up: that of t equal bits, which tell most. With a permanent backstop these are
+        reports of any epochs at which the bit was the same.
 
         Args:
-            reports: t, from 0 to tau.
+            reports: t; with a backstop that is not permanent, of one epoch, at most tau.
         """
-        return log_rounded_up(self._exposed(reports))
+        return self._exposed(reports, 1)
+
+    def exposed_epsilon(self, reports: int) -> float:
+        """The same of a user, in all bits in which two neighbours differ."""
+        return self._exposed(reports, self.differing_bits)
+
+    @property
+    def reports_seen(self) -> tuple[int, ...]:
+        """Numbers of reports to state the exposure of: powers of two, and a whole epoch's.
+
+        With a permanent backstop also those of all epochs.
+        """
+        doubled = {1 << power for power in range(self.reports.bit_length())} | {self.reports}
+        return tuple(
+            sorted(doubled | ({self.reports * self.last_epoch} if self.permanent else set()))
+        )
+
+    def exposure_to_instance(self, seen: int, instances: int) -> float:
+        """The loss of one bit to one of several shuffle instances that sees so many set reports.
+
+        Each message goes to an instance at random, so that of tau reports of a bit an instance sees
+        t set ones, and the others were not set or went elsewhere: it cannot tell. That is ln((e^b
+        told + 1) / (e^b + told)), or of 1 / told where that is larger, with the loss b of the
+        backstop and told = (q / p)^t ((1 - q / K) / (1 - p / K))^(tau - t), where a set bit is
+        reported as set with q, another one with p = 1 - q. Rounded up.
+
+        Args:
+            seen: t, from 0 to tau.
+            instances: K.
+        """
+        set_, unset = self.odds.weights
+        whole = instances * (set_ + unset)
+        told = Fraction(set_, unset) ** seen
+        told *= Fraction(whole - set_, whole - unset) ** (self.reports - seen)
+        return log_rounded_up(self._stopped(max(told, 1 / told)))
 
     @property
     def local_epsilon(self) -> float:
-        """Of an epoch, against a stage that keeps the messages of a device together; rounded up."""
-        return log_rounded_up(self._exposed(self.reports), self.differing_bits)
+        """Of an epoch, against a stage that keeps the messages of a device together; rounded up.
 
-    def _exposed(self, reports: int) -> Fraction:
-        """How many times likelier t equal bits are if the true one is equal to them, too."""
-        told = Fraction(*self.odds.weights) ** reports
+        With a permanent backstop other epochs may have told its answers, and what differs at one
+        epoch is hidden by its reports alone.
+        """
+        if self.permanent:
+            return min(self._of_reports(self.reports), self.changing_epsilon)
+        return self._exposed(self.reports, self.differing_bits)
+
+    @property
+    def unchanged_epsilon(self) -> float:
+        """Of sets that stay the same at all epochs, with a permanent backstop, as `local_epsilon`.
+
+        Longer horizons lose more, but never `limit_epsilon`.
+        """
+        return self._exposed(self.reports * self.last_epoch, self.differing_bits)
+
+    @property
+    def limit_epsilon(self) -> float:
+        """What `exposed_epsilon` never reaches with a backstop, however many reports are seen."""
+        assert self.backstop is not None
+        return log_rounded_up(Fraction(*self.backstop.weights), self.differing_bits)
+
+    @property
+    def changing_epsilon(self) -> float:
+        """Of any streams of all epochs, with a permanent backstop, as `local_epsilon`."""
+        assert self.backstop is not None
+        reports = self.reports * self.last_epoch
+        return stream_loss(self.backstop, self.odds, reports, self.differing_bits)
+
+    def _exposed(self, reports: int, bits: int) -> float:
+        if self.backstop is None:
+            return log_rounded_up(Fraction(*self.odds.weights) ** reports, bits)
+        return unchanged_loss(self.backstop, self.odds, reports, bits)
+
+    def _stopped(self, told: Fraction) -> Fraction:
+        """What is left of how much likelier something is, behind the backstop."""
         if self.backstop is None:
             return told
         stopped = Fraction(*self.backstop.weights)
         return (stopped * told + 1) / (stopped + told)
+
+    def _of_reports(self, reports: int) -> float:
+        return log_rounded_up(Fraction(*self.odds.weights), self.differing_bits * reports)
 
     @property
     def message_probabilities(self) -> tuple[Fraction, Fraction]:
@@ -257,7 +353,7 @@ class FragmentsLaw(Constants):
 
 
 class Fragments(Devices[FragmentsLaw]):
-    """The devices of one horizon. They keep nothing from one epoch to the next.
+    """The devices of one horizon. They keep a key if their backstop is permanent, or nothing.
 
     >>> from randomizers.randomness import seeded_generator
     >>> law = FragmentsLaw(
@@ -271,6 +367,12 @@ class Fragments(Devices[FragmentsLaw]):
     Args:
         law: the constants of the job.
     """
+
+    def __init__(self, law: FragmentsLaw) -> None:
+        super().__init__(law)
+        self._bits = law.permanent_bits
+        if self._bits is not None:
+            self._key = self._declare("key", np.uint8, (KEY_BYTES,), new=None)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -289,11 +391,30 @@ class Fragments(Devices[FragmentsLaw]):
             trust=(
                 "the shuffle stage to shuffle and to refuse windows below the minimum, and "
                 f"{law.minimum - 1:,} honest others in each window; against a stage that keeps "
-                f"messages apart epsilon is {law.local_epsilon:.6g} at every epoch"
+                f"messages apart epsilon is {self._apart}"
             ),
             basis="conditional" if conditional else "bound",
             stream_epsilon=law.stream_epsilon,
         )
+
+    @property
+    def _apart(self) -> str:
+        """What holds against a stage that keeps the messages of every device together."""
+        law = self.law
+        if not law.permanent:
+            return f"{law.local_epsilon:.6g} at every epoch"
+        return (
+            f"{law.unchanged_epsilon:.6g} for what stays the same at all {law.last_epoch:,} epochs "
+            f"of a horizon (at most {law.limit_epsilon:.6g} however many), "
+            f"{law.local_epsilon:.6g} for what differs at one of them and "
+            f"{law.changing_epsilon:.6g} for what does at many"
+        )
+
+    def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[np.uint8]]:
+        if self._bits is None:
+            return {}
+        keys = np.frombuffer(rng.bytes(KEY_BYTES * count), np.uint8)
+        return {"key": keys.reshape(count, KEY_BYTES)}
 
     def report(
         self,
@@ -311,8 +432,14 @@ class Fragments(Devices[FragmentsLaw]):
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
         sets = set_rows(epoch, values, present, self.population, law.slots, law.items)
-        held = np.bincount(sets.reshape(-1), minlength=law.items + 1)[1:]
-        counts = self._messages(epoch, held.astype(np.int64), len(sets), rng)
+        if self._bits is None:
+            held = np.bincount(sets.reshape(-1), minlength=law.items + 1)[1:]
+            counts = self._messages(
+                epoch, held.astype(np.int64), law.backstop_flips, len(sets), rng
+            )
+        else:
+            keys = self._key if present is None else self._key[present]
+            counts = self._messages(epoch, self._bits.ones(keys, sets), None, len(sets), rng)
         self.epoch = epoch
         counted = CountedWords.of_cells(counts, law.word_form.dtype)
         if len(sets) * law.messages_per_user < law.words:
@@ -320,14 +447,28 @@ class Fragments(Devices[FragmentsLaw]):
         return counted
 
     def _messages(
-        self, epoch: int, held: NDArray[np.int64], users: int, rng: np.random.Generator
+        self,
+        epoch: int,
+        bits: NDArray[np.int64],
+        backstop: FlippedBits | None,
+        users: int,
+        rng: np.random.Generator,
     ) -> NDArray[np.int64]:
-        """How many there are of each word, shape (words,); anew where they have no room."""
+        """How many there are of each word, shape (words,); anew where they have no room.
+
+        Permanent answers stay what they are then: over all keys, what has no room is no likelier.
+
+        Args:
+            epoch: of the horizon.
+            bits: how many are 1 of each cell, shape (items,).
+            backstop: reverses them first; None if that is done, or not to be.
+            users: how many bits a cell has.
+            rng: the randomness.
+        """
         law, most = self.law, self.law.capacity(epoch, users)
         while True:
-            backstop = law.backstop_flips
-            bits = held if backstop is None else backstop.ones(held, users, rng)
-            counts = np.concatenate([law.flips.ones(bits, users, rng) for _ in range(law.reports)])
+            ones = bits if backstop is None else backstop.ones(bits, users, rng)
+            counts = np.concatenate([law.flips.ones(ones, users, rng) for _ in range(law.reports)])
             if counts.sum() <= most:
                 return counts
 

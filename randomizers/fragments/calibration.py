@@ -5,6 +5,12 @@ those of all others about the same cell (`amplification`). So the loss of a user
 hidden coins, composed. With several reports it is the smaller of two bounds: reports are made from
 bits that the backstop has reversed, and tell no more of them than those bits themselves do,
 shuffled; and each report is randomized response by itself.
+
+Of a permanent backstop the first bound is none. Where a user differs at one epoch, other epochs may
+have told how many of all bits the backstop has reversed; if nobody changes but that user, the sums
+of two epochs then differ by just the change, and nothing of the others hides it. The second bound
+holds whatever the backstops have done, of any epoch and of all of them: given what they have done,
+two neighbours differ in as many bits as before, at most, and each report is drawn anew.
 """
 
 from __future__ import annotations
@@ -35,6 +41,7 @@ from randomizers.fragments import (
     differing_bits,
 )
 from randomizers.item_domains import domain_size
+from randomizers.permanent_bits import WORD_BITS
 
 # Rounded down, so that what is computed for a loss holds for the weights.
 _ROUNDED: Final = Decimal(1) - Decimal("1e-15")
@@ -62,7 +69,13 @@ def calibrate(parameters: FragmentsParameters, last_epoch: int, minimum: int) ->
         parameters.neighbours,
         parameters.reports,
         conditional=parameters.calibration == "conditional",
+        permanent=parameters.permanent,
     )
+    if parameters.permanent and last_epoch == 1:
+        raise ValueError(
+            "permanent: true reverses the same bits at all epochs of a horizon, which has only 1: "
+            "give epochs.count of 2 or more, or leave permanent out"
+        )
     delta = parameters.delta * (1 - FOR_TABLES)
     if parameters.calibration == "published":
         loss = published_loss(parameters.epsilon, delta, minimum)
@@ -71,7 +84,9 @@ def calibrate(parameters: FragmentsParameters, last_epoch: int, minimum: int) ->
     stream_epsilon = parameters.epsilon
     if last_epoch > 1:
         stream_epsilon = shape.epsilon(loss, delta, minimum, last_epoch)
-    report_loss = loss if parameters.reports == 1 else loss_of_report(loss, parameters.reports)
+    backstop = _odds(loss) if parameters.reports > 1 else None
+    if parameters.permanent:
+        backstop = _odds_of_words(loss)
     law = FragmentsLaw(
         last_epoch=last_epoch,
         items=size,
@@ -80,11 +95,12 @@ def calibrate(parameters: FragmentsParameters, last_epoch: int, minimum: int) ->
         minimum=minimum,
         neighbours=parameters.neighbours,
         calibration=parameters.calibration,
-        odds=_odds(report_loss),
-        backstop=None if parameters.reports == 1 else _odds(loss),
+        odds=_odds(loss_of_report(loss, parameters.reports)),
+        backstop=backstop,
         epsilon=parameters.epsilon,
         delta=parameters.delta,
         stream_epsilon=max(parameters.epsilon, stream_epsilon),
+        permanent=parameters.permanent,
     )
     _check_draws(law)
     return law
@@ -92,17 +108,27 @@ def calibrate(parameters: FragmentsParameters, last_epoch: int, minimum: int) ->
 
 def epsilon_with(law: FragmentsLaw, honest: int) -> float:
     """The epsilon with so many honest contributors, at least 1, where these add the noise."""
-    loss = (law.backstop or law.odds).loss
-    conditional = law.calibration == "conditional"
-    shape = _Shape(law.differing_bits, law.neighbours, law.reports, conditional)
-    return shape.epsilon(loss, law.delta * (1 - FOR_TABLES), honest, 1)
+    shape = _Shape(
+        law.differing_bits,
+        law.neighbours,
+        law.reports,
+        conditional=law.calibration == "conditional",
+        permanent=law.permanent,
+    )
+    delta = law.delta * (1 - FOR_TABLES)
+    if law.permanent:
+        return shape.epsilon_of_reports(law.odds.loss, delta, honest, 1)
+    return shape.epsilon((law.backstop or law.odds).loss, delta, honest, 1)
 
 
 def loss_of_report(backstop: float, reports: int) -> float:
     """The loss of each of tau reports of a bit with a backstop: asinh(sinh(loss) / tau).
 
-    The rule behind the paper's tables, about the backstop's loss less ln tau.
+    The rule behind the paper's tables, about the backstop's loss less ln tau. A single report has
+    the loss itself.
     """
+    if reports == 1:
+        return backstop
     return math.asinh(math.sinh(backstop) / reports)
 
 
@@ -154,17 +180,22 @@ class _Shape:
         neighbours: which ones.
         reports: of each bit.
         conditional: whether others are taken to hold equal bits.
+        permanent: whether the backstop is.
     """
 
     bits: int
     neighbours: Neighbours
     reports: int
     conditional: bool
+    permanent: bool
 
     def most_loss(self, epsilon: float, delta: float, contributors: int) -> float:
         """The largest loss of a bit, or of its backstop, that is private enough."""
         # However few others there are, losses add up to no more.
         safe = epsilon / self.bits
+        if self.permanent:
+            of_report = safe / self.reports * (1 - 1e-12)
+            safe = math.asinh(self.reports * math.sinh(of_report))
 
         def excess(odds: float) -> float:
             loss = -math.log(odds)
@@ -185,11 +216,18 @@ class _Shape:
             loss, lambda one, many: self._epsilon(one, contributors, delta, epochs * many)
         )
 
+    def epsilon_of_reports(
+        self, loss: float, delta: float, contributors: int, epochs: int
+    ) -> float:
+        """Of so many epochs, for a loss of each report."""
+        return self._epsilon(loss, contributors, delta, epochs * self.reports)
+
     def _least(self, loss: float, spent: Callable[[float, int], float]) -> float:
         """The smaller one of what backstops lose, once, and of what all reports do."""
-        if self.reports == 1:
-            return spent(loss, 1)
-        return min(spent(loss, 1), spent(loss_of_report(loss, self.reports), self.reports))
+        of_reports = spent(loss_of_report(loss, self.reports), self.reports)
+        if self.reports == 1 or self.permanent:
+            return of_reports
+        return min(spent(loss, 1), of_reports)
 
     def _delta(self, loss: float, contributors: int, epsilon: float, times: int) -> float:
         if self.conditional:
@@ -222,6 +260,14 @@ def _odds(loss: float) -> ComposedLaw:
         return optimal(1, Decimal(loss) * _ROUNDED)
 
 
+def _odds_of_words(loss: float) -> ComposedLaw:
+    """Odds out of 2^32, of no larger loss."""
+    words = 1 << WORD_BITS
+    kept, reversed_ = _odds(loss).weights
+    threshold = -(-reversed_ * words // (kept + reversed_))
+    return ComposedLaw((words - threshold, threshold))
+
+
 def _check_draws(law: FragmentsLaw) -> None:
     """See that drawing from tables, and anew where there is no room, costs what is set aside.
 
@@ -229,7 +275,8 @@ def _check_draws(law: FragmentsLaw) -> None:
     """
     draws = law.last_epoch * law.minimum
     left_out = delta_of_tables(law.epsilon, MISFIT, draws)
-    for flips, times in ((law.flips, law.reports), (law.backstop_flips, 1)):
+    backstop = None if law.permanent else law.backstop_flips
+    for flips, times in ((law.flips, law.reports), (backstop, 1)):
         if flips is not None:
             distance = 2 * times * law.items * flips.distance(law.minimum)
             left_out += delta_of_tables(law.epsilon, distance, draws)

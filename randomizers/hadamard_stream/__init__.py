@@ -25,12 +25,18 @@ from randomizers.given_values import refuse_wrong
 from randomizers.laws import Constants
 
 MIN_ITEMS, MAX_ITEMS = 2, 4096
+MAX_ITEMS_ONCE = 1 << 20
+"""Of a job with a single epoch, which keeps no more than a number for every row."""
+
 MAX_LABEL = 100
 """Characters of a label."""
 
 ORDER_BITS = 5
 NEWCOMER_SHIFT = 19
-"""A word is (row * 2^5 + order) * 2 + sign, and 2^19 more for newcomers: see `FutureRand`."""
+"""A word is (row * 2^5 + order) * 2 + sign, and 2^19 more for newcomers: see `FutureRand`.
+
+Nobody is a newcomer to a single epoch, so that there rows may take these bits, too.
+"""
 
 _MAX_HORIZON = 1 << ((1 << ORDER_BITS) - 1)
 
@@ -42,7 +48,7 @@ class HadamardStreamParameters:
     Attributes:
         epsilon: the privacy loss of a user's whole stream.
         changes: how many times a user's item may change after the first one it has.
-        domain: the labels of the items.
+        domain: the labels of the items: up to 4,096, or 2^20 in a job with a single epoch.
         signs: how many flips of the tracked Boolean are followed, the budget; None for the number
             with the least error (`randomizers.hadamard_stream.calibration`).
         estimator: "tree", which combines all the intervals there are, or "prefix", the paper's,
@@ -77,9 +83,10 @@ class HadamardStreamParameters:
 
 
 def _check_labels(labels: tuple[str, ...]) -> None:
-    if not MIN_ITEMS <= len(labels) <= MAX_ITEMS:
+    if not MIN_ITEMS <= len(labels) <= MAX_ITEMS_ONCE:
         raise ValueError(
-            f"domain has {len(labels):,} labels, must have from {MIN_ITEMS} to {MAX_ITEMS:,}"
+            f"domain has {len(labels):,} labels, must have from {MIN_ITEMS} to {MAX_ITEMS:,}, or "
+            f"up to {MAX_ITEMS_ONCE:,} with a single epoch"
         )
     seen = set[str]()
     for label in labels:
@@ -114,8 +121,7 @@ class HadamardStreamLaw(Constants):
     future_rand: FutureRandLaw
 
     def __post_init__(self) -> None:
-        if not MIN_ITEMS <= self.items <= MAX_ITEMS:
-            raise ValueError(f"{self.items} items, must be from {MIN_ITEMS} to {MAX_ITEMS}")
+        check_domain_size(self.items, self.future_rand.horizon)
         if self.future_rand.horizon > _MAX_HORIZON:
             raise ValueError(
                 f"a horizon of {self.future_rand.horizon} epochs, must be at most {_MAX_HORIZON}"
@@ -127,9 +133,24 @@ class HadamardStreamLaw(Constants):
         return rows_for(self.items)
 
     @property
+    def newcomer_shift(self) -> int:
+        """Where the bit for newcomers is."""
+        return NEWCOMER_SHIFT if self.items <= MAX_ITEMS else 31
+
+    @property
     def signs(self) -> int:
         """The budget: flips of the tracked Boolean that are followed."""
         return self.future_rand.composed[0].k
+
+
+def check_domain_size(items: int, epochs: int) -> None:
+    """Raise `ValueError` if there are not as many items as a job of so many epochs may have."""
+    most = MAX_ITEMS if epochs > 1 else MAX_ITEMS_ONCE
+    if not MIN_ITEMS <= items <= most:
+        raise ValueError(
+            f"{items:,} items, must be from {MIN_ITEMS} to {most:,}"
+            + (f"; with a single epoch up to {MAX_ITEMS_ONCE:,}" if epochs > 1 else "")
+        )
 
 
 def rows_for(items: int) -> int:
@@ -168,11 +189,13 @@ class HadamardStream(BooleanDevices[HadamardStreamLaw]):
     def __init__(self, law: HadamardStreamLaw) -> None:
         super().__init__(law, law.future_rand)
         # No secret.
-        self._row = self._declare("row", np.uint16, new=None, allowed=range(law.rows))
+        narrow = law.rows <= 1 << 16
+        self._row_type = np.dtype(np.uint16 if narrow else np.uint32)
+        self._row = self._declare("row", self._row_type, new=None, allowed=range(law.rows))
 
     def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
         drawn = super()._draw(count, rng)
-        return {**drawn, "row": rng.integers(0, self.law.rows, count, dtype=np.uint16)}
+        return {**drawn, "row": rng.integers(0, self.law.rows, count, dtype=self._row_type)}
 
     def report(
         self,
@@ -188,11 +211,12 @@ class HadamardStream(BooleanDevices[HadamardStreamLaw]):
             more for newcomers.
         """
         self._check_items(epoch, values, present)
-        items = values.astype(np.uint16)
+        items = values.astype(self._row_type)
         has_plus = np.bitwise_count(self._row & items) & 1 == 0
         devices, words = self.follow(epoch, has_plus & (items != 0), present, rng)
         rows = self._row[devices].astype(np.uint32) << np.uint32(ORDER_BITS + 1)
-        newcomers = (words & NEWCOMER).astype(np.uint32) << np.uint32(NEWCOMER_SHIFT - 7)
+        shift = np.uint32(self.law.newcomer_shift - 7)
+        newcomers = (words & NEWCOMER).astype(np.uint32) << shift
         reports: NDArray[np.uint32] = rows | newcomers | (words & np.uint8(NEWCOMER - 1))
         return reports[:, None]
 

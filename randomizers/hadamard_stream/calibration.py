@@ -12,7 +12,12 @@ from scipy import stats
 
 from randomizers.future_rand import FutureRandParameters
 from randomizers.future_rand.calibration import calibrate as future_rand_calibrate
-from randomizers.hadamard_stream import HadamardStreamLaw, HadamardStreamParameters, rows_for
+from randomizers.hadamard_stream import (
+    HadamardStreamLaw,
+    HadamardStreamParameters,
+    check_domain_size,
+    rows_for,
+)
 
 REFERENCE_ERROR = 0.1
 """The standard deviation of an estimate as a share of the count, for which `best_signs` weighs
@@ -37,9 +42,11 @@ def calibrate(parameters: HadamardStreamParameters, last_epoch: int) -> Hadamard
     (8, 0.003175)
     """
     items = len(parameters.domain)
+    check_domain_size(items, last_epoch)
     # No value changes more often than there are epochs.
     changes = max(0, min(parameters.changes, last_epoch - 1))
-    flips = flip_law(items, values=changes + 1)
+    # Who has one item flips once at most, whatever the item and the row.
+    flips = flip_law(items, values=changes + 1) if changes else np.full(2, 0.5)
     signs = parameters.signs or best_signs(flips, parameters.epsilon)
     return HadamardStreamLaw(
         items=items,

@@ -12,9 +12,7 @@ of a whole stream grows with its length, without limit. It is computed here, exa
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from decimal import MAX_EMAX, MIN_EMIN, Decimal, localcontext
 from typing import Literal
 
 import numpy as np
@@ -25,6 +23,7 @@ from randomizers.epoch_responses import EpochResponses, check_response
 from randomizers.future_rand import check_epsilon
 from randomizers.guarantee import Guarantee
 from randomizers.laws import Constants
+from randomizers.permanent_loss import stream_loss
 from randomizers.randomness import draw_categories
 
 MIN_FIRST_SHARE, MAX_FIRST_SHARE = 0.01, 0.99
@@ -104,40 +103,8 @@ class MemoizedResponseLaw(Constants):
 
     @property
     def stream_loss(self) -> float:
-        """The privacy loss of a user's whole stream, over all pairs of streams, rounded up.
-
-        Let A and R be the odds of keeping a permanent and an instantaneous response, T the epochs,
-        D the surplus of ones over zeros among the reports, and d that among the reports of epochs
-        with value 1. Apart from factors that all streams share, the reports have the probability
-
-            A R^(u/2) + R^(-u/2) / A + R^(D/2) + R^(-D/2),    u = 2 d - D,
-
-        where the terms stand for the four pairs of permanent responses. Whatever the reports,
-        streams give u all values from -T to T of the parity of T: u = T if the stream equals the
-        reports. The largest over the smallest such sum is the largest where D is 0 or +-1. One
-        change is enough: to equal reports 0...01...1, and to have any u there.
-        """
-        with localcontext() as context:
-            context.prec, context.Emax, context.Emin = 80, MAX_EMAX, MIN_EMIN
-            odds, step = (
-                Decimal(law.weights[0]) / law.weights[1]
-                for law in (self.permanent, self.instantaneous)
-            )
-            root, epochs = step.sqrt(), self.last_epoch
-
-            def same(u: int) -> Decimal:
-                return odds * root**u + 1 / (odds * root**u)
-
-            # Least near u = -2 ln A / ln R, at one of the two neighbours of the parity of T.
-            centre = math.floor(-2 * odds.ln() / step.ln())
-            below = centre - (centre - epochs) % 2
-            least = min(same(max(u, -epochs)) for u in (below, below + 2))
-            other = root ** (epochs % 2) + root ** -(epochs % 2)
-            # Sums of positive terms, each right to 70 digits: far more than what is added.
-            ratio = (same(epochs) + other) / (least + other)
-            loss = ratio.ln() * (1 + Decimal(10) ** -60) + Decimal(10) ** -60
-            nearest = float(loss)
-            return nearest if Decimal(nearest) >= loss else math.nextafter(nearest, math.inf)
+        """The privacy loss of a user's whole stream, over all pairs of streams, rounded up."""
+        return stream_loss(self.permanent, self.instantaneous, self.last_epoch)
 
 
 class MemoizedResponse(EpochResponses[MemoizedResponseLaw]):

@@ -35,7 +35,10 @@ NEAR: Final = Fraction(103, 100)
 """How much of the least variance may be spent on fewer points."""
 
 CELLS: Final = 1 << 18
-"""Of prefixes of each length; the shortest ones have a cell each."""
+"""Of prefixes of each of three lengths and more; the shortest ones have a cell each."""
+
+CELLS_OF_TWO: Final = 1 << 19
+"""The same of two lengths."""
 
 MOST_EXTENSION: Final = 11
 """Bits that prefixes of the next length have more, at most."""
@@ -68,7 +71,8 @@ def calibrate(
     if prefixes is None:
         space = best_space(items, odds)
     else:
-        space = best_space(CELLS, odds, MOST_POINTS // prefixes.messages)
+        cells = prefixes.levels[0].buckets
+        space = best_space(cells, odds, MOST_POINTS // prefixes.messages)
     own, other = odds.weights
     total = own * space.hyperplane + other * space.outside
     elsewhere = float(Fraction(other * (space.hyperplane - space.common), total))
@@ -99,16 +103,22 @@ def prefixes_of(bits: int) -> PrefixCells:
     """The lengths of prefixes for a search: as few as candidates allow, evenly spread.
 
     Each user is on one level, so the variance of each grows with their number. With 11 bits more a
-    level has no more candidates than a search looks at, and few of them share a cell by chance.
+    level has no more candidates than a search looks at, and few of them share a cell by chance: the
+    fewer, the more cells there are, and two levels have room for twice as many as five.
 
     >>> [(level.length, level.buckets) for level in prefixes_of(24).levels]
-    [(18, 262144), (24, 262144)]
+    [(19, 524288), (24, 524288)]
+    >>> [level.length for level in prefixes_of(48).levels]
+    [18, 28, 38, 48]
     """
-    first = CELLS.bit_length() - 1
+    cells = CELLS_OF_TWO
+    if bits > cells.bit_length() - 1 + MOST_EXTENSION:
+        cells = CELLS
+    first = cells.bit_length() - 1
     more = -(-(bits - first) // MOST_EXTENSION)
     lengths = [first + (bits - first) * number // more for number in range(more + 1)]
     return PrefixCells(
-        tuple(PrefixLevel(length, CELLS) for length in lengths),
+        tuple(PrefixLevel(length, cells) for length in lengths),
         seed=f"projective_geometry of {bits} bits",
     )
 

@@ -27,7 +27,7 @@ from randomizers.single_message import (
 
 
 def calibrate(
-    parameters: SingleMessageParameters, last_epoch: int, minimum: int
+    parameters: SingleMessageParameters, last_epoch: int, minimum: int, windows: int = 1
 ) -> SingleMessageLaw:
     """The law of a job.
 
@@ -35,6 +35,7 @@ def calibrate(
         parameters: of the job.
         last_epoch: number of epochs.
         minimum: fewest contributors that a window is released with.
+        windows: in how many of one epoch a message of a user's may be exchanged, together.
 
     Raises:
         ValueError: delta is out of range.
@@ -44,15 +45,18 @@ def calibrate(
     ('randomized_response', 5.46, [0.9874, 0.0042])
     """
     return min(
-        (_law(parameters, last_epoch, minimum, response) for response in parameters.responses),
+        (
+            _law(parameters, last_epoch, minimum, response, windows)
+            for response in parameters.responses
+        ),
         key=_relative_variance,
     )
 
 
-def epsilon_with(law: SingleMessageLaw, honest: int) -> float:
+def epsilon_with(law: SingleMessageLaw, honest: int, windows: int = 1) -> float:
     """The epsilon with so many honest contributors, at least 1, where these add the noise."""
     hidden = coins(law.response, law.local_epsilon, law.slots, law.items)
-    return min(amplified_epsilon(coin, honest, law.delta) for coin in hidden)
+    return min(amplified_epsilon(coin, honest, law.delta, windows) for coin in hidden)
 
 
 def coins(response: Response, loss: float, slots: int, items: int) -> list[HiddenCoin]:
@@ -70,7 +74,11 @@ def coins(response: Response, loss: float, slots: int, items: int) -> list[Hidde
 
 
 def _law(
-    parameters: SingleMessageParameters, last_epoch: int, minimum: int, response: Response
+    parameters: SingleMessageParameters,
+    last_epoch: int,
+    minimum: int,
+    response: Response,
+    windows: int,
 ) -> SingleMessageLaw:
     items, slots = domain_size(parameters.domain), parameters.items
     loss = most_local_loss(
@@ -78,6 +86,7 @@ def _law(
         parameters.delta,
         minimum,
         lambda loss: coins(response, loss, slots, items),
+        windows,
     )
     with high_precision():
         # Rounded down like the weights, so that what is computed for `loss` holds.
@@ -85,11 +94,11 @@ def _law(
     stream_epsilon = parameters.epsilon
     if last_epoch > 1:
         stream_epsilon = min(
-            amplified_epsilon(coin, minimum, parameters.delta, last_epoch)
+            amplified_epsilon(coin, minimum, parameters.delta, windows * last_epoch)
             for coin in coins(response, loss, slots, items)
         )
         # Without any shuffling, losses add up.
-        stream_epsilon = min(stream_epsilon, last_epoch * loss)
+        stream_epsilon = min(stream_epsilon, windows * last_epoch * loss)
     return SingleMessageLaw(
         items=items,
         slots=slots,

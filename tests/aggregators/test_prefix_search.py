@@ -154,3 +154,20 @@ def test_wrong_questions_are_refused() -> None:
     wide = code_of((8, 256), (40, 256))
     with pytest.raises(ValueError, match="put levels between"):
         heavy_items(wide, np.zeros(512, np.int64), 1.0, 1.0, 10, 1)
+
+
+def found_of(first: float, last: float) -> list[int]:
+    """Item 1000, of which the two levels say so many deviations of their noise."""
+    code = code_of((10, 1024), (20, 1 << 16))
+    counts = np.zeros(code.cells)
+    for cell, count in zip(code.encode(np.array([1000]))[0].tolist(), (first, last), strict=True):
+        counts[cell] = count
+    return list(heavy_items(code, counts, 0.0, 1.0, 10_000, 4).items)
+
+
+def test_only_what_is_listed_has_to_stand_out_from_all_noise() -> None:
+    # Of 1,024 prefixes noise alone takes 8 above 2.4 deviations, and one of 20 searches beyond 3.9;
+    # of the 1,024 items of the one prefix that is left it takes hardly any above 3.9.
+    assert found_of(3.0, 5.0) == [1000]
+    assert found_of(2.0, 5.0) == []
+    assert found_of(5.0, 3.0) == []

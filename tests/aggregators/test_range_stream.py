@@ -70,8 +70,8 @@ def test_a_level_that_is_never_drawn_takes_no_part() -> None:
     assert np.isfinite(estimate.level_variances[1:]).all()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("silent", [0.0, pytest.param(0.3, marks=pytest.mark.verify)])
+@pytest.mark.verify
+@pytest.mark.parametrize("silent", [0.0, 0.3])
 def test_ranges_are_right_on_average_and_as_far_off_as_they_say(silent: float) -> None:
     """Of every width; a share of the devices is silent at random and widens the intervals."""
     values, runs = moving_values(1_000), 1_500

@@ -73,7 +73,7 @@ def test_the_best_estimator_is_chosen_and_named() -> None:
     assert chosen == {"skewed": "min", "noisy": "mean"}
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_the_mean_is_unbiased_over_hashes_for_frequent_and_for_absent_items() -> None:
     counts = zipf_counts(200, 5_000).astype(np.int64)
     counts[17] = 0

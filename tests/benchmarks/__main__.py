@@ -38,6 +38,8 @@ from tests.benchmarks.end_to_end import (
     produce,
 )
 from tests.benchmarks.measuring import Rate, machine, on_cores
+from tests.benchmarks.peers.__main__ import LIMIT, python_or_none, show_oracles
+from tests.benchmarks.peers.measure import measure_oracles
 from tests.benchmarks.shuffled_windows import CELLS, MEASURED, MESSAGES
 
 CORES = 2
@@ -118,6 +120,7 @@ def _measure(runs: int, folder: Path, status: Status) -> dict[str, Any]:
     windows = _shuffled_windows(runs, folder, status)
     replays = _replays(runs, folder, status)
     page = _page(status)
+    peers = _peers(folder, status)
     points = _many_epochs(folder, status)
     return {
         "longitudinal": horizon,
@@ -140,6 +143,7 @@ def _measure(runs: int, folder: Path, status: Status) -> dict[str, Any]:
         "replays": replays,
         "page": page,
         "many_epochs": points,
+        "peers": peers,
     }
 
 
@@ -331,6 +335,16 @@ def _page(status: Status) -> dict[str, Any]:
         f"{figures['share_of_a_core_each']:.2%} of a core"
     )
     return figures
+
+
+def _peers(folder: Path, status: Status) -> list[dict[str, Any]]:
+    """The same users counted by other libraries, where these can be installed."""
+    status.update("other libraries' environment")
+    python = python_or_none(console)
+    with on_cores(1):
+        measured = list(measure_oracles(python, folder, LIMIT, status.update))
+    show_oracles(console, measured)
+    return [each.to_json() for each in measured]
 
 
 def _many_epochs(folder: Path, status: Status) -> list[dict[str, Any]]:

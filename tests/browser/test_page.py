@@ -18,6 +18,8 @@ from playwright.sync_api import Locator, Page, expect
 from aggregators.estimate import Estimate
 from aggregators.item_estimates import ItemEstimates
 from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.operations.status.facts import STAGES
+from pipeline.planning.largest_error import widening
 from pipeline.results.estimate_csv import csv_lines
 from pipeline.results.follow import EstimateReader
 from tests.support import shown_jobs
@@ -104,6 +106,7 @@ def stages(epoch: int, *, alive: bool = True) -> dict[str, Any]:
         waiting = 0.7 if lag else None
         return {
             "stage": name,
+            "reads": STAGES[name],
             "workers": [worker],
             "lag": lag,
             "waiting": waiting,
@@ -167,6 +170,25 @@ def test_the_curve_grows_with_its_band_and_a_gap_stays_open(
     grown = after[-1] - (after[-1] - after[0]) * 4 // 11
     assert (line > grown).sum() > 0.95 * (after[-1] - grown)
     chart.screenshot(path=artefacts / "curve-with-gap.png")
+
+    # The band for all epochs at once is drawn when it is asked for, with what it covers.
+    assert seen.source("wide-0") == {"x": [], "y": []}
+    seen.page.get_by_label("All epochs at once").check()
+    expect(seen.page.locator(".key")).to_contain_text("for all 64 epochs of a horizon at once")
+    wide = 200 * widening(64)
+    outer = seen.source("wide-0")
+    assert outer["x"] == band["x"]
+    ends = [round(y) for y in outer["y"] if y is not None]
+    assert set(ends) == {round(5_000 - wide), round(5_000 + wide)}
+    served.publish(job, 13, [None, estimate(5_000)])
+    seen.wait_for_epoch(14)
+    assert seen.source("far-0")["x"] == seen.source("alone-0")["x"] == [14]
+    assert seen.source("far-0")["high"] == [pytest.approx(5_000 + wide)]
+    seen.wait_for_paint()
+    seen.page.screenshot(path=artefacts / "all-epochs-at-once.png", full_page=True)
+    seen.page.get_by_label("All epochs at once").uncheck()
+    expect(seen.page.locator(".key")).not_to_contain_text("horizon")
+    assert seen.source("wide-0") == {"x": [], "y": []}
     seen.assert_well_behaved()
 
 
@@ -265,8 +287,15 @@ def test_a_chart_is_read_and_zoomed_by_keyboard(served: ServedPage, watch: Watch
     seen.assert_well_behaved()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize(("device", "width"), [("desktop", 1280), ("phone", 390)])
+@pytest.mark.parametrize(
+    ("device", "width", "theme"),
+    [
+        pytest.param("desktop", 1280, "light"),
+        pytest.param("phone", 390, "dark"),
+        pytest.param("desktop", 1280, "dark", marks=pytest.mark.verify),
+        pytest.param("phone", 390, "light", marks=pytest.mark.verify),
+    ],
+)
 def test_both_themes_at_both_widths(
     served: ServedPage, watch: Watch, artefacts: Path, theme: str, device: str, width: int
 ) -> None:

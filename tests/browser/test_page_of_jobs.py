@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from aggregators.estimate import Estimate
 from aggregators.item_estimates import ItemEstimates
+from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.phases import Phase
+from pipeline.jobs.sealed import stage_roles
+from randomizers.fragments import FragmentsLaw
 from tests.support.chromium import Watched
 from tests.support.served_page import ServedPage
+from tests.support.shown_jobs import CROWDS, FRUIT, LEARNING, count, crowds
+from topics.names import FURTHER_REPORTS, HOPS, Role
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -55,6 +61,9 @@ def items(*values: float) -> ItemEstimates:
     return ItemEstimates(np.array(values, np.float64), 90.0, 176.4, 20_000, 20_000)
 
 
+_READS = stage_roles(HOPS, FURTHER_REPORTS, shared=True) | {"aggregate": Role.SHUFFLED}
+
+
 def at_rest(*stages: str, problems: tuple[str, ...] = (), needed: bool = False) -> dict[str, Any]:
     """What is said of stages whose workers are gone."""
     silent = {
@@ -71,6 +80,7 @@ def at_rest(*stages: str, problems: tuple[str, ...] = (), needed: bool = False) 
         "stages": [
             {
                 "stage": stage,
+                "reads": _READS[stage],
                 "workers": [silent] if stage == "shuffle" else [],
                 "lag": 0,
                 "waiting": None,
@@ -313,3 +323,146 @@ def test_a_second_job_that_is_not_there_is_named(
     seen.open("?job=enrolment&with=nothing")
     expect(seen.page.get_by_text("nothing cannot be shown beside it")).to_be_visible()
     expect(seen.page.get_by_text("Users, epoch by epoch")).to_be_visible()
+
+
+def test_one_crowd_is_looked_at_at_a_time(served: ServedPage, watch: Watch) -> None:
+    job = served.deploy(CROWDS)
+    served.publish(
+        job, 1, [crowds((40.0, 30.0, 5.0), None), crowds((50.0, 20.0, 6.0), (20.0, 9.0, 8.0))]
+    )
+    seen = watch(served.address)
+    page = seen.page
+    held: list[Route] = []
+    page.route("**/sparklines*", lambda route: held.append(route))
+    rows = page.locator(".items .row:not([hidden]) .label")
+    drawn = page.locator(".items .row:not([hidden])[aria-selected=true] .label")
+    seen.open("?job=themes")
+    page.get_by_label("Crowd").select_option("2.0")
+    page.wait_for_url("**crowd=2.0*")
+    # What was chosen before the items were there is not forgotten when they come.
+    for route in held:
+        route.continue_()
+    page.unroute("**/sparklines*")
+    expect(rows).to_have_text(["2.0", "2.0: dark", "2.0: light"])
+    expect(drawn).to_have_text(["2.0: dark", "2.0: light"])
+    page.wait_for_url("**series=5*")
+    page.reload()
+    expect(page.get_by_label("Crowd")).to_have_value("2.0")
+    expect(drawn).to_have_text(["2.0: dark", "2.0: light"])
+    page.get_by_label("Crowd").select_option("")
+    expect(rows).to_have_count(6)
+    page.go_back()
+    expect(rows).to_have_count(3)
+    seen.assert_well_behaved()
+
+
+def test_a_job_that_learns_is_not_said_to_count_users(served: ServedPage, watch: Watch) -> None:
+    served.publish(served.deploy(LEARNING), 1, [count(60.25), count(40.0)])
+    seen = watch(served.address)
+    seen.open("?job=digits")
+    seen.wait_for_epoch(2)
+    expect(seen.page.locator(".sentence").first).to_have_text(
+        "The gradient is 40 % of clip at epoch 2; between 30.2 and 49.8, with 95 % confidence."
+    )
+    expect(seen.page.get_by_text("Gradient, % of clip, epoch by epoch")).to_be_visible()
+    expect(seen.page.get_by_text("gradient, % of clip, 95 %: 30.2 to 49.8")).to_be_visible()
+    expect(seen.page.locator(".chart")).not_to_contain_text("users")
+    seen.assert_well_behaved()
+
+
+def test_a_page_says_what_some_reports_of_a_device_tell(
+    served: ServedPage, watch: Watch, artefacts: Path
+) -> None:
+    def fruit(name: str, parameters: str) -> DeployedJob:
+        text = FRUIT.replace("name: fruit", f"name: {name}")
+        job = served.deploy(text.replace("PARAMETERS", parameters))
+        served.publish(job, 1, [items(9_000.0, 7_000.0)] * 3)
+        return job
+
+    several, lasting = fruit("several", "reports: 4"), fruit("lasting", "permanent: true")
+    fruit("single", "items: 1")
+    for name, options in VIEWS:
+        for job, last in ((several, 4), (lasting, 6)):
+            seen = watch(served.address, **options)
+            seen.open(f"?job={job.name}")
+            exposure = seen.page.locator(".exposure")
+            law = job.law()
+            assert isinstance(law, FragmentsLaw)
+            rows = exposure.locator("tbody tr")
+            expect(rows.locator("td:first-child")).to_have_text(
+                [str(each) for each in (1, 2, 4, 6) if each <= last]
+            )
+            for row in (0, 1, -1):
+                cells = rows.nth(row).locator("td").all_inner_texts()
+                epsilon = law.exposed_epsilon(int(cells[0]))
+                assert epsilon <= float(cells[1]) <= 1.01 * epsilon
+                assert cells[2].endswith(" %")
+            drawn = exposure.get_by_role("img")
+            expect(drawn).to_have_attribute(
+                "aria-label", re.compile(rf"with 1 report to [\d.]+ with all {last}; it never")
+            )
+            # The curve rises to the right, and stays below the line that it never exceeds.
+            heights = [
+                dot.bounding_box() or {"x": 0.0, "y": 0.0} for dot in drawn.locator(".end").all()
+            ]
+            places = [(box["x"], -box["y"]) for box in heights]
+            assert places == sorted(places)
+            assert len(places) == last
+            width = seen.page.viewport_size["width"] if seen.page.viewport_size else 0
+            assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+            seen.wait_for_paint()
+            seen.page.locator(".privacy").screenshot(
+                path=artefacts / f"exposure-{job.name}-{name}.png"
+            )
+            seen.assert_well_behaved()
+    seen = watch(served.address)
+    seen.open("?job=single")
+    expect(seen.page.locator(".privacy")).to_contain_text("Who has to be trusted")
+    expect(seen.page.locator(".exposure")).to_have_count(0)
+
+
+_BOXES = """() => {
+  const drawing = document.querySelector("svg.across");
+  const parts = drawing.querySelectorAll(".stage rect, .topic path:not(.rim)");
+  return [drawing, ...parts].map((part) => {
+    const { left, top, right, bottom } = part.getBoundingClientRect();
+    return [left, top, right, bottom];
+  });
+}"""
+"""Of the drawing of the pipeline, and of every stage and topic in it."""
+
+
+@pytest.mark.parametrize(
+    ("stages", "topics"),
+    [
+        (
+            ("shuffle", "instance-2", "instance-3", "aggregate", "publish"),
+            ["reports", "reports-2", "reports-3", "shuffled", "partials", "estimates"],
+        ),
+        (
+            ("shuffle", "shuffle-2", "aggregate-a", "aggregate-b", "publish"),
+            ["reports", "hop-1", "shuffled", "shuffled", "partials", "estimates"],
+        ),
+    ],
+    ids=["side by side", "in series"],
+)
+def test_the_drawing_has_every_stage_that_a_job_has(
+    served: ServedPage, watch: Watch, stages: tuple[str, ...], topics: list[str]
+) -> None:
+    job = served.deploy(count_job("enrolment"))
+    served.publish(job, 1, [estimate(5_000)] * 9)
+    served.show_pipeline(job, at_rest(*stages))
+    seen = watch(served.address)
+    seen.open()
+    for drawing in (seen.page.locator("svg.across"), seen.page.locator("svg.folded")):
+        expect(drawing.locator(".stage .name")).to_have_text(["producers", *stages])
+        expect(drawing.locator(".topic .name")).to_have_text(topics)
+    # All at once: the page may still move.
+    view, *boxes = seen.page.evaluate(_BOXES)
+    for index, (left, top, right, bottom) in enumerate(boxes):
+        assert view[0] <= left <= right <= view[2]
+        assert view[1] <= top <= bottom <= view[3]
+        for other in boxes[:index]:
+            across = right <= other[0] or other[2] <= left
+            assert across or bottom <= other[1] or other[3] <= top
+    seen.assert_well_behaved()

@@ -8,7 +8,7 @@ what is missing fails with a sentence that says so.
 from __future__ import annotations
 
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from pipeline.protocols.protocol import Aggregator, Law, Protocol
 from pipeline.protocols.registry import PROTOCOLS
+from pipeline.values.examples import ExampleDomain
 from pipeline.values.value_domains import ValueDomain
 from randomizers.counted_words import written_out
 from randomizers.randomness import seeded_generator
@@ -134,6 +135,9 @@ class Case:
     def values(self) -> list[int | tuple[int, ...]]:
         """Every value that a user may have at an epoch; the first one is the initial one or 0."""
         items, slots = range(self.domain.size), self.domain.slots
+        if isinstance(self.domain, ExampleDomain):
+            features = self.domain.features
+            return [(0,) * (1 + features), (1, *[127] * features), (2, 90, *[-50] * (features - 1))]
         if slots is None:
             return list(items)
         return [
@@ -187,18 +191,57 @@ CASES = [
 # All pairs of streams are looked at: where there are many, it takes a while.
 MANY_STREAMS = 40
 
-EXHAUSTIVE = ("count_min-3", "range_stream-2", "shuffled_counts-5")
+EXHAUSTIVE = (
+    "count_min-3",
+    "range_stream-2",
+    "shuffled_counts-5",
+    "laplace_histogram-1",
+    "jl_hh-1",
+    "bucket-1",
+    "sparse_recovery-1",
+)
 """Larger examples of what smaller ones show too: ``make verify`` looks at all there is of them."""
 
 
-def _marks(case: Case) -> list[pytest.MarkDecorator]:
-    if str(case) in EXHAUSTIVE:
+LONG_TO_SAMPLE = (
+    *EXHAUSTIVE,
+    "count_min-2",
+    "shuffled_counts-6",
+    "range_stream-1",
+    "sparse_recovery-0",
+    "count_mean_sketch-0",
+    "fragments-6",
+)
+"""Of which samples take longest: ``make verify`` compares them with the law."""
+
+LONG_TO_ESTIMATE = (*LONG_TO_SAMPLE, "fragments-5")
+"""Of which many estimates take longest: ``make verify`` compares them with the truth."""
+
+
+def _marks(case: Case, verified: Collection[str] = EXHAUSTIVE) -> list[pytest.MarkDecorator]:
+    if str(case) in verified:
         return [pytest.mark.verify]
     return [pytest.mark.slow] if len(case.streams) > MANY_STREAMS else []
+
+
+COUNTING = [case for case in CASES if case.protocol.learning is None]
+"""Those that estimate counts; what is learnt has tests of its own."""
 
 
 every_case = pytest.mark.parametrize(
     "case",
     [pytest.param(case, marks=_marks(case)) for case in CASES],
+    ids=str,
+)
+
+every_sampled_case = pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=_marks(case, LONG_TO_SAMPLE)) for case in CASES],
+    ids=str,
+)
+
+every_counting_case = pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=_marks(case, LONG_TO_ESTIMATE)) for case in COUNTING],
     ids=str,
 )

@@ -20,6 +20,7 @@ import numpy as np
 from pipeline.protocols.protocol import Law
 from pipeline.protocols.registry import PROTOCOLS
 from randomizers.counted_words import CountedWords
+from randomizers.laws import without_later
 from randomizers.randomness import seeded_generator
 from tests.conformance.cases import CASES, Case, WordArray
 from topics.batches import Batch, encode_batch
@@ -39,8 +40,8 @@ def golden_bytes(case: Case, law: Law) -> dict[str, Any]:
     The generator of the enrolment is ``seeded_generator(0)``, that of an epoch
     ``seeded_generator(epoch)``; the values are `Case.mixed_values`.
     """
-    protocol = case.protocol
-    devices, aggregator = protocol.randomizer(law), protocol.aggregator(law, case.parameters)
+    protocol, parameters = case.protocol, case.parameters
+    devices, aggregator = protocol.randomizer(law), protocol.aggregator(law, parameters)
     devices.enrol(DEVICES, seeded_generator(0))
     drawn = {
         name: [array.dtype.str, list(array.shape), array.tobytes().hex()]
@@ -53,7 +54,7 @@ def golden_bytes(case: Case, law: Law) -> dict[str, Any]:
         reports.append(written_out_bytes(words).hex())
         batches.append(encode_batch(batch_of(epoch, words)).hex())
     return {
-        "parameters": asdict(protocol.examples[case.number].parameters),
+        "parameters": without_later(parameters, asdict(parameters)),
         "last_epoch": case.last_epoch,
         "law": law.to_json(),
         "devices": drawn,

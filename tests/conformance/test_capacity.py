@@ -25,6 +25,7 @@ from randomizers.hadamard import Hadamard
 from randomizers.randomness import seeded_generator
 from tests.conformance.cases import CASES, Case
 from tests.conformance.jobs import LAST_EPOCH, job_of
+from tests.support.learning import publish_models
 from topics.batches import Batch, decode_batch
 from topics.frames import Kind, kind_of
 from topics.names import Role
@@ -41,6 +42,7 @@ def test_protocols_with_a_capacity_are_found() -> None:
 def records_of(job: DeployedJob, values: NDArray[Any], seed: int) -> list[bytes]:
     """What a producer writes to the raw topic: values by epoch and device."""
     log = MemoryLog()
+    publish_models(job, log)
     identifiers = seeded_generator(seed)
     with Producer(
         job,

@@ -34,6 +34,7 @@ DRAWN: dict[str, set[str]] = {
     "memoized_response": {"memo"},
     "hadamard_stream": {"order", "signs", "row"},
     "range_stream": {"level", "order", "signs", "row"},
+    "fragments": {"key"},
 }
 """Arrays of the state that are drawn at enrolment, and read only from then on."""
 
@@ -64,13 +65,20 @@ STANDING_ALONE: dict[str, tuple[dict[str, Any], ...]] = {
 
 def forms() -> Iterator[Case]:
     for protocol in PROTOCOLS.values():
-        if protocol.per_epoch:
-            continue
-        asked = [example.parameters for example in protocol.examples]
+        asked = [
+            example.parameters
+            for example in protocol.examples
+            if keeps_draws(protocol, example.parameters)
+        ]
         asked += [replace(asked[0], **more) for more in MORE.get(protocol.name, ())]
         examples = [Example(parameters, EPOCHS, MINIMUM) for parameters in asked]
         for number in range(len(examples)):
             yield Case(replace(protocol, examples=tuple(examples)), number)
+
+
+def keeps_draws(protocol: Protocol, parameters: Any) -> bool:
+    """Whether devices keep what they draw at enrolment for all epochs."""
+    return not protocol.per_epoch or getattr(parameters, "permanent", False)
 
 
 FORMS = list(forms())
@@ -154,7 +162,8 @@ def test_a_budget_that_is_used_up_stays_so_whatever_is_restored(case: Case, tmp_
     [
         case
         for case in FORMS
-        if case.protocol.needs_shuffle and getattr(case.parameters, "dummies", "") != "shuffle"
+        if case.protocol.needs_shuffle
+        and getattr(case.parameters, "dummies", "shuffle") != "shuffle"
     ],
     ids=str,
 )
@@ -234,10 +243,10 @@ def some_values(case: Case, devices: int, seed: int, epoch: int) -> NDArray[np.i
 
 def test_protocols_that_are_not_longitudinal_keep_nothing_that_is_drawn() -> None:
     for protocol in PROTOCOLS.values():
-        if protocol.per_epoch:
-            assert not drawn_by(protocol), protocol.name
+        for number, example in enumerate(protocol.examples):
+            if not keeps_draws(protocol, example.parameters):
+                assert not drawn_by(Case(protocol, number)), protocol.name
 
 
-def drawn_by(protocol: Protocol) -> bool:
-    case = Case(protocol, 0)
+def drawn_by(case: Case) -> bool:
     return not same_arrays(snapshot(enrolled(case, 1)), snapshot(enrolled(case, 2)))

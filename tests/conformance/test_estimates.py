@@ -18,7 +18,7 @@ from aggregators.attendance import Attendance
 from aggregators.estimate import Estimate
 from aggregators.published import Published
 from randomizers.counted_words import written_out
-from tests.conformance.cases import FALSE_ALARM, Case, every_case
+from tests.conformance.cases import FALSE_ALARM, Case, every_counting_case
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,7 @@ NEWCOMERS = 10_000
 NEWCOMERS_RUNS = 8
 
 
-@every_case
+@every_counting_case
 def test_estimates_are_unbiased(case: Case) -> None:
     standardized, _ = errors(case)
     assert (likelihood_of_mean(standardized) > FALSE_ALARM).all()
@@ -40,7 +40,7 @@ def test_estimates_are_unbiased(case: Case) -> None:
     assert (likelihood_of_mean(standardized - 0.5) < FALSE_ALARM).all()
 
 
-@every_case
+@every_counting_case
 @pytest.mark.parametrize("prediction", ["published", "planned"])
 def test_errors_are_as_large_as_predicted(case: Case, prediction: str) -> None:
     """By the standard deviation published with each estimate, and by the plan, before any data."""
@@ -51,7 +51,7 @@ def test_errors_are_as_large_as_predicted(case: Case, prediction: str) -> None:
         assert (as_predicted == (scale == 1.0)).all(), scale
 
 
-@every_case
+@every_counting_case
 def test_newcomers_count_for_as_many_as_they_are(case: Case) -> None:
     """Half of the devices come at the second epoch, with another value; three in ten are silent."""
     if case.last_epoch == 1:
@@ -118,7 +118,8 @@ def values_of(estimate: Published) -> NDArray[np.float64]:
     """What is estimated at an epoch, shape (counts,)."""
     if isinstance(estimate, Estimate):
         return np.array([estimate.value], np.float64)
-    return estimate.values
+    values: NDArray[np.float64] = estimate.intervals[0]
+    return values
 
 
 def followed_values(case: Case) -> NDArray[np.int8]:

@@ -8,41 +8,71 @@ them must be the same bit for bit. What there is to be seen is listed in `pipeli
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.public_facts import OBSERVABLES
+from pipeline.state import sealing_keys_folder
 from tests.conformance.cases import CASES, Case
 from tests.support.commands import Commands
 from tests.support.memory_run import RunCluster, run_in_memory
 from tests.support.neighbour_inputs import NEIGHBOURS, write_inputs
 from tests.support.public_view import SameRelease
+from tests.support.sealing import (
+    SHUFFLE_KEYS,
+    sealed_section,
+    shares_section,
+    write_private_keys,
+)
 from topics.batches import decode_batch, encode_batch
 from topics.names import Role
+
+COMPARED = ("laplace_histogram", "jl_hh", "bucket", "sparse_recovery", "count_mean_sketch")
+"""Protocols for comparison, which travel as others do."""
+WITHHELD = ("future_rand", "fragments", "shuffled_counts")
+"""Protocols of which windows that are too small are looked at, too."""
+
+
+DIVIDED = ("fragments-4", "single_message-0", "count_min-0", "hadamard-0")
+"""Looked at with several shuffle instances where there is time."""
 
 
 def send_what_is_refused(cluster: RunCluster, job: DeployedJob) -> None:
     """A batch once more, the same of nobody who is registered, and what is no record."""
-    topic = job.topic(Role.REPORTS)
-    first = next(cluster.read(topic)).value
-    stranger = encode_batch(replace(decode_batch(first), enrolment=b"a stranger here."))
+    topic, partition = job.topic(Role.REPORTS), job.partition_of(1)
+    first = next(cluster.read(topic, partition)).value
+    stranger = first
+    if not job.seals_batches:
+        stranger = encode_batch(replace(decode_batch(first), enrolment=b"a stranger here."))
     for value in (first, stranger, b"no record"):
-        cluster.send(topic, value, 0)
+        cluster.send(topic, value, partition)
 
 
 @pytest.mark.parametrize(
-    "case",
+    ("case", "minimum"),
     [
-        # Two examples of every protocol; ``make verify`` runs the others.
-        pytest.param(case, marks=[pytest.mark.verify] if case.number > 1 else [])
+        # One example of every protocol, and some that are withheld; ``make verify`` runs the rest.
+        pytest.param(
+            case,
+            minimum,
+            id=f"{case}-{'released' if minimum == 12 else 'withheld'}",
+            marks=[
+                pytest.mark.verify
+                if case.number > 0
+                or case.protocol.name in COMPARED
+                or (minimum > 12 and case.protocol.name not in WITHHELD)
+                else pytest.mark.slow
+            ],
+        )
         for case in CASES
+        for minimum in (12, 100)
     ],
-    ids=str,
 )
-@pytest.mark.parametrize("minimum", [12, 100], ids=["released", "withheld"])
 def test_nothing_but_the_randomized_view_depends_on_values(
     case: Case, minimum: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -67,6 +97,73 @@ def test_nothing_but_the_randomized_view_depends_on_values(
             for name, observed in seen.items():
                 assert observed == first[name], (name, variant)
         assert (release.epochs == [1, 2, 3, 4]) == (first is not None and minimum == 12)
+
+
+@pytest.mark.parametrize(
+    ("sealed", "keys", "cases"),
+    [
+        (sealed_section(SHUFFLE_KEYS), [1], ("fragments-0", "single_message-0")),
+        (shares_section(), [1, 2], ("fragments-0", "future_rand-0")),
+    ],
+    ids=["three stages in series", "two shares"],
+)
+def test_sealed_reports_of_neighbours_look_alike_to_everybody(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    sealed: Mapping[str, Any],
+    keys: Sequence[int],
+    cases: Sequence[str],
+) -> None:
+    """Of protocols that send a secret number of messages, and one that does not."""
+    for case in (case for case in CASES if str(case) in cases):
+        release = SameRelease(tmp_path / str(case) / "released")
+        release.folder.mkdir(parents=True)
+        seen = []
+        for variant in NEIGHBOURS:
+            inputs = write_inputs(
+                tmp_path / str(case) / f"input {variant}",
+                case,
+                variant,
+                minimum=12,
+                dummies=None,
+                sealed=sealed,
+            )
+            folder = tmp_path / str(case) / variant
+            write_private_keys(folder / "home" / sealing_keys_folder().name, keys)
+            seen.append(
+                run_in_memory(folder, inputs, release, Commands(capsys), send_what_is_refused)
+            )
+        assert release.epochs == [1, 2, 3, 4]
+        for other in seen[1:]:
+            for name, observed in seen[0].items():
+                assert other[name] == observed, name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("shuffled_counts-0", marks=pytest.mark.slow),
+        *(pytest.param(name, marks=pytest.mark.verify) for name in DIVIDED),
+    ],
+)
+def test_what_several_shuffle_instances_see_of_neighbours_looks_alike(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (case,) = (case for case in CASES if str(case) == name)
+    release = SameRelease(tmp_path / "released")
+    release.folder.mkdir(parents=True)
+    seen = []
+    for variant in NEIGHBOURS:
+        folder = tmp_path / f"input {variant}"
+        inputs = write_inputs(folder, case, variant, minimum=12, dummies=None, instances=2)
+        run = run_in_memory(
+            tmp_path / variant, inputs, release, Commands(capsys), send_what_is_refused
+        )
+        seen.append(run)
+    assert release.epochs == [1, 2, 3, 4]
+    for other in seen[1:]:
+        for observed, first in seen[0].items():
+            assert other[observed] == first, observed
 
 
 def test_what_can_be_seen_has_a_name_of_its_own() -> None:

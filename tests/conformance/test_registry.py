@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -43,6 +44,33 @@ def test_no_more_is_spent_than_was_asked_for(case: Case) -> None:
     guarantee = case.protocol.randomizer(case.law).guarantee
     assert 0 < guarantee.epsilon <= asked.epsilon
     assert 0 <= guarantee.delta <= getattr(asked, "delta", 0.0)
+
+
+REMOVAL_WHERE_PUBLISHED = {"jl_hh", "laplace_histogram", "sparse_recovery"}
+"""Protocols whose paper has neighbours by removal; all others exchange the values of a user."""
+
+
+@every_case
+def test_a_guarantee_states_its_neighbours_and_that_presence_is_none_of_it(case: Case) -> None:
+    guarantee = case.protocol.randomizer(case.law).guarantee
+    words = guarantee.neighbours
+    replaced = words.startswith(("any two ", "two values of a user "))
+    removed = re.match(r"an? (item|set of at most [\d,]+ items) of a user .*or none at all", words)
+    assert replaced != (removed is not None), words
+    asked = getattr(case.parameters, "neighbours", None)
+    published = getattr(case.parameters, "calibration", None) == "published"
+    if asked is None:
+        asked = (
+            "removal"
+            if published and case.protocol.name in REMOVAL_WHERE_PUBLISHED
+            else "replacement"
+        )
+    assert asked == ("replacement" if replaced else "removal")
+    assert " of a user" in words
+    everything = f"{words} {guarantee.trust}"
+    assert re.search(
+        "public|reported at the same epochs|has one of them at every epoch", everything
+    )
 
 
 @every_case

@@ -1,9 +1,10 @@
 """A worker or a producer of the cells protocol, as a process of its own that can be killed.
 
-Arguments: what ("shuffle", "aggregate", "publish" or "producer"), job, name, servers, folder; for a
-producer also the first of its cells, and how many it has. Before them there may be options: with
-``--steady SECONDS --until FILE`` a producer closes an epoch in so many seconds whatever becomes of
-them, until there is such a file; with ``--production`` workers wait as long as real ones.
+Arguments: what ("shuffle", "instance-2", "aggregate", "publish" or "producer"), job, name, servers,
+folder; for a producer also the first of its cells, and how many it has. Before them there may be
+options: with ``--steady SECONDS --until FILE`` a producer closes an epoch in so many seconds
+whatever becomes of them, until there is such a file; with ``--production`` workers wait as long as
+real ones.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pipeline.kafka.workers.worker import run_worker
 from pipeline.operations.deployments import find_deployed
 from pipeline.results.follow import EstimateReader
 from pipeline.stages.aggregate_stage import AggregateStage
+from pipeline.stages.instance_stage import InstanceStage
 from pipeline.stages.publish_stage import PublishStage
 from pipeline.stages.shuffle_stage import ShuffleStage
 from pipeline.stages.stage import Stage
@@ -45,6 +47,14 @@ def stage_of(what: str, job: DeployedJob) -> Stage:
             identifiers=lambda: secrets.token_bytes(16),
             wall_clock=own_milliseconds,
             broker_time=lambda: None,
+            generator=cryptographic_generator(),
+        )
+    if what.startswith("instance-"):
+        return InstanceStage(
+            job,
+            int(what.removeprefix("instance-")),
+            identifiers=lambda: secrets.token_bytes(16),
+            wall_clock=own_milliseconds,
             generator=cryptographic_generator(),
         )
     return AggregateStage(job) if what == "aggregate" else PublishStage(job)

@@ -20,6 +20,7 @@ USERS, EPOCHS = 2_000, 3
 PATIENCE = 120.0
 
 
+@pytest.mark.verify
 def test_windows_of_an_open_domain_are_asked_after_the_run(
     bootstrap_servers: str,
     job_name: str,

@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[2]
 PATIENCE = 120.0
 
 
+@pytest.mark.verify
 def test_a_killed_recorder_goes_on_and_has_what_was_published(
     bootstrap_servers: str,
     job_name: str,

@@ -166,6 +166,7 @@ def test_replays_are_as_the_live_job(
     assert charged == [live]
 
 
+@pytest.mark.verify
 def test_a_replay_that_was_killed_goes_on(
     dpstream: Commands,
     start: Start,

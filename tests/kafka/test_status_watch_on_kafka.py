@@ -11,6 +11,8 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from pipeline.jobs.job_files import parse_job
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection
@@ -22,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 PATIENCE = 90.0
 
 
+@pytest.mark.verify
 def test_watching_waits_for_a_broker_that_is_away(
     broker: LocalKafka, bootstrap_servers: str, job_name: str
 ) -> None:

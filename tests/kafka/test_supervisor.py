@@ -245,7 +245,7 @@ def test_workers_come_and_go_with_the_jobs(operator: Operator) -> None:
     assert not still_running(processes, PATIENCE)
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_a_job_that_cannot_run_disturbs_no_other(operator: Operator, job_name: str) -> None:
     """Its noise key is on another machine; the other job was there before the supervisor."""
     shuffle = operator.supervisors["shuffle"]

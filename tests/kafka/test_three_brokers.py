@@ -21,7 +21,6 @@ from pipeline.protocols.registry import PROTOCOLS
 from tests.support import cells
 from tests.support.cell_processes import Processes, Published, expect_every_cell_once
 from tests.support.three_brokers import ThreeBrokers
-from topics.names import Role
 
 CELLS = 20_000
 EPOCHS = 48
@@ -38,7 +37,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeBrokers]:
         yield started
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_a_job_is_deployed_though_brokers_learn_of_its_topics_one_by_one(
     brokers: ThreeBrokers,
 ) -> None:
@@ -55,7 +54,7 @@ def test_a_job_is_deployed_though_brokers_learn_of_its_topics_one_by_one(
         )
         with Cluster(brokers.connection) as cluster:
             deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
-            names = [deployed.topic(role) for role in Role]
+            names = [deployed.topic(role) for role in deployed.start_offsets]
             known = metadata_of_brokers(cluster._admin, names)
             assert len(known) == 3
             for topics in known.values():
@@ -83,7 +82,7 @@ def test_every_cell_is_exactly_one_though_a_broker_dies(
         deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
         processes = Processes(brokers.servers, deployed, tmp_path, WORKERS, PRODUCERS)
         published = Published(cluster, deployed)
-        topics = [deployed.topic(role) for role in Role]
+        topics = [deployed.topic(role) for role in deployed.start_offsets]
         try:
             published.wait_for(EPOCHS // 4, processes)
             ((busiest, led),) = Counter(brokers.leaders(topics).values()).most_common(1)

@@ -123,7 +123,8 @@ def test_a_gateway_far_ahead_costs_nobody_an_epoch_and_status_names_it(
     )
     for epoch in range(7, 11):
         gateways.close(epoch, "south", "east", "west")
-    until(lambda: 10 in manifests(cluster, job), "the others go on")
+    # Each of the two partitions decides its own epochs: the last is not always decided last.
+    until(lambda: len(manifests(cluster, job)) == 10, "the others go on")
     decided = manifests(cluster, job)
     assert sorted(decided) == [*range(1, 11)]
     assert [each.fate for each in decided.values()] == [Fate.RELEASED] * 10
@@ -172,12 +173,12 @@ def test_no_clock_of_a_writer_decides_what_retention_deletes(
     job = deployed(cluster, job_name)
     before = time.time_ns() // 1_000_000
     producer = KafkaProducer(bootstrap_servers=bootstrap_servers)
-    for role in Role:
+    for role in job.start_offsets:
         for stamp in (100_000_000_000, before + 365 * 86_400_000):
             producer.send(job.topic(role), b"x", key=b"k", partition=0, timestamp_ms=stamp).get(30)
     producer.close()
     after = time.time_ns() // 1_000_000
-    for role in Role:
+    for role in job.start_offsets:
         records = list(cluster.read(job.topic(role)))
         assert len(records) == 2, role
         assert all(before - 1_000 <= record.timestamp <= after + 1_000 for record in records), role

@@ -148,6 +148,7 @@ def served_home(home: Home, broker: LocalKafka) -> Iterator[Home]:
     assert broker.status().pid == pid
 
 
+@pytest.mark.verify
 def test_a_run_that_was_killed_leaves_nothing_and_another_survives_a_broken_broker(
     home: Home,
 ) -> None:

@@ -147,6 +147,7 @@ def test_errors_are_those_of_the_filter() -> None:
         assert followed == pytest.approx(value)
 
 
+@pytest.mark.verify
 def test_no_other_boost_has_a_smaller_error() -> None:
     for last_epoch, changes in ((64, 4), (256, 2), (12, 3)):
         best, noise = best_boost(1.0, 1e-6, last_epoch, changes)

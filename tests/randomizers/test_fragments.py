@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -147,6 +149,39 @@ def test_the_published_calibration_is_private(epsilon: float) -> None:
     law = calibrate(asked(epsilon, **few), 1, HORSE)
     assert epsilon_with(law, HORSE) < epsilon
     assert Fragments(law).guarantee.epsilon == epsilon
+
+
+@pytest.mark.parametrize("reports", [1, 2, 4])
+@pytest.mark.parametrize("instances", [2, 3, 4])
+def test_exposure_to_an_instance_is_the_largest_ratio_of_what_it_can_see(
+    reports: int, instances: int
+) -> None:
+    """Enumerated: the bit that stays, the bit of every report, and where each set one goes."""
+    law = law_of(3.0, reports)
+    backstop = law.backstop
+    q = Fraction(law.odds.weights[0], sum(law.odds.weights))
+    kept = Fraction(1) if backstop is None else Fraction(backstop.weights[0], sum(backstop.weights))
+    seen: dict[tuple[int, ...], list[Fraction]] = {}
+    for true, stays, bits in product((0, 1), (0, 1), product((0, 1), repeat=reports)):
+        chance = kept if stays else 1 - kept
+        bit = true if stays else 1 - true
+        for report in bits:
+            chance *= q if report == bit else 1 - q
+        for goes in product((0, 1), repeat=reports):
+            # A message that is not set goes nowhere: it is counted with those that went elsewhere.
+            if any(there and not report for there, report in zip(goes, bits, strict=True)):
+                continue
+            way = chance
+            for there, report in zip(goes, bits, strict=True):
+                if report:
+                    way *= Fraction(1, instances) if there else 1 - Fraction(1, instances)
+            seen.setdefault(goes, [Fraction(0), Fraction(0)])[true] += way
+    assert sum(chance for _, chance in seen.values()) == 1
+    for goes, (unset, set_) in seen.items():
+        loss = abs(math.log(set_ / unset))
+        stated = law.exposure_to_instance(sum(goes), instances)
+        assert loss - 1e-12 <= stated <= loss + 1e-9
+        assert stated <= law.exposure(reports) + 1e-12
 
 
 def test_exposure_grows_with_reports_up_to_the_backstop() -> None:

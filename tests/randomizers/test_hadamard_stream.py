@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,12 @@ import pytest
 from scipy import stats
 from scipy.linalg import hadamard
 
+from aggregators.attendance import Attendance
+from aggregators.hadamard_stream import HadamardStreamAggregator
 from randomizers.future_rand import FutureRand
 from randomizers.hadamard_stream import (
     MAX_ITEMS,
+    ORDER_BITS,
     HadamardStream,
     HadamardStreamLaw,
     HadamardStreamParameters,
@@ -154,7 +158,7 @@ def test_values_of_silent_devices_do_not_matter() -> None:
         ({"signs": 4}, "signs is 4"),
         ({"estimator": "best"}, "estimator is 'best'"),
         ({"domain": ("a",)}, "domain has 1 labels, must have from 2 to 4,096"),
-        ({"domain": tuple(map(str, range(4097)))}, "domain has 4,097 labels"),
+        ({"domain": tuple(map(str, range((1 << 20) + 1)))}, "domain has 1,048,577 labels"),
         ({"domain": ("a", "b", "a")}, "domain has the label 'a' twice: take one of them out"),
         ({"domain": ("a", "")}, "domain has the label '', a label must have 1 to 100 printable"),
         ({"domain": ("a", " b")}, "no space at either end"),
@@ -173,3 +177,35 @@ def test_a_job_that_cannot_be_is_refused_in_one_line(changed: dict[str, Any], me
 def test_a_horizon_whose_orders_do_not_fit_a_word_is_refused() -> None:
     with pytest.raises(ValueError, match="a horizon of 4294967296 epochs"):
         law(last_epoch=2**32)
+
+
+def test_large_domains_have_a_single_epoch() -> None:
+    labels = tuple(map(str, range(5000)))
+    asked = HadamardStreamParameters(1.0, 3, labels)
+    with pytest.raises(ValueError, match="5,000 items, must be from 2 to 4,096; with a single"):
+        calibrate(asked, last_epoch=2)
+    assert calibrate(asked, last_epoch=1).rows == 8192
+
+
+@pytest.mark.parametrize("items", [5_000, 100_000])
+def test_items_asked_once_of_large_domains_are_off_as_far_as_they_say(items: int) -> None:
+    """4.328 sqrt(n) at epsilon 1, twice JL-HH with a sampled row; a word has room for all rows."""
+    users = 40_000
+    one = calibrate(HadamardStreamParameters(1.0, 0, tuple(map(str, range(items)))), 1)
+    assert (one.signs, one.frozen_share) == (1, 0.0)
+    devices, aggregator = HadamardStream(one), HadamardStreamAggregator(one)
+    devices.enrol(users, seeded_generator(1))
+    again = HadamardStream.restore(one, devices.state_arrays(), 0)
+    held = np.where(np.arange(users) % 2 == 0, items, np.arange(users) % items + 1)
+    words = devices.report(1, held, None, seeded_generator(2))
+    assert np.array_equal(again.report(1, held, None, seeded_generator(2)), words)
+    assert one.rows // 2 <= int(words.max()) >> ORDER_BITS + 1 < one.rows
+    aggregator.add(1, words, None)
+    found = aggregator.estimate(1, Attendance.constant(1, users))
+    assert found.standard_deviation == pytest.approx(4.328 * math.sqrt(users), rel=1e-3)
+    errors = found.values - np.bincount(held, minlength=items + 1)[1:]
+    assert np.square(errors).mean() == pytest.approx(
+        found.standard_deviation**2, rel=7 * math.sqrt(2 / items)
+    )
+    with pytest.raises(ValueError, match="at epoch 1: row"):
+        aggregator.check_words(1, np.array([[one.rows << ORDER_BITS + 1]], np.uint32))

@@ -188,7 +188,13 @@ def test_of_prefixes_a_level_is_drawn_whatever_is_held(held: int) -> None:
 
 @pytest.mark.parametrize(
     ("bits", "lengths"),
-    [(21, [18, 21]), (24, [18, 24]), (30, [18, 24, 30]), (61, [18, 28, 39, 50, 61])],
+    [
+        (21, [19, 21]),
+        (24, [19, 24]),
+        (30, [19, 30]),
+        (31, [18, 24, 31]),
+        (61, [18, 28, 39, 50, 61]),
+    ],
 )
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 2.0, 6.0, 64.0])
 def test_prefixes_are_extended_by_few_bits_at_a_time(
@@ -197,7 +203,7 @@ def test_prefixes_are_extended_by_few_bits_at_a_time(
     law = calibrate(ProjectiveGeometryParameters(epsilon, Bits(bits)), 1, 10)
     assert law.prefixes is not None
     assert [level.length for level in law.prefixes.levels] == lengths
-    assert set(law.cells) == {1 << 18}
+    assert set(law.cells) == {1 << (19 if len(lengths) == 2 else 18)}
     assert law.words == len(lengths) * law.space.points
     assert law.prefixes.cells <= law.words <= 1 << 22
     body = json.loads(json.dumps(law.to_json()))

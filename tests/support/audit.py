@@ -17,12 +17,12 @@ from functools import cached_property
 from pipeline.actions import LogRecord
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.noise_keys import NoiseKey
+from pipeline.jobs.roster import EnrolledProducer, Roster
 from pipeline.kafka.cluster import Cluster
 from pipeline.protocols.protocol import Aggregator
 from pipeline.stages.admission import decode_raw
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.stages.estimation import Estimation
-from pipeline.stages.roster import EnrolledProducer, Roster
 from pipeline.stages.stage_noise import StageNoise
 from tests.support.seeded_devices import Reports, SeededDevices
 from topics.frames import CodecError
@@ -30,6 +30,7 @@ from topics.manifests import Fate, Manifest, decode_manifest
 from topics.names import Role
 from topics.partials import PartialPart, decode_partial, join_parts
 from topics.records import DeadLetter
+from topics.sealed_batches import SealedBatch
 
 _SHOWN = 20
 _READ = (Role.PRODUCERS, Role.MANIFESTS, Role.PARTIALS, Role.ESTIMATES, Role.DEAD_LETTERS)
@@ -316,6 +317,9 @@ class _Auditor:
                 raw = decode_raw(letter.value)
             except CodecError as error:
                 self.problems.append(f"dead letter {record.offset} of nobody's report: {error}")
+                continue
+            if isinstance(raw, SealedBatch):
+                self._problem(raw.epoch, "refused a sealed report of a job that seals none")
                 continue
             refused.add((raw.enrolment, raw.epoch))
             if raw.enrolment not in self._names:

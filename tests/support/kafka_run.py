@@ -31,6 +31,7 @@ from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection
 from pipeline.kafka.workers.groups import group_name
 from pipeline.operations.deployments import find_deployed
+from pipeline.operations.status.facts import stages_of
 from tests.support.commands import Commands
 from tests.support.neighbour_inputs import Inputs
 from tests.support.public_view import (
@@ -143,7 +144,7 @@ class _Worker:
 
 @contextmanager
 def _workers(job: DeployedJob, release: SameRelease) -> Iterator[list[_Worker]]:
-    started = [_Worker(job, stage, release) for stage in StageName]
+    started = [_Worker(job, StageName(stage), release) for stage in stages_of(job)]
     try:
         yield started
     finally:
@@ -159,11 +160,9 @@ def _wait(done: Callable[[], bool]) -> None:
 
 
 def _commits(cluster: Cluster, job: DeployedJob) -> dict[str, list[int | None]]:
-    roles = (Role.REPORTS, Role.SHUFFLED, Role.PARTIALS)
-    stages = tuple(StageName)
     return {
         stage: cluster.committed(group_name(job, stage), job.topic(role))
-        for stage, role in zip(stages, roles, strict=True)
+        for stage, role in stages_of(job).items()
     }
 
 
@@ -173,8 +172,7 @@ def _heartbeats(cluster: Cluster, job: DeployedJob) -> dict[bytes, Any]:
 
 def _all_done(cluster: Cluster, job: DeployedJob) -> bool:
     """Whether all epochs are published, and all records are finished with and deleted."""
-    roles = (Role.REPORTS, Role.SHUFFLED, Role.PARTIALS)
-    ends = [cluster.end_offsets(job.topic(role)) for role in roles]
+    ends = [cluster.end_offsets(job.topic(role)) for role in stages_of(job).values()]
     published = cluster.end_offsets(job.topic(Role.ESTIMATES)) == [job.last_epoch]
     deleted = cluster.start_offsets(job.topic(Role.REPORTS)) == ends[0]
     return published and deleted and list(_commits(cluster, job).values()) == ends
@@ -184,7 +182,7 @@ def _all_at_rest(cluster: Cluster, job: DeployedJob, since: int) -> bool:
     """Whether all workers have said, after a moment, that they have nothing to do."""
     heard = _heartbeats(cluster, job).values()
     idle = [each for each in heard if each["time"] > since and not each["busy"]]
-    return len(idle) == len(StageName)
+    return len(idle) == len(stages_of(job))
 
 
 def _seen_while_it_runs(
@@ -203,6 +201,7 @@ def _seen_while_it_runs(
         "decisions": [(each[:4], _fields_of_manifest(each)) for each in manifests[1:]],
         "windows": topic(Role.SHUFFLED),
         "partials": topic(Role.PARTIALS),
+        "models": None,
         "estimates": topic(Role.ESTIMATES),
         "refusals": topic(Role.DEAD_LETTERS),
         "progress": (_commits(cluster, job), cluster.start_offsets(job.topic(Role.REPORTS))),

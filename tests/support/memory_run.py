@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -32,6 +33,7 @@ from pipeline.kafka.workers.log_lines import LogLines
 from pipeline.kafka.workers.metrics import WorkerSnapshot, metric_families
 from pipeline.kafka.workers.observer import Observer, WindowTally
 from pipeline.operations.deployments import find_deployed
+from pipeline.operations.status.facts import hides_messages, stages_of
 from pipeline.simulation.memory import MemoryLog, MemoryWorker
 from pipeline.stages.finished_windows import FinishedWindow
 from tests.support.commands import Commands
@@ -50,7 +52,8 @@ from tests.support.public_view import (
     seen_results,
     seen_topic,
 )
-from topics.names import Role
+from tests.support.sealing import SHUFFLE_KEYS, all_keys
+from topics.names import SUMS, Role
 
 NOW = 1_700_000_000_000
 """Milliseconds since 1970, on all clocks."""
@@ -120,13 +123,15 @@ class Worker:
 
         windows = WindowTally(told, clock=lambda: 0.0, wall_clock=lambda: NOW / 1000)
         self.folder.mkdir(parents=True)
-        stage = _make_stage(self.name, job, self.folder, None, windows, clock)
+        stage = _make_stage(
+            self.name, job, self.folder, None, all_keys(SHUFFLE_KEYS), windows, clock
+        )
         self._log = ClusterLog(self.cluster, job)
         self._group = group_name(job, self.name)
         self._topic = job.topic(stage.role)
         self._worker = MemoryWorker(stage, self._log)
         self._shown = 0
-        hides = self.name is StageName.shuffle and job.protocol_entry.needs_shuffle
+        hides = hides_messages(job, self.name)
         snapshot = WorkerSnapshot(
             job.name, self.name, self._group, self._topic, hides, facts=JobFacts.of(job)
         )
@@ -225,29 +230,36 @@ def _run(
     deployed = dpstream("deploy", inputs.job, "--json")
     name = deployed.json["job"]
     job = find_deployed(as_cluster(cluster), name)
-    workers = [Worker(cluster, job, stage, folder / stage) for stage in StageName]
+    workers = [Worker(cluster, job, StageName(stage), folder / stage) for stage in stages_of(job)]
     reports, codes, metrics, heartbeats = [], [], [], []
-    for index, (producer, rows) in enumerate(inputs.rows.items()):
+    # A job that learns goes from epoch to epoch: the next one needs the estimate of this one.
+    learns = job.protocol_entry.learning is not None
+    ends = range(1, job.epochs.count + 1) if learns else [job.epochs.count]
+    for index, (end, (producer, rows)) in enumerate(product(ends, inputs.rows.items())):
         options = ("--input", rows, "--users", inputs.rosters[producer], "--skip-bad-rows")
-        codes.append(dpstream("produce", name, "--name", producer, *options).code)
+        command = ("produce", name, "--name", producer, "--to-epoch", end)
+        codes.append(dpstream(*command, *options).code)
         if index == 0:
             disturb(cluster, job)
-        reports.append(seen_topic(as_cluster(cluster), job, Role.REPORTS, timed=True))
+        reports += [
+            seen_topic(as_cluster(cluster), job, role, timed=True) for role in job.report_roles
+        ]
         for worker in workers:
             told, heart = worker.work()
             metrics.append(told)
             heartbeats.append(heart)
     topics = {
         role: seen_topic(as_cluster(cluster), job, role, timed=True)
-        for role in Role
-        if role is not Role.REPORTS
+        for role in job.start_offsets
+        if role not in job.report_roles
     }
     return {
         "reports": reports,
         "registrations": topics[Role.PRODUCERS],
         "decisions": topics[Role.MANIFESTS],
         "windows": topics[Role.SHUFFLED],
-        "partials": topics[Role.PARTIALS],
+        "partials": [topics[role] for role in (*SUMS, Role.PARTIALS) if role in topics],
+        "models": topics.get(Role.MODEL),
         "estimates": topics[Role.ESTIMATES],
         "refusals": topics[Role.DEAD_LETTERS],
         "progress": (dict(cluster.commits), dict(cluster.starts)),

@@ -11,8 +11,10 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from pipeline.values.examples import ExampleDomain
 from pipeline.values.numbers import NumericDomain
 from pipeline.values.value_domains import ValueDomain
+from randomizers.labelled_examples import FEATURE_UNIT
 from tests.conformance.cases import Case
 from tests.conformance.jobs import LAST_EPOCH, case_job_file
 
@@ -51,8 +53,13 @@ def write_inputs(
     minimum: int,
     dummies: str | None,
     partitions: int = 2,
+    sealed: Mapping[str, Any] | None = None,
+    instances: int = 1,
 ) -> Inputs:
     """Write the files of one of `NEIGHBOURS`; arguments are those of `case_job_file`.
+
+    Reports are sealed as `sealed` says, to keys of `tests.support.sealing`; `instances` are shuffle
+    stages side by side.
 
     Raises:
         ValueError: `dummies` is not for these parameters.
@@ -61,6 +68,10 @@ def write_inputs(
     folder.mkdir()
     written["shuffle"]["producers"] = len(PRODUCERS)
     written["topics"]["partitions"] = partitions
+    if instances > 1:
+        written["shuffle"]["instances"] = instances
+    if sealed is not None:
+        written["sealed"] = dict(sealed)
     job = folder / "job.yaml"
     job.write_text(yaml.safe_dump(written))
     generator = np.random.default_rng(0)
@@ -70,17 +81,36 @@ def write_inputs(
         rosters[producer] = folder / f"{producer}.txt"
         rosters[producer].write_text("".join(f"{user}\n" for user in users))
         rows[producer] = folder / f"{producer}.csv"
+        examples = isinstance(case.domain, ExampleDomain)
         text = "user,epoch,value\n"
+        if isinstance(case.domain, ExampleDomain):
+            numbers = range(case.domain.features)
+            text = ",".join(["user", "class", *(f"x{number}" for number in numbers)]) + "\n"
         for user in users:
             indices = generator.integers(0, size, LAST_EPOCH)
             if user in CHANGED and variant == "other values":
                 indices = (indices + 1 + np.arange(LAST_EPOCH) % (size - 1)) % size
-            if user in CHANGED and variant == "no row to use":
+            if examples:
+                (index, *_) = indices.tolist()
+                unused = user in CHANGED and variant == "no row to use"
+                text += f"{user},7,soon\n" if unused else _example(user, case.values[index])
+            elif user in CHANGED and variant == "no row to use":
                 text += f"{user},1,no such value\n{user},soon,1\n{user},99,0\n"
             else:
                 text += "".join(_rows(user, case.domain, case.array_of(indices)))
         rows[producer].write_text(text)
     return Inputs(job, rosters, rows)
+
+
+def _example(user: str, value: int | tuple[int, ...]) -> str:
+    """The row of an example; none for a user without one."""
+    assert isinstance(value, tuple)
+    class_, *features = value
+    if not class_:
+        return ""
+    return (
+        ",".join([user, str(class_ - 1), *(str(each / FEATURE_UNIT) for each in features)]) + "\n"
+    )
 
 
 def _rows(user: str, domain: ValueDomain, values: NDArray[Any]) -> Iterator[str]:

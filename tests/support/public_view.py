@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +21,7 @@ from pipeline.actions import LogRecord, Steps
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.cluster import Cluster
 from pipeline.stages.decision_log import Decision
+from pipeline.stages.instance_stage import InstanceStage
 from pipeline.stages.multisets import WordMultiset
 from pipeline.stages.shuffle_stage import ShuffleStage
 from randomizers.randomness import seeded_generator
@@ -28,6 +29,7 @@ from tests.support.commands import Commands
 from topics.batches import decode_batch
 from topics.frames import CodecError, Kind, kind_of
 from topics.names import JOBS_TOPIC, Role
+from topics.sealed_batches import decode_sealed_batch
 from topics.words import Words
 
 Seen = dict[str, Any]
@@ -49,23 +51,27 @@ class SameRelease:
     @property
     def epochs(self) -> list[int]:
         """Those that were released."""
-        return sorted(int(path.stem) for path in self.folder.iterdir())
+        return sorted(int(path.stem) for path in self.folder.iterdir() if path.stem.isdigit())
 
     def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Put it into the shuffle stages of this process."""
-        write = ShuffleStage._write
+        for stage in (ShuffleStage, InstanceStage):
+            monkeypatch.setattr(stage, "_write", self._writes_first(stage._write))
 
+    def _writes_first(self, write: Callable[..., Steps[None]]) -> Callable[..., Steps[None]]:
         def write_first(
-            stage: ShuffleStage, state: Any, decision: Decision, words: WordMultiset
+            stage: Any, state: Any, decision: Decision, words: WordMultiset
         ) -> Steps[None]:
-            same = WordMultiset(stage._job.word_form)
-            same.add(self._first(decision.manifest.epoch, words))
+            same = WordMultiset(stage._job.form_of(Role.REPORTS))
+            epoch, instance = decision.manifest.epoch, decision.manifest.instance
+            name = f"{epoch}" if instance == 1 else f"{epoch}-{instance}"
+            same.add(self._first(name, words))
             yield from write(stage, state, decision, same)
 
-        monkeypatch.setattr(ShuffleStage, "_write", write_first)
+        return write_first
 
-    def _first(self, epoch: int, words: WordMultiset) -> Words:
-        path = self.folder / f"{epoch}.pickle"
+    def _first(self, name: str, words: WordMultiset) -> Words:
+        path = self.folder / f"{name}.pickle"
         if not path.exists():
             path.write_bytes(pickle.dumps(words.sorted()))
         first: Words = pickle.loads(path.read_bytes())
@@ -93,10 +99,13 @@ def seen_record(job: DeployedJob, record: LogRecord, *, timed: bool) -> tuple[ob
     """A record beside the words of reports in it, if it is a batch; with its time if `timed`."""
     about = (record.offset, record.timestamp if timed else None, record.key, record.headers)
     try:
-        is_batch = kind_of(record.value) is Kind.BATCH
+        kind = kind_of(record.value)
     except CodecError:
-        is_batch = False
-    if not is_batch:
+        return (*about, record.value)
+    if kind is Kind.SEALED_BATCH:
+        sealed = decode_sealed_batch(record.value)
+        return (*about, len(record.value), replace(sealed, box=bytes(len(sealed.box))))
+    if kind is not Kind.BATCH:
         return (*about, record.value)
     batch = decode_batch(record.value)
     # How many words there are is part of the view where their room is fixed.

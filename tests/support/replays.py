@@ -27,13 +27,14 @@ from pipeline.recording.replay.recording_source import RecordingSource
 from pipeline.recording.replay.sources import ReplaySource
 from pipeline.recording.replay.topic_source import TopicSource
 from pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
-from pipeline.stages.aggregate_stage import AggregateStage
+from pipeline.stages.adding_stages import adding_stages
 from pipeline.stages.estimate_records import FirstEstimates
 from pipeline.stages.partial_log import PartialLog
 from pipeline.stages.publish_stage import PublishStage
 from pipeline.stages.shuffle_stage import ShuffleStage
 from pipeline.stages.stage import Stage
 from randomizers.randomness import seeded_generator
+from tests.support.sealing import SHUFFLE_KEYS, all_keys
 from tests.support.small_run import generators
 from topics.manifests import Manifest, decode_manifest
 from topics.names import Role
@@ -42,6 +43,8 @@ ORIGINAL, REPLAY = bytes(range(16)), bytes(range(16, 32))
 DECIDED = 1_700_000_000_000
 """A second before the first epoch is decided; every later one takes a second."""
 USERS = 40
+KEYS = all_keys(SHUFFLE_KEYS)
+"""Of jobs whose reports are sealed, to one shuffle stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +119,10 @@ class LiveRun:
             broker_time=lambda: DECIDED,
             generator=generators("shuffle", 0),
             noise_key=key,
+            keys=KEYS,
         )
-        workers = owners(deployed, log, shuffle, AggregateStage(deployed), PublishStage(deployed))
+        adding = adding_stages(deployed, KEYS)
+        workers = owners(deployed, log, shuffle, *adding, PublishStage(deployed))
         producer = Producer(
             deployed,
             None,
@@ -134,7 +139,12 @@ class LiveRun:
             present = 0 if epoch in silent else 5 if epoch in small else USERS - epoch % 3
             values = rng.integers(0, deployed.domain.size, USERS, np.int8)
             chosen = [int(value) for value in values]
-            held = chosen if slots is None else [[value] * (value > 0) for value in chosen]
+            held: list[Any] = [[value] * (value > 0) for value in chosen]
+            if deployed.domain.columns is not None:
+                features = [100] * (deployed.domain.columns - 1)
+                held = [[value, *features] for value in chosen]
+            elif slots is None:
+                held = chosen
             if present:
                 producer.report(epoch, dict(zip(users[:present], held[:present], strict=True)))
             producer.close(epoch)
@@ -170,7 +180,12 @@ class LiveRun:
 
 def owners(job: DeployedJob, log: MemoryLog, *stages: Stage) -> list[MemoryWorker]:
     """A worker for each stage, which owns every partition."""
-    workers = [MemoryWorker(stage, log) for stage in stages]
+    workers, seen = [], set[Role]()
+    for stage in stages:
+        # Of two that read the same topic, the second commits in a name of its own.
+        reader = "another" if stage.role in seen else ""
+        seen.add(stage.role)
+        workers.append(MemoryWorker(stage, log, reader=reader))
     for worker in workers:
         for partition in range(len(job.start_offsets[worker.stage.role])):
             worker.run(worker.assign(partition))
@@ -224,6 +239,6 @@ def replayed(
     """Replay in memory."""
     job = replayed_job(source.job, changed=changed, partitions=partitions)
     deployed = deploy_replay(source.job, job, deployment=REPLAY, deployed_at=2_000)
-    done = KeepingReplay(deployed, source, plan_replay(source, wanted))
+    done = KeepingReplay(deployed, source, plan_replay(source, wanted), KEYS)
     list(done.run())
     return deployed, done.log, results_of(deployed, done.log)

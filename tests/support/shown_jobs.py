@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from aggregators.crowd_estimates import WITHHELD, CrowdEstimate, CrowdEstimates
 from aggregators.estimate import GAP, Estimate
 from aggregators.found_items import FoundItems
 from aggregators.item_estimates import ItemEstimates
@@ -28,6 +29,24 @@ WORDS = (
     "name: words\nprotocol: count_min\n"
     "parameters: {epsilon: 1, delta: 1e-6, domain: {bits: 24}, items: 1}\n"
     "epochs: {count: 12}\nshuffle: {minimum: 40000}\n"
+)
+FRUIT = (
+    "name: fruit\nprotocol: fragments\n"
+    "parameters: {epsilon: 1, delta: 1e-4, domain: [fig, kiwi], PARAMETERS}\n"
+    "epochs: {count: 6}\nshuffle: {minimum: 2000}\n"
+)
+CROWDS = (
+    "name: themes\nprotocol: single_message\n"
+    "parameters: {epsilon: 2, delta: 1e-3, domain: [dark, light]}\n"
+    "epochs: {count: 12}\nshuffle: {minimum: 100}\n"
+    "crowds: {by: version, values: ['1.0', '2.0'], epsilon: 1, delta: 1e-3}\n"
+)
+
+
+LEARNING = (
+    "name: digits\nprotocol: ldp_sgd\n"
+    "parameters: {epsilon: 2, delta: 1e-5, features: 3, classes: 2}\n"
+    "epochs: {count: 12}\nshuffle: {minimum: 100}\n"
 )
 
 
@@ -60,3 +79,13 @@ def found(**values: float) -> FoundItems:
         np.array(list(values.values()), np.float64),
         5.0, 9.8, 30.0, 80, 100,
     )  # fmt: skip
+
+
+def crowds(*sizes_and_items: tuple[float, ...] | None) -> CrowdEstimates:
+    """Of each crowd its size and how many hold each item; None for one that was withheld."""
+    found = tuple(
+        None if each is None else CrowdEstimate(50, count(each[0]), items(*each[1:]))
+        for each in sizes_and_items
+    )
+    flags = (WITHHELD,) if None in found else ()
+    return CrowdEstimates(found, 2, 80, 100, flags)

@@ -17,13 +17,17 @@ from pipeline.actions import Action, Commit, LogRecord, Steps
 from pipeline.devices.producer import Producer
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.noise_keys import NoiseKey
+from pipeline.jobs.roster import Roster
+from pipeline.jobs.sealed import SHARERS
+from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from pipeline.simulation.memory import DeletedError, MemoryDriver, MemoryLog, MemoryWorker
-from pipeline.stages.aggregate_stage import AggregateStage
+from pipeline.stages.adding_stages import adding_stage
 from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
 from pipeline.stages.finished_windows import WindowListener, ignore_window
+from pipeline.stages.hop_stage import HopStage
+from pipeline.stages.instance_stage import InstanceStage
 from pipeline.stages.partial_log import PartialLog
 from pipeline.stages.publish_stage import PublishStage
-from pipeline.stages.roster import Roster
 from pipeline.stages.shuffle_stage import ShuffleStage
 from pipeline.stages.stage import Stage
 from randomizers.randomness import seeded_generator
@@ -79,6 +83,11 @@ def producer_generators(name: str) -> Callable[[str, int], np.random.Generator]:
     return lambda purpose, index: seeded_generator(SEED, number, len(purpose), index)
 
 
+def reader_of(stage: str) -> str:
+    """In whose name a stage commits."""
+    return stage if stage in SHARERS else ""
+
+
 @dataclass
 class World:
     """A job, its topics, and processes that can be killed.
@@ -93,6 +102,7 @@ class World:
     now: float = 0.0
     identifiers: int = 0
     noise_key: NoiseKey | None = None
+    keys: KeyRing = NO_KEYS
     listeners: defaultdict[str, WindowListener] = field(
         default_factory=lambda: defaultdict(lambda: ignore_window)
     )
@@ -113,10 +123,28 @@ class World:
         return self.identifiers.to_bytes(16, "big")
 
     def stage(self, name: str) -> Stage:
-        if name == "aggregate":
-            return AggregateStage(self.job, listener=self.listeners[name])
+        if name.startswith("aggregate"):
+            return adding_stage(self.job, name, self.keys, self.listeners[name])
         if name == "publish":
             return PublishStage(self.job, listener=self.listeners[name])
+        if name.startswith("shuffle-"):
+            index = int(name.removeprefix("shuffle-")) - 1
+            return HopStage(
+                self.job,
+                index,
+                self.keys,
+                identifiers=self.identifier,
+                listener=self.listeners[name],
+            )
+        if name.startswith("instance-"):
+            return InstanceStage(
+                self.job,
+                int(name.removeprefix("instance-")),
+                identifiers=self.identifier,
+                wall_clock=lambda: BEGUN,
+                generator=seeded_generator(SEED, self.identifiers),
+                listener=self.listeners[name],
+            )
         return ShuffleStage(
             self.job,
             identifiers=self.identifier,
@@ -124,6 +152,7 @@ class World:
             broker_time=self.broker_time,
             generator=seeded_generator(SEED, self.identifiers),
             noise_key=self.noise_key,
+            keys=self.keys,
             listener=self.listeners[name],
         )
 
@@ -145,7 +174,10 @@ class World:
         """A running worker that owns every partition, started when needed."""
         if name not in self.workers:
             worker = MemoryWorker(
-                self.stage(name), self.log, MortalDriver(self.log, self.accidents)
+                self.stage(name),
+                self.log,
+                MortalDriver(self.log, self.accidents),
+                reader_of(name),
             )
             for partition in range(len(self.job.start_offsets[worker.stage.role])):
                 worker.run(worker.assign(partition, self.now))
@@ -182,9 +214,9 @@ class World:
 
         self.surviving(name, work)
 
-    def settle(self, names: Iterable[str] = ("shuffle", "aggregate", "publish")) -> None:
+    def settle(self, names: Iterable[str] | None = None) -> None:
         """Have the workers do all they can, whatever happens."""
-        for name in names:
+        for name in self.job.stages if names is None else names:
             self.surviving(name, lambda name=name: self._drain(name))  # type: ignore[misc]
 
     def _drain(self, name: str) -> None:
@@ -231,7 +263,7 @@ class Owner:
 
     def __init__(self, world: World, stage: str, *nows: float) -> None:
         driver = MortalDriver(world.log, world.accidents)
-        self.worker = MemoryWorker(world.stage(stage), world.log, driver)
+        self.worker = MemoryWorker(world.stage(stage), world.log, driver, reader_of(stage))
         self.driver = driver
         self.done = False
         self._steps = self._work(len(world.job.start_offsets[self.worker.stage.role]), nows)

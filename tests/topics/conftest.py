@@ -21,6 +21,7 @@ from topics.chunks import Chunk, decode_chunk, encode_chunk
 from topics.frames import Kind
 from topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
 from topics.partials import PartialPart, decode_partial, encode_partial
+from topics.sealed_batches import SealedBatch, decode_sealed_batch, encode_sealed_batch
 from topics.words import Words
 
 Codec: TypeAlias = tuple[Callable[[Any], bytes], Callable[[bytes], Any]]
@@ -39,6 +40,7 @@ def codecs() -> dict[Kind, Codec]:
         Kind.MANIFEST: (encode_manifest, decode_manifest),
         Kind.CHUNK: (encode_chunk, decode_chunk),
         Kind.PARTIAL: (encode_partial, decode_partial),
+        Kind.SEALED_BATCH: (encode_sealed_batch, decode_sealed_batch),
     }
 
 
@@ -91,7 +93,35 @@ def examples() -> dict[str, Any]:
             population=0x01020304 + 90,
             timestamp=1_700_000_000_000,
         ),
+        "chunk of an instance": Chunk(
+            FINGERPRINT,
+            DEPLOYMENT,
+            7,
+            11,
+            ATTEMPT,
+            1,
+            3,
+            Words(np.array([[2**32 - 1], [5]], np.uint32)),
+            instance=2,
+        ),
+        "manifest of an instance": Manifest(
+            FINGERPRINT,
+            DEPLOYMENT,
+            epoch=7,
+            fate=Fate.RELEASED,
+            first_offset=100,
+            cut_offset=120,
+            first_epoch=2,
+            producers=(True, False, True),
+            populations=(10, 20),
+            contributors=25,
+            population=90,
+            timestamp=1_700_000_000_000,
+            instance=2,
+            drawings=(BATCH[:8], BATCH[8:]),
+        ),
         "partial": PartialPart(FINGERPRINT, DEPLOYMENT, 7, 11, ATTEMPT, 0, 2, b"state"),
+        "sealed batch": SealedBatch(FINGERPRINT, DEPLOYMENT, 7, BATCH[:8], bytes(range(56))),
     }
 
 

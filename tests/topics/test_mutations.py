@@ -18,8 +18,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from topics.batches import Batch, Punctuation
+from topics.chunks import Chunk
 from topics.frames import RECORD_CAP, CodecError, Kind, kind_of
-from topics.manifests import PRODUCERS_MAX
+from topics.manifests import PRODUCERS_MAX, Manifest
+from topics.partials import PartialPart
+from topics.sealed_batches import SealedBatch
 from topics.words import Words, split_words
 
 Forge = Callable[..., bytes]
@@ -44,14 +48,17 @@ def records(examples: dict[str, Any], codecs: dict[Kind, Any]) -> list[bytes]:
         replace(chunk, words=split_words(Words.from_counts(cells))[1]),
         replace(chunk, words=Words.canonical(rng.integers(0, 3, (500, 3), np.uint8))),
     ]
-    kinds = {type(record): kind for record, kind in zip(examples.values(), _KINDS, strict=True)}
-    return [codecs[kinds[type(record)]][0](record) for record in [*examples.values(), *more]]
+    return [codecs[_KINDS[type(record)]][0](record) for record in [*examples.values(), *more]]
 
 
-_KINDS = [
-    *[Kind.BATCH, Kind.BATCH, Kind.PUNCTUATION, Kind.PUNCTUATION],
-    *[Kind.CHUNK, Kind.MANIFEST, Kind.PARTIAL],
-]
+_KINDS: dict[type, Kind] = {
+    Batch: Kind.BATCH,
+    Punctuation: Kind.PUNCTUATION,
+    Chunk: Kind.CHUNK,
+    Manifest: Kind.MANIFEST,
+    PartialPart: Kind.PARTIAL,
+    SealedBatch: Kind.SEALED_BATCH,
+}
 
 
 def _damaged(rng: random.Random, records: list[bytes]) -> bytes:

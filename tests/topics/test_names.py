@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given
 
 from topics.names import (
+    FURTHER_REPORTS,
+    HOPS,
     JOB_NAME_MAX,
     JOBS_TOPIC,
+    SUMS,
     Role,
     job_topics,
     jobs_topic,
@@ -17,7 +20,8 @@ from topics.names import (
 )
 
 _WEEK = 7 * 24 * 3600 * 1000
-_KEPT = {Role.MANIFESTS, Role.PARTIALS, Role.ESTIMATES, Role.PRODUCERS}
+_KEPT = {*SUMS, Role.MANIFESTS, Role.PARTIALS, Role.ESTIMATES, Role.PRODUCERS, Role.MODEL}
+_SPREAD = (Role.REPORTS, *FURTHER_REPORTS, *HOPS, Role.SHUFFLED)
 job_names = st.from_regex(r"[a-z0-9][a-z0-9_-]*", fullmatch=True).filter(
     lambda name: len(name) <= JOB_NAME_MAX
 )
@@ -26,11 +30,19 @@ job_names = st.from_regex(r"[a-z0-9][a-z0-9_-]*", fullmatch=True).filter(
 def test_names_of_topics_are_pinned() -> None:
     assert {str(role): topic_name("a-b_c", role) for role in Role} == {
         "reports": "a-b_c.reports",
+        "reports-2": "a-b_c.reports-2",
+        "reports-3": "a-b_c.reports-3",
+        "reports-4": "a-b_c.reports-4",
+        "hop-1": "a-b_c.hop-1",
+        "hop-2": "a-b_c.hop-2",
         "manifests": "a-b_c.manifests",
         "shuffled": "a-b_c.shuffled",
+        "partials-a": "a-b_c.partials-a",
+        "partials-b": "a-b_c.partials-b",
         "partials": "a-b_c.partials",
         "estimates": "a-b_c.estimates",
         "producers": "a-b_c.producers",
+        "model": "a-b_c.model",
         "status": "a-b_c.status",
         "dead-letters": "a-b_c.dead-letters",
     }
@@ -60,23 +72,31 @@ def test_topics_differ_also_where_kafka_takes_dots_for_underscores(jobs: set[str
 
 
 def test_partitions_and_replication() -> None:
-    topics = job_topics("job", 4, 3, _WEEK)
+    topics = job_topics(
+        "job", 4, 3, _WEEK, learns=True, hops=HOPS, further_reports=FURTHER_REPORTS, shared=True
+    )
     assert list(topics) == list(Role)
+    assert list(job_topics("job", 4, 3, _WEEK)) == [
+        role for role in Role if role not in (Role.MODEL, *FURTHER_REPORTS, *HOPS, *SUMS)
+    ]
     for role, topic in topics.items():
         assert topic.name == topic_name("job", role)
-        assert topic.partitions == (4 if role in (Role.REPORTS, Role.SHUFFLED) else 1)
+        assert topic.partitions == (4 if role in _SPREAD else 1)
         assert topic.replication == 3
 
 
 def test_what_passes_through_is_kept_for_a_while_and_what_was_decided_for_ever() -> None:
-    topics = job_topics("job", 4, None, _WEEK)
+    topics = job_topics(
+        "job", 4, None, _WEEK, learns=True, hops=HOPS, further_reports=FURTHER_REPORTS, shared=True
+    )
     for role, topic in topics.items():
         if role is Role.STATUS:
             continue
         assert topic.configs["cleanup.policy"] == "delete"
         assert topic.configs["compression.type"] == "uncompressed"
         assert topic.configs["retention.bytes"] == "-1"
-        expected = {Role.REPORTS: _WEEK, Role.SHUFFLED: _WEEK, Role.DEAD_LETTERS: _WEEK}
+        passing = (*_SPREAD, Role.DEAD_LETTERS)
+        expected = dict.fromkeys(passing, _WEEK)
         assert topic.configs["retention.ms"] == str(expected.get(role, -1))
         assert (role in _KEPT) == (topic.configs["retention.ms"] == "-1")
     for topic in job_topics("job", 4, None, -1).values():
@@ -91,8 +111,8 @@ def test_what_holds_raw_reports_leaves_the_disks_soon_after_it_was_deleted() -> 
         (1, 60_000),
         (-1, 3_600_000),
     ):
-        topics = job_topics("job", 4, None, retention)
-        for role in (Role.REPORTS, Role.DEAD_LETTERS):
+        topics = job_topics("job", 4, None, retention, further_reports=FURTHER_REPORTS)
+        for role in (Role.REPORTS, *FURTHER_REPORTS, Role.DEAD_LETTERS):
             assert topics[role].configs["segment.ms"] == str(longest)
             assert topics[role].configs["file.delete.delay.ms"] == "1000"
 

@@ -186,4 +186,5 @@ def test_reasons_are_the_documented_ones() -> None:
         "epoch",
         "punctuation",
         "protocol",
+        "sealed",
     ]

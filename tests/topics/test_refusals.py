@@ -93,8 +93,8 @@ def test_an_unknown_or_unexpected_kind_is_refused(
     plain: bytes, examples: dict[str, Any], codecs: dict[Kind, Any]
 ) -> None:
     for read in (kind_of, decode_batch):
-        for kind in (0, 6):
-            with pytest.raises(CodecError, match=f"unknown kind {kind}, known are 1 to 5"):
+        for kind in (0, 7):
+            with pytest.raises(CodecError, match=f"unknown kind {kind}, known are 1 to 6"):
                 read(plain[:5] + bytes([kind]) + plain[6:])
     punctuation = codecs[Kind.PUNCTUATION][0](examples["punctuation"])
     with pytest.raises(CodecError, match="record is a punctuation, expected a batch"):
@@ -256,6 +256,42 @@ def test_versions_of_a_punctuation(
         decode(forge(old, (4, b"\x02")))
     with pytest.raises(CodecError, match="drawing has 7 bytes, must have 8"):
         replace(examples["punctuation"], drawing=bytes(7))
+
+
+def test_what_is_said_of_instances_alone_is_said_in_one_form(
+    examples: dict[str, Any], codecs: dict[Kind, Any], forge: Forge
+) -> None:
+    encode, decode = codecs[Kind.CHUNK]
+    data = encode(examples["chunk of an instance"])
+    for number, message in ((1, "of the first instance"), (0, "instance is 0, must be 1")):
+        with pytest.raises(CodecError, match=message):
+            decode(forge(data, (80, u4(number))))
+    encode, decode = codecs[Kind.MANIFEST]
+    manifest = examples["manifest of an instance"]
+    data = encode(manifest)
+    with pytest.raises(CodecError, match="instance is 0, must be 1"):
+        decode(forge(data, (104, u4(0))))
+    for cut in (1, 8, 12, 20, 24):
+        with pytest.raises(CodecError, match=r"bytes of populations|drawings for 2 producers in"):
+            decode(forge(data[:-cut], (108, u4(25 - cut))))
+    nobody = replace(
+        manifest,
+        fate=Fate.EMPTY,
+        producers=(False,),
+        populations=(),
+        drawings=(),
+        contributors=0,
+    )
+    empty = encode(nobody)
+    with pytest.raises(CodecError, match="version 2 that says nothing of instances"):
+        decode(forge(empty, (104, u4(1))))
+    for drawings, message in (
+        ((), "instance 2 does not name the drawings"),
+        (manifest.drawings[:1], "1 drawings for 2 producers in"),
+        ((bytes(7), bytes(8)), "a drawing has not 8 bytes"),
+    ):
+        with pytest.raises(CodecError, match=message):
+            replace(manifest, drawings=drawings)
 
 
 def test_a_manifest_does_not_contradict_itself(examples: dict[str, Any]) -> None:

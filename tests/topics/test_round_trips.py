@@ -88,6 +88,7 @@ def test_a_chunk_survives_its_bytes(data: st.DataObject, content: Words) -> None
         data.draw(st.integers(0, total - 1)),
         total,
         content,
+        data.draw(st.integers(1, 3)),
     )
     record = encode_chunk(chunk)
     decoded = decode_chunk(record)
@@ -119,6 +120,10 @@ def manifests(draw: st.DrawFn) -> Manifest:
     populations = draw(st.lists(st.integers(0, U4_MAX), min_size=included, max_size=included))
     contributors = draw(st.integers(0, sum(populations)))
     first_offset = draw(offsets)
+    instance = draw(st.integers(1, 3))
+    named = instance > 1 or draw(st.booleans())
+    drawing = st.binary(min_size=8, max_size=8)
+    drawings = draw(st.lists(drawing, min_size=included, max_size=included)) if named else []
     fates = [Fate.RELEASED, Fate.TOO_SMALL] if contributors else [Fate.EMPTY]
     return Manifest(
         draw(identities),
@@ -133,6 +138,8 @@ def manifests(draw: st.DrawFn) -> Manifest:
         contributors,
         draw(st.integers(sum(populations), INTEGER_MAX)),
         draw(offsets),
+        instance,
+        tuple(drawings),
     )
 
 

@@ -168,3 +168,14 @@ def test_words_that_are_none_are_refused() -> None:
     for rows in ([[2], [1]], [[1], [1]], [[1, 5], [1, 5]], [[1, 5], [1, 4]], [[2, 0], [1, 9]]):
         with pytest.raises(CodecError, match="do not strictly increase"):
             _counted(rows, [1, 1])
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_wide_rows_that_begin_alike_are_sorted_by_all_their_columns(copies: int) -> None:
+    rng = np.random.default_rng(1)
+    for alike in range(9):
+        values = rng.integers(0, 3, (50, 9)).astype("<u8")
+        values[:, :alike] = 7
+        ordered = Words.canonical(np.repeat(values, copies, axis=0))
+        rows = np.repeat(ordered.values, 1 if ordered.counts is None else ordered.counts, axis=0)
+        assert rows.tolist() == sorted(np.repeat(values, copies, axis=0).tolist())

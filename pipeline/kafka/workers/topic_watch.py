@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from pipeline.kafka.workers.errors import WorkerError
-from topics.names import Role
+from topics.names import FURTHER_REPORTS, SUMS, Role
 
 # Looks in a row: a broker that has just come back may not know everything yet.
 _LOOKS = 3
@@ -22,8 +22,21 @@ _USED: Mapping[Role, tuple[Role, ...]] = {
         *(Role.REPORTS, Role.PRODUCERS, Role.MANIFESTS),
         *(Role.SHUFFLED, Role.DEAD_LETTERS, Role.STATUS),
     ),
-    Role.SHUFFLED: (Role.SHUFFLED, Role.PARTIALS, Role.DEAD_LETTERS, Role.STATUS),
-    Role.PARTIALS: (Role.PARTIALS, Role.MANIFESTS, Role.ESTIMATES, Role.STATUS),
+    **{
+        role: (
+            *(role, Role.PRODUCERS, Role.MANIFESTS),
+            *(Role.SHUFFLED, Role.DEAD_LETTERS, Role.STATUS),
+        )
+        for role in FURTHER_REPORTS
+    },
+    Role.HOP_1: (Role.HOP_1, Role.PARTIALS, Role.DEAD_LETTERS, Role.STATUS),
+    Role.HOP_2: (Role.HOP_2, Role.PARTIALS, Role.DEAD_LETTERS, Role.STATUS),
+    Role.SHUFFLED: (
+        *(Role.SHUFFLED, Role.PARTIALS_A, Role.PARTIALS_B, Role.PARTIALS),
+        *(Role.DEAD_LETTERS, Role.STATUS),
+    ),
+    Role.PARTIALS_A: (*SUMS, Role.MANIFESTS, Role.PARTIALS, Role.STATUS),
+    Role.PARTIALS: (Role.PARTIALS, Role.MANIFESTS, Role.MODEL, Role.ESTIMATES, Role.STATUS),
 }
 
 

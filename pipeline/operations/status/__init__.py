@@ -14,6 +14,7 @@ from pipeline.operations.status.facts import (
     StageStatus,
     TopicStatus,
     WorkerStatus,
+    hides_messages,
     stages_of,
 )
 from pipeline.operations.status.gathering import JobWatch, gather_status
@@ -32,6 +33,7 @@ __all__ = [
     "find_notes",
     "find_problems",
     "gather_status",
+    "hides_messages",
     "stages_of",
     "workers_needed",
 ]

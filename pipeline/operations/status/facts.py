@@ -8,14 +8,12 @@ from typing import Any
 
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.phases import Phase
+from pipeline.jobs.sealed import stage_roles
 from pipeline.stages.estimate_records import EstimateRecord
 from topics.names import Role
 
-STAGES: Mapping[str, Role] = {
-    "shuffle": Role.REPORTS,
-    "aggregate": Role.SHUFFLED,
-    "publish": Role.PARTIALS,
-}
+STAGES: Mapping[str, Role] = stage_roles()
+"""The stages that every job has, but a replay."""
 
 # A worker whose last heartbeat is older than this, in seconds, is gone.
 SILENCE = 10.0
@@ -26,8 +24,17 @@ def stages_of(job: DeployedJob) -> Mapping[str, Role]:
 
     A replay has no shuffle stage: its windows were decided by the original.
     """
-    replays = job.replay_of is not None
-    return {stage: role for stage, role in STAGES.items() if not (replays and stage == "shuffle")}
+    return {
+        stage: role
+        for stage, role in job.stages.items()
+        if job.replay_of is None or role not in (*job.report_roles, *job.hops)
+    }
+
+
+def hides_messages(job: DeployedJob, stage: str) -> bool:
+    """Whether a stage sees numbers of messages that are not for all to see."""
+    reads_reports = stages_of(job).get(stage) in job.report_roles
+    return reads_reports and job.protocol_entry.needs_shuffle
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ from dataclasses import replace
 from pipeline.actions import LogRecord
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.phases import Phase
+from pipeline.jobs.roster import Roster
+from pipeline.jobs.sealed import SHARERS
 from pipeline.kafka.broker_clock import steady_seconds
 from pipeline.kafka.cluster import Cluster
 from pipeline.operations.dead_letters import DeadLetterLog, place_of
@@ -27,6 +29,7 @@ from pipeline.operations.status.facts import (
     StageStatus,
     TopicStatus,
     WorkerStatus,
+    hides_messages,
     stages_of,
 )
 from pipeline.operations.status.heartbeats import Heartbeats
@@ -35,10 +38,9 @@ from pipeline.operations.status.lags import Lags
 from pipeline.results.headlines import headline_of
 from pipeline.stages.decision_log import Decision, DecisionLog
 from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
-from pipeline.stages.roster import Roster
 from topics.frames import CodecError
-from topics.manifests import Fate
-from topics.names import Role
+from topics.manifests import DECIDED_FATES, Fate
+from topics.names import SUMS, Role
 from topics.partials import decode_partial
 from topics.topic_checks import wrong_clock
 
@@ -80,7 +82,9 @@ class JobWatch:
         self._estimates = FirstEstimates(job)
         self._published: EstimateRecord | None = None
         self._headline = ""
-        self._added_up: int | None = None
+        self._added_up: dict[str, int] = {}
+        sharers = dict(zip(SHARERS, SUMS, strict=True)) if job.shared else {}
+        self._partials = {**sharers, "aggregate": Role.PARTIALS}
         self._heartbeats = Heartbeats(job.deployment)
         self._clock = ComparedClock(steady)
         self._steady = steady
@@ -129,7 +133,7 @@ class JobWatch:
             headline=self._headline,
             phase=phase,
             replay_of=None if job.replay_of is None else job.replay_of.job,
-            windows={fate.value: self._fates[fate.value] for fate in Fate},
+            windows={fate.value: self._fates[fate.value] for fate in DECIDED_FATES},
             producers=len(self._roster),
             silent=self._silent_producers(),
             redriven=len(letters.redriven),
@@ -152,8 +156,9 @@ class JobWatch:
             self._roster.apply(record)
         for record in self._new(Role.MANIFESTS):
             self._decisions.apply(record)
-        for record in self._new(Role.PARTIALS, at_most=1, skip=True):
-            self._note_partial(record.value)
+        for stage, role in self._partials.items():
+            for record in self._new(role, at_most=1, skip=True):
+                self._note_partial(stage, record.value)
         for record in self._new(Role.ESTIMATES, at_most=_ESTIMATES_READ):
             self._note_estimate(record.value)
         if self._exists(Role.DEAD_LETTERS):
@@ -183,13 +188,13 @@ class JobWatch:
     def _note_decision(self, decision: Decision) -> None:
         self._fates[decision.manifest.fate.value] += 1
 
-    def _note_partial(self, value: bytes) -> None:
+    def _note_partial(self, stage: str, value: bytes) -> None:
         try:
             part = decode_partial(value)
         except CodecError:
             return
         if part.deployment == self._job.deployment:
-            self._added_up = max(part.epoch, self._added_up or 0)
+            self._added_up[stage] = max(part.epoch, self._added_up.get(stage) or 0)
 
     def _note_estimate(self, value: bytes) -> None:
         record = self._estimates.apply(value)
@@ -231,12 +236,12 @@ class JobWatch:
         role = stages_of(self._job)[stage]
         own = tuple(worker for worker in workers if worker.stage == stage)
         lag = self._lags.of(stage, role, self._counts.get(self._job.topic(role), 0), now)
-        hidden = stage == "shuffle" and self._job.protocol_entry.needs_shuffle
+        hidden = hides_messages(self._job, stage)
         if hidden:
             own = tuple(replace(worker, records_per_second=None) for worker in own)
         reached = {
             "shuffle": self._decisions.decided.highest or None,
-            "aggregate": self._added_up,
+            **self._added_up,
             "publish": None if self._published is None else self._published.epoch,
         }
         return StageStatus(
@@ -244,7 +249,7 @@ class JobWatch:
             workers=own,
             lag=None if hidden or not self._exists(role) else lag.records,
             waiting=lag.seconds,
-            epoch=reached[stage],
+            epoch=reached.get(stage),
             deleted=lag.deleted,
         )
 

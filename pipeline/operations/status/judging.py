@@ -8,7 +8,13 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_times import CLOCK_TOLERANCE, calendar_of
 from pipeline.jobs.phases import Phase
 from pipeline.kafka.broker_clock import off_by
-from pipeline.operations.status.facts import JobStatus, StageStatus, TopicStatus, WorkerStatus
+from pipeline.operations.status.facts import (
+    JobStatus,
+    StageStatus,
+    TopicStatus,
+    WorkerStatus,
+    stages_of,
+)
 from pipeline.stages.decision_log import PATIENCE as EPOCHS_MISSED
 from topics.records import Reason
 from topics.topic_checks import clock_problem
@@ -48,6 +54,13 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
                 f"{job.shuffle.minimum:,} devices were in each: dpstream producers {job.name} "
                 "shows who reports"
             )
+    published = status.published
+    if published is not None and published.reason is not None:
+        yield (
+            f"epoch {published.epoch:,} is spoiled: {published.reason}; see that both parties have "
+            "the keys of its turn, and find the producer whose shares they do not open: dpstream "
+            f"producers {job.name} shows who reports"
+        )
     if status.late_reports:
         what = "devices" if job.protocol_entry.needs_shuffle else "reports"
         yield (
@@ -200,9 +213,13 @@ def _stage_problem(job: DeployedJob, stage: StageStatus) -> Iterator[str]:
 
 
 def _stuck(job: DeployedJob, stage: StageStatus, alive: Sequence[WorkerStatus]) -> bool:
-    allowed = PATIENCE + (job.shuffle.grace if stage.stage == "shuffle" else 0.0)
+    allowed = PATIENCE + (job.shuffle.grace if _waits_for_windows(job, stage) else 0.0)
     idle = not any(worker.busy for worker in alive)
     return stage.waiting is not None and stage.waiting > allowed and idle
+
+
+def _waits_for_windows(job: DeployedJob, stage: StageStatus) -> bool:
+    return stages_of(job).get(stage.stage) in job.report_roles
 
 
 def _listed(names: Sequence[str]) -> str:

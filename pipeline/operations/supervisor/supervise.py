@@ -40,6 +40,7 @@ class SupervisorSettings:
         name: of the workers, their own among the stage's on all machines.
         pattern: a shell pattern of job names.
         noise_keys: a folder with a file for each job; the default places without it.
+        keys: the folder of sealing keys; the default one without it.
         as_json: whether lines are JSON.
         monitor: where metrics and health of all workers are served; nowhere by default.
     """
@@ -48,6 +49,7 @@ class SupervisorSettings:
     name: str
     pattern: str = "*"
     noise_keys: Path | None = None
+    keys: Path | None = None
     as_json: bool = False
     monitor: MonitorAddress | None = None
 
@@ -61,6 +63,8 @@ class SupervisorSettings:
         command += ["--log-format", "json" if self.as_json else "text"]
         if self.stage == SHUFFLE and self.noise_keys is not None:
             command += ["--noise-key", str(self.noise_key(job))]
+        if self.keys is not None:
+            command += ["--keys", str(self.keys)]
         if descriptor is not None:
             command += ["--metrics-descriptor", str(descriptor)]
         return [*command, *connection.arguments()]

@@ -20,6 +20,7 @@ from pipeline.jobs.jobs_topic import JobsTopic
 from pipeline.jobs.phases import Phase
 from pipeline.kafka.cluster import Cluster, ClusterError, NoTopicError
 from pipeline.kafka.connection import Connection
+from pipeline.operations.status.facts import stages_of
 from topics.names import JOBS_TOPIC
 
 _POLL_SECONDS = 0.5
@@ -37,14 +38,14 @@ class Task:
         job: its name.
         version: of its record; another one needs another worker.
         phase: what its operator wants.
-        replay: whether it is a replay, which has no shuffle stage.
+        stages: that it has.
         needs_noise_key: whether its shuffle stage adds noise.
     """
 
     job: str
     version: bytes
     phase: Phase
-    replay: bool
+    stages: frozenset[str]
     needs_noise_key: bool
 
     @classmethod
@@ -54,13 +55,13 @@ class Task:
             job.name,
             hashlib.sha256(job.to_bytes()).digest(),
             phase,
-            job.replay_of is not None,
+            frozenset(stages_of(job)),
             job.needs_noise_key,
         )
 
     def is_for(self, stage: str) -> bool:
         """Whether a stage has anything to do for it at present."""
-        return self.phase.works and not (self.replay and stage == SHUFFLE)
+        return self.phase.works and stage in self.stages
 
 
 @dataclass(frozen=True, slots=True)

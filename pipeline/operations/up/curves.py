@@ -73,7 +73,7 @@ def plotted_query(
 def curves_of(
     query: Query,
     records: Sequence[EstimateRecord],
-    truth: NDArray[np.int64] | Mapping[int, NDArray[np.int64]] | None = None,
+    truth: NDArray[np.int64] | Mapping[int, NDArray[np.int64] | None] | None = None,
 ) -> list[Curve]:
     """The curves of a query.
 

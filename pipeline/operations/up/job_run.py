@@ -24,6 +24,7 @@ from pipeline.kafka.cluster import ClusterError
 from pipeline.kafka.connection import Connection
 from pipeline.operations.processes import dpstream_command
 from pipeline.operations.restarted_processes import Child, RestartedProcesses
+from pipeline.operations.status.facts import stages_of
 from pipeline.operations.up.observation import Seen, begin, look_back, observe
 from pipeline.operations.up.outcome import Outcome
 from pipeline.operations.up.progress import Progress
@@ -35,7 +36,6 @@ WORKER = "up"
 """The name of the producer, and of the worker of each stage."""
 
 PRODUCER = "produce"
-STAGES = ("shuffle", "aggregate", "publish")
 _SILENCE_SECONDS = 30.0
 _LOOK_BACK_SECONDS = 10.0
 
@@ -240,7 +240,8 @@ class JobRun:
             produce += ["--to-epoch", str(given.to_epoch)]
         if given.skip_bad_rows:
             produce.append("--skip-bad-rows")
-        commands = {stage: ["run", stage, job.name, "--name", WORKER] for stage in STAGES}
+        stages = stages_of(job)
+        commands = {stage: ["run", stage, job.name, "--name", WORKER] for stage in stages}
         if job.needs_noise_key:
             commands["shuffle"] += ["--noise-key", str(self._noise_key)]
         for name, command in {**commands, PRODUCER: [PRODUCER, *produce]}.items():
@@ -248,7 +249,7 @@ class JobRun:
                 name,
                 dpstream_command(*command, *self._connection.arguments()),
                 worker_folder(job.name, name, WORKER) / "log",
-                endless=name in STAGES,
+                endless=name in stages,
             )
 
     def _look_back(self, job: DeployedJob, last_epoch: int) -> dict[int, SmoothedHorizon]:
@@ -268,7 +269,7 @@ class JobRun:
     def _part(self, name: str) -> Part:
         state = self._children[name].state
         heartbeat = self._progress.heartbeats.get(name) if self._progress else None
-        if name in STAGES and state == "running" and heartbeat is None:
+        if name != PRODUCER and state == "running" and heartbeat is None:
             state = "starting"
         lag = 0 if heartbeat is None else heartbeat.get("lag", 0)
         return Part(name, state, f"{lag:,} records behind" if lag else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from aggregators.estimate import GAP
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_files import Job
 from pipeline.jobs.job_problems import JobError
+from pipeline.operations.status.facts import STAGES
 from pipeline.operations.up.progress import Row
 from pipeline.planning.plan import plan
 from pipeline.results.queries import usual_query
@@ -66,7 +67,11 @@ class Outcome:
     def rmse(self) -> float | None:
         """Root mean squared error against the truth, in users; None without any estimate."""
         errors = np.concatenate(
-            [row.intervals[0] - row.truths for row in self.rows if row.intervals.size]
+            [
+                row.intervals[0] - row.truths
+                for row in self.rows
+                if row.intervals.size and row.truths is not None
+            ]
             or [np.zeros(0)]
         )
         return float(np.sqrt(np.mean(np.square(errors)))) if errors.size else None
@@ -78,7 +83,7 @@ class Outcome:
             found["smoothed"][0] - row.truths
             for row in self.rows
             for found in [columns(row.record, self.smoothed.get(self.job.horizon_of(row.epoch)))]
-            if "smoothed" in found
+            if "smoothed" in found and row.truths is not None
         ]
         return float(np.sqrt(np.mean(np.square(errors)))) if errors else None
 
@@ -92,7 +97,8 @@ class Outcome:
         """How many intervals hold the truth, and how many claim to."""
         held = claimed = 0
         for row in self.rows:
-            if row.intervals.size and GAP not in row.estimate.flags:
+            known = row.truths is not None and row.intervals.size
+            if known and GAP not in row.estimate.flags:
                 _, low, high = row.intervals
                 held += int(np.count_nonzero((low <= row.truths) & (row.truths <= high)))
                 claimed += len(low)
@@ -159,14 +165,15 @@ def write_csv(job: DeployedJob, rows: Sequence[Row], path: Path) -> None:
             )
             names = [[] if query is None else [name] for name in estimated_names(row)]
             found = row.intervals if row.intervals.size else np.full((3, len(names)), np.nan)
-            for name, truth, (value, low, high) in zip(names, row.truths, found.T, strict=True):
+            truths = [""] * len(names) if row.truths is None else row.truths
+            for name, truth, (value, low, high) in zip(names, truths, found.T, strict=True):
                 numbers = map(_cell, (value, deviation, low, high))
                 writer.writerow([row.epoch, *name, *numbers, truth, *about])
 
 
 def estimated_names(row: Row) -> list[str]:
     """What every number of an epoch, or every truth where there is none, is about."""
-    items = np.arange(1, len(row.truths) + 1)
+    items = np.arange(1, 1 + (1 if row.truths is None else len(row.truths)))
     if row.intervals.size and row.record.estimate is not None:
         items = row.record.estimate.numbers
     return row.domain.labels(items)
@@ -180,6 +187,11 @@ def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
     """The result: what is said, and about what."""
     users, rmse, predicted = outcome.users, outcome.rmse, outcome.predicted_rmse
     held, claimed = outcome.covered
+    if outcome.rows and all(row.truths is None for row in outcome.rows):
+        last = outcome.rows[-1]
+        yield f"epoch {last.epoch}", str(last.headline)
+        yield "guarantee", str(outcome.job.guarantee()).partition(";")[0]
+        return
     if rmse is None:
         yield "RMSE", "nothing could be estimated"
     else:
@@ -198,13 +210,16 @@ def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
     yield "truth", f"{NOT_PRIVATE}; taken from the input here, and sent nowhere"
 
 
-def next_steps(job_file: Path, program: str, *, example: bool) -> Iterator[tuple[str, list[str]]]:
+def next_steps(
+    job_file: Path, program: str, *, example: bool, stages: Iterable[str] = STAGES
+) -> Iterator[tuple[str, list[str]]]:
     """What to do next, and the commands that do it.
 
     Args:
         job_file: of the job that has run.
         program: how the command is called here.
         example: whether the job is only an example: then a copy of its file is the beginning.
+        stages: of the job.
     """
     own = "job.yaml" if example else shlex.quote(str(job_file))
     if example:
@@ -221,7 +236,7 @@ def next_steps(job_file: Path, program: str, *, example: bool) -> Iterator[tuple
         [
             "export DPSTREAM_BOOTSTRAP_SERVERS=HOST:9092",
             f"{program} deploy {own}",
-            *(f"{program} run {stage} {own}" for stage in ("shuffle", "aggregate", "publish")),
+            *(f"{program} run {stage} {own}" for stage in stages),
             f"{program} produce {own} --input FILE",
             f"{program} estimates {own} --follow",
         ],
@@ -236,12 +251,12 @@ def _row_json(row: Row) -> dict[str, Any]:
     said: dict[str, Any] = {"epoch": row.epoch, "fate": row.record.fate.value}
     if row.domain.kind == "value":
         said |= {**row.estimate.to_json(), "estimate": row.estimate.value}
-        truth: Any = int(row.truths[0])
+        truth: Any = None if row.truths is None or not row.truths.size else int(row.truths[0])
     else:
         found = row.record.estimate
         said |= {"items": None} if found is None else found.to_json()
         if found is not None and found.found_above is not None:
             said |= {"labels": estimated_names(row)}
         said |= {"population": row.record.population}
-        truth = row.truths.tolist()
+        truth = None if row.truths is None else row.truths.tolist()
     return {**said, "truth": truth, "window_reports": row.reports}

@@ -23,17 +23,19 @@ class Page:
 
     Args:
         connection: the cluster.
-        truths: the input of each job, by the job's name.
+        truths: the input of each job, by the job's name; None: it says nothing about
+            what is published.
         pages: starts the process.
     """
 
     def __init__(
-        self, connection: Connection, truths: Mapping[str, Path], pages: RestartedProcesses
+        self, connection: Connection, truths: Mapping[str, Path | None], pages: RestartedProcesses
     ) -> None:
         self._port = _free_port()
         self.address = address_of(self._port, truths)
         self._answered = False
-        truth = [text for name, path in truths.items() for text in ("--truth", f"{name}={path}")]
+        known = ((name, path) for name, path in truths.items() if path is not None)
+        truth = [text for name, path in known for text in ("--truth", f"{name}={path}")]
         pages.start(
             "serve",
             dpstream_command(

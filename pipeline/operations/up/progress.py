@@ -33,14 +33,15 @@ class Row:
     Attributes:
         record: what was published.
         truths: int64, how many users have the value 1, shape (1,), or each of the items that were
-            estimated, shape (items,); never published, known from the input alone.
+            estimated, shape (items,); never published, known from the input alone. None where the
+            input cannot say what is estimated.
         reports: in the epoch's window; None if it was not released or has not been seen.
         rate: reports per second, over the last windows; None at the beginning.
         domain: of the job.
     """
 
     record: EstimateRecord
-    truths: NDArray[np.int64]
+    truths: NDArray[np.int64] | None
     reports: int | None
     rate: float | None
     domain: ValueDomain = BOOLEAN
@@ -74,18 +75,23 @@ class Row:
     @property
     def notes(self) -> list[str]:
         """What a reader has to know: the fate of a window that was not released, flags."""
-        name = "" if self.domain.kind == "numbers" else self.headline.name
+        name = self.headline.name if self.domain.kind in ("items", "found") else ""
         fate = [] if self.record.fate is Fate.RELEASED else [self.record.fate.value]
         return [*fate, *([f"{name}, the largest"] if name else []), *self.estimate.flags]
 
 
 @dataclass(slots=True)
 class WindowSizes:
-    """How many reports each released window holds: those of its first complete writing."""
+    """How many reports each released window holds: those of its first complete writing.
+
+    Of one by each shuffle instance, where there are several.
+    """
 
     deployment: bytes
+    instances: int = 1
     reports: dict[int, int] = field(default_factory=dict)
-    _parts: dict[tuple[int, bytes], dict[int, int]] = field(default_factory=dict)
+    _chunks: dict[tuple[int, bytes], dict[int, int]] = field(default_factory=dict)
+    _parts: dict[int, dict[int, int]] = field(default_factory=dict)
 
     def apply(self, value: bytes) -> None:
         """Take in a record of the shuffled topic."""
@@ -95,12 +101,16 @@ class WindowSizes:
             return
         if chunk.deployment != self.deployment or chunk.epoch in self.reports:
             return
-        parts = self._parts.setdefault((chunk.epoch, chunk.attempt), {})
-        parts[chunk.index] = chunk.words.messages
-        if len(parts) == chunk.total:
-            self.reports[chunk.epoch] = sum(parts.values())
-            for key in [key for key in self._parts if key[0] == chunk.epoch]:
-                del self._parts[key]
+        chunks = self._chunks.setdefault((chunk.epoch, chunk.attempt), {})
+        chunks[chunk.index] = chunk.words.messages
+        if len(chunks) < chunk.total:
+            return
+        parts = self._parts.setdefault(chunk.epoch, {})
+        parts.setdefault(chunk.instance, sum(chunks.values()))
+        if len(parts) == self.instances:
+            self.reports[chunk.epoch] = sum(self._parts.pop(chunk.epoch).values())
+            for key in [key for key in self._chunks if key[0] == chunk.epoch]:
+                del self._chunks[key]
 
 
 class Progress:
@@ -119,10 +129,10 @@ class Progress:
         self._truths = Truths(truth)
         self.last_epoch = min(self._truths.last_epoch, job.last_epoch or self._truths.last_epoch)
         """Of the run: a job that renews goes on, its input does not."""
-        self._known: list[NDArray[np.int64]] = []
+        self._known: list[NDArray[np.int64] | None] = []
         """The truth about each of the records."""
         self._first = FirstEstimates(job)
-        self._sizes = WindowSizes(job.deployment)
+        self._sizes = WindowSizes(job.deployment, job.window_parts)
 
     @property
     def complete(self) -> bool:

@@ -203,7 +203,10 @@ class _Run:
         if not settings.page or connection is None:
             return
         if self._page is None and all(job.deployed for job in self._jobs):
-            truths = {each.job.name: each.path for each in self._given}
+            truths = {
+                each.job.name: None if each.job.domain.measure else each.path
+                for each in self._given
+            }
             self._page = Page(connection, truths, pages)
         elif self._page is not None and self._page.just_ready():
             self._screen.say(f"watch the jobs in a browser: {self._page.address}")

@@ -195,7 +195,9 @@ def line_of(row: Row) -> str:
                 f"epoch {row.epoch}",
                 f"{_measure(headline)} {headline.shown(headline.value)}",
                 f"95 % {headline.interval}",
-                f"truth ({NOT_PRIVATE}) {headline.shown(headline.truth)}",
+                ""
+                if row.truths is None
+                else f"truth ({NOT_PRIVATE}) {headline.shown(headline.truth)}",
                 f"reports {_number(row.reports)}",
                 f"reports/s {_number(row.rate)}",
                 ", ".join(row.notes),
@@ -236,8 +238,9 @@ def render(view: View, width: int, height: int) -> RenderableType:
         _table(rows, view.population, picture_width),
         Text(""),
         bar,
-        Text(f"* {NOT_PRIVATE}; taken from the input, sent nowhere", "dim"),
     ]
+    if _beside_truth(rows):
+        lines.append(Text(f"* {NOT_PRIVATE}; taken from the input, sent nowhere", "dim"))
     return Group(*lines)
 
 
@@ -298,7 +301,8 @@ def _table(rows: Sequence[Row], population: int, picture_width: int) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     headlines = [row.headline for row in rows]
     measure = _measure(headlines[0])
-    for name in ("epoch", measure, "95 % interval", "truth*", "reports", "reports/s"):
+    truth = ["truth*"] * _beside_truth(rows)
+    for name in ("epoch", measure, "95 % interval", *truth, "reports", "reports/s"):
         table.add_column(name, justify="right", no_wrap=True)
     has_picture = picture_width in _PICTURE_WIDTHS
     if has_picture:
@@ -310,7 +314,7 @@ def _table(rows: Sequence[Row], population: int, picture_width: int) -> Table:
             Text(str(row.epoch)),
             Text(headline.shown(headline.value), "bold"),
             Text(headline.interval),
-            Text(headline.shown(headline.truth)),
+            *[Text(headline.shown(headline.truth))] * len(truth),
             Text(_number(row.reports)),
             Text(_number(row.rate)),
         ]
@@ -320,15 +324,24 @@ def _table(rows: Sequence[Row], population: int, picture_width: int) -> Table:
     return table
 
 
+def _beside_truth(rows: Sequence[Row]) -> bool:
+    """Whether the input can say what is estimated."""
+    return any(row.truths is not None for row in rows)
+
+
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
 
 
 def _measure(headline: Headline) -> str:
+    if headline.percent:
+        return headline.name
     return "estimate" if headline.numbers is None else "median"
 
 
 def _ends(headline: Headline, population: int) -> tuple[float, float]:
     """Between which values a headline lies."""
     numbers = headline.numbers
+    if headline.percent:
+        return 0, 100
     return (0, max(population, 1)) if numbers is None else (numbers.low, numbers.high)

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
+from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from pipeline.recording.replay.plan import ReplayPlan
 from pipeline.recording.replay.sources import ReplaySource
 from pipeline.recording.replay.writer import ReplayWriter
 from pipeline.simulation.memory import MemoryLog, MemoryWorker
-from pipeline.stages.aggregate_stage import AggregateStage
+from pipeline.stages.adding_stages import adding_stages
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.stages.publish_stage import PublishStage
 from pipeline.stages.stage import Stage
@@ -26,9 +27,16 @@ class MemoryReplay:
         job: the replay, deployed with empty topics.
         source: what it replays.
         plan: which epochs.
+        keys: of who adds up, where reports are sealed.
     """
 
-    def __init__(self, job: DeployedJob, source: ReplaySource, plan: ReplayPlan) -> None:
+    def __init__(
+        self,
+        job: DeployedJob,
+        source: ReplaySource,
+        plan: ReplayPlan,
+        keys: KeyRing = NO_KEYS,
+    ) -> None:
         self._job = job
         self._plan = plan
         self._source = source
@@ -40,8 +48,10 @@ class MemoryReplay:
             plan,
             identifiers=partial(secrets.token_bytes, IDENTIFIER_BYTES),
         )
-        stages: tuple[Stage, ...] = (AggregateStage(job), PublishStage(job))
-        self._workers = [MemoryWorker(stage, self.log) for stage in stages]
+        stages: tuple[Stage, ...] = (*adding_stages(job, keys), PublishStage(job))
+        self._workers = [
+            MemoryWorker(stage, self.log, reader=str(index)) for index, stage in enumerate(stages)
+        ]
         for worker in self._workers:
             for partition in range(len(job.start_offsets[worker.stage.role])):
                 worker.run(worker.assign(partition))
@@ -71,5 +81,10 @@ class MemoryReplay:
 
     def _forget(self) -> None:
         """Drop what every reader has read; both stages have looked at all there was."""
-        for (role, partition), offset in self.log.committed.items():
+        floors: dict[tuple[Role, int], int] = {}
+        for worker in self._workers:
+            committed = self.log.committed_by[worker.driver.reader]
+            for place, offset in committed.items():
+                floors[place] = min(offset, floors.get(place, offset))
+        for (role, partition), offset in floors.items():
             self.log.delete_below(role, partition, offset)

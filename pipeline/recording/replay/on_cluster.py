@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from pipeline.actions import (
@@ -26,6 +27,7 @@ from pipeline.kafka.cluster import Cluster, KafkaTransport
 from pipeline.operations.deployments import set_phase
 from pipeline.operations.processes import dpstream_command
 from pipeline.operations.restarted_processes import RestartedProcesses
+from pipeline.operations.status.facts import stages_of
 from pipeline.recording.replay.pace import Pace, Speed
 from pipeline.recording.replay.plan import ReplayPlan
 from pipeline.recording.replay.progress import Progress
@@ -40,7 +42,6 @@ from topics.names import Role
 WORKER = "replay"
 """The name of the worker of each stage."""
 
-_STAGES = ("aggregate", "publish")
 # Manifests are written so many at a time: each time the manifest log is read to its end.
 _EPOCHS_AT_ONCE = 64
 _RECORDS_AHEAD = 64
@@ -102,6 +103,7 @@ class ClusterReplay:
         source: what it replays.
         plan: which epochs.
         tell: is told how far it is.
+        keys: the folder of sealing keys; the default one without it.
     """
 
     def __init__(
@@ -111,7 +113,9 @@ class ClusterReplay:
         source: ReplaySource,
         plan: ReplayPlan,
         tell: Callable[[str], None],
+        keys: Path | None = None,
     ) -> None:
+        self._keys = [] if keys is None else ["--keys", str(keys)]
         self._cluster = cluster
         self._job = job
         self._source = source
@@ -161,8 +165,9 @@ class ClusterReplay:
         return reply_from(self._cluster, self._job, action)
 
     def _start_workers(self, processes: RestartedProcesses) -> None:
-        for stage in _STAGES:
-            command = ["run", stage, self._job.name, "--name", WORKER]
+        for stage in stages_of(self._job):
+            own = [] if stage == "publish" else self._keys
+            command = ["run", stage, self._job.name, "--name", WORKER, *own]
             processes.start(
                 f"{stage} of {self._job.name}",
                 dpstream_command(*command, *self._cluster.connection.arguments()),

@@ -12,6 +12,7 @@ from pipeline.recording.recordings import Recording, RecordingError
 from pipeline.recording.replay.sources import ReplayError, Stored, in_words
 from pipeline.stages.epochs import EpochSet
 from topics.manifests import Fate, Manifest
+from topics.names import Role
 from topics.words import Words, pairs_are_smaller
 
 
@@ -30,7 +31,7 @@ class RecordingSource:
         self.job = DeployedJob.from_bytes(recording.job_record)
         self.place = f"the recording {recording.path}"
         self._recording = recording
-        index, form = recording.index, self.job.word_form
+        index, form = recording.index, self.job.form_of(Role.SHUFFLED)
         if (self.job.deployment, self.job.fingerprint) != (index.deployment, index.fingerprint):
             raise RecordingError(f"{self.place} is of another deployment than the job in it")
         if (form.dtype.itemsize, form.width) != (index.word_bytes, index.word_width):
@@ -102,7 +103,7 @@ class RecordingSource:
     def _canonical(self, words: Words) -> Words:
         """As the shuffle stage sends it, from different words and their counts."""
         assert words.counts is not None
-        form = self.job.word_form
+        form = self.job.form_of(Role.SHUFFLED)
         if form.distinct is not None and words.rows and int(words.values[-1, 0]) >= form.distinct:
             raise RecordingError(
                 f"{self.place} has the word {int(words.values[-1, 0])}, {self.job.protocol} has "

@@ -87,7 +87,7 @@ class TopicSource:
 
     def window(self, epoch: int) -> Words:
         """The multiset of a window, in canonical order; `ReplayError` if it is gone."""
-        words = WordMultiset(self.job.word_form, self._scratch)
+        words = WordMultiset(self.job.form_of(Role.SHUFFLED), self._scratch)
         try:
             if not self._read(self._index.read(epoch, words)):
                 raise ReplayError(

@@ -16,9 +16,9 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.recording.replay.plan import ReplayPlan
 from pipeline.recording.replay.sources import ReplayError, ReplaySource
 from pipeline.results.released_windows import WindowIndex
+from pipeline.stages.attempts import chunks_of_attempt
 from pipeline.stages.decision_log import Decision, DecisionLog
 from pipeline.stages.partial_log import PartialLog
-from topics.chunks import Chunk, encode_chunk
 from topics.manifests import Fate, Manifest, encode_manifest
 from topics.names import Role
 from topics.partials import encode_partial, split_partial
@@ -116,19 +116,8 @@ class ReplayWriter:
 
     def _write_window(self, epoch: int) -> Steps[None]:
         pieces = split_words(self._source.window(epoch))
-        attempt = self._identifiers()
-        for index, piece in enumerate(pieces):
-            chunk = Chunk(
-                fingerprint=self._job.fingerprint,
-                deployment=self._job.deployment,
-                epoch=epoch,
-                manifest_offset=self._offsets[epoch],
-                attempt=attempt,
-                index=index,
-                total=len(pieces),
-                words=piece,
-            )
-            yield Append(Role.SHUFFLED, self._job.partition_of(epoch), encode_chunk(chunk))
+        offset, attempt = self._offsets[epoch], self._identifiers()
+        yield from chunks_of_attempt(self._job, Role.SHUFFLED, epoch, offset, attempt, pieces)
 
     def _copy_partial(self, epoch: int, payload: bytes) -> Steps[None]:
         parts = split_partial(

@@ -2,6 +2,7 @@
 
 import { ask, jobPath } from "./api.js";
 import { h, setText, svg, table, column, numbers } from "./dom.js";
+import { exposureOf } from "./exposure.js";
 import { chance, count, interval, left, loss, valueOf } from "./format.js";
 
 const TOP = 14;
@@ -109,11 +110,12 @@ function account({ epsilon, delta }, spent) {
 const tied = (words) => words.replaceAll(" %", "\u00a0%");
 
 export function privacyCard(model, named) {
-  const { budget, guarantee_words: words } = model.detail;
+  const { budget, exposure, guarantee_words: words } = model.detail;
   const rows = [["Stated by this job", budget.stated, true], ["Charged to these people so far", budget.charged, true], ["Remaining", budget.remaining, false]];
   return h("section", { class: "card privacy", "aria-label": `Privacy of ${model.name}` },
     h("div", { class: "card-head" }, h("h2", {}, titled("Privacy", model, named))),
     h("div", { class: "words" }, words.map((each) => h("p", {}, tied(each)))),
+    exposureOf(exposure),
     h("dl", { class: "account" }, rows.map(([name, of, spent]) => h("div", {}, h("dt", {}, name), h("dd", {}, of ? account(of, spent) : "no limit was set")))),
     budget.words.map((each) => h("p", { class: "note" }, tied(each))));
 }

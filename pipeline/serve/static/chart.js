@@ -14,7 +14,7 @@ export class Chart extends EventTarget {
   #view = null;
   #quiet = false;
   curves = [];
-  shown = { smoothed: true, truth: true };
+  shown = { simultaneous: false, smoothed: true, truth: true };
 
   constructor(place) {
     super();
@@ -59,7 +59,7 @@ export class Chart extends EventTarget {
 
   // Smallest and largest value of the epochs of `range`.
   extent([from, to]) {
-    return widest(this.curves.map((curve) => curve.extent(from, to)));
+    return widest(this.curves.map((curve) => curve.extent(from, to, this.shown.simultaneous)));
   }
 
   // Show the epochs of `range`, [from, to], and the values of `extent`, if not just its own.
@@ -106,11 +106,14 @@ export class Chart extends EventTarget {
 
   #fill(curve, index) {
     const { band, alone } = curve.band();
+    const wide = curve.band((this.shown.simultaneous && curve.simultaneous) || { low: [], high: [] });
     // Copies: an array that has grown is the same array to BokehJS, and is not drawn again.
     const line = (values) => (values ? { x: [...curve.epochs], y: [...values] } : { x: [], y: [] });
     const data = {
       band,
       alone,
+      wide: wide.band,
+      far: wide.alone,
       estimate: line(curve.value),
       smoothed: line(this.shown.smoothed && curve.smoothed),
       truth: line(this.shown.truth && curve.truth),

@@ -5,13 +5,17 @@ const numbers = (values) => Array.from(values ?? [], number);
 
 export class Curve {
   // `body` as of /api/jobs/J/curve; null is a gap, and would be drawn as 0 if it were left.
-  constructor(body, job) {
+  // `widening` as of /api/jobs/J, for epochs that are appended.
+  constructor(body, job, widening = 1) {
+    this.widening = widening;
     this.id = body.id;
     this.label = body.label;
     this.job = job;
     this.epochs = Array.from(body.epochs);
     for (const name of ["value", "low", "high"]) this[name] = numbers(body[name]);
     for (const name of ["smoothed", "truth"]) this[name] = body[name] ? numbers(body[name]) : null;
+    const [low, high] = [body.simultaneous_low, body.simultaneous_high];
+    this.simultaneous = low && high ? { low: numbers(low), high: numbers(high) } : null;
   }
 
   get lastEpoch() {
@@ -26,6 +30,8 @@ export class Curve {
     this.value.push(number(value));
     this.low.push(number(low));
     this.high.push(number(high));
+    this.simultaneous?.low.push(number(value) - this.widening * (value - low));
+    this.simultaneous?.high.push(number(value) + this.widening * (high - value));
     // It is made now and then, looking back from the latest epoch.
     this.smoothed?.push(NaN);
     this.truth?.push(number(truth));
@@ -49,20 +55,20 @@ export class Curve {
     return this.value.findLastIndex((value, index) => this.epochs[index] <= epoch && !Number.isNaN(value));
   }
 
-  // The band: forth along the upper ends and back along the lower ones, for every unbroken run.
+  // A band, its own or `simultaneous`: forth along the upper ends and back along the lower ones, for every unbroken run.
   // A run of one epoch spans no area, and is a line from end to end instead.
-  band() {
+  band({ low, high } = this) {
     const [x, y] = [[], []];
     const alone = { x: [], low: [], high: [] };
-    const ends = this.low.map((low, index) => !Number.isNaN(low) && !Number.isNaN(this.high[index]));
+    const ends = low.map((each, index) => !Number.isNaN(each) && !Number.isNaN(high[index]));
     for (let start = 0; start < ends.length; start++) {
       if (!ends[start]) continue;
       let stop = start;
       while (stop < ends.length && ends[stop]) stop++;
       if (stop - start === 1) {
         alone.x.push(this.epochs[start]);
-        alone.low.push(this.low[start]);
-        alone.high.push(this.high[start]);
+        alone.low.push(low[start]);
+        alone.high.push(high[start]);
       } else {
         if (x.length) {
           x.push(NaN);
@@ -70,11 +76,11 @@ export class Curve {
         }
         for (let index = start; index < stop; index++) {
           x.push(this.epochs[index]);
-          y.push(this.high[index]);
+          y.push(high[index]);
         }
         for (let index = stop - 1; index >= start; index--) {
           x.push(this.epochs[index]);
-          y.push(this.low[index]);
+          y.push(low[index]);
         }
       }
       start = stop;
@@ -82,10 +88,11 @@ export class Curve {
     return { band: { x, y }, alone };
   }
 
-  // Smallest and largest of what is drawn between two epochs.
-  extent(from, to) {
+  // Smallest and largest of what is drawn between two epochs, `simultaneous` if that is drawn, too.
+  extent(from, to, wide = false) {
     let [low, high] = [Infinity, -Infinity];
-    for (const values of [this.value, this.low, this.high, this.smoothed, this.truth]) {
+    const ends = (wide && this.simultaneous) || this;
+    for (const values of [this.value, ends.low, ends.high, this.smoothed, this.truth]) {
       if (!values) continue;
       for (let index = 0; index < values.length; index++) {
         if (this.epochs[index] < from || this.epochs[index] > to) continue;

@@ -19,7 +19,7 @@ export class CurvesCard {
   #loading = null;
   #fresh = 0;
   #cursor = null;
-  shown = { smoothed: true, truth: true };
+  shown = { simultaneous: false, smoothed: true, truth: true };
 
   // `models` are one job or two, `chosen` says which series are drawn.
   constructor(models, theme, chosen) {
@@ -136,7 +136,8 @@ export class CurvesCard {
 
   #title() {
     const [model] = this.models;
-    const what = { value: "Users", items: "Users with each item", numbers: "Where the values lie", found: "Users with each item found" };
+    const { measure } = model.detail.domain;
+    const what = { value: measure ? measure[0].toUpperCase() + measure.slice(1) : "Users", items: "Users with each item", numbers: "Where the values lie", found: "Users with each item found" };
     return `${what[model.kind]}, epoch by epoch`;
   }
 
@@ -179,7 +180,7 @@ export class CurvesCard {
       return { model, body };
     }));
     const curves = parts.flatMap(({ model, body }) => body.series.map((each) => {
-      const curve = new Curve(each, model.name);
+      const curve = new Curve(each, model.name, model.detail.simultaneous?.widening);
       if (panel.models.length > 1) curve.label = model.name;
       return curve;
     }));
@@ -312,16 +313,21 @@ export class CurvesCard {
     const has = (name) => curves.some((curve) => curve[name]);
     const note = this.models.map((model) => model.detail.truth_note).find(Boolean) ?? "not private";
     const lines = [["estimate", "estimate"], ["band", "95 % interval"]];
+    const wide = this.shown.simultaneous && has("simultaneous");
+    if (wide) lines.push(["wide", "all epochs at once, in 19 of 20 runs"]);
     if (has("smoothed")) lines.push(["smoothed", "smoothed, looking back"]);
     if (has("truth")) lines.push(["truth", note]);
-    this.key.replaceChildren(...lines.map(([name, words]) => h("span", {}, h("i", { class: `line ${name}`, "aria-hidden": "true" }), words)));
-    const kinds = [["smoothed", "Smoothed"], ["truth", "True curve, not private"]].filter(([name]) => has(name));
+    const sentences = new Set(this.models.map((model) => wide && model.detail.simultaneous?.words).filter(Boolean));
+    this.key.replaceChildren(...lines.map(([name, words]) => h("span", {}, h("i", { class: `line ${name}`, "aria-hidden": "true" }), words)),
+      ...[...sentences].map((words) => h("span", { class: "said" }, words)));
+    const kinds = [["simultaneous", "All epochs at once"], ["smoothed", "Smoothed"], ["truth", "True curve, not private"]].filter(([name]) => has(name));
     if (this.switches.dataset.kinds === String(kinds)) return;
     this.switches.dataset.kinds = String(kinds);
     this.switches.replaceChildren(...kinds.map(([name, words]) => h("label", {},
       h("input", { type: "checkbox", checked: this.shown[name], onchange: (event) => {
         this.shown[name] = event.target.checked;
         this.draw();
+        this.#drawSwitches();
       } }), words)));
   }
 

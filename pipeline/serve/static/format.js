@@ -2,6 +2,7 @@
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const fine = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
+const tenths = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 const RECENT = 20 * 3600 * 1000;
 const clock = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
 const calendar = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
@@ -20,9 +21,9 @@ export function tickLabels(ticks) {
   return ticks.map((tick) => minus(format.format(Math.abs(tick) < step / 1000 ? 0 : tick)));
 }
 
-// Values of a job: whole users, or numbers of a domain to four digits.
+// Values of a job: whole users, percent, or numbers of a domain to four digits.
 export function valueOf(unit) {
-  const format = unit === "users" ? whole : fine;
+  const format = { users: whole, percent: tenths }[unit] ?? fine;
   return (value) => (known(value) ? minus(format.format(value === 0 ? 0 : value)).replace(/^−0$/, "0") : "–");
 }
 

@@ -4,7 +4,7 @@ import { ask, jobPath } from "./api.js";
 import { byId, h, setText } from "./dom.js";
 import { count, error, plural, valueOf } from "./format.js";
 import { shape } from "./marks.js";
-import { MOST_SERIES } from "./view.js";
+import { MOST_SERIES, view } from "./view.js";
 
 const ROW = 36;
 const SPARK = { width: 96, height: 24 };
@@ -29,7 +29,7 @@ export class Items extends EventTarget {
   #covered = 0;
   marks = new Map();
 
-  // `chosen` says which are drawn; choices are told as "choose" events with their ids.
+  // `chosen` says which are drawn; choices are told as "choose" events with what changes in the view.
   constructor(model, chosen) {
     super();
     [this.model, this.chosen] = [model, chosen];
@@ -37,13 +37,17 @@ export class Items extends EventTarget {
       spellcheck: "false", oninput: () => this.#filter(true), onkeydown: (event) => this.#leave(event) });
     this.order = h("select", { "aria-label": "Order of items", onchange: () => this.#filter(true) },
       h("option", { value: "largest" }, "largest on average"), h("option", { value: "name" }, "by name"), h("option", { value: "given" }, "as in the job"));
+    const crowds = model.detail.domain.crowds ?? [];
+    this.crowd = h("select", { "aria-label": "Crowd", hidden: !crowds.length, onchange: () => this.#enter() },
+      h("option", { value: "" }, "all crowds"), crowds.map((crowd) => h("option", { value: crowd }, crowd)));
+    this.#look();
     this.said = h("p", { class: "note", role: "status" });
     this.space = h("div", { class: "space" });
     this.list = h("div", { class: "list", role: "listbox", tabindex: 0, "aria-multiselectable": "true", "aria-label": "Items drawn as curves",
       onscroll: () => this.#later(), onkeydown: (event) => this.#press(event), onclick: (event) => this.#click(event) }, this.space);
     this.element = h("section", { class: "card items", "aria-labelledby": "items-title" },
       h("div", { class: "card-head" }, h("h2", { id: "items-title" }, model.kind === "numbers" ? "Quantiles and ranges" : "Items"), this.said),
-      h("div", { class: "tools" }, this.search, this.order), this.list,
+      h("div", { class: "tools" }, this.crowd, this.search, this.order), this.list,
       h("p", { class: "note" }, `Up to ${MOST_SERIES} are drawn: click, or arrow keys and space.`));
     this.resized = new ResizeObserver(() => this.#later());
     this.resized.observe(this.list);
@@ -70,6 +74,7 @@ export class Items extends EventTarget {
     });
     for (const message of this.model.recent) if (message.epoch > this.#epochs) this.#take(message);
     this.#filter(false);
+    if (this.crowd.value && !view.state.series.length) view.set({ series: this.#largest() }, { replace: true });
   }
 
   // An epoch closed. What is added to the sparklines is reduced in its turn, now and then.
@@ -101,11 +106,42 @@ export class Items extends EventTarget {
   #filter(top) {
     const wanted = this.search.value.trim().toLowerCase();
     const before = this.#shown[this.#active];
-    this.#shown = this.#rows.filter((row) => row.key.includes(wanted)).sort(ORDERS[this.order.value]);
+    this.#shown = this.#rows.filter((row) => row.key.includes(wanted) && this.#within(row)).sort(ORDERS[this.order.value]);
     this.#active = Math.max(0, top ? 0 : this.#shown.indexOf(before));
     this.space.style.height = `${this.#shown.length * ROW}px`;
     if (top) this.list.scrollTop = 0;
     this.#later();
+  }
+
+  // Whether a row is of the crowd that is looked at: the crowd itself, or an item in it.
+  #within(row) {
+    const crowd = this.crowd.value;
+    return !crowd || row.label === crowd || row.label.startsWith(`${crowd}: `);
+  }
+
+  // The address says which crowd is looked at.
+  change() {
+    this.#look();
+    this.#filter(true);
+  }
+
+  #look() {
+    const wanted = [...this.crowd.options].find((option) => option.value === view.state.crowd);
+    this.crowd.value = wanted?.value ?? "";
+  }
+
+  // Look at one crowd: its items are listed, and the largest of them drawn. Before the items are
+  // known none is named; `load` names them.
+  #enter() {
+    const series = this.#largest();
+    this.dispatchEvent(new CustomEvent("choose", { detail: { crowd: this.crowd.value, series } }));
+  }
+
+  #largest() {
+    const crowd = this.crowd.value;
+    if (!crowd) return [];
+    const items = this.#rows.filter((row) => this.#within(row) && row.label !== crowd);
+    return items.sort(ORDERS.largest).slice(0, MOST_SERIES).map((row) => row.id);
   }
 
   #later() {
@@ -203,7 +239,7 @@ export class Items extends EventTarget {
       else if (top + ROW > this.list.scrollTop + this.list.clientHeight) this.list.scrollTop = top + ROW - this.list.clientHeight;
       this.#later();
     } else if (event.key === " " || event.key === "Enter") this.#toggle();
-    else if (event.key === "Escape") this.dispatchEvent(new CustomEvent("choose", { detail: [] }));
+    else if (event.key === "Escape") this.dispatchEvent(new CustomEvent("choose", { detail: { series: this.#largest() } }));
     else if (event.key.length === 1 && !event.ctrlKey && !event.metaKey && !event.altKey) {
       this.search.focus();
       return;
@@ -222,7 +258,7 @@ export class Items extends EventTarget {
       setText(this.said, `${MOST_SERIES} are drawn already: take one away first`);
       return;
     }
-    if (chosen.length) this.dispatchEvent(new CustomEvent("choose", { detail: chosen }));
+    if (chosen.length) this.dispatchEvent(new CustomEvent("choose", { detail: { series: chosen } }));
     this.#later();
   }
 }

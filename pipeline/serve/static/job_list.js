@@ -79,13 +79,13 @@ function card(job, curve) {
 }
 
 function caption(job, { label, epochs }) {
-  const what = job.domain.kind === "value" ? "Users" : label;
+  const what = job.domain.kind === "value" && !job.domain.measure ? "Users" : label;
   return `${what}, ${epochs.length > 1 ? `last ${plural(epochs.length, "epoch")}` : "first epoch"}`;
 }
 
 // Jobs of the same people, or with the same domain over as many epochs, as far as it is known.
 function pairs(jobs) {
-  const about = ({ domain: { kind, items }, horizon }) => (kind === "value" || items ? JSON.stringify([kind, items, horizon]) : NaN);
+  const about = ({ domain: { kind, items, measure }, horizon }) => (kind === "value" || items ? JSON.stringify([kind, items, measure, horizon]) : NaN);
   return jobs.flatMap((one, index) => jobs.slice(index + 1)
     .filter((other) => one.population === other.population || about(one) === about(other))
     .map((other) => [one, other]));

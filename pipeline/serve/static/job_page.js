@@ -31,7 +31,7 @@ export class JobPage {
       ...(first.kind === "value" ? [] : models.filter((model) => model.kind !== "value").map((model) => new TopCard(model, two))),
     ];
     this.#build(two);
-    this.items?.addEventListener("choose", (event) => view.set({ series: event.detail }));
+    this.items?.addEventListener("choose", (event) => view.set(event.detail));
     this.curves.element.addEventListener("drawn", (event) => {
       if (!this.items) return;
       this.items.marks = event.detail;
@@ -63,7 +63,8 @@ export class JobPage {
     const { state } = view;
     if (state.tab !== before.tab) this.#tab();
     if (String(state.series) !== String(before.series) || state.range !== before.range || state.theme !== before.theme) this.curves.load();
-    this.items?.redraw();
+    if (state.crowd === before.crowd) this.items?.redraw();
+    else this.items?.change();
   }
 
   restyle() {

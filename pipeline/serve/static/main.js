@@ -147,7 +147,7 @@ class Page {
     const choice = (label, current, options, none, chosen) => h("select", { "aria-label": label, onchange: (event) => chosen(event.target.value) },
       none && h("option", { value: "" }, none), options.map((name) => h("option", { value: name, selected: name === current }, name)));
     byId("trail").replaceChildren(
-      choice("Job", this.job, names.includes(this.job) ? names : [this.job, ...names], null, (job) => view.set({ job, with: "", series: [], range: "all" })),
+      choice("Job", this.job, names.includes(this.job) ? names : [this.job, ...names], null, (job) => view.set({ job, with: "", series: [], crowd: "", range: "all" })),
       choice("Compare with", view.state.with, names.filter((name) => name !== this.job), "compare with …", (other) => view.set({ job: this.job, with: other })));
   }
 
@@ -166,7 +166,7 @@ class Page {
     if (href !== "/" && !href.startsWith("?")) return;
     event.preventDefault();
     const asked = new URLSearchParams(href.slice(1));
-    view.set({ job: asked.get("job") ?? "", with: asked.get("with") ?? "", series: [], range: "all", tab: "results" });
+    view.set({ job: asked.get("job") ?? "", with: asked.get("with") ?? "", series: [], crowd: "", range: "all", tab: "results" });
     byId("main").focus();
   }
 

@@ -59,6 +59,7 @@ export class Model extends EventTarget {
 
   // Unit of the headline.
   get unit() {
+    if (this.detail.domain.measure) return "percent";
     return this.kind === "numbers" ? "value" : "users";
   }
 

@@ -8,6 +8,7 @@ const GAP = "reports that it needs were never received";
 
 // What the estimate is about: a headline of items is "name: number (95 %: ...)".
 function subject({ domain, headline }) {
+  if (domain.measure) return domain.measure;
   if (domain.kind === "value") return "users";
   return domain.kind === "numbers" ? "median" : headline.replace(/: [-\d.,]+( \(95 %.*)?$/, "");
 }
@@ -25,6 +26,10 @@ export function sentence(detail, format) {
   }
   const [value, range] = [[format(estimate.value)], interval(format, estimate.low, estimate.high).replace(" to ", " and ")];
   const surely = `between ${range}, with 95 % confidence`;
+  if (detail.domain.measure) {
+    const [what, unit] = detail.domain.measure.split(", ");
+    return [`The ${what} is `, value, ` ${unit} at epoch ${count(epoch)}; ${surely}.`];
+  }
   if (detail.domain.kind === "value") return ["About ", value, ` users at epoch ${count(epoch)}; ${surely}.`];
   if (detail.domain.kind === "numbers") return ["Half of the values lie below ", value, ` at epoch ${count(epoch)}; ${surely}.`];
   return ["Most frequent at epoch ", count(epoch), " is ", [subject(detail)], ", with about ", value, ` users; ${surely}.`];

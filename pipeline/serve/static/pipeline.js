@@ -3,11 +3,27 @@
 import { h, svg } from "./dom.js";
 import { count, plural, rate, seconds } from "./format.js";
 
-const STAGES = [
-  { stage: "shuffle", from: "reports", does: "forgets who sent what" },
-  { stage: "aggregate", from: "shuffled", does: "counts every window" },
-  { stage: "publish", from: "partials", does: "estimates every epoch" },
-];
+// What there is before a job's own stages are known.
+const USUAL = [{ stage: "shuffle", reads: "reports" }, { stage: "aggregate", reads: "shuffled" }, { stage: "publish", reads: "partials" }];
+
+function does(stage) {
+  if (stage.startsWith("instance-")) return "forgets who sent what, of its part";
+  if (stage.startsWith("shuffle")) return "forgets who sent what";
+  if (stage.startsWith("aggregate-")) return "adds its shares up";
+  return stage === "publish" ? "estimates every epoch" : "counts every window";
+}
+
+// Columns from left to right; stages that work side by side are one below the other.
+function columnsOf(body, replay) {
+  // A replay has no devices and no shuffle stage: its windows were released before.
+  const stages = body?.stages ?? (replay ? USUAL.slice(1) : USUAL);
+  const columns = [];
+  for (const each of stages) {
+    if (each.stage.startsWith("instance-") || each.stage === "aggregate-b") columns.at(-1).push(each);
+    else columns.push([each]);
+  }
+  return columns;
+}
 
 const text = (x, y, words, attributes = {}) => svg("text", { x, y, "text-anchor": "middle", ...attributes }, words);
 
@@ -21,7 +37,7 @@ function workers(x, y, all, idle) {
       : svg("path", { d: `M${left + index * 16 - 4} ${y - 4}l8 8m0 -8l-8 8`, class: "gone" })));
 }
 
-function stageBox(x, y, width, height, { stage, does }, found, idle) {
+function stageBox(x, y, width, height, stage, found, idle) {
   const all = found?.workers ?? [];
   const alive = all.filter((worker) => worker.alive).length;
   const speeds = all.filter((worker) => worker.alive).map((worker) => worker.reports_per_second ?? null).filter((each) => each !== null);
@@ -34,7 +50,7 @@ function stageBox(x, y, width, height, { stage, does }, found, idle) {
   const warns = !idle && alive < all.length;
   const state = idle && !alive ? idle : all.length ? `${count(alive)} of ${plural(all.length, "worker")} alive` : "no worker";
   return svg("g", { class: found && !alive ? (idle ? "stage idle" : "stage bad") : "stage" },
-    svg("title", {}, `${stage}: ${does}`),
+    svg("title", {}, `${stage}: ${does(stage)}`),
     svg("rect", { x, y, width, height, rx: 9 }),
     text(middle, y + 24, stage, { class: "name" }),
     found ? workers(middle, y + 44, all, idle) : null,
@@ -65,16 +81,24 @@ const busy = (found) => found?.workers.some((worker) => worker.alive && worker.r
 
 function across(body, replay, idle) {
   const by = stagesOf(body);
-  const y = 62;
+  const columns = columnsOf(body, replay);
+  const [y, row] = [62, 128];
   const nodes = [source(52, y, replay)];
   let x = 104;
-  stagesFor(replay).forEach((each) => {
-    const found = by.get(each.stage);
-    nodes.push(arrow(x, y, x + 18, y, busy(found)), topic(x + 71, y, each.from, found), arrow(x + 124, y, x + 142, y, busy(found)), stageBox(x + 143, y - 50, 134, 100, each, found, idle));
+  for (const column of columns) {
+    column.forEach((each, index) => {
+      const found = by.get(each.stage);
+      const at = y + index * row;
+      // To a row below and back again by a corner.
+      if (index) nodes.push(svg("path", { d: `M${x + 4} ${y}V${at}h8`, class: "flow" }), svg("path", { d: `M${x + 277} ${at}h4V${y}`, class: "flow" }));
+      nodes.push(arrow(index ? x + 12 : x, at, x + 18, at, busy(found)), topic(x + 71, at, each.reads, found),
+        arrow(x + 124, at, x + 142, at, busy(found)), stageBox(x + 143, at - 50, 134, 100, each.stage, found, idle));
+    });
     x += 277;
-  });
+  }
   nodes.push(arrow(x, y, x + 18, y, busy(by.get("publish"))), topic(x + 71, y, "estimates", null));
-  return svg("svg", { viewBox: `0 0 ${x + 126} 128`, role: "img", "aria-label": words(body, idle), class: "across" }, nodes);
+  const rows = Math.max(...columns.map((column) => column.length));
+  return svg("svg", { viewBox: `0 0 ${x + 126} ${rows * row}`, role: "img", "aria-label": words(body, idle), class: "across" }, nodes);
 }
 
 // Folded for narrow places: a row for every stage, with the topic that it reads on the left.
@@ -82,19 +106,20 @@ function folded(body, replay, idle) {
   const by = stagesOf(body);
   const nodes = [source(66, 26, replay)];
   let y = 46;
-  stagesFor(replay).forEach((each) => {
-    const found = by.get(each.stage);
-    nodes.push(arrow(66, y, 66, y + 30, busy(found)), topic(66, y + 46, each.from, found),
-      arrow(119, y + 46, 162, y + 46, busy(found)), stageBox(163, y - 4, 200, 100, each, found, idle));
-    y += 114;
-    nodes.push(svg("path", { d: `M263 ${y - 18}v10h-197v8`, class: busy(found) ? "flow busy" : "flow" }));
-  });
+  for (const column of columnsOf(body, replay)) {
+    column.forEach((each, index) => {
+      const found = by.get(each.stage);
+      if (!index) nodes.push(arrow(66, y, 66, y + 30, busy(found)));
+      nodes.push(topic(66, y + 46, each.reads, found),
+        arrow(119, y + 46, 162, y + 46, busy(found)), stageBox(163, y - 4, 200, 100, each.stage, found, idle));
+      y += 114;
+    });
+    const last = by.get(column.at(-1).stage);
+    nodes.push(svg("path", { d: `M263 ${y - 18}v10h-197v8`, class: busy(last) ? "flow busy" : "flow" }));
+  }
   nodes.push(arrow(66, y, 66, y + 10, busy(by.get("publish"))), topic(66, y + 26, "estimates", null));
   return svg("svg", { viewBox: `0 0 372 ${y + 46}`, role: "img", "aria-label": words(body, idle), class: "folded" }, nodes);
 }
-
-// A replay has no devices and no shuffle stage: its windows were released before.
-const stagesFor = (replay) => (replay ? STAGES.filter(({ stage }) => stage !== "shuffle") : STAGES);
 
 function source(x, y, replay) {
   return svg("g", { class: "stage source" }, svg("rect", { x: x - 51, y: y - 20, width: 102, height: 40, rx: 20 }),

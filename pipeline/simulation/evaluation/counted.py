@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregators.attendance import Attendance
 from aggregators.counts import Window
 from pipeline.devices.item_log import ItemLog
 from pipeline.devices.producer import Producer
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.results.epoch_counts import counts_of
+from pipeline.results.epoch_counts import CountsCells, counts_of
+from pipeline.simulation.evaluation.images import NumberedUsers
+from pipeline.simulation.item_comparison import messages_sent
 from pipeline.simulation.memory import MemoryDriver
 from pipeline.simulation.simulate import SimulatedCluster, seeded_generators
+from pipeline.simulation.unnamed_producer import (
+    MOST_TOPIC_BYTES,
+    UnnamedProducer,
+    generators_of,
+    producers_needed,
+    topic_bytes,
+)
+from pipeline.stages.admission import Admission
 from pipeline.stages.epoch_log import EpochLog
+from randomizers.counted_words import CountedWords
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,14 +37,20 @@ class CountedEpoch:
     Attributes:
         counts: None for a window that was withheld.
         truth: how many users hold each item, int64, shape (items,).
+        messages: that users sent, dummies included; 0 where they were not counted.
     """
 
     counts: Window | None
     truth: NDArray[np.int64]
+    messages: int = 0
 
 
 def counted_epochs(job: DeployedJob, log: ItemLog, seed: int) -> list[CountedEpoch]:
     """Simulate a job, as `simulation.simulate` does, and read its counts as a query would.
+
+    Users without names, those of an image, are divided among as many producers as are needed. Where
+    their reports would fill topics beyond `MOST_TOPIC_BYTES`, what devices report goes to the
+    aggregator at once, without any topic between them.
 
     Args:
         job: deployed with empty topics; its protocol counts every epoch by itself.
@@ -39,15 +58,79 @@ def counted_epochs(job: DeployedJob, log: ItemLog, seed: int) -> list[CountedEpo
         seed: makes the run repeatable.
     """
     generators = seeded_generators(seed)
+    if isinstance(log.users, NumberedUsers) and added_up_at_once(job, len(log.users)):
+        return [_added_up(job, log, generators)]
     cluster = SimulatedCluster(job, generators)
     driver = MemoryDriver(cluster.log)
-    with Producer(
-        job, None, name="simulation", transport=driver, generators=generators
-    ) as producer:
-        producer.enrol(log.users)
-        for epoch, values in enumerate(log.values_by_epoch(), 1):
-            producer.report_all(epoch, values)
-            producer.close(epoch)
-            cluster.settle()
+    admission, messages = Admission(cluster.job, cluster.keys), []
+    if isinstance(log.users, NumberedUsers):
+        _report_unnamed(job, log, driver, generators)
+        messages.append(messages_sent(cluster.job, 1, cluster.log, admission))
+        cluster.settle()
+    else:
+        with Producer(
+            job, None, name="simulation", transport=driver, generators=generators
+        ) as producer:
+            producer.enrol(log.users)
+            for epoch, values in enumerate(log.values_by_epoch(), 1):
+                producer.report_all(epoch, values)
+                producer.close(epoch)
+                messages.append(messages_sent(cluster.job, epoch, cluster.log, admission))
+                cluster.settle()
     found = (counts_of(job, epoch).counts for epoch in EpochLog(job).read(driver.run))
-    return [CountedEpoch(*each) for each in zip(found, log.truth(job.domain), strict=True)]
+    return [
+        CountedEpoch(*each) for each in zip(found, log.truth(job.domain), messages, strict=True)
+    ]
+
+
+def added_up_at_once(job: DeployedJob, users: int) -> bool:
+    """Whether the reports of so many users at an epoch are too many to pass through topics."""
+    needed = topic_bytes(job, users)
+    return needed is not None and needed > MOST_TOPIC_BYTES
+
+
+def _report_unnamed(
+    job: DeployedJob,
+    log: ItemLog,
+    driver: MemoryDriver,
+    generators: Callable[[str, int], np.random.Generator],
+) -> None:
+    """The only epoch, from as many producers as are needed, one after the other."""
+    (values,) = log.values_by_epoch()
+    # All of them register before any stage looks.
+    parts = np.array_split(values, producers_needed(job, len(values)))
+    for number, part in enumerate(parts):
+        with UnnamedProducer(
+            job,
+            None,
+            name=f"simulation-{number}",
+            transport=driver,
+            generators=generators_of(generators, number),
+        ) as producer:
+            producer.enrol_unnamed(len(part))
+            producer.report_all(1, part)
+            producer.close(1)
+
+
+def _added_up(
+    job: DeployedJob, log: ItemLog, generators: Callable[[str, int], np.random.Generator]
+) -> CountedEpoch:
+    """What the aggregator makes of the reports of all devices together."""
+    (values,) = log.values_by_epoch()
+    devices, aggregator = job.randomizer(), job.aggregator()
+    devices.enrol(len(values), generators("enrol", 0))
+    reports = devices.report(1, values, None, generators("report", 1))
+    if isinstance(reports, CountedWords):
+        aggregator.add(1, reports.values, reports.counts)
+        messages = int(reports.counts.sum())
+    else:
+        aggregator.add(1, reports, None)
+        messages = len(reports)
+    everybody = Attendance.constant(1, len(values))
+    counts = (
+        aggregator.window([1], everybody)
+        if isinstance(aggregator, CountsCells)
+        else aggregator.estimate(1, everybody)
+    )
+    assert counts is None or isinstance(counts, Window)
+    return CountedEpoch(counts, log.truth(job.domain)[0], messages)

@@ -31,6 +31,8 @@ OTHER_ITEMS: Final = f"random {OTHERS}"
 ALL_ITEMS: Final = "all items"
 CLIPPED: Final = "all, clipped"
 ZEROS: Final = "all zeros"
+CURATOR: Final = "curator, clipped"
+CURATOR_PUBLISHED: Final = "curator as published, clipped"
 FOUND_ITEMS: Final = f"found {FOUND}"
 RANGES: Final = "ranges"
 QUANTILES: Final = "quantiles"
@@ -66,17 +68,20 @@ def ask(
     planned: float | None,
     rng: np.random.Generator,
     most_held: int | None = None,
+    curator: Mapping[str, float] | None = None,
 ) -> Mapping[str, Answered]:
     """The answers of an epoch, by kind of question; none where its window was withheld.
 
-    Where it is known how many users can have an item, there are two kinds more: the estimates of
-    all items, clipped to what is possible, and nothing but zeros, to compare them with.
+    Where it is known how many users can have an item, there are kinds more: the estimates of all
+    items, clipped to what is possible, and to compare them with nothing but zeros, and true counts
+    with a curator's normal noise.
 
     Args:
         epoch: counts and truth.
         planned: the root mean squared error of a single item, as `plan` predicts it.
         rng: draws the items, ranges and boxes.
         most_held: the most users that can have an item; None where it is not known.
+        curator: standard deviations of a curator's noise, by the names of the answers.
     """
     if epoch.counts is None:
         return {}
@@ -91,7 +96,12 @@ def ask(
         answers = _items(listed.intervals, epoch.truth, planned, rng)
         if most_held is None:
             return answers
-        return {**answers, **_clipped(listed.intervals[0], epoch.truth, most_held)}
+        true = epoch.truth.astype(np.float64)
+        alone = {ZEROS: np.zeros(len(true))} | {
+            name: true + rng.normal(0.0, deviation, len(true))
+            for name, deviation in (curator or {}).items()
+        }
+        return {**answers, **_clipped({CLIPPED: listed.intervals[0], **alone}, true, most_held)}
     largest = counts.top(FOUND)
     truth = epoch.truth[largest.items - 1].astype(np.float64)
     return {FOUND_ITEMS: Answered(Series(*largest.intervals), truth, planned)}
@@ -125,15 +135,12 @@ def _items(
     }
 
 
-def _clipped(values: Array, truth: NDArray[np.int64], most: int) -> Mapping[str, Answered]:
+def _clipped(estimates: Mapping[str, Array], truth: Array, most: int) -> Mapping[str, Answered]:
     """Without intervals, which clipping would cut, and without a prediction."""
-    unknown, true = np.full(len(values), np.nan), truth.astype(np.float64)
+    unknown = np.full(len(truth), np.nan)
     return {
-        name: Answered(Series(each, unknown, unknown), true, None)
-        for name, each in (
-            (CLIPPED, np.clip(values, 0.0, most)),
-            (ZEROS, np.zeros(len(values))),
-        )
+        name: Answered(Series(np.clip(values, 0.0, most), unknown, unknown), truth, None)
+        for name, values in estimates.items()
     }
 
 

@@ -14,6 +14,9 @@ from pipeline.devices.item_log import ValueLog, load_value_log
 from pipeline.devices.rows import BadRows, BadRowsError, InputError
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_times import calendar_of
+from pipeline.simulation.evaluation.drawn_items import DrawnItems
+from pipeline.simulation.evaluation.images import image_log, is_image
+from pipeline.simulation.experiments.preparation import read_plain
 
 MOST_CHANGES = 1 << 28
 """The most changes of all synthetic users together: several GiB."""
@@ -24,7 +27,7 @@ MOST_ITEMS = (1 << 24) + 1
 
 @dataclass(frozen=True, slots=True)
 class ChangeLogFile:
-    """A change log, or an item log, in a file, plain or gzip.
+    """A change log, an item log, or an image (PGM), in a file, plain or gzip.
 
     Attributes:
         path: of the file.
@@ -35,11 +38,17 @@ class ChangeLogFile:
     most_held: int | None = None
 
     def load(self, job: DeployedJob) -> ValueLog:
-        """The log, as the job's protocol and epochs read it.
+        """The log, as the job's protocol and epochs read it; an image, if it is one.
 
         Raises:
             InputError: the file cannot be read, or has bad rows.
         """
+        try:
+            contents = read_plain(Path(self.path))
+        except (OSError, EOFError) as error:
+            raise InputError(f"{self.path}: {error}") from None
+        if is_image(contents):
+            return image_log(contents, job.domain, self.path)
         try:
             return load_value_log(
                 self.path,
@@ -140,4 +149,4 @@ class SyntheticChanges:
         return "synthetic"
 
 
-Source: TypeAlias = ChangeLogFile | SyntheticChanges
+Source: TypeAlias = ChangeLogFile | SyntheticChanges | DrawnItems

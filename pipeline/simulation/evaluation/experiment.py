@@ -10,9 +10,13 @@ An experiment file is YAML::
       - {protocol: future_rand, parameters: {epsilon: [1, 2, 4], changes: 4}}
     seeds: 20
 
-Every parameter of a job, and users, epochs and changes of synthetic data, may be a list: all that
-its values combine to is tried. A parameter that is itself a list is one value, a list of lists is
-a grid of them.
+Instead of a change log or synthetic changes, data may be items that are drawn over the domain of
+each job: ``zipf: {users: 100000}`` or ``selection: {users: 1000}``; of these, ``shuffle: {minimum:
+users}`` is their number.
+
+Every parameter of a job, and users, epochs and changes of data that are made, may be a list: all
+that its values combine to is tried. A parameter that is itself a list is one value, a list of lists
+is a grid of them.
 """
 
 from __future__ import annotations
@@ -29,14 +33,19 @@ from typing import Annotated, Any, Self, TypeVar, get_args, get_origin, get_type
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob, deploy_job
-from pipeline.jobs.job_files import LONGEST_HORIZON, Epochs, Section, make_job
+from pipeline.jobs.job_files import LONGEST_HORIZON, Epochs, make_job
 from pipeline.jobs.job_problems import JobError, Problem, explain, make_from_yaml, read_settings
 from pipeline.jobs.marked_yaml import Path as KeyPath
+from pipeline.jobs.section import Section
 from pipeline.protocols.registry import PROTOCOLS
 from pipeline.simulation.evaluation.data import ChangeLogFile, Source, SyntheticChanges
+from pipeline.simulation.evaluation.drawn_items import DrawnItems, SelectionSets, ZipfItems
 from topics.names import JOB_NAME_MAX, validate_job_name
 
 MOST_SEEDS = 1_000_000
+
+ALL_USERS = "users"
+"""As ``minimum``: as many as the data have."""
 
 
 def _checked_name(name: str) -> str:
@@ -74,6 +83,36 @@ class Synthetic(Section):
     seed: int = Field(default=1, ge=0, description="a whole number from 0 on")
 
 
+class Zipf(Section):
+    """Users with items of any job's domain, drawn by Zipf's law anew for every seed."""
+
+    users: Grid[Users] = Field(
+        description="a whole number from 1 to 100000000, or a list of such numbers"
+    )
+    exponent: float = Field(default=1.1, ge=0, le=10, description="a number from 0 to 10")
+    held: int = Field(default=1, ge=1, le=1024, description="a whole number from 1 to 1024")
+    seed: int = Field(default=1, ge=0, description="a whole number from 0 on")
+
+    def sources(self) -> Iterator[DrawnItems]:
+        """One for every number of users."""
+        for users in self.users:
+            yield ZipfItems(users, self.seed, exponent=self.exponent, held=self.held)
+
+
+class Selection(Section):
+    """Users of whom all hold one item of any job's domain, and half of them each other one."""
+
+    users: Grid[Users] = Field(
+        description="a whole number from 1 to 100000000, or a list of such numbers"
+    )
+    seed: int = Field(default=1, ge=0, description="a whole number from 0 on")
+
+    def sources(self) -> Iterator[DrawnItems]:
+        """One for every number of users."""
+        for users in self.users:
+            yield SelectionSets(users, self.seed)
+
+
 class Data(Section):
     """One input, or a grid of synthetic ones."""
 
@@ -95,11 +134,19 @@ class Data(Section):
         "estimates are also compared clipped to what is possible; a whole number from 1 on",
     )
     synthetic: Synthetic | None = None
+    zipf: Zipf | None = None
+    selection: Selection | None = None
+
+    @property
+    def drawn(self) -> Zipf | Selection | None:
+        """Items that are drawn anew for every seed."""
+        return self.zipf or self.selection
 
     @model_validator(mode="after")
     def _one_input(self) -> Self:
-        if (self.change_log is None) == (self.synthetic is None):
-            raise ValueError("give either change_log, with epochs, or synthetic")
+        given = (self.change_log, self.synthetic, self.zipf, self.selection)
+        if sum(each is not None for each in given) != 1:
+            raise ValueError("give one of change_log, synthetic, zipf and selection")
         if self.change_log is None and self.most_held is not None:
             raise ValueError("most_held is about items of a change_log: leave it out")
         if (self.change_log is None) != (self.epochs is None):
@@ -115,7 +162,15 @@ class JobGrid(Section):
     protocol: str = Field(description=f"one of {', '.join(PROTOCOLS)}")
     parameters: dict[str, Any] = Field(description="the protocol's parameters, or lists of them")
     label: str | None = Field(default=None, min_length=1, description="what to call it in results")
-    shuffle: dict[str, Any] = Field(default={}, description="as in a job file")
+    shuffle: dict[str, Any] = Field(
+        default={},
+        description=f"as in a job file; of data that are drawn, minimum may be {ALL_USERS}",
+    )
+    drawn: bool = Field(
+        default=True,
+        description="whether its estimates of sets of items are in pictures, for which they are "
+        "made once more: true or false",
+    )
 
     @model_validator(mode="after")
     def _something_to_try(self) -> Self:
@@ -156,6 +211,7 @@ class Case:
         label: what the job is called.
         job: what is run, calibrated.
         axes: what the coordinates of values are called, as far as it is known.
+        drawn: whether estimates of sets of items are in pictures.
     """
 
     data: str
@@ -163,6 +219,7 @@ class Case:
     label: str
     job: DeployedJob
     axes: tuple[str, ...] = ()
+    drawn: bool = True
 
     @property
     def of_sets(self) -> bool:
@@ -263,12 +320,15 @@ def _cases(
     data: Data, grid: JobGrid, parameters: Mapping[str, Any], folder: Path
 ) -> Iterator[Case]:
     for epochs, sources in _inputs(data, folder):
+        shuffle = dict(grid.shuffle)
+        if shuffle.get("minimum") == ALL_USERS and isinstance(sources[0], DrawnItems):
+            shuffle["minimum"] = sources[0].users
         values = {
             "name": "evaluate",
             "protocol": grid.protocol,
             "parameters": parameters,
             "epochs": epochs,
-            **({"shuffle": grid.shuffle} if grid.shuffle else {}),
+            **({"shuffle": shuffle} if shuffle else {}),
         }
         # Randomness comes from the seeds: nothing else may differ from run to run.
         job = deploy_job(
@@ -278,7 +338,7 @@ def _cases(
         for source in sources:
             if isinstance(source, SyntheticChanges) and source.changes == 0:
                 source = dataclasses.replace(source, changes=_followed(job))
-            yield Case(data.name or str(source), source, label, job, data.axes)
+            yield Case(data.name or str(source), source, label, job, data.axes, grid.drawn)
 
 
 def _inputs(data: Data, folder: Path) -> Iterator[tuple[dict[str, Any], list[Source]]]:
@@ -286,6 +346,9 @@ def _inputs(data: Data, folder: Path) -> Iterator[tuple[dict[str, Any], list[Sou
     if data.change_log is not None and data.epochs is not None:
         path = str(folder / data.change_log)
         yield data.epochs.model_dump(mode="json"), [ChangeLogFile(path, data.most_held)]
+    elif data.drawn is not None:
+        for source in data.drawn.sources():
+            yield {"count": 1}, [source]
     elif data.synthetic is not None:
         synthetic = data.synthetic
         for count in synthetic.epochs:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pipeline.plots import INSTALL, PlotError
 from pipeline.results.smoothing import UNBIASED
+from pipeline.simulation.evaluation.counted_answers import ALL_ITEMS
 from pipeline.simulation.evaluation.results import Line, loss_differs_from_request, variables
 
 if TYPE_CHECKING:
@@ -65,6 +66,10 @@ def draw_plots(name: str, lines: Sequence[Line]) -> dict[str, Figure]:
             figure = Figure(figsize=(9, 5.6), layout="constrained")
             _draw_curves(figure.add_subplot(), AXES[axis], curves)
             figures[f"error-by-{axis}"] = figure
+        if curves and curves[0].lines[0].selected is not None:
+            figure = Figure(figsize=(9, 5.6), layout="constrained")
+            _draw_selected(figure.add_subplot(), AXES[axis], curves)
+            figures[f"selected-by-{axis}"] = figure
         if axis == "epsilon" and any(
             loss_differs_from_request(line) for curve in curves for line in curve.lines
         ):
@@ -75,6 +80,10 @@ def draw_plots(name: str, lines: Sequence[Line]) -> dict[str, Figure]:
         figure = Figure(figsize=(9, 1.6 + 0.4 * len(lines)), layout="constrained")
         _draw_cases(figure.add_subplot(), lines, varying)
         figures["errors"] = figure
+        if lines[0].messages is not None and len(lines) > 1:
+            figure = Figure(figsize=(9, 5.6), layout="constrained")
+            _draw_messages(figure.add_subplot(), lines, varying)
+            figures["error-by-messages"] = figure
     for figure in figures.values():
         figure.axes[0].set_title(name, loc="left", fontsize=11)
         figure.legend(loc="outside right upper", frameon=False, fontsize=9)
@@ -95,7 +104,9 @@ def _curves(axis: str, lines: Sequence[Line], varying: Sequence[Mapping[str, Any
     """The curves of two points and more; biased estimates are left to the table."""
     groups: dict[tuple[str, str], list[tuple[float, Line]]] = {}
     for line, variable in zip(lines, varying, strict=True):
-        if axis in variable and line.estimate in UNBIASED:
+        # Items of a user are drawn for so many users; other data of sets have so many.
+        shown = (*UNBIASED, *((ALL_ITEMS,) if axis == "n" else ()))
+        if axis in variable and line.estimate in shown:
             others = {key: variable[key] for key in variable if key not in (axis, "estimate")}
             key = _said(others), line.estimate
             groups.setdefault(key, []).append((float(variable[axis]), line))
@@ -155,6 +166,60 @@ def _draw_curves(axes: Axes, title: str, curves: Sequence[_Curve]) -> None:
         axes.set_xticks(positions, [f"{position:,.4g}" for position in positions], minor=False)
         axes.set_xticks([], minor=True)
     axes.set_xlabel(title)
+    axes.set_ylabel(_ERROR)
+    tidy(axes)
+
+
+def _draw_selected(axes: Axes, title: str, curves: Sequence[_Curve]) -> None:
+    """The share of trials that told what most users hold, beside its probability."""
+    for number, curve in enumerate(curves):
+        colour = COLOURS[number % len(COLOURS)]
+        axes.plot(
+            curve.at,
+            [np.nan if line.selected is None else line.selected for line in curve.lines],
+            color=colour,
+            linestyle="",
+            **_marker(0),
+        )
+        expected = [
+            np.nan if line.predicted_selected is None else line.predicted_selected
+            for line in curve.lines
+        ]
+        axes.plot(curve.at, expected, color=colour, linewidth=1.4, zorder=1, label=curve.label)
+    axes.set_xscale("log")
+    axes.set_xlabel(title)
+    axes.set_ylabel("trials that tell the item most users hold (lines: expected)")
+    axes.yaxis.set_major_formatter("{x:.0%}")
+    tidy(axes)
+
+
+def _draw_messages(axes: Axes, lines: Sequence[Line], varying: Sequence[Mapping[str, Any]]) -> None:
+    """Error against messages of a user: a colour for each case; measured beside predicted."""
+    for number, (line, variable) in enumerate(zip(lines, varying, strict=True)):
+        colour, marker = COLOURS[number % len(COLOURS)], _MARKERS[number % len(_MARKERS)]
+        axes.errorbar(
+            [line.messages or np.nan],
+            [line.rmse],
+            [2 * (line.standard_error or 0)],
+            fmt=marker,
+            color=colour,
+            capsize=2,
+            label=_said(variable),
+        )
+        if line.predicted_messages is not None and line.predicted_rmse is not None:
+            axes.plot(
+                line.predicted_messages,
+                line.predicted_rmse,
+                marker,
+                color=colour,
+                fillstyle="none",
+                markersize=12,
+                zorder=1,
+            )
+    axes.plot([], [], "o", color=_GREY, fillstyle="none", markersize=12, label="predicted")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("messages of a user, dummies included")
     axes.set_ylabel(_ERROR)
     tidy(axes)
 

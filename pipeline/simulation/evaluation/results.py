@@ -6,13 +6,15 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pipeline.simulation.evaluation.columns import messages_per_user
+from pipeline.simulation.evaluation.drawn_items import SelectionSets
 from pipeline.simulation.evaluation.experiment import Case
 from pipeline.simulation.evaluation.trial import Accuracy, Trial
 
@@ -30,7 +32,7 @@ CSV_COLUMNS = (
     *("experiment", "data", "label", "protocol", "parameters"),
     *("epsilon", "epsilon_stream", "delta", "n", "d", "k", "seed", "estimate"),
     *(field.name for field in fields(Accuracy)),
-    "frozen",
+    *("frozen", "messages", "selected"),
 )
 
 
@@ -58,6 +60,8 @@ def write_csv(experiment: str, finished: Sequence[Finished], path: Path) -> None
             "k": case.changes,
             "seed": one.seed,
             "frozen": trial.frozen,
+            "messages": trial.messages,
+            "selected": None if trial.selected is None else int(trial.selected),
         }
         writer.writerows(
             {**shared, "estimate": name, **asdict(accuracy)}
@@ -88,6 +92,10 @@ class Line:
         bias: mean error over all trials.
         coverage: share of all intervals that hold the truth.
         frozen: share of the users that left out a change, mean over the trials.
+        messages: that a user sent at an epoch, mean over the trials; None if it was not counted.
+        predicted_messages: as it was said beforehand; None if it was not.
+        selected: share of the trials that told which item most users hold; None where none asked.
+        predicted_selected: the probability of that, as it was to be expected.
     """
 
     case: Case
@@ -104,6 +112,10 @@ class Line:
     bias: float
     coverage: float | None
     frozen: float
+    messages: float | None = None
+    predicted_messages: float | None = None
+    selected: float | None = None
+    predicted_selected: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values, with what identifies the case in its place."""
@@ -147,7 +159,7 @@ def _by_case(finished: Sequence[Finished]) -> list[list[Finished]]:
 
 
 def _lines(finished: Sequence[Finished]) -> Iterator[Line]:
-    trials = [one.trial for one in finished]
+    case, trials = finished[0].case, [one.trial for one in finished]
     for name in dict.fromkeys(name for trial in trials for name in trial.accuracies):
         found = [trial.accuracies[name] for trial in trials if name in trial.accuracies]
         errors = np.array([one.rmse for one in found])
@@ -155,7 +167,7 @@ def _lines(finished: Sequence[Finished]) -> Iterator[Line]:
         rmse = float(np.sqrt(squares.mean()))
         coverages = [one.coverage for one in found if one.coverage is not None]
         yield Line(
-            case=finished[0].case,
+            case=case,
             users=trials[0].users,
             epsilon_stream=trials[0].epsilon_stream,
             estimate=name,
@@ -173,7 +185,22 @@ def _lines(finished: Sequence[Finished]) -> Iterator[Line]:
             bias=float(np.mean([one.bias for one in found])),
             coverage=float(np.mean(coverages)) if coverages else None,
             frozen=float(np.mean([trial.frozen for trial in trials])),
+            messages=_mean(trial.messages for trial in trials),
+            predicted_messages=messages_per_user(case.job) if case.of_sets else None,
+            selected=_mean(trial.selected for trial in trials),
+            predicted_selected=_chance(case, found[0].predicted_rmse),
         )
+
+
+def _mean(found: Iterable[float | None]) -> float | None:
+    known = [each for each in found if each is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _chance(case: Case, predicted: float | None) -> float | None:
+    if not isinstance(case.source, SelectionSets) or predicted is None:
+        return None
+    return case.source.chance(case.job, predicted)
 
 
 def loss_differs_from_request(line: Line) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -15,9 +16,18 @@ from numpy.typing import NDArray
 from pipeline.devices.item_log import ItemLog, ValueLog
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.simulation.evaluation.columns import COLUMNS, Series, predicted_online
-from pipeline.simulation.evaluation.counted import counted_epochs
-from pipeline.simulation.evaluation.counted_answers import QUESTIONS, Answered, ask
+from pipeline.simulation.evaluation.counted import CountedEpoch, counted_epochs
+from pipeline.simulation.evaluation.counted_answers import (
+    ALL_ITEMS,
+    CURATOR,
+    CURATOR_PUBLISHED,
+    QUESTIONS,
+    Answered,
+    ask,
+)
+from pipeline.simulation.evaluation.curator import exact_deviation, published_deviation
 from pipeline.simulation.evaluation.data import ChangeLogFile, Source
+from pipeline.simulation.evaluation.drawn_items import DrawnItems, SelectionSets
 from pipeline.simulation.evaluation.experiment import Case
 from pipeline.simulation.simulate import Simulation, simulate
 from topics.manifests import Fate
@@ -58,6 +68,10 @@ class Trial:
             guarantee.
         delta: of that guarantee.
         accuracies: empty if no estimate was published.
+        messages: that a user sent at an epoch on average, dummies included; None where it was not
+            counted.
+        selected: of `SelectionSets`, whether the item that all users hold was estimated largest;
+            None of other data.
     """
 
     users: int
@@ -66,6 +80,8 @@ class Trial:
     epsilon_stream: float | None
     delta: float
     accuracies: Mapping[str, Accuracy]
+    messages: float | None = None
+    selected: bool | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The fields, as JSON values."""
@@ -109,11 +125,20 @@ def run_trial(job: bytes, source: Source, seed: int) -> Trial:
     Raises:
         InputError: the input cannot be read, or has bad rows.
     """
+    if isinstance(source, DrawnItems):
+        source = source.of_trial(seed)
     inputs = _inputs(job, source)
     log, users = inputs.log, len(inputs.log.users)
+    messages = selected = None
     if isinstance(log, ItemLog):
         most_held = source.most_held if isinstance(source, ChangeLogFile) else None
-        accuracies, withheld = _of_sets(inputs.job, log, seed, most_held)
+        epochs = counted_epochs(inputs.job, log, seed)
+        accuracies = _of_sets(inputs.job, users, epochs, seed, most_held)
+        if isinstance(source, DrawnItems):
+            accuracies = {name: accuracies[name] for name in (ALL_ITEMS,) if name in accuracies}
+        withheld = sum(epoch.counts is None for epoch in epochs)
+        messages = sum(epoch.messages for epoch in epochs) / (users * len(epochs))
+        selected = _selected(inputs.job, source, epochs[-1])
         frozen = 0
     else:
         simulation = simulate(inputs.job, log, seed, smooth=True)
@@ -129,7 +154,16 @@ def run_trial(job: bytes, source: Source, seed: int) -> Trial:
         ),
         delta=guarantee.delta,
         accuracies=accuracies,
+        messages=messages,
+        selected=selected,
     )
+
+
+def _selected(job: DeployedJob, source: Source, epoch: CountedEpoch) -> bool | None:
+    if not isinstance(source, SelectionSets) or epoch.counts is None:
+        return None
+    listed = epoch.counts.estimates.listed()
+    return None if listed is None else int(listed.values.argmax()) == source.most_held(job)
 
 
 def _of_epochs(
@@ -145,18 +179,31 @@ def _of_epochs(
 
 
 def _of_sets(
-    job: DeployedJob, log: ItemLog, seed: int, most_held: int | None
-) -> tuple[Mapping[str, Accuracy], int]:
-    """Of the answers to all questions, over all epochs; and how many windows were withheld."""
-    epochs = counted_epochs(job, log, seed)
-    planned, rng = predicted_online(job, len(log.users)), np.random.default_rng(seed)
+    job: DeployedJob, users: int, epochs: Sequence[CountedEpoch], seed: int, most_held: int | None
+) -> Mapping[str, Accuracy]:
+    """Of the answers to all questions, over all epochs."""
+    curator = _curator(job)
+    planned, rng = predicted_online(job, users), np.random.default_rng(seed)
     answers: dict[str, list[Answered]] = {}
     for epoch in epochs:
-        for name, answered in ask(epoch, planned, rng, most_held).items():
+        for name, answered in ask(epoch, planned, rng, most_held, curator).items():
             answers.setdefault(name, []).append(answered)
-    return {name: _together(each) for name, each in answers.items()}, sum(
-        epoch.counts is None for epoch in epochs
-    )
+    return {name: _together(each) for name, each in answers.items()}
+
+
+def _curator(job: DeployedJob) -> Mapping[str, float]:
+    """The noise of a curator with the job's epsilon and delta, who counts single items."""
+    asked = job.parameters
+    epsilon, delta = (getattr(asked, name, 0.0) for name in ("epsilon", "delta"))
+    if not epsilon or not delta or getattr(asked, "items", 1) != 1:
+        return {}
+    if getattr(asked, "neighbours", "replacement") == "removal":
+        return {
+            CURATOR: exact_deviation(epsilon, delta),
+            CURATOR_PUBLISHED: published_deviation(epsilon, delta),
+        }
+    # A user who holds another item changes two counts by one each.
+    return {CURATOR: exact_deviation(epsilon, delta, math.sqrt(2))}
 
 
 def _together(answers: Sequence[Answered]) -> Accuracy:

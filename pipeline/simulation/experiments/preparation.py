@@ -35,6 +35,7 @@ def prepare(
     make: Callable[..., Iterable[tuple[int, str]]],
     options: Sequence[Option] = (),
     labels: Callable[[bytes], Sequence[str]] | None = None,
+    as_it_is: tuple[str, ...] = (),
 ) -> None:
     """The command of a script: ``python -m pipeline.simulation.experiments.NAME SOURCE OUT``.
 
@@ -47,6 +48,7 @@ def prepare(
             every row; raises `ValueError` for what it cannot read.
         options: whole numbers, at least 1.
         labels: of all items, written beside the log, from the contents of the source.
+        as_it_is: with one of these endings OUT gets the source itself as gzip, once it was read.
     """
     parser = argparse.ArgumentParser(
         prog=f"python -m pipeline.simulation.experiments.{name}",
@@ -69,7 +71,10 @@ def prepare(
     try:
         contents = read_plain(chosen.source)
         rows = [(user, 1, value) for user, value in make(contents, *numbers)]
-        write_change_log(rows, chosen.out)
+        if chosen.out.name.endswith(as_it_is):
+            chosen.out.write_bytes(gzip.compress(contents, compresslevel=9, mtime=0))
+        else:
+            write_change_log(rows, chosen.out)
         if labels is not None:
             labels_path(chosen.out).write_text("".join(f"{each}\n" for each in labels(contents)))
     except OSError as error:

@@ -8,36 +8,19 @@ https://github.com/vasturiano/three-globe without its background, means of 4 x 4
 
 That has 524,288 pixels, 11 % of which are not black, and 923,265 units of luminosity, each of which
 is a user. For ``esa-horse`` it is the outline of the horse of scikit-image (CC0), 320 x 274 pixels
-of which 4.5 % are not black, and 459,254 users.
+of which 4.5 % are not black, and 459,254 users; for ``esa-camera`` its cameraman (CC0), 512 x 512
+pixels and 33,832,495 users. These experiments read images as they are: give an OUT that ends in
+``.pgm.gz``.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.simulation.evaluation.images import pixels
 from pipeline.simulation.experiments.preparation import prepare
-
-_HEADER = re.compile(rb"P5\s+(\d+)\s+(\d+)\s+255\s")
-
-
-def pixels(contents: bytes) -> NDArray[np.uint8]:
-    """The image, shape (height, width).
-
-    Raises:
-        ValueError: it is none of this form.
-    """
-    header = _HEADER.match(contents)
-    if header is None:
-        raise ValueError("give a PGM file (P5) of 8 bits")
-    width, height = map(int, header.groups())
-    values = np.frombuffer(contents[header.end() :], np.uint8)
-    if len(values) != width * height:
-        raise ValueError(f"{len(values):,} pixels, must be {width} x {height}")
-    return values.reshape(height, width)
 
 
 def item_rows(contents: bytes) -> Iterator[tuple[int, str]]:
@@ -57,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "Make an item log of an image, a user for each unit of luminosity.",
         "https://github.com/vasturiano/three-globe/blob/master/example/img/earth-night.jpg",
         item_rows,
+        as_it_is=(".pgm.gz",),
     )
 
 

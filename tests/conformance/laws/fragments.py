@@ -1,4 +1,7 @@
-"""What the devices of the smallest window can send: how many bits of each cell are 1, by report."""
+"""What the devices of the smallest window can send: how many bits of each cell are 1, by report.
+
+With a permanent backstop what it answers is enumerated, too, for either value of a bit.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,8 @@ class ExactLaw:
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
+        if self.law.permanent:
+            return self._permanent_views(stream)
         epochs = [self._epoch(held) for held in stream]
         return {
             tuple(seen for seen, _ in drawn): prod(
@@ -37,29 +42,71 @@ class ExactLaw:
             for drawn in product(*(epoch.items() for epoch in epochs))
         }
 
+    def _permanent_views(self, stream: Stream) -> dict[View, Fraction]:
+        """Cells are independent of each other, epochs of a cell are not."""
+        cells = [
+            self._permanent_cell(tuple(int(item in held) for held in stream))
+            for item in range(1, self.law.items + 1)
+        ]
+        likely: defaultdict[View, Fraction] = defaultdict(Fraction)
+        for drawn in product(*(cell.items() for cell in cells)):
+            seen = tuple(
+                self._seen([counts[epoch] for counts, _ in drawn]) for epoch in range(len(stream))
+            )
+            likely[seen] += prod((each for _, each in drawn), start=Fraction(1))
+        return dict(likely)
+
+    def _permanent_cell(self, held: tuple[int, ...]) -> dict[tuple[Counts, ...], Fraction]:
+        """Of all epochs: one user holds it at some of them, and others never do."""
+        found: defaultdict[tuple[Counts, ...], Fraction] = defaultdict(Fraction)
+        stopped, others = self.stopped, self.devices - 1
+        for none, one, raised in product((0, 1), (0, 1), range(others + 1)):
+            # The user's answers to not holding it and to holding it, and the ones of others.
+            answered = (
+                (stopped if none else 1 - stopped)
+                * (1 - stopped if one else stopped)
+                * _binomial(others, raised, stopped)
+            )
+            epochs = [self._reports(raised + (none, one)[value]) for value in held]
+            for drawn in product(*(epoch.items() for epoch in epochs)):
+                found[tuple(counts for counts, _ in drawn)] += answered * prod(
+                    (each for _, each in drawn), start=Fraction(1)
+                )
+        return dict(found)
+
     def _epoch(self, held: tuple[int, ...]) -> dict[tuple[Report, ...], Fraction]:
         cells = [self._cell(int(item in held)) for item in range(1, self.law.items + 1)]
         likely: dict[tuple[Report, ...], Fraction] = {}
         for drawn in product(*(cell.items() for cell in cells)):
-            words = sorted(
-                report * self.law.items + cell
-                for cell, (counts, _) in enumerate(drawn)
-                for report, count in enumerate(counts)
-                for _ in range(count)
-            )
-            seen = tuple((word,) for word in words)
+            seen = self._seen([counts for counts, _ in drawn])
             likely[seen] = prod((each for _, each in drawn), start=Fraction(1))
         return likely
+
+    def _seen(self, cells: list[Counts]) -> tuple[Report, ...]:
+        """The messages of an epoch."""
+        words = sorted(
+            report * self.law.items + cell
+            for cell, counts in enumerate(cells)
+            for report, count in enumerate(counts)
+            for _ in range(count)
+        )
+        return tuple((word,) for word in words)
 
     def _cell(self, held: int) -> dict[Counts, Fraction]:
         """Of one user who holds it or not, and others who do not."""
         found: defaultdict[Counts, Fraction] = defaultdict(Fraction)
         for ones, likely in self._ones(held, self.stopped).items():
-            reported = self._ones(ones, self.reversed)
-            for drawn in product(reported.items(), repeat=self.law.reports):
-                counts = tuple(count for count, _ in drawn)
-                found[counts] += likely * prod((each for _, each in drawn), start=Fraction(1))
+            for counts, reported in self._reports(ones).items():
+                found[counts] += likely * reported
         return dict(found)
+
+    def _reports(self, ones: int) -> dict[Counts, Fraction]:
+        """What reports say of so many bits that are 1."""
+        reported = self._ones(ones, self.reversed)
+        return {
+            tuple(count for count, _ in drawn): prod((each for _, each in drawn), start=Fraction(1))
+            for drawn in product(reported.items(), repeat=self.law.reports)
+        }
 
     def _ones(self, ones: int, reversed_: Fraction) -> dict[int, Fraction]:
         """How many bits of all devices are 1 after reversals, of so many before."""

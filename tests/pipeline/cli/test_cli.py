@@ -41,6 +41,7 @@ ROOT = Path(__file__).parents[3]
 SLOW_TO_IMPORT = {"numpy", "scipy", "kafka", "aiokafka", "faust", "pydantic", "randomgen"}
 COMMANDS = [
     *("demo", "up", "plan", "simulate", "evaluate"),
+    *("keygen", "erase-keys"),
     *("deploy", "undeploy", "list", "run", "produce", "pause", "resume", "drain"),
     *("record", "replay", "serve"),
     *("record", "estimates", "query", "diff", "status", "producers", "dead-letters"),
@@ -144,7 +145,10 @@ def test_without_arguments_it_says_what_there_is(dpstream: Commands) -> None:
         ),
         ("simulate {job}", "Missing option '--input'"),
         ("simulate {job} --input x.csv --trials 0", "--trials"),
-        ("run sort small", "'sort' is not one of 'shuffle', 'aggregate', 'publish'"),
+        (
+            "run sort small",
+            "'sort' is not one of 'shuffle', 'instance-2', 'instance-3', 'instance-4', ",
+        ),
         ("produce small --input x.csv --rate 0", "--rate is 0, must be above 0"),
         ("produce small --input x.csv --name a/b", "--name is a/b"),
         ("run publish small --name ..", "--name is .."),

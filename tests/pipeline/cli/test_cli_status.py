@@ -279,7 +279,9 @@ class Topics:
         return [len(self.records.get(topic, [])), *[0] * (partitions - 1)]
 
     def partition_counts(self) -> dict[str, int]:
-        counts = {JOB.topic(role): len(self.end_offsets(JOB.topic(role))) for role in Role}
+        counts = {
+            JOB.topic(role): len(self.end_offsets(JOB.topic(role))) for role in JOB.start_offsets
+        }
         found = counts | self.changed
         return {name: count for name, count in found.items() if name not in self.gone}
 
@@ -438,7 +440,7 @@ def test_topics_that_were_changed_are_found() -> None:
 
 
 def test_topics_that_are_gone_are_found() -> None:
-    topics = Topics(gone={JOB.topic(role) for role in Role})
+    topics = Topics(gone={JOB.topic(role) for role in JOB.start_offsets})
     status = gather_status(topics.cluster, JOB, NOW)
     assert {topic.name for topic in status.topics} == topics.gone
     assert {topic.partitions for topic in status.topics} == {0}

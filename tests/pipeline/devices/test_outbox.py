@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.actions import Append, Steps
+from pipeline.actions import Append, Result, Steps
 from pipeline.devices.producer import Producer, Transport
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
@@ -38,7 +38,7 @@ class KilledAfter:
     def __init__(self, log: MemoryLog, records: int) -> None:
         self._log, self._records = log, records
 
-    def run(self, steps: Steps[None]) -> None:
+    def run(self, steps: Steps[Result], /) -> Result:
         """Carry out what there is time for."""
         for action in islice(steps, self._records):
             if isinstance(action, Append):
@@ -120,8 +120,8 @@ def open_producer(job: DeployedJob, folder: Path, transport: Transport, seed: in
 def report(producer: Producer, job: DeployedJob) -> None:
     producer.enrol([f"user {number}" for number in range(DEVICES)])
     values = np.arange(DEVICES) % job.domain.size
-    if job.domain.slots is not None:
-        values = np.pad(values[:, None], ((0, 0), (0, job.domain.slots - 1)))
+    if job.domain.shape:
+        values = np.pad(values[:, None], ((0, 0), (0, job.domain.shape[0] - 1)))
     producer.report_all(1, values)
 
 

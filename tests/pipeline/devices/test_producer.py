@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from randomgen import AESCounter
 
-from pipeline.actions import Steps
+from pipeline.actions import Result, Steps
 from pipeline.devices.producer import Producer, ProducerError
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
@@ -43,9 +43,10 @@ def deployed(name: str = "producers") -> DeployedJob:
 class BrokenTransport:
     """Kafka is away, and the process is killed while it waits."""
 
-    def run(self, steps: Steps[None]) -> None:
+    def run(self, steps: Steps[Result], /) -> Result:
         for _ in steps:
             raise ConnectionError
+        raise AssertionError
 
 
 @pytest.fixture

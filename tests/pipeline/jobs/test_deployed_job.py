@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job, fingerprint_of
+from pipeline.jobs.deployed_job import _ALWAYS, DeployedJob, deploy_job, fingerprint_of
 from pipeline.jobs.job_files import describe_difference, make_job
 from pipeline.jobs.job_problems import JobError
 from pipeline.protocols.registry import PROTOCOLS
@@ -33,7 +33,8 @@ def deployed(**values: Any) -> DeployedJob:
 
 def test_the_record_says_everything() -> None:
     offsets = {
-        role: (7, 0, 3, 9) if role in (Role.REPORTS, Role.SHUFFLED) else (5,) for role in Role
+        role: (7, 0, 3, 9) if role in (Role.REPORTS, Role.SHUFFLED) else (5,)
+        for role in make_job(VALUES).topic_settings()
     }
     job = deploy_job(
         make_job(VALUES), start_offsets=offsets, deployed_at=17, deployment=bytes(range(16))
@@ -79,10 +80,29 @@ def test_a_deployment_from_before_a_role_was_thought_of_has_no_topic_of_it(
         DeployedJob.from_bytes(json.dumps(body).encode())
 
     # As if nobody had thought of it when the first deployments were made.
-    monkeypatch.setattr("pipeline.jobs.deployed_job._ALWAYS", frozenset(Role) - {Role.STATUS})
+    monkeypatch.setattr("pipeline.jobs.deployed_job._ALWAYS", _ALWAYS - {Role.STATUS})
     earlier = DeployedJob.from_bytes(json.dumps(body).encode())
-    assert earlier.topic_settings().keys() == set(Role) - {Role.STATUS}
+    assert earlier.topic_settings().keys() == _ALWAYS - {Role.STATUS}
     assert Role.STATUS in deployed().topic_settings()
+
+
+def test_jobs_that_learn_have_a_topic_of_models_and_others_have_none() -> None:
+    learning = deployed(
+        protocol="ldp_sgd",
+        parameters={"epsilon": 1, "delta": 1e-5, "features": 3, "classes": 2},
+        shuffle={"minimum": 100},
+    )
+    assert learning.start_offset(Role.MODEL) == 0
+    assert learning.topic_settings()[Role.MODEL].partitions == 1
+    body = json.loads(learning.to_bytes())
+    del body["start_offsets"]["model"]
+    with pytest.raises(JobError, match="of model are 0, it has 1 partitions"):
+        DeployedJob.from_bytes(json.dumps(body).encode())
+    assert Role.MODEL not in deployed().start_offsets
+    body = json.loads(deployed().to_bytes())
+    body["start_offsets"]["model"] = [0]
+    with pytest.raises(JobError, match="of model, future_rand has no such topic"):
+        DeployedJob.from_bytes(json.dumps(body).encode())
 
 
 @pytest.mark.parametrize(

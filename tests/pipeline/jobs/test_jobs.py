@@ -19,7 +19,7 @@ from pipeline.protocols.registry import PROTOCOLS
 from pipeline.values.durations import parse_duration
 from randomizers.future_rand import FutureRandParameters
 from tests.support.cells import CELLS
-from topics.names import Role
+from topics.names import FURTHER_REPORTS, HOPS, SUMS, Role
 
 SHORT = """\
 name: students
@@ -103,7 +103,9 @@ def test_an_epoch_lies_whole_in_one_partition_and_neighbours_in_others() -> None
     assert [job.partition_of(epoch) for epoch in range(1, 6)] == [1, 2, 3, 0, 1]
     assert job.topic(Role.REPORTS) == "students.reports"
     assert {role: topic.partitions for role, topic in job.topic_settings().items()} == {
-        role: 4 if role in (Role.REPORTS, Role.SHUFFLED) else 1 for role in Role
+        role: 4 if role in (Role.REPORTS, Role.SHUFFLED) else 1
+        for role in Role
+        if role not in (Role.MODEL, *FURTHER_REPORTS, *HOPS, *SUMS)
     }
 
 
@@ -136,7 +138,8 @@ topics:
         'job.yaml:5: parameters.changes: "four" is not allowed: give a valid integer',
         "job.yaml:7: epochs.count: 0 is not allowed: give a whole number from 1 to 1048576",
         "job.yaml:8: shufle: unknown key; did you mean shuffle? "
-        "allowed: name, protocol, parameters, epochs, shuffle, topics, population, budget",
+        "allowed: name, protocol, parameters, epochs, shuffle, topics, population, budget, "
+        "crowds, sealed",
         "job.yaml:10: topics.partitions: 4.5 is not allowed: give a whole number from 1 to 1024",
     ]
 

@@ -467,8 +467,11 @@ def deploy_in_turns(jobs: list[Job], first: frozenset[int], steps: int, *, runni
 
 @pytest.mark.parametrize(
     ("budgets", "running"),
-    [((4, None), False), ((4, None), True), ((4, 4), False)],
-    ids=["no budget", "stated over a running job", "the same budget"],
+    [
+        pytest.param((4, None), False, id="no budget", marks=pytest.mark.verify),
+        pytest.param((4, None), True, id="stated over a running job"),
+        pytest.param((4, 4), False, id="the same budget", marks=pytest.mark.verify),
+    ],
 )
 def test_two_who_deploy_at_once_cannot_get_round_a_budget_in_any_order(
     budgets: tuple[float, float | None], running: bool

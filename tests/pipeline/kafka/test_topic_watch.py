@@ -15,9 +15,10 @@ from tests.support.small_run import job_text
 from topics.names import Role
 
 OFFSETS = {Role.REPORTS: (5, 0), Role.SHUFFLED: (0, 0)}
+SMALL = parse_job(job_text())
 JOB = deploy_job(
-    parse_job(job_text()),
-    start_offsets={role: OFFSETS.get(role, (0,)) for role in Role},
+    SMALL,
+    start_offsets={role: OFFSETS.get(role, (0,)) for role in SMALL.topic_settings()},
     deployed_at=0,
 )
 AS_DEPLOYED = {role: len(offsets) for role, offsets in JOB.start_offsets.items()}

@@ -121,6 +121,23 @@ def test_over_few_epochs_a_protocol_that_pays_for_each_is_named_with_the_same_lo
     assert ours.rmse / other.rmse == pytest.approx(2.23, abs=0.01)
 
 
+def test_numbers_over_few_epochs_are_better_asked_anew_where_sums_of_buckets_are_too() -> None:
+    def named(buckets: int, epochs: int, epsilon: float = 2.0) -> tuple[Alternative, ...]:
+        domain = {"low": 0, "high": 80, "buckets": buckets}
+        job = job_of("range_stream", epochs=epochs, epsilon=epsilon, changes=0, **domain)
+        return plan(job, USERS, compared=True).alternatives
+
+    ours, other = named(8, 1)
+    assert (ours.protocol, other.protocol) == ("range_stream", "projective_geometry")
+    domain = {"domain": {"low": 0, "high": 80, "buckets": 8}}
+    alone = plan(job_of("projective_geometry", epochs=1, epsilon=2.0, **domain), USERS)
+    assert shown(other) == (*own(alone, None)[:3], 1, alone.guarantee.trust)
+    # Half of the buckets together: twice the error of each, and still below that of a range.
+    assert 2 * other.rmse < ours.rmse
+    # Better for a bucket, and worse for half of all buckets.
+    assert named(256, 1) == named(32, 2) == named(8, 4) == named(2, 17) == ()
+
+
 def test_other_protocols_have_none_and_nobody_pays_for_what_was_not_asked() -> None:
     assert planned("future_rand", changes=2).alternatives == ()
     assert planned("count_min", delta=1e-6, domain=["a", "b"]).alternatives == ()

@@ -141,7 +141,7 @@ class TestBesideTheTruth:
         job = deployed()
         truths = Truths(items)
         assert truths.last_epoch == 3
-        found = [truths.of(each).tolist() for each in records(job)]
+        found = [np.asarray(truths.of(each)).tolist() for each in records(job)]
         assert found == [[1000, 600], [], [600, 0, 0]]
 
     def test_of_listed_items_it_is_the_truth_of_all(self, tmp_path: Path) -> None:
@@ -152,7 +152,9 @@ class TestBesideTheTruth:
         assert isinstance(log, ItemLog)
         estimate = ItemEstimates(np.zeros(3), 1.0, 2.0, 2, 2)
         found = [
-            Truths(log).of(replace(record(epoch, deployed(), None), estimate=estimate)).tolist()
+            np.asarray(
+                Truths(log).of(replace(record(epoch, deployed(), None), estimate=estimate))
+            ).tolist()
             for epoch in (1, 2)
         ]
         assert found == [[0, 0, 2], [1, 0, 0]] == log.truth(domain).tolist()

@@ -57,7 +57,7 @@ def test_every_epoch_is_charged() -> None:
 def test_an_open_domain_is_planned_by_what_can_be_found() -> None:
     made = planned(domain={"bits": 24}, epsilon=4, users=1_000_000)
     assert made.cells is not None
-    assert made.cells.startswith("prefixes of 18 bits in 262,144 cells, 24 bits in 262,144 hashed")
+    assert made.cells.startswith("prefixes of 19 bits in 524,288 cells, 24 bits in 524,288 hashed")
     (found,) = (caveat for caveat in made.caveats if "to be found reliably" in caveat)
     assert found.startswith("of shuffle.minimum users, 1,000,000, about ")
     none = planned(domain={"bits": 24}, users=100)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +16,9 @@ from hypothesis import strategies as st
 
 from pipeline.actions import Append
 from pipeline.jobs.job_files import Job, make_job
+from pipeline.jobs.sealing_keys import SealingKeyError
 from pipeline.protocols.registry import PROTOCOLS
+from pipeline.recording.record_verify import verify
 from pipeline.recording.replay.job import deploy_replay, replayed_job
 from pipeline.recording.replay.pace import Pace, Speed
 from pipeline.recording.replay.plan import Wanted, plan_replay
@@ -22,9 +26,11 @@ from pipeline.recording.replay.sources import ReplaySource, in_words
 from pipeline.recording.replay.writer import ReplayWriter
 from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from pipeline.stages.aggregate_stage import AggregateStage
+from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.stages.publish_stage import PublishStage
 from tests.support.replays import (
     DECIDED,
+    KEYS,
     ORIGINAL,
     REPLAY,
     LiveRun,
@@ -35,9 +41,11 @@ from tests.support.replays import (
     results_of,
     settle,
 )
+from tests.support.sealing import SHUFFLE_KEYS, ring, sealed_section, shares_section
 from topics.chunks import Chunk, decode_chunk, encode_chunk
 from topics.manifests import Fate
 from topics.names import Role
+from topics.shares import share_table
 from topics.words import Words, split_words
 
 EPOCHS = 10
@@ -97,6 +105,67 @@ def test_every_protocol_gives_the_same_from_topics_and_from_a_recording(
         for source in (run.source, run.record(tmp_path / str(number))):
             for partitions in (1, 2, 3):
                 assert replayed(source, partitions=partitions)[2] == run.results
+
+
+def test_sealed_windows_are_opened_again(tmp_path: Path) -> None:
+    """Boxes are of the original's deployment, whatever the replay is called."""
+    values = example_job("fragments", PROTOCOLS["fragments"].examples[0]).to_json()
+    run = LiveRun.of(make_job({**values, "sealed": sealed_section(SHUFFLE_KEYS[:1])}))
+    assert len(run.results.integers) == 6
+    for source in (run.source, run.record(tmp_path / "recording")):
+        deployed, _, results = replayed(source, partitions=3)
+        assert deployed.deployment != run.job.deployment
+        assert results == run.results
+
+
+def test_windows_in_shares_are_added_up_again_and_those_spoiled_stay_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = example_job("fragments", PROTOCOLS["fragments"].examples[0]).to_json()
+    drawn = count(1)
+
+    def share(*given: Any) -> Any:
+        rows = share_table(*given)
+        return rows ^ np.uint64(1) if next(drawn) == 3 else rows
+
+    monkeypatch.setattr("pipeline.devices.producer.share_table", share)
+    run = LiveRun.of(make_job({**values, "sealed": shares_section((1, 2))}))
+    estimates = {e: EstimateRecord.from_bytes(v) for e, v in run.results.estimates.items()}
+    assert [each.fate is Fate.SPOILED for each in estimates.values()] == [
+        epoch == 3 for epoch in range(1, 7)
+    ]
+    path = tmp_path / "recording"
+    for source in (run.source, run.record(path)):
+        _, _, results = replayed(source, partitions=3)
+        assert results == run.results
+    assert verify(path, deep=True, keys=lambda job: KEYS).problems == []
+    with pytest.raises(SealingKeyError, match="for aggregate-b"):
+        verify(path, deep=True, keys=lambda job: ring([1]))
+
+
+@pytest.mark.parametrize("order", ["sorted", "random"])
+def test_what_is_left_of_crowds_is_replayed_and_nothing_more_is_deleted(
+    order: str, tmp_path: Path
+) -> None:
+    job = make_job(
+        {
+            "name": "live",
+            "protocol": "single_message",
+            "parameters": {"epsilon": 2, "delta": 0.05, "domain": ["a", "b"]},
+            "epochs": {"count": 2, "renew": True},
+            "shuffle": {"minimum": 10, "order": order},
+            "topics": {"partitions": 2},
+            "crowds": {"by": "version", "values": ["1", "2"], "epsilon": 4, "delta": 0.1},
+        }
+    )
+    run = LiveRun.of(job, epochs=5, small={2}, silent={4})
+    assert [len(run.results.estimates), len(run.results.integers)] == [5, 3]
+    left = {chunk.epoch: chunk.words.messages for _, chunk in chunks_of(run.log, 2)}
+    assert all(0 < messages < 100 for messages in left.values())
+    for source in (run.source, run.record(tmp_path / "recorded")):
+        _, log, results = replayed(source, partitions=3)
+        assert results == run.results
+        assert {chunk.epoch: chunk.words.messages for _, chunk in chunks_of(log, 3)} == left
 
 
 @pytest.mark.parametrize("order", ["sorted", "random"])

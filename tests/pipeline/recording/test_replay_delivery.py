@@ -118,7 +118,13 @@ WANTED = {
 
 
 @pytest.mark.parametrize("wanted", WANTED.values(), ids=WANTED)
-@pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
+@pytest.mark.parametrize(
+    "keep",
+    [
+        pytest.param(False, id="unflushed lost"),
+        pytest.param(True, id="unflushed kept", marks=pytest.mark.verify),
+    ],
+)
 @pytest.mark.parametrize("at_once", [1, EPOCHS])
 def test_killed_after_every_single_action(
     run: LiveRun, wanted: Wanted, keep: bool, at_once: int

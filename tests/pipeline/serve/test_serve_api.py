@@ -452,8 +452,8 @@ def test_a_pipeline_is_told_of_once_it_was_looked_at(cluster: MemoryCluster) -> 
             assert await page.get("/api/jobs/count/pipeline") == {"at": None}
             await page.look()
             body = await page.get("/api/jobs/count/pipeline")
-            assert [stage["stage"] for stage in body["stages"]] == [
-                *("shuffle", "aggregate", "publish")
+            assert [(stage["stage"], stage["reads"]) for stage in body["stages"]] == [
+                *(("shuffle", "reports"), ("aggregate", "shuffled"), ("publish", "partials"))
             ]
             assert any("no worker of stage shuffle is alive" in each for each in body["problems"])
             summary = await page.get("/api/jobs/count")

@@ -23,7 +23,13 @@ from pipeline.results.questions import QUARTILES, Quantiles
 from pipeline.results.smoothing import SmoothedHorizon
 from pipeline.serve.board import Board, Jobs
 from pipeline.serve.history import History, Point
-from pipeline.serve.privacy_sentences import budget_line, budget_of, guarantee_words, odds
+from pipeline.serve.privacy_sentences import (
+    budget_line,
+    budget_of,
+    exposure_body,
+    guarantee_words,
+    odds,
+)
 from pipeline.serve.reduction import envelope, reduce_curve
 from pipeline.serve.series import (
     QUARTILE_SERIES,
@@ -36,7 +42,7 @@ from pipeline.values.numbers import NumericDomain
 from pipeline.values.sets import SetDomain
 from pipeline.values.value_domains import BOOLEAN, CategoryDomain
 from randomizers.item_domains import Bits
-from tests.support.shown_jobs import COUNT, MODES, count, found, gap, items, numbers
+from tests.support.shown_jobs import COUNT, FRUIT, MODES, count, found, gap, items, numbers
 from topics.manifests import Fate
 
 values = st.lists(
@@ -239,6 +245,35 @@ def test_odds_are_never_better_than_they_are(epsilon: float) -> None:
 def test_a_large_epsilon_is_called_what_it_is() -> None:
     assert odds(20.0).endswith("becomes all but certain")
     assert "protects nothing" in odds(120.0)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "reports", "sends"),
+    [
+        ("reports: 4", [1, 2, 3, 4], "sends 4 reports at each epoch"),
+        ("reports: 4, permanent: true", [*range(1, 17), 20, 24], "24 reports in a horizon"),
+        ("permanent: true", [1, 2, 3, 4, 5, 6], "6 reports in a horizon"),
+    ],
+)
+def test_what_some_reports_of_a_device_tell_is_more_with_each(
+    parameters: str, reports: list[int], sends: str
+) -> None:
+    exposure = deployed(FRUIT.replace("PARAMETERS", parameters)).exposure()
+    assert exposure is not None
+    body = exposure_body(exposure)
+    assert body["reports"] == reports
+    assert sends in body["words"]
+    assert body["epsilons"] == sorted(body["epsilons"])
+    assert body["epsilons"][0] < 0.9 * body["limit"]
+    assert body["limit"] >= body["epsilons"][-1] > 0.99 * body["limit"]
+    for epsilon, likely in zip(body["epsilons"], body["likely"], strict=True):
+        exact = 100 / (1 + math.exp(-epsilon))
+        assert exact <= float(likely.removesuffix(" %")) < min(100, exact + 0.1)
+
+
+def test_a_device_with_a_single_report_has_nothing_to_see_some_of() -> None:
+    for text in (COUNT, FRUIT.replace("PARAMETERS", "items: 1")):
+        assert deployed(text).exposure() is None
 
 
 def test_delta_is_told_as_a_chance() -> None:

@@ -11,10 +11,16 @@ from pipeline.devices.change_log import ChangeLog
 from pipeline.devices.rows import InputError
 from pipeline.jobs.job_problems import JobError
 from pipeline.simulation.evaluation.data import ChangeLogFile, SyntheticChanges
+from pipeline.simulation.evaluation.drawn_items import DrawnItems
 from pipeline.simulation.evaluation.experiment import Experiment, load_experiment, parse_experiment
 from pipeline.simulation.experiments import shipped_experiments
 from pipeline.simulation.experiments.preparation import labels_path
 from tests.support.changes_per_user import changes_per_user
+
+LARGE = (
+    *("adult", "flights", "esa-camera", "esa-horse", "esa-night-lights"),
+    *("selection", "oracles", "one-message", "statistical-queries"),
+)
 
 
 def synthetic(data: str, jobs: str) -> Experiment:
@@ -116,6 +122,7 @@ def test_synthetic_users_change_at_most_so_often_at_epochs_uniformly_drawn() -> 
         assert (values[users] != new).all()
         values[users] = new
     again = case.source.load(case.job)
+    assert isinstance(again, ChangeLog)
     assert (again.epochs == log.epochs).all()
     other = SyntheticChanges(20_000, 16, 3, 2).load(case.job)
     assert len(other.epochs) != len(log.epochs) or (other.epochs != log.epochs).any()
@@ -172,7 +179,7 @@ seedz: 3
         "e.yaml:5: data.1.synthetic.epochs: []",
     ]
     assert found[4:] == [
-        "e.yaml:6: data.2: give either change_log, with epochs, or synthetic",
+        "e.yaml:6: data.2: give one of change_log, synthetic, zipf and selection",
         "e.yaml:8: seedz: unknown key; did you mean seeds? allowed: name, data, jobs, seeds",
     ]
     assert problems("name: a\ndata: []\njobs: []\nseeds: 1\n", tmp_path) == [
@@ -238,8 +245,8 @@ def test_an_experiment_is_about_one_horizon(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        # The largest noise tables take a minute to make.
-        pytest.param(name, marks=pytest.mark.verify) if name in ("adult", "flights") else name
+        # Large noise tables, and large domains, take a minute to make.
+        pytest.param(name, marks=pytest.mark.verify) if name in LARGE else name
         for name in shipped_experiments()
     ],
 )
@@ -258,4 +265,4 @@ def test_shipped_experiments_can_be_run(name: str, tmp_path: Path) -> None:
     assert experiment.name == name
     assert experiment.seeds >= 20
     for case in experiment.cases:
-        assert isinstance(case.source, ChangeLogFile | SyntheticChanges)
+        assert isinstance(case.source, ChangeLogFile | SyntheticChanges | DrawnItems)

@@ -11,8 +11,8 @@ import pytest
 from pipeline.actions import Append, LogRecord
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
+from pipeline.jobs.roster import Roster
 from pipeline.protocols.registry import PROTOCOLS
-from pipeline.stages.roster import Roster
 from tests.support import cells
 from tests.support.world import Accidents, Owner, World
 from topics.manifests import Fate
@@ -103,7 +103,13 @@ def test_what_is_open_is_decided_without_grace_and_what_comes_later_is_waited_fo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
+@pytest.mark.parametrize(
+    "keep",
+    [
+        pytest.param(False, id="unflushed lost"),
+        pytest.param(True, id="unflushed kept", marks=pytest.mark.verify),
+    ],
+)
 def test_killed_after_every_single_action(job: DeployedJob, folder: Path, keep: bool) -> None:
     undisturbed = drained_run(World(job, folder / "undisturbed", values()))
     actions = undisturbed.accidents.count

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from aggregators.estimate import Estimate
-from pipeline.actions import Steps
+from pipeline.actions import Result, Steps
 from pipeline.devices.change_log import load_change_log
 from pipeline.devices.produce import produce_change_log
 from pipeline.devices.producer import Producer, ProducerError
@@ -35,6 +35,7 @@ from pipeline.stages.estimation import Estimation
 from randomizers.randomness import seeded_generator
 from tests.support import cells
 from tests.support.commands import Commands
+from tests.support.learning import publish_models
 from tests.support.small_run import job_text, write_changes
 from tests.support.world import Accidents, World
 from topics.batches import Punctuation, decode_batch, decode_punctuation, encode_punctuation
@@ -309,6 +310,7 @@ def test_every_protocol_renews(name: str, tmp_path: Path) -> None:
     example = json.dumps(dataclasses.asdict(PROTOCOLS[name].examples[0].parameters))
     renewing = deployed(protocol=name, parameters=json.loads(example))
     log = MemoryLog()
+    publish_models(renewing, log, 4 * HORIZON)
     # Who is enrolled before an epoch, and how many are after it: a hundred leave after epoch 2.
     for epoch, enrolled, population in [
         (1, 300, 300), (2, 300, 300), (HORIZON + 2, 400, 300), (4 * HORIZON, 500, 500),
@@ -318,8 +320,7 @@ def test_every_protocol_renews(name: str, tmp_path: Path) -> None:
             producer.enrol([f"user {number}" for number in range(enrolled)])
             if epoch == 2:
                 producer.withdraw([f"user {number}" for number in range(100)])
-            slots = renewing.domain.slots
-            shape = (len(producer.users),) if slots is None else (len(producer.users), slots)
+            shape = (len(producer.users), *renewing.domain.shape)
             producer.report_all(epoch, np.full(shape, renewing.domain.initial))
             producer.close(epoch)
             assert len(producer.users) == producer._randomizer.population == population
@@ -332,9 +333,10 @@ def test_every_protocol_renews(name: str, tmp_path: Path) -> None:
 class BrokenTransport:
     """Kafka is away, and the process is killed while it waits."""
 
-    def run(self, steps: Steps[None]) -> None:
+    def run(self, steps: Steps[Result], /) -> Result:
         for _ in steps:
             raise ConnectionError
+        raise AssertionError
 
 
 def test_a_new_horizon_once_drawn_is_never_drawn_again(tmp_path: Path) -> None:

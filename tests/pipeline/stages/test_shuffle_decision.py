@@ -7,9 +7,9 @@ import pytest
 from pipeline.actions import LogRecord
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
+from pipeline.jobs.roster import Roster
 from pipeline.stages.decision_log import DecisionLog
 from pipeline.stages.multisets import WordMultiset
-from pipeline.stages.roster import Roster
 from pipeline.stages.shuffle_decision import ShuffleDecision, Verdict
 from pipeline.stages.timeline import Timeline
 from pipeline.stages.windows import Window

@@ -17,12 +17,12 @@ from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.epoch_times import times_of
 from pipeline.jobs.job_files import make_job
 from pipeline.jobs.job_range import EPOCHS_AHEAD
+from pipeline.jobs.roster import Roster
 from pipeline.protocols.registry import PROTOCOLS
 from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from pipeline.stages.decision_log import DecisionLog
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.stages.partial_log import PartialLog
-from pipeline.stages.roster import Roster
 from pipeline.stages.shuffle_stage import ShuffleStage
 from tests.support import cells
 from tests.support.world import BEGUN, World
@@ -201,7 +201,7 @@ def test_windows_ahead_stay_bounded_in_memory_and_are_released_whole(
     folder: Path, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     """What is furthest ahead is dropped, counted on, and read again when its time comes."""
-    monkeypatch.setattr("pipeline.stages.shuffle_stage.MEMORY_HELD", 40)
+    monkeypatch.setattr("pipeline.stages.raw_stage.MEMORY_HELD", 40)
     world = World(deployed(64, order=order), folder, values(64))
     held = []
     for epoch in range(1, 33):

@@ -9,7 +9,7 @@ from pipeline.actions import LogRecord
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_range import epoch_problem
 from topics.frames import CodecError
-from topics.manifests import PRODUCERS_MAX
+from topics.manifests import PRODUCERS_MAX, PRODUCERS_OF_INSTANCES_MAX
 from topics.records import Drain, Farewell, Registration, decode_producer_record
 
 
@@ -84,10 +84,14 @@ class Roster:
         else:
             self._farewell(record)
 
+    @property
+    def _most(self) -> int:
+        return PRODUCERS_MAX if self._job.instances == 1 else PRODUCERS_OF_INSTANCES_MAX
+
     def _register(self, record: Registration) -> None:
         if record.name in self._names or record.enrolment in self._by_enrolment:
             return
-        if len(self._producers) == PRODUCERS_MAX:
+        if len(self._producers) == self._most:
             return
         if epoch_problem(self._job, record.first_epoch) is not None:
             return

@@ -1,0 +1,80 @@
+"""Counts from a count-mean sketch, server side.
+
+The buckets of an item, one of every row, together have S_x messages, and all buckets of all rows S.
+Of n contributors C_x = (S_x - n p) / (1 - 2 p) are in the item's buckets, and C = (S - n m p) /
+(1 - 2 p) hold any item; of the others one in m is there by chance. So f = m / (m - 1) (C_x - C / m)
+is how many hold the item, on average over all hashes.
+
+Its variance is m / (m - 1) n p (1 - p) / (1 - 2 p)^2 of reversed bits; C / m of others who drew a
+row in which they share a bucket with the item; and the sum of all squared counts over k m of others
+who share a bucket with it in more rows than one in m.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.attendance import Attendance
+from aggregators.item_counts import item_estimates
+from aggregators.item_estimates import ItemEstimates
+from aggregators.word_aggregator import WordAggregator
+from randomizers.count_mean_sketch import CountMeanSketchLaw
+
+
+class CountMeanSketchAggregator(WordAggregator[CountMeanSketchLaw]):
+    """For every epoch how often each bucket of each row was sent."""
+
+    def _words(self, epoch: int) -> int:
+        return self.law.words
+
+    def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
+        """How many users hold each item at an epoch; None of a window that was withheld.
+
+        The standard deviation is that of an item that few hold.
+
+        Args:
+            epoch: 1 to the last one.
+            attendance: head counts.
+        """
+        contributors = int(attendance.contributors[epoch])
+        if contributors < self.law.minimum:
+            return None
+        law, (own, received) = self.law, self._sums(epoch)
+        reversed_ = float(law.bits.flips.probability)
+        told = 1 - 2 * reversed_
+        inside = (own - contributors * reversed_) / told
+        holders = (received - contributors * law.buckets * reversed_) / told
+        others = law.buckets / (law.buckets - 1)
+        counts = others * (inside - holders / law.buckets)
+        noise = bits_variance(law, contributors)
+        # What squares of estimates have beyond their noise is what users hold.
+        squares = max(0.0, float(np.square(counts).sum()) - len(counts) * noise)
+        few = max(0.0, float(counts.min())) if len(counts) > 1 else float(counts[0])
+        noise += shared_variance(law, max(0.0, holders - few), max(0.0, squares - few**2))
+        return item_estimates(counts, noise, np.max, int(received), epoch, attendance)
+
+    def _sums(self, epoch: int) -> tuple[NDArray[np.float64], int]:
+        """Messages in the buckets of each item, float64, shape (items,); and of all rows."""
+        law, received = self.law, self._received.of(epoch)
+        items, own = np.arange(1, law.items + 1), np.zeros(law.items, np.int64)
+        words = received.words.astype(np.int64)
+        starts = np.searchsorted(words, np.arange(law.rows + 1) * law.buckets)
+        for row in range(law.rows):
+            part = slice(starts[row], starts[row + 1])
+            buckets = np.zeros(law.buckets, np.int64)
+            buckets[words[part] - row * law.buckets] = received.counts[part]
+            own += buckets[law.buckets_of(row, items)]
+        return own.astype(np.float64), received.messages
+
+
+def bits_variance(law: CountMeanSketchLaw, contributors: float) -> float:
+    """Of the count of an item, by reversed bits."""
+    reversed_ = float(law.bits.flips.probability)
+    noise = contributors * reversed_ * (1 - reversed_) / (1 - 2 * reversed_) ** 2
+    return noise * law.buckets / (law.buckets - 1)
+
+
+def shared_variance(law: CountMeanSketchLaw, others: float, squares: float) -> float:
+    """Of the count of an item, by so many users of others, whose squared counts add up to this."""
+    return others / law.buckets + squares / (law.rows * law.buckets)

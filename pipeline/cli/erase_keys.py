@@ -1,0 +1,70 @@
+"""``dpstream erase-keys``: private keys whose turn is over."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from pipeline.cli.cluster_and_jobs import cluster_of
+from pipeline.cli.options import AsJson, KafkaConfig, SealingKeys, Servers
+from pipeline.cli.output import number, plural, say, say_json, say_table
+from pipeline.operations.key_turns import KeyTurn, erase_key, over_in_all_jobs, turns_on
+from pipeline.state import sealing_keys_folder
+
+
+def erase_keys(
+    keys: SealingKeys = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Erase them, and do not only name them.")] = (
+        False
+    ),
+    servers: Servers = None,
+    kafka_config: KafkaConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Erase private keys whose turn is over: nobody can open then what was sealed to them.
+
+    A turn is over when the last epoch that is sealed to the key is published, in every job deployed
+    on this cluster that names it; keys that no job names are left alone. A recording of these
+    epochs can be read and compared as before, but no more be replayed or verified --deep. Copies of
+    a key, as in a backup, are for whoever made them to erase.
+    """
+    folder = keys or sealing_keys_folder()
+    with cluster_of(servers, kafka_config) as cluster:
+        turns = turns_on(cluster, folder)
+    over = over_in_all_jobs(turns)
+    if yes:
+        for path in over:
+            erase_key(path)
+    if as_json:
+        say_json(
+            {
+                "keys": [
+                    asdict(turn) | {"path": str(turn.path), "over": turn.path in over}
+                    for turn in turns
+                ],
+                "erased": [str(path) for path in over] if yes else [],
+            }
+        )
+        return
+    if not turns:
+        say(f"no deployed job names a key whose private one is in {folder}")
+        return
+    say_table(
+        ["=key", "job", "party", ">last epoch", ">published", "turn"],
+        (_row(turn) for turn in turns),
+    )
+    if not over:
+        say("no turn is over: nothing to erase")
+    elif yes:
+        say(f"{plural(len(over), 'key')} erased")
+    else:
+        names = ", ".join(path.name for path in over)
+        say(f"over: {names}; dpstream erase-keys --yes erases {'it' if len(over) == 1 else 'them'}")
+
+
+def _row(turn: KeyTurn) -> tuple[str, ...]:
+    last = "goes on" if turn.last_epoch is None else number(turn.last_epoch)
+    said = "over" if turn.over else "needed"
+    return turn.path.name, turn.job, turn.party, last, number(turn.published), said

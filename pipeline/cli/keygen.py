@@ -1,0 +1,84 @@
+"""``dpstream keygen``: key pairs for sealed reports."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.cli.errors import UsageProblem
+from pipeline.cli.options import AsJson, SealingKeys
+from pipeline.cli.output import say, say_json, say_pairs
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.sealing_keys import (
+    NO_KEYS,
+    PRIVATE_SUFFIX,
+    PUBLIC_SUFFIX,
+    KeyRing,
+    make_key_pair,
+)
+from pipeline.state import sealing_keys_folder
+from topics.sealing import key_id
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def keygen(
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME...", help="Of the pairs: NAME.pub here, NAME.key in --keys."),
+    ],
+    keys: SealingKeys = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make key pairs for sealed reports, each by the party that is to hold the private key.
+
+    The public key, NAME.pub, is written into this folder, for a job file to name. The private one
+    stays with who opens reports with it: lost, they cannot be read; read by others, they can.
+    """
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise UsageProblem(
+                f"{name!r} cannot name a key: use letters, digits, '.', '-' and '_', and begin "
+                "with a letter or digit"
+            )
+    folder = keys or sealing_keys_folder()
+    made = {
+        name: make_key_pair(folder / f"{name}{PRIVATE_SUFFIX}", Path(f"{name}{PUBLIC_SUFFIX}"))
+        for name in names
+    }
+    if as_json:
+        say_json(
+            [
+                {
+                    "name": name,
+                    "id": key_id(key).hex(),
+                    "public": str(Path(f"{name}{PUBLIC_SUFFIX}")),
+                    "private": str(folder / f"{name}{PRIVATE_SUFFIX}"),
+                }
+                for name, key in made.items()
+            ]
+        )
+        return
+    for name, key in made.items():
+        say_pairs(
+            [
+                (name, f"key {key_id(key).hex()}"),
+                ("public", f"{name}{PUBLIC_SUFFIX}"),
+                ("private", str(folder / f"{name}{PRIVATE_SUFFIX}")),
+            ]
+        )
+    say("a job file names the public keys:")
+    say("  sealed: {aggregate: NAME.pub, stages: [NAME.pub]}")
+    say("  sealed: {shares: [NAME.pub, NAME.pub]}")
+
+
+def key_ring(job: DeployedJob, folder: Path | None) -> KeyRing:
+    """The private keys that may open a job's reports.
+
+    Raises:
+        SealingKeyError: a file holds no private key, or others than its owner have access.
+    """
+    return NO_KEYS if job.sealed is None else KeyRing.of_folder(folder or sealing_keys_folder())

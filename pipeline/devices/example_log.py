@@ -1,0 +1,181 @@
+"""Example logs: each user's labelled example, which it holds at every epoch.
+
+A file holds one row per user, in any order. Its first line names the columns: ``user``, ``class``,
+and the features, which are all others, in the order in which they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.devices.rows import (
+    BadRow,
+    BadRows,
+    BadRowsError,
+    InputError,
+    counted,
+    read_records,
+    user_problems,
+)
+from pipeline.devices.tables import open_text
+from pipeline.values.examples import ExampleDomain
+from pipeline.values.times import shown
+from pipeline.values.value_domains import ValueDomain
+
+HEADER_NEEDS = "the columns user and class, and the features"
+
+_HEADER_CAP = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExampleLog:
+    """The example of every user.
+
+    Attributes:
+        users: sorted.
+        examples: int16 (users, 1 + features), as `ExampleDomain` has them; zeros for a user of the
+            roster who has no row to use.
+        last_epoch: the last epoch the log is about.
+        bad_rows: the rows that were skipped.
+        notices: sentences about rows that were not used.
+        rostered: whether `users` are those of a roster; otherwise they are all who have a row.
+        strangers: how many users have rows, which are not used, and are not on the roster.
+    """
+
+    users: tuple[str, ...]
+    examples: NDArray[np.int16]
+    last_epoch: int
+    bad_rows: BadRows
+    notices: tuple[str, ...] = ()
+    rostered: bool = False
+    strangers: int = 0
+
+    def values_by_epoch(self) -> Iterator[NDArray[np.int16]]:
+        """The examples of all users at epochs 1, 2, ...: the same array at each."""
+        for _ in range(self.last_epoch):
+            yield self.examples
+
+    def truth(self, domain: ValueDomain) -> NDArray[np.int64]:
+        """Shape (last_epoch, 0): nothing is counted."""
+        return np.zeros((self.last_epoch, 0), np.int64)
+
+
+def load_example_log(
+    path: str | PathLike[str],
+    *,
+    domain: ExampleDomain,
+    last_epoch: int,
+    skip_bad_rows: bool = False,
+    users: Collection[str] | None = None,
+) -> ExampleLog:
+    """Read a CSV file of examples, plain or gzip whatever its name.
+
+    Of several rows of a user the first counts, and the others are bad.
+
+    Args:
+        path: of the file.
+        domain: of the job.
+        last_epoch: the horizon.
+        skip_bad_rows: go on without bad rows instead of raising.
+        users: the roster; None for whoever has a row, be it bad.
+
+    Raises:
+        BadRowsError: there are bad rows. All have been counted; the first ten are shown.
+        InputError: the file cannot be read, lacks a header or names other columns; or, without a
+            roster, it holds no row to use, or skipped rows that do not tell whose they are.
+    """
+    name = fspath(path)
+    bad = BadRows(name)
+    examples: dict[str, NDArray[np.int16] | None] = {}
+    with open_text(name) as text:
+        header = next(read_records([line] if (line := text.readline(_HEADER_CAP)) else []), None)
+        if header is None or header.broken or not header.fields:
+            raise InputError(f"{name}: the first line must name {HEADER_NEEDS}")
+        user_at, class_at = _columns(name, header.fields[0], domain.features)
+        width = len(header.fields[0])
+        for records in read_records(text, before=1):
+            found = [records.broken.as_row()] if records.broken else []
+            for line, fields in zip(records.lines.tolist(), records.fields, strict=True):
+                if not fields:
+                    continue
+                if len(fields) != width:
+                    reason = f"{len(fields)} fields; the header has {width}"
+                    found.append(BadRow(line, reason, anonymous=True))
+                    continue
+                user = fields[user_at]
+                if problem := user_problems([user]).get(0):
+                    found.append(BadRow(line, problem, anonymous=True))
+                    continue
+                if examples.get(user) is not None:
+                    found.append(BadRow(line, f"a second example of user {shown(user)}"))
+                    continue
+                features = [
+                    field for at, field in enumerate(fields) if at not in (user_at, class_at)
+                ]
+                example, problem = domain.example(fields[class_at].strip(), features)
+                examples[user] = example if problem is None else None
+                if problem is not None:
+                    found.append(BadRow(line, problem))
+            bad = bad.plus(found)
+    return _log(name, examples, bad, domain, last_epoch, users, skip=skip_bad_rows)
+
+
+def _columns(name: str, header: Sequence[str], features: int) -> tuple[int, int]:
+    """Where user and class stand."""
+    names = [field.strip().casefold() for field in header]
+    for column in ("user", "class"):
+        if names.count(column) != 1:
+            raise InputError(
+                f"{name}: the first line must name {HEADER_NEEDS}; it names {column} "
+                f"{counted(names.count(column), 'time')}"
+            )
+    if len(names) - 2 != features:
+        raise InputError(
+            f"{name}: {len(names) - 2:,} columns beside user and class; the job has features: "
+            f"{features:,}"
+        )
+    return names.index("user"), names.index("class")
+
+
+def _log(
+    name: str,
+    examples: dict[str, NDArray[np.int16] | None],
+    bad: BadRows,
+    domain: ExampleDomain,
+    last_epoch: int,
+    roster: Collection[str] | None,
+    *,
+    skip: bool,
+) -> ExampleLog:
+    if bad.total and not skip:
+        raise BadRowsError(bad)
+    if roster is None and bad.anonymous:
+        raise InputError(
+            f"{name}: {counted(bad.anonymous, 'bad row')} whose user cannot be read: who has a row "
+            f"is public, so correct them, or say by --users FILE who there is\n{bad}"
+        )
+    if roster is None and not any(example is not None for example in examples.values()):
+        raise InputError(f"{name}: no row is left to use")
+    users = tuple(sorted(examples if roster is None else set(roster)))
+    strangers = len(examples.keys() - set(users))
+    nothing = np.zeros(domain.columns, np.int16)
+    rows = [nothing if (row := examples.get(user)) is None else row for user in users]
+    notices = [f"{counted(bad.total, 'bad row')} skipped"] if bad.total else []
+    if strangers:
+        notices.append(
+            f"not on the roster: {counted(strangers, 'user')} with rows, which are not used"
+        )
+    return ExampleLog(
+        users=users,
+        examples=np.array(rows, np.int16).reshape(-1, domain.columns),
+        last_epoch=last_epoch,
+        bad_rows=bad,
+        notices=tuple(f"{name}: {notice}" for notice in notices),
+        rostered=roster is not None,
+        strangers=strangers,
+    )

@@ -1,0 +1,80 @@
+"""The models of a deployment: the first record of an epoch counts, as with estimates."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.actions import LogCursor, Steps
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_range import epoch_problem
+from pipeline.jobs.roster import Roster
+from topics.frames import CodecError
+from topics.models import ModelRecord
+from topics.names import Role
+
+
+class ModelLog:
+    """Reads ``<job>.model`` as it grows.
+
+    Records of other deployments are passed over, as are those that are no models of the job.
+
+    Args:
+        job: of a protocol that learns.
+        keep: whether to keep the models themselves, for `find`.
+
+    Attributes:
+        epochs: after which there is a model.
+    """
+
+    def __init__(self, job: DeployedJob, *, keep: bool) -> None:
+        assert job.protocol_entry.learning is not None
+        self.epochs: set[int] = set()
+        self._job = job
+        self._numbers = job.protocol_entry.learning.numbers(job.law())
+        self._keep = keep
+        self._models: dict[int, NDArray[np.float64]] = {}
+        self._cursor: LogCursor = job.cursor(Role.MODEL, lambda record: self._apply(record.value))
+        self._roster = Roster(job)
+        self._producers: LogCursor = job.cursor(Role.PRODUCERS, self._roster.apply)
+
+    def catch_up(self) -> Steps[None]:
+        """Read up to the present end."""
+        yield from self._cursor.catch_up()
+
+    def find(self, epoch: int) -> Steps[NDArray[np.float64] | None]:
+        """The model that the devices of an epoch compute at, float64 (numbers,); None: not yet.
+
+        That of the first epoch of a horizon is 0 everywhere, and so is that of the first epoch for
+        which a producer has registered: no earlier one is ever published. Nothing is read beyond
+        the slice in which it lies, and models before it are forgotten.
+        """
+        if self._job.local_epoch(epoch) == 1:
+            return np.zeros(self._numbers)
+        wanted = epoch - 1
+        for earlier in [each for each in self._models if each < wanted]:
+            del self._models[earlier]
+        if wanted not in self._models:
+            yield from self._cursor.find_end()
+            while wanted not in self._models and (yield from self._cursor.read_some()):
+                pass
+        if not self.epochs and (yield from self._is_first(epoch)):
+            return np.zeros(self._numbers)
+        return self._models.get(wanted)
+
+    def _is_first(self, epoch: int) -> Steps[bool]:
+        """Whether producers have registered for no earlier epoch."""
+        yield from self._producers.catch_up()
+        return len(self._roster) > 0 and epoch <= self._roster.first_epoch
+
+    def _apply(self, value: bytes) -> None:
+        try:
+            record = ModelRecord.from_bytes(value)
+        except CodecError:
+            return
+        if record.deployment != self._job.deployment or record.model.size != self._numbers:
+            return
+        if epoch_problem(self._job, record.epoch) is None and record.epoch not in self.epochs:
+            self.epochs.add(record.epoch)
+            if self._keep:
+                self._models[record.epoch] = record.model

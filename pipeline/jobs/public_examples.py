@@ -1,0 +1,75 @@
+"""The test set of a job that learns, as its job file names it: a CSV file of labelled examples."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.jobs.job_problems import JobError, Problem, read_settings, shown
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.values.examples import ExampleDomain
+from randomizers.labelled_examples import packed_examples
+
+_PATH = ("parameters", "test_set")
+
+
+def with_test_set(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """The values of a job file with the examples themselves, packed, at ``parameters.test_set``.
+
+    The first line of the file names the columns: ``class``, and the features, in the order of the
+    input; a column ``user`` is not used.
+
+    Args:
+        values: of a job file; those without a test set in a file stay as they are.
+        folder: where names of files begin.
+
+    Raises:
+        JobError: the file cannot be read, or a line is no example.
+    """
+    protocol, parameters = PROTOCOLS.get(str(values.get("protocol"))), values.get("parameters")
+    if protocol is None or protocol.learning is None or not isinstance(parameters, Mapping):
+        return values
+    given = parameters.get("test_set")
+    if given is None or isinstance(given, str):
+        return values
+    if not isinstance(given, Mapping) or list(given) != ["file"]:
+        raise JobError([Problem(_PATH, f"{shown(given)} is not allowed: give {{file: NAME}}")])
+    name, features, classes = given["file"], parameters.get("features"), parameters.get("classes")
+    if not isinstance(name, str) or not isinstance(features, int) or not isinstance(classes, int):
+        return values  # What is wrong is said of these keys.
+    packed = _read(folder / name, ExampleDomain(features, classes))
+    return {**values, "parameters": {**parameters, "test_set": packed}}
+
+
+def _read(path: Path, domain: ExampleDomain) -> str:
+    """The examples of a file, packed."""
+    try:
+        text = read_settings(path, "test set")
+    except JobError as error:
+        (problem,) = error.problems
+        raise _problem(f"{problem.place}: {problem.message}") from None
+    lines = csv.reader(text.removeprefix("\ufeff").splitlines())
+    names = [name.strip().casefold() for name in next(lines, [])]
+    if names.count("class") != 1 or len(set(names) - {"class", "user"}) != domain.features:
+        raise _problem(
+            f"{path}: the first line must name class and {domain.features:,} features, each once"
+        )
+    class_at = names.index("class")
+    features_at = [at for at, each in enumerate(names) if each not in ("class", "user")]
+    rows = []
+    for line in lines:
+        if len(line) != len(names):
+            raise _problem(f"{path}:{lines.line_num}: {len(line)} fields, must be {len(names)}")
+        row, wrong = domain.example(line[class_at].strip(), [line[at] for at in features_at])
+        if wrong is not None:
+            raise _problem(f"{path}:{lines.line_num}: {wrong}")
+        rows.append(row)
+    return packed_examples(np.array(rows, np.int16).reshape(-1, domain.columns))
+
+
+def _problem(message: str) -> JobError:
+    return JobError([Problem((*_PATH, "file"), message)])

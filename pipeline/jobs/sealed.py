@@ -1,0 +1,233 @@
+"""Who opens sealed reports: the keys that a job file names, and when it is the turn of which.
+
+::
+
+    sealed: {aggregate: aggregate.pub, stages: [stage-a.pub, stage-b.pub]}
+
+Each is the public key of a party that keeps the private one to itself. Keys may follow each other::
+
+    sealed: {aggregate: [aggregate-1.pub, aggregate-2.pub], stages: [[a-1.pub, a-2.pub]],
+             rotate: 90}
+
+The private key of a turn that is over may be erased: what was sealed to it is then closed for good.
+
+Where reports are counts of a table's cells, two parties may add up a share each instead, neither of
+whom learns more than the sum::
+
+    sealed: {shares: [a.pub, b.pub]}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, Final, Self
+
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from pipeline.jobs.job_problems import JobError, Problem, shown
+from pipeline.jobs.sealing_keys import SealingKeyError, read_public_key
+from pipeline.jobs.section import Section
+from topics.names import HOPS, SUMS, Role
+from topics.sealing import SEALING_KEY_BYTES, Lock, sealing_context
+
+PublicKey = Annotated[
+    str,
+    Field(
+        pattern=f"^[0-9a-f]{{{2 * SEALING_KEY_BYTES}}}$",
+        description="the file of a public key, as dpstream keygen writes it",
+    ),
+]
+Turns = Annotated[tuple[PublicKey, ...], Field(min_length=1)]
+
+MOST_STAGES: Final = 1 + len(HOPS)
+AGGREGATE: Final = "aggregate"
+"""The party that opens the innermost box."""
+SHARERS: Final = ("aggregate-a", "aggregate-b")
+"""The parties that add up a share each, and their stages."""
+
+
+class Sealed(Section):
+    """Public keys, in hexadecimal, of everybody who opens a box of a report, in the data's order.
+
+    Attributes:
+        aggregate: keys of the party that adds reports up, in turn.
+        stages: keys of each shuffle stage, in turn.
+        shares: instead, keys of each of the two parties that add up a share, in turn.
+        rotate: epochs that a key serves; the last one of a party goes on.
+    """
+
+    aggregate: Turns = Field(
+        default=(), description="a public key, or a list of keys that follow each other"
+    )
+    stages: Annotated[tuple[Turns, ...], Field(min_length=1, max_length=MOST_STAGES)] = Field(
+        default=(),
+        description=f"a list of 1 to {MOST_STAGES} public keys, one for each shuffle stage, or "
+        "of lists of keys that follow each other",
+    )
+    shares: Annotated[tuple[Turns, ...], Field(min_length=2, max_length=2)] = Field(
+        default=(),
+        description="a list of 2 public keys, one for each party that adds up a share, or of lists "
+        "of keys that follow each other",
+    )
+    rotate: int | None = Field(
+        default=None, ge=1, description="how many epochs a key serves, a whole number from 1 on"
+    )
+
+    @model_validator(mode="after")
+    def _keys_have_turns(self) -> Self:
+        if self.shares and (self.aggregate or self.stages):
+            raise ValueError(
+                "shares are added up by two parties, who need nobody to open or mix reports: leave "
+                "out aggregate and stages, or shares"
+            )
+        if not self.shares and not (self.aggregate and self.stages):
+            missing = "stages" if self.aggregate else "aggregate"
+            raise ValueError(
+                f"{missing} is missing: give aggregate and stages, or shares alone, with the "
+                "public keys of the parties"
+            )
+        parties = (self.aggregate, *self.stages, *self.shares)
+        if self.rotate is None and any(len(keys) > 1 for keys in parties):
+            raise ValueError("keys follow each other: say by rotate how many epochs one serves")
+        keys = list(chain(*parties))
+        if len(set(keys)) < len(keys):
+            raise ValueError("a key is named twice: every party, and every turn, has its own")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_other_parties(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Software that knows of no shares reads jobs without any."""
+        values: dict[str, Any] = handler(self)
+        absent = ("aggregate", "stages") if self.shares else ("shares",)
+        return {key: value for key, value in values.items() if key not in absent}
+
+    @property
+    def parties(self) -> dict[str, tuple[bytes, ...]]:
+        """The keys of every party, in turn: "stage 1", "stage 2" ... and "aggregate".
+
+        Of shares: "aggregate-a" and "aggregate-b".
+        """
+        by_party = dict(zip(SHARERS, self.shares, strict=False))
+        if not self.shares:
+            stages = {stage_party(index): keys for index, keys in enumerate(self.stages)}
+            by_party = {**stages, AGGREGATE: self.aggregate}
+        return {party: tuple(map(bytes.fromhex, keys)) for party, keys in by_party.items()}
+
+    @property
+    def trust(self) -> str:
+        """What sealing changes about who has to be trusted, in words."""
+        if self.shares:
+            return (
+                "reports are counted in tables, in two shares: no shuffle stage reads one, and "
+                "neither of the two parties that add up learns more than the sum over all "
+                "producers; both together can see each producer's table, and a producer that lies "
+                "can spoil the sum"
+            )
+        stages = len(self.stages)
+        all_stages = "the shuffle stage" if stages == 1 else f"all {stages} shuffle stages"
+        return (
+            "reports are sealed: no shuffle stage reads one, and to see whose report says what, "
+            f"{all_stages} and whoever adds up would have to work together"
+        )
+
+    def public_key(self, party: str, epoch: int) -> bytes:
+        """The key to which boxes for a party are sealed at an epoch."""
+        keys = self.parties[party]
+        turn = 0 if self.rotate is None else (epoch - 1) // self.rotate
+        return keys[min(turn, len(keys) - 1)]
+
+    def last_epoch_of(self, party: str, turn: int) -> int | None:
+        """The last epoch that a key serves; None for the one that goes on."""
+        if self.rotate is None or turn == len(self.parties[party]) - 1:
+            return None
+        return (turn + 1) * self.rotate
+
+
+def stage_party(index: int) -> str:
+    """The name of a shuffle stage as a party; 0 is the one that decides windows."""
+    return f"stage {index + 1}"
+
+
+def lock_of(sealed: Sealed, party: str, deployment: bytes, fingerprint: bytes, epoch: int) -> Lock:
+    """What boxes for a party are sealed to at an epoch of a deployment."""
+    context = sealing_context(party, deployment, fingerprint, epoch)
+    return Lock(sealed.public_key(party, epoch), context)
+
+
+def shuffle_stage_name(index: int) -> str:
+    """A shuffle stage as ``dpstream run`` calls it; 0 is the one that decides windows."""
+    return "shuffle" if index == 0 else f"shuffle-{index + 1}"
+
+
+def instance_name(instance: int) -> str:
+    """A shuffle instance as ``dpstream run`` calls it; 1 is the one that decides windows."""
+    return "shuffle" if instance == 1 else f"instance-{instance}"
+
+
+def stage_roles(
+    hops: Sequence[Role] = (), further_reports: Sequence[Role] = (), *, shared: bool = False
+) -> dict[str, Role]:
+    """The stages of a job and what they read, in the order of the data flow.
+
+    Args:
+        hops: of a job with several shuffle stages in series.
+        further_reports: of one with several shuffle instances side by side.
+        shared: whether two parties add up a share each.
+    """
+    reports = (Role.REPORTS, *further_reports)
+    instances = {instance_name(number): role for number, role in enumerate(reports, 1)}
+    series = {shuffle_stage_name(index): role for index, role in enumerate(hops, 1)}
+    sharers = dict.fromkeys(SHARERS if shared else (), Role.SHUFFLED)
+    added = SUMS[0] if shared else Role.SHUFFLED
+    return {**instances, **series, **sharers, "aggregate": added, "publish": Role.PARTIALS}
+
+
+def input_role(index: int) -> Role:
+    """What a shuffle stage reads."""
+    return Role.REPORTS if index == 0 else HOPS[index - 1]
+
+
+def output_role(index: int, stages: int) -> Role:
+    """What a shuffle stage, one of so many in series, writes."""
+    return Role.SHUFFLED if index == stages - 1 else HOPS[index]
+
+
+def with_public_keys(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """The values of a job file with public keys in place of the files that hold them.
+
+    Args:
+        values: of a job file, or of a deployed job, whose keys stay as they are.
+        folder: where names of files begin.
+
+    Raises:
+        JobError: a file cannot be read, or holds no public key.
+    """
+    sealed = values.get("sealed")
+    if not isinstance(sealed, Mapping):
+        return values
+    read: dict[str, Any] = dict(sealed)
+    if "aggregate" in sealed:
+        read["aggregate"] = _turns(sealed["aggregate"], folder, "aggregate")
+    for key in ("stages", "shares"):
+        if isinstance(sealed.get(key), list | tuple):
+            read[key] = [_turns(keys, folder, key, index) for index, keys in enumerate(sealed[key])]
+    return {**values, "sealed": read}
+
+
+def _turns(keys: object, folder: Path, *place: str | int) -> list[object]:
+    listed: Sequence[object] = keys if isinstance(keys, list | tuple) else [keys]
+    return [_key(key, folder, place) for key in listed]
+
+
+def _key(key: object, folder: Path, place: Sequence[str | int]) -> str:
+    where = ("sealed", *place)
+    if not isinstance(key, str):
+        raise JobError([Problem(where, f"{shown(key)} is not the name of a file")])
+    if len(key) == 2 * SEALING_KEY_BYTES and not set(key) - set("0123456789abcdef"):
+        return key
+    try:
+        return read_public_key(folder / key).hex()
+    except SealingKeyError as error:
+        raise JobError([Problem(where, str(error))]) from None

@@ -1,0 +1,103 @@
+"""What deletion costs crowds of different sizes, before there is any data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.protocols.crowds import CrowdsForecast
+from randomizers.crowds import CrowdCounts, CrowdsLaw
+from randomizers.crowds.calibration import most_lost
+
+_TIMES = (4.0, 2.0, 1.0, 0.5, 0.25)
+
+
+@dataclass(frozen=True, slots=True)
+class CrowdSize:
+    """A crowd of some size.
+
+    Attributes:
+        users: in it, all of them reporting.
+        lost: share of its messages that is deleted, on average.
+        rmse: root mean squared error of an item in it that few hold, in users.
+        withheld: the probability that nothing is told of it at an epoch.
+    """
+
+    users: int
+    lost: float
+    rmse: float
+    withheld: float
+
+
+@dataclass(frozen=True, slots=True)
+class CrowdsPlan:
+    """What a job with crowds promises of them, and what to expect.
+
+    Attributes:
+        crowds: how many there are.
+        epsilon: of the numbers of all crowds at an epoch.
+        delta: of those of all epochs together.
+        contents_epsilon: of the messages of a user, who may be in another crowd then.
+        shift: messages of a crowd that are deleted on average.
+        deviation: standard deviation of the size of a crowd, in users.
+        most_lost: no crowd loses more at an epoch, with a probability of 1 - delta.
+        sizes: of crowds: of equal ones, and larger and smaller ones.
+    """
+
+    crowds: int
+    epsilon: float
+    delta: float
+    contents_epsilon: float
+    shift: int
+    deviation: float
+    most_lost: float
+    sizes: tuple[CrowdSize, ...]
+
+
+def plan_crowds(law: CrowdsLaw, forecast: object, users: int) -> CrowdsPlan:
+    """What to expect of the crowds of a job.
+
+    Args:
+        law: its constants.
+        forecast: of the job.
+        users: of all crowds together.
+    """
+    assert isinstance(forecast, CrowdsForecast)
+    counts, equal = law.counts, max(1, users // law.crowds)
+    numbers = sorted({min(users, max(1, int(equal * times))) for times in _TIMES}, reverse=True)
+    return CrowdsPlan(
+        crowds=law.crowds,
+        epsilon=counts.epsilon,
+        delta=counts.delta,
+        contents_epsilon=law.contents.epsilon,
+        shift=counts.shift,
+        deviation=math.sqrt(counts.variance),
+        most_lost=most_lost(counts, law.crowds),
+        sizes=tuple(_size(law, forecast, number) for number in numbers),
+    )
+
+
+def _size(law: CrowdsLaw, forecast: CrowdsForecast, users: int) -> CrowdSize:
+    return CrowdSize(
+        users=users,
+        lost=min(1.0, law.counts.shift / users),
+        rmse=float(np.sqrt(np.square(forecast.of_crowd(users)).mean())),
+        withheld=probability_below(law.counts, law.minimum + law.counts.shift - users),
+    )
+
+
+def probability_below(counts: CrowdCounts, bound: int) -> float:
+    """That Z is less than a bound.
+
+    P(Z < b) = decay^(1 - b) / (1 + decay) for b up to 1, and 1 - decay^b / (1 + decay) above.
+
+    >>> half = CrowdCounts((1, 2), 1, 0.1)
+    >>> [round(probability_below(half, bound), 4) for bound in (-1, 0, 1, 2)]
+    [0.1667, 0.3333, 0.6667, 0.8333]
+    """
+    decay = float(counts.ratio)
+    if bound <= 0:
+        return decay ** (1 - bound) / (1 + decay)
+    return 1 - decay**bound / (1 + decay)

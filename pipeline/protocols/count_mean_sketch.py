@@ -1,0 +1,93 @@
+"""For comparison: fragments of a count-mean sketch. Its entry and its forecast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.count_mean_sketch import (
+    CountMeanSketchAggregator,
+    bits_variance,
+    shared_variance,
+)
+from pipeline.protocols.late_calibration import late, late_calibration
+from pipeline.protocols.per_epoch_forecast import PerEpochForecast
+from pipeline.protocols.protocol import Example, Protocol, stated_capacity
+from pipeline.values.sets import SetDomain
+from randomizers.count_mean_sketch import (
+    CountMeanSketch,
+    CountMeanSketchLaw,
+    CountMeanSketchParameters,
+)
+
+
+class CountMeanSketchForecast(PerEpochForecast):
+    """Bits that are reversed, and others in an item's buckets.
+
+    Args:
+        law: the constants of the job.
+        last_epoch: at most the law's last.
+        held: see `PerEpochForecast`.
+    """
+
+    def __init__(
+        self, law: CountMeanSketchLaw, last_epoch: int, held: NDArray[np.float64] | None = None
+    ) -> None:
+        super().__init__(last_epoch, law.items, 1, held)
+        self._law = law
+        self.cells = f"a bit for each of {law.buckets:,} buckets, in one of {law.rows:,} rows"
+        self.reports_per_user = np.full(last_epoch, law.bits.messages_per_user)
+        self.constants: tuple[Mapping[str, int | float], ...] = (
+            {
+                "rows": law.rows,
+                "buckets": law.buckets,
+                "fewest_in_a_row": law.bits.minimum,
+                "epsilon_of_a_user": law.bits.local_epsilon,
+            },
+        )
+        self.caveats = (
+            "for comparison only: take count_min, which is more accurate, or fragments, if the "
+            "stage may keep messages apart",
+            f"messages hide among those of the same row: {law.bits.minimum:,} users of the "
+            f"{law.minimum:,} that shuffle.minimum asks for",
+            "if the stage keeps the messages of a device together, epsilon is "
+            f"{law.bits.local_epsilon:.4g} at every epoch",
+        )
+
+    def like(self, held: NDArray[np.float64]) -> CountMeanSketchForecast:
+        """The same for items of which these shares of the users hold each."""
+        return CountMeanSketchForecast(self._law, self._last_epoch, held)
+
+    def _noise_deviation(self, users: int) -> float:
+        return math.sqrt(bits_variance(self._law, users))
+
+    def _deviation(self, users: int) -> float:
+        others = np.delete(users * self._held, self._held.argmin())
+        shared = shared_variance(self._law, float(others.sum()), float(np.square(others).sum()))
+        return math.hypot(self._noise_deviation(users), math.sqrt(shared))
+
+
+PROTOCOL = Protocol(
+    name="count_mean_sketch",
+    parameters=CountMeanSketchParameters,
+    calibrate=late_calibration("count_mean_sketch", sized=True),
+    law=lambda asked: CountMeanSketchLaw,
+    randomizer=CountMeanSketch,
+    restore=CountMeanSketch.restore,
+    aggregator=lambda law, asked: CountMeanSketchAggregator(law),
+    aggregator_from_bytes=lambda law, asked, data: CountMeanSketchAggregator.from_bytes(law, data),
+    word_form=lambda law: law.word_form,
+    needs_shuffle=True,
+    capacity=stated_capacity,
+    contributors=lambda law: law.minimum,
+    epsilon_with=late("count_mean_sketch", "epsilon_with"),
+    per_epoch=True,
+    values=lambda asked: SetDomain(asked.domain, 1),
+    forecast=lambda law, asked, last_epoch: CountMeanSketchForecast(law, last_epoch),
+    examples=(
+        Example(CountMeanSketchParameters(2.0, 0.05, ("a",), rows=2, buckets=2), 1, minimum=4),
+    ),
+)

@@ -1,0 +1,25 @@
+"""For comparison: Laplace noise in every cell of a user's histogram. Its entry."""
+
+from __future__ import annotations
+
+from aggregators.measurements import LaplaceHistogramAggregator
+from pipeline.protocols.measurements import measurements
+from pipeline.protocols.protocol import Example
+from randomizers.laplace_histogram import (
+    LaplaceHistogram,
+    LaplaceHistogramLaw,
+    LaplaceHistogramParameters,
+)
+
+PROTOCOL = measurements(
+    "laplace_histogram",
+    LaplaceHistogramParameters,
+    LaplaceHistogramLaw,
+    LaplaceHistogram,
+    LaplaceHistogramAggregator,
+    LaplaceHistogramAggregator.from_bytes,
+    (
+        Example(LaplaceHistogramParameters(4.0, ("a", "b")), 1),
+        Example(LaplaceHistogramParameters(2.0, ("a",), "published"), 2),
+    ),
+)

@@ -1,0 +1,77 @@
+"""A linear model, learnt from a bit a step and device. Its entry and its forecast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.ldp_sgd import LdpSgdAggregator, length_deviation
+from pipeline.protocols.late_calibration import late, late_calibration
+from pipeline.protocols.protocol import Example, Learning, Protocol, stated_capacity
+from pipeline.values.examples import ExampleDomain
+from randomizers.ldp_sgd import LdpSgd, LdpSgdLaw, LdpSgdParameters
+
+
+class LdpSgdForecast:
+    """How far off the gradient of each step is.
+
+    Args:
+        law: the constants of the job.
+        last_epoch: at most the law's last.
+    """
+
+    def __init__(self, law: LdpSgdLaw, last_epoch: int) -> None:
+        self._law = law
+        self._last_epoch = last_epoch
+        self.reports_per_user = np.full(last_epoch, law.reports / law.groups)
+        self.constants: tuple[Mapping[str, int | float], ...] = (
+            {
+                "numbers_of_model": law.dimensions,
+                "groups": law.groups,
+                "steps_of_device": law.participations,
+                "epsilon_alone_step": law.local_epsilon(law.reports),
+                "epsilon_alone_all_steps": law.local_epsilon(law.reports * law.participations),
+            },
+        )
+        self.caveats = (
+            f"no gradient is longer than clip, {law.clip:g}, so noise of 100% is as long as the "
+            "longest; over steps it averages out, and less is lost with more users, larger "
+            "epsilon, fewer numbers of the model or fewer groups",
+            "if the stage keeps the messages of a device together, epsilon is "
+            f"{law.local_epsilon(law.reports):.4g} at every step that it takes part in, "
+            f"{law.local_epsilon(law.reports * law.participations):.4g} in all",
+        )
+
+    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+        """Of the length of the noise of a gradient, in percent of clip, shape (epochs,)."""
+        reports = max(1.0, users * self._law.reports / self._law.groups)
+        return np.full(self._last_epoch, 100 * length_deviation(self._law, reports))
+
+
+PROTOCOL = Protocol(
+    name="ldp_sgd",
+    parameters=LdpSgdParameters,
+    calibrate=late_calibration("ldp_sgd", sized=True),
+    law=lambda asked: LdpSgdLaw,
+    randomizer=LdpSgd,
+    restore=LdpSgd.restore,
+    aggregator=LdpSgdAggregator,
+    aggregator_from_bytes=LdpSgdAggregator.from_bytes,
+    word_form=lambda law: law.word_form,
+    needs_shuffle=True,
+    capacity=stated_capacity,
+    contributors=lambda law: law.minimum,
+    epsilon_with=late("ldp_sgd", "epsilon_with"),
+    learning=Learning(numbers=lambda law: law.dimensions, groups=lambda law: law.groups),
+    values=lambda asked: ExampleDomain(
+        asked.features, asked.classes, tested=asked.test_set is not None
+    ),
+    forecast=lambda law, asked, last_epoch: LdpSgdForecast(law, last_epoch),
+    examples=(
+        Example(LdpSgdParameters(2.0, 0.05, 2, 2, clip=0.02, seed_bits=3), 1, minimum=2),
+        Example(LdpSgdParameters(3.0, 0.05, 1, 2, clip=0.01, seed_bits=3), 2),
+        Example(LdpSgdParameters(1.2, 0.3, 1, 2, clip=0.01, reports=2, seed_bits=2), 1, minimum=2),
+    ),
+)

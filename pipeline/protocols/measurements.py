@@ -1,0 +1,144 @@
+"""What protocols have in common whose devices send noisy measurements: for comparison only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.measurements import MeasurementsAggregator, sum_variance
+from pipeline.protocols.late_calibration import late_calibration
+from pipeline.protocols.per_epoch_forecast import PerEpochForecast
+from pipeline.protocols.protocol import Example, Protocol
+from pipeline.values.sets import SetDomain
+from randomizers.measurements import Measurements, MeasurementsLaw
+
+
+class MeasurementsForecast(PerEpochForecast):
+    """Noise of measurements, and other items whose columns are not at right angles to an item's.
+
+    Args:
+        aggregator: of the job.
+        epsilon: that the job asks for.
+        last_epoch: at most the law's last.
+        caveats: of the protocol.
+        held: see `PerEpochForecast`.
+    """
+
+    def __init__(
+        self,
+        aggregator: MeasurementsAggregator[Any],
+        epsilon: float,
+        last_epoch: int,
+        caveats: tuple[str, ...] = (),
+        held: NDArray[np.float64] | None = None,
+    ) -> None:
+        self._law: MeasurementsLaw = aggregator.law
+        super().__init__(last_epoch, self._law.items, 1, held)
+        self._aggregator, self._epsilon, self._of_protocol = aggregator, epsilon, caveats
+        matrix, noise = self._law.matrix, self._law.noise
+        many = f"{matrix.measurements:,} measurements"
+        self.cells = f"one of {many}, sampled" if noise is None else f"{many} of every user"
+        self.reports_per_user = np.ones(last_epoch)
+        self.constants: tuple[Mapping[str, int | float], ...] = (
+            {
+                "measurements": matrix.measurements,
+                "of_an_item": matrix.filled,
+                "noise": math.sqrt(sum_variance(self._law, 1)),
+                "bytes_per_user": self._law.word_form.report_bytes,
+            },
+        )
+        self.caveats = (comparison(epsilon), *_of_removal(self._law), *caveats)
+
+    def like(self, held: NDArray[np.float64]) -> MeasurementsForecast:
+        """The same for items of which these shares of the users hold each."""
+        return MeasurementsForecast(
+            self._aggregator, self._epsilon, self._last_epoch, self._of_protocol, held
+        )
+
+    def _noise_deviation(self, users: int) -> float:
+        return math.sqrt(sum_variance(self._law, users) / self._law.matrix.filled)
+
+    def _deviation(self, users: int) -> float:
+        others = float(np.square(users * self._held).sum())
+        return math.hypot(self._noise_deviation(users), math.sqrt(self._crosstalk * others))
+
+    @property
+    def _crosstalk(self) -> float:
+        return self._aggregator.crosstalk
+
+
+def local_floor(epsilon: float) -> float:
+    """Of binary randomized response, over the square root of the number of users.
+
+    Theorem 3.3 of "Distributed Private Heavy Hitters": no local protocol is off by less than that
+    order. Variance e^epsilon / (e^epsilon - 1)^2 for each user.
+    """
+    return math.exp(epsilon / 2) / math.expm1(epsilon)
+
+
+def comparison(epsilon: float) -> str:
+    """What a user should take instead, and what nobody gets below without trust."""
+    return (
+        "for comparison only: where nobody is trusted take projective_geometry, and where a "
+        "shuffle stage is, count_min or fragments; without trust even the answer to one question, "
+        f"yes or no, is off by {local_floor(epsilon):.3g} times the square root of the number of "
+        "users"
+    )
+
+
+def _of_removal(law: MeasurementsLaw) -> tuple[str, ...]:
+    if law.neighbours == "replacement":
+        return ()
+    return (
+        "the published noise hides whether a user has an item, not which one it is: calibration: "
+        "replacement has twice as much",
+    )
+
+
+def measurements(
+    name: str,
+    parameters: type[Any],
+    law: type[MeasurementsLaw],
+    devices: type[Measurements[Any]],
+    aggregator: Callable[[Any], MeasurementsAggregator[Any]],
+    from_bytes: Callable[[Any, bytes], MeasurementsAggregator[Any]],
+    examples: tuple[Example, ...],
+    *,
+    caveats: Callable[[Any, Any], tuple[str, ...]] = lambda law, asked: (),
+    sized: bool = False,
+) -> Protocol:
+    """Devices that send noisy measurements of their item.
+
+    Args:
+        name: of the protocol.
+        parameters: its class.
+        law: its class.
+        devices: its class.
+        aggregator: from a law.
+        from_bytes: from a law and what an aggregator wrote.
+        examples: see `Protocol`.
+        caveats: from a law and parameters, what `plan` says besides.
+        sized: whether its calibration asks for the fewest contributors.
+    """
+    return Protocol(
+        name=name,
+        parameters=parameters,
+        calibrate=late_calibration(name, sized=sized),
+        law=lambda asked: law,
+        randomizer=devices,
+        restore=devices.restore,
+        aggregator=lambda law, asked: aggregator(law),
+        aggregator_from_bytes=lambda law, asked, data: from_bytes(law, data),
+        word_form=lambda law: law.word_form,
+        needs_shuffle=False,
+        per_epoch=True,
+        values=lambda asked: SetDomain(asked.domain, 1),
+        forecast=lambda law, asked, last_epoch: MeasurementsForecast(
+            aggregator(law), asked.epsilon, last_epoch, caveats(law, asked)
+        ),
+        examples=examples,
+    )

@@ -1,0 +1,90 @@
+"""Images as histograms: as many users hold a pixel's place as its value says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.devices.item_log import ItemLog
+from pipeline.devices.rows import BadRows, InputError
+from pipeline.values.value_domains import ValueDomain
+
+_HEADER = re.compile(rb"P5\s+(\d+)\s+(\d+)\s+255\s")
+
+
+class NumberedUsers(Sequence[str]):
+    """Users that only have numbers, from 1 on: names of many millions would fill the memory."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        if isinstance(index, slice):
+            return [str(number + 1) for number in range(self._count)[index]]
+        return str(range(self._count)[index] + 1)
+
+
+def is_image(contents: bytes) -> bool:
+    """Whether a file claims to be a PGM image."""
+    return contents.startswith(b"P5")
+
+
+def pixels(contents: bytes) -> NDArray[np.uint8]:
+    """The image, shape (height, width).
+
+    Raises:
+        ValueError: it is none of this form.
+    """
+    header = _HEADER.match(contents)
+    if header is None:
+        raise ValueError("give a PGM file (P5) of 8 bits")
+    width, height = map(int, header.groups())
+    values = np.frombuffer(contents[header.end() :], np.uint8)
+    if len(values) != width * height:
+        raise ValueError(f"{len(values):,} pixels, must be {width} x {height}")
+    return values.reshape(height, width)
+
+
+def image_log(contents: bytes, domain: ValueDomain, name: str) -> ItemLog:
+    """Users of one epoch, sorted by the places of pixels that they hold.
+
+    Args:
+        contents: of a PGM file.
+        domain: sets of points of a plane, ``row;column``.
+        name: of the file, for messages.
+
+    Raises:
+        InputError: it is no such image, or has pixels that are no values of the domain.
+    """
+    try:
+        image = pixels(contents)
+    except ValueError as error:
+        raise InputError(f"{name}: {error}") from None
+    places = np.argwhere(image)
+    values, problems = domain.parse([f"{row};{column}" for row, column in places.tolist()])
+    if problems or domain.slots is None:
+        wrong = next(iter(problems.values()), "the job does not count sets of points")
+        raise InputError(f"{name}: {wrong}")
+    held = np.repeat(values.astype(np.int64), image[image > 0])
+    return ItemLog(
+        users=NumberedUsers(len(held)),
+        epochs=np.ones(len(held), np.int32),
+        user_indices=np.arange(len(held), dtype=np.int32),
+        values=held,
+        slots=domain.slots,
+        last_epoch=1,
+        bad_rows=BadRows(name),
+    )

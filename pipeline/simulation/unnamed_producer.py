@@ -1,0 +1,82 @@
+"""Producers of a simulation whose users have no names.
+
+What devices draw and what is sent is a `Producer`'s own; only the list of its users is left out,
+which takes minutes and gigabytes where they are many millions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import DeployedJob
+from topics.fixed_sizes import Slots, fixed_size
+from topics.frames import U4_MAX, CodecError
+
+MOST_TOPIC_BYTES: Final = 1 << 30
+"""Of the reports of an epoch that a simulation holds in memory, at most."""
+
+
+class _Unnamed(dict[str, int]):
+    """Says how many users there are, and knows none of them."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+
+class UnnamedProducer(Producer):
+    """A producer of so many devices, all present at every epoch, which is in memory only."""
+
+    def enrol_unnamed(self, count: int) -> None:
+        """Enrol so many devices, once."""
+        self._randomizer.enrol(count, self._generators("enrol", 0))
+        self._positions = _Unnamed(count)
+        self._grow()
+
+
+def producers_needed(job: DeployedJob, users: int) -> int:
+    """Among how many producers users have to be divided: each sends up to 2^32 - 1 messages.
+
+    Args:
+        job: of one epoch.
+        users: all of them.
+    """
+    capacity, law = job.protocol_entry.capacity, job.law()
+    if capacity is None:
+        return 1
+    producers = max(1, capacity(law, 1, users) // U4_MAX)
+    while producers < users and capacity(law, 1, -(-users // producers)) > U4_MAX:
+        producers += 1
+    return producers
+
+
+def topic_bytes(job: DeployedJob, users: int) -> int | None:
+    """Of the reports that they send at an epoch; None where their number is not fixed."""
+    capacity, law = job.protocol_entry.capacity, job.law()
+    if capacity is None:
+        return None
+    producers = producers_needed(job, users)
+    try:
+        size = fixed_size(job.word_form, capacity(law, 1, -(-users // producers)))
+    except CodecError:
+        return None
+    each = (
+        size.rows * job.word_form.report_bytes
+        if isinstance(size, Slots)
+        else size.cells * size.count_bytes
+    )
+    return producers * each
+
+
+def generators_of(
+    generators: Callable[[str, int], np.random.Generator], producer: int
+) -> Callable[[str, int], np.random.Generator]:
+    """Randomness of one of several producers: that of a run, by purpose, producer and number."""
+    return lambda purpose, number: generators(purpose, number + (producer << 32))

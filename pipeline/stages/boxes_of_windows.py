@@ -1,0 +1,184 @@
+"""Opening the boxes of a window's reports: a layer at each stage, the innermost at the last.
+
+A window of sealed reports is a set of boxes in increasing order. Every box has a key of its own, so
+the order says nothing, and a box that is there twice was copied on its way: it counts once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.sealed import AGGREGATE
+from pipeline.jobs.sealing_keys import KeyRing, SealingKeyError
+from pipeline.protocols.protocol import Aggregator
+from topics.sealed_words import open_rows, strictly_increases, unpack_reports
+from topics.sealing import key_id, unseal_all
+from topics.word_forms import WordForm
+from topics.words import WordArray, Words
+
+
+@dataclass(slots=True)
+class IncreasingBoxes:
+    """The chunks of an attempt, as far as they are there, increase from first to last.
+
+    Attributes:
+        ends: the first and the last row of each chunk, by its index.
+    """
+
+    ends: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
+
+    def add(self, index: int, words: Words, form: WordForm) -> None:
+        """Note a chunk.
+
+        Raises:
+            ValueError: its words are of another form, or it does not fit the others.
+        """
+        rows = words.values
+        if words.counts is not None or rows.dtype != form.dtype or rows.shape[1] != form.width:
+            raise ValueError(f"words of {rows.shape[1]} x {rows.dtype}, boxes here are {form}")
+        if not len(rows):
+            return
+        first, last = rows[0].tolist(), rows[-1].tolist()
+        _, before = self.ends.get(index - 1, (None, None))
+        after, _ = self.ends.get(index + 1, (None, None))
+        if not (
+            strictly_increases(rows)
+            and (before is None or before < first)
+            and (after is None or last < after)
+        ):
+            raise ValueError("boxes that do not increase: one may be there twice")
+        self.ends[index] = first, last
+
+
+def distinct(words: Words) -> Words:
+    """Sorted boxes, each of them once."""
+    rows = words.values
+    first = np.ones(len(rows), np.bool_)
+    first[1:] = (rows[1:] != rows[:-1]).any(axis=1)
+    return Words(rows[first])
+
+
+class BoxOpener:
+    """Opens the outermost boxes of reports with a party's private keys.
+
+    Args:
+        job: whose reports are sealed.
+        party: as of `pipeline.jobs.sealed.Sealed.parties`.
+        keys: of this process.
+
+    Raises:
+        SealingKeyError: it has none of the party's keys, or an earlier one and not the last.
+    """
+
+    def __init__(self, job: DeployedJob, party: str, keys: KeyRing) -> None:
+        check_keys(job, party, keys)
+        self._job = job
+        self._party = party
+        self._keys = keys
+
+    def open(self, epoch: int, rows: WordArray) -> WordArray:
+        """What boxes hold; those that do not open are left out.
+
+        Raises:
+            SealingKeyError: the key whose turn it was is not here any more.
+        """
+        private_key, context = self._turn(epoch)
+        return open_rows(rows, private_key, context)
+
+    def open_all(self, epoch: int, boxes: list[bytes]) -> list[bytes | None]:
+        """What each box holds; None for those that do not open. Raises as `open` does."""
+        private_key, context = self._turn(epoch)
+        return unseal_all(boxes, private_key, context)
+
+    def _turn(self, epoch: int) -> tuple[X25519PrivateKey, bytes]:
+        lock = self._job.lock(self._party, epoch)
+        private_key = self._keys.find(lock.public_key)
+        if private_key is None:
+            raise SealingKeyError(
+                f"epoch {epoch} of job {self._job.name} was sealed to key "
+                f"{key_id(lock.public_key).hex()} of {self._party}, which is not in "
+                f"{self._keys.source} any more: it cannot be read without that key"
+            )
+        return private_key, lock.context
+
+
+class ReportReader:
+    """Adds up the words of released windows, in boxes or not.
+
+    Args:
+        job: the deployed job.
+        keys: of who adds up, where reports are sealed.
+
+    Raises:
+        SealingKeyError: reports are sealed, and the private keys are not there.
+    """
+
+    def __init__(self, job: DeployedJob, keys: KeyRing) -> None:
+        self._job = job
+        self._opener = None if job.sealed is None else BoxOpener(job, AGGREGATE, keys)
+
+    def add(self, aggregator: Aggregator, epoch: int, words: Words) -> int:
+        """Add words of an epoch; returns how many reports there were among them.
+
+        Raises:
+            ValueError: they are not sealed, and the protocol has no such words; nothing was added.
+        """
+        local_epoch = self._job.local_epoch(epoch)
+        if self._opener is None:
+            aggregator.add(local_epoch, words.values, words.counts)
+            return words.messages
+        opened = self._opener.open(epoch, words.values)
+        reports = reports_in(opened, self._job.word_form, aggregator, local_epoch)
+        aggregator.add(local_epoch, reports, None)
+        return len(reports)
+
+
+def check_keys(job: DeployedJob, party: str, keys: KeyRing) -> None:
+    """See that a process has the keys of a party that are still to be used.
+
+    Raises:
+        SealingKeyError: it has not.
+    """
+    assert job.sealed is not None
+    public_keys = job.sealed.parties[party]
+    held = [keys.find(public_key) is not None for public_key in public_keys]
+    if not held[-1] or held != sorted(held):
+        missing = [
+            key_id(key).hex() for key, here in zip(public_keys, held, strict=True) if not here
+        ]
+        raise SealingKeyError(
+            f"job {job.name}: no private key in {keys.source} for {party}, whose public key is "
+            f"{', '.join(missing)}: dpstream keygen made it; copy it here, or give its folder by "
+            "--keys"
+        )
+
+
+def reports_in(rows: WordArray, form: WordForm, aggregator: Aggregator, epoch: int) -> WordArray:
+    """The reports among opened boxes that the protocol has; what else there is, is left out.
+
+    Args:
+        rows: opened.
+        form: of reports.
+        aggregator: checks what they say.
+        epoch: within its horizon.
+    """
+    reports = unpack_reports(rows, form)
+    if form.distinct is not None:
+        reports = reports[reports[:, 0] < form.distinct]
+    return _known(reports, aggregator, epoch)
+
+
+def _known(reports: WordArray, aggregator: Aggregator, epoch: int) -> WordArray:
+    try:
+        aggregator.check_words(epoch, reports)
+    except ValueError:
+        if len(reports) <= 1:
+            return reports[:0]
+        half = len(reports) // 2
+        parts = (reports[:half], reports[half:])
+        return np.concatenate([_known(part, aggregator, epoch) for part in parts])
+    return reports

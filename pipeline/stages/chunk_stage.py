@@ -1,0 +1,189 @@
+"""What stages that read windows in chunks have in common.
+
+Chunks are added up per attempt, an attempt being one writing of a window by the stage before. The
+first attempt that is complete is the window; all others of the epoch are dropped, so that what a
+killed or paused writer left behind never holds the floor. Where several shuffle instances work side
+by side, the window is the first complete attempts of all of them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from pipeline.actions import Commit, Flush, Steps
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.stages.admission import Refusal, dead_letter
+from pipeline.stages.attempts import Attempt, Attempts, read_chunk
+from pipeline.stages.epochs import EpochSet
+from pipeline.stages.finished_windows import FinishedWindow, WindowListener
+from pipeline.stages.partial_log import PartialLog
+from topics.chunks import Chunk
+from topics.manifests import Fate
+from topics.names import Role
+from topics.records import Reason
+
+Content = TypeVar("Content")
+
+
+@dataclass(slots=True)
+class _Partition(Generic[Content]):
+    """What the stage knows of a partition it owns.
+
+    `parts` holds the first complete attempt of every shuffle instance, of epochs that are not
+    through; `written` are windows that are.
+    """
+
+    number: int
+    position: int
+    floor: int
+    attempts: Attempts[Content]
+    parts: dict[int, dict[int, Attempt[Content]]] = field(default_factory=dict)
+    written: EpochSet = field(default_factory=EpochSet)
+
+
+class ChunkStage(ABC, Generic[Content]):
+    """Reads the chunks of one topic, and writes every window that is complete.
+
+    Args:
+        job: the deployed job.
+        role: of the topic.
+        writes_once: whether a window that this worker has written is through at once, and not only
+            when its partial is complete.
+        listener: is told of every window that this worker has written.
+        partials: the topic whose complete partials say which windows are through.
+    """
+
+    def __init__(
+        self,
+        job: DeployedJob,
+        role: Role,
+        listener: WindowListener,
+        *,
+        writes_once: bool,
+        partials: Role = Role.PARTIALS,
+    ) -> None:
+        self.role = role
+        self._writes_once = writes_once
+        self._instances = job.window_parts if role is job.decided_role else 1
+        self._job = job
+        self._listener = listener
+        self._partitions: dict[int, _Partition[Content]] = {}
+        self._partials = PartialLog(job, role=partials)
+        self._partial_log = job.cursor(partials, self._partials.apply)
+        self._unflushed = False
+        self.counts: Counter[str] = Counter()
+
+    @abstractmethod
+    def _begin(self) -> Content:
+        """What the chunks of an attempt are added to."""
+
+    @abstractmethod
+    def _add(self, content: Content, chunk: Chunk) -> None:
+        """Add a chunk; raises `ValueError` for one that is refused, and then leaves all as is."""
+
+    @abstractmethod
+    def _write(self, chunk: Chunk, parts: Sequence[Content]) -> Steps[None]:
+        """Write a window that is complete with this chunk, up to what is to be flushed.
+
+        Its parts are what the shuffle instances wrote of it, first the first one's.
+        """
+
+    def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
+        """Take a partition over; returns the offset from which its records are to be shown."""
+        self.revoke(partition)
+        start = self._job.start_offset(self.role, partition)
+        floor = start if committed is None else max(start, committed)
+        yield from self._partial_log.catch_up()
+        attempts = Attempts(self._begin, self._add)
+        self._partitions[partition] = _Partition(partition, floor, floor, attempts)
+        return floor
+
+    def revoke(self, partition: int) -> None:
+        """Forget a partition."""
+        self._partitions.pop(partition, None)
+
+    def record(
+        self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
+    ) -> Steps[None]:
+        """Take in one chunk; with the last one of an attempt the window is written."""
+        state = self._partitions[partition]
+        state.position = offset + 1
+        chunk = read_chunk(self._job, partition, value)
+        if isinstance(chunk, Chunk) and chunk.instance > self._instances:
+            detail = f"of shuffle instance {chunk.instance}, there are {self._instances}"
+            chunk = Refusal(Reason.PROTOCOL, detail)
+        if isinstance(chunk, Refusal):
+            yield from self._refuse(state, offset, value, chunk)
+            return
+        if self._through(state, chunk.epoch):
+            return
+        try:
+            attempt = state.attempts.take_in(offset, chunk, now)
+        except ValueError as error:
+            yield from self._refuse(state, offset, value, Refusal(Reason.PROTOCOL, str(error)))
+            return
+        if attempt is None:
+            return
+        parts = state.parts.setdefault(chunk.epoch, {})
+        parts.setdefault(chunk.instance, attempt)
+        if len(parts) < self._instances:
+            return
+        ordered = [parts[instance] for instance in sorted(parts)]
+        yield from self._write(chunk, [part.content for part in ordered])
+        yield Flush()
+        self._unflushed = False
+        state.written.add(chunk.epoch)
+        yield from self._partial_log.catch_up()
+        began = min(part.began for part in ordered)
+        self._listener(FinishedWindow(chunk.epoch, Fate.RELEASED, began=began))
+        yield from self._commit_floor(state)
+
+    def tick(self, now: float) -> Steps[None]:
+        """Drop the attempts at epochs that others finished; commit the floor."""
+        if not self._partitions:
+            return
+        yield from self._partial_log.catch_up()
+        for state in list(self._partitions.values()):
+            yield from self._commit_floor(state)
+
+    def unfinished(self, partition: int) -> str:
+        """Epochs without a partial."""
+        complete = self._partials.complete
+        first = complete.first_missing(complete.lowest or 1)
+        while first in complete or self._job.partition_of(first) != partition:
+            first += 1
+        return f"epoch {first} and later ones of its partition"
+
+    def heartbeat(self) -> dict[str, object]:
+        """What has been counted so far, and the windows that are not complete yet."""
+        epochs = set().union(*(state.attempts.epochs for state in self._partitions.values()))
+        return {"open_windows": len(epochs), "counts": dict(self.counts)}
+
+    def _through(self, state: _Partition[Content], epoch: int) -> bool:
+        written = self._writes_once and epoch in state.written
+        return written or epoch in self._partials.complete
+
+    def _refuse(
+        self, state: _Partition[Content], offset: int, value: bytes, refusal: Refusal
+    ) -> Steps[None]:
+        self._unflushed = True
+        self.counts[f"dead letters {refusal.reason.value}"] += 1
+        yield dead_letter(self._job, self.role, state.number, offset, value, refusal)
+
+    def _commit_floor(self, state: _Partition[Content]) -> Steps[None]:
+        """Commit the first offset of the oldest attempt that may still be the window."""
+        state.attempts.drop(lambda epoch: self._through(state, epoch))
+        for epoch in [each for each in state.parts if self._through(state, each)]:
+            del state.parts[epoch]
+        floor = state.attempts.floor(state.position)
+        if floor <= state.floor:
+            return
+        if self._unflushed:
+            yield Flush()
+            self._unflushed = False
+        yield Commit(self.role, state.number, floor)
+        state.floor = floor

@@ -1,0 +1,98 @@
+"""Deletion: what the shuffle stage leaves of the messages of every crowd.
+
+All of it is a function of the messages and of a generator that is itself one of noise key,
+deployment and epoch: a window that is written again, by whomever, is the same.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randomizers.crowds import CrowdCounts, CrowdsLaw
+from randomizers.noise_tables import NoiseTable, discrete_laplace_table
+from topics.words import Words
+
+
+def left_of_crowds(law: CrowdsLaw, words: Words, generator: np.random.Generator) -> Words:
+    """The messages that are left, of the crowds that are large enough.
+
+    The numbers of all crowds are drawn first, those without a message included: what is drawn for a
+    crowd does not depend on others. Messages of no crowd go.
+
+    Args:
+        law: the constants of the job.
+        words: all messages of a window, in canonical order.
+        generator: of the window.
+
+    Returns:
+        Some of the rows, in the same order. Counted if they were; which encoding is the canonical
+        one of what is left is for the caller to see.
+    """
+    crowds = law.crowds_of(words.values)
+    counts = np.ones(words.rows, np.int64) if words.counts is None else words.counts
+    kept = counts.astype(np.int64)
+    ends = np.searchsorted(crowds, np.arange(law.crowds + 1), side="right")
+    kept[: ends[0]] = 0
+    bounds = list(pairwise(ends.tolist()))
+    sizes = np.array([kept[first:end].sum() for first, end in bounds], np.int64)
+    left = numbers_left(law.counts, sizes, generator)
+    for (first, end), size, wanted in zip(bounds, sizes.tolist(), left.tolist(), strict=True):
+        if wanted < law.minimum:
+            kept[first:end] = 0
+        else:
+            kept[first:end] -= uniform_choice(kept[first:end], size - wanted, generator)
+    rows = kept > 0
+    values = words.values[rows]
+    if words.counts is None:
+        return Words(values)
+    return Words(values, kept[rows].astype(words.counts.dtype))
+
+
+def numbers_left(
+    counts: CrowdCounts, sizes: NDArray[np.int64], generator: np.random.Generator
+) -> NDArray[np.int64]:
+    """How many messages are to be left of crowds of these sizes, int64 of the same shape."""
+    drawn = noise_table(counts).draw(len(sizes), generator)
+    left: NDArray[np.int64] = np.clip(sizes + drawn - counts.shift, 0, sizes)
+    return left
+
+
+@lru_cache(maxsize=16)
+def noise_table(counts: CrowdCounts) -> NoiseTable:
+    """What the noise of a crowd's number is drawn from."""
+    return discrete_laplace_table(counts.ratio)
+
+
+def uniform_choice(
+    counts: NDArray[np.int64], chosen: int, generator: np.random.Generator
+) -> NDArray[np.int64]:
+    """How many are chosen of each kind, when so many of all are drawn without replacement.
+
+    Every set of so many is equally likely (Floyd's algorithm; Bentley and Floyd, "A Sample of
+    Brilliance", 1987). It is drawn as numbers of places, one after the other, and of the smaller
+    part: the chosen or the others.
+
+    Args:
+        counts: how many there are of each kind, int64 (kinds,).
+        chosen: how many are chosen, at most all.
+        generator: the randomness.
+
+    >>> from randomizers.randomness import seeded_generator
+    >>> uniform_choice(np.array([5, 0, 1]), 6, seeded_generator(1)).tolist()
+    [5, 0, 1]
+    """
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    if chosen > total - chosen:
+        return counts - uniform_choice(counts, total - chosen, generator)
+    places: set[int] = set()
+    for last in range(total - chosen, total):
+        place = int(generator.integers(0, last, endpoint=True))
+        places.add(last if place in places else place)
+    kinds = np.searchsorted(ends, np.array(sorted(places), np.int64), side="right")
+    found: NDArray[np.int64] = np.bincount(kinds, minlength=len(counts)).astype(np.int64)
+    return found

@@ -1,0 +1,300 @@
+"""A shuffle instance beside the first one: it decides nothing, and writes its part of each window.
+
+Every message of an epoch goes to one of several shuffle instances, at random; each has a topic of
+its own, and who runs one sees a share of what a device sends. `ShuffleStage` is the first of them,
+and its manifest is the decision for all: which producers are in, and by which drawing. A producer
+sends the first instance its part when the others have theirs. So whoever is in has everything
+in the topic of every instance when the manifest is in the log; an instance that has read its topic
+up to where it ended then has all there is to wait for.
+
+What the others wait for may not depend on that: if somebody sends one instance less than the other,
+what is missing is missing. Then it must at least be the same whenever a part is written. Therefore
+an instance writes a manifest of its own before its part, a copy of the decision with the offsets of
+its own topic; it goes on under the first one of its kind, and everything after that is a function
+of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from pipeline.actions import (
+    Append,
+    Flush,
+    LogRecord,
+    Steps,
+    end_offset,
+)
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_range import EPOCHS_AHEAD
+from pipeline.stages.admission import Admission, Refusal
+from pipeline.stages.decision_log import Decision, DecisionLog
+from pipeline.stages.epochs import EpochSet
+from pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
+from pipeline.stages.multisets import Scratch, WordMultiset, temporary_file
+from pipeline.stages.raw_stage import RawPartition, RawStage
+from pipeline.stages.stage_noise import StageNoise
+from pipeline.stages.window_writer import drawings_in
+from pipeline.stages.windows import PunctuationError, Window
+from topics.batches import Batch, Punctuation
+from topics.frames import CodecError
+from topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
+from topics.names import Role
+from topics.records import Reason
+
+# The first instance refuses what is further ahead than `EPOCHS_AHEAD`, by what is decided when it
+# looks. This one may look earlier, and must not refuse what the first one takes.
+_EPOCHS_AHEAD = 2 * EPOCHS_AHEAD
+
+
+@dataclass(slots=True)
+class _Partition(RawPartition):
+    """What the stage knows of a partition it owns; what is owed are manifests of this instance.
+
+    Attributes:
+        decided: released epochs of which this instance has no manifest yet.
+        ends: where the partition ended when that was known of an epoch of `decided`.
+    """
+
+    decided: dict[int, Decision] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+
+
+class InstanceStage(RawStage[_Partition]):
+    """Turns the batches of ``<job>.reports-2`` and so on into chunks of ``<job>.shuffled``.
+
+    Args:
+        job: with several shuffle instances.
+        instance: which one, from 2 on.
+        identifiers: makes the random 16-byte ids of attempts.
+        wall_clock: milliseconds since 1970, for the manifests' timestamps.
+        generator: cryptographic generator for ``order: random``.
+        scratch: opens scratch files for windows whose words do not fit a table of counts.
+        listener: is told of every window whose part this worker has written.
+    """
+
+    def __init__(
+        self,
+        job: DeployedJob,
+        instance: int,
+        *,
+        identifiers: Callable[[], bytes],
+        wall_clock: Callable[[], int],
+        generator: np.random.Generator,
+        scratch: Scratch = temporary_file,
+        listener: WindowListener = ignore_window,
+    ) -> None:
+        super().__init__(
+            job,
+            instance,
+            Admission(job),
+            StageNoise(job, None),
+            identifiers=identifiers,
+            wall_clock=wall_clock,
+            generator=generator,
+            scratch=scratch,
+            listener=listener,
+        )
+        self._instance = instance
+        self._begin_logs()
+
+    def record(
+        self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
+    ) -> Steps[None]:
+        """Take in one record of the instance's topic."""
+        state = self._partitions[partition]
+        state.position = offset + 1
+        admitted = self._admission.admit(partition, value)
+        refusal = (
+            admitted
+            if isinstance(admitted, Refusal)
+            else (yield from self._place(state, offset, admitted, now))
+        )
+        if refusal is not None:
+            yield from self._refuse(state, offset, value, refusal)
+        yield from self._write_what_is_read(state)
+
+    def tick(self, now: float) -> Steps[None]:
+        """Notice what was decided; write what is read, and commit the floor."""
+        if not self._partitions:
+            return
+        yield from self._catch_up()
+        self._bound_memory()
+        for state in list(self._partitions.values()):
+            for epoch in state.decided.keys() - state.ends.keys():
+                # Whoever is in has been acknowledged before it was decided: it lies below.
+                state.ends[epoch] = yield from end_offset(self.role, state.number)
+            yield from self._write_what_is_read(state)
+            yield from self._write_owed(state)
+            for epoch in list(state.windows):
+                if self._through(state, epoch) or not self._decisions.exists(epoch):
+                    self._forget(state, epoch)
+            yield from self._commit_floor(state)
+
+    def unfinished(self, partition: int) -> str:
+        """Epochs whose part is not written, or not decided."""
+        first = self._oldest_undecided
+        while first in self._decisions.decided or self._job.partition_of(first) != partition:
+            first += 1
+        state = self._partitions.get(partition)
+        begun = () if state is None else (*state.decided, *state.owed)
+        return f"epoch {min([first, *begun])} and later ones of its partition"
+
+    def heartbeat(self) -> dict[str, object]:
+        """What has been counted so far, and how many windows are not written yet."""
+        return {
+            "hides_messages": self._hides_messages,
+            "open_windows": sum(len(state.windows) for state in self._partitions.values()),
+            "counts": dict(self.counts),
+        }
+
+    def _own(self, partition: int, floor: int) -> _Partition:
+        return _Partition(partition, position=floor, floor=floor)
+
+    def _begin_logs(self) -> None:
+        self._decisions = DecisionLog(self._job, self._decide)
+        self._parts = EpochSet()
+        self._manifest_log = self._job.cursor(Role.MANIFESTS, self._apply)
+
+    def _apply(self, record: LogRecord) -> None:
+        """Take in one record of the manifest log."""
+        self._decisions.apply(record)
+        try:
+            manifest = decode_manifest(record.value)
+        except CodecError:
+            return
+        identity = manifest.deployment, manifest.fingerprint, manifest.instance
+        if identity == (self._job.deployment, self._job.fingerprint, self._instance):
+            self._owe(manifest)
+
+    def _decide(self, decision: Decision) -> None:
+        """A window was decided: if it is released, this instance has a part to write."""
+        manifest = decision.manifest
+        state = self._partitions.get(self._job.partition_of(manifest.epoch))
+        if state is not None and manifest.fate is Fate.RELEASED:
+            state.decided[manifest.epoch] = decision
+
+    def _owe(self, part: Manifest) -> None:
+        """It was said what a part is, and the first word counts: the partition's owner owes it.
+
+        The floor never passes the first offset of an unfinished part, so what begins below it is
+        finished.
+        """
+        epoch = part.epoch
+        if epoch not in self._decisions.decided or not self._parts.add(epoch):
+            return
+        state = self._partitions.get(self._job.partition_of(epoch))
+        decision = None if state is None else state.decided.pop(epoch, None)
+        if state is None or decision is None:
+            return
+        state.ends.pop(epoch, None)
+        if part.first_offset >= state.floor and epoch not in state.written:
+            state.owed[epoch] = Decision(part, decision.offset)
+
+    @property
+    def _oldest_undecided(self) -> int:
+        return self._decisions.oldest_undecided(self._roster.first_epoch)
+
+    def _place(
+        self, state: _Partition, offset: int, record: Batch | Punctuation, now: float
+    ) -> Steps[Refusal | None]:
+        """Put a record into its window, or say why it has none.
+
+        What the first instance takes must not be refused here, where it is seen at another time: so
+        nothing is asked of calendars, nor whether a producer has been retired.
+        """
+        if self._roster.find(record.enrolment) is None:
+            yield from self._producer_log.catch_up()
+        if record.epoch > self._oldest_undecided + _EPOCHS_AHEAD:
+            yield from self._manifest_log.catch_up()
+        if self._through(state, record.epoch):
+            return None
+        refusal = self._unexpected(record)
+        if refusal is not None:
+            return refusal
+        window = state.windows.get(record.epoch)
+        if window is None:
+            window = state.windows[record.epoch] = Window(record.epoch, now, self._multiset)
+        window.note_record(offset, now)
+        try:
+            new = window.add(record)
+        except PunctuationError as error:
+            return Refusal(Reason.PUNCTUATION, str(error))
+        if new:
+            self.counts["reports"] += self._public_size(record)
+        return None
+
+    def _through(self, state: _Partition, epoch: int) -> bool:
+        """Whether an epoch's records are not collected: decided, and its part has a manifest."""
+        return epoch in self._decisions.decided and epoch not in state.decided
+
+    def _unexpected(self, record: Batch | Punctuation) -> Refusal | None:
+        producer = self._roster.find(record.enrolment)
+        if producer is None:
+            return Refusal(Reason.ENROLMENT, "nobody registered (first) under this enrolment id")
+        if record.epoch < producer.first_epoch:
+            return Refusal(
+                Reason.ENROLMENT,
+                f"the producer is registered from epoch {producer.first_epoch} on, this is epoch "
+                f"{record.epoch}",
+            )
+        if not self._decisions.exists(record.epoch):
+            return Refusal(Reason.EPOCH, "this deployment begins with a later epoch")
+        if record.epoch > self._oldest_undecided + _EPOCHS_AHEAD:
+            return Refusal(
+                Reason.EPOCH,
+                f"epoch {record.epoch} lies more than {_EPOCHS_AHEAD} epochs ahead of the oldest "
+                f"open one, {self._oldest_undecided}",
+            )
+        return None
+
+    def _write_what_is_read(self, state: _Partition) -> Steps[None]:
+        """Say what the part is of windows that are all there, and write it."""
+        for epoch in sorted(each for each, end in state.ends.items() if state.position >= end):
+            if epoch in state.ends:
+                yield from self._write_part(state, epoch)
+
+    def _write_part(self, state: _Partition, epoch: int) -> Steps[None]:
+        window = state.windows.get(epoch)
+        first = None if window is None else window.first_offset
+        own = replace(
+            state.decided[epoch].manifest,
+            instance=self._instance,
+            first_offset=state.position if first is None else first,
+            cut_offset=state.position,
+            timestamp=self._wall_clock(),
+        )
+        yield Append(Role.MANIFESTS, 0, encode_manifest(own))
+        yield Flush()
+        yield from self._catch_up()
+        part = state.owed.get(epoch)
+        if part is not None and part.manifest == own and window is not None:
+            self._listener(
+                FinishedWindow(epoch, own.fate, own.contributors, began=window.opened_at)
+            )
+            if self._holds(window, own):
+                yield from self._write(state, part, window.words)
+        self._forget(state, epoch)
+        yield from self._write_owed(state)
+        yield from self._commit_floor(state)
+
+    def _holds(self, window: Window, part: Manifest) -> bool:
+        """Whether the words that a window holds are those of a part."""
+        complete = {
+            enrolment: contribution.complete.drawing
+            for enrolment, contribution in window.contributions.items()
+            if contribution.complete is not None
+        }
+        return not window.set_aside and complete == drawings_in(part, self._roster)
+
+    def _write(self, state: _Partition, decision: Decision, words: WordMultiset) -> Steps[None]:
+        yield from super()._write(state, decision, words)
+        self.counts["windows"] += 1
+
+    def _forget(self, state: _Partition, epoch: int) -> None:
+        window = state.windows.pop(epoch, None)
+        if window is not None:
+            window.close()

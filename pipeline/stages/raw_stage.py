@@ -1,0 +1,207 @@
+"""What stages do that read raw reports: the shuffle stage, and the instances beside it.
+
+Records of an epoch are collected in a window. Under a manifest in the log the window's words are
+owed, and written as a multiset, from the window or from what the topic holds; only then does the
+committed offset pass its first record. When and by whom that manifest is made, a subclass says.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+import numpy as np
+
+from pipeline.actions import Commit, DeleteBelow, Flush, LogCursor, Steps
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.roster import Roster
+from pipeline.stages.admission import Admission, Refusal, dead_letter
+from pipeline.stages.decision_log import Decision
+from pipeline.stages.epochs import EpochSet
+from pipeline.stages.finished_windows import WindowListener
+from pipeline.stages.multisets import Scratch, WordMultiset
+from pipeline.stages.stage_noise import StageNoise
+from pipeline.stages.window_writer import WindowWriter
+from pipeline.stages.windows import Window
+from topics.batches import Batch, Punctuation
+from topics.names import Role
+
+MEMORY_HELD: Final = 1 << 28
+"""Bytes of words that open windows hold; what is beyond is read again when it is needed."""
+
+
+@dataclass(slots=True)
+class RawPartition:
+    """What a stage knows of a partition it owns.
+
+    Attributes:
+        number: of the partition.
+        position: offset up to which it was read.
+        floor: offset below which nothing is needed any more.
+        windows: what was read of epochs that are not through.
+        owed: manifests under which this owner has words to write, whoever wrote them.
+        written: epochs of which it has.
+    """
+
+    number: int
+    position: int
+    floor: int
+    windows: dict[int, Window] = field(default_factory=dict)
+    owed: dict[int, Decision] = field(default_factory=dict)
+    written: EpochSet = field(default_factory=EpochSet)
+
+    def unfinished_offsets(self) -> Iterator[int]:
+        """First offsets of what is still to be decided or written."""
+        for window in self.windows.values():
+            if window.first_offset is not None:
+                yield window.first_offset
+        for decision in self.owed.values():
+            yield decision.manifest.first_offset
+
+
+Partition = TypeVar("Partition", bound=RawPartition)
+
+
+class RawStage(ABC, Generic[Partition]):
+    """The shuffle stage, or an instance beside it.
+
+    Args:
+        job: the deployed job.
+        instance: of the shuffle stage, where several work side by side, from 1 on.
+        admission: what records are refused.
+        noise: what this stage adds to windows.
+        identifiers: makes the random 16-byte ids of attempts.
+        wall_clock: milliseconds since 1970, for the manifests' timestamps.
+        generator: cryptographic generator for ``order: random``.
+        scratch: opens scratch files for windows whose words do not fit a table of counts.
+        listener: is told of every window for which this worker's manifest counts.
+    """
+
+    _manifest_log: LogCursor
+
+    def __init__(
+        self,
+        job: DeployedJob,
+        instance: int,
+        admission: Admission,
+        noise: StageNoise,
+        *,
+        identifiers: Callable[[], bytes],
+        wall_clock: Callable[[], int],
+        generator: np.random.Generator,
+        scratch: Scratch,
+        listener: WindowListener,
+    ) -> None:
+        self.role = job.report_roles[instance - 1]
+        self._job = job
+        self._hides_messages = job.protocol_entry.needs_shuffle
+        self._wall_clock = wall_clock
+        self._scratch = scratch
+        self._listener = listener
+        self._admission = admission
+        self._partitions: dict[int, Partition] = {}
+        self._roster = Roster(job)
+        self._producer_log = job.cursor(Role.PRODUCERS, self._roster.apply)
+        self._writer = WindowWriter(
+            job,
+            admission,
+            self._roster,
+            noise,
+            identifiers=identifiers,
+            generator=generator,
+            multiset=self._multiset,
+            role=self.role,
+            instance=instance,
+        )
+        self._unflushed = False
+        self.counts: Counter[str] = Counter()
+
+    @abstractmethod
+    def _begin_logs(self) -> None:
+        """Read what was decided from the beginning."""
+
+    @abstractmethod
+    def _own(self, partition: int, floor: int) -> Partition:
+        """A partition of which nothing is known yet."""
+
+    def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
+        """Take a partition over; returns the offset from which its records are to be shown.
+
+        What was begun under a manifest and perhaps not written in full is written again, whole,
+        under the same manifest.
+        """
+        self.revoke(partition)
+        start = self._job.start_offset(self.role, partition)
+        floor = start if committed is None else max(start, committed)
+        state = self._partitions[partition] = self._own(partition, floor)
+        self._begin_logs()
+        yield from self._catch_up()
+        yield from self._write_owed(state)
+        return floor
+
+    def revoke(self, partition: int) -> None:
+        """Forget a partition."""
+        state = self._partitions.pop(partition, None)
+        for window in state.windows.values() if state is not None else ():
+            window.close()
+
+    def _catch_up(self) -> Steps[None]:
+        yield from self._producer_log.catch_up()
+        yield from self._manifest_log.catch_up()
+
+    def _multiset(self) -> WordMultiset:
+        return WordMultiset(self._job.form_of(self.role), self._scratch)
+
+    def _public_size(self, record: Batch | Punctuation) -> int:
+        """What a record adds to the numbers that a heartbeat tells."""
+        if self._hides_messages:
+            return record.contributors if isinstance(record, Punctuation) else 0
+        return record.words.messages if isinstance(record, Batch) else 0
+
+    def _bound_memory(self) -> None:
+        """Drop the words of the windows that are furthest ahead; they are read again in time."""
+        held = sorted(
+            (w for state in self._partitions.values() for w in state.windows.values()),
+            key=lambda window: window.epoch,
+        )
+        total = sum(window.held_bytes for window in held)
+        while total > MEMORY_HELD and len(held) > 1:
+            furthest = held.pop()
+            total -= furthest.held_bytes
+            if furthest.held_bytes:
+                furthest.drop_words()
+
+    def _write_owed(self, state: Partition) -> Steps[None]:
+        """Write what is owed from what the raw topic holds of it."""
+        for epoch in sorted(state.owed):
+            decision = state.owed[epoch]
+            yield from self._producer_log.catch_up()
+            words = yield from self._writer.read(decision.manifest)
+            yield from self._write(state, decision, words)
+            words.close()
+
+    def _write(self, state: Partition, decision: Decision, words: WordMultiset) -> Steps[None]:
+        yield from self._writer.write(decision, words)
+        self._unflushed = False
+        state.written.add(decision.manifest.epoch)
+        del state.owed[decision.manifest.epoch]
+
+    def _refuse(self, state: Partition, offset: int, value: bytes, refusal: Refusal) -> Steps[None]:
+        self._unflushed = True
+        self.counts[f"dead letters {refusal.reason.value}"] += 1
+        yield dead_letter(self._job, self.role, state.number, offset, value, refusal)
+
+    def _commit_floor(self, state: Partition) -> Steps[None]:
+        """When the first offset of the oldest unfinished window has moved: commit, and delete."""
+        floor = min(state.unfinished_offsets(), default=state.position)
+        if floor <= state.floor:
+            return
+        if self._unflushed:
+            yield Flush()
+            self._unflushed = False
+        yield Commit(self.role, state.number, floor)
+        state.floor = floor
+        yield DeleteBelow(self.role, state.number, floor)

@@ -1,0 +1,143 @@
+"""What each of two parties does who add up a share: one partial of its own for every window.
+
+A party opens the boxes that are for it, and adds their shares up modulo 2^32. What it opens is
+uniformly random, and so is what it writes, to whoever does not have the other party's. It hands
+nothing on of a window whose shares are, by what they say themselves, of fewer devices than the job
+asks for: so a shuffle stage that passes on the shares of some few alone learns nothing of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pipeline.actions import Append, Steps
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.sealed import SHARERS
+from pipeline.jobs.sealing_keys import KeyRing
+from pipeline.stages.boxes_of_windows import BoxOpener, IncreasingBoxes
+from pipeline.stages.chunk_stage import ChunkStage
+from pipeline.stages.finished_windows import WindowListener, ignore_window
+from topics.chunks import Chunk
+from topics.manifests import Manifest
+from topics.names import SUMS, Role
+from topics.partials import encode_partial, split_partial, spoiled_payload
+from topics.shares import PartialSum, ShareSum, boxes_of, joined_sums
+from topics.words import Words
+
+
+@dataclass(slots=True)
+class OpenedShares:
+    """What the chunks of an attempt add up to."""
+
+    sum: ShareSum
+    order: IncreasingBoxes = field(default_factory=IncreasingBoxes)
+
+
+class ShareStage(ChunkStage[OpenedShares]):
+    """Turns the chunks of ``<job>.shuffled`` into ``<job>.partials-a``, or ``-b``.
+
+    Args:
+        job: whose reports are in two shares.
+        party: 0 for ``aggregate-a``, who gets seeds, 1 for ``aggregate-b``.
+        keys: of this party.
+        listener: is told of every window whose partial this worker has written.
+
+    Raises:
+        SealingKeyError: the party's private keys are not there.
+    """
+
+    def __init__(
+        self,
+        job: DeployedJob,
+        party: int,
+        keys: KeyRing,
+        *,
+        listener: WindowListener = ignore_window,
+    ) -> None:
+        super().__init__(job, Role.SHUFFLED, listener, writes_once=False, partials=SUMS[party])
+        self._party = party
+        self._opener = BoxOpener(job, SHARERS[party], keys)
+
+    def _begin(self) -> OpenedShares:
+        return OpenedShares(ShareSum.empty(self._job.table_form, self._party))
+
+    def _add(self, content: OpenedShares, chunk: Chunk) -> None:
+        content.order.add(chunk.index, chunk.words, self._job.form_of(self.role))
+        before = content.sum.closed
+        add_shares(content.sum, self._opener, chunk.epoch, chunk.words)
+        closed = content.sum.closed - before
+        self.counts["shares"] += chunk.words.rows - closed
+        self.counts["shares that do not open"] += closed
+
+    def _write(self, chunk: Chunk, parts: Sequence[OpenedShares]) -> Steps[None]:
+        # Shares pass through one shuffle stage: shuffle instances are for others.
+        (content,) = parts
+        partials = split_partial(
+            fingerprint=self._job.fingerprint,
+            deployment=self._job.deployment,
+            epoch=chunk.epoch,
+            manifest_offset=chunk.manifest_offset,
+            attempt=chunk.attempt,
+            payload=partial_of(self._job, content.sum),
+        )
+        for part in partials:
+            yield Append(SUMS[self._party], 0, encode_partial(part))
+        self.counts["partials"] += 1
+
+
+def add_shares(total: ShareSum, opener: BoxOpener, epoch: int, words: Words) -> None:
+    """Open a party's boxes among the words of a window, and add the shares in them."""
+    total.add(opener.open_all(epoch, boxes_of(words.values, total.party)))
+
+
+def partial_of(job: DeployedJob, total: ShareSum) -> bytes:
+    """What a party hands on: not the sum itself if it is of too few devices."""
+    return total.to_bytes(withheld=total.of_fewer_than(job.shuffle.minimum))
+
+
+def window_payload(job: DeployedJob, manifest: Manifest, sums: tuple[bytes, bytes]) -> bytes:
+    """The partial of a window from those of both parties: its counts, or why they are not known.
+
+    The sum is that of the window only if both parties added the shares of the same producers, and
+    these are of all devices that were counted when the window was decided.
+
+    Args:
+        job: whose reports are in two shares.
+        manifest: of the window.
+        sums: the partials of aggregate-a and aggregate-b.
+    """
+    form = job.table_form
+    first, second = (PartialSum.from_bytes(form, each) for each in sums)
+    problem = _problem(job, manifest, first, second)
+    if problem is not None:
+        return spoiled_payload(problem)
+    aggregator = job.aggregator()
+    try:
+        table = joined_sums(first, second, form)
+        present = table.nonzero()[0]
+        words = present.astype(job.word_form.dtype)[:, None]
+        aggregator.add(job.local_epoch(manifest.epoch), words, table[present])
+    except ValueError as error:
+        return spoiled_payload(f"what the shares add up to are no counts of this job: {error}")
+    return aggregator.to_bytes()
+
+
+def _problem(
+    job: DeployedJob, manifest: Manifest, first: PartialSum, second: PartialSum
+) -> str | None:
+    """Why two sums do not add up to the counts of a window; None if they do."""
+    if first.digest != second.digest:
+        opened = " and ".join(
+            f"{name} could open {each.shares:,} shares and {each.closed:,} not"
+            for name, each in zip(SHARERS, (first, second), strict=True)
+        )
+        return f"the two parties did not open the same shares: {opened}"
+    if set(first.contributors) != {manifest.contributors}:
+        return (
+            f"shares that opened are of {min(first.contributors):,} to "
+            f"{max(first.contributors):,} devices, the window is of {manifest.contributors:,}"
+        )
+    if first.pieces is None or second.pieces is None:
+        return f"shares are of fewer than {job.shuffle.minimum:,} devices"
+    return None

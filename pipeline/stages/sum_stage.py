@@ -1,0 +1,144 @@
+"""Adds what two parties have added up of a share each: the partial of every window.
+
+Its whole state is a function of four logs, as that of the publish stage is: it reads them from the
+beginning, and writes the partials that are missing. A partial is a function of the manifest and of
+the parties' partials, so what is repeated is repeated identically. Owning the one partition of
+``<job>.partials-a`` makes a worker the active one; the records shown to it only wake it up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from functools import partial
+
+from pipeline.actions import Append, Commit, Flush, Steps
+from pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
+from pipeline.stages.decision_log import Decision, DecisionLog
+from pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
+from pipeline.stages.partial_log import PartialLog
+from pipeline.stages.share_stage import window_payload
+from topics.manifests import Fate, Manifest
+from topics.names import SUMS, Role
+from topics.partials import encode_partial, split_partial, spoiled_reason
+
+
+class SumStage:
+    """Turns ``<job>.partials-a`` and ``<job>.partials-b`` into ``<job>.partials``.
+
+    Args:
+        job: whose reports are in two shares.
+        listener: is told of every window whose partial this worker has written.
+    """
+
+    role = SUMS[0]
+
+    def __init__(self, job: DeployedJob, *, listener: WindowListener = ignore_window) -> None:
+        self._job = job
+        self._listener = listener
+        self.counts: Counter[str] = Counter()
+        self._start_over()
+
+    def _start_over(self) -> None:
+        job = self._job
+        self._active = False
+        self._committed = 0
+        self._sums: tuple[dict[int, bytes], dict[int, bytes]] = ({}, {})
+        self._decisions: dict[int, Decision] = {}
+        self._written = PartialLog(job)
+        self._written_log = job.cursor(Role.PARTIALS, self._written.apply)
+        decided = DecisionLog(job, self._note_decision)
+        self._manifest_log = job.cursor(Role.MANIFESTS, decided.apply)
+        logs = [
+            PartialLog(job, partial(self._note_sum, held), role)
+            for role, held in zip(SUMS, self._sums, strict=True)
+        ]
+        self._sum_logs = [job.cursor(role, log.apply) for role, log in zip(SUMS, logs, strict=True)]
+
+    def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
+        """Become the active worker: rebuild the state, and write what is due."""
+        self._start_over()
+        start = self._job.start_offset(self.role, partition)
+        self._committed = start if committed is None else max(start, committed)
+        yield from self._write_due()
+        self._active = True
+        return self._committed
+
+    def revoke(self, partition: int) -> None:
+        """Another worker adds up now."""
+        self._start_over()
+
+    def record(
+        self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
+    ) -> Steps[None]:
+        """A part of a partial has arrived, and wakes the stage up if it has not read it yet."""
+        if offset >= self._sum_logs[0].position:
+            yield from self._write_due()
+
+    def tick(self, now: float) -> Steps[None]:
+        """Look for partials of the other party."""
+        if self._active:
+            yield from self._write_due()
+
+    def unfinished(self, partition: int) -> str:
+        """Epochs without a partial."""
+        complete = self._written.complete
+        return f"epoch {complete.first_missing(complete.lowest or 1)} and later ones"
+
+    def heartbeat(self) -> dict[str, object]:
+        """What has been counted so far, and the windows of which one party's partial is missing."""
+        waiting = set(self._sums[0]) ^ set(self._sums[1])
+        return {"open_windows": len(waiting), "counts": dict(self.counts)}
+
+    def _note_decision(self, decision: Decision) -> None:
+        epoch = decision.manifest.epoch
+        if decision.manifest.fate is Fate.RELEASED and epoch not in self._written.complete:
+            self._decisions[epoch] = decision
+
+    def _note_sum(self, held: dict[int, bytes], epoch: int, payload: bytes) -> None:
+        if epoch not in self._written.complete:
+            held[epoch] = payload
+
+    def _write_due(self) -> Steps[None]:
+        yield from self._written_log.catch_up()
+        for log in (self._manifest_log, *self._sum_logs):
+            yield from log.catch_up()
+        first, second = self._sums
+        due = sorted(first.keys() & second.keys() & self._decisions.keys())
+        for epoch in due:
+            yield from self._write(epoch)
+        if due:
+            yield Flush()
+            yield from self._written_log.catch_up()
+            for epoch in due:
+                self._listener(_finished(self._decisions.pop(epoch).manifest))
+        position = self._sum_logs[0].position
+        if position > self._committed and not first:
+            self._committed = position
+            yield Commit(self.role, 0, position)
+
+    def _write(self, epoch: int) -> Steps[None]:
+        """Write the partial of a window."""
+        decision = self._decisions[epoch]
+        sums = self._sums[0].pop(epoch), self._sums[1].pop(epoch)
+        payload = window_payload(self._job, decision.manifest, sums)
+        parts = split_partial(
+            fingerprint=self._job.fingerprint,
+            deployment=self._job.deployment,
+            epoch=epoch,
+            manifest_offset=decision.offset,
+            # Whoever writes it writes the same parts.
+            attempt=hashlib.sha256(payload).digest()[:IDENTIFIER_BYTES],
+            payload=payload,
+        )
+        for part in parts:
+            yield Append(Role.PARTIALS, 0, encode_partial(part))
+        self.counts["partials"] += 1
+        if spoiled_reason(payload) is not None:
+            self.counts["windows spoiled"] += 1
+
+
+def _finished(manifest: Manifest) -> FinishedWindow:
+    return FinishedWindow(
+        manifest.epoch, manifest.fate, manifest.contributors, decided_at=manifest.timestamp
+    )

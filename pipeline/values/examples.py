@@ -1,0 +1,81 @@
+"""Labelled examples: a class and its features, which a device holds for good."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.values.times import shown
+from pipeline.values.value_domains import ValueDomain
+from randomizers.labelled_examples import FEATURE_UNIT, LARGEST_FEATURE
+
+
+class ExampleDomain(ValueDomain):
+    """Examples as rows of whole numbers: the class plus 1, and the features times 4096; int16.
+
+    As text: the class and the features, with spaces between. A row of zeros is no example.
+
+    >>> ExampleDomain(2, 3).parse(["2 0.5 -1"])[0].tolist()
+    [[3, 2048, -4096]]
+
+    Args:
+        features: of an example.
+        classes: numbered from 0 on.
+        tested: whether accuracy on a test set is published; otherwise it is how long gradients are.
+    """
+
+    initial = 0
+    size = 2
+    slots = None
+    kind = "value"
+    about = "examples"
+    asks = ()
+    columns: int
+
+    def __init__(self, features: int, classes: int, *, tested: bool = False) -> None:
+        self.features = features
+        self.classes = classes
+        self.columns = 1 + features
+        self.measure = "accuracy on the test set, %" if tested else "gradient, % of clip"
+
+    @property
+    def items(self) -> None:
+        """None: examples are learnt from, not counted."""
+
+    @property
+    def identity(self) -> object:
+        """See `ValueDomain.identity`."""
+        return "examples", self.features, self.classes
+
+    def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
+        """Examples, shape (len(texts), 1 + features); see `ValueDomain.parse`."""
+        values = np.zeros((len(texts), self.columns), np.int16)
+        problems: dict[int, str] = {}
+        for index, text in enumerate(texts):
+            class_, *features = text.split() or [""]
+            row, problem = self.example(class_, features)
+            if problem is None:
+                values[index] = row
+            else:
+                problems[index] = problem
+        return values, problems
+
+    def example(self, class_: str, features: Sequence[str]) -> tuple[NDArray[np.int16], str | None]:
+        """One example, shape (1 + features,), and what is wrong with it."""
+        row = np.zeros(self.columns, np.int16)
+        if len(features) != self.features:
+            return row, f"{len(features)} features, must be {self.features}"
+        if not (class_.isascii() and class_.isdecimal()) or int(class_[:20]) >= self.classes:
+            return row, f"class {shown(class_)} is no whole number from 0 to {self.classes - 1}"
+        try:
+            numbers = np.array(features, np.float64)
+        except ValueError:
+            return row, "a feature is no number"
+        if not (np.abs(numbers) <= LARGEST_FEATURE).all():
+            return row, f"a feature does not lie between -{LARGEST_FEATURE} and {LARGEST_FEATURE}"
+        row[0] = 1 + int(class_)
+        row[1:] = np.rint(FEATURE_UNIT * numbers)
+        return row, None

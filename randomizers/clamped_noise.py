@@ -1,0 +1,126 @@
+"""Laplace noise in whole numbers, and what is seen of it within bounds.
+
+Measurements of a device are -1, 0 or 1, and so is the lattice of their noise: no fixed point has to
+be chosen. The noise is z with a probability in proportion to q^|z|, the discrete Laplace law, with
+all that lies beyond the bounds at the outermost numbers. What is reported is the measurement plus
+noise, clamped to -M..M. So the numbers that may be seen are the same whatever is measured, nothing
+is cut off that would have to be paid for in delta, and the loss is exact: it is that of the table
+that devices draw from, compared number by number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randomizers.laws import Constants
+from randomizers.noise_tables import TABLE_BITS, NoiseTable
+
+MOST_BOUND: Final = 1 << 19
+"""The largest M: of it a table takes a second."""
+
+_FIRST_BITS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ClampedNoise(Constants):
+    """The noise of one measurement.
+
+    >>> noise = ClampedNoise(decay=0.5, most=20)
+    >>> round(noise.gap, 6), round(noise.variance, 3), round(float(noise.odds(1)), 9)
+    (0.999999, 4.0, 2.0)
+
+    Attributes:
+        decay: q, how much less likely the next larger number is.
+        most: M, the largest number that is reported.
+
+    Raises:
+        ValueError: there is no such law.
+    """
+
+    decay: float
+    most: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.decay < 1 or not 2 <= self.most <= MOST_BOUND:
+            raise ValueError(
+                f"noise that decays by {self.decay!r}, up to {self.most!r}: must be from 0 to 1, "
+                f"and from 2 to {MOST_BOUND:,}"
+            )
+
+    @property
+    def table(self) -> NoiseTable:
+        """What devices draw from: numbers from -M - 1 to M + 1."""
+        return _table(self.decay, self.most)
+
+    def masses(self, measurement: int) -> tuple[int, ...]:
+        """2^128 times the probability of reporting -M, ..., M, for a measurement of -1, 0 or 1."""
+        return _masses(self.decay, self.most, measurement)
+
+    def odds(self, step: int) -> Fraction:
+        """How many times likelier a report may become if a measurement moves by 1 or 2."""
+        pairs = [(0, 1), (-1, 0)] if step == 1 else [(-1, 1)]
+        return max(
+            max(Fraction(a, b), Fraction(b, a))
+            for one, other in pairs
+            for a, b in zip(self.masses(one), self.masses(other), strict=True)
+        )
+
+    @property
+    def gap(self) -> float:
+        """The mean of a report of 1; that of 0 is 0, and that of -1 the opposite."""
+        return _moments(self.decay, self.most)[0]
+
+    @property
+    def variance(self) -> float:
+        """Of a report, whatever is measured: the larger one."""
+        return _moments(self.decay, self.most)[1]
+
+    def reports(
+        self, measurements: NDArray[np.int8], rng: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """Measurements with noise, clamped, plus M: int64 of the same shape, from 0 to 2 M."""
+        drawn = self.table.draw(measurements.size, rng).reshape(measurements.shape)
+        drawn += measurements
+        return np.clip(drawn, -self.most, self.most, out=drawn) + self.most
+
+
+@lru_cache(maxsize=16)
+def _table(decay: float, most: int) -> NoiseTable:
+    numerator, denominator = decay.as_integer_ratio()
+    side = [1 << _FIRST_BITS]
+    for _ in range(most + 1):
+        side.append(side[-1] * numerator // denominator)
+    # All that is larger: a geometric series.
+    side[-1] = side[-1] * denominator // (denominator - numerator)
+    weights = [*reversed(side[1:]), *side]
+    total = sum(weights)
+    bounds = tuple((each << TABLE_BITS) // total for each in accumulate(weights))
+    # Devices draw from the table itself, and its own loss is stated.
+    return NoiseTable(-most - 1, bounds, distance=0.0)
+
+
+@lru_cache(maxsize=48)
+def _masses(decay: float, most: int, measurement: int) -> tuple[int, ...]:
+    noise = [high - low for low, high in pairwise((0, *_table(decay, most).bounds))]
+    # The noise that makes -M of the measurement, and less; and M, and more.
+    low, high = 1 - measurement, 2 * most + 1 - measurement
+    return (sum(noise[: low + 1]), *noise[low + 1 : high], sum(noise[high:]))
+
+
+@lru_cache(maxsize=16)
+def _moments(decay: float, most: int) -> tuple[float, float]:
+    seen = np.arange(-most, most + 1, dtype=np.float64)
+    laws = [
+        np.array([mass / (1 << TABLE_BITS) for mass in _masses(decay, most, measurement)])
+        for measurement in (0, 1)
+    ]
+    means = [float(law @ seen) for law in laws]
+    variances = [float(law @ seen**2) - mean**2 for law, mean in zip(laws, means, strict=True)]
+    return means[1], max(variances)

@@ -1,0 +1,219 @@
+"""For comparison: the count-mean sketch, whose bits are fragments.
+
+Section VII of "Encode, Shuffle, Analyze Privacy Revisited" (Erlingsson et al. 2020), for domains
+too large to send a bit for every item. A device draws one of k rows, for everybody to see. The hash
+of the row gives its item one of m buckets; the m bits that say which are reversed each with the
+same small probability, and each that is 1 is a message: the bucket. A user who holds no item has
+only bits that are 0.
+
+Messages of one row hide among those of the same row, so that among n contributors a message has
+about n / k to hide among, not n, as the paper counts them. The number of others in a row is random,
+and delta pays for its being small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randomizers.counted_words import CountedWords
+from randomizers.devices import Devices
+from randomizers.fragments import FragmentsLaw, Neighbours
+from randomizers.given_values import check_epoch
+from randomizers.guarantee import Guarantee, held_by_a_user, held_or_nothing
+from randomizers.hadamard import check_domain, narrowest
+from randomizers.item_domains import ItemDomain, domain_size
+from randomizers.laws import Constants
+from randomizers.pairwise_hash import PairwiseHash
+from randomizers.set_rows import set_rows
+from randomizers.shuffled_parameters import check_approximate, check_items_held
+from topics.word_forms import WordForm
+
+ROWS: Final = 1 << 10
+BUCKETS: Final = 1 << 16
+"""Those of the paper."""
+
+MOST_CELLS: Final = 1 << 28
+
+
+@dataclass(frozen=True, slots=True)
+class CountMeanSketchParameters:
+    """What a job says.
+
+    Attributes:
+        epsilon: the privacy loss of a user's item of one epoch, shuffled.
+        delta: the same.
+        domain: the items, up to 2^20.
+        rows: k, of which each device draws one.
+        buckets: m, of a row.
+        neighbours: what cannot be told apart.
+
+    Raises:
+        ValueError: a value is not allowed; the message says what is.
+    """
+
+    epsilon: float
+    delta: float
+    domain: ItemDomain
+    rows: int = ROWS
+    buckets: int = BUCKETS
+    neighbours: Neighbours = "replacement"
+
+    def __post_init__(self) -> None:
+        check_approximate(self.epsilon, self.delta)
+        check_items_held(1, self.domain)
+        check_domain(domain_size(self.domain))
+        check_shape(self.rows, self.buckets)
+        if self.neighbours not in ("replacement", "removal"):
+            raise ValueError(
+                f"neighbours is {self.neighbours!r}, must be 'replacement' or 'removal'"
+            )
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+
+
+def check_shape(rows: int, buckets: int) -> None:
+    """Raise `ValueError` unless there may be so many rows of so many buckets."""
+    for name, number, least in (("rows", rows, 1), ("buckets", buckets, 2)):
+        if type(number) is not int or not least <= number <= BUCKETS:
+            raise ValueError(f"{name} is {number!r}, must be from {least} to {BUCKETS:,}")
+    if rows * buckets > MOST_CELLS:
+        raise ValueError(f"{rows * buckets:,} cells in all rows, must be at most {MOST_CELLS:,}")
+
+
+@dataclass(frozen=True, slots=True)
+class CountMeanSketchLaw(Constants):
+    """All constants of a job.
+
+    Attributes:
+        items: d, size of the domain.
+        rows: k.
+        minimum: the fewest contributors of a window.
+        delta: of an epoch, and of all of them.
+        bits: the law of the m bits of a row, for the fewest contributors that it has but with a
+            probability that is part of delta.
+
+    Raises:
+        ValueError: a field is out of range.
+    """
+
+    items: int
+    rows: int
+    minimum: int
+    delta: float
+    bits: FragmentsLaw
+
+    def __post_init__(self) -> None:
+        check_domain(self.items)
+        check_shape(self.rows, self.bits.items)
+        if self.bits.slots != 1 or self.bits.reports != 1 or self.minimum < self.bits.minimum:
+            raise ValueError(f"{self.bits} are no bits of a sketch of {self.minimum} users")
+
+    def of_one_epoch(self) -> CountMeanSketchLaw:
+        """The same with a single epoch: equal for laws whose epochs are drawn alike."""
+        return replace(self, bits=self.bits.of_one_epoch())
+
+    @property
+    def last_epoch(self) -> int:
+        """Number of epochs."""
+        return self.bits.last_epoch
+
+    @property
+    def buckets(self) -> int:
+        """M, of a row."""
+        return self.bits.items
+
+    @property
+    def words(self) -> int:
+        """How many different messages there are: k m."""
+        return self.rows * self.buckets
+
+    @property
+    def word_form(self) -> WordForm:
+        """The row times m, plus the bucket."""
+        return WordForm(narrowest(self.words))
+
+    def capacity(self, epoch: int, contributors: int) -> int:
+        """See `FragmentsLaw.capacity`."""
+        return self.bits.capacity(epoch, contributors)
+
+    def buckets_of(self, row: int, items: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The buckets that a row's hash gives items, int64 of the same shape, from 0 on."""
+        text = f"count_mean_sketch of {self.items} items in {self.rows} rows, row {row}"
+        return PairwiseHash.of(text).buckets(items, self.buckets)
+
+
+class CountMeanSketch(Devices[CountMeanSketchLaw]):
+    """The devices of one horizon. They keep nothing from one epoch to the next.
+
+    Args:
+        law: the constants of the job.
+    """
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee of a user's item of one epoch, and of all of them together."""
+        law, bits = self.law, self.law.bits
+        held = held_by_a_user if bits.neighbours == "replacement" else held_or_nothing
+        return Guarantee(
+            epsilon=bits.epsilon,
+            delta=law.delta,
+            unit="epoch",
+            neighbours=held(1),
+            trust=(
+                "the shuffle stage to shuffle and to refuse windows below the minimum, and "
+                f"{law.minimum - 1:,} honest others in each window; against a stage that keeps "
+                f"messages apart epsilon is {bits.local_epsilon:.6g} at every epoch"
+            ),
+            basis="bound",
+            stream_epsilon=bits.stream_epsilon,
+        )
+
+    def report(
+        self,
+        epoch: int,
+        values: NDArray[np.integer],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.unsignedinteger] | CountedWords:
+        """The messages of everybody present.
+
+        Returns:
+            Words of the law's dtype: counted where more messages than words are to be expected,
+            whatever users hold; otherwise shape (messages, 1), sorted.
+        """
+        law = self.law
+        check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
+        items = set_rows(epoch, values, present, self.population, 1, law.items)[:, 0]
+        rows = rng.integers(0, law.rows, len(items))
+        most = law.capacity(epoch, len(items))
+        while True:
+            counted = self._messages(rows, items, rng)
+            # Anew where they have no room.
+            if counted.messages <= most:
+                break
+        self.epoch = epoch
+        if len(items) * law.bits.messages_per_user < law.words:
+            return counted.written_out()
+        return counted
+
+    def _messages(
+        self, rows: NDArray[np.int64], items: NDArray[np.int64], rng: np.random.Generator
+    ) -> CountedWords:
+        law, dtype = self.law, self.law.word_form.dtype
+        words, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        order = np.argsort(rows, kind="stable")
+        drawn, starts = np.unique(rows[order], return_index=True)
+        for row, alike in zip(drawn.tolist(), np.split(items[order], starts[1:]), strict=False):
+            buckets = law.buckets_of(row, alike[alike > 0])
+            ones = np.bincount(buckets, minlength=law.buckets).astype(np.int64)
+            messages = law.bits.flips.ones(ones, len(alike), rng)
+            (seen,) = np.nonzero(messages)
+            words.append(row * law.buckets + seen)
+            counts.append(messages[seen])
+        return CountedWords(
+            np.concatenate(words).astype(dtype)[:, None],
+            np.concatenate(counts).astype(np.uint32),
+        )

@@ -1,0 +1,59 @@
+"""From what a job says of its crowds to the law of the deletion."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, Decimal, localcontext
+from fractions import Fraction
+
+from randomizers.accounting.crowd_counts import delta_of_counts
+from randomizers.crowds import CrowdCounts
+from randomizers.shuffled_parameters import check_approximate
+
+_DECAY_BITS = 64
+
+
+def calibrate(epsilon: float, delta: float, last_epoch: int) -> CrowdCounts:
+    """The law of the deletion: shift is (2 / epsilon) ln(2 epochs / delta), rounded up.
+
+    The loss of an epoch's numbers is at most epsilon, and delta is that of all epochs together.
+
+    Args:
+        epsilon: of the numbers of all crowds at one epoch.
+        delta: of those of all epochs.
+        last_epoch: how many there are.
+
+    Raises:
+        ValueError: epsilon or delta is out of range, or too small for a table of the noise.
+
+    >>> calibrate(1.0, 1e-6, 1).shift
+    30
+    """
+    check_approximate(epsilon, delta)
+    decay = decay_of(epsilon)
+    shift = max(1, math.ceil(2 / epsilon * math.log(2 * last_epoch / delta)))
+    while last_epoch * delta_of_counts(decay, shift) > Fraction(delta):
+        shift += 1
+    return CrowdCounts((decay.numerator, decay.denominator), shift, delta)
+
+
+def decay_of(epsilon: float) -> Fraction:
+    """e^(-epsilon / 2) in 64 bits, rounded up: more noise, never less."""
+    scale = 1 << _DECAY_BITS
+    with localcontext() as context:
+        context.prec = 80
+        # Decimal.exp is correctly rounded: its neighbour above is not below the true value.
+        exact = (-Decimal(epsilon) / 2).exp().next_plus() * scale
+        return Fraction(int(exact.to_integral_value(ROUND_CEILING)), scale)
+
+
+def most_lost(counts: CrowdCounts, crowds: int) -> float:
+    """No crowd loses more messages at an epoch, with a probability of 1 - delta.
+
+    (4 / epsilon) ln(2 crowds / delta): the noise is beyond a half of that in one crowd of so many
+    with a probability of at most delta, and the shift is no more than the other half.
+
+    >>> round(most_lost(calibrate(1.0, 1e-6, 1), 100), 1)
+    76.5
+    """
+    return 4 / counts.epsilon * math.log(2 * crowds / counts.delta)

@@ -1,0 +1,114 @@
+"""Messages divided among shuffle instances that work side by side.
+
+Every message goes to an instance of its own choice, uniform and independent of everything else. So
+what all instances see together is the shuffled union with a random label on every message: labels
+are post-processing, and the guarantee of the union holds. Who sees one instance alone sees each of
+a device's t messages with probability 1/K.
+
+Where the number of messages is a secret, each part is given room that depends on the most messages
+alone; in the rare case that a part does not fit, all labels are drawn anew (`MISFIT`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randomizers.counted_words import CountedWords
+
+MOST_INSTANCES: Final = 4
+
+MISFIT: Final = 2.0**-200
+"""How likely it is, at most, that the parts of one division do not all fit: so far are the labels
+from independent ones, in total variation, and what that costs belongs into delta."""
+
+_BLOCK = 1 << 20
+
+Reports: TypeAlias = NDArray[np.unsignedinteger] | CountedWords
+
+
+def room_of_part(most: int, instances: int) -> int:
+    """How many messages an instance is given room for, when there are at most so many in all.
+
+    More than that come to any of the instances with a probability of at most `MISFIT`, by
+    Bernstein's inequality: P(Bin(n, q) >= n q + t) <= exp(-t^2 / (2 n q (1 - q) + 2 t / 3)).
+
+    >>> room_of_part(100, 2), room_of_part(1_000_000, 2), room_of_part(1_000_000, 4)
+    (100, 508393, 257293)
+    """
+    # A little more than is needed: the bound is computed with rounding errors.
+    rarity = math.log(instances) - math.log(MISFIT) + 1e-3
+    mean = most / instances
+    variance = mean * (1 - 1 / instances)
+    beyond = rarity / 3 + math.sqrt((rarity / 3) ** 2 + 2 * rarity * variance)
+    return min(most, math.ceil(mean + beyond))
+
+
+def divide(
+    reports: Reports, instances: int, room: int | None, rng: np.random.Generator
+) -> list[Reports]:
+    """Divide reports among instances; each part keeps their order.
+
+    Args:
+        reports: of one drawing, shape (n, width), or counted.
+        instances: how many parts, at least 1.
+        room: the most messages of a part, see `room_of_part`; None: any number.
+        rng: cryptographic randomness; seeded in tests only.
+    """
+    while True:
+        parts = _divided(reports, instances, rng)
+        if room is None or all(_messages(part) <= room for part in parts):
+            return parts
+
+
+def chances_of_one_instance(reports: int, instances: int) -> Sequence[Fraction]:
+    """How likely it is that one instance sees t of a device's reports, for t from 0 to all.
+
+    >>> [str(chance) for chance in chances_of_one_instance(2, 3)]
+    ['4/9', '4/9', '1/9']
+    """
+    return [
+        Fraction(math.comb(reports, seen) * (instances - 1) ** (reports - seen), instances**reports)
+        for seen in range(reports + 1)
+    ]
+
+
+def _divided(reports: Reports, instances: int, rng: np.random.Generator) -> list[Reports]:
+    if isinstance(reports, CountedWords):
+        return _divided_counts(reports, instances, rng)
+    labels = rng.integers(0, instances, len(reports), np.uint8)
+    return [reports[labels == label] for label in range(instances)]
+
+
+def _divided_counts(
+    reports: CountedWords, instances: int, rng: np.random.Generator
+) -> list[Reports]:
+    """Every message of a count draws its own label: integers, and no more of them than a block."""
+    rows = len(reports.counts)
+    tables = np.zeros((rows, instances), np.int64)
+    ends = np.cumsum(reports.counts, dtype=np.int64)
+    total = int(ends[-1]) if rows else 0
+    for start in range(0, total, _BLOCK):
+        stop = min(start + _BLOCK, total)
+        labels = rng.integers(0, instances, stop - start, np.uint8)
+        first, last = np.searchsorted(ends, [start, stop - 1], side="right").tolist()
+        bounds = np.clip(ends[first : last + 1], start, stop)
+        lengths = np.diff(bounds, prepend=start)
+        places = np.repeat(np.arange(last + 1 - first), lengths) * instances + labels
+        counted = np.bincount(places, minlength=(last + 1 - first) * instances)
+        tables[first : last + 1] += counted.reshape(-1, instances)
+    return [_counted(reports, tables[:, label]) for label in range(instances)]
+
+
+def _counted(reports: CountedWords, counts: NDArray[np.int64]) -> CountedWords:
+    there = counts > 0
+    return CountedWords(reports.values[there], counts[there].astype(reports.counts.dtype))
+
+
+def _messages(reports: Reports) -> int:
+    return reports.messages if isinstance(reports, CountedWords) else len(reports)

@@ -1,0 +1,70 @@
+"""Labelled examples as whole numbers: a class and its features."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+FEATURE_UNIT: Final = 1 << 12
+"""How finely features are told: in units of 1 / 4096."""
+
+LARGEST_FEATURE: Final = 7.999
+"""Features lie between this and its negative: 16 bits hold them."""
+
+MAX_NUMBERS: Final = 1 << 17
+"""Of a test set: a deployed job holds it, and Kafka takes no record above 1 MB."""
+
+
+def check_examples(examples: NDArray[np.integer], classes: int, where: str) -> None:
+    """Raise `ValueError` unless rows are examples of so many classes, or none.
+
+    Args:
+        examples: shape (n, 1 + features): the class plus 1, 0 for no example; features in units of
+            1 / `FEATURE_UNIT`.
+        classes: how many there are.
+        where: they are given, for the message.
+    """
+    outside = (examples[:, 0] < 0) | (examples[:, 0] > classes)
+    if outside.any():
+        wrong = int(examples[outside.argmax(), 0]) - 1
+        raise ValueError(f"class {wrong} {where}, must be from 0 to {classes - 1}")
+    if int(np.abs(examples[:, 1:]).max(initial=0)) >= 8 * FEATURE_UNIT:
+        raise ValueError(f"a feature {where} does not lie between -8 and 8")
+
+
+def packed_examples(examples: NDArray[np.integer]) -> str:
+    """Examples as text, for a record of a deployed job.
+
+    >>> unpacked_examples(packed_examples(np.array([[2, -7]])), 1, 2).tolist()
+    [[2, -7]]
+    """
+    return base64.b64encode(examples.astype("<i2").tobytes()).decode()
+
+
+def unpacked_examples(text: str, features: int, classes: int) -> NDArray[np.int64]:
+    """Examples from `packed_examples`, shape (n, 1 + features).
+
+    Raises:
+        ValueError: it is something else, there are none, or they are too many.
+    """
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("test_set is no packed examples: give {file: NAME}") from None
+    row = 2 * (1 + features)
+    if not data or len(data) % row:
+        raise ValueError(f"test_set has {len(data)} bytes, must have {row} for each example")
+    if len(data) > 2 * MAX_NUMBERS:
+        raise ValueError(
+            f"test_set has {len(data) // row:,} examples of {1 + features:,} numbers, and at most "
+            f"{MAX_NUMBERS // (1 + features):,} fit a deployed job: give fewer"
+        )
+    examples = np.frombuffer(data, "<i2").reshape(-1, 1 + features).astype(np.int64)
+    check_examples(examples, classes, "of test_set")
+    if not examples[:, 0].all():
+        raise ValueError("an example of test_set has no class")
+    return examples

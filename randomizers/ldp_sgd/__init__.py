@@ -1,0 +1,358 @@
+"""Learning a linear model from one bit a step: LDP-SGD.
+
+"Encode, Shuffle, Analyze Privacy Revisited" (Erlingsson, Feldman, Mironov, Raghunathan, Song,
+Talwar, Thakurta 2020), Algorithms 4 and 5. An epoch is a step of gradient descent. A device that is
+at turn computes the gradient x of its example's loss at the public model of the epoch, clips it to
+norm L, takes the direction z = x / |x| with probability 1/2 + |x| / 2 L, and -z otherwise, draws a
+random direction v, and reports v and the sign of <z, v>, which is reversed with odds e^-epsilon.
+
+Privacy hangs on that last reversal alone: v is drawn without looking at anything, and whatever bit
+an example would have given, the one reported is either with odds of at most e^epsilon. So the
+gradient may be computed in floating point. What follows from it is whole numbers, and so is
+reproducible.
+
+Here v is 4096 times a normal vector, rounded, of which a seed of 128 bits is sent (`directions`).
+The mean of sgn<z, v> v is sqrt(2 / pi) z, for a unit vector z and in whatever dimension.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randomizers.composed import ComposedLaw, log_rounded_up
+from randomizers.devices import Devices
+from randomizers.given_values import check_epoch
+from randomizers.guarantee import Guarantee
+from randomizers.labelled_examples import FEATURE_UNIT, check_examples, unpacked_examples
+from randomizers.laws import Constants
+from randomizers.ldp_sgd.directions import MAX_SEED_BITS, directions, draw_seeds
+from randomizers.randomness import draw_categories
+from randomizers.shuffled_parameters import check_approximate
+from topics.word_forms import WordForm
+
+MAX_DIMENSIONS: Final = 1 << 16
+"""Of a model: a record of it then has 512 KiB, and Kafka takes no record above 1 MB."""
+
+MAX_SUMS: Final = 1 << 26
+"""Dimensions times steps: a publisher keeps a sum of 8 bytes for each."""
+
+MAX_REPORTS: Final = 1 << 10
+
+ERROR_UNIT: Final = 1 << 12
+"""How finely the derivatives of the loss by the scores of classes are told."""
+
+_HALF: Final = 1 << 31
+_AT_ONCE: Final = 1 << 18  # coordinates
+
+
+@dataclass(frozen=True, slots=True)
+class LdpSgdParameters:
+    """What a job says.
+
+    Attributes:
+        epsilon: the privacy loss of a report by itself, which nobody else has to help with.
+        delta: of what the reports lose once they are shuffled, all steps together.
+        features: numbers of an example; one of them may be 1 throughout, for an intercept.
+        classes: of which an example has one, from 0 on.
+        clip: L, the longest gradient that counts in full.
+        rate: eta, how far a step goes for a gradient of length 1.
+        radius: of the ball around 0 that a model stays in; None for no bound.
+        groups: G; a device takes part in every G-th step.
+        reports: tau, how many bits a device reports in a step, of a direction and a sign each.
+        seed_bits: of a seed; fewer than 128 are for tests.
+        test_set: labelled examples that everybody may see, packed; each model's accuracy on them
+            is published. None: the length of each gradient is.
+
+    Raises:
+        ValueError: a value is not allowed; the message says what is.
+    """
+
+    epsilon: float
+    delta: float
+    features: int
+    classes: int
+    clip: float = 1.0
+    rate: float = 1.0
+    radius: float | None = None
+    groups: int = 1
+    reports: int = 1
+    seed_bits: int = MAX_SEED_BITS
+    test_set: str | None = None
+
+    def __post_init__(self) -> None:
+        check_approximate(self.epsilon, self.delta)
+        _check_shape(self.features, self.classes)
+        _check_step(self.clip, self.rate, self.radius)
+        _check_whole("groups", self.groups, 1, 1 << 20)
+        _check_whole("reports", self.reports, 1, MAX_REPORTS)
+        _check_whole("seed_bits", self.seed_bits, 1, MAX_SEED_BITS)
+        if self.test_set is not None:
+            unpacked_examples(self.test_set, self.features, self.classes)
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+
+
+def _check_whole(name: str, value: int, least: int, most: int) -> None:
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name} is {value!r}, must be a whole number from {least} to {most:,}")
+
+
+def _check_shape(features: int, classes: int) -> None:
+    _check_whole("features", features, 1, MAX_DIMENSIONS)
+    _check_whole("classes", classes, 2, MAX_DIMENSIONS)
+    if features * classes > MAX_DIMENSIONS:
+        raise ValueError(
+            f"{features:,} features times {classes:,} classes are a model of "
+            f"{features * classes:,} numbers, and at most {MAX_DIMENSIONS:,} fit a record: give "
+            "fewer features"
+        )
+
+
+def _check_step(clip: float, rate: float, radius: float | None) -> None:
+    for name, value in (("clip", clip), ("rate", rate), ("radius", radius)):
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"{name} is {value!r}, must be positive and finite")
+
+
+@dataclass(frozen=True, slots=True)
+class LdpSgdLaw(Constants):
+    """All constants of a job.
+
+    Attributes:
+        last_epoch: number of steps.
+        features: numbers of an example.
+        classes: of which an example has one.
+        groups: G.
+        reports: tau.
+        clip: L.
+        rate: eta.
+        radius: of the ball that models stay in; None for none.
+        seed_bits: of a seed.
+        minimum: the fewest contributors that a report is hidden among.
+        odds: weights of a bit kept and of one reversed.
+        epsilon: of a step, shuffled.
+        delta: of a step, and of all of them.
+        stream_epsilon: of all steps that a device takes, shuffled.
+
+    Raises:
+        ValueError: a field is out of range.
+    """
+
+    last_epoch: int
+    features: int
+    classes: int
+    groups: int
+    reports: int
+    clip: float
+    rate: float
+    radius: float | None
+    seed_bits: int
+    minimum: int
+    odds: ComposedLaw
+    epsilon: float
+    delta: float
+    stream_epsilon: float
+
+    def __post_init__(self) -> None:
+        _check_shape(self.features, self.classes)
+        _check_step(self.clip, self.rate, self.radius)
+        _check_whole("groups", self.groups, 1, 1 << 20)
+        _check_whole("reports", self.reports, 1, MAX_REPORTS)
+        _check_whole("seed_bits", self.seed_bits, 1, MAX_SEED_BITS)
+        if self.odds.k != 1 or self.odds.weights[0] <= self.odds.weights[1]:
+            raise ValueError(f"odds of {self.odds.weights}, must be two weights, the larger first")
+        if self.minimum < 1 or self.last_epoch < 1:
+            raise ValueError(f"{self.minimum} contributors, {self.last_epoch} epochs")
+        if self.dimensions * self.last_epoch > MAX_SUMS:
+            raise ValueError(
+                f"{self.last_epoch:,} steps of a model of {self.dimensions:,} numbers, and at most "
+                f"{MAX_SUMS // self.dimensions:,} can be kept: give fewer epochs or features"
+            )
+
+    @property
+    def dimensions(self) -> int:
+        """D, of a model: a row of features for every class, one after the other."""
+        return self.features * self.classes
+
+    @property
+    def participations(self) -> int:
+        """The most steps that a device takes part in."""
+        return -(-self.last_epoch // self.groups)
+
+    @property
+    def report_epsilon(self) -> float:
+        """The loss of a report by itself, rounded up."""
+        return self.local_epsilon(1)
+
+    def local_epsilon(self, reports: int) -> float:
+        """The loss of so many reports of a device to whoever sees them all, rounded up."""
+        return log_rounded_up(Fraction(*self.odds.weights), reports)
+
+    @property
+    def seed_bytes(self) -> int:
+        """Of a report; the byte after them is the bit."""
+        return -(-self.seed_bits // 8)
+
+    @property
+    def word_form(self) -> WordForm:
+        """The bytes of a seed, the lowest first, and 1 for the sign +, 0 for -."""
+        return WordForm(np.dtype("u1"), self.seed_bytes + 1)
+
+    def capacity(self, epoch: int, contributors: int) -> int:
+        """How many messages so many contributors send: always the same number."""
+        return contributors * self.reports
+
+
+class LdpSgd(Devices[LdpSgdLaw]):
+    """The devices of one horizon. They keep count of the steps they have taken part in.
+
+    A value is a row of 1 + features whole numbers: the class plus 1, and the features in units of
+    1 / `FEATURE_UNIT`. A row of zeros is no example, and has no gradient.
+
+    >>> from randomizers.randomness import seeded_generator
+    >>> law = LdpSgdLaw(1, 1, 2, 1, 1, 1.0, 1.0, None, 3, 1, ComposedLaw((10**6, 1)), 9.0, 0.1, 9.0)
+    >>> devices, rng = LdpSgd(law), seeded_generator(1)
+    >>> devices.enrol(1, rng)
+    >>> devices.report(1, np.array([[1, 4 * FEATURE_UNIT]]), None, rng).shape
+    (1, 2)
+
+    Args:
+        law: the constants of the job.
+    """
+
+    def __init__(self, law: LdpSgdLaw) -> None:
+        super().__init__(law)
+        self._steps = self._declare("steps", np.uint32, allowed=range(law.participations + 1))
+        self._model = np.zeros((law.classes, law.features))
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee of a user's example in one step, and in all that it takes part in."""
+        law = self.law
+        step, whole = (law.local_epsilon(law.reports * steps) for steps in (1, law.participations))
+        steps = "step" if law.participations == 1 else "steps"
+        return Guarantee(
+            epsilon=law.epsilon,
+            delta=law.delta,
+            unit="epoch",
+            neighbours="any two examples of a user, or none at all; who is present is public",
+            trust=(
+                "the shuffle stage to shuffle and to refuse windows below the minimum, and "
+                f"{law.minimum - 1:,} honest others in each window; against a stage that keeps "
+                f"messages apart epsilon is {step:.6g} at every step that a user takes part in, "
+                f"{whole:.6g} for its {law.participations:,} {steps}, with delta 0"
+            ),
+            basis="bound",
+            stream_epsilon=law.stream_epsilon,
+        )
+
+    def take_model(self, model: NDArray[np.float64]) -> None:
+        """Compute gradients at this model from now on; before there is one, at 0.
+
+        Args:
+            model: float64, shape (dimensions,).
+        """
+        self._model = model.reshape(self._model.shape).astype(np.float64)
+
+    def report(
+        self,
+        epoch: int,
+        values: NDArray[np.integer],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.unsignedinteger]:
+        """The reports of everybody present, `LdpSgdLaw.reports` of each.
+
+        Returns:
+            uint8, shape (reports, bytes).
+
+        Raises:
+            ValueError: as `Devices.report`; or a device has taken part in as many steps as the
+                guarantee speaks of.
+        """
+        law = self.law
+        check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
+        examples = self._checked(epoch, values, present)
+        taking = np.ones(self.population, np.bool_) if present is None else present
+        if (self._steps[taking] >= law.participations).any():
+            raise ValueError(
+                f"a device is to take part in more than {law.participations:,} steps at epoch "
+                f"{epoch}: with {law.groups:,} groups it is at turn in every {law.groups:,}th"
+            )
+        seeds = draw_seeds(len(examples) * law.reports, law.seed_bits, rng)
+        drawn = rng.integers(0, 2 * _HALF, len(seeds))
+        reversed_ = draw_categories(law.odds.weights, len(seeds), rng).astype(np.bool_)
+        signs = np.empty(len(seeds), np.bool_)
+        rows = max(1, _AT_ONCE // law.dimensions)
+        for start in range(0, len(seeds), rows):
+            part = slice(start, start + rows)
+            owners = np.arange(start, min(start + rows, len(seeds))) // law.reports
+            signs[part] = self._signs(examples[owners], seeds[part], drawn[part])
+        self._steps = self._steps + taking
+        self.epoch = epoch
+        return np.column_stack([seeds, signs ^ reversed_]).astype(np.uint8, copy=False)
+
+    def _checked(
+        self, epoch: int, values: NDArray[np.integer], present: NDArray[np.bool_] | None
+    ) -> NDArray[np.int64]:
+        """The examples of devices that are present."""
+        law = self.law
+        shape = (self.population, 1 + law.features)
+        if values.shape != shape or values.dtype.kind not in "iu":
+            raise ValueError(
+                f"values are {values.dtype} of shape {values.shape}, must be integers of {shape}: "
+                "a class and its features for each device"
+            )
+        if present is not None and (present.shape != shape[:1] or present.dtype != np.bool_):
+            raise ValueError(
+                f"present is {present.dtype} of shape {present.shape}, must be bool of {shape[:1]}"
+            )
+        examples = (values if present is None else values[present]).astype(np.int64)
+        check_examples(examples, law.classes, f"at epoch {epoch}")
+        return examples
+
+    def _signs(
+        self, examples: NDArray[np.int64], seeds: NDArray[np.uint8], drawn: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """Whether <z, v> is positive, shape (n,)."""
+        law = self.law
+        errors, lengths = self.gradients(examples)
+        # In IEEE 754's basic operations, which are the same everywhere.
+        along = drawn < np.floor(_HALF * (1 + np.minimum(lengths / law.clip, 1.0)))
+        vectors = directions(seeds, law.dimensions).reshape(-1, law.classes, law.features)
+        features = examples[:, 1:, None].astype(np.float64)
+        # Whole numbers below 2^53: their sums are exact, in whatever order.
+        scores = np.matmul(vectors.astype(np.float64), features)[..., 0].astype(np.int64)
+        products = (errors * scores).sum(axis=1)
+        signs: NDArray[np.bool_] = (products >= 0) == along
+        return signs
+
+    def gradients(
+        self, examples: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The gradients of the loss, -ln softmax(model x) at the class, before they are clipped.
+
+        Args:
+            examples: int64, shape (n, 1 + features).
+
+        Returns:
+            The derivatives by the scores of classes, in units of 1 / `ERROR_UNIT`, int64 of shape
+            (n, classes): a gradient is their outer product with the features. And the lengths of
+            the gradients, float64 of shape (n,).
+        """
+        scores = examples[:, 1:] / FEATURE_UNIT @ self._model.T
+        raised = np.exp(scores - scores.max(axis=1, keepdims=True))
+        errors = raised / raised.sum(axis=1, keepdims=True)
+        has_example = examples[:, 0] > 0
+        errors[has_example, examples[has_example, 0] - 1] -= 1
+        whole = np.rint(ERROR_UNIT * errors).astype(np.int64)
+        whole[~has_example] = 0
+        lengths = np.ones(len(examples))
+        for numbers, unit in ((whole, ERROR_UNIT), (examples[:, 1:], FEATURE_UNIT)):
+            lengths *= np.sqrt(np.square(numbers).sum(axis=1).astype(np.float64)) / unit
+        return whole, lengths

@@ -1,0 +1,76 @@
+"""From the parameters of a learning job to the constants that its devices run on.
+
+A report is a randomizer of one bit with loss epsilon, beside a seed that depends on nothing. What
+shuffling makes of it holds for any randomizer with this loss (`amplification`), also where it is
+chosen in view of what was seen before, as models are.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Final
+
+from randomizers.accounting.amplification import amplified_epsilon, of_any_randomizer
+from randomizers.accounting.calibration import high_precision, optimal
+from randomizers.ldp_sgd import LdpSgdLaw, LdpSgdParameters
+
+# Rounded down, so that what is computed for a loss holds for the weights.
+_ROUNDED: Final = Decimal(1) - Decimal("1e-15")
+
+
+def calibrate(parameters: LdpSgdParameters, last_epoch: int, minimum: int) -> LdpSgdLaw:
+    """The law of a job.
+
+    Args:
+        parameters: of the job.
+        last_epoch: number of steps.
+        minimum: the fewest contributors of a window.
+
+    Raises:
+        ValueError: delta is out of range, several reports of a step lose more than the epsilon of
+            one even when they are shuffled, or the model is too large for so many steps.
+
+    >>> asked = LdpSgdParameters(1.9, 1e-5, features=65, classes=10, groups=30)
+    >>> law = calibrate(asked, last_epoch=300, minimum=2000)
+    >>> round(law.epsilon, 3), law.participations, round(law.stream_epsilon, 3)
+    (0.29, 10, 1.013)
+    """
+    with high_precision():
+        odds = optimal(1, Decimal(parameters.epsilon) * _ROUNDED)
+    participations = -(-last_epoch // parameters.groups)
+    epsilon, stream_epsilon = (
+        amplified_epsilon(
+            of_any_randomizer(parameters.epsilon),
+            minimum,
+            parameters.delta,
+            steps * parameters.reports,
+        )
+        for steps in (1, participations)
+    )
+    if epsilon > parameters.epsilon:
+        raise ValueError(
+            f"{parameters.reports} reports in a step lose {epsilon:.4g} among {minimum:,} "
+            f"contributors, more than the epsilon of a single one, {parameters.epsilon:g}: take "
+            "fewer reports or a larger shuffle.minimum"
+        )
+    return LdpSgdLaw(
+        last_epoch=last_epoch,
+        features=parameters.features,
+        classes=parameters.classes,
+        groups=parameters.groups,
+        reports=parameters.reports,
+        clip=float(parameters.clip),
+        rate=float(parameters.rate),
+        radius=None if parameters.radius is None else float(parameters.radius),
+        seed_bits=parameters.seed_bits,
+        minimum=minimum,
+        odds=odds,
+        epsilon=epsilon,
+        delta=parameters.delta,
+        stream_epsilon=max(epsilon, stream_epsilon),
+    )
+
+
+def epsilon_with(law: LdpSgdLaw, honest: int) -> float:
+    """The epsilon of a step with so many honest contributors, at least 1."""
+    return amplified_epsilon(of_any_randomizer(law.report_epsilon), honest, law.delta, law.reports)

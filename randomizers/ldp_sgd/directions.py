@@ -1,0 +1,150 @@
+"""Random directions: a seed of 128 bits stands for a vector of normal variates.
+
+Everybody has to expand a seed to the same integers, on any machine: 16-bit words of a counter
+mixed with the seed, through a table of the inverse of the normal distribution function. Directions
+are public and hide nothing, so the words need not be cryptographic, only look random.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+UNIT = 1 << 12
+"""The standard deviation of a coordinate."""
+
+MAX_SEED_BITS = 128
+
+_WORDS = 1 << 16
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
+
+
+def draw_seeds(count: int, seed_bits: int, rng: np.random.Generator) -> NDArray[np.uint8]:
+    """Uniform seeds, uint8 of shape (count, bytes), little-endian.
+
+    Args:
+        count: how many.
+        seed_bits: from 1 to `MAX_SEED_BITS`.
+        rng: cryptographic randomness; seeded in tests only.
+    """
+    width = -(-seed_bits // 8)
+    seeds = rng.integers(0, 256, (count, width), dtype=np.uint8)
+    seeds[:, -1] &= (1 << (seed_bits - 8 * (width - 1))) - 1
+    return seeds
+
+
+def directions(seeds: NDArray[np.uint8], dimensions: int) -> NDArray[np.int16]:
+    """The vectors that seeds stand for: `UNIT` times standard normal variates, rounded.
+
+    A word of 64 bits, which gives four coordinates, is mix(low ^ mix(high + j step)) of the two
+    halves of the seed and its place j from 1 on, with the finalizer of SplitMix64 (Steele, Lea and
+    Flood, "Fast Splittable Pseudorandom Number Generators", 2014).
+
+    Args:
+        seeds: uint8, shape (n, bytes), at most 16 bytes, little-endian.
+        dimensions: d.
+
+    Returns:
+        int16, shape (n, d).
+    """
+    padded = np.zeros((len(seeds), MAX_SEED_BITS // 8), np.uint8)
+    padded[:, : seeds.shape[1]] = seeds
+    low, high = padded.view("<u8").astype(np.uint64).T
+    places = np.arange(1, -(-dimensions // 4) + 1, dtype=np.uint64) * _STEP
+    mixed = _mix(high[:, None] + places)
+    mixed ^= low[:, None]
+    words = _mix(mixed).astype("<u8", copy=False).view("<u2")[:, :dimensions]
+    vectors: NDArray[np.int16] = normal_table()[words]
+    return vectors
+
+
+def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64's finalizer, in place."""
+    for shift, multiplier in zip(_SHIFTS, _MULTIPLIERS, strict=False):
+        words ^= words >> shift
+        words *= multiplier
+    words ^= words >> _SHIFTS[2]
+    return words
+
+
+@cache
+def normal_table() -> NDArray[np.int16]:
+    """For each word w of 16 bits, `UNIT` times the normal quantile of (w + 1/2) / 2^16, rounded.
+
+    int16, shape (65536,), read-only. Wichura's algorithm AS 241 (1988) in sums, products,
+    quotients and square roots, which IEEE 754 rounds in one way, and with logarithms by `decimal`,
+    which are correctly rounded, too: the table is the same everywhere.
+    """
+    upper = np.array([_quantile((word + 0.5) / _WORDS) for word in range(_WORDS // 2, _WORDS)])
+    rounded = np.rint(UNIT * upper).astype(np.int16)
+    table = np.concatenate([-rounded[::-1], rounded])
+    table.flags.writeable = False
+    return table
+
+
+_CENTRE = (
+    (
+        2.5090809287301226727e3,
+        3.3430575583588128105e4,
+        6.7265770927008700853e4,
+        4.5921953931549871457e4,
+        1.3731693765509461125e4,
+        1.9715909503065514427e3,
+        1.3314166789178437745e2,
+        3.3871328727963666080e0,
+    ),
+    (
+        5.2264952788528545610e3,
+        2.8729085735721942674e4,
+        3.9307895800092710610e4,
+        2.1213794301586595867e4,
+        5.3941960214247511077e3,
+        6.8718700749205790830e2,
+        4.2313330701600911252e1,
+        1.0,
+    ),
+)
+_TAIL = (
+    (
+        7.74545014278341407640e-4,
+        2.27238449892691845833e-2,
+        2.41780725177450611770e-1,
+        1.27045825245236838258e0,
+        3.64784832476320460504e0,
+        5.76949722146069140550e0,
+        4.63033784615654529590e0,
+        1.42343711074968357734e0,
+    ),
+    (
+        1.05075007164441684324e-9,
+        5.47593808499534494600e-4,
+        1.51986665636164571966e-2,
+        1.48103976427480074590e-1,
+        6.89767334985100004550e-1,
+        1.67638483018380384940e0,
+        2.05319162663775882187e0,
+        1.0,
+    ),
+)
+
+
+def _quantile(share: float) -> float:
+    """Of a share from 1/2 to 1 - e^-25, as AS 241 has it."""
+    centred = share - 0.5
+    if centred <= 0.425:
+        return centred * _ratio(_CENTRE, 0.180625 - centred * centred)
+    root = math.sqrt(-float(Decimal(1 - share).ln()))
+    return _ratio(_TAIL, root - 1.6)
+
+
+def _ratio(polynomials: tuple[tuple[float, ...], tuple[float, ...]], point: float) -> float:
+    above, below = 0.0, 0.0
+    for up, down in zip(*polynomials, strict=True):
+        above, below = above * point + up, below * point + down
+    return above / below

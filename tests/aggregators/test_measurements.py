@@ -1,0 +1,161 @@
+"""What is found from noisy measurements, with noise of as many users as it takes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from aggregators.attendance import Attendance
+from aggregators.bucket import BucketAggregator, solved
+from aggregators.cell_window import FOUND
+from aggregators.found_items import FoundItems
+from aggregators.measurements import MeasurementsAggregator, sum_variance
+from aggregators.sparse_recovery import SparseRecoveryAggregator
+from randomizers.bucket import Bucket, BucketLaw, BucketParameters
+from randomizers.bucket.calibration import calibrate
+from randomizers.clamped_noise import ClampedNoise
+from randomizers.item_domains import MOST_PUBLISHED
+from randomizers.measurements import MeasurementsLaw
+from randomizers.randomness import seeded_generator
+from randomizers.sparse_recovery import SparseRecoveryParameters
+from randomizers.sparse_recovery.calibration import calibrate as sparse_recovery
+
+FIFTEEN = tuple(map(str, range(15)))
+ITEMS = tuple(map(str, range(16_470)))
+
+
+def received(law: MeasurementsLaw, held: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+    """What an aggregator has added up of so many users of each item, drawn from the law of sums."""
+    rng = np.random.default_rng(seed)
+    assert law.noise is not None
+    entries = law.matrix.entries(np.arange(1, law.items + 1))
+    laws = {each: probabilities(law.noise, each) for each in (-1, 0, 1)}
+    seen = np.arange(2 * law.noise.most + 1)
+    sums = [
+        sum(
+            int(rng.multinomial(int(held[entries[:, row] == entry].sum()), law_of) @ seen)
+            for entry, law_of in laws.items()
+        )
+        for row in range(law.matrix.measurements)
+    ]
+    return np.array([held.sum(), *sums])
+
+
+def probabilities(noise: ClampedNoise, entry: int) -> NDArray[np.float64]:
+    found = np.array([mass / 2**128 for mass in noise.masses(entry)])
+    return np.asarray(found / found.sum(), np.float64)
+
+
+def test_bucket_finds_an_item_that_six_in_ten_of_ten_million_hold_in_every_trial() -> None:
+    """Section 7 of the paper's setting at epsilon 1: 15 items, 24 trials of 8 hashes."""
+    law = calibrate(BucketParameters(1.0, FIFTEEN), 1)
+    assert (law.hashes, law.trials) == (8, 24)
+    held = np.full(15, 4_000_000 // 14)
+    held[10] = 6_000_000
+    aggregator = BucketAggregator(law)
+    aggregator._tables.add_table(1, received(law, held, 1))
+    assert aggregator.named(1).tolist() == [11] * 24
+    found = aggregator.estimate(1, Attendance.constant(1, int(held.sum())))
+    assert found is not None
+    assert found.flags == ("item 11 was found by 24 of 24 trials",)
+    assert abs(found.values[10] - 6_000_000) < 6 * found.standard_deviation
+
+
+def test_sampled_buckets_find_the_same_with_a_hundredth_of_the_users() -> None:
+    law = calibrate(BucketParameters(1.0, FIFTEEN, calibration="sampled"), 1)
+    rng = np.random.default_rng(1)
+    held = np.where(rng.random(100_000) < 0.6, 11, rng.integers(1, 16, 100_000))
+    devices, aggregator = Bucket(law), BucketAggregator(law)
+    devices.enrol(len(held), seeded_generator(1))
+    aggregator.add(1, devices.report(1, held[:, None], None, seeded_generator(2)), None)
+    assert aggregator.named(1).tolist() == [11] * 24
+
+
+def test_bucket_finds_nothing_among_as_many_items_as_a_shop_has() -> None:
+    """Nor could it: what has to be held is more than there are users."""
+    law = calibrate(BucketParameters(1.0, ITEMS, delta=1e-6), 1)
+    held = np.bincount(np.minimum(np.arange(88_162) // 5_000, 16_469), minlength=16_470)
+    aggregator = BucketAggregator(law)
+    aggregator._tables.add_table(1, received(law, held, 1))
+    found = aggregator.estimate(1, Attendance.constant(1, 88_162))
+    assert found is not None
+    assert found.flags[0].startswith("no item was found")
+
+
+def test_hashes_of_another_job_find_nothing() -> None:
+    """A server with other strings of bits than the devices'."""
+    law = calibrate(BucketParameters(1.0, FIFTEEN), 1)
+    other = BucketLaw.from_json({**law.to_json(), "hashes": 24, "trials": 8})
+    held = np.zeros(15, np.int64)
+    held[10] = 10_000_000
+    aggregator = BucketAggregator(other)
+    aggregator._tables.add_table(1, received(law, held, 1))
+    assert (aggregator.named(1) != 11).all()
+
+
+def test_solutions_are_those_found_by_trying_all_items() -> None:
+    rng = np.random.default_rng(5)
+    rows = rng.integers(1, 64, (400, 6))
+    items = rng.integers(0, 64, 400)
+    bits = (np.bitwise_count(rows & items[:, None]) & 1).astype(np.bool_)
+    bits[::3, 0] ^= True
+    found = solved(rows, bits, items=60)
+    for row, bit, item in zip(rows, bits, found, strict=True):
+        every = [x for x in range(64) if ((np.bitwise_count(row & x) & 1) == bit).all()]
+        assert item == (every[0] if len(every) == 1 and 1 <= every[0] <= 60 else 0)
+    assert 100 < np.count_nonzero(found) < 350
+
+
+def test_sparse_recovery_finds_what_is_above_its_noise_and_no_more() -> None:
+    """88,162 users of 16,470 items: noise of 28,000 in 40 rows, so nothing of a shop."""
+    asked = SparseRecoveryParameters(1.0, ITEMS, sparsity=5, calibration="published")
+    law = sparse_recovery(asked, 1, 88_162)
+    rows = law.matrix.measurements
+    deviation = math.sqrt(sum_variance(law, 88_162) * 40 / rows)
+    # 28,059 with 40 rows; here they are whole buckets with a test for each bit.
+    assert rows == 48
+    assert deviation == pytest.approx(28_059, rel=0.01)
+    shop = np.bincount(np.minimum(np.arange(88_162) // 5_000, 16_469), minlength=16_470)
+    crowd = np.zeros(16_470, np.int64)
+    crowd[[12, 4_711]] = 20_000_000, 40_000_000
+    for held, expected in ((shop, []), (crowd, [4_712, 13])):
+        aggregator = SparseRecoveryAggregator(law)
+        aggregator._tables.add_table(1, received(law, held, 2))
+        assert aggregator.recovered(1).tolist() == expected
+
+
+def test_tables_of_received_sums_are_those_of_devices() -> None:
+    """The yardstick of this module: one law, drawn in two ways."""
+    asked = BucketParameters(8.0, FIFTEEN, 0.1, hashes=2, trials=2)
+    law = calibrate(asked, 1)
+    users = 20_000
+    devices, aggregator = Bucket(law), MeasurementsAggregator(law)
+    devices.enrol(users, seeded_generator(1))
+    values = np.arange(users) % 15 + 1
+    aggregator.add(1, devices.report(1, values[:, None], None, seeded_generator(2)), None)
+    one = aggregator._tables.counts(1)
+    assert one is not None
+    other = received(law, np.bincount(values, minlength=16)[1:], 3)
+    assert one[0] == other[0] == users
+    within = 7 * math.sqrt(2 * sum_variance(law, users))
+    assert (np.abs(one[1:] - other[1:]) < within).all()
+
+
+def test_of_a_domain_too_large_to_publish_the_items_most_held_are_published() -> None:
+    labels = tuple(map(str, range(MOST_PUBLISHED + 1)))
+    law = calibrate(BucketParameters(4.0, labels, hashes=30, trials=2, calibration="sampled"), 1)
+    held = np.full(5_000, len(labels))
+    devices, aggregator = Bucket(law), BucketAggregator(law)
+    devices.enrol(len(held), seeded_generator(1))
+    aggregator.add(1, devices.report(1, held[:, None], None, seeded_generator(2)), None)
+    everybody = Attendance.constant(1, len(held))
+    published, every = aggregator.estimate(1, everybody), aggregator.window([1], everybody)
+    assert isinstance(published, FoundItems)
+    assert every is not None
+    assert len(every.values) == len(labels)
+    assert len(published.items) == FOUND
+    assert published.items[0] == len(labels) == int(every.values.argmax()) + 1
+    assert published.flags == every.flags == (f"item {len(labels)} was found by 2 of 2 trials",)

@@ -1,0 +1,198 @@
+"""Estimates of Count-Min that are upper bounds: how often they are too small."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from aggregators.attendance import Attendance
+from aggregators.cell_window import CellWindow
+from aggregators.count_min import CountMinAggregator
+from aggregators.row_estimates import RowEstimates
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import parse_job
+from pipeline.planning.plan import plan
+from pipeline.results.epoch_counts import CountsCells
+from randomizers.cell_noise_law import CellNoiseLaw
+from randomizers.count_min import CountMin, CountMinLaw, CountMinParameters, Estimator, OneSided
+from randomizers.count_min.calibration import calibrate
+from randomizers.count_min.one_sided import allowance, least_noise
+from randomizers.counted_words import written_out
+from randomizers.randomness import seeded_generator
+
+FALSE_ALARM = 1e-9
+USERS, ITEMS, RUNS = 90, 16, 400
+LABELS = tuple(f"item {number}" for number in range(ITEMS))
+
+
+def test_of_noise_too_large_to_be_computed_less_is_taken_off() -> None:
+    noise = CellNoiseLaw("poisson", 1.0, 1)
+    exact, bound = least_noise(noise, 10**8, 1e-3), least_noise(noise, 10**8 + 1, 1e-3)
+    assert 10**8 - 4e4 < bound < exact < 10**8
+    assert least_noise(noise, 1 << 50, 1e-3) < 1 << 50
+
+
+@pytest.mark.parametrize("below", [1e-9, 1e-3, 0.1])
+@pytest.mark.parametrize(
+    ("noise", "law"),
+    [
+        (CellNoiseLaw("poisson", 43.0, 100), stats.poisson(43.0 * 3)),
+        (CellNoiseLaw("shuffle", 43.0, 100), stats.poisson(43.0)),
+        (CellNoiseLaw("bernoulli", 43.0, 100), stats.binom(300, 0.43)),
+        (CellNoiseLaw("negative_binomial", 43.0, 100, 8.0), stats.nbinom(24.0, 8.0 / 51.0)),
+    ],
+)
+def test_the_least_noise_is_the_largest_that_is_hardly_ever_undercut(
+    noise: CellNoiseLaw, law: Any, below: float
+) -> None:
+    least = least_noise(noise, 300, below)
+    assert law.cdf(least - 1) <= below < law.cdf(least)
+    assert allowance(noise, 300, 4, below) == law.mean() - least_noise(noise, 300, below / 4)
+
+
+def law_of(**changes: Any) -> CountMinLaw:
+    asked = replace(CountMinParameters(2.0, 0.05, LABELS), **changes)
+    # More contributors than the noise is sized on.
+    return calibrate(asked, 2, 60)
+
+
+def window_of(
+    law: CountMinLaw, estimator: Estimator | OneSided | None, key: int
+) -> tuple[CellWindow, NDArray[np.int64]]:
+    """Users who hold an item each, and how many hold each item."""
+    aggregator, devices = CountMinAggregator(law, estimator), CountMin(law)
+    rng = seeded_generator(9, key)
+    devices.enrol(USERS, rng)
+    held = 1 + np.arange(USERS) % ITEMS
+    aggregator.add(1, written_out(devices.report(1, held[:, None], None, rng)), None)
+    window = aggregator.window([1], Attendance.constant(2, USERS))
+    assert window is not None
+    return window, np.bincount(held, minlength=ITEMS + 1)[1:]
+
+
+def errors(law: CountMinLaw, underestimated: float | None, key: int) -> NDArray[np.float64]:
+    """Estimate minus truth of every item."""
+    choice = None if underestimated is None else OneSided(underestimated)
+    window, truth = window_of(law, choice or "min", key)
+    items = np.arange(1, ITEMS + 1)
+    smallest = window.cells[law.code.encode(items)].min(axis=1)
+    values: NDArray[np.float64] = smallest + window.allowance
+    if key == 0 and underestimated is not None:
+        # What is published takes long to make: it also says what it is off by.
+        assert isinstance(window.estimates, RowEstimates)
+        assert window.estimates.values(items) == pytest.approx(np.maximum(values, 0))
+        assert window.estimates.errors.mean() > 0.5 * window.allowance
+    return values - truth
+
+
+@pytest.mark.parametrize("dummies", ["poisson", "bernoulli", "negative_binomial"])
+def test_as_many_estimates_are_too_small_as_the_law_of_the_noise_has_it(dummies: str) -> None:
+    law = law_of(rows=1, dummies=dummies)
+    off = np.concatenate([errors(law, 0.05, key) for key in range(RUNS)])
+    too_small = int((off < -1e-6).sum())
+    assert stats.binom.sf(too_small - 1, len(off), 0.05) > FALSE_ALARM
+    mean, _ = law.noise.moments(USERS)
+    least = round(mean - allowance(law.noise, USERS, 1, 0.05))
+    exact = least_noise_chance(law.noise, least)
+    assert 0.005 < exact <= 0.05
+    assert stats.binomtest(too_small, len(off), exact).pvalue > FALSE_ALARM
+    assert off.mean() == pytest.approx(mean - least, abs=0.5)
+    # Those on both sides are too small far more often: so many runs show it.
+    usual = np.concatenate([errors(law, None, key) for key in range(RUNS // 4)])
+    assert stats.binom.sf(int((usual < -1e-6).sum()) - 1, len(usual), 0.05) < FALSE_ALARM
+
+
+def least_noise_chance(noise: CellNoiseLaw, least: int) -> float:
+    """That a cell has fewer dummies, from the law of each contributor."""
+    if noise.dummies == "bernoulli":
+        return float(stats.binom(USERS, noise.mean / noise.minimum).cdf(least - 1))
+    mean, variance = noise.moments(USERS)
+    if noise.dummies == "poisson":
+        return float(stats.poisson(mean).cdf(least - 1))
+    return float(stats.nbinom(mean**2 / (variance - mean), mean / variance).cdf(least - 1))
+
+
+def test_with_several_rows_too_few_are_too_small_and_others_make_up_for_noise() -> None:
+    law = law_of(rows=3, buckets=64)
+    off = np.array([errors(law, 0.1, key) for key in range(RUNS)])
+    # Of a run, items share cells: one of them is looked at.
+    too_small = int((off[:, 0] < -1e-6).sum())
+    assert stats.binom.sf(too_small - 1, RUNS, 0.1) > FALSE_ALARM
+    added = errors(law, 0.1, 0) - errors(law, None, 0)
+    assert added == pytest.approx(allowance(law.noise, USERS, 3, 0.1))
+
+
+def test_sums_over_epochs_and_over_those_absent_stay_upper_bounds() -> None:
+    law = law_of(rows=1)
+    aggregator = CountMinAggregator(law, OneSided(0.01))
+    attendance = Attendance.constant(2, USERS)
+    attendance.population[:] = 2 * USERS
+    for epoch in (1, 2):
+        aggregator.add(epoch, np.zeros((1, 1), np.uint32), None)
+    single = aggregator.window([1], attendance)
+    both = aggregator.window([1, 2], attendance)
+    assert single is not None
+    assert both is not None
+    assert single.allowance == 2 * allowance(law.noise, USERS, 1, 0.01)
+    assert both.allowance == single.plus(single).allowance == 2 * single.allowance
+    assert isinstance(aggregator, CountsCells)
+
+
+JOB = """
+name: upper
+protocol: count_min
+parameters: {epsilon: 1, delta: 1.0e-3, domain: {bits: 4}, rows: 1ESTIMATOR}
+epochs: {count: 1}
+shuffle: {minimum: 1000}
+"""
+
+
+def deployed(estimator: str) -> DeployedJob:
+    return deploy_job(parse_job(JOB.replace("ESTIMATOR", estimator)), deployed_at=0)
+
+
+def test_a_job_says_it_and_its_reports_mean_the_same() -> None:
+    usual, upper = deployed(""), deployed(", estimator: {underestimated: 0.001}")
+    assert upper.parameters.estimator == OneSided(0.001)
+    assert upper.fingerprint == usual.fingerprint
+    assert DeployedJob.from_bytes(upper.to_bytes()).parameters == upper.parameters
+    assert usual.to_json()["parameters"]["estimator"] is None
+    assert "underestimated" not in usual.to_bytes().decode()
+
+
+def test_plan_states_how_far_above_they_are() -> None:
+    upper = deployed(", estimator: {underestimated: 0.001}")
+    law = upper.law()
+    assert isinstance(law, CountMinLaw)
+    made, usual = plan(upper, 1000), plan(deployed(""), 1000)
+    above = allowance(law.noise, 1000, 1, 0.001)
+    (said,) = (each for each in made.caveats if "upper bounds" in each)
+    assert f"above it by {above:,.0f} on average with 1,000 of them" in said
+    assert "a probability of 0.001 at most" in said
+    assert made.rmse == pytest.approx(np.hypot(usual.rmse, above))
+    assert made.predicted_error is not None
+    assert usual.predicted_error is not None
+    assert made.predicted_error > 2 * usual.predicted_error
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"queries": "ranges"}, "one-sided are of single items, queries is ranges"),
+        ({"queries": "top"}, "one-sided are of single items, queries is top"),
+    ],
+)
+def test_trees_have_none(asked: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        law_of(estimator=OneSided(0.01), **asked)
+
+
+@pytest.mark.parametrize("underestimated", [0.0, 0.5, -1.0, float("nan")])
+def test_other_probabilities_are_refused(underestimated: float) -> None:
+    with pytest.raises(ValueError, match="underestimated is"):
+        OneSided(underestimated)

@@ -1,0 +1,172 @@
+"""What protocols find of the items that most users hold, side by side, on an item log.
+
+    python -m tests.benchmarks.heavy_hitters LOG [--epsilon 1] [--seed 1]
+
+LOG is what `prepare_words` or `prepare_retail --items 1` writes: a user has one item. Devices and
+aggregators are the real ones, without topics between them. For each protocol it prints how many
+items are found, how many of these anybody holds, how many of the 32 most held are among them, and
+the root mean squared error of these 32, or of those that were found.
+
+Found are: what a search lists; what the Bucket mechanism and sparse recovery name; and of protocols
+that estimate every item, the items whose count is above 0 with a certainty of 95 % for all of the
+domain at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.attendance import Attendance
+from aggregators.bucket import BucketAggregator, most_named
+from aggregators.cell_window import FOUND
+from aggregators.found_items import FoundItems
+from aggregators.sparse_recovery import SparseRecoveryAggregator
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.simulation.experiments.preparation import labels_path, read_plain
+from randomizers.bucket import BucketParameters
+from randomizers.count_min import CountMinParameters
+from randomizers.counted_words import CountedWords
+from randomizers.item_domains import Bits
+from randomizers.jl_hh import JlHhParameters
+from randomizers.measurements import Calibration
+from randomizers.projective_geometry import ProjectiveGeometryParameters
+from randomizers.randomness import seeded_generator
+from randomizers.sparse_recovery import SparseRecoveryParameters
+
+DELTA: Final = 1e-6
+BITS: Final = 24
+"""Of the numbers that a search tells items by."""
+
+_SPREAD: Final = 0x9E3779B1
+_TOGETHER: Final = 20_000
+
+Columns = tuple[str, int, int, int, float | None]
+"""Protocol, found, held by anybody, among the most held, root mean squared error of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """Users and their items.
+
+    Attributes:
+        held: item of each user, int64, from 1 on.
+        labels: of all items.
+    """
+
+    held: NDArray[np.int64]
+    labels: tuple[str, ...]
+
+    @classmethod
+    def read(cls, log: Path) -> Holders:
+        """From an item log of one epoch, beside which are its labels."""
+        labels = tuple(labels_path(log).read_text("utf-8").splitlines())
+        numbers = {label: number for number, label in enumerate(labels, 1)}
+        lines = read_plain(log).decode("utf-8").splitlines()[1:]
+        return cls(np.array([numbers[line.split(",", 2)[2]] for line in lines]), labels)
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """How many hold each item, shape (items + 1,), none holding item 0."""
+        return np.bincount(self.held, minlength=len(self.labels) + 1)
+
+
+def asked(labels: tuple[str, ...], epsilon: float) -> Iterator[tuple[str, str, Any]]:
+    """What the table calls it, protocol, and parameters."""
+    yield "count_min, prefixes", "count_min", CountMinParameters(epsilon, DELTA, Bits(BITS))
+    yield "count_min", "count_min", CountMinParameters(epsilon, DELTA, labels)
+    yield (
+        "projective_geometry",
+        "projective_geometry",
+        ProjectiveGeometryParameters(epsilon, labels),
+    )
+    prefixes = ProjectiveGeometryParameters(epsilon, Bits(BITS))
+    yield "projective_geometry, prefixes", "projective_geometry", prefixes
+    kinds: tuple[Calibration, ...] = ("sampled", "published", "replacement")
+    for calibration in kinds:
+        parameters = JlHhParameters(epsilon, labels, DELTA, calibration=calibration)
+        yield f"jl_hh, {calibration}", "jl_hh", parameters
+    for calibration in kinds[:2]:
+        bucket = BucketParameters(epsilon, labels, DELTA, calibration=calibration)
+        yield f"bucket, {calibration}", "bucket", bucket
+        sketch = SparseRecoveryParameters(epsilon, labels, DELTA, calibration=calibration)
+        yield f"sparse_recovery, {calibration}", "sparse_recovery", sketch
+
+
+def compare(name: str, protocol: str, parameters: Any, holders: Holders, seed: int) -> Columns:
+    """One protocol, once."""
+    entry, users = PROTOCOLS[protocol], len(holders.held)
+    law = entry.calibrate(parameters, 1, users)
+    aggregator, rng = entry.aggregator(law, parameters), seeded_generator(seed)
+    spread = _spread(len(holders.labels)) if isinstance(parameters.domain, Bits) else None
+    for start in range(0, users, _TOGETHER):
+        values = holders.held[start : start + _TOGETHER]
+        devices = entry.randomizer(law)
+        devices.enrol(len(values), rng)
+        sent = values if spread is None else spread[values]
+        words = devices.report(1, sent[:, None], None, rng)
+        if isinstance(words, CountedWords):
+            aggregator.add(1, words.values, words.counts.astype(np.uint32))
+        else:
+            aggregator.add(1, words, None)
+    everybody, counts = Attendance.constant(1, users), holders.counts
+    estimate: Any = aggregator.estimate(1, everybody)
+    most = np.argsort(-counts, kind="stable")[:FOUND]
+    if spread is None and isinstance(estimate, FoundItems):
+        # Of large domains not all is published; what is known is the same.
+        known_of_all: Any = aggregator
+        estimate = known_of_all.window([1], everybody).estimates.listed()
+    if spread is not None:
+        numbers = {int(number): item for item, number in enumerate(spread)}
+        found = np.array([numbers.get(item, 0) for item in estimate.items.tolist()], np.int64)
+        known = np.isin(found, most)
+        errors = estimate.values[known] - counts[found[known]]
+    else:
+        found = _claimed(aggregator, estimate)
+        errors = estimate.values[most - 1] - counts[most]
+    held = int((counts[found] > 0).sum())
+    among = int(np.isin(most, found).sum())
+    error = float(np.sqrt(np.square(errors).mean())) if len(errors) else None
+    return name, len(found), held, among, error
+
+
+def _spread(items: int) -> NDArray[np.int64]:
+    """A number of `BITS` bits for every item, and 0 for none: all different."""
+    return np.append(0, 1 + np.arange(1, items + 1) * _SPREAD % (1 << BITS)).astype(np.int64)
+
+
+def _claimed(aggregator: Any, estimate: Any) -> NDArray[np.int64]:
+    if isinstance(aggregator, BucketAggregator):
+        item, votes = most_named(aggregator.named(1))
+        return np.array([item] if 2 * votes > aggregator.law.trials else [], np.int64)
+    if isinstance(aggregator, SparseRecoveryAggregator):
+        return aggregator.recovered(1)
+    return np.flatnonzero(estimate.values > estimate.simultaneous_half_width) + 1
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks.heavy_hitters",
+        description="What protocols find of the items that most users hold.",
+    )
+    parser.add_argument("log", metavar="LOG", type=Path, help="an item log, .csv.gz")
+    parser.add_argument("--epsilon", type=float, default=1.0, help="of every protocol (1)")
+    parser.add_argument("--seed", type=int, default=1, help="of all noise (1)")
+    chosen = parser.parse_args(arguments)
+    holders = Holders.read(chosen.log)
+    print("protocol | found | of them held | of the 32 most held | their RMSE, users", flush=True)
+    for name, protocol, parameters in asked(holders.labels, chosen.epsilon):
+        _, found, held, among, error = compare(name, protocol, parameters, holders, chosen.seed)
+        shown = "-" if error is None else f"{error:,.0f}"
+        print(f"{name} | {found:,} | {held:,} | {among} | {shown}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Beside other libraries: the same users, one run."""

@@ -1,0 +1,131 @@
+"""Beside other libraries, on the same users: ``python -m tests.benchmarks.peers [--words FILE]``.
+
+Counts 1,024 items of 100,000 users with everybody's protocols; or with FILE, the ``en_50k.txt`` of
+`pipeline.simulation.experiments.prepare_words`, searches for the words that most users hold.
+multi-freq-ldpy and pure-LDP are installed into an environment of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.simulation.experiments.preparation import read_plain
+from tests.benchmarks.measuring import machine, on_cores
+from tests.benchmarks.peers.environment import NoPeersError, peer_python
+from tests.benchmarks.peers.measure import (
+    ITEMS,
+    USERS,
+    WANTED,
+    Oracle,
+    Search,
+    held_words,
+    measure_oracles,
+    measure_searches,
+)
+
+LIMIT = 900
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.peers", description=__doc__)
+    parser.add_argument("--words", type=Path, metavar="FILE", help="plain or gzip")
+    parser.add_argument(
+        "--users", type=int, default=1_000_000, help="who hold a word (%(default)s)"
+    )
+    parser.add_argument("--limit", type=int, default=LIMIT, help="seconds a task (%(default)s)")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write all figures")
+    chosen = parser.parse_args(arguments)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)
+    with (
+        tempfile.TemporaryDirectory(prefix="dpstream-peers-") as name,
+        on_cores(1),
+        console.status("other libraries' environment") as status,
+    ):
+        folder, python = Path(name), python_or_none(console)
+        measured: list[Oracle] | list[Search]
+        if chosen.words is None:
+            measured = list(measure_oracles(python, folder, chosen.limit, status.update))
+            show_oracles(console, measured)
+        else:
+            words = held_words(read_plain(chosen.words), chosen.users)
+            measured = list(measure_searches(python, folder, words, chosen.limit, status.update))
+            show_searches(console, measured, chosen.users)
+    if chosen.json is not None:
+        figures = {
+            "machine": dict(machine()),
+            "measured": [each.to_json() for each in measured],
+        }
+        chosen.json.write_text(json.dumps(figures, indent=2) + "\n")
+    return 0
+
+
+def python_or_none(console: Console) -> Path | None:
+    """The interpreter of the peers' environment; says so if there is none."""
+    try:
+        return peer_python()
+    except NoPeersError as error:
+        console.print(str(error))
+        return None
+
+
+def show_oracles(console: Console, measured: Sequence[Oracle]) -> None:
+    """A row for each protocol at each epsilon."""
+    table = Table(
+        title=f"{ITEMS:,} items, {USERS:,} users, Zipf 1.1",
+        caption="root mean squared error of all items in users, without bias, and cut at zero and "
+        "scaled; speed by processor time, one core",
+    )
+    for heading in ("epsilon", "library", "protocol"):
+        table.add_column(heading)
+    for heading in ("RMSE", "cut, scaled", "bytes", "randomized/s", "served/s"):
+        table.add_column(heading, justify="right")
+    for one in measured:
+        figures = (one.rmse, one.clipped, one.bytes, one.randomized, one.served)
+        table.add_row(f"{one.epsilon:g}", one.library, one.protocol, *_shown(figures, one.note))
+    console.print(table)
+
+
+def show_searches(console: Console, measured: Sequence[Search], users: int) -> None:
+    """A row for each search at each epsilon."""
+    table = Table(
+        title=f"words of {users:,} users, cut to 6 letters",
+        caption=f"named, how many of the {WANTED} most held, how many that nobody holds; seconds "
+        "of processor time, one core",
+    )
+    for heading in ("epsilon", "library", "search"):
+        table.add_column(heading)
+    for field in fields(Search)[3:8]:
+        table.add_column(field.name, justify="right")
+    for one in measured:
+        figures = (one.listed, one.recall, one.unheld, one.randomizing, one.serving)
+        table.add_row(f"{one.epsilon:g}", one.library, one.algorithm, *_shown(figures, one.note))
+    console.print(table)
+
+
+def _shown(figures: Sequence[float | None], note: str) -> list[str]:
+    if note:
+        return [note, *[""] * (len(figures) - 1)]
+    return [
+        ""
+        if each is None
+        else f"{each:,.0f}"
+        if abs(each) >= 100 or each == int(each)
+        else f"{each:.2f}"
+        for each in figures
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

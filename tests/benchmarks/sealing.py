@@ -1,0 +1,196 @@
+"""How many sealed reports a core passes on: ``python -m tests.benchmarks.sealing [--reports N]``.
+
+A window of reports goes through a producer and the real stages, two shuffle stages in series, in
+memory. Processor time of each; then the same in as many processes as there are cores, each with a
+partition of its own, as workers have them. After that, tables in two shares, of many producers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from itertools import count
+from multiprocessing import get_context
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.jobs.sealed import SHARERS
+from pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
+from pipeline.stages.adding_stages import adding_stages
+from pipeline.stages.aggregate_stage import AggregateStage
+from pipeline.stages.hop_stage import HopStage
+from pipeline.stages.shuffle_stage import ShuffleStage
+from pipeline.stages.stage import Stage
+from randomizers.randomness import cryptographic_generator
+from tests.support.sealing import all_keys, ring, sealed_section, shares_section
+from topics.names import Role
+from topics.sealing import BOX_BYTES
+from topics.shares import share_table
+
+STAGES = ((2,), (3,))
+WHAT = {
+    "producer": "seals two boxes a report, and batches",
+    "shuffle": "opens batches, forgets the order",
+    "shuffle-2": "opens a box a report, forgets the order",
+    "aggregate": "opens a box a report, adds up",
+}
+
+SHARED = {
+    "producer": "seals a table in two shares",
+    "shuffle": "forgets whose it is",
+    "aggregate-a": "opens seeds, expands and adds them",
+    "aggregate-b": "opens differences, adds them",
+    "aggregate": "adds both sums, once a window",
+}
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks.sealing",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--reports", type=int, default=20_000, metavar="N")
+    parser.add_argument("--tables", type=int, default=200, metavar="N")
+    parser.add_argument("--cells", type=int, default=10_000, metavar="N")
+    given = parser.parse_args()
+    reports = given.reports
+    cores = len(os.sched_getaffinity(0))
+    alone = measure(reports)
+    with ProcessPoolExecutor(cores, get_context("spawn")) as pool:
+        together = list(pool.map(measure, [reports] * cores))
+    table = Table("who", "what", "CPU us a report", "a second and core", f"on {cores} cores")
+    for who, what in WHAT.items():
+        wall = max(seconds[who][1] for seconds in together)
+        table.add_row(
+            who,
+            what,
+            f"{1e6 * alone[who][0] / reports:.1f}",
+            f"{reports / alone[who][0]:,.0f}",
+            f"{cores * reports / wall:,.0f}",
+        )
+    console = Console()
+    console.print(table)
+    console.print(f"{BOX_BYTES} bytes more for each box")
+    shares(console, given.tables, given.cells)
+
+
+def shares(console: Console, tables: int, cells: int) -> None:
+    """Print what tables in two shares cost."""
+    seconds, size = measure_shares(tables, cells)
+    table = Table("who", "what", "CPU us a table", "tables a second and core")
+    for who, what in SHARED.items():
+        spent = seconds[who][0] / tables
+        table.add_row(who, what, f"{1e6 * spent:,.0f}", f"{1 / spent:,.0f}")
+    console.print(table)
+    console.print(f"{cells:,} cells: {size:,.0f} bytes a table as sent")
+
+
+def measure_shares(tables: int, cells: int) -> tuple[dict[str, tuple[float, float]], float]:
+    """Processor and wall seconds of each, and the bytes of a table as sent."""
+    values = {
+        "name": "shares",
+        "protocol": "single_message",
+        "parameters": {"epsilon": 1, "delta": 1e-3, "domain": [f"{each}" for each in range(cells)]},
+        "epochs": {"count": 1},
+        "shuffle": {"minimum": tables, "producers": tables},
+        "topics": {"partitions": 1},
+        "sealed": shares_section(),
+    }
+    job, keys, log = deploy_job(make_job(values), deployed_at=0), ring([1, 2]), MemoryLog()
+    form, numbers = job.table_form, count()
+    locks = job.lock(SHARERS[0], 1), job.lock(SHARERS[1], 1)
+    producers = [
+        Producer(job, None, name=f"{each}", transport=MemoryDriver(log)) for each in range(tables)
+    ]
+    for producer in producers:
+        producer.enrol(["one"])
+        producer.report_all(1, np.ones((1, 1), np.int64))
+        producer.close(1)
+    sent = sum(map(len, log.values(Role.REPORTS))) / tables
+    made = np.ones(form.cells, np.uint32)
+
+    def seal_all() -> None:
+        for _ in range(tables):
+            share_table(made, 1, form, locks, secrets.token_bytes)
+
+    seconds = {"producer": _timed(seal_all)}
+    shuffle = ShuffleStage(
+        job,
+        identifiers=lambda: next(numbers).to_bytes(16, "big"),
+        wall_clock=lambda: 0,
+        broker_time=lambda: None,
+        generator=cryptographic_generator(),
+    )
+    for name, stage in zip(job.stages, (shuffle, *adding_stages(job, keys)), strict=False):
+        seconds[name] = _timed(lambda name=name, stage=stage: _work(name, stage, log))  # type: ignore[misc]
+    assert log.values(Role.PARTIALS)
+    return seconds, sent
+
+
+def measure(reports: int) -> dict[str, tuple[float, float]]:
+    """Processor and wall seconds of each."""
+    values = {
+        "name": "sealing",
+        "protocol": "single_message",
+        "parameters": {"epsilon": 1, "delta": 1e-6, "domain": ["a", "b", "c"]},
+        "epochs": {"count": 1},
+        "shuffle": {"minimum": reports},
+        "topics": {"partitions": 1},
+        "sealed": sealed_section(STAGES),
+    }
+    job, keys, log = deploy_job(make_job(values), deployed_at=0), all_keys(STAGES), MemoryLog()
+    numbers = count()
+
+    def identifiers() -> bytes:
+        return next(numbers).to_bytes(16, "big")
+
+    stages: dict[str, Stage] = {
+        "shuffle": ShuffleStage(
+            job,
+            identifiers=identifiers,
+            wall_clock=lambda: 0,
+            broker_time=lambda: None,
+            generator=cryptographic_generator(),
+            keys=keys,
+        ),
+        "shuffle-2": HopStage(job, 1, keys, identifiers=identifiers),
+        "aggregate": AggregateStage(job, keys),
+    }
+    assert [*stages, "publish"] == list(job.stages)
+    producer = Producer(job, None, name="bench", transport=MemoryDriver(log))
+    producer.enrol([str(user) for user in range(reports)])
+    producer.report_all(1, np.ones((reports, 1), np.int64))
+    seconds = {"producer": _timed(lambda: producer.close(1))}
+    for name, stage in stages.items():
+        worker = MemoryWorker(stage, log)
+        worker.run(worker.assign(0))
+        seconds[name] = _timed(lambda worker=worker: worker.run(worker.drain()))  # type: ignore[misc]
+    assert log.values(Role.PARTIALS)
+    return seconds
+
+
+def _work(name: str, stage: Stage, log: MemoryLog) -> None:
+    worker = MemoryWorker(stage, log, reader=name)
+    worker.run(worker.assign(0))
+    worker.run(worker.drain())
+
+
+def _timed(work: Callable[[], object]) -> tuple[float, float]:
+    processor, wall = time.process_time(), time.perf_counter()
+    work()
+    return time.process_time() - processor, time.perf_counter() - wall
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,17 @@
+"""What a device can send: for every string of bits the parity of those that the item has, too."""
+
+from __future__ import annotations
+
+from randomizers.bucket import BucketLaw
+from tests.conformance.laws.noisy_columns import NoisyColumns
+
+
+class ExactLaw(NoisyColumns):
+    """By enumeration of the noise of every bucket, or of all hashes and bits."""
+
+    law: BucketLaw
+
+    def column(self, item: int) -> list[int]:
+        rows = self.law.matrix.rows.tolist()
+        assert len(rows) == self.law.hashes * self.law.trials
+        return [1 if bin(row & item).count("1") % 2 == 0 else -1 for row in rows]

@@ -1,0 +1,75 @@
+"""What the devices of the smallest window can send: by their rows, then by bits of each bucket."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from fractions import Fraction
+from itertools import product
+from math import comb, prod
+
+import numpy as np
+
+from randomizers.count_mean_sketch import CountMeanSketchLaw
+from tests.conformance.cases import Report, Stream, View
+
+
+class ExactLaw:
+    """By enumeration of all rows of all devices, and of how many bits of each cell are 1."""
+
+    def __init__(self, law: CountMeanSketchLaw, last_epoch: int) -> None:
+        self.law = law
+        self.devices = law.minimum
+        kept, reversed_ = law.bits.odds.weights
+        self.reversed = Fraction(reversed_, kept + reversed_)
+
+    def followed(self, stream: Stream) -> bool:
+        """Any stream is."""
+        return True
+
+    def views(self, stream: Stream) -> dict[View, Fraction]:
+        epochs = [self._epoch(held[0]) for held in stream]
+        return {
+            tuple(seen for seen, _ in drawn): prod(
+                (likely for _, likely in drawn), start=Fraction(1)
+            )
+            for drawn in product(*(epoch.items() for epoch in epochs))
+        }
+
+    def _epoch(self, item: int) -> dict[tuple[Report, ...], Fraction]:
+        found: defaultdict[tuple[Report, ...], Fraction] = defaultdict(Fraction)
+        rows = range(self.law.rows)
+        for own in rows:
+            for others in product(rows, repeat=self.devices - 1):
+                share = Fraction(1, self.law.rows**self.devices)
+                users = [(own, *others).count(row) for row in rows]
+                for words, likely in self._given(item, own, users).items():
+                    found[words] += share * likely
+        return dict(found)
+
+    def _given(self, item: int, own: int, users: list[int]) -> dict[tuple[Report, ...], Fraction]:
+        """Of a user with a row, where each row has so many users."""
+        bucket = int(self.law.buckets_of(own, np.array([item]))[0])
+        cells = [
+            self._ones(int(item > 0 and (row, each) == (own, bucket)), users[row])
+            for row in range(self.law.rows)
+            for each in range(self.law.buckets)
+        ]
+        return {
+            tuple((word,) for word, (ones, _) in enumerate(drawn) for _ in range(ones)): prod(
+                (likely for _, likely in drawn), start=Fraction(1)
+            )
+            for drawn in product(*(list(cell.items()) for cell in cells))
+        }
+
+    def _ones(self, held: int, users: int) -> dict[int, Fraction]:
+        """How many bits of a cell are 1 after reversals, of so many users, one of whom holds it."""
+        found: defaultdict[int, Fraction] = defaultdict(Fraction)
+        for lost in range(held + 1):
+            for raised in range(users - held + 1):
+                found[held - lost + raised] += self._binomial(held, lost) * self._binomial(
+                    users - held, raised
+                )
+        return {ones: likely for ones, likely in found.items() if likely}
+
+    def _binomial(self, trials: int, count: int) -> Fraction:
+        return comb(trials, count) * self.reversed**count * (1 - self.reversed) ** (trials - count)

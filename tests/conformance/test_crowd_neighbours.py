@@ -1,0 +1,125 @@
+"""Whichever crowd a user is in, all that anybody sees but the randomized view is the same.
+
+As `test_neighbours` has it, of inputs that differ in crowds too. Here the randomized view is what
+is left of each crowd: how many messages were deleted, and which, is made that of the first run.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline.public_facts import OBSERVABLES
+from pipeline.stages.shuffle_decision import ShuffleDecision
+from pipeline.stages.stage_noise import StageNoise
+from tests.support.commands import Commands
+from tests.support.memory_run import run_in_memory
+from tests.support.neighbour_inputs import CHANGED, PRODUCERS, USERS, Inputs
+from tests.support.public_view import SameRelease, Seen
+from topics.manifests import Manifest
+from topics.words import Words
+
+LAST_EPOCH = 3
+CROWDS = ("old", "new")
+VARIANTS = ("reference", "other crowds", "other values", "no row to use")
+JOB: dict[str, Any] = {
+    "name": "crowds",
+    "protocol": "single_message",
+    "parameters": {"epsilon": 4, "delta": 0.05, "domain": ["a", "b"]},
+    "epochs": {"count": LAST_EPOCH},
+    "topics": {"partitions": 2},
+    "crowds": {"by": "version", "values": list(CROWDS), "epsilon": 20, "delta": 0.5},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SameLeft(SameRelease):
+    """Has every run leave of each window the words of the first run, and no others."""
+
+    def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Put it into the shuffle stages of this process."""
+        left = StageNoise.left
+
+        def left_first(noise: StageNoise, epoch: int, words: Words) -> Words:
+            path = self.folder / f"{epoch}.pickle"
+            if not path.exists():
+                path.write_bytes(pickle.dumps(left(noise, epoch, words)))
+            first: Words = pickle.loads(path.read_bytes())
+            return first
+
+        monkeypatch.setattr(StageNoise, "left", left_first)
+
+
+def write_inputs(folder: Path, variant: str, minimum: int) -> Inputs:
+    """The files of one of `VARIANTS`."""
+    folder.mkdir(parents=True)
+    job = folder / "job.yaml"
+    shuffle = {"minimum": minimum, "producers": len(PRODUCERS)}
+    job.write_text(yaml.safe_dump({**JOB, "shuffle": shuffle}))
+    rosters, rows = {}, {}
+    for producer, users in USERS.items():
+        rosters[producer] = folder / f"{producer}.txt"
+        rosters[producer].write_text("".join(f"{user}\n" for user in users))
+        rows[producer] = folder / f"{producer}.csv"
+        lines = (line for number, user in enumerate(users) for line in _rows(user, number, variant))
+        rows[producer].write_text("".join(["user,epoch,value,version\n", *lines]))
+    return Inputs(job, rosters, rows)
+
+
+def _rows(user: str, number: int, variant: str) -> Iterator[str]:
+    changed = user in CHANGED
+    if changed and variant == "no row to use":
+        yield from (f"{user},1,a,no such\n", f"{user},soon,a,old\n", f"{user},2,c,new\n")
+        return
+    for epoch in range(1, LAST_EPOCH + 1):
+        crowd, item = (number + epoch) % 2, (number * epoch) % 3
+        if changed and variant == "other crowds":
+            crowd = 1 - crowd
+        if changed and variant == "other values":
+            item = (item + 1) % 3
+        yield f"{user},{epoch},{('', 'a', 'b')[item]},{CROWDS[crowd]}\n"
+
+
+def compare(folder: Path, dpstream: Commands, minimum: int) -> list[int]:
+    """Run all variants and see that they look the same; returns the epochs that were released."""
+    release = SameLeft(folder / "released")
+    release.folder.mkdir(parents=True)
+    first: Seen | None = None
+    for variant in VARIANTS:
+        inputs = write_inputs(folder / f"input {variant}", variant, minimum)
+        seen = run_in_memory(folder / variant, inputs, release, dpstream)
+        first = first or seen
+        assert seen.keys() == {each.name for each in OBSERVABLES}
+        for name, observed in seen.items():
+            assert observed == first[name], (name, variant)
+    return release.epochs
+
+
+@pytest.mark.parametrize(("minimum", "released"), [(3, [1, 2, 3]), (100, [])])
+def test_nothing_but_what_is_left_depends_on_crowds(
+    minimum: int, released: list[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare(tmp_path, Commands(capsys), minimum) == released
+
+
+def test_the_size_of_a_crowd_in_a_manifest_would_be_noticed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = ShuffleDecision.manifest
+
+    def with_size(decision: ShuffleDecision, window: Any, *rest: Any) -> Manifest:
+        made = manifest(decision, window, *rest)
+        law = decision._job.crowds_law
+        assert law is not None
+        size = int((law.crowds_of(window.words.sorted().values) == 1).sum())
+        return replace(made, timestamp=made.timestamp + size)
+
+    monkeypatch.setattr(ShuffleDecision, "manifest", with_size)
+    with pytest.raises(AssertionError, match="other crowds"):
+        compare(tmp_path, Commands(capsys), 3)

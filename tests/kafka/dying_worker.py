@@ -1,0 +1,42 @@
+"""``dpstream`` in a process that kills itself while, or after, it writes a window.
+
+Arguments: after how many actions of a writing it dies, -1 for the end of it; then those of
+``dpstream``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import pytest
+
+from pipeline.actions import Steps
+from pipeline.cli import main
+from pipeline.stages.decision_log import Decision
+from pipeline.stages.multisets import WordMultiset
+from pipeline.stages.window_writer import WindowWriter
+
+
+def die_after(actions: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the first writing of a window in this process be its end."""
+    write = WindowWriter.write
+
+    def write_and_die(writer: WindowWriter, decision: Decision, words: WordMultiset) -> Steps[None]:
+        steps, reply, left = write(writer, decision, words), None, actions
+        while left:
+            try:
+                reply = yield steps.send(reply)
+            except StopIteration:
+                break
+            left -= 1
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(WindowWriter, "write", write_and_die)
+
+
+if __name__ == "__main__":
+    with pytest.MonkeyPatch.context() as patched:
+        die_after(int(sys.argv[1]), patched)
+        sys.exit(main(sys.argv[2:]))

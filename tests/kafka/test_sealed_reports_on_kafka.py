@@ -1,0 +1,214 @@
+"""Sealed reports on a real broker: who has the broker's disk and some of the keys reads nothing."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from pipeline.connect import open_producer
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_files import load_job
+from pipeline.jobs.sealing_keys import read_private_key
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection
+from pipeline.kafka.local_kafka import LocalKafka
+from pipeline.operations.deployments import deploy
+from pipeline.operations.status.facts import stages_of
+from pipeline.stages.estimate_records import EstimateRecord
+from tests.support.commands import Commands
+from topics.chunks import decode_chunk
+from topics.frames import CodecError, Kind, kind_of
+from topics.manifests import Fate
+from topics.names import Role
+from topics.sealed_batches import SealedBatch, decode_sealed_batch, open_batch
+from topics.sealed_words import open_rows, unpack_reports
+from topics.words import WordArray
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 120.0
+PARTIES = {"shuffle": "stage-a", "shuffle-2": "stage-b", "aggregate": "adder"}
+USERS = 60
+JOB = """\
+name: {name}
+protocol: fragments
+parameters: {{epsilon: 2, delta: 1e-3, domain: [ash, oak]}}
+epochs: {{count: 2}}
+shuffle: {{minimum: 100, producers: 2}}
+topics: {{partitions: 1}}
+sealed: {{aggregate: adder.pub, stages: [stage-a.pub, stage-b.pub]}}
+"""
+
+
+def test_neither_a_stage_nor_who_adds_up_reads_a_report_alone(
+    broker: LocalKafka,
+    bootstrap_servers: str,
+    job_name: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    dpstream = Commands(capsys)
+    for party in PARTIES.values():
+        assert dpstream("keygen", party, "--keys", tmp_path / party).code == 0
+    job_file = tmp_path / "job.yaml"
+    job_file.write_text(JOB.format(name=job_name))
+    keys = {
+        party: read_private_key(tmp_path / party / f"{party}.key") for party in PARTIES.values()
+    }
+    with Cluster(Connection((bootstrap_servers,))) as cluster:
+        job = deploy(cluster, load_job(job_file), deployment=secrets.token_bytes(16), now=0)
+        raw = send(cluster, job, tmp_path)
+        with workers(job, bootstrap_servers, tmp_path) as first:
+            wait_for(cluster, job, epochs=1)
+            # Another one takes over, and writes again what it finds unfinished.
+            first["shuffle-2"].kill()
+            with worker(job, "shuffle-2", bootstrap_servers, tmp_path, name="second"):
+                # The first stage deletes what it has passed on: it stands still until that is read.
+                first["shuffle"].send_signal(signal.SIGSTOP)
+                raw += send(cluster, job, tmp_path, epoch=2)
+                first["shuffle"].send_signal(signal.SIGCONT)
+                wait_for(cluster, job, epochs=2)
+        passed = {
+            role: [decode_chunk(record.value) for record in cluster.read(job.topic(role))]
+            for role in (Role.HOP_1, Role.SHUFFLED)
+        }
+    check_sizes(raw)
+    batches = [decode_sealed_batch(value) for value in raw if kind_of(value) is Kind.SEALED_BATCH]
+    hop, shuffled = (
+        {(chunk.epoch, row.tobytes()) for chunk in chunks for row in chunk.words.values}
+        for chunks in passed.values()
+    )
+    inside = {
+        (sealed.epoch, row.tobytes())
+        for sealed in batches
+        for row in batch_rows(job, sealed, keys["stage-a"])
+    }
+    assert inside == hop, "the first stage passes on what it found in the batches"
+    for party, key in keys.items():
+        assert party == "stage-a" or not any(opens(job, sealed, key) for sealed in batches)
+        assert count_opened(job, "stage 2", hop, key) == (len(hop) if party == "stage-b" else 0)
+        # The innermost boxes open with the key of who adds up, once a stage has opened the others.
+        assert count_opened(job, "aggregate", hop, key) == 0
+        read = count_opened(job, "aggregate", shuffled, key)
+        assert read == (len(shuffled) if party == "adder" else 0)
+    assert Counter(epoch for epoch, _ in hop) == Counter(epoch for epoch, _ in shuffled)
+    check_disk(broker, job, shuffled)
+
+
+def send(cluster: Cluster, job: DeployedJob, folder: Path, epoch: int = 1) -> list[bytes]:
+    """Two gateways, of which one has nothing but ash and the other oak; returns their records."""
+    before = cluster.end_offsets(job.topic(Role.REPORTS))[0]
+    for name, value in (("north", "ash"), ("south", "oak")):
+        users = {f"{name}{number}": value for number in range(USERS)}
+        with open_producer(cluster, job, folder / name, name=name) as producer:
+            producer.enrol(list(users))
+            producer.report(epoch, users)
+            producer.close(epoch)
+    topic = job.topic(Role.REPORTS)
+    records = [record.value for record in cluster.read(topic) if record.offset >= before]
+    assert records, "no stage has deleted them yet"
+    return records
+
+
+def check_sizes(raw: list[bytes]) -> None:
+    """What the gateways send is as long, record by record, whatever their users hold."""
+    sizes = [len(value) for value in raw if kind_of(value) is Kind.SEALED_BATCH]
+    half = len(sizes) // 4
+    assert sizes[:half] == sizes[half : 2 * half] == sizes[2 * half : 3 * half]
+
+
+def check_disk(broker: LocalKafka, job: DeployedJob, shuffled: set[tuple[int, bytes]]) -> None:
+    """No box that is added up lies in what the broker keeps of the way there."""
+    needles = {row[:16] for _, row in shuffled}
+    for role in (Role.REPORTS, Role.HOP_1):
+        files = list(broker.directory.rglob(f"{job.topic(role)}-0/*.log"))
+        assert files
+        for path in files:
+            content = path.read_bytes()
+            assert not any(needle in content for needle in needles), path
+
+
+def opens(job: DeployedJob, sealed: SealedBatch, key: X25519PrivateKey) -> bool:
+    try:
+        open_batch(sealed, key, job.lock("stage 1", sealed.epoch).context)
+    except CodecError:
+        return False
+    return True
+
+
+def batch_rows(job: DeployedJob, sealed: SealedBatch, key: X25519PrivateKey) -> WordArray:
+    return open_batch(sealed, key, job.lock("stage 1", sealed.epoch).context).words.values
+
+
+def count_opened(
+    job: DeployedJob, party: str, rows: set[tuple[int, bytes]], key: X25519PrivateKey
+) -> int:
+    """How many boxes a key opens, and that what is read of the innermost is a report or chaff."""
+    opened = 0
+    for epoch, row in rows:
+        values = np.frombuffer(row, "<u8").reshape(1, -1)
+        inner = open_rows(values, key, job.lock(party, epoch).context)
+        opened += len(inner)
+        if party == "aggregate" and len(inner):
+            assert unpack_reports(inner, job.word_form).max(initial=0) < 2
+    return opened
+
+
+@contextmanager
+def worker(
+    job: DeployedJob, stage: str, servers: str, folder: Path, name: str = "first"
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker that has the keys of its own party alone."""
+    own = ["--keys", str(folder / PARTIES[stage])] if stage in PARTIES else []
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipeline.cli", "run", stage, job.name, "--name", name, *own],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "DPSTREAM_BOOTSTRAP_SERVERS": servers,
+            "DPSTREAM_HOME": str(folder / "home"),
+        },
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
+
+
+@contextmanager
+def workers(
+    job: DeployedJob, servers: str, folder: Path
+) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+    """A worker of each stage, by the name of the stage."""
+    with ExitStack() as stack:
+        yield {
+            stage: stack.enter_context(worker(job, stage, servers, folder))
+            for stage in stages_of(job)
+        }
+
+
+def wait_for(cluster: Cluster, job: DeployedJob, epochs: int) -> None:
+    """Until so many epochs are published, each of them released."""
+    deadline = time.monotonic() + PATIENCE
+    topic = job.topic(Role.ESTIMATES)
+    while cluster.end_offsets(topic)[0] < epochs:
+        assert time.monotonic() < deadline, "nothing is published"
+        time.sleep(0.1)
+    for record in cluster.read(topic):
+        estimate = EstimateRecord.from_bytes(record.value)
+        assert (estimate.fate, estimate.contributors) == (Fate.RELEASED, 2 * USERS)

@@ -1,0 +1,151 @@
+"""``dpstream erase-keys``: what is over in every job is erased, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from aggregators.item_estimates import ItemEstimates
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_files import load_job
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.deployments import deploy
+from tests.support.commands import Commands
+from tests.support.live_page import publish
+from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from tests.support.shown_jobs import items
+from topics.names import JOBS_TOPIC
+
+JOB = """\
+name: {name}
+protocol: fragments
+parameters: {{epsilon: 2, delta: 1e-3, domain: [ash, oak]}}
+epochs: {{count: {epochs}}}
+shuffle: {{minimum: 100}}
+sealed: {{aggregate: {aggregate}, stages: {stages}{rotate}}}
+"""
+NAMES = ("adder-1", "adder-2", "stage-1", "stage-2", "stranger")
+
+
+@pytest.fixture
+def dpstream(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Commands:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    dpstream = Commands(capsys)
+    assert dpstream("keygen", *NAMES).code == 0
+    return dpstream
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
+    return use_memory_cluster(monkeypatch)
+
+
+@pytest.fixture
+def rotating(dpstream: Commands, cluster: MemoryCluster) -> DeployedJob:
+    """Keys follow each other after two epochs of five."""
+    return deployed(
+        cluster,
+        name="rotating",
+        epochs=5,
+        aggregate="[adder-1.pub, adder-2.pub]",
+        stages="[[stage-1.pub, stage-2.pub]]",
+        rotate=", rotate: 2",
+    )
+
+
+def deployed(cluster: MemoryCluster, **said: object) -> DeployedJob:
+    path = Path("job.yaml")
+    path.write_text(JOB.format(**said))
+    job, name = load_job(path), str(said["name"]).encode()
+    return deploy(cast(Cluster, cluster), job, deployment=name.ljust(16), now=0)
+
+
+def publish_up_to(cluster: MemoryCluster, job: DeployedJob, last: int, first: int = 1) -> None:
+    for epoch in range(first, last + 1):
+        publish(cluster, job, epoch, some())
+
+
+def some() -> ItemEstimates:
+    return items(50.0, 40.0)
+
+
+def private_keys() -> list[str]:
+    return sorted(path.stem for path in Path("home/sealing-keys").glob("*.key"))
+
+
+def test_a_key_is_erased_when_its_last_epoch_is_published(
+    dpstream: Commands, cluster: MemoryCluster, rotating: DeployedJob
+) -> None:
+    publish_up_to(cluster, rotating, 1)
+    assert "no turn is over: nothing to erase" in dpstream("erase-keys", "--yes").output
+    assert private_keys() == sorted(NAMES)
+    publish_up_to(cluster, rotating, 2, first=2)
+    named = dpstream("erase-keys").output
+    assert "over: adder-1.key, stage-1.key; dpstream erase-keys --yes erases them" in named
+    assert private_keys() == sorted(NAMES)
+    assert "2 keys erased" in dpstream("erase-keys", "--yes").output
+    assert private_keys() == ["adder-2", "stage-2", "stranger"]
+    # Nothing is left to do, and the last keys serve to the end of the job.
+    publish_up_to(cluster, rotating, 4, first=3)
+    assert dpstream("erase-keys", "--yes", "--json").json["erased"] == []
+    publish_up_to(cluster, rotating, 5, first=5)
+    assert "2 keys erased" in dpstream("erase-keys", "--yes").output
+    assert private_keys() == ["stranger"]
+    assert "no deployed job names a key" in dpstream("erase-keys", "--yes").output
+
+
+def test_what_another_job_needs_stays(
+    dpstream: Commands, cluster: MemoryCluster, rotating: DeployedJob
+) -> None:
+    other = deployed(
+        cluster,
+        name="other",
+        epochs=9,
+        aggregate="adder-1.pub",
+        stages="[stage-2.pub]",
+        rotate="",
+    )
+    publish_up_to(cluster, rotating, 5)
+    publish_up_to(cluster, other, 8)
+    told = dpstream("erase-keys", "--json").json
+    assert told["erased"] == []
+    turns = {(Path(each["path"]).stem, each["job"]): each for each in told["keys"]}
+    assert {key: each["over"] for key, each in turns.items()} == {
+        ("adder-1", "rotating"): False,
+        ("adder-1", "other"): False,
+        ("adder-2", "rotating"): True,
+        ("stage-1", "rotating"): True,
+        ("stage-2", "rotating"): False,
+        ("stage-2", "other"): False,
+    }
+    assert (turns["stage-2", "other"]["last_epoch"], turns["stage-2", "other"]["published"]) == (
+        *(9, 8),
+    )
+    assert dpstream("erase-keys", "--yes").code == 0
+    assert private_keys() == ["adder-1", "stage-2", "stranger"]
+
+
+def test_a_job_that_cannot_be_read_may_need_any_key(
+    dpstream: Commands, cluster: MemoryCluster, rotating: DeployedJob
+) -> None:
+    publish_up_to(cluster, rotating, 5)
+    cluster.append(JOBS_TOPIC, b"{}", key=b"newer")
+    refused = dpstream("erase-keys", "--yes")
+    assert refused.code != 0
+    assert "newer: deployed by another version of this software" in refused.errors
+    assert private_keys() == sorted(NAMES)
+
+
+def test_what_was_in_the_file_is_overwritten(
+    dpstream: Commands, cluster: MemoryCluster, rotating: DeployedJob, tmp_path: Path
+) -> None:
+    publish_up_to(cluster, rotating, 2)
+    linked = tmp_path / "linked"
+    linked.hardlink_to(Path("home/sealing-keys/adder-1.key"))
+    assert dpstream("erase-keys", "--yes").code == 0
+    assert not any(linked.read_bytes())

@@ -1,0 +1,171 @@
+"""Labelled examples from files: those that are learnt from, and a test set."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.devices.example_log import ExampleLog, load_example_log
+from pipeline.devices.item_log import load_value_log
+from pipeline.devices.produce import LiveProducer
+from pipeline.devices.producer import Producer
+from pipeline.devices.rows import BadRowsError, InputError
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.jobs.job_problems import JobError
+from pipeline.planning.plan import plan
+from pipeline.results.headlines import headline_of
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from pipeline.simulation.simulate import simulate
+from pipeline.values.examples import ExampleDomain
+from randomizers.labelled_examples import unpacked_examples
+
+DOMAIN = ExampleDomain(2, 3)
+HEADER = "user,x,class,one\n"
+
+
+def load(folder: Path, text: str, **options: Any) -> ExampleLog:
+    path = folder / "examples.csv"
+    path.write_text(text)
+    return load_example_log(path, domain=DOMAIN, **{"last_epoch": 3, **options})
+
+
+def test_a_row_is_the_example_of_a_user_at_every_epoch(tmp_path: Path) -> None:
+    log = load(tmp_path, HEADER + "b,-0.5,2,1\na,0.25,0,1\n\n")
+    assert log.users == ("a", "b")
+    assert log.examples.tolist() == [[1, 1024, 4096], [3, -2048, 4096]]
+    assert [values.tolist() for values in log.values_by_epoch()] == [log.examples.tolist()] * 3
+    assert log.truth(DOMAIN).shape == (3, 0)
+    packed = tmp_path / "examples.csv.gz"
+    packed.write_bytes(gzip.compress((tmp_path / "examples.csv").read_bytes()))
+    again = load_value_log(packed, domain=DOMAIN, last_epoch=3)
+    assert isinstance(again, ExampleLog)
+    assert np.array_equal(again.examples, log.examples)
+
+
+def test_a_roster_says_who_there_is(tmp_path: Path) -> None:
+    log = load(tmp_path, HEADER + "b,-0.5,2,1\na,0.25,0,1\n", users=["c", "b"])
+    assert (log.users, log.rostered, log.strangers) == (("b", "c"), True, 1)
+    assert log.examples.tolist() == [[3, -2048, 4096], [0, 0, 0]]
+    assert "not on the roster: 1 user" in log.notices[0]
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("a,0,3,0", "class '3' is no whole number from 0 to 2"),
+        ("a,0,,0", "class '' is no whole number"),
+        ("a,soon,1,0", "a feature is no number"),
+        ("a,8,1,0", "a feature does not lie between -7.999 and 7.999"),
+        ("a,nan,1,0", "a feature does not lie between"),
+        ("a,0,1", "3 fields; the header has 4"),
+        (",0,1,0", "the user is empty"),
+        ("z,0,1,0", "a second example of user 'z'"),
+    ],
+)
+def test_bad_rows_are_told_and_may_be_skipped(tmp_path: Path, row: str, reason: str) -> None:
+    text = f"{HEADER}z,0,0,0\n{row}\n"
+    with pytest.raises(BadRowsError, match=f":3: {reason}"):
+        load(tmp_path, text)
+    log = load(tmp_path, text, users=["a", "z"], skip_bad_rows=True)
+    assert log.bad_rows.total == 1
+    assert log.examples.tolist() == [[0, 0, 0], [1, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the first line must name"),
+        ("user,x,one\na,1,1\n", "it names class 0 times"),
+        ("user,class,x\n", "1 columns beside user and class; the job has features: 2"),
+        (HEADER, "no row is left to use"),
+    ],
+)
+def test_files_that_are_none_of_examples_are_refused(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        load(tmp_path, text)
+
+
+def test_rows_that_do_not_tell_whose_they_are_need_a_roster(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="1 bad row whose user cannot be read"):
+        load(tmp_path, HEADER + "a,0,0,0\n,0,1,0\n", skip_bad_rows=True)
+
+
+def deployed(folder: Path, test_set: object, **changed: object) -> DeployedJob:
+    parameters = {"epsilon": 6, "delta": 1e-3, "features": 2, "classes": 3, "test_set": test_set}
+    values = {
+        "name": "flowers",
+        "protocol": "ldp_sgd",
+        "parameters": {**parameters, **changed},
+        "epochs": {"count": 2},
+        "shuffle": {"minimum": 20},
+    }
+    return deploy_job(make_job(values, folder), deployed_at=0)
+
+
+def test_a_test_set_is_part_of_the_deployed_job_and_its_accuracy_is_published(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "test.csv").write_text("class,x,one\n0,0.5,1\n2,-0.5,1\n")
+    job = DeployedJob.from_bytes(deployed(tmp_path, {"file": "test.csv"}).to_bytes())
+    packed = job.parameters.test_set
+    assert unpacked_examples(packed, 2, 3).tolist() == [[1, 2048, 4096], [3, -2048, 4096]]
+    without = deployed(tmp_path, None)
+    assert without.fingerprint == job.fingerprint, "reports mean the same"
+    rows = "".join(f"u{user},{1 - user % 2},{user % 2 * 2},1\n" for user in range(60))
+    log = load(tmp_path, HEADER + rows, last_epoch=2)
+    for tested, measure in ((job, "accuracy on the test set, %"), (without, "gradient, % of clip")):
+        record = simulate(tested, log, seed=1).records[-1]
+        assert record.summary.reports == 60
+        assert str(headline_of(tested.domain, record)).startswith(f"{measure}: ")
+        assert (record.summary.value in (0, 50, 100)) == (tested is job)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "cannot read the test set"),
+        ("x,one\n1,1\n", "the first line must name class and 2 features, each once"),
+        ("class,x,x\n1,1,1\n", "the first line must name class and 2 features, each once"),
+        ("class,x,one\n1,1\n", "test.csv:2: 2 fields, must be 3"),
+        ("class,x,one\n3,1,1\n", "test.csv:2: class '3' is no whole number"),
+        ("class,x,one\n", "parameters.test_set: has 0 bytes, must have 6 for each example"),
+    ],
+)
+def test_test_sets_that_cannot_be_are_refused(
+    tmp_path: Path, text: str | None, message: str
+) -> None:
+    if text is not None:
+        (tmp_path / "test.csv").write_text(text)
+    with pytest.raises(JobError, match=message):
+        deployed(tmp_path, {"file": "test.csv"})
+    with pytest.raises(JobError, match=r"give \{file: NAME\}"):
+        deployed(tmp_path, ["test.csv"])
+
+
+def test_examples_do_not_come_live(tmp_path: Path) -> None:
+    job, log = deployed(tmp_path, None), MemoryLog()
+    with (
+        Producer(job, None, name="p", transport=MemoryDriver(log)) as producer,
+        pytest.raises(InputError, match="about examples, which do not change: give them by"),
+    ):
+        LiveProducer(producer, None)
+
+
+def test_a_plan_says_how_long_the_noise_of_a_gradient_is_and_who_is_too_few(tmp_path: Path) -> None:
+    job = deployed(tmp_path, None, groups=5)
+    expected = plan(job, 500)
+    # 100 reports of 6 numbers, kept with odds e^6.
+    assert expected.gradient_error == pytest.approx(100 * np.sqrt(np.pi / 2 * 6 / 100), rel=0.01)
+    assert expected.users_needed == ()
+    assert not expected.warnings
+    assert any("epsilon is 6 at every step" in caveat for caveat in expected.caveats)
+    assert expected.guarantee.stream_epsilon is not None
+    (warning,) = plan(job, 99).warnings
+    assert "99 users in 5 groups are 19 at turn in an epoch" in warning

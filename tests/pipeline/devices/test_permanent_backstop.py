@@ -1,0 +1,124 @@
+"""A permanent backstop in jobs: its keys outlive a producer, and end with their horizon."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from pipeline.devices.producer import Producer
+from pipeline.devices.producer_store import ProducerStore
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.jobs.job_problems import JobError
+from pipeline.planning.plan import plan
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from randomizers.fragments import FragmentsLaw
+from randomizers.randomness import seeded_generator
+from topics.names import Role
+
+USERS = [f"user {number}" for number in range(40)]
+
+
+def values(count: int = 2, **parameters: Any) -> dict[str, Any]:
+    return {
+        "name": "fruit",
+        "protocol": "fragments",
+        "parameters": {"epsilon": 1.0, "delta": 0.001, "domain": ["a", "b", "c"], **parameters},
+        "epochs": {"count": count, "renew": True},
+        "topics": {"partitions": 1},
+        "shuffle": {"minimum": 20},
+    }
+
+
+def deployed(**parameters: Any) -> DeployedJob:
+    return deploy_job(make_job(values(**parameters)), deployed_at=0, deployment=bytes(16))
+
+
+def producer(job: DeployedJob, folder: Path, log: MemoryLog) -> Producer:
+    """One whose reports are drawn from the epoch alone, and whose keys are not."""
+    return Producer(
+        job,
+        folder,
+        name="gateway",
+        transport=MemoryDriver(log),
+        generators=lambda purpose, number: seeded_generator(len(purpose), number),
+        identifiers=lambda: bytes(range(16)),
+    )
+
+
+def stored_keys(folder: Path) -> NDArray[Any]:
+    store = ProducerStore(folder / "producer.sqlite3")
+    keys = store.arrays()["key"]
+    store.close()
+    return keys
+
+
+def close(producer: Producer, epoch: int) -> None:
+    producer.report_all(epoch, np.resize([1, 2, 3, 0], len(USERS))[:, None])
+    producer.close(epoch)
+
+
+def test_keys_are_kept_over_a_restart_and_drawn_anew_in_each_horizon(tmp_path: Path) -> None:
+    job, log, undisturbed = deployed(permanent=True), MemoryLog(), MemoryLog()
+    with producer(job, tmp_path / "one", undisturbed) as without_restart:
+        without_restart.enrol(USERS)
+        for epoch in (1, 2, 3):
+            close(without_restart, epoch)
+    keys = []
+    for epoch in (1, 2, 3):
+        with producer(job, tmp_path / "two", log) as restarted:
+            restarted.enrol(USERS)
+            close(restarted, epoch)
+        keys.append(stored_keys(tmp_path / "two"))
+    assert keys[0].shape == (len(USERS), 32)
+    assert np.array_equal(keys[0], keys[1])
+    assert not (keys[1] == keys[2]).all(axis=1).any()
+    # Reports after a restart are those of the same bits.
+    assert list(log.values(Role.REPORTS, 0)) == list(undisturbed.values(Role.REPORTS, 0))
+    assert (tmp_path / "two" / "producer.sqlite3").stat().st_mode & 0o777 == 0o600
+
+
+def test_records_of_jobs_without_it_are_as_they_were_before_there_was_any() -> None:
+    for parameters in ({}, {"permanent": False}):
+        job = deployed(reports=2, **parameters)
+        assert "permanent" not in json.loads(job.to_bytes())["parameters"]
+        assert "permanent" not in json.loads(job.to_bytes())["constants"]
+        assert "permanent" not in job.to_json()["parameters"]
+        assert job.fingerprint == deployed(reports=2).fingerprint
+        assert not DeployedJob.from_bytes(job.to_bytes()).parameters.permanent
+    lasting = deployed(reports=2, permanent=True)
+    assert json.loads(lasting.to_bytes())["parameters"]["permanent"] is True
+    assert DeployedJob.from_bytes(lasting.to_bytes()) == lasting
+    assert lasting.fingerprint != deployed(reports=2).fingerprint
+
+
+def test_a_plan_says_what_unchanged_values_cost_and_what_changes_do() -> None:
+    job = make_job(values(count=52, reports=4, permanent=True))
+    law = job.calibrate()
+    assert isinstance(law, FragmentsLaw)
+    made = plan(job, 1_000)
+    said = " ".join(made.caveats)
+    assert f"costs epsilon {law.unchanged_epsilon:.4g} over all 52 epochs" in said
+    assert f"less than {law.limit_epsilon:.4g} however many" in said
+    assert f"a value that differs at one epoch costs {law.local_epsilon:.4g}" in said
+    assert f"again and again {law.changing_epsilon:.4g} in all" in said
+    assert "averaging over epochs leaves" in said
+    assert [row["reports_seen"] for row in made.constants] == [1, 2, 4, 208]
+    assert (
+        f"{law.unchanged_epsilon:.6g} for what stays the same at all 52 epochs"
+        in made.guarantee.trust
+    )
+
+
+def test_a_horizon_of_one_epoch_is_refused_where_the_job_is_deployed() -> None:
+    with pytest.raises(JobError, match=r"permanent: true .* has only 1: give epochs\.count"):
+        deploy_job(make_job(values(count=1, permanent=True)), deployed_at=0)
+    with pytest.raises(JobError, match=r"parameters.*with permanent: true take calibration: exact"):
+        make_job(
+            values(permanent=True, calibration="published", neighbours="removal"),
+        )

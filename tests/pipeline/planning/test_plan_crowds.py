@@ -1,0 +1,127 @@
+"""Plans of jobs with crowds: what is said is what is deleted, and what a simulation shows."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.devices.item_log import load_item_log
+from pipeline.jobs.deployed_job import deploy_job
+from pipeline.jobs.job_files import Job, make_job
+from pipeline.planning.crowd_sizes import probability_below
+from pipeline.planning.plan import plan
+from pipeline.simulation.simulate import simulate
+from randomizers.crowds.calibration import calibrate
+from randomizers.noise_tables import TABLE_BITS, discrete_laplace_table
+from tests.support.commands import Commands
+
+JOB: dict[str, Any] = {
+    "name": "features",
+    "protocol": "single_message",
+    "parameters": {"epsilon": 2, "delta": 1e-3, "domain": ["dark", "light", "auto", "none"]},
+    "epochs": {"count": 12},
+    "shuffle": {"minimum": 200},
+    "crowds": {"by": "version", "values": ["1", "2", "3"], "epsilon": 0.5, "delta": 1e-3},
+}
+SIZES = {"1": 1200, "2": 600, "3": 150}
+
+
+def job_of(**changes: Any) -> Job:
+    return make_job({**JOB, **changes})
+
+
+def test_the_chance_of_being_withheld_is_that_of_the_table() -> None:
+    counts = calibrate(0.7, 1e-4, 1)
+    table = discrete_laplace_table(counts.ratio)
+    masses = [(high - low) / 2**TABLE_BITS for low, high in pairwise((0, *table.bounds))]
+    for bound in (-20, -1, 0, 1, 2, 15):
+        expected = sum(masses[: max(0, bound - table.first)])
+        assert probability_below(counts, bound) == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_plan_says_what_is_lost_and_promised() -> None:
+    job = job_of()
+    made = plan(job, 3000)
+    law = deploy_job(job, deployed_at=0).crowds_law
+    assert law is not None
+    assert made.crowds is not None
+    assert (made.crowds.shift, made.crowds.crowds) == (law.counts.shift, 3)
+    assert made.guarantee.epsilon == pytest.approx(2.5)
+    assert made.crowds.epsilon + made.crowds.contents_epsilon == pytest.approx(2.5)
+    equal = next(each for each in made.crowds.sizes if each.users == 1000)
+    assert equal.rmse == pytest.approx(made.rmse)
+    assert equal.lost == law.counts.shift / 1000
+    large, small = made.crowds.sizes[0], made.crowds.sizes[-1]
+    assert large.rmse / small.rmse == pytest.approx((large.users / small.users) ** 0.5, rel=0.15)
+    assert large.withheld < 1e-9
+    assert small.withheld == pytest.approx(probability_below(law.counts, law.counts.shift - 50))
+    assert plan(make_job({key: JOB[key] for key in JOB if key != "crowds"})).crowds is None
+    # A user who changes the crowd has messages in two windows: these are less accurate.
+    assert law.contents.epsilon == 2
+
+
+def write_rows(folder: Path) -> Path:
+    path = folder / "rows.csv"
+    rows = [
+        f"{version}-{user},{epoch},{'' if user % 9 else 'dark'},{version}\n"
+        for version, size in SIZES.items()
+        for user in range(size)
+        for epoch in range(1, 13)
+    ]
+    path.write_text("user,epoch,value,version\n" + "".join(rows))
+    return path
+
+
+def test_errors_by_crowd_are_as_planned(tmp_path: Path) -> None:
+    job = job_of()
+    log = load_item_log(write_rows(tmp_path), domain=job.domain, last_epoch=12)
+    deployed = deploy_job(job, deployed_at=0, deployment=bytes(16))
+    done = simulate(deployed, log, seed=3)
+    made = plan(job, 3 * SIZES["2"])
+    errors: dict[int, list[float]] = {}
+    for record in done.records:
+        assert record.estimate is not None
+        assert record.estimate.withheld == (11,)
+        truth = done.truth[record.epoch]
+        for number, estimate in record.estimate.of_items():
+            errors.setdefault(number, []).append((estimate.value or 0) - int(truth[number - 1]))
+    # Of the second crowd, the items that nobody holds.
+    rare = np.concatenate([errors[number] for number in (8, 9, 10)])
+    assert np.sqrt(np.mean(rare**2)) == pytest.approx(made.rmse, rel=0.5)
+    sizes = np.concatenate([errors[1], errors[6]])
+    assert made.crowds is not None
+    assert np.abs(sizes).max() < 12 * made.crowds.deviation
+    assert np.sqrt(np.mean(sizes**2)) > made.crowds.deviation / 3
+
+
+def test_commands_show_crowds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dpstream, path = Commands(capsys), tmp_path / "job.yaml"
+    path.write_text(
+        "name: features\nprotocol: single_message\n"
+        "parameters: {epsilon: 2, delta: 1.0e-3, domain: [dark, light, auto, none]}\n"
+        "epochs: {count: 12}\nshuffle: {minimum: 200}\n"
+        "crowds: {by: version, values: [1, 2, 3], epsilon: 0.5, delta: 1.0e-3}\n"
+    )
+    planned = dpstream("plan", path, "--users", "3000")
+    assert planned.code == 0, planned.errors
+    assert "3 crowds" in planned.output
+    assert "numbers of all crowds" in planned.output
+    rows = write_rows(tmp_path)
+    for options, names in (
+        (("--crowd", "2"), ["2", "2: dark", "2: light", "2: auto", "2: none"]),
+        (("--crowd", "2", "--top", "1"), ["2: dark"]),
+        (("--crowd", "2", "--item", "dark"), ["2: dark"]),
+        (("--crowd", "3"), []),
+    ):
+        done = dpstream("simulate", path, "--input", rows, "--seed", "1", "--json", *options)
+        assert done.code == 0, done.errors
+        said = done.json["epochs"][0]
+        assert [each["name"] for each in said["estimates"]] == names
+        assert said["flags"] == ["crowds-withheld"]
+    refused = dpstream("simulate", path, "--input", rows, "--crowd", "4")
+    assert refused.code == 2
+    assert "--crowd" in refused.errors

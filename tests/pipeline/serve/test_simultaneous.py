@@ -1,0 +1,112 @@
+"""The band for all epochs of a horizon at once: how often runs of devices leave it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from aggregators.attendance import Attendance
+from aggregators.future_rand import FutureRandAggregator
+from pipeline.jobs.job_files import Job, parse_job
+from pipeline.planning.largest_error import EXCEEDED, widening
+from pipeline.serve.series import QUARTILE_SERIES, VALUE
+from pipeline.serve.simultaneous import Simultaneous
+from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from randomizers.future_rand.calibration import calibrate
+from randomizers.randomness import seeded_generator
+from tests.support.live_page import deploy_text, live_page, publish
+from tests.support.memory_cluster import MemoryCluster
+from tests.support.shown_jobs import COUNT, HOURS, WORDS, count, found, gap, numbers
+
+FALSE_ALARM = 1e-9
+USERS, EPOCHS, RUNS = 500, 16, 200
+
+
+def job(text: str) -> Job:
+    return parse_job(text)
+
+
+@pytest.mark.parametrize("epochs", [2, 16, 170, 4096])
+def test_probabilities_of_all_epochs_add_up_to_what_is_allowed(epochs: int) -> None:
+    outside = 2 * stats.norm.sf(widening(epochs) * stats.norm.isf(0.025))
+    assert epochs * outside == pytest.approx(EXCEEDED)
+
+
+def test_runs_leave_it_as_seldom_as_it_says_and_the_interval_of_each_epoch_often() -> None:
+    law = calibrate(FutureRandParameters(1.0, 1), EPOCHS)
+    band = Simultaneous.of(job(COUNT.replace("count: 12", f"count: {EPOCHS}")))
+    assert band is not None
+    left_wide = left_narrow = 0
+    for run in range(RUNS):
+        triples, truth = estimates_of_run(law, run)
+        ends = band.ends(VALUE, triples)
+        assert ends is not None
+        left_wide += bool(((truth < ends[0]) | (truth > ends[1])).any())
+        left_narrow += bool(((truth < triples[:, 1]) | (truth > triples[:, 2])).any())
+    assert stats.binom.sf(left_wide - 1, RUNS, EXCEEDED) > FALSE_ALARM
+    # So many runs would show a band that is too narrow.
+    assert stats.binom.sf(left_narrow - 1, RUNS, EXCEEDED) < FALSE_ALARM
+
+
+def estimates_of_run(
+    law: FutureRandLaw, run: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Value, low and high of every epoch, and the truth."""
+    devices, rng = FutureRand(law), seeded_generator(121, run)
+    devices.enrol(USERS, rng)
+    aggregator, attendance = FutureRandAggregator(law), Attendance.constant(EPOCHS, USERS)
+    rows, truth = [], []
+    for epoch in range(1, EPOCHS + 1):
+        values = np.full(USERS, epoch > 4, np.int8)
+        aggregator.add(epoch, devices.report(epoch, values, None, rng), None)
+        estimate = aggregator.estimate(epoch, attendance)
+        assert estimate is not None
+        rows.append([estimate.value, estimate.low, estimate.high])
+        truth.append(int(values.sum()))
+    return np.array(rows, np.float64), np.array(truth, np.float64)
+
+
+def test_epochs_that_stand_alone_and_quantiles_have_none() -> None:
+    assert Simultaneous.of(job(WORDS)) is None
+    assert Simultaneous.of(job(COUNT.replace("count: 12", "count: 1"))) is None
+    band = Simultaneous.of(job(HOURS))
+    assert band is not None
+    assert band.ends(QUARTILE_SERIES[1], np.ones((1, 3))) is None
+
+
+def test_the_api_has_it_where_there_is_one_and_gaps_are_gaps() -> None:
+    cluster = MemoryCluster()
+    counted = deploy_text(cluster, COUNT, b"c" * 16)
+    publish(cluster, counted, 1, count(10.0))
+    publish(cluster, counted, 2, gap(33.25))
+    publish(cluster, counted, 3, count(-2.5))
+    hours = deploy_text(cluster, HOURS, b"h" * 16)
+    publish(cluster, hours, 1, numbers(*[10.0] * 8))
+    words = deploy_text(cluster, WORDS, b"w" * 16)
+    publish(cluster, words, 1, found(i7=90.0))
+
+    async def test() -> None:
+        async with live_page(cluster) as page:
+            told = (await page.get("/api/jobs/count"))["simultaneous"]
+            assert told["epochs"] == 12
+            assert told["widening"] == widening(12)
+            assert told["words"].startswith("The wide band is for all 12 epochs of a horizon")
+            (curve,) = (await page.get("/api/jobs/count/curve"))["series"]
+            half = 9.8 * widening(12)
+            for end, sign in (("low", -1), ("high", 1)):
+                first, none, third = curve[f"simultaneous_{end}"]
+                assert none is None
+                assert [first, third] == pytest.approx([10 + sign * half, sign * half - 2.5], 1e-3)
+            path = "/api/jobs/hours/curve?series=q0.5,r0:40"
+            median, bucket = (await page.get(path))["series"]
+            assert median["simultaneous_low"] is None
+            assert bucket["simultaneous_low"][0] < bucket["low"][0]
+            assert (await page.get("/api/jobs/words"))["simultaneous"] is None
+            (item,) = (await page.get("/api/jobs/words/curve?series=7"))["series"]
+            assert item["simultaneous_high"] is None
+
+    asyncio.run(test())

@@ -1,0 +1,417 @@
+"""Deletion by the shuffle stage: its law, and that a window written again is the same."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from functools import partial
+from itertools import combinations, product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.jobs.noise_keys import NoiseKey
+from pipeline.stages import crowds as deletion
+from pipeline.stages.crowds import left_of_crowds, numbers_left, uniform_choice
+from pipeline.stages.multisets import WordMultiset
+from randomizers.crowds import CrowdCounts, CrowdsLaw
+from randomizers.crowds.calibration import calibrate
+from randomizers.randomness import cryptographic_generator, seeded_generator
+from randomizers.single_message import SingleMessageParameters
+from randomizers.single_message.calibration import calibrate as calibrate_messages
+from tests.support.world import Accidents, Owner, World
+from topics.chunks import decode_chunk
+from topics.manifests import Fate
+from topics.names import Role
+from topics.words import Words, pack_words, split_words
+
+DEPLOYMENT = bytes(range(16))
+KEY = NoiseKey(bytes(range(32)))
+FALSE_ALARM = 1e-10
+DRAWS = 200_000
+CROWDS = ("old", "new", "rare")
+MINIMUM = 4
+
+
+class Choices:
+    """Stands in for a generator: gives each number of a path, and notes how many there were."""
+
+    def __init__(self, path: tuple[int, ...]) -> None:
+        self.path = list(path)
+        self.ranges: list[int] = []
+
+    def integers(self, low: int, high: int, *, endpoint: bool) -> int:
+        assert low == 0
+        assert endpoint
+        self.ranges.append(high + 1)
+        return self.path.pop(0) if self.path else 0
+
+
+def law_of_choice(counts: list[int], chosen: int) -> dict[tuple[int, ...], Fraction]:
+    """The law of what is chosen of each kind, by enumeration of all that can be drawn."""
+    table = np.array(counts, np.int64)
+    probe = Choices(())
+    uniform_choice(table, chosen, probe)  # type: ignore[arg-type]
+    law: dict[tuple[int, ...], Fraction] = defaultdict(Fraction)
+    paths = list(product(*(range(each) for each in probe.ranges)))
+    for path in paths:
+        found = uniform_choice(table, chosen, Choices(path))  # type: ignore[arg-type]
+        law[tuple(found.tolist())] += Fraction(1, len(paths))
+    return dict(law)
+
+
+@pytest.mark.parametrize("counts", [[1, 1, 1, 1, 1], [2, 0, 3], [4, 1], [1]])
+def test_every_set_of_messages_is_as_likely_as_any_other(counts: list[int]) -> None:
+    owners = [kind for kind, count in enumerate(counts) for _ in range(count)]
+    for chosen in range(len(owners) + 1):
+        sets = list(combinations(owners, chosen))
+        expected = Counter(tuple(each.count(kind) for kind in range(len(counts))) for each in sets)
+        law = {found: Fraction(count, len(sets)) for found, count in expected.items()}
+        assert law_of_choice(counts, chosen) == law
+
+
+def law_of_messages(minimum: int = 1, crowds: int = 3) -> CrowdsLaw:
+    parameters = SingleMessageParameters(1.0, 0.01, ("a", "b", "c"))
+    messages = calibrate_messages(parameters, 1, minimum, 2)
+    return CrowdsLaw(messages, crowds, calibrate(2.0, 0.05, 1))
+
+
+def check_numbers(
+    counts: CrowdCounts, drawn: Callable[[CrowdCounts, NDArray[np.int64], Any], NDArray[np.int64]]
+) -> None:
+    """See whether what is drawn fits the law, for a large crowd and one smaller than the shift."""
+    decay, noise = float(counts.ratio), np.arange(-200, 201)
+    masses = (1 - decay) / (1 + decay) * decay ** np.abs(noise)
+    assert masses.sum() == pytest.approx(1)
+    for size in (60, counts.shift - 1):
+        law = np.zeros(size + 1)
+        np.add.at(law, np.clip(size + noise - counts.shift, 0, size), masses)
+        found = drawn(counts, np.full(DRAWS, size), seeded_generator(7))
+        shares = np.bincount(found, minlength=size + 1) / DRAWS
+        distance = np.abs(np.cumsum(shares) - np.cumsum(law)).max()
+        # The inequality of Dvoretzky, Kiefer and Wolfowitz.
+        assert 2 * np.exp(-2 * DRAWS * distance**2) > FALSE_ALARM
+
+
+def test_numbers_left_follow_their_law_and_half_the_noise_does_not() -> None:
+    counts = law_of_messages().counts
+    check_numbers(counts, numbers_left)
+    half = CrowdCounts((counts.decay[0] ** 2, counts.decay[1] ** 2), counts.shift, counts.delta)
+    for mutant in (
+        lambda _, sizes, rng: numbers_left(half, sizes, rng),
+        lambda _, sizes, rng: sizes,
+    ):
+        with pytest.raises(AssertionError):
+            check_numbers(counts, mutant)
+
+
+def words_of(law: CrowdsLaw, sizes: list[int], *, counted: bool) -> Words:
+    """Messages of crowds 0, 1, ..., of so many users each, in canonical order."""
+    generator = seeded_generator(3)
+    crowds = np.repeat(np.arange(len(sizes)), sizes)
+    messages = generator.integers(0, 4 if counted else 200, (len(crowds), 1)).astype(np.uint8)
+    found = Words.canonical(law.words_of(crowds, messages))
+    assert (found.counts is not None) == counted
+    return found
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_what_is_left_is_some_of_what_there_was(counted: bool) -> None:
+    law = law_of_messages(minimum=20)
+    words = words_of(law, [50, 100, 400, 21], counted=counted)
+    left = left_of_crowds(law, words, seeded_generator(1))
+    crowds = law.crowds_of(np.repeat(left.values, counts_of(left), axis=0))
+    numbers = np.bincount(crowds, minlength=4).tolist()
+    expected = numbers_left(law.counts, np.array([100, 400, 21]), seeded_generator(1)).tolist()
+    assert expected[2] < 20
+    assert numbers == [0, *expected[:2], 0], "of none and of small crowds nothing is left"
+    assert not held(left) - held(words)
+
+
+def counts_of(words: Words) -> NDArray[np.int64]:
+    if words.counts is None:
+        return np.ones(words.rows, np.int64)
+    counts: NDArray[np.int64] = words.counts.astype(np.int64)
+    return counts
+
+
+def held(words: Words) -> Counter[tuple[int, ...]]:
+    every = np.repeat(words.values, counts_of(words), axis=0)
+    return Counter(map(tuple, every.tolist()))
+
+
+def check_uniform(choice: Callable[..., NDArray[np.int64]]) -> None:
+    """Each of the messages of a crowd is left as often as each other one."""
+    law = law_of_messages()
+    size, runs = 40, 1500
+    words = Words(law.words_of(np.ones(size, np.int64), np.arange(size, dtype=np.uint8)[:, None]))
+    often = np.zeros(size, np.int64)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(deletion, "uniform_choice", choice)
+        for run in range(runs):
+            often[left_of_crowds(law, words, seeded_generator(run)).values[:, -1]] += 1
+    deviation = np.abs(often - often.mean()).max() / np.sqrt(runs / 4)
+    assert deviation < 8
+
+
+def test_messages_are_deleted_uniformly_and_the_first_ones_would_be_noticed() -> None:
+    check_uniform(uniform_choice)
+
+    def first(counts: NDArray[np.int64], chosen: int, rng: Any) -> NDArray[np.int64]:
+        before = np.cumsum(counts) - counts
+        found: NDArray[np.int64] = np.clip(chosen - before, 0, counts)
+        return found
+
+    with pytest.raises(AssertionError):
+        check_uniform(first)
+
+
+def test_how_words_are_encoded_tells_of_those_left_alone() -> None:
+    """Many messages of a crowd that is withheld do not make pairs of what is left of another."""
+    law = law_of_messages(minimum=20)
+    alone = words_of(law, [0, 60], counted=False)
+    many = law.words_of(np.full(5000, 3), np.full((5000, 1), 2, np.uint8))
+    both = WordMultiset(law.word_form)
+    for words in (alone, Words(many)):
+        both.add(words)
+    assert both.sorted().counts is not None
+    low = CrowdsLaw(law_of_messages(minimum=20).contents, 3, law.counts)
+
+    def left(words: Words) -> tuple[tuple[int, ...], bytes]:
+        again = WordMultiset(law.word_form)
+        found = left_of_crowds(low, words, seeded_generator(5))
+        crowds = low.crowds_of(found.values)
+        rows = crowds == 1
+        again.add(Words(found.values[rows], None if found.counts is None else found.counts[rows]))
+        return pack_words(again.sorted())
+
+    with_others = WordMultiset(law.word_form)
+    with_others.add(alone)
+    assert left(both.sorted())[0] == left(with_others.sorted())[0]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder in memory, where there is one: hundreds of producers wait for their disk here."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several chunks per window."""
+    monkeypatch.setattr(
+        "pipeline.stages.window_writer.split_words", partial(split_words, payload_bytes=8)
+    )
+
+
+def deployed(**shuffle: object) -> DeployedJob:
+    values = {
+        "name": "crowds",
+        "protocol": "single_message",
+        "parameters": {"epsilon": 2, "delta": 0.05, "domain": ["a", "b"]},
+        # All of them are over before a world begins.
+        "epochs": {"count": 3, "start": "2023-01-01", "length": "PT1H"},
+        "shuffle": {"minimum": MINIMUM, "grace": "60 s", "producers": 2, **shuffle},
+        "topics": {"partitions": 2},
+        "crowds": {"by": "version", "values": list(CROWDS), "epsilon": 4, "delta": 0.5},
+    }
+    job = deploy_job(make_job(values), deployment=DEPLOYMENT, deployed_at=0)
+    return job.model_copy(update={"noise_key": KEY.digest})
+
+
+SIZES = {"north": {"old": 9, "new": 6, "rare": 1}, "south": {"old": 7, "new": 8, "rare": 1}}
+
+
+def values_of(job: DeployedJob) -> dict[str, dict[int, dict[str, Any]]]:
+    """Users of all crowds, who hold a, b or nothing."""
+    return {
+        name: {
+            epoch: {
+                f"{name} {crowd} {user}": f"{crowd}: {'ab'[user % 2]}" if user % 3 else crowd
+                for crowd, size in sizes.items()
+                for user in range(size)
+            }
+            for epoch in (1, 2)
+        }
+        for name, sizes in SIZES.items()
+    }
+
+
+def world_of(job: DeployedJob, folder: Path, accidents: Accidents | None = None) -> World:
+    return World(job, folder, values_of(job), accidents or Accidents(), noise_key=KEY)
+
+
+def run(world: World) -> World:
+    for epoch in (1, 2):
+        for name in ("north", "south"):
+            world.close_epoch(name, epoch)
+            world.settle()
+    world.settle()
+    world.shut()
+    return world
+
+
+def writings(world: World) -> dict[int, list[dict[int, Words]]]:
+    """Of every epoch, every attempt to write it, piece by piece; of whole ones all pieces."""
+    found: dict[tuple[int, bytes], dict[int, Words]] = defaultdict(dict)
+    whole = set()
+    for partition in (0, 1):
+        for value in world.log.values(Role.SHUFFLED, partition):
+            chunk = decode_chunk(value)
+            pieces = found[chunk.epoch, chunk.attempt]
+            pieces[chunk.index] = chunk.words
+            if len(pieces) == chunk.total:
+                whole.add((chunk.epoch, chunk.attempt))
+    attempts: dict[int, list[dict[int, Words]]] = defaultdict(list)
+    for place, pieces in found.items():
+        if place in whole:
+            attempts[place[0]].append(pieces)
+    return attempts
+
+
+def check_writings(world: World) -> int:
+    """All writings of a window have the same words; returns how many there are."""
+    written = 0
+    for attempts in writings(world).values():
+        multisets = [sum((held(words) for words in each.values()), Counter()) for each in attempts]
+        assert all(each == multisets[0] for each in multisets)
+        if world.job.shuffle.order == "sorted":
+            packed = [{i: pack_words(words) for i, words in each.items()} for each in attempts]
+            assert all(each == packed[0] for each in packed)
+        written += len(attempts)
+    return written
+
+
+def said(world: World) -> dict[int, bytes]:
+    """What is published."""
+    return {epoch: record.to_bytes() for epoch, record in world.published().items()}
+
+
+@pytest.mark.parametrize("order", ["sorted", "random"])
+def test_messages_are_deleted_once_and_small_crowds_withheld(folder: Path, order: str) -> None:
+    world = run(world_of(deployed(order=order), folder))
+    assert check_writings(world) == 2
+    law = world.job.crowds_law
+    assert law is not None
+    sizes = np.array([sum(each[crowd] for each in SIZES.values()) for crowd in CROWDS])
+    for epoch, record in world.published().items():
+        left = numbers_left(law.counts, sizes, KEY.generator(DEPLOYMENT, epoch))
+        manifest = world.manifests()[epoch]
+        assert (manifest.contributors, manifest.population) == (32, 32)
+        assert (record.contributors, record.population) == (32, 32)
+        assert record.estimate is not None
+        assert record.estimate.reports == left[left >= MINIMUM].sum()
+        assert 1 + 2 * 3 in record.estimate.withheld, "a crowd of two"
+    shown = [record.estimate.to_json() for record in world.published().values() if record.estimate]
+    assert shown[0] != shown[1], "each epoch has noise of its own"
+
+
+def test_manifests_heartbeats_and_windows_know_totals_alone(folder: Path) -> None:
+    """Who is in which crowd changes nothing but words: not even with all in one crowd."""
+    seen = []
+    for moved in (False, True):
+        world = world_of(deployed(), folder / str(moved))
+        if moved:
+            world.values = {
+                name: {
+                    epoch: {user: value.replace("new", "old") for user, value in users.items()}  # type: ignore[attr-defined]
+                    for epoch, users in epochs.items()
+                }
+                for name, epochs in world.values.items()
+            }
+        for name in ("north", "south"):
+            world.close_epoch(name, 1)
+            world.settle(["shuffle"])
+        heartbeat = world.workers["shuffle"].stage.heartbeat()
+        sizes = [len(value) for value in world.log.values(Role.REPORTS, 1)]
+        seen.append((world.manifests(), heartbeat, sizes, world.log.end(Role.REPORTS, 1)))
+        world.shut()
+    assert seen[0] == seen[1]
+    assert seen[0][0][1].contributors == 32
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_records")
+@pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
+def test_killed_between_any_two_actions(folder: Path, keep: bool) -> None:
+    job = deployed()
+    undisturbed = run(world_of(job, folder / "undisturbed"))
+    written = []
+    for strike in range(1, undisturbed.accidents.count + 1):
+        world = run(world_of(job, folder / str(strike), Accidents(frozenset([strike]), keep)))
+        written.append(check_writings(world))
+        assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
+        assert said(world) == said(undisturbed), f"killed after action {strike}"
+    assert min(written) == 2
+    assert max(written) > 2, "some windows were written twice"
+
+
+def written_twice(folder: Path) -> World:
+    """An owner that has written its window and is paused before it commits, and its successor."""
+    world = world_of(deployed(), folder)
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+    owner = Owner(world, "shuffle", 0.0)
+    while not writings(world):
+        owner.step(1)
+    owner.driver.fenced = True
+    world.settle()
+    world.shut()
+    return world
+
+
+def test_a_successor_writes_the_same_window(folder: Path) -> None:
+    assert check_writings(written_twice(folder)) == 2
+
+
+def test_noise_drawn_anew_would_be_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NoiseKey, "generator", lambda *window: cryptographic_generator())
+    # By chance all may be the same, of 32 messages: so several windows.
+    worlds = [written_twice(folder / str(number)) for number in range(5)]
+
+    def check_all() -> None:
+        for world in worlds:
+            check_writings(world)
+
+    with pytest.raises(AssertionError):
+        check_all()
+
+
+def test_a_window_below_the_minimum_is_withheld_as_a_whole(folder: Path) -> None:
+    world = run(world_of(deployed(minimum=33), folder))
+    assert [record.fate for record in world.published().values()] == [Fate.TOO_SMALL] * 2
+    assert not world.log.values(Role.SHUFFLED, 0) + world.log.values(Role.SHUFFLED, 1)
+
+
+def test_all_crowds_may_be_withheld(folder: Path) -> None:
+    world = run(world_of(deployed(minimum=30), folder))
+    for record in world.published().values():
+        assert record.fate is Fate.RELEASED
+        assert record.estimate is not None
+        assert record.headline is None
+        assert len(record.estimate.numbers) == 0
+        assert record.estimate.withheld == (1, 4, 7)
+    assert all(not payload.strip(b"\0") for payload in world.integers().values())
+
+
+def test_what_a_key_deletes_is_pinned() -> None:
+    """A worker of another version that deleted others would make a second noise."""
+    law = law_of_messages(minimum=20)
+    words = words_of(law, [50, 100, 400, 40], counted=False)
+    left = left_of_crowds(law, words, KEY.generator(DEPLOYMENT, 1))
+    numbers = np.bincount(law.crowds_of(left.values), minlength=4).tolist()
+    gone = held(words) - held(left)
+    named = sorted(row for row in gone.elements() if row[0] == 1)
+    assert (numbers, named) == PINNED
+
+
+PINNED = ([0, 95, 396, 38], [(1, 25), (1, 43), (1, 77), (1, 115), (1, 163)])

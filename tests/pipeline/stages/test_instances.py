@@ -1,0 +1,520 @@
+"""Shuffle instances side by side: one decision, and every part of a window exactly once."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aggregators.fragments import noise_variance
+from pipeline.actions import Action, Append, Flush, carry_out
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import Job, make_job
+from pipeline.jobs.job_problems import JobError
+from pipeline.operations.deploy_plan import DeploymentError
+from pipeline.operations.redrive import redrive
+from pipeline.operations.status import stages_of
+from pipeline.planning.plan import plan
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.recording.record_raw import RawRecordingError, check_raw
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from pipeline.simulation.simulate import SimulatedCluster
+from randomizers.randomness import seeded_generator
+from tests.support import cells
+from tests.support.memory_cluster import MemoryCluster
+from tests.support.replays import LiveRun, replayed
+from tests.support.sealing import sealed_section
+from tests.support.world import Accidents, Owner, World
+from topics.batches import decode_punctuation
+from topics.chunks import decode_chunk
+from topics.frames import Kind, kind_of
+from topics.manifests import Fate
+from topics.names import Role
+from topics.words import Words, split_words
+
+DEPLOYMENT = bytes(range(16))
+CELLS = 30
+EPOCHS = 2
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder in memory, where there is one."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+        yield Path(name)
+
+
+@pytest.fixture(autouse=True)
+def cells_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
+
+
+def deployed(instances: int = 2, **shuffle: Any) -> DeployedJob:
+    job = make_job(
+        {
+            "name": "instances",
+            "protocol": "cells",
+            "parameters": {"cells": CELLS},
+            "epochs": {"count": EPOCHS, "start": "2023-01-01", "length": "PT1H"},
+            "shuffle": {
+                "minimum": 10,
+                "grace": "60 s",
+                "producers": 2,
+                "instances": instances,
+                **shuffle,
+            },
+            "topics": {"partitions": 2},
+        }
+    )
+    return deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
+
+
+def cell_values() -> dict[str, dict[int, dict[str, int]]]:
+    """Every user has a cell of its own: the north 0 to 14, the south 15 to 29."""
+    return {
+        name: {
+            epoch: {f"{name}{cell}": cell for cell in range(first, first + 15)}
+            for epoch in range(1, EPOCHS + 1)
+        }
+        for name, first in (("north", 0), ("south", 15))
+    }
+
+
+def begun(job: DeployedJob, folder: Path, accidents: Accidents | None = None) -> World:
+    return World(job, folder, cell_values(), accidents or Accidents())
+
+
+def run(world: World) -> World:
+    for epoch in range(1, EPOCHS + 1):
+        for name in ("north", "south"):
+            world.close_epoch(name, epoch)
+            world.settle()
+    world.settle()
+    world.settle()
+    world.shut()
+    return world
+
+
+def counted(world: World, epoch: int) -> np.ndarray:
+    aggregator = world.job.aggregator()
+    for payload in world.integers().values():
+        aggregator.merge(world.job.aggregator_from_bytes(payload))
+    counts: np.ndarray = aggregator.counts[epoch]  # type: ignore[attr-defined]
+    return counts
+
+
+@pytest.mark.parametrize("instances", [1, 2, 4])
+def test_every_cell_is_one(folder: Path, instances: int) -> None:
+    world = run(begun(deployed(instances), folder))
+    assert sorted(world.published()) == [1, 2]
+    for epoch, record in world.published().items():
+        assert record.fate is Fate.RELEASED
+        assert counted(world, epoch).tolist() == [1] * CELLS
+
+
+@pytest.fixture
+def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several batches of a producer for every instance, several chunks of a part."""
+
+    def split_small(words: Words, payload_bytes: int = 0) -> list[Words]:
+        return split_words(words, payload_bytes=8)
+
+    for module in ("devices.producer", "stages.window_writer"):
+        monkeypatch.setattr(f"pipeline.{module}.split_words", split_small)
+
+
+@pytest.mark.usefixtures("small_records")
+@pytest.mark.parametrize(
+    ("order", "keep"),
+    [
+        pytest.param("sorted", False, id="sorted, unflushed lost", marks=pytest.mark.slow),
+        pytest.param("random", True, id="random, unflushed kept", marks=pytest.mark.verify),
+    ],
+)
+def test_killed_after_every_single_action(folder: Path, order: str, keep: bool) -> None:
+    """Whoever dies, producer, any instance, aggregator or publisher: every cell is exactly 1."""
+    job = deployed(order=order)
+    undisturbed = run(begun(job, folder / "undisturbed"))
+    actions = undisturbed.accidents.count
+    assert actions > 150
+    for strike in range(1, actions + 1):
+        place, accidents = folder / f"{strike}", Accidents(frozenset([strike]), keep)
+        world = run(begun(job, place, accidents))
+        assert world.published() == undisturbed.published(), f"killed after action {strike}"
+        assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
+        assert len(world.log.values(Role.ESTIMATES)) == EPOCHS, f"killed after action {strike}"
+        for role in (Role.REPORTS, Role.REPORTS_2, Role.SHUFFLED):
+            for partition in range(2):
+                end = world.log.end(role, partition)
+                assert world.log.committed[role, partition] == end, f"{role} after {strike}"
+
+
+def late_run(job: DeployedJob, place: Path, strike: int = 0, *, keep: bool = False) -> World:
+    """The south is late for epoch 1: grace passes, and then its batches arrive."""
+    world = begun(job, place, Accidents(frozenset([strike]), keep))
+    world.surviving("south", lambda: world.producer("south").enrol(["nobody"]))
+    world.close_epoch("north", 1)
+    world.settle()
+    assert not world.manifests()
+    for now in (61.0, 122.0):
+        world.now = now
+        world.settle(["shuffle"])
+    # After the decision, and before the other instance has seen it.
+    world.close_epoch("south", 1)
+    world.close_epoch("south", 2)
+    world.close_epoch("north", 2)
+    world.settle()
+    world.settle()
+    world.shut()
+    return world
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        pytest.param(False, id="unflushed lost", marks=pytest.mark.verify),
+        pytest.param(True, id="unflushed kept", marks=pytest.mark.slow),
+    ],
+)
+def test_a_late_producer_is_out_of_all_parts_wherever_anybody_is_killed(
+    folder: Path, keep: bool
+) -> None:
+    """Also of that of an instance that has all of it before it knows that it is late."""
+    job = deployed()
+    undisturbed = late_run(job, folder / "undisturbed")
+    assert undisturbed.manifests()[1].producers == (False, True)
+    for strike in range(undisturbed.accidents.count + 1):
+        world = late_run(job, folder / str(strike), strike, keep=keep)
+        assert sorted(world.published()) == [1, 2]
+        assert world.published()[1].contributors == 15
+        assert counted(world, 1).tolist() == [1] * 15 + [0] * 15, f"killed after {strike}"
+        assert counted(world, 2).tolist() == [1] * 30, f"killed after {strike}"
+
+
+def test_a_window_counts_only_when_all_of_its_parts_are_there(folder: Path) -> None:
+    world = begun(deployed(3), folder)
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+    world.settle(["shuffle", "aggregate", "publish", "instance-3", "aggregate", "publish"])
+    assert world.log.values(Role.SHUFFLED, 1)
+    assert not world.log.values(Role.PARTIALS)
+    # What is there waits for the rest, also where the aggregator is another one.
+    world.kill("aggregate")
+    world.settle(["aggregate", "publish"])
+    assert not world.published()
+    world.settle(["instance-2", "aggregate", "publish"])
+    assert counted(world, 1).tolist() == [1] * CELLS
+    assert world.log.committed[Role.SHUFFLED, 1] == world.log.end(Role.SHUFFLED, 1)
+    world.shut()
+
+
+def test_an_instance_that_is_behind_reads_all_before_it_says_what_its_part_is(
+    folder: Path,
+) -> None:
+    world = begun(deployed(), folder)
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+    world.settle(["shuffle"])
+    worker = world.worker("instance-2")
+    worker.run(worker.stage.tick(0.0))
+    worker.run(worker.stage.tick(1.0))
+    assert len(world.log.values(Role.MANIFESTS)) == 1
+    world.settle()
+    assert counted(world, 1).tolist() == [1] * CELLS
+    world.shut()
+
+
+def test_the_first_instance_gets_nothing_before_the_others_have_acknowledged_theirs(
+    folder: Path,
+) -> None:
+    """Also when several epochs are sent again together, in the order in which they were drawn."""
+    job = deployed(3)
+    world = begun(job, folder)
+    producer = world.producer("north")
+    producer.enrol(list(world.values["north"][1]))
+    for epoch in (1, 2):
+        producer.report(epoch, world.values["north"][epoch])
+        # Drawn and stored; it dies before anything is sent.
+        next(producer.close_steps(epoch))
+    acknowledged: set[tuple[Role, int]] = set()
+    waiting: set[tuple[Role, int]] = set()
+    epochs: set[int] = set()
+
+    def note(action: Action) -> None:
+        if isinstance(action, Flush):
+            acknowledged.update(waiting)
+            waiting.clear()
+        elif isinstance(action, Append) and action.role in job.report_roles:
+            if kind_of(action.value) is Kind.PUNCTUATION:
+                waiting.add((action.role, action.partition))
+            if action.role is Role.REPORTS:
+                epochs.add(action.partition)
+                assert {(role, action.partition) for role in job.report_roles[1:]} <= acknowledged
+
+    carry_out(producer.resume(), note)
+    assert epochs == {0, 1}
+    world.shut()
+
+
+@pytest.mark.verify
+def test_two_owners_of_a_part_in_every_interleaving(folder: Path) -> None:
+    """The owner is paused anywhere, its successor gets anywhere, and the owner wakes up."""
+    pause = interleavings = 0
+    while True:
+        pause += 1
+        progress = 0
+        while True:
+            world = begun(deployed(), folder / f"{pause}-{progress}")
+            for name in ("north", "south"):
+                world.close_epoch(name, 1)
+            world.settle(["shuffle"])
+            owner = Owner(world, "instance-2", 0.0, 61.0)
+            owner.step(pause)
+            ended = owner.done
+            owner.driver.fenced = True
+            successor = Owner(world, "instance-2", 62.0, 63.0)
+            successor.step(progress)
+            done = successor.done
+            owner.step()
+            successor.step()
+            world.settle(["aggregate", "publish"])
+            assert counted(world, 1).tolist() == [1] * CELLS, (pause, progress)
+            world.shut()
+            interleavings += 1
+            if done:
+                break
+            progress += 1
+        if ended:
+            break
+    assert interleavings > 100
+
+
+def test_of_copies_of_a_folder_all_parts_are_of_the_same_drawing(tmp_path: Path) -> None:
+    """Whatever order their records come in: nothing is put together from both."""
+    job = deployed(producers=1)
+    log = MemoryLog()
+    values = {f"user{cell}": cell for cell in range(CELLS)}
+    with Producer(job, tmp_path / "a", name="gateway", transport=MemoryDriver(log)) as first:
+        first.enrol(list(values))
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    sent: list[dict[Role, list[bytes]]] = []
+    for name in "ab":
+        own = MemoryLog()
+        with Producer(job, tmp_path / name, name="gateway", transport=MemoryDriver(own)) as copy:
+            copy.report(1, values)
+            copy.close(1)
+        sent.append({role: own.values(role, 1) for role in job.report_roles})
+    for first_orders in product((0, 1), repeat=2):
+        world = begun(job, tmp_path / "world")
+        for value in log.values(Role.PRODUCERS):
+            world.log.append(Append(Role.PRODUCERS, 0, value))
+        for role, begins in reversed(list(zip(job.report_roles, first_orders, strict=True))):
+            for each in (sent[begins], sent[1 - begins]):
+                for value in each[role]:
+                    world.log.append(Append(role, 1, value))
+        world.settle()
+        assert counted(world, 1).tolist() == [1] * CELLS, first_orders
+        world.shut()
+
+
+def test_what_one_instance_was_not_sent_is_missing_whenever_its_part_is_written(
+    folder: Path,
+) -> None:
+    """Somebody sends one instance less than the other, and the rest later: nothing waits for it."""
+    job = deployed(producers=1)
+    world = begun(job, folder)
+    world.close_epoch("north", 1)
+    held = [decode_punctuation(world.log.values(Role.REPORTS_2, 1)[-1])]
+    records = world.log.values(Role.REPORTS_2, 1)
+    assert kind_of(records[-1]) is Kind.PUNCTUATION
+    assert held[0].batches == len(records) - 1
+    short = begun(job, folder / "short")
+    for role in (Role.PRODUCERS, Role.REPORTS, Role.REPORTS_2):
+        for partition in range(len(job.start_offsets[role])):
+            values = world.log.values(role, partition)
+            for value in values[:-1] if (role, partition) == (Role.REPORTS_2, 1) else values:
+                short.log.append(Append(role, partition, value))
+    short.settle(["shuffle"])
+    # It says what its part is and dies; its successor finds the rest there.
+    owner = Owner(short, "instance-2", 0.0)
+    while len(short.log.values(Role.MANIFESTS)) < 2:
+        owner.step(1)
+    short.log.append(Append(Role.REPORTS_2, 1, records[-1]))
+    short.settle()
+    parts: dict[int, set[bytes]] = {}
+    for value in short.log.values(Role.SHUFFLED, 1):
+        chunk = decode_chunk(value)
+        parts.setdefault(chunk.instance, set()).add(chunk.words.values.tobytes())
+    assert parts[2] == {b""}
+    assert counted(short, 1).sum() == len(next(iter(parts[1]))) // 2
+    assert sorted(short.published()) == [1]
+    world.shut()
+    short.shut()
+
+
+def _seeded(seed: int, purpose: str, number: int) -> np.random.Generator:
+    return seeded_generator(seed, number)
+
+
+FRAGMENTS: dict[str, Any] = {
+    "name": "instances",
+    "protocol": "fragments",
+    "parameters": {"epsilon": 2, "delta": 1e-3, "domain": ["a", "b", "c"], "reports": 4},
+    "epochs": {"count": 1},
+    "shuffle": {"minimum": 100, "instances": 3},
+}
+
+
+def test_no_instance_sees_how_many_messages_there_are() -> None:
+    job = deploy_job(make_job(FRAGMENTS), deployed_at=0)
+    for devices in (1, 30, 3_000):
+        shapes = set()
+        for seed, held in enumerate(([1], [0], [1, 2, 3], [3])):
+            log = MemoryLog()
+            with Producer(
+                job,
+                None,
+                name="gateway",
+                transport=MemoryDriver(log),
+                generators=partial(_seeded, seed),
+            ) as producer:
+                producer.enrol([f"{number}" for number in range(devices)])
+                producer.report_all(1, np.resize(np.array(held), (devices, 1)))
+                producer.close(1)
+            shapes.add(tuple(tuple(map(len, log.values(role, 1))) for role in job.report_roles))
+            for role in job.report_roles:
+                assert kind_of(log.values(role, 1)[0]) is Kind.BATCH
+        assert len(shapes) == 1
+        assert len(set(next(iter(shapes)))) == 1, "and all of them the same"
+
+
+def test_fragments_of_three_instances_are_added_up() -> None:
+    job = deploy_job(make_job(FRAGMENTS), deployed_at=0)
+    cluster = SimulatedCluster(job, lambda purpose, number: seeded_generator(1, number))
+    transport = MemoryDriver(cluster.log)
+    with Producer(job, None, name="gateway", transport=transport) as producer:
+        producer.enrol([f"{number}" for number in range(3_000)])
+        producer.report_all(1, np.resize(np.array([1, 1, 3]), (3_000, 1)))
+        producer.close(1)
+    cluster.settle()
+    (record,) = cluster.new_estimates()
+    assert record.estimate is not None
+    estimates = record.estimate.intervals[0]
+    deviation = np.sqrt(noise_variance(job.law(), 3_000))  # type: ignore[arg-type]
+    assert np.abs(estimates - [2_000, 0, 1_000]).max() < 8 * deviation
+
+
+def test_what_misfits_cost_is_spared_of_delta_and_the_rest_is_as_without_instances() -> None:
+    job = make_job(FRAGMENTS)
+    one = make_job({**FRAGMENTS, "shuffle": {"minimum": 100}})
+    law, guarantee = job.calibrate(), job.guarantee_of(job.calibrate())
+    assert law.delta == math.nextafter(1e-3, 0)  # type: ignore[attr-defined]
+    assert guarantee.delta == 1e-3
+    assert guarantee.epsilon == one.guarantee_of(one.calibrate()).epsilon
+    assert "3 shuffle stages work side by side" in guarantee.trust
+    assert "instances" not in one.to_json()["shuffle"]
+    assert job.to_json()["shuffle"]["instances"] == 3
+
+
+def test_misfits_that_cost_more_than_is_spared_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pipeline.jobs.job_files.MISFIT", 2.0**-70)
+    with pytest.raises(JobError, match="no room for the messages of 3 instances"):
+        make_job(FRAGMENTS).calibrate()
+
+
+def test_plan_says_what_a_captured_instance_sees_and_what_that_is_worth() -> None:
+    made = plan(make_job(FRAGMENTS), 1_000)
+    assert [row["reports_seen"] for row in made.constants] == [0, 1, 2, 3, 4]
+    chances = [row["probability"] for row in made.constants]
+    assert chances == pytest.approx([n / 81 for n in (16, 32, 24, 8, 1)])
+    losses = [row["epsilon_of_a_bit"] for row in made.constants]
+    alone = plan(make_job({**FRAGMENTS, "shuffle": {"minimum": 100}}), 1_000).constants
+    assert losses[-1] == alone[-1]["epsilon_of_a_bit"]
+    assert losses[1] < losses[2] < losses[3] < losses[4]
+    assert any("a captured instance sees t of the 4 messages" in note for note in made.caveats)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"shuffle": {"minimum": 100, "instances": 5}}, "a whole number from 1 to 4"),
+        ({"shuffle": {"minimum": 100, "instances": 0}}, "a whole number from 1 to 4"),
+        ({"sealed": sealed_section([[2]])}, "leave out sealed or shuffle.instances"),
+        (
+            {
+                "protocol": "single_message",
+                "parameters": {"epsilon": 1, "delta": 1e-3, "domain": ["a", "b"]},
+                "crowds": {"by": "version", "values": ["1", "2"], "epsilon": 1, "delta": 1e-3},
+            },
+            "leave out crowds or shuffle.instances",
+        ),
+        (
+            {
+                "protocol": "shuffled_counts",
+                "parameters": {"epsilon": 1, "delta": 1e-6, "changes": 1, "dummies": "shuffle"},
+                "shuffle": {"minimum": 1000, "instances": 2},
+            },
+            r"by parameters\.dummies: devices",
+        ),
+    ],
+)
+def test_where_instances_cannot_be_right_they_are_refused(
+    values: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(JobError, match=message):
+        make_job({**FRAGMENTS, **values}).calibrate()
+
+
+def test_instances_belong_to_what_a_deployment_is() -> None:
+    job = deployed(3)
+    assert list(stages_of(job)) == ["shuffle", "instance-2", "instance-3", "aggregate", "publish"]
+    assert {Role.REPORTS_2, Role.REPORTS_3} < job.topic_settings().keys()
+    assert Role.REPORTS_4 not in job.start_offsets
+    assert DeployedJob.from_bytes(job.to_bytes()) == job
+    assert b'instances":' not in deployed(1).to_bytes()
+    assert job.fingerprint != deployed(2).fingerprint != deployed(1).fingerprint
+    with pytest.raises(JobError, match="of reports-3 are 0, it has 2"):
+        deploy_job(
+            job_without_deployment(job),
+            start_offsets={
+                role: offsets
+                for role, offsets in job.start_offsets.items()
+                if role is not Role.REPORTS_3
+            },
+            deployed_at=0,
+        )
+    with pytest.raises(RawRecordingError, match="3 shuffle instances"):
+        check_raw(job)
+
+
+def job_without_deployment(job: DeployedJob) -> Job:
+    return make_job(job.to_json())
+
+
+def test_a_recording_and_a_replay_have_all_parts_of_a_window(folder: Path) -> None:
+    world = run(begun(deployed(3), folder))
+    live = LiveRun(world.job, world.log)
+    for source in (live.source, live.record(folder / "recording")):
+        assert all(source.has_window(epoch) for epoch in (1, 2))
+        assert source.window(1).values[:, 0].tolist() == list(range(CELLS))
+        job, log, results = replayed(source)
+        assert job.window_parts == 1
+        assert results.integers == live.results.integers
+        assert len(log.values(Role.SHUFFLED, 1)) == 1
+
+
+def test_dead_letters_are_not_fed_back_part_by_part(folder: Path) -> None:
+    with pytest.raises(DeploymentError, match="3 shuffle instances"):
+        redrive(MemoryCluster(), deployed(3))  # type: ignore[arg-type]

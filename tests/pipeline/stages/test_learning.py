@@ -1,0 +1,311 @@
+"""A job that learns: groups by turns, a model for every step, the same one whatever is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+
+from pipeline.actions import Append
+from pipeline.devices.producer import ModelMissingError, Producer, ProducerError
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from randomizers.labelled_examples import packed_examples
+from randomizers.ldp_sgd import LdpSgd
+from randomizers.randomness import seeded_generator
+from tests.support.learning import publish_models
+from tests.support.world import Accidents, World
+from topics.batches import Punctuation, decode_punctuation
+from topics.frames import CodecError, Kind, kind_of
+from topics.models import ModelRecord
+from topics.names import Role
+from topics.records import Registration
+
+EPOCHS = 4
+USERS = 24
+TEST_SET = np.array([[1, 900, -300], [2, -900, 500], [1, 500, -900]])
+
+
+def deployed(**parameters: object) -> DeployedJob:
+    asked = {"epsilon": 3, "delta": 0.01, "features": 2, "classes": 2, **parameters}
+    job = make_job(
+        {
+            "name": "learning",
+            "protocol": "ldp_sgd",
+            "parameters": asked,
+            "epochs": {"count": EPOCHS},
+            "shuffle": {"minimum": 5, "producers": 2},
+            "topics": {"partitions": 2},
+        }
+    )
+    return deploy_job(job, deployment=bytes(range(16)), deployed_at=0)
+
+
+def examples(first_epoch: int = 1) -> dict[str, dict[int, dict[str, list[int]]]]:
+    rng = np.random.default_rng(5)
+    values = {}
+    for name in ("north", "south"):
+        rows = rng.integers(-4_000, 4_000, (USERS, 3))
+        rows[:, 0] = 1 + (rows[:, 1] < 0)
+        of_users = {f"{name}{user}": row for user, row in enumerate(rows.tolist())}
+        values[name] = dict.fromkeys(range(first_epoch, EPOCHS + 1), of_users)
+    return values
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+        yield Path(name)
+
+
+def run(world: World) -> World:
+    for epoch in world.values["north"]:
+        for name in ("north", "south"):
+            world.close_epoch(name, epoch)
+        world.settle()
+    world.settle()
+    world.shut()
+    return world
+
+
+def models(world: World) -> dict[int, bytes]:
+    """The first model of every epoch."""
+    found: dict[int, bytes] = {}
+    for value in world.log.values(Role.MODEL):
+        record = ModelRecord.from_bytes(value)
+        found.setdefault(record.epoch, record.model.tobytes())
+    return found
+
+
+def world_in(folder: Path, accidents: Accidents | None = None, first_epoch: int = 1) -> World:
+    job = deployed(test_set=packed_examples(TEST_SET))
+    values = examples(first_epoch)
+    return World(job, folder, values, accidents or Accidents())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("first_epoch", [1, 3])
+def test_models_follow_from_reports_and_come_before_estimates(
+    folder: Path, first_epoch: int
+) -> None:
+    world = run(world_in(folder, first_epoch=first_epoch))
+    epochs = [*range(first_epoch, EPOCHS + 1)]
+    assert sorted(world.published()) == sorted(models(world)) == epochs
+    aggregator = world.job.aggregator()
+    for epoch, payload in sorted(world.integers().items()):
+        aggregator.merge(world.job.aggregator_from_bytes(payload))
+        expected = aggregator.model(epoch)  # type: ignore[attr-defined]
+        assert models(world)[epoch] == expected.tobytes()
+    assert len(set(models(world).values())) == len(epochs)
+    for record in world.published().values():
+        assert record.summary.value in (0.0, *(pytest.approx(100 / 3 * n) for n in (1, 2, 3)))
+        assert record.contributors == record.population == 2 * USERS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keep", [False, True], ids=["lost", "kept"])
+def test_whatever_is_killed_the_model_is_the_same_bit_by_bit(folder: Path, keep: bool) -> None:
+    undisturbed = run(world_in(folder / "undisturbed"))
+    actions = undisturbed.accidents.count
+    assert actions > 100
+    for at in range(1 + keep, actions + 1, 2):
+        accidents = Accidents(frozenset({at}), keep)
+        world = run(world_in(folder / f"{at}", accidents))
+        assert world.restarts > undisturbed.restarts
+        assert models(world) == models(undisturbed), at
+        assert world.integers() == undisturbed.integers(), at
+        found, expected = (
+            {epoch: record.estimate for epoch, record in each.published().items()}
+            for each in (world, undisturbed)
+        )
+        assert found == expected, at
+
+
+def opened(
+    job: DeployedJob,
+    log: MemoryLog,
+    folder: Path | None = None,
+    name: str = "gateway",
+    **options: object,
+) -> Producer:
+    return Producer(
+        job,
+        folder,
+        name=name,
+        transport=MemoryDriver(log),
+        generators=lambda purpose, number: seeded_generator(len(purpose), number),
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def punctuations(log: MemoryLog) -> list[Punctuation]:
+    values = [value for partition in (0, 1) for value in log.values(Role.REPORTS, partition)]
+    found = [decode_punctuation(each) for each in values if kind_of(each) is Kind.PUNCTUATION]
+    return sorted(found, key=lambda each: each.epoch)
+
+
+def some(users: int) -> dict[str, list[int]]:
+    return {f"user {user}": [1, 100 * user, -100] for user in range(users)}
+
+
+def test_an_epoch_is_drawn_after_its_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[float] = []
+    monkeypatch.setattr(LdpSgd, "take_model", lambda self, model: taken.append(float(model[0])))
+    job, log = deployed(), MemoryLog()
+    with opened(job, log, folder / "state") as producer:
+        producer.enrol(list(some(3)))
+        producer.report(1, some(3))
+        producer.close(1)
+        assert not producer.ready(2)
+        producer.report(2, some(3))
+        with pytest.raises(ModelMissingError, match="nothing was drawn, wait for the estimate"):
+            producer.close(2)
+        assert producer.closed_epoch == 1
+    # Of epoch 1 the first one counts; those of others, and what is none, are passed over.
+    other, here = bytes(16), job.deployment
+    log.append(Append(Role.MODEL, 0, b"no model"))
+    for deployment, epoch, numbers in ((other, 1, 4), (here, 1, 3), (here, 9, 4)):
+        record = ModelRecord(deployment, epoch, np.full(numbers, 9.0))
+        log.append(Append(Role.MODEL, 0, record.to_bytes()))
+    with opened(job, log, folder / "state") as producer:
+        assert not producer.ready(2)
+        for value, epoch in ((1.0, 1), (7.0, 1), (2.0, 2), (3.0, 3)):
+            record = ModelRecord(here, epoch, np.full(4, value))
+            log.append(Append(Role.MODEL, 0, record.to_bytes()))
+        for epoch in (2, 3, 4):
+            assert producer.ready(epoch)
+            producer.report(epoch, some(3))
+            producer.close(epoch)
+    assert taken == [0.0, 1.0, 2.0, 3.0]
+    assert [each.contributors for each in punctuations(log)] == [3, 3, 3, 3]
+
+
+def test_the_first_epoch_that_anybody_reports_needs_no_model(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[float] = []
+    monkeypatch.setattr(LdpSgd, "take_model", lambda self, model: taken.append(float(model.sum())))
+    job, log = deployed(), MemoryLog()
+    other = Registration(bytes(16), "elsewhere", bytes(16), 1)
+    # The first registration of a name counts: no window waits for the second one's epochs.
+    right, copied = (
+        Registration(job.deployment, "copied", bytes([number] * 16), epoch)
+        for number, epoch in ((1, 4), (2, 1))
+    )
+    for value in (b"no registration", *(each.to_bytes() for each in (other, right, copied))):
+        log.append(Append(Role.PRODUCERS, 0, value))
+    with (
+        opened(job, log, folder / "first", first_epoch=3) as first,
+        opened(job, log, folder / "second", name="later", first_epoch=4) as second,
+    ):
+        for producer in (first, second):
+            producer.enrol(list(some(3)))
+        # Who begins later has to wait for the model of those who began before.
+        assert first.ready(3)
+        assert not second.ready(4)
+        first.report(3, some(3))
+        first.close(3)
+        log.append(Append(Role.MODEL, 0, ModelRecord(job.deployment, 3, np.ones(4)).to_bytes()))
+        for producer in (first, second):
+            producer.report(4, some(3))
+            producer.close(4)
+    assert taken == [0.0, 4.0, 4.0]
+
+
+def test_a_model_that_shows_that_somebody_began_before_is_waited_for(folder: Path) -> None:
+    job, log = deployed(), MemoryLog()
+    publish_models(job, log, last=1)
+    with opened(job, log, folder / "late", first_epoch=3) as late:
+        assert not late.ready(3)
+
+
+def test_groups_take_turns_and_those_that_are_not_at_turn_punctuate(folder: Path) -> None:
+    job, log = deployed(groups=3), MemoryLog()
+    publish_models(job, log)
+    for epoch in range(1, EPOCHS + 1):
+        # Opened anew, devices stay in their groups.
+        with opened(job, log, folder / "state") as producer:
+            producer.enrol(list(some(11)))
+            producer.report(epoch, some(11))
+            producer.close(epoch)
+    found = punctuations(log)
+    assert [each.population for each in found] == [11] * EPOCHS
+    assert sorted(each.contributors for each in found[:3]) == [3, 4, 4]
+    assert found[3].contributors == found[0].contributors
+
+
+@pytest.mark.parametrize("group", [0, 1, 2])
+def test_a_producer_can_be_a_group_of_its_own(group: int) -> None:
+    job, log = deployed(groups=3), MemoryLog()
+    publish_models(job, log)
+    with opened(job, log, group=group) as producer:
+        producer.enrol(list(some(5)))
+        for epoch in range(1, EPOCHS + 1):
+            producer.report(epoch, some(5))
+            producer.close(epoch)
+    with pytest.raises(ProducerError, match="group is 3, and job learning has 3: give one from 0"):
+        opened(job, log, group=3)
+    found = [(each.contributors, each.population) for each in punctuations(log)]
+    assert found == [(5 if epoch % 3 == group else 0, 5) for epoch in range(1, EPOCHS + 1)]
+
+
+def test_a_producer_stays_in_its_group(folder: Path) -> None:
+    job, log = deployed(groups=3), MemoryLog()
+    with opened(job, log, folder / "state", group=1) as producer:
+        producer.enrol(list(some(5)))
+    with pytest.raises(ProducerError, match="has begun in another group than 2, and stays in it"):
+        opened(job, log, folder / "state", group=2)
+    with opened(job, log, folder / "state") as producer:
+        producer.report(1, some(5))
+        producer.close(1)
+    assert punctuations(log)[0].contributors == 5
+
+
+def test_devices_that_are_producers_of_their_own_are_spread_over_groups() -> None:
+    job = deployed(groups=2)
+    at_first = 0
+    for _ in range(60):
+        log = MemoryLog()
+        with opened(job, log) as producer:
+            producer.enrol(["somebody"])
+            producer.report(1, {"somebody": "1 0.5 -0.25"})
+            producer.close(1)
+        at_first += punctuations(log)[0].contributors
+    # By the producers' random ids: all in one group once in 1e18.
+    assert 0 < at_first < 60
+
+
+def test_examples_that_are_none_are_refused() -> None:
+    with opened(deployed(), MemoryLog()) as producer:
+        producer.enrol(["a"])
+        for value, message in (
+            ("2 0 0", "class '2' is no whole number from 0 to 1"),
+            ("1 0", "1 features, must be 2"),
+            ("1 0 8", "does not lie between"),
+            ("1 0 nan", "does not lie between"),
+            ([1, 0], "2 numbers, must be 3"),
+        ):
+            with pytest.raises(ProducerError, match=message):
+                producer.report(1, {"a": value})
+
+
+def test_models_that_are_damaged_are_no_models() -> None:
+    value = ModelRecord(bytes(range(16)), 3, np.array([1.5, -2.0])).to_bytes()
+    read = ModelRecord.from_bytes(value)
+    assert (read.deployment, read.epoch, read.model.tolist()) == (bytes(range(16)), 3, [1.5, -2.0])
+    assert value.hex() == (
+        "6470736d01000102030405060708090a0b0c0d0e0f0300000000000000000000000000f83f"
+        "00000000000000c0" + value[-4:].hex()
+    )
+    for at in range(len(value)):
+        with pytest.raises(CodecError):
+            ModelRecord.from_bytes(value[:at] + bytes([value[at] ^ 1]) + value[at + 1 :])
+        with pytest.raises(CodecError):
+            ModelRecord.from_bytes(value[:at])
+    for model in (np.zeros(0), np.array([np.nan]), np.zeros((1 << 16) + 1)):
+        with pytest.raises(CodecError):
+            ModelRecord(bytes(16), 1, model)

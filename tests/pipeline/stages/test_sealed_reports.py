@@ -1,0 +1,488 @@
+"""Sealed reports: the whole path of boxes, stopped anywhere, and what each party can open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.actions import Append
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.jobs.job_problems import JobError
+from pipeline.jobs.sealed import shuffle_stage_name, stage_roles
+from pipeline.jobs.sealing_keys import KeyRing, SealingKeyError
+from pipeline.planning.plan import plan
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.stages.admission import Admission, Refusal
+from pipeline.stages.boxes_of_windows import BoxOpener, reports_in
+from pipeline.stages.stage import Stage
+from tests.support import cells
+from tests.support.sealing import all_keys, ring, sealed_section
+from tests.support.world import Accidents, World
+from topics.chunks import Chunk, decode_chunk, encode_chunk
+from topics.frames import Kind, kind_of
+from topics.manifests import Fate
+from topics.names import Role
+from topics.records import DeadLetter, Reason
+from topics.sealed_words import pack_reports, seal_rows
+from topics.sealing import Lock
+from topics.words import WordArray, Words, split_words
+
+DEPLOYMENT = bytes(range(16))
+CELLS = 12
+EPOCHS = 2
+IN_SERIES = [[2], [3], [4]]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder in memory, where there is one."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+        yield Path(name)
+
+
+@pytest.fixture(autouse=True)
+def cells_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
+
+
+@pytest.fixture
+def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several batches of a producer, several chunks of a window."""
+
+    def split_small(words: Words, payload_bytes: int = 0) -> list[Words]:
+        return split_words(words, payload_bytes=4 * words.values.itemsize * words.width)
+
+    for module in ("devices.producer", "stages.window_writer", "stages.hop_stage"):
+        monkeypatch.setattr(f"pipeline.{module}.split_words", split_small)
+
+
+def deployed(
+    stages: Sequence[Sequence[int]] = ((2,),),
+    aggregate: Sequence[int] = (1,),
+    rotate: int | None = None,
+    **values: Any,
+) -> DeployedJob:
+    job = make_job(
+        {
+            "name": "sealed",
+            "protocol": "cells",
+            "parameters": {"cells": CELLS},
+            "epochs": {"count": EPOCHS, "start": "2023-01-01", "length": "PT1H"},
+            "shuffle": {"minimum": 10, "grace": "60 s", "producers": 2},
+            "topics": {"partitions": 2},
+            "sealed": sealed_section(stages, aggregate, rotate),
+            **values,
+        }
+    )
+    return deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
+
+
+def values_of_cells() -> dict[str, dict[int, dict[str, int]]]:
+    """Every user has a cell of its own."""
+    half = CELLS // 2
+    return {
+        name: {
+            epoch: {f"{name}{cell}": cell for cell in range(first, first + half)}
+            for epoch in range(1, EPOCHS + 1)
+        }
+        for name, first in (("north", 0), ("south", half))
+    }
+
+
+def begun(
+    job: DeployedJob, folder: Path, keys: KeyRing, accidents: Accidents | None = None
+) -> World:
+    return World(job, folder, values_of_cells(), accidents or Accidents(), keys=keys)
+
+
+def run(world: World) -> World:
+    for epoch in range(1, EPOCHS + 1):
+        for name in ("north", "south"):
+            world.close_epoch(name, epoch)
+            world.settle()
+    world.settle()
+    world.shut()
+    return world
+
+
+def check(world: World) -> None:
+    """Every cell of every epoch was counted exactly once."""
+    records = world.published()
+    assert sorted(records) == list(range(1, EPOCHS + 1))
+    for record in records.values():
+        assert record.fate is Fate.RELEASED
+        assert record.headline is not None
+        assert (record.headline.low, record.headline.high) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3])
+def test_reports_pass_through_all_stages_and_are_counted_once(folder: Path, stages: int) -> None:
+    job = deployed(IN_SERIES[:stages])
+    world = run(begun(job, folder, all_keys(IN_SERIES)))
+    check(world)
+    assert not world.log.values(Role.DEAD_LETTERS)
+    kinds = {kind_of(value) for value in world.log.values(Role.REPORTS, 1)}
+    assert kinds <= {Kind.SEALED_BATCH, Kind.PUNCTUATION}
+    for role in (*job.hops, Role.SHUFFLED):
+        for value in world.log.values(role, 1):
+            words = decode_chunk(value).words
+            assert words.width == job.form_of(role).width
+            assert words.counts is None
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_records")
+@pytest.mark.parametrize(
+    "keep",
+    [
+        pytest.param(False, id="unflushed lost"),
+        pytest.param(True, id="unflushed kept", marks=pytest.mark.verify),
+    ],
+)
+def test_killed_after_every_single_action(folder: Path, keep: bool) -> None:
+    job, keys = deployed(IN_SERIES[:2]), all_keys(IN_SERIES)
+    undisturbed = run(begun(job, folder / "undisturbed", keys))
+    check(undisturbed)
+    assert len(undisturbed.log.values(Role.HOP_1, 1)) == 3
+    for strike in range(1, undisturbed.accidents.count + 1):
+        accidents = Accidents(frozenset([strike]), keep)
+        world = run(begun(job, folder / str(strike), keys, accidents))
+        check(world)
+        assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
+        for role in (Role.REPORTS, Role.HOP_1, Role.SHUFFLED):
+            for partition in range(2):
+                place = role, partition
+                assert world.log.committed[place] == world.log.end(*place), "left behind"
+
+
+def holders(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]:
+    """The cells that somebody with these private keys finds in everything that was ever written."""
+    keys, found = ring(numbers), set[int]()
+    assert job.sealed is not None
+    for value in (*world.log.values(Role.REPORTS, 1), *world.log.values(Role.REPORTS, 0)):
+        for cell in range(CELLS):
+            if value.find(np.array([cell + 1000], "<u4").tobytes()) >= 0:
+                found.add(cell)
+    for role in (*job.hops, Role.SHUFFLED):
+        for epoch in (1, 2):
+            for value in world.log.values(role, epoch % 2):
+                chunk = decode_chunk(value)
+                rows = chunk.words.values
+                for party in job._parties_after(role):
+                    try:
+                        rows = BoxOpener(job, party, keys).open(epoch, rows)
+                    except SealingKeyError:
+                        break
+                else:
+                    found |= set(rows.view("u1")[:, 1].tolist())
+    return found
+
+
+def test_no_party_alone_and_no_stages_together_read_a_report(folder: Path) -> None:
+    """Only with the aggregate key is anything read; and then of words whose order is forgotten."""
+    job = deployed(IN_SERIES)
+    world = run(begun(job, folder, all_keys(IN_SERIES)))
+    for numbers in ([], [2], [3], [4], [2, 3], [2, 3, 4]):
+        assert not holders(job, world, numbers), numbers
+    assert holders(job, world, [1]) == set(range(CELLS))
+
+
+def test_who_adds_up_meets_no_box_that_a_stage_before_has_seen(folder: Path) -> None:
+    """What a stage passes on has nothing in common with what came in, but for its opened layer."""
+    job = deployed(IN_SERIES)
+    world = run(begun(job, folder, all_keys(IN_SERIES)))
+    pieces: list[set[bytes]] = []
+    for role in (*job.hops, Role.SHUFFLED):
+        rows = np.concatenate([decode_chunk(v).words.values for v in world.log.values(role, 1)])
+        pieces.append({row.tobytes()[i : i + 8] for row in rows for i in range(0, 56, 8)})
+    assert not pieces[0] & pieces[1]
+    assert not pieces[1] & pieces[2]
+
+
+def test_a_box_that_was_copied_counts_once(folder: Path) -> None:
+    """The stage drops what is there twice, and who adds up refuses what a stage repeats."""
+    job, keys = deployed(), all_keys(IN_SERIES)
+    world = begun(job, folder, keys)
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+    world.settle(["shuffle"])
+    (value,) = world.log.values(Role.SHUFFLED, 1)
+    chunk = decode_chunk(value)
+    repeated = np.repeat(chunk.words.values, 2, axis=0)
+    forged = Chunk(
+        job.fingerprint, DEPLOYMENT, 1, chunk.manifest_offset, bytes(16), 0, 1, Words(repeated)
+    )
+    aggregate = world.worker("aggregate")
+    steps = aggregate.stage.record(1, 0, encode_chunk(forged), 0.0)
+    aggregate.run(steps)
+    (letter,) = aggregate.driver.pending
+    refused = DeadLetter.from_record(letter.value, letter.headers)
+    assert refused.reason is Reason.PROTOCOL
+    assert "one may be there twice" in refused.detail
+    world.kill("aggregate")
+    world.settle()
+    assert world.published()[1].headline is not None
+    world.shut()
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_a_device_that_sends_its_report_many_times_is_counted_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, stages: int
+) -> None:
+    """The same box in a batch, or in several boxes for the stage that opens those."""
+
+    def seal_twice(rows: WordArray, locks: Sequence[Lock]) -> WordArray:
+        innermost = seal_rows(rows, locks[:1])
+        return seal_rows(np.repeat(innermost, 2, axis=0), locks[1:])
+
+    monkeypatch.setattr("pipeline.devices.producer.seal_rows", seal_twice)
+    check(run(begun(deployed(IN_SERIES[:stages]), folder, all_keys(IN_SERIES))))
+
+
+@pytest.mark.parametrize("arrival", [1, -1], ids=["the first one first", "the last one first"])
+@pytest.mark.parametrize("order", [[1, 0], [0, 0], [0, 2, 1]])
+def test_chunks_that_do_not_increase_from_one_to_the_next_are_refused(
+    folder: Path, order: list[int], arrival: int
+) -> None:
+    job = deployed()
+    world = begun(job, folder, all_keys(IN_SERIES))
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+    world.settle(["shuffle"])
+    (value,) = world.log.values(Role.SHUFFLED, 1)
+    chunk = decode_chunk(value)
+    thirds = np.array_split(chunk.words.values, 3)
+    stage: Stage = world.worker("aggregate").stage
+    for index, third in list(enumerate(order))[::arrival]:
+        piece = Chunk(
+            job.fingerprint, DEPLOYMENT, 1, 0, bytes(16), index, len(order), Words(thirds[third])
+        )
+        world.worker("aggregate").run(stage.record(1, index, encode_chunk(piece), 0.0))
+    counts = stage.heartbeat()["counts"]
+    assert isinstance(counts, dict)
+    assert counts["dead letters protocol"] >= 1
+    assert not world.integers()
+    world.shut()
+
+
+def test_chaff_and_boxes_for_others_are_left_out_and_counted(folder: Path) -> None:
+    """Where the number of messages is a secret, a producer fills up with chaff."""
+    job = make_job(
+        {
+            "name": "sealed",
+            "protocol": "fragments",
+            "parameters": {"epsilon": 1, "delta": 1e-3, "domain": ["a", "b"]},
+            "epochs": {"count": 1},
+            "shuffle": {"minimum": 100},
+            "sealed": sealed_section([[2]]),
+        }
+    )
+    fragments = deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
+    sizes, chaff = set(), set()
+    for item in (1, 2):
+        users = {f"{user}": item for user in range(100)}
+        place = folder / str(item)
+        world = World(fragments, place, {"north": {1: users}}, keys=all_keys([[2]]))
+        world.close_epoch("north", 1)
+        sizes.add(tuple(len(value) for value in world.log.values(Role.REPORTS, 1)))
+        world.settle()
+        world.shut()
+        chaff.add(world.workers == {} and len(world.log.values(Role.SHUFFLED, 1)))
+        assert world.published()[1].fate is Fate.RELEASED
+    assert len(sizes) == 1
+    counts = [decode_chunk(value).words.rows for value in world.log.values(Role.SHUFFLED, 1)]
+    capacity = fragments.protocol_entry.capacity
+    assert capacity is not None
+    assert sum(counts) == capacity(fragments.law(), 1, 100)
+
+
+def test_a_stage_passes_a_window_on_once_however_often_it_is_written(folder: Path) -> None:
+    world = begun(deployed(IN_SERIES[:2]), folder, all_keys(IN_SERIES))
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+    world.settle(["shuffle"])
+    (value,) = world.log.values(Role.HOP_1, 1)
+    again = replace(decode_chunk(value), attempt=b"another attempt.")
+    world.log.append(Append(Role.HOP_1, 1, encode_chunk(again)))
+    world.settle(["shuffle-2"])
+    assert len(world.log.values(Role.SHUFFLED, 1)) == 1
+    world.shut()
+
+
+def test_reports_that_the_protocol_does_not_have_are_left_out() -> None:
+    job = deployed()
+    words = np.array([[1], [CELLS], [2], [2**16 - 1]], job.word_form.dtype)
+    rows = pack_reports(words, 1, job.word_form)
+    found = reports_in(rows, job.word_form, job.aggregator(), 1)
+    assert found[:, 0].tolist() == [1, 2]
+
+
+def test_boxes_that_do_not_open_move_no_estimate(folder: Path) -> None:
+    job = deployed()
+    world = begun(job, folder, all_keys(IN_SERIES))
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+    world.settle(["shuffle"])
+    (value,) = world.log.values(Role.SHUFFLED, 1)
+    chunk = decode_chunk(value)
+    junk = np.full((1, chunk.words.width), 2**64 - 1, "<u8")
+    rows = np.concatenate([chunk.words.values, junk])
+    forged = Chunk(
+        job.fingerprint, DEPLOYMENT, 1, chunk.manifest_offset, bytes(16), 0, 1, Words(rows)
+    )
+    worker = world.worker("aggregate")
+    worker.run(worker.stage.record(1, 0, encode_chunk(forged), 0.0))
+    worker.run(worker.stage.tick(0.0))
+    counts = worker.stage.heartbeat()["counts"]
+    assert counts == {"reports": CELLS, "chaff": 1, "partials": 1}
+    world.settle()
+    record = world.published()[1]
+    assert record.headline is not None
+    assert (record.headline.low, record.headline.high) == (1.0, 1.0)
+    world.shut()
+
+
+def test_batches_to_another_key_or_not_sealed_become_dead_letters(folder: Path) -> None:
+    job, plain = deployed(), deployed([[9]])
+    world = begun(plain, folder, all_keys([[9]]))
+    world.close_epoch("north", 1)
+    (batch, _) = world.log.values(Role.REPORTS, 1)
+    world.shut()
+    # What another job's producer sends has its fingerprint; here the key alone is another one.
+    forged = DeployedJob.model_copy(job, update={"fingerprint": plain.fingerprint})
+    refused = Admission(forged, all_keys(IN_SERIES)).admit(1, batch)
+    assert isinstance(refused, Refusal)
+    assert refused.reason is Reason.SEALED
+    assert "it is the turn of" in refused.detail
+
+    unsealed = deployed().model_copy(update={"sealed": None})
+    open_world = begun(unsealed, folder / "open", KeyRing({}))
+    open_world.close_epoch("north", 1)
+    (batch, _) = open_world.log.values(Role.REPORTS, 1)
+    open_world.shut()
+    refused = Admission(job, all_keys(IN_SERIES)).admit(1, batch)
+    assert isinstance(refused, Refusal)
+    assert refused.detail == "not sealed, as all reports of this job must be"
+
+
+def test_the_stages_of_a_job_are_named_in_the_order_of_the_data() -> None:
+    assert list(stage_roles(deployed(IN_SERIES).hops)) == [
+        *map(shuffle_stage_name, range(3)),
+        "aggregate",
+        "publish",
+    ]
+    assert set(deployed(IN_SERIES[:2]).topic_settings()) >= {Role.HOP_1}
+    assert Role.HOP_2 not in deployed(IN_SERIES[:2]).topic_settings()
+
+
+@pytest.mark.parametrize("stage", ["shuffle", "shuffle-2", "aggregate"])
+def test_a_stage_without_its_key_does_not_begin(folder: Path, stage: str) -> None:
+    own = {"shuffle": 2, "shuffle-2": 3, "aggregate": 1}[stage]
+    others = ring({1, 2, 3} - {own})
+    world = begun(deployed(IN_SERIES[:2]), folder, others)
+    with pytest.raises(SealingKeyError, match="dpstream keygen made it; copy it here"):
+        world.stage(stage)
+    world.keys = ring([own])
+    assert world.stage(stage)
+
+
+class TestRotation:
+    """A key serves so many epochs; then the next one does, and the first may be erased."""
+
+    job = staticmethod(partial(deployed, [[2, 5], [3, 6]], [1, 7], 1))
+
+    def test_every_epoch_is_sealed_to_the_keys_of_its_turn(self, folder: Path) -> None:
+        job = self.job()
+        world = run(begun(job, folder, all_keys([[2, 5], [3, 6]], [1, 7])))
+        check(world)
+        assert holders(job, world, [1, 7]) == set(range(CELLS))
+        assert job.sealed is not None
+        turns = [job.sealed.public_key("aggregate", epoch) for epoch in (1, 2, 3, 99)]
+        assert turns[0] != turns[1] == turns[2] == turns[3]
+        assert job.sealed.last_epoch_of("aggregate", 0) == 1
+        assert job.sealed.last_epoch_of("aggregate", 1) is None
+
+    def test_an_erased_key_closes_its_epochs_and_no_others(self, folder: Path) -> None:
+        job = self.job()
+        world = run(begun(job, folder, all_keys([[2, 5], [3, 6]], [1, 7])))
+        later = ring([5, 6, 7])
+        rows = {
+            epoch: decode_chunk(world.log.values(Role.SHUFFLED, epoch % 2)[0]).words.values
+            for epoch in (1, 2)
+        }
+        opener = BoxOpener(job, "aggregate", later)
+        assert len(opener.open(2, rows[2])) == CELLS
+        with pytest.raises(SealingKeyError, match="cannot be read without that key"):
+            opener.open(1, rows[1])
+        with pytest.raises(SealingKeyError, match="no private key"):
+            BoxOpener(job, "aggregate", ring([1]))
+
+
+@pytest.mark.parametrize(
+    ("sealed", "message"),
+    [
+        ({"aggregate": "nowhere.pub", "stages": []}, "cannot read the public key nowhere.pub"),
+        (sealed_section([]), "stages"),
+        (sealed_section([[2], [3], [4], [5]]), "stages"),
+        (sealed_section([[1]]), "a key is named twice"),
+        (sealed_section([[2, 3]]), "say by rotate how many epochs one serves"),
+        ({"stages": [[3]], "aggregate": 3}, "3 is not the name of a file"),
+    ],
+)
+def test_other_keys_than_these_are_refused(sealed: dict[str, Any], message: str) -> None:
+    with pytest.raises(JobError, match=message):
+        deployed(sealed=sealed)
+
+
+def test_what_would_tell_reports_apart_is_refused() -> None:
+    with pytest.raises(JobError, match=r"shuffle\.order is random"):
+        deployed(shuffle={"minimum": 10, "order": "random"})
+    noisy: dict[str, Any] = {
+        "protocol": "shuffled_counts",
+        "parameters": {"epsilon": 1, "delta": 1e-6, "changes": 1, "dummies": "shuffle"},
+        "shuffle": {"minimum": 1000},
+    }
+    with pytest.raises(JobError, match=r"by parameters\.dummies: devices"):
+        deployed(**noisy)
+
+
+def test_keys_belong_to_what_a_report_means() -> None:
+    assert deployed([[2]]).fingerprint != deployed([[3]]).fingerprint
+    read = DeployedJob.from_bytes(deployed(IN_SERIES, rotate=5).to_bytes())
+    assert read.sealed == deployed(IN_SERIES, rotate=5).sealed
+    plain = deployed(sealed=None)
+    assert b"sealed" not in plain.to_bytes().replace(b'"name":"sealed"', b"")
+
+
+def test_the_guarantee_says_who_would_have_to_work_together() -> None:
+    assert "the shuffle stage and whoever adds up" in deployed([[2]]).guarantee().trust
+    assert "all 3 shuffle stages and whoever adds up" in deployed(IN_SERIES).guarantee().trust
+
+
+def test_plan_counts_the_bytes_of_boxes_and_chaff(folder: Path) -> None:
+    """As many as a gateway sends, but for the headers of its records."""
+    values = {
+        "name": "sealed",
+        "protocol": "fragments",
+        "parameters": {"epsilon": 1, "delta": 1e-3, "domain": ["a", "b"]},
+        "epochs": {"count": 1},
+        "shuffle": {"minimum": 100},
+        "sealed": sealed_section(IN_SERIES[:2]),
+    }
+    job = deploy_job(make_job(values), deployment=DEPLOYMENT, deployed_at=0)
+    users = {f"{user}": 1 for user in range(100)}
+    world = World(job, folder, {"north": {1: users}}, keys=all_keys(IN_SERIES))
+    world.close_epoch("north", 1)
+    world.shut()
+    sent = sum(map(len, world.log.values(Role.REPORTS, 1)))
+    planned = 100 * plan(make_job(values), 100).bytes_per_user
+    assert planned < sent < 1.05 * planned

@@ -1,0 +1,663 @@
+"""Tables in two shares: the whole path, stopped anywhere, and what each of two parties can see."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from pipeline.actions import Append
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import Job, make_job
+from pipeline.jobs.job_problems import JobError
+from pipeline.jobs.sealing_keys import KeyRing, SealingKeyError
+from pipeline.operations.status.facts import JobStatus, stages_of
+from pipeline.operations.status.judging import find_problems
+from pipeline.planning.plan import plan
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.simulation.memory import MemoryDriver
+from pipeline.simulation.simulate import SimulatedCluster, seeded_generators
+from pipeline.stages.boxes_of_windows import BoxOpener
+from pipeline.stages.epoch_log import EpochLog
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.stages.estimation import Estimation
+from pipeline.stages.share_stage import window_payload
+from tests.support import cells
+from tests.support.sealing import public_key, ring, sealed_section
+from tests.support.world import Accidents, Owner, World
+from topics.batches import decode_batch
+from topics.chunks import decode_chunk, encode_chunk
+from topics.frames import RECORD_TARGET, Kind, kind_of
+from topics.manifests import Fate, Manifest
+from topics.names import SUMS, Role
+from topics.partials import decode_partial, spoiled_reason
+from topics.shares import (
+    MOST_SHARED,
+    Counts,
+    PartialSum,
+    ShareForm,
+    ShareSum,
+    boxes_of,
+    share_table,
+)
+from topics.words import WordArray, Words
+
+DEPLOYMENT = bytes(range(16))
+CELLS = 12
+EPOCHS = 2
+KEYS = (1, 2)
+PARTIES = ("aggregate-a", "aggregate-b")
+SHARES = {"shares": [public_key(number) for number in KEYS]}
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder in memory, where there is one."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+        yield Path(name)
+
+
+@pytest.fixture(autouse=True)
+def cells_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
+
+
+@pytest.fixture
+def few_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of five cells a piece: every producer's is in several rows."""
+    monkeypatch.setattr("pipeline.jobs.job_files.table_cells", lambda form: CELLS)
+    monkeypatch.setattr("topics.shares._CELLS_OF_A_ROW", 6)
+
+
+def written(**values: Any) -> Job:
+    return make_job(
+        {
+            "name": "shared",
+            "protocol": "cells",
+            "parameters": {"cells": CELLS},
+            "epochs": {"count": EPOCHS, "start": "2023-01-01", "length": "PT1H"},
+            "shuffle": {"minimum": 10, "grace": "60 s", "producers": 2},
+            "topics": {"partitions": 2},
+            "sealed": SHARES,
+            **values,
+        }
+    )
+
+
+def deployed(**values: Any) -> DeployedJob:
+    return deploy_job(written(**values), deployment=DEPLOYMENT, deployed_at=0)
+
+
+def begun(
+    job: DeployedJob,
+    folder: Path,
+    accidents: Accidents | None = None,
+    keys: KeyRing | None = None,
+) -> World:
+    half = CELLS // 2
+    values = {
+        name: {
+            epoch: {f"{name}{cell}": cell for cell in range(first, first + half)}
+            for epoch in range(1, EPOCHS + 1)
+        }
+        for name, first in (("north", 0), ("south", half))
+    }
+    return World(job, folder, values, accidents or Accidents(), keys=keys or ring(KEYS))
+
+
+def run(world: World) -> World:
+    for epoch in range(1, EPOCHS + 1):
+        for name in ("north", "south"):
+            world.close_epoch(name, epoch)
+            world.settle()
+    world.settle()
+    world.shut()
+    return world
+
+
+def check(world: World) -> None:
+    """Every cell of every epoch was counted exactly once."""
+    records = world.published()
+    assert sorted(records) == list(range(1, EPOCHS + 1))
+    for record in records.values():
+        assert record.fate is Fate.RELEASED
+        assert record.reason is None
+        assert record.headline is not None
+        assert (record.headline.low, record.headline.high) == (1.0, 1.0)
+
+
+def sums(world: World, epoch: int) -> list[PartialSum]:
+    """Both parties' first partials of an epoch, of one part each."""
+    found = []
+    for role in SUMS:
+        parts = map(decode_partial, world.log.values(role))
+        payload = next(part.payload for part in parts if part.epoch == epoch)
+        found.append(PartialSum.from_bytes(world.job.table_form, payload))
+    return found
+
+
+@pytest.mark.usefixtures("few_cells")
+def test_shares_pass_through_the_shuffle_stage_and_add_up(folder: Path) -> None:
+    job = deployed()
+    assert job.table_form.pieces == 2
+    world = run(begun(job, folder))
+    check(world)
+    assert not world.log.values(Role.DEAD_LETTERS)
+    assert list(job.stages) == ["shuffle", *PARTIES, "aggregate", "publish"]
+    for partition in range(2):
+        for value in world.log.values(Role.REPORTS, partition):
+            assert kind_of(value) in (Kind.BATCH, Kind.PUNCTUATION)
+        for value in world.log.values(Role.SHUFFLED, partition):
+            words = decode_chunk(value).words
+            assert words.width == job.form_of(Role.SHUFFLED).width
+            assert sorted(words.values.tolist()) == words.values.tolist()
+    for first, second in (sums(world, epoch) for epoch in (1, 2)):
+        assert first.digest == second.digest
+        assert (first.shares, first.closed, second.closed) == (4, 0, 0)
+        assert first.contributors == second.contributors == (CELLS, CELLS)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("few_cells")
+@pytest.mark.parametrize(
+    "keep",
+    [
+        pytest.param(False, id="unflushed lost"),
+        pytest.param(True, id="unflushed kept", marks=pytest.mark.verify),
+    ],
+)
+def test_killed_after_every_single_action(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, keep: bool
+) -> None:
+    """With records so small that every table, window and partial is in several."""
+    monkeypatch.setattr("topics.partials._PART_BYTES", 60)
+    job = deployed()
+    undisturbed = run(begun(job, folder / "undisturbed"))
+    check(undisturbed)
+    for strike in range(1, undisturbed.accidents.count + 1):
+        accidents = Accidents(frozenset([strike]), keep)
+        world = run(begun(job, folder / str(strike), accidents))
+        check(world)
+        assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
+        for reader, role in (("", Role.REPORTS), *((party, Role.SHUFFLED) for party in PARTIES)):
+            for partition in range(2):
+                place = role, partition
+                committed = world.log.committed_by[reader][place]
+                assert committed == world.log.end(*place), "left behind"
+        for role in (SUMS[0], Role.PARTIALS):
+            assert world.log.committed[role, 0] == world.log.end(role, 0), "left behind"
+
+
+@pytest.mark.usefixtures("few_cells")
+@pytest.mark.parametrize("stage", [*PARTIES, "aggregate"])
+def test_a_worker_that_wakes_up_after_its_successor_changes_nothing(
+    folder: Path, stage: str
+) -> None:
+    """Paused after each of its actions, while another takes over and finishes."""
+    paused_after = 0
+    while True:
+        world = begun(deployed(), folder / str(paused_after))
+        for name in ("north", "south"):
+            world.close_epoch(name, 1)
+        before = list(stages_of(world.job))
+        world.settle(before[: before.index(stage)])
+        first = Owner(world, stage, 0.0)
+        first.step(paused_after)
+        world.settle()
+        published = world.published()[1].to_bytes()
+        done = first.done
+        first.driver.fenced = True
+        first.step()
+        world.settle()
+        assert world.published()[1].to_bytes() == published
+        assert world.published()[1].fate is Fate.RELEASED
+        world.shut()
+        if done:
+            return
+        paused_after += 1
+
+
+@pytest.mark.usefixtures("few_cells")
+def test_what_waits_for_the_other_party_is_behind_and_not_lost(folder: Path) -> None:
+    """The lag of `aggregate` says so, and it goes on when the other party is back."""
+    world = begun(deployed(), folder)
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+    world.settle(["shuffle", PARTIES[0], "aggregate"])
+    place = SUMS[0], 0
+    assert world.log.end(*place) == 1
+    assert place not in world.log.committed
+    assert world.worker("aggregate").stage.heartbeat()["open_windows"] == 1
+    world.kill("aggregate")
+    world.settle([PARTIES[1], "aggregate", "publish"])
+    assert world.log.committed[place] == 1
+    assert world.published()[1].fate is Fate.RELEASED
+    world.shut()
+
+
+def test_every_protocol_whose_reports_are_cells_publishes_what_it_does_without_shares() -> None:
+    """The same reports, so the same integers, bit for bit."""
+    for protocol, parameters in (
+        ("count_min", {"epsilon": 4, "delta": 1e-3, "domain": ["a", "b", "c"]}),
+        ("fragments", {"epsilon": 4, "delta": 1e-3, "domain": ["a", "b", "c"]}),
+        ("balls_into_bins", {"epsilon": 4, "delta": 1e-3, "domain": ["a", "b", "c"]}),
+        ("single_message", {"epsilon": 4, "delta": 1e-3, "domain": ["a", "b", "c"]}),
+        ("shuffled_counts", {"epsilon": 4, "delta": 1e-3, "changes": 1}),
+        ("future_rand", {"epsilon": 1, "changes": 1}),
+    ):
+        published = []
+        for sealed in (None, SHARES):
+            values: dict[str, Any] = {"protocol": protocol, "parameters": parameters}
+            job = deployed(**values, shuffle={"minimum": 100}, sealed=sealed)
+            published.append(_partials(job))
+        assert published[0] == published[1], protocol
+        assert len(published[0]) == EPOCHS
+
+
+def _partials(job: DeployedJob) -> list[bytes]:
+    """Of a simulation with the coins of one seed, and 100 users of value 1."""
+    generators = seeded_generators(7)
+    cluster = SimulatedCluster(job, generators)
+    producer = Producer(
+        cluster.job,
+        None,
+        name="simulation",
+        transport=MemoryDriver(cluster.log),
+        generators=generators,
+    )
+    producer.enrol([str(user) for user in range(100)])
+    for epoch in range(1, EPOCHS + 1):
+        producer.report_all(epoch, np.ones((100, *job.domain.shape), np.int64))
+        producer.close(epoch)
+        cluster.settle()
+    producer.shut()
+    assert {record.fate for record in cluster.new_estimates()} == {Fate.RELEASED}
+    return [decode_partial(value).payload for value in cluster.log.values(Role.PARTIALS)]
+
+
+def opened(job: DeployedJob, rows: WordArray, party: int, keys: KeyRing) -> list[bytes]:
+    """What a party finds in the boxes of rows that are for a party."""
+    opener = BoxOpener(job, PARTIES[party], keys)
+    return [each for each in opener.open_all(1, boxes_of(rows, party)) if each is not None]
+
+
+def test_each_party_opens_its_own_shares_and_no_others(folder: Path) -> None:
+    job = deployed()
+    world = begun(job, folder)
+    world.close_epoch("north", 1)
+    world.settle(["shuffle"])
+    batches = [decode_batch(v) for v in world.log.values(Role.REPORTS, 1)[:-1]]
+    world.shut()
+    rows = np.concatenate([batch.words.values for batch in batches])
+    assert len(rows) == job.table_form.pieces == 5
+    for party in range(2):
+        assert len(opened(job, rows, party, ring(KEYS))) == 5
+        # Under the context of the other party the right key opens nothing.
+        swapped = deployed(sealed={"shares": [public_key(n) for n in reversed(KEYS)]})
+        other = job.model_copy(update={"sealed": swapped.sealed})
+        assert not opened(other, rows, party, ring(KEYS))
+        with pytest.raises(SealingKeyError, match="dpstream keygen made it"):
+            opened(job, rows, party, ring([KEYS[1 - party]]))
+        assert not BoxOpener(job, PARTIES[party], ring(KEYS)).open_all(
+            1, boxes_of(rows, 1 - party)
+        )[0]
+
+
+@pytest.mark.parametrize("stage", PARTIES)
+def test_a_party_without_its_key_does_not_begin(folder: Path, stage: str) -> None:
+    own = KEYS[PARTIES.index(stage)]
+    world = begun(deployed(), folder, keys=ring(set(KEYS) - {own}))
+    with pytest.raises(SealingKeyError, match="dpstream keygen made it; copy it here"):
+        world.stage(stage)
+    world.keys = ring([own])
+    assert world.stage(stage)
+    # The others open nothing.
+    world.keys = KeyRing({})
+    assert all(world.stage(name) for name in ("shuffle", "aggregate", "publish"))
+
+
+Rows = Callable[[WordArray], WordArray]
+
+
+def lying(monkeypatch: pytest.MonkeyPatch, job: DeployedJob, lie: Rows) -> None:
+    """Have the producer in the south send other rows at epoch 1."""
+    epoch = job.lock(PARTIES[0], 1)
+
+    def share(table: Counts, contributors: int, form: Any, locks: Any, draw: Any) -> WordArray:
+        rows = share_table(table, contributors, form, locks, draw)
+        return lie(rows) if table[CELLS - 1] and locks[0] == epoch else rows
+
+    monkeypatch.setattr("pipeline.devices.producer.share_table", share)
+
+
+def broken(*parties: int) -> Rows:
+    """The boxes for these parties of the first row, with a bit that is another one."""
+
+    def change(rows: WordArray) -> WordArray:
+        rows = rows.copy()
+        for party in parties:
+            rows[0, -1 if party else 0] ^= np.uint64(1)
+        return rows
+
+    return change
+
+
+@pytest.mark.usefixtures("few_cells")
+@pytest.mark.parametrize(
+    ("lie", "reason"),
+    [
+        (
+            broken(0),
+            "the two parties did not open the same shares: aggregate-a could open 3 shares and 1 "
+            "not and aggregate-b could open 4 shares and 0 not",
+        ),
+        (
+            broken(1),
+            "the two parties did not open the same shares: aggregate-a could open 4 shares and 0 "
+            "not and aggregate-b could open 3 shares and 1 not",
+        ),
+        (broken(0, 1), "shares that opened are of 6 to 12 devices, the window is of 12"),
+        (lambda rows: rows[:1], "shares that opened are of 6 to 12 devices, the window is of 12"),
+    ],
+    ids=["no seed", "no difference", "neither", "a piece is missing"],
+)
+def test_a_window_whose_shares_do_not_match_is_withheld_and_no_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, lie: Rows, reason: str
+) -> None:
+    job = deployed()
+    lying(monkeypatch, job, lie)
+    world = run(begun(job, folder))
+    spoiled, right = world.published()[1], world.published()[2]
+    assert (spoiled.fate, spoiled.reason) == (Fate.SPOILED, reason)
+    assert EstimateRecord.from_bytes(spoiled.to_bytes()) == spoiled
+    assert spoiled.notes[0] == f"spoiled: {reason}"
+    assert spoiled.summary.reports == 0
+    assert right.fate is Fate.RELEASED
+    assert right.headline is not None
+    assert (right.headline.low, right.headline.high) == (1.0, 1.0)
+    status = JobStatus(job.name, "", 0, EPOCHS, spoiled, (), {})
+    (problem,) = find_problems(job, status)
+    assert problem.startswith(f"epoch 1 is spoiled: {reason}; see that both parties have the keys")
+    epochs = list(EpochLog(job).read(MemoryDriver(world.log).run))
+    assert [epoch.spoiled for epoch in epochs] == [reason, None]
+    assert epochs[0].counts is None
+    assert epochs[1].counts == epochs[1].payload
+
+
+def test_of_a_spoiled_epoch_nobody_counts_as_heard() -> None:
+    """Estimates over several epochs would take those who were not heard for zeros."""
+    job = deployed(protocol="future_rand", parameters={"epsilon": 1.0, "changes": 1})
+    manifest = Manifest(
+        fingerprint=job.fingerprint,
+        deployment=job.deployment,
+        epoch=1,
+        fate=Fate.RELEASED,
+        first_offset=0,
+        cut_offset=2,
+        first_epoch=1,
+        producers=(True, True),
+        populations=(6, 7),
+        contributors=12,
+        population=13,
+        timestamp=0,
+    )
+    estimation = Estimation(job)
+    estimation.take_in(manifest, None)
+    assert estimation.attendance.contributors[1] == 0
+    assert estimation.attendance.population[1] == 13
+    estimation = Estimation(job)
+    estimation.take_in(manifest, job.aggregator().to_bytes())
+    assert estimation.attendance.contributors[1] == 12
+
+
+@pytest.mark.usefixtures("few_cells")
+def test_shares_that_are_copied_or_paired_with_others_count_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Boxes of another row instead of the right one, beside the right rows."""
+    job = deployed()
+
+    def pair(rows: WordArray) -> WordArray:
+        first, second = rows
+        mixed = first.copy()
+        words = len(boxes_of(rows, 0)[0]) // 8
+        mixed[:words] = second[:words]
+        return np.stack([first, mixed, second, first])
+
+    lying(monkeypatch, job, pair)
+    check(run(begun(job, folder)))
+
+
+@pytest.mark.usefixtures("few_cells")
+def test_a_box_that_nobody_opens_and_nobody_misses_spoils_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = deployed()
+    lying(monkeypatch, job, lambda rows: np.concatenate([rows, broken(0, 1)(rows[:1])]))
+    world = run(begun(job, folder))
+    check(world)
+    assert [each.closed for each in sums(world, 1)] == [1, 1]
+
+
+@pytest.mark.usefixtures("few_cells")
+def test_counts_that_the_protocol_does_not_have_spoil_a_window(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer that lies: of a word that is none, or beyond the table."""
+    monkeypatch.setattr("pipeline.jobs.job_files.table_cells", lambda form: CELLS + 1)
+    job = deployed()
+    form = job.table_form
+    for table in (np.eye(1, CELLS + 1, CELLS), np.ones((1, form.pieces * form.piece_cells))):
+
+        def share(sent: Counts, contributors: int, form: Any, locks: Any, draw: Any) -> WordArray:
+            return share_table(table[0].astype("<u4"), contributors, form, locks, draw)  # noqa: B023
+
+        monkeypatch.setattr("pipeline.devices.producer.share_table", share)
+        if table.size > CELLS + 1:
+            monkeypatch.setattr(
+                ShareForm, "cut", lambda form, table: table.reshape(form.pieces, -1)
+            )
+        world = run(begun(job, folder / str(table.size)))
+        for record in world.published().values():
+            assert record.fate is Fate.SPOILED
+            assert record.reason is not None
+            assert record.reason.startswith("what the shares add up to are no counts of this job")
+
+
+@pytest.mark.usefixtures("few_cells")
+def test_a_stage_that_passes_on_too_few_shares_learns_no_sum(folder: Path) -> None:
+    """Those of one producer alone: neither party hands on what it added up."""
+    job = deployed()
+    world = begun(job, folder)
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+    raw = [decode_batch(v) for v in world.log.values(Role.REPORTS, 1) if kind_of(v) is Kind.BATCH]
+    north = world.producer("north").enrolment
+    alone = np.concatenate([each.words.values for each in raw if each.enrolment == north])
+    world.settle(["shuffle"])
+    (value,) = world.log.values(Role.SHUFFLED, 1)
+    forged = replace(
+        decode_chunk(value), attempt=bytes(16), index=0, total=1, words=Words(np.sort(alone, 0))
+    )
+    forged = replace(forged, words=Words(alone[np.lexsort(alone.T[::-1])]))
+    world.log._partitions[Role.SHUFFLED, 1].records.clear()
+    world.log.append(Append(Role.SHUFFLED, 1, encode_chunk(forged)))
+    world.settle()
+    for each in sums(world, 1):
+        assert each.pieces is None
+        assert set(each.contributors) == {CELLS // 2}
+    record = world.published()[1]
+    assert record.fate is Fate.SPOILED
+    assert record.summary.reports == 0
+    # Nor where the stage says that there were no more.
+    manifest = replace(world.manifests()[1], contributors=CELLS // 2)
+    first, second = (
+        next(decode_partial(value).payload for value in world.log.values(role)) for role in SUMS
+    )
+    reason = spoiled_reason(window_payload(job, manifest, (first, second)))
+    assert reason == "shares are of fewer than 10 devices"
+    world.shut()
+
+
+def test_what_either_party_and_everybody_else_sees_is_uniform(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of tables of zeros and of nothing but ones, and sums of these; no seed serves twice."""
+    job = deployed(shuffle={"minimum": 1, "producers": 2})
+    seeds: list[bytes] = []
+
+    def draw(size: int) -> bytes:
+        seeds.append(secrets.token_bytes(size))
+        return seeds[-1]
+
+    form = job.table_form
+    locks = job.lock(PARTIES[0], 1), job.lock(PARTIES[1], 1)
+    totals = [ShareSum.empty(form, party) for party in range(2)]
+    for value in (0, 1):
+        table = np.full(form.cells, value, "<u4")
+        rows = share_table(table, 1, form, locks, draw)
+        for party, total in enumerate(totals):
+            contents = opened(job, rows, party, ring(KEYS))
+            total.add(contents)
+            if party:
+                shown = np.frombuffer(b"".join(each[24:] for each in contents), "u1")
+                assert looks_uniform(shown)
+        assert looks_uniform(np.frombuffer(rows.tobytes(), "u1"))
+    assert len(set(seeds)) == len(seeds) == 4 * form.pieces
+    for total in totals:
+        assert looks_uniform(total.pieces.view("u1"))
+    both = totals[0].pieces + totals[1].pieces
+    assert (form.joined(both) == 1).all()
+    assert not looks_uniform(both.view("u1"))
+
+
+def looks_uniform(data: np.ndarray[Any, Any]) -> bool:
+    """Whether bytes are as often each of 256 as uniform ones are, but once in 10^12 times."""
+    found = np.bincount(data.ravel(), minlength=256)
+    return float(chisquare(found).pvalue) > 1e-12
+
+
+class TestRotation:
+    """A key serves so many epochs; then the next one does, and the first may be erased."""
+
+    def test_every_epoch_is_sealed_to_the_keys_of_its_turn(self, folder: Path) -> None:
+        turns = [[public_key(1), public_key(3)], [public_key(2), public_key(4)]]
+        job = deployed(sealed={"shares": turns, "rotate": 1})
+        world = begun(job, folder, keys=ring([1, 2, 3, 4]))
+        check(run(world))
+        world.keys = ring([3, 4])
+        for partition, epoch in ((1, 1), (0, 2)):
+            chunk = decode_chunk(world.log.values(Role.SHUFFLED, partition)[0])
+            opener = BoxOpener(job, PARTIES[0], world.keys)
+            boxes = boxes_of(chunk.words.values, 0)
+            if epoch == 1:
+                with pytest.raises(SealingKeyError, match="cannot be read without that key"):
+                    opener.open_all(epoch, boxes)
+            else:
+                assert None not in opener.open_all(epoch, boxes)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"sealed": {"shares": [public_key(1)]}}, "sealed.shares.*give a list of 2 public keys"),
+        ({"sealed": {"shares": [public_key(1)] * 2}}, "a key is named twice"),
+        ({"sealed": {**SHARES, **sealed_section([[3]], [4])}}, "leave out aggregate and stages"),
+        (
+            {"sealed": {"stages": [[public_key(1)]]}},
+            "aggregate: is missing: give aggregate and stage",
+        ),
+        ({"sealed": {"aggregate": [public_key(1)]}}, "stages: is missing"),
+        ({"sealed": {"shares": ["nowhere.pub", "b.pub"]}}, "cannot read the public key nowhere"),
+        ({"shuffle": {"minimum": 10, "order": "random"}}, "shuffle.order is random"),
+        (
+            {
+                "protocol": "shuffled_counts",
+                "parameters": {"epsilon": 1, "delta": 1e-6, "changes": 1, "dummies": "shuffle"},
+                "shuffle": {"minimum": 1000},
+            },
+            "by parameters.dummies: devices",
+        ),
+        (
+            {
+                "protocol": "ldp_sgd",
+                "parameters": {"epsilon": 1.9, "delta": 1e-5, "features": 2, "classes": 2},
+                "shuffle": {"minimum": 1000},
+            },
+            "ldp_sgd with these parameters has too many different reports, at most 4,194,304",
+        ),
+    ],
+)
+def test_what_cannot_be_shared_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(JobError, match=message):
+        deployed(**values)
+
+
+def test_tables_above_a_sensible_size_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.jobs.job_files.table_cells", lambda form: MOST_SHARED)
+    assert deployed().table_form.cells == MOST_SHARED
+    monkeypatch.setattr("pipeline.jobs.job_files.table_cells", lambda form: MOST_SHARED + 1)
+    with pytest.raises(JobError, match="4,194,305 different reports, at most 4,194,304 can be"):
+        deployed()
+
+
+def test_keys_belong_to_what_a_report_means() -> None:
+    job = deployed()
+    read = DeployedJob.from_bytes(job.to_bytes())
+    assert read.sealed == job.sealed
+    assert read.fingerprint == job.fingerprint
+    body = json.loads(job.to_bytes())["sealed"]
+    assert body == {"shares": [[key] for key in SHARES["shares"]], "rotate": None}
+    other = deployed(sealed={"shares": list(reversed(SHARES["shares"]))})
+    assert other.fingerprint != job.fingerprint
+    # As software that knows of no shares wrote it.
+    before = json.loads(deployed(sealed=sealed_section([[2]])).to_bytes())["sealed"]
+    assert before.keys() == {"aggregate", "stages", "rotate"}
+
+
+def test_the_guarantee_says_who_would_have_to_work_together() -> None:
+    trust = deployed().guarantee().trust
+    assert "neither of the two parties that add up learns more than the sum" in trust
+    assert "both together can see each producer's table" in trust
+    assert "a producer that lies can spoil the sum" in trust
+    assert trust.startswith("everybody; reports are counted in tables")
+    parameters = {"epsilon": 1, "delta": 1e-3, "domain": ["a", "b"]}
+    values = {"protocol": "fragments", "parameters": parameters, "shuffle": {"minimum": 100}}
+    trust = deployed(**values).guarantee().trust
+    assert trust.startswith("one of the two parties that add up not to work with the other; ")
+    assert trust.endswith(deployed(**values, sealed=None).guarantee().trust)
+
+
+def test_plan_counts_the_bytes_of_a_table(folder: Path) -> None:
+    """As many as a gateway sends, but for the headers of its records."""
+    values: dict[str, Any] = {
+        "protocol": "fragments",
+        "parameters": {
+            "epsilon": 1,
+            "delta": 1e-3,
+            "domain": [f"item {each}" for each in range(1000)],
+        },
+        "epochs": {"count": 1},
+        "shuffle": {"minimum": 100},
+    }
+    job = deployed(**values)
+    users = {f"{user}": 1 for user in range(100)}
+    world = World(job, folder, {"north": {1: users}}, keys=ring(KEYS))
+    world.close_epoch("north", 1)
+    world.shut()
+    records = world.log.values(Role.REPORTS, 1)
+    planned = plan(written(**values), 100)
+    sent = sum(map(len, records))
+    assert 100 * planned.bytes_per_user < sent < 1.1 * 100 * planned.bytes_per_user
+    assert "every producer sends 4,176 bytes in 1 record" in planned.caveats[-1]
+    assert max(map(len, records)) <= RECORD_TARGET

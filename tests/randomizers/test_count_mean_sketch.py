@@ -1,0 +1,103 @@
+"""The count-mean sketch: what its counts are off by, and what hides its messages."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from aggregators.attendance import Attendance
+from aggregators.count_mean_sketch import (
+    CountMeanSketchAggregator,
+    bits_variance,
+    shared_variance,
+)
+from pipeline.protocols.registry import PROTOCOLS
+from randomizers.accounting.amplification import amplified_epsilon, of_randomized_response
+from randomizers.accounting.calibration import optimal
+from randomizers.count_mean_sketch import (
+    CountMeanSketch,
+    CountMeanSketchLaw,
+    CountMeanSketchParameters,
+)
+from randomizers.count_mean_sketch.calibration import calibrate, epsilon_with, fewest_in_row
+from randomizers.counted_words import written_out
+from randomizers.randomness import seeded_generator
+
+ITEMS = 600
+LABELS = tuple(map(str, range(ITEMS)))
+HORSE, HORSE_SQUARES = 459_254, 7.5e7
+"""Users of the image of a horse, and the sum of the squares of its counts."""
+
+
+def with_loss(law: CountMeanSketchLaw, loss: float) -> CountMeanSketchLaw:
+    return replace(law, bits=replace(law.bits, odds=optimal(1, loss)))
+
+
+def test_errors_of_the_horse_are_those_of_the_formula() -> None:
+    """2.85 without noise, and 19.3 of bits with a loss of 7.12 besides."""
+    asked = CountMeanSketchParameters(1.0, 5e-8, LABELS, neighbours="removal")
+    law = with_loss(calibrate(asked, 1, HORSE), 7.120)
+    shared = shared_variance(law, HORSE, HORSE_SQUARES)
+    assert math.sqrt(shared) == pytest.approx(2.85, abs=0.01)
+    reversed_ = 1 / (1 + math.exp(7.120))
+    noise = HORSE * reversed_ * (1 - reversed_) / (1 - 2 * reversed_) ** 2
+    assert bits_variance(law, HORSE) == pytest.approx(noise, rel=1e-4)
+    # Clipped at 0, as nearly all cells of the picture are: half of the square. 14.1 was measured.
+    assert math.sqrt((shared + noise) / 2) == pytest.approx(14.1, rel=0.03)
+
+
+@pytest.mark.parametrize("loss", [4.0, 25.0])
+def test_counts_are_off_as_far_as_they_say_with_and_without_noise(loss: float) -> None:
+    users = 40_000
+    asked = CountMeanSketchParameters(1.0, 1e-6, LABELS, rows=64, buckets=512)
+    law = with_loss(calibrate(asked, 1, users), loss)
+    held = np.floor((ITEMS + 1) * np.random.default_rng(1).random(users) ** 3).astype(np.int64)
+    truth = np.bincount(held, minlength=ITEMS + 1)[1:]
+    devices, aggregator = CountMeanSketch(law), CountMeanSketchAggregator(law)
+    devices.enrol(users, seeded_generator(1))
+    reports = devices.report(1, held[:, None], None, seeded_generator(2))
+    words = written_out(reports)
+    aggregator.add(1, words, None)
+    found = aggregator.estimate(1, Attendance.constant(1, users))
+    assert found is not None
+    squared = float(np.square(found.values - truth).mean())
+    assert squared == pytest.approx(found.standard_deviation**2, rel=7 * math.sqrt(2 / ITEMS))
+    # Hashes that the devices do not have find nothing.
+    other = CountMeanSketchAggregator(replace(law, rows=128, bits=replace(law.bits, items=256)))
+    other.add(1, words, None)
+    wrong = other.estimate(1, Attendance.constant(1, users))
+    assert wrong is not None
+    assert np.corrcoef(wrong.values, truth)[0, 1] < 0.5 < np.corrcoef(found.values, truth)[0, 1]
+
+
+def test_plan_expects_what_is_published_with_the_counts_given() -> None:
+    asked = CountMeanSketchParameters(1.0, 1e-6, LABELS, rows=16, buckets=512)
+    law = calibrate(asked, 1, 40_000)
+    entry = PROTOCOLS["count_mean_sketch"]
+    assert entry.forecast is not None
+    forecast = entry.forecast(law, asked, 1)
+    assert "for comparison only: take count_min" in forecast.caveats[0]
+    # Most of it is noise of bits, of some 2,500 users in a row.
+    assert forecast.standard_deviations(40_000)[0] >= math.sqrt(bits_variance(law, 40_000))
+
+
+def test_messages_hide_among_those_of_their_row() -> None:
+    """The loss is that of a row's contributors; that of all of them would be far too large."""
+    asked = CountMeanSketchParameters(1.0, 1e-6, LABELS, 16, 512, "removal")
+    law = calibrate(asked, 1, 40_000)
+    in_row = law.bits.minimum
+    assert in_row == fewest_in_row(40_000, 16, 1e-8)
+    assert stats.binom.cdf(in_row - 2, 39_999, 1 / 16) <= 1e-8
+    assert stats.binom.cdf(in_row - 1, 39_999, 1 / 16) > 1e-8
+    coin = of_randomized_response(law.bits.odds.loss, 2)
+    assert 0.99 < amplified_epsilon(coin, in_row, 0.99e-6) <= 1.0
+    assert epsilon_with(law, 40_000) == pytest.approx(1.0, rel=0.01)
+    assert epsilon_with(law, 4_000) > 1.5
+    # As if all hid a message, with so small a noise its loss would be:
+    alone = calibrate(CountMeanSketchParameters(1.0, 1e-6, LABELS, 1, 512, "removal"), 1, 40_000)
+    least = of_randomized_response(alone.bits.odds.loss, 2)
+    assert amplified_epsilon(least, in_row, 1e-6) > 3.0

@@ -1,0 +1,218 @@
+"""Crowds: what is told of their sizes, exactly, and what devices send."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from randomizers.accounting.crowd_counts import delta_of_counts, law_of_lost
+from randomizers.crowds import (
+    CrowdCounts,
+    CrowdDevices,
+    CrowdsLaw,
+    CrowdsLawReader,
+    sum_rounded_up,
+)
+from randomizers.crowds.calibration import calibrate, decay_of, most_lost
+from randomizers.noise_tables import TABLE_BITS, discrete_laplace_table
+from randomizers.randomness import seeded_generator
+from randomizers.single_message import SingleMessage, SingleMessageLaw, SingleMessageParameters
+from randomizers.single_message.calibration import calibrate as calibrate_messages
+from randomizers.single_message.calibration import epsilon_with
+
+Law = Mapping[int, Fraction]
+
+
+def law_of_left(counts: CrowdCounts, size: int, decay: Fraction | None = None) -> Law:
+    """How many messages are left of a crowd, by enumeration of all that the table may draw.
+
+    Args:
+        counts: of the job.
+        size: of the crowd.
+        decay: of the noise, if it is another one than that of the job.
+    """
+    table = discrete_laplace_table(decay or counts.ratio)
+    law: dict[int, Fraction] = {}
+    for index, (low, high) in enumerate(pairwise((0, *table.bounds))):
+        left = max(0, min(size, size + table.first + index - counts.shift))
+        law[left] = law.get(left, Fraction()) + Fraction(high - low, 1 << TABLE_BITS)
+    return law
+
+
+def excess(one: Law, other: Law, factor: Fraction) -> Fraction:
+    """The least delta with which one law is within a factor of the other."""
+    gaps = (mass - factor * other.get(left, Fraction()) for left, mass in one.items())
+    return sum((gap for gap in gaps if gap > 0), Fraction())
+
+
+def is_private(counts: CrowdCounts, size: int, decay: Fraction | None = None) -> bool:
+    """Whether a crowd with one user more or less shows within half of epsilon and of delta.
+
+    With a user in one crowd less and in another one more that is epsilon and delta.
+    """
+    less, more = law_of_left(counts, size, decay), law_of_left(counts, size + 1, decay)
+    factor = 1 / counts.ratio
+    spent = excess(less, more, factor), excess(more, less, factor)
+    return sum(spent, Fraction()) <= Fraction(counts.delta)
+
+
+def test_the_shift_and_what_it_costs_are_those_of_the_paper() -> None:
+    counts = calibrate(1.0, 1e-6, 1)
+    assert (counts.shift, counts.epsilon) == (30, 1.0)
+    decay = math.exp(-0.5)
+    clamped = decay**31 / (1 + decay)
+    assert clamped == pytest.approx(1.15e-7, rel=5e-3)
+    table = discrete_laplace_table(counts.ratio)
+    above = 1 - Fraction(table.bounds[counts.shift - table.first], 1 << TABLE_BITS)
+    assert float(above) == pytest.approx(clamped, rel=1e-9)
+    assert most_lost(counts, 100) == pytest.approx(76.5, abs=0.05)
+    lost = law_of_lost(counts.ratio, counts.shift)
+    too_many = Fraction(sum(lost[77:]), 1 << TABLE_BITS)
+    assert 100 * too_many <= Fraction(1e-6)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(1.0, 1e-6), (0.5, 1e-7), (2.0, 0.05), (0.2, 1e-3), (5.0, 1e-9)]
+)
+def test_numbers_left_are_private_by_enumeration(epsilon: float, delta: float) -> None:
+    counts = calibrate(epsilon, delta, 1)
+    sizes = [*range(5), counts.shift - 1, counts.shift, counts.shift + 3, 4 * counts.shift, 1000]
+    assert all(is_private(counts, size) for size in sizes)
+    assert not is_private(counts, 1000, decay=counts.ratio**2), "half of the noise"
+    without_shift = CrowdCounts(counts.decay, 1, counts.delta)
+    assert epsilon > 1 or not is_private(without_shift, 1000)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.3, 1e-4), (4.0, 1e-8)])
+def test_the_delta_that_is_stated_is_exact(epsilon: float, delta: float) -> None:
+    counts = calibrate(epsilon, delta, 1)
+    size = 10_000
+    less, more = law_of_left(counts, size), law_of_left(counts, size + 1)
+    factor = 1 / counts.ratio
+    both = excess(less, more, factor) + excess(more, less, factor)
+    assert delta_of_counts(counts.ratio, counts.shift) == both <= Fraction(delta)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 3.7])
+def test_the_noise_is_rounded_up(epsilon: float) -> None:
+    decay = decay_of(epsilon)
+    counts = calibrate(epsilon, 1e-6, 1)
+    assert counts.epsilon <= epsilon < counts.epsilon * (1 + 1e-14)
+    assert float(decay) == pytest.approx(math.exp(-epsilon / 2), rel=1e-15)
+
+
+def test_all_epochs_together_keep_to_delta() -> None:
+    alone, many = calibrate(1.0, 1e-6, 1), calibrate(1.0, 1e-6, 200)
+    assert many.shift > alone.shift
+    assert 200 * delta_of_counts(many.ratio, many.shift) <= Fraction(1e-6)
+    assert 200 * delta_of_counts(alone.ratio, alone.shift) > Fraction(1e-6)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 1e-6), (math.inf, 1e-6), (1.0, 0.0)])
+def test_out_of_range_is_refused(epsilon: float, delta: float) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        calibrate(epsilon, delta, 1)
+
+
+def law_of(crowds: int, items: int = 1, minimum: int = 3) -> CrowdsLaw:
+    parameters = SingleMessageParameters(1.0, 0.01, ("a", "b", "c"), items=items)
+    messages = calibrate_messages(parameters, 2, minimum, 2)
+    return CrowdsLaw(messages, crowds, calibrate(0.5, 0.01, 2))
+
+
+def devices_of(law: CrowdsLaw, count: int) -> CrowdDevices:
+    assert isinstance(law.contents, SingleMessageLaw)
+    devices = CrowdDevices(law, SingleMessage(law.contents))
+    devices.enrol(count, seeded_generator(1))
+    return devices
+
+
+@pytest.mark.parametrize("crowds", [1, 255, 256, 4096])
+def test_crowds_stand_before_messages_in_order(crowds: int) -> None:
+    law = law_of(crowds)
+    numbers = np.unique(np.linspace(0, crowds, 300, dtype=np.int64))
+    messages = np.zeros((len(numbers), 1), np.uint8)
+    words = law.words_of(numbers, messages)
+    assert words.shape == (len(numbers), law.word_form.width)
+    assert words.dtype == law.word_form.dtype
+    np.testing.assert_array_equal(law.crowds_of(words), numbers)
+    order = np.lexsort(words.T[::-1])
+    np.testing.assert_array_equal(order, np.arange(len(numbers)))
+
+
+def test_a_device_sends_one_message_in_its_crowd() -> None:
+    """Values are numbered crowd by crowd: the crowd itself, then a, b and c in it."""
+    law = law_of(2, items=2)
+    devices = devices_of(law, 7)
+    values = np.array([[0, 0, 0], [1, 0, 0], [0, 5, 7], [5, 6, 8], [3, 6, 7], [4, 2, 1], [8, 8, 8]])
+    words = devices.report(1, values, None, seeded_generator(2))
+    assert law.crowds_of(words).tolist() == [0, 1, 2, 2, 1, 1, 2]
+    alone = SingleMessage(law.contents)  # type: ignore[arg-type]
+    alone.enrol(7, seeded_generator(1))
+    items = np.array([[0, 0], [0, 0], [2, 0], [1, 3], [2, 0], [3, 1], [3, 0]])
+    expected = alone.report(1, items, None, seeded_generator(2))
+    np.testing.assert_array_equal(words[:, law.digits :], expected)
+    present = np.array([True, False] * 3 + [True])
+    silent = values.copy()
+    silent[~present] = 999  # Ignored.
+    words = devices.report(2, silent, present, seeded_generator(3))
+    assert law.crowds_of(words).tolist() == [0, 2, 1, 2]
+    restored = CrowdDevices(
+        law,
+        SingleMessage.restore(law.contents, devices.state_arrays(), 2),  # type: ignore[arg-type]
+    )
+    assert (restored.population, restored.epoch) == (7, 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        (np.array([[9, 0]]), "is not from 0 to 8"),
+        (np.array([[-1, 0]]), "is not from 0 to 8"),
+        (np.array([[2, 3]]), "holds 2 items"),
+        (np.array([[2.0, 3.0]]), "must be integers"),
+        (np.array([2]), "for 1 devices"),
+    ],
+)
+def test_values_that_cannot_be_are_refused(values: NDArray[np.integer], problem: str) -> None:
+    devices = devices_of(law_of(2), 1)
+    with pytest.raises(ValueError, match=problem):
+        devices.report(1, values, None, seeded_generator(1))
+    assert devices.epoch == 0
+
+
+def test_the_guarantee_is_composed_and_stated() -> None:
+    law = law_of(2)
+    messages, counts = law.contents, law.counts
+    assert isinstance(messages, SingleMessageLaw)
+    guarantee = devices_of(law, 1).guarantee
+    assert guarantee.epsilon == sum_rounded_up(messages.epsilon, counts.epsilon)
+    assert guarantee.delta == sum_rounded_up(messages.delta, counts.delta)
+    stream = sum_rounded_up(messages.stream_epsilon, counts.epsilon, counts.epsilon)
+    assert guarantee.stream_epsilon == stream
+    assert "any two crowds" in guarantee.neighbours
+    # A user who changes the crowd has a message in two windows.
+    assert epsilon_with(messages, messages.minimum, 2) <= 1.0
+    alone = calibrate_messages(SingleMessageParameters(1.0, 0.01, ("a", "b", "c")), 2, 3)
+    assert epsilon_with(alone, 3, 2) > 1.0
+
+
+def test_laws_are_read_as_they_were_written() -> None:
+    law = law_of(3)
+    reader = CrowdsLawReader(SingleMessageLaw.from_json)
+    assert reader.from_json(law.to_json()) == law
+    for wrong in ({}, {**law.to_json(), "crowds": 0}, {**law.to_json(), "counts": {}}):
+        with pytest.raises(ValueError, match=r"crowds|deletion"):
+            reader.from_json(wrong)
+    assert law.of_one_epoch().counts == law.counts
+
+
+def test_sums_of_losses_are_rounded_up() -> None:
+    for losses in ((0.1, 0.2), (1e-6, 1e-7), (1.0, 2.0**-60)):
+        assert Fraction(sum_rounded_up(*losses)) >= sum(map(Fraction, losses))

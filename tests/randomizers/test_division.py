@@ -1,0 +1,107 @@
+"""Messages divided among shuffle instances: uniform, independent of all, and in room that fits."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from randomizers.counted_words import CountedWords, written_out
+from randomizers.division import (
+    MISFIT,
+    MOST_INSTANCES,
+    chances_of_one_instance,
+    divide,
+    room_of_part,
+)
+from randomizers.randomness import seeded_generator
+
+
+def counted(counts: list[int]) -> CountedWords:
+    return CountedWords.of_cells(np.array(counts), np.dtype("<u4"))
+
+
+def tables(
+    parts: list[NDArray[np.unsignedinteger] | CountedWords], cells: int
+) -> NDArray[np.int64]:
+    return np.array([np.bincount(written_out(part)[:, 0], minlength=cells) for part in parts])
+
+
+@pytest.mark.parametrize("instances", [1, 2, 3, 4])
+def test_parts_add_up_to_what_was_divided(instances: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("randomizers.division._BLOCK", 7)
+    for seed in range(50):
+        rng = seeded_generator(seed)
+        counts = rng.integers(0, 20, 9).tolist()
+        rows = np.repeat(np.arange(9, dtype="<u4"), counts)[:, None]
+        for reports in (counted(counts), rows):
+            parts = divide(reports, instances, None, seeded_generator(seed, 1))
+            assert len(parts) == instances
+            assert tables(parts, 9).sum(axis=0).tolist() == counts
+            for part in parts:
+                words = written_out(part)[:, 0]
+                assert (words[1:] >= words[:-1]).all(), "in the order of the whole"
+                if isinstance(part, CountedWords):
+                    assert part.counts.all()
+                    assert part.counts.dtype == np.uint32
+
+
+@pytest.mark.parametrize("reports", [counted([2, 1]), np.array([[0], [0], [1]], "<u4")])
+def test_every_message_draws_by_itself_whatever_it_says(
+    reports: CountedWords | NDArray[np.unsignedinteger],
+) -> None:
+    """All 27 ways in which three messages go to three instances, as seen: two of them are equal."""
+    rng, runs = seeded_generator(20261122), 6_000
+    found: dict[bytes, int] = {}
+    for _ in range(runs):
+        key = tables(divide(reports, 3, None, rng), 2).tobytes()
+        found[key] = found.get(key, 0) + 1
+    expected: dict[bytes, int] = {}
+    for labels in product(range(3), repeat=3):
+        table = np.zeros((3, 2), np.int64)
+        for word, label in zip((0, 0, 1), labels, strict=True):
+            table[label, word] += 1
+        expected[table.tobytes()] = expected.get(table.tobytes(), 0) + 1
+    assert found.keys() == expected.keys()
+    observed = [found[key] for key in expected]
+    assert stats.chisquare(observed, [runs * n / 27 for n in expected.values()]).pvalue > 1e-11
+
+
+@pytest.mark.parametrize("instances", range(2, MOST_INSTANCES + 1))
+@pytest.mark.parametrize("most", [0, 1, 100, 150, 400, 2_000])
+def test_parts_that_do_not_fit_are_as_rare_as_is_said(most: int, instances: int) -> None:
+    """In integers: those of all instances together. Much less room would not be enough."""
+    room = room_of_part(most, instances)
+
+    def beyond(fits: int) -> Fraction:
+        term, ways = math.comb(most, fits + 1) * (instances - 1) ** max(0, most - fits - 1), 0
+        for messages in range(fits + 1, most + 1):
+            ways += term
+            term = term * (most - messages) // ((messages + 1) * (instances - 1))
+        return instances * Fraction(ways, instances**most)
+
+    assert beyond(room) <= Fraction(MISFIT)
+    assert room <= most
+    if most > 1_000:
+        spare = room - most / instances
+        assert beyond(math.ceil(most / instances + 0.8 * spare)) > MISFIT
+
+
+def test_all_labels_are_drawn_anew_until_the_parts_fit() -> None:
+    rng = seeded_generator(3)
+    rows = np.arange(6, dtype="<u4")[:, None]
+    seen = {tables(divide(rows, 2, 3, rng), 6).tobytes() for _ in range(2_000)}
+    assert len(seen) == math.comb(6, 3)
+
+
+@pytest.mark.parametrize(("reports", "instances"), [(1, 2), (4, 3), (8, 4)])
+def test_chances_of_one_instance_are_binomial(reports: int, instances: int) -> None:
+    chances = chances_of_one_instance(reports, instances)
+    assert sum(chances) == 1
+    law = stats.binom(reports, 1 / instances)
+    np.testing.assert_allclose([float(c) for c in chances], law.pmf(range(reports + 1)))

@@ -1,0 +1,196 @@
+"""Devices that report a bit of a gradient, and the directions that seeds stand for."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from randomizers.labelled_examples import FEATURE_UNIT, packed_examples, unpacked_examples
+from randomizers.ldp_sgd import LdpSgd, LdpSgdParameters
+from randomizers.ldp_sgd.calibration import calibrate, epsilon_with
+from randomizers.ldp_sgd.directions import UNIT, directions, draw_seeds, normal_table
+from randomizers.randomness import seeded_generator
+
+ASKED = LdpSgdParameters(1.9, 1e-5, features=65, classes=10, groups=30)
+
+
+@pytest.mark.parametrize(
+    ("participations", "expected"), [(1, 0.290), (10, 1.013), (30, 1.858), (100, 3.665)]
+)
+def test_what_shuffling_makes_of_the_steps_of_a_device(
+    participations: int, expected: float
+) -> None:
+    law = calibrate(ASKED, 30 * participations, minimum=2000)
+    assert law.participations == participations
+    assert law.stream_epsilon == pytest.approx(expected, abs=1e-3)
+    assert law.epsilon == pytest.approx(0.290, abs=5e-4)
+    assert epsilon_with(law, 2000) == pytest.approx(law.epsilon)
+
+
+def test_groups_that_do_not_divide_the_steps_have_one_more() -> None:
+    law = calibrate(ASKED, 301, minimum=2000)
+    assert law.participations == 11
+    assert law.stream_epsilon == calibrate(ASKED, 330, minimum=2000).stream_epsilon
+    assert law.stream_epsilon > calibrate(ASKED, 300, minimum=2000).stream_epsilon
+
+
+def test_the_guarantee_says_what_a_device_loses_that_nobody_hides() -> None:
+    guarantee = LdpSgd(calibrate(ASKED, 300, minimum=2000)).guarantee
+    assert "epsilon is 1.9 at every step that a user takes part in, 19 for its 10 steps" in (
+        guarantee.trust
+    )
+    asked = LdpSgdParameters(1.9, 1e-5, features=65, classes=10, groups=30, reports=5)
+    several = calibrate(asked, 300, minimum=2000)
+    assert several.local_epsilon(1) <= 1.9
+    assert "epsilon is 9.5 at every step that a user takes part in, 95 for its 10 steps" in (
+        LdpSgd(several).guarantee.trust
+    )
+    assert several.stream_epsilon == pytest.approx(
+        calibrate(ASKED, 30 * 50, minimum=2000).stream_epsilon
+    )
+
+
+def test_reports_that_lose_more_than_one_alone_are_refused() -> None:
+    asked = LdpSgdParameters(3.0, 1e-5, features=2, classes=2, reports=4)
+    with pytest.raises(ValueError, match=r"4 reports in a step lose .* among 10 contributors"):
+        calibrate(asked, 1, minimum=10)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"features": 7_000}, "70,000 numbers, and at most 65,536 fit a record: give fewer"),
+        ({"classes": 1}, "classes is 1, must be a whole number from 2"),
+        ({"clip": 0}, "clip is 0, must be positive"),
+        ({"rate": math.inf}, "rate is inf"),
+        ({"radius": -1.0}, "radius is -1.0"),
+        ({"groups": 0}, "groups is 0"),
+        ({"reports": 0}, "reports is 0"),
+        ({"seed_bits": 129}, "seed_bits is 129"),
+        ({"delta": 0}, "delta is 0"),
+        ({"test_set": "!"}, "no packed examples"),
+        ({"test_set": ""}, "test_set has 0 bytes"),
+        ({"test_set": packed_examples(np.zeros((2, 66), np.int16))}, "has no class"),
+        ({"test_set": packed_examples(np.full((1, 66), 11))}, "class 10 of test_set"),
+        (
+            {"test_set": packed_examples(np.ones((2_000, 66), np.int16))},
+            "at most 1,985 fit a deployed job",
+        ),
+    ],
+)
+def test_parameters_that_cannot_be_are_refused(changed: dict[str, object], message: str) -> None:
+    values: dict[str, object] = {"epsilon": 1.9, "delta": 1e-5, "features": 65, "classes": 10}
+    with pytest.raises(ValueError, match=message):
+        LdpSgdParameters(**(values | changed))  # type: ignore[arg-type]
+
+
+def test_a_model_of_too_many_steps_is_refused() -> None:
+    asked = LdpSgdParameters(1.9, 1e-5, features=6_000, classes=10)
+    with pytest.raises(ValueError, match="at most 1,118 can be kept: give fewer epochs"):
+        calibrate(asked, 1_119, minimum=2000)
+
+
+def test_examples_survive_packing() -> None:
+    examples = np.array([[1, -32_000, 5], [10, 0, 7]])
+    assert unpacked_examples(packed_examples(examples), 2, 10).tolist() == examples.tolist()
+
+
+def test_the_table_of_quantiles_is_right_and_the_same_everywhere() -> None:
+    table = normal_table()
+    normal = NormalDist()
+    expected = [round(UNIT * normal.inv_cdf((word + 0.5) / 65_536)) for word in range(65_536)]
+    assert table.tolist() == expected
+    pinned = "1ea009ce409dac97d6bd609266910f809c5fb912f78e16bd89145b08174d6fc5"
+    assert hashlib.sha256(table.astype("<i2").tobytes()).hexdigest() == pinned
+    # The mean of |v| is what an estimate is scaled by.
+    assert np.abs(table).mean() / UNIT == pytest.approx(math.sqrt(2 / math.pi), rel=1e-5)
+
+
+def test_directions_are_worked_out_in_whole_numbers() -> None:
+    """As their docstring says, by Python's integers."""
+    seed = bytes(range(1, 17))
+    (found,) = directions(np.frombuffer(seed, np.uint8)[None], 7).tolist()
+    low, high = (int.from_bytes(half, "little") for half in (seed[:8], seed[8:]))
+    table = normal_table().tolist()
+    expected = []
+    for place in (1, 2):
+        word = mixed(low ^ mixed((high + place * 0x9E3779B97F4A7C15) % 2**64))
+        expected += [table[word >> shift & 0xFFFF] for shift in (0, 16, 32, 48)]
+    assert found == expected[:7]
+
+
+def mixed(word: int) -> int:
+    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    word = (word ^ word >> 27) * 0x94D049BB133111EB % 2**64
+    return word ^ word >> 31
+
+
+def test_coordinates_are_normal_and_independent() -> None:
+    seeds = draw_seeds(40_000, 128, seeded_generator(1))
+    vectors = directions(seeds, 9).astype(np.float64) / UNIT
+    for coordinate in vectors.T:
+        assert stats.kstest(coordinate, "norm").pvalue > 1e-9
+    products = vectors.T @ vectors / len(vectors)
+    assert np.abs(products - np.eye(9)).max() < 7 * math.sqrt(2 / len(vectors))
+
+
+def test_seeds_are_uniform_and_as_long_as_they_should_be() -> None:
+    seeds = draw_seeds(80_000, 11, seeded_generator(2))
+    assert seeds.shape == (80_000, 2)
+    numbers = seeds[:, 0] + 256 * seeds[:, 1].astype(np.int64)
+    assert numbers.max() == 2**11 - 1
+    assert stats.chisquare(np.bincount(numbers, minlength=2**11)).pvalue > 1e-9
+
+
+def some_examples(count: int, features: int, classes: int) -> NDArray[np.int64]:
+    rng = np.random.default_rng(3)
+    rows = rng.integers(-FEATURE_UNIT, FEATURE_UNIT, (count, 1 + features))
+    rows[:, 0] = rng.integers(1, classes + 1, count)
+    return rows
+
+
+def test_gradients_are_those_of_the_loss() -> None:
+    """By differences of the loss, at a model that is not 0."""
+    features, classes = 3, 4
+    asked = LdpSgdParameters(2.0, 1e-5, features, classes)
+    devices = LdpSgd(calibrate(asked, 1, minimum=100))
+    model = np.random.default_rng(4).normal(size=features * classes)
+    devices.take_model(model)
+    examples = some_examples(20, features, classes)
+    errors, lengths = devices.gradients(examples)
+
+    def losses(at: NDArray[np.float64]) -> NDArray[np.float64]:
+        scores = examples[:, 1:] / FEATURE_UNIT @ at.reshape(classes, features).T
+        right = scores[np.arange(len(examples)), examples[:, 0] - 1]
+        lost: NDArray[np.float64] = np.log(np.exp(scores).sum(axis=1)) - right
+        return lost
+
+    found = errors[:, :, None] / 4096 * examples[:, None, 1:] / FEATURE_UNIT
+    for place in range(features * classes):
+        step = 1e-5 * np.eye(features * classes)[place]
+        slope = (losses(model + step) - losses(model - step)) / 2e-5
+        assert found.reshape(len(examples), -1)[:, place] == pytest.approx(slope, abs=2e-4)
+    assert lengths == pytest.approx(np.sqrt(np.square(found).sum(axis=(1, 2))))
+    examples[:, 0] = 0
+    errors, lengths = devices.gradients(examples)
+    assert not errors.any(), "of no example"
+    assert not lengths.any()
+
+
+def test_nobody_takes_part_in_more_steps_than_the_guarantee_speaks_of() -> None:
+    asked = LdpSgdParameters(2.0, 1e-5, 2, 2, groups=2)
+    devices, rng = LdpSgd(calibrate(asked, 4, minimum=100)), seeded_generator(5)
+    devices.enrol(3, rng)
+    examples = some_examples(3, 2, 2)
+    for epoch, present in ((1, [True, True, False]), (2, [True, False, False])):
+        assert len(devices.report(epoch, examples, np.array(present), rng)) == sum(present)
+    with pytest.raises(ValueError, match="take part in more than 2 steps at epoch 3"):
+        devices.report(3, examples, None, rng)
+    assert devices.epoch == 2
+    assert len(devices.report(3, examples, np.array([False, True, True]), rng)) == 2

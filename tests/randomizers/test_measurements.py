@@ -1,0 +1,214 @@
+"""Measurements with noise: what they lose, exactly, and what noise they have."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from aggregators.attendance import Attendance
+from aggregators.item_estimates import ItemEstimates
+from aggregators.measurements import MeasurementsAggregator, ParityAggregator, sum_variance
+from pipeline.jobs.job_files import parse_job
+from pipeline.planning.plan import plan
+from pipeline.protocols.registry import PROTOCOLS
+from randomizers.clamped_noise import ClampedNoise
+from randomizers.composed import log_rounded_up
+from randomizers.jl_hh import JlHh, JlHhLaw, JlHhParameters
+from randomizers.jl_hh.calibration import calibrate
+from randomizers.laplace_histogram import LaplaceHistogramParameters
+from randomizers.laplace_histogram.calibration import calibrate as laplace_histogram
+from randomizers.measurements import Calibration
+from randomizers.measurements.calibration import composed_loss, noise_of, published_loss
+from randomizers.public_matrices import OneHot, ParityRows, distinct_rows, nonzero_rows
+from randomizers.randomness import seeded_generator
+from tests.conformance.laws.jl_hh import ExactLaw
+
+THOUSAND = tuple(map(str, range(1000)))
+
+
+def test_the_table_of_noise_is_the_discrete_laplace_law() -> None:
+    """With q^|z| (1 - q) / (1 + q), and all that is larger at the outermost numbers."""
+    noise = ClampedNoise(0.875, 40)
+    q = Fraction(noise.decay)
+    masses = [high - low for low, high in pairwise((0, *noise.table.bounds))]
+    assert noise.table.first == -41
+    assert len(masses) == 83
+    for z, mass in zip(range(-41, 42), masses, strict=True):
+        likely = q ** abs(z) * (1 - q) / (1 + q) / (1 - q if abs(z) == 41 else 1)
+        assert Fraction(mass, 1 << 128) == pytest.approx(likely, rel=1e-30)
+
+
+@pytest.mark.parametrize("loss", [0.003, 0.2, 1.0, 5.0])
+def test_clamped_noise_loses_what_was_asked_for_and_hardly_less(loss: float) -> None:
+    noise = noise_of(loss)
+    assert loss - 1e-9 < log_rounded_up(noise.odds(1)) <= loss
+    assert log_rounded_up(noise.odds(2)) == pytest.approx(2 * loss, abs=1e-9)
+    q = noise.decay
+    assert noise.variance == pytest.approx(2 * q / (1 - q) ** 2, rel=1e-4)
+    assert noise.gap == pytest.approx(1.0, abs=1e-4)
+
+
+def test_masses_are_those_of_the_noise_moved_and_clamped() -> None:
+    noise = ClampedNoise(0.5, 3)
+    masses = [high - low for low, high in pairwise((0, *noise.table.bounds))]
+    for measurement in (-1, 0, 1):
+        expected = [0] * 7
+        for z, mass in zip(range(-4, 5), masses, strict=True):
+            expected[max(-3, min(3, z + measurement)) + 3] += mass
+        assert noise.masses(measurement) == tuple(expected)
+
+
+@pytest.mark.parametrize("calibration", ["published", "replacement"])
+def test_noise_of_jl_hh_is_as_published_and_twice_that(calibration: Calibration) -> None:
+    """Scale sqrt(8 ln(1/delta)) / epsilon where entries are 1/sqrt(m): 14,868 of 10^6 users."""
+    law = calibrate(JlHhParameters(1.0, THOUSAND, 1e-6, 256, calibration), 1)
+    times = 1 if calibration == "published" else 2
+    deviation = math.sqrt(sum_variance(law, 1_000_000) / 256)
+    assert deviation == pytest.approx(times * 14_868, rel=1e-4)
+    assert math.sqrt(16e6 * math.log(1e6)) == pytest.approx(14_868, rel=1e-4)
+    assert law.neighbours == ("removal" if times == 1 else "replacement")
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "measurements"), [(12.0, 0.2, 2), (1.0, 0.3, 1)])
+@pytest.mark.parametrize("calibration", ["published", "replacement"])
+def test_the_loss_of_all_pairs_of_items_is_what_is_stated(
+    epsilon: float, delta: float, measurements: int, calibration: Calibration
+) -> None:
+    """By enumeration: of six items some are opposite in all rows. Half of the noise is noticed."""
+    asked = JlHhParameters(epsilon, tuple("abcdef"), delta, measurements, calibration)
+    law = calibrate(asked, 1)
+    views = ExactLaw(law, 1)
+    held = [(0,), *((item,) for item in range(1, 7))]
+    pairs = combinations(held, 2) if calibration == "replacement" else [(held[0], x) for x in held]
+    ratios = []
+    for one, other in pairs:
+        first, second = views.views((one,)), views.views((other,))
+        ratios += [first[view] / second[view] for view in first]
+    worst = log_rounded_up(max(max(ratios), 1 / min(ratios)))
+    assert worst == pytest.approx(law.epsilon, rel=1e-9)
+    assert worst <= law.epsilon * (1 + 1e-15)
+    assert law.delta == 0
+
+
+def test_several_epochs_and_measurements_lose_what_advanced_composition_says() -> None:
+    law = calibrate(JlHhParameters(1.0, THOUSAND, 1e-6, 256, "published"), 4)
+    single = published_loss(256, 1.0, 1e-6)
+    for epochs, stated in ((1, law.epsilon), (4, law.stream_epsilon)):
+        count = 256 * epochs
+        expected = single * math.sqrt(2 * count * math.log(1e6)) + count * single * math.expm1(
+            single
+        )
+        assert stated == pytest.approx(expected, rel=1e-6)
+    assert law.delta == 1e-6
+    assert composed_loss(3, Fraction(2), 0.0) == (log_rounded_up(Fraction(2), 3), 0.0)
+
+
+def test_what_the_paper_s_theorem_does_not_cover_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"Theorem 2\.5 holds for epsilon below 1 only"):
+        calibrate(JlHhParameters(12.0, THOUSAND, 0.3, 256, "published"), 1)
+
+
+@pytest.mark.parametrize(("calibration", "cells"), [("published", 1), ("replacement", 2)])
+def test_a_histogram_has_noise_in_two_cells_where_items_replace_each_other(
+    calibration: str, cells: int
+) -> None:
+    asked = LaplaceHistogramParameters(1.0, THOUSAND, calibration)  # type: ignore[arg-type]
+    law = laplace_histogram(asked, 1)
+    q = math.exp(-1 / cells)
+    assert law.noise is not None
+    assert law.noise.variance == pytest.approx(2 * q / (1 - q) ** 2, rel=1e-4)
+    assert law.epsilon == pytest.approx(1.0, abs=1e-9)
+
+
+def test_histograms_that_do_not_fit_a_record_are_refused() -> None:
+    labels = tuple(map(str, range(40_000)))
+    with pytest.raises(ValueError, match="take fewer, a smaller domain"):
+        laplace_histogram(LaplaceHistogramParameters(1.0, labels), 1)
+
+
+def test_entries_at_rows_are_those_of_columns() -> None:
+    rng = np.random.default_rng(1)
+    for matrix in (OneHot(50), distinct_rows("rows", 50, 9), nonzero_rows("rows", 50, 9)):
+        items, rows = rng.integers(0, 51, 200), rng.integers(0, matrix.measurements, 200)
+        columns = matrix.entries(items)
+        assert columns.shape == (200, matrix.measurements)
+        assert (np.count_nonzero(columns, axis=1) == matrix.filled * (items > 0)).all()
+        assert np.array_equal(matrix.entries_at(rows, items), columns[np.arange(200), rows])
+        for removal, of_pairs in ((True, np.arange(51) == 0), (False, np.arange(51) >= 0)):
+            most = matrix.moved(removal=removal)
+            every = matrix.entries(np.arange(51)).astype(np.int64)
+            apart = np.abs(every[of_pairs][:, None] - every)
+            assert (apart.sum(axis=2) <= max(count * step for count, step in most)).all()
+            assert apart.max() <= max(step for _, step in most)
+
+
+def test_rows_are_different_or_not_row_0() -> None:
+    rows = distinct_rows("rows", 1000, 256).rows
+    assert len(np.unique(rows)) == 256
+    assert rows.max() < 1024
+    drawn = nonzero_rows("rows", 7, 500).rows
+    assert np.array_equal(np.unique(drawn), np.arange(1, 8))
+
+
+def test_products_and_crosstalk_of_a_transform_are_those_of_all_columns() -> None:
+    law = calibrate(JlHhParameters(1.0, THOUSAND[:300], 1e-6, 64), 1)
+    fast, slow = ParityAggregator(law), MeasurementsAggregator(law)
+    sums = np.random.default_rng(1).standard_normal(64)
+    assert np.allclose(fast._products(sums), slow._products(sums))
+    assert fast.crosstalk == pytest.approx(slow.crosstalk)
+    assert fast.crosstalk == pytest.approx(1 / 64, rel=0.2)
+
+
+@pytest.mark.parametrize("calibration", ["published", "replacement", "sampled"])
+def test_counts_of_jl_hh_are_off_as_far_as_they_say_and_as_planned(
+    calibration: Calibration,
+) -> None:
+    users, labels = 20_000, THOUSAND[:300]
+    asked = JlHhParameters(1.0, labels, 1e-6, None, calibration)
+    law = calibrate(asked, 1)
+    rng = np.random.default_rng(3)
+    held = np.floor(301 * rng.random(users) ** 4).astype(np.int64)
+    truth = np.bincount(held, minlength=301)[1:]
+    found = estimated(law, held)
+    assert found.reports == users
+    squared = float(np.square(found.values - truth).mean())
+    # 300 errors: their mean square is within seven deviations of its expectation.
+    assert squared == pytest.approx(found.standard_deviation**2, rel=7 * math.sqrt(2 / 300))
+    forecast = PROTOCOLS["jl_hh"].forecast
+    assert forecast is not None
+    planned = forecast(law, asked, 1).standard_deviations(users)[0]
+    assert found.standard_deviation == pytest.approx(planned, rel=0.02)
+    if calibration == "sampled":
+        assert planned == pytest.approx(2.164 * math.sqrt(users), rel=1e-3)
+
+
+def estimated(law: JlHhLaw, held: NDArray[np.int64]) -> ItemEstimates:
+    devices, aggregator = JlHh(law), ParityAggregator(law)
+    devices.enrol(len(held), seeded_generator(1))
+    aggregator.add(1, devices.report(1, held[:, None], None, seeded_generator(2)), None)
+    found = aggregator.window([1], Attendance.constant(1, len(held)))
+    assert found is not None
+    return found
+
+
+def test_plan_says_that_it_is_for_comparison_and_what_nobody_gets_below() -> None:
+    job = parse_job(
+        "name: p\nprotocol: jl_hh\n"
+        "parameters: {epsilon: 1, domain: [a, b, c], calibration: sampled}\nepochs: {count: 1}\n"
+    )
+    said = "\n".join(plan(job, users=10_000).caveats)
+    assert "for comparison only" in said
+    assert "projective_geometry" in said
+    assert "count_min" in said
+    # sqrt(e) / (e - 1)
+    assert "0.96 times the square root" in said
+    assert "hadamard_stream" in said
+
+
+def test_matrices_have_columns_of_zeros_for_no_item() -> None:
+    assert not ParityRows(np.array([0, 3])).entries(np.zeros(1, np.int64)).any()

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from randomizers.permanent_bits import PermanentBits, encrypt, input_blocks
+from randomizers.randomness import seeded_generator
+
+
+@pytest.mark.parametrize(
+    ("key", "plain", "encrypted"),
+    [
+        # FIPS 197, appendix C.3.
+        (
+            "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f",
+            "00112233445566778899aabbccddeeff",
+            "8ea2b7ca516745bfeafc49904b496089",
+        ),
+        # NIST SP 800-38A, F.1.5, the first two blocks.
+        (
+            "603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4",
+            "6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51",
+            "f3eed1bdb5d2a03c064b5a7e3db181f8591ccb10d410ed26dc5ba74a31362870",
+        ),
+    ],
+)
+def test_blocks_are_encrypted_as_the_standard_says(key: str, plain: str, encrypted: str) -> None:
+    assert encrypt(bytes.fromhex(key), bytes.fromhex(plain)).hex() == encrypted
+
+
+def test_what_is_encrypted_says_of_which_value_and_cells_the_answers_are() -> None:
+    found = input_blocks(1, np.array([[0, 0x01020304]]))
+    assert found.shape == (1, 2, 16)
+    assert found.tobytes().hex() == (
+        "667261676d656e740100000000000000" + "667261676d656e740100000004030201"
+    )
+    assert input_blocks(0, np.array([7])).tobytes().hex() == "667261676d656e740000000007000000"
+
+
+def answer(key: NDArray[np.uint8], cell: int, bit: int, threshold: int) -> int:
+    """One of them, worked out by itself; cells are counted from 0."""
+    block = b"fragment" + bytes([bit, 0, 0, 0]) + (cell // 4).to_bytes(4, "little")
+    word = encrypt(key.tobytes(), block)[4 * (cell % 4) :][:4]
+    return bit ^ (int.from_bytes(word, "little") < threshold)
+
+
+@pytest.mark.parametrize("cells", [1, 4, 7])
+@pytest.mark.parametrize("slots", [1, 3])
+def test_answers_of_many_devices_are_those_of_each_by_itself(
+    cells: int, slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng, devices, threshold = seeded_generator(120, cells, slots), 40, 3 << 30
+    keys = rng.integers(0, 256, (devices, 32), dtype=np.uint8)
+    sets = np.zeros((devices, slots), np.int64)
+    for device in range(devices):
+        held = rng.permutation(cells)[: int(rng.integers(0, min(slots, cells) + 1))] + 1
+        sets[device, : len(held)] = held
+    expected = [
+        sum(
+            answer(key, cell, int(cell + 1 in held), threshold)
+            for key, held in zip(keys, sets, strict=True)
+        )
+        for cell in range(cells)
+    ]
+    bits = PermanentBits(cells, threshold)
+    assert bits.ones(keys, sets).tolist() == expected
+    # However many are looked at together.
+    monkeypatch.setattr("randomizers.permanent_bits._CHUNK_BYTES", 300)
+    assert bits.ones(keys, sets).tolist() == expected
+    assert bits.ones(keys[:0], sets[:0]).tolist() == [0] * cells
+
+
+@pytest.mark.parametrize("bit", [0, 1])
+def test_an_answer_is_reversed_by_smaller_words_alone(bit: int) -> None:
+    key = seeded_generator(122).integers(0, 256, (1, 32), dtype=np.uint8)
+    block = input_blocks(bit, np.zeros(1, np.int64)).tobytes()
+    word = int.from_bytes(encrypt(key.tobytes(), block)[:4], "little")
+    for threshold, expected in ((word, bit), (word + 1, 1 - bit)):
+        assert PermanentBits(1, threshold).ones(key, np.array([[bit]])).tolist() == [expected]
+
+
+def test_answers_are_reversed_as_often_as_the_threshold_says_whatever_the_value() -> None:
+    """And whether one is tells nothing of the other value's, nor of other cells'."""
+    devices, cells = 2_000, 8
+    probability = 0.25
+    bits = PermanentBits(cells, int(probability * (1 << 32)))
+    keys = seeded_generator(121).integers(0, 256, (devices, 32), dtype=np.uint8)
+    nothing, everything = np.zeros((1, cells), np.int64), np.arange(1, cells + 1)[None]
+    raised = np.array([bits.ones(key[None], nothing) for key in keys])
+    lost = 1 - np.array([bits.ones(key[None], everything) for key in keys])
+    for reversed_ in (raised, lost):
+        assert stats.binomtest(int(reversed_.sum()), devices * cells, probability).pvalue > 1e-11
+        assert stats.binomtest(int(reversed_.sum()), devices * cells, 0.22).pvalue < 1e-11
+    for one, other in ((raised, lost), (raised[:, :-1], raised[:, 1:]), (lost[:-1], lost[1:])):
+        both = int((one & other).sum())
+        assert stats.binomtest(both, one.size, probability**2).pvalue > 1e-11
+    assert not np.array_equal(raised[0], raised[1])

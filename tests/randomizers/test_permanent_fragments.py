@@ -1,0 +1,295 @@
+"""Fragments whose backstop is permanent: what stays the same, what it costs, and what it does not.
+
+The losses of whole streams are compared with those of all reports of a bit there can be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from aggregators.attendance import Attendance
+from aggregators.fragments import FragmentsAggregator, lasting_variance, noise_variance
+from randomizers.accounting.amplification import amplified_delta, of_randomized_response
+from randomizers.composed import ComposedLaw
+from randomizers.counted_words import written_out
+from randomizers.fragments import Fragments, FragmentsLaw, FragmentsParameters
+from randomizers.fragments.calibration import calibrate, epsilon_with
+from randomizers.permanent_loss import stream_loss, unchanged_loss
+from randomizers.randomness import seeded_generator
+from tests.conformance.laws.fragments import ExactLaw
+from tests.conformance.test_privacy import divergence, exponential
+
+WORDS = 1 << 32
+EXACTLY = 1 << 200
+"""Odds of reports that are as good as never reversed."""
+
+
+def law_of(
+    threshold: int, odds: tuple[int, int], epochs: int = 2, reports: int = 1, **others: Any
+) -> FragmentsLaw:
+    law = FragmentsLaw(
+        last_epoch=epochs,
+        items=3,
+        slots=1,
+        reports=reports,
+        minimum=2,
+        neighbours="replacement",
+        calibration="exact",
+        odds=ComposedLaw(odds),
+        backstop=ComposedLaw((WORDS - threshold, threshold)),
+        epsilon=1.0,
+        delta=0.1,
+        stream_epsilon=1.0,
+        permanent=True,
+    )
+    return replace(law, **others)
+
+
+def asked(**others: Any) -> FragmentsParameters:
+    labels = tuple(f"item {number}" for number in range(40))
+    return FragmentsParameters(1.0, 1e-6, labels, permanent=True, **others)
+
+
+def sent(devices: Fragments, epoch: int, values: list[int], seed: int = 1) -> list[int]:
+    rows = np.array(values)[:, None]
+    words = written_out(devices.report(epoch, rows, None, seeded_generator(130, seed)))
+    counts: list[int] = np.bincount(words[:, 0], minlength=devices.law.words).tolist()
+    return counts
+
+
+def test_the_same_value_has_the_same_backstop_for_ever_and_another_has_another() -> None:
+    law = law_of(WORDS // 3, (EXACTLY, 1), epochs=4, items=200, slots=1)
+    devices = Fragments(law)
+    devices.enrol(1, seeded_generator(131))
+    first = sent(devices, 1, [5])
+    assert sent(devices, 2, [5], seed=2) == first
+    # Cells of which the bit stays are the same, the others have answers of their own.
+    changed = sent(devices, 3, [9], seed=3)
+    assert [cell for cell in range(200) if changed[cell] != first[cell]] in ([4], [8], [4, 8], [])
+    restored = Fragments.restore(law, devices.state_arrays(), 3)
+    assert sent(restored, 4, [5], seed=4) == first
+    others = Fragments(law)
+    others.enrol(1, seeded_generator(132))
+    assert sent(others, 1, [5]) != first
+
+
+def test_keys_come_from_the_generator_and_none_comes_twice() -> None:
+    devices, again = (Fragments(law_of(WORDS // 3, (3, 1))) for _ in range(2))
+    for each in (devices, again):
+        each.enrol(50, seeded_generator(133))
+    devices.enrol(50, seeded_generator(134))
+    keys = devices.state_arrays()["key"]
+    assert keys.shape == (100, 32)
+    assert len(np.unique(keys, axis=0)) == 100
+    assert np.array_equal(keys[:50], again.state_arrays()["key"])
+
+
+def views(law: FragmentsLaw, stream: tuple[int, ...]) -> dict[tuple[int, ...], Fraction]:
+    """What all reports of a bit say, in their order, with their probabilities."""
+    assert law.backstop is not None
+    stopped, reversed_ = (
+        Fraction(odds.weights[1], sum(odds.weights)) for odds in (law.backstop, law.odds)
+    )
+    found = dict.fromkeys(product((0, 1), repeat=law.reports * len(stream)), Fraction())
+    for answers in product((0, 1), repeat=2):
+        drawn = math.prod(
+            stopped if answer != value else 1 - stopped for value, answer in enumerate(answers)
+        )
+        bits = [answers[value] for value in stream for _ in range(law.reports)]
+        for reports in found:
+            found[reports] += drawn * math.prod(
+                reversed_ if report != bit else 1 - reversed_
+                for report, bit in zip(reports, bits, strict=True)
+            )
+    return found
+
+
+def loss(
+    one: Mapping[tuple[int, ...], Fraction], other: Mapping[tuple[int, ...], Fraction]
+) -> float:
+    return math.log(max(likely / other[seen] for seen, likely in one.items()))
+
+
+@pytest.mark.parametrize(("epochs", "reports"), [(1, 2), (2, 1), (5, 1), (2, 2), (3, 2)])
+@pytest.mark.parametrize(("threshold", "odds"), [(WORDS // 20, (5, 1)), (WORDS // 4, (30, 1))])
+def test_losses_against_nobody_trusted_are_those_of_all_that_can_be_reported(
+    epochs: int, reports: int, threshold: int, odds: tuple[int, int]
+) -> None:
+    law = law_of(threshold, odds, epochs, reports)
+    assert law.backstop is not None
+    total = epochs * reports
+    drawn = {stream: views(law, stream) for stream in product((0, 1), repeat=epochs)}
+
+    def largest(pairs: Iterable[tuple[tuple[int, ...], tuple[int, ...]]]) -> float:
+        return max(loss(drawn[one], drawn[other]) for one, other in pairs)
+
+    unchanged = largest([((1,) * epochs, (0,) * epochs), ((0,) * epochs, (1,) * epochs)])
+    assert unchanged_loss(law.backstop, law.odds, total) == pytest.approx(unchanged, rel=1e-12)
+    assert unchanged < law.backstop.loss
+    whole = largest((one, other) for one in drawn for other in drawn)
+    bound = stream_loss(law.backstop, law.odds, total)
+    assert whole <= bound * (1 + 1e-12)
+    if reports == 1 and epochs > 1:
+        assert whole == pytest.approx(bound, rel=1e-12)
+    once = largest(
+        (one, other)
+        for one in drawn
+        for other in drawn
+        if sum(a != b for a, b in zip(one, other, strict=True)) == 1
+    )
+    assert once <= law.local_epsilon / law.differing_bits * (1 + 1e-12)
+    # Of two items every bit that differs counts.
+    assert law.unchanged_epsilon == pytest.approx(2 * unchanged, rel=1e-12)
+    assert law.changing_epsilon == pytest.approx(2 * bound, rel=1e-12)
+    assert law.limit_epsilon == pytest.approx(2 * law.backstop.loss, rel=1e-12)
+
+
+def test_an_unchanged_value_costs_no_more_than_the_backstop_however_long_the_stream() -> None:
+    law = law_of(WORDS // 1_000, (3, 1), epochs=100_000, reports=8)
+    assert law.unchanged_epsilon == pytest.approx(2 * math.log(999), rel=1e-6)
+    assert law.unchanged_epsilon <= law.limit_epsilon
+    assert law.exposure(1) < law.exposure(8) < law.exposure(80) <= law.limit_epsilon / 2
+    # Changes are hidden by the reports alone.
+    assert law.changing_epsilon > 100_000
+    assert law.local_epsilon == pytest.approx(2 * 8 * math.log(3))
+
+
+def test_shuffled_backstops_are_no_bound_where_other_epochs_tell_them() -> None:
+    """Of the same user at one epoch, with reports that hide nothing: the exact law of all views.
+
+    So permanent ones are not counted on in the central epsilon, as those of single epochs are.
+    """
+    law = law_of(WORDS // 4, (EXACTLY, 1), epochs=2, items=1, minimum=4)
+    assert law.backstop is not None
+    exact = ExactLaw(law, 2)
+    seen, other = exact.views(((0,), (0,))), exact.views(((0,), (1,)))
+    epsilon = 0.5
+    spent = float(divergence(seen, other, exponential(epsilon, rounded_up=True)))
+    claimed = amplified_delta(of_randomized_response(law.backstop.loss, 2), 4, epsilon)
+    assert claimed < 0.25 < spent
+    # It is that of the user alone: the sums of the two epochs are equal, or not.
+    assert spent == pytest.approx(1 - math.exp(epsilon) * 2 * 0.25 * 0.75, rel=0.01)
+
+
+@pytest.mark.parametrize("reports", [1, 4])
+def test_the_central_epsilon_is_that_of_the_reports_alone(reports: int) -> None:
+    law = calibrate(asked(reports=reports), 4, 10_000)
+    coin = of_randomized_response(law.odds.loss, 2)
+    assert amplified_delta(coin, 10_000, 1.0, 2 * reports) <= 1e-6
+    assert amplified_delta(coin, 10_000, law.stream_epsilon, 4 * 2 * reports) <= 1e-6
+    # As little noise as that allows, and with half of it, too little.
+    half = of_randomized_response(math.log(2 * math.exp(law.odds.loss) + 1), 2)
+    assert amplified_delta(half, 10_000, 1.0, 2 * reports) > 1e-5
+    assert amplified_delta(half, 10_000, law.stream_epsilon, 4 * 2 * reports) > 1e-5
+    assert epsilon_with(law, 10_000) == pytest.approx(1.0, abs=1e-3)
+    assert epsilon_with(law, 5_000) > 1.3
+    assert Fragments(law).guarantee.stream_epsilon == law.stream_epsilon
+
+
+@pytest.mark.parametrize("reports", [1, 4])
+def test_with_few_others_all_reports_together_lose_no_more(reports: int) -> None:
+    law = calibrate(asked(reports=reports), 2, 2)
+    assert epsilon_with(law, 2) <= 1.0
+    assert 2 * reports * law.odds.loss == pytest.approx(1.0, abs=0.03)
+
+
+def test_without_it_nothing_is_kept_nor_written_and_noise_is_as_large() -> None:
+    law, anew = (
+        calibrate(replace(asked(reports=4), permanent=each), 2, 1_000) for each in (True, False)
+    )
+    assert law.backstop is not None
+    assert anew.backstop is not None
+    assert sum(law.backstop.weights) == WORDS
+    assert law.backstop.loss <= anew.backstop.loss
+    assert law.backstop.loss == pytest.approx(anew.backstop.loss, abs=1e-3)
+    assert law.to_json()["permanent"] is True
+    assert "permanent" not in anew.to_json()
+    assert Fragments(anew).state_arrays().keys() == {"population"}
+    assert lasting_variance(anew, 1_000) == 0.0
+
+
+def test_the_backstop_s_error_does_not_average_out_and_intervals_of_sums_say_so() -> None:
+    """Of the sum of four epochs, which a standard deviation of independent ones is rejected for."""
+    users, runs, epochs = 150, 150, 4
+    law = law_of(WORDS // 10, (9, 1), epochs, items=2, minimum=10)
+    attendance = Attendance.constant(epochs, users)
+    errors, stated, single = [], 0.0, 0.0
+    for run in range(runs):
+        devices, aggregator = Fragments(law), FragmentsAggregator(law)
+        rng = seeded_generator(135, run)
+        devices.enrol(users, rng)
+        for epoch in range(1, epochs + 1):
+            values = np.repeat([0, 1, 1], users // 3)[:, None]
+            aggregator.add(epoch, written_out(devices.report(epoch, values, None, rng)), None)
+        total = aggregator.window(range(1, epochs + 1), attendance)
+        first = aggregator.window([1], attendance)
+        assert total is not None
+        assert first is not None
+        errors.append(float(total.values[0]) - epochs * 100)
+        stated, single = total.standard_deviation, first.standard_deviation
+        assert total.half_width == pytest.approx(1.96 * stated, rel=1e-3)
+    own = noise_variance(law, users) - lasting_variance(law, users)
+    lasting = lasting_variance(law, users)
+    assert lasting > 0.35 * noise_variance(law, users)
+    assert stated**2 == pytest.approx(epochs * own + epochs**2 * lasting)
+    squares = float(np.square(errors).sum())
+
+    def likely(deviation: float) -> float:
+        return float(
+            2 * min(stats.chi2.cdf(x := squares / deviation**2, runs), stats.chi2.sf(x, runs))
+        )
+
+    assert likely(stated) > 1e-11
+    assert likely(single * math.sqrt(epochs)) < 1e-11
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"permanent": 1}, "permanent is 1, must be true or false"),
+        ({"calibration": "published", "neighbours": "removal"}, "take calibration: exact"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        FragmentsParameters(
+            **{"epsilon": 1.0, "delta": 1e-6, "domain": ("a",), "permanent": True, **parameters}
+        )
+
+
+def test_a_single_epoch_has_nothing_that_could_last() -> None:
+    with pytest.raises(ValueError, match="2 or more, or leave permanent out"):
+        calibrate(asked(), 1, 100_000)
+
+
+def test_a_law_is_of_permanent_backstops_out_of_whole_words_only() -> None:
+    with pytest.raises(ValueError, match="not out of 2\\^32"):
+        law_of(1, (3, 1), backstop=ComposedLaw((3, 1)))
+    with pytest.raises(ValueError, match="1 reports, and the backstop is None"):
+        law_of(1, (3, 1), backstop=None)
+    with pytest.raises(ValueError, match="and the backstop is"):
+        law_of(1, (3, 1), permanent=False)
+
+
+def test_everybody_answers_with_their_own_key_whoever_else_is_silent() -> None:
+    law = law_of(WORDS // 3, (EXACTLY, 1), items=50, slots=2)
+    devices = Fragments(law)
+    devices.enrol(6, seeded_generator(136))
+    present = np.array([False, True, True, False, False, True])
+    values = np.array([[1, 2], [3, 4], [5, 0], [6, 7], [0, 0], [8, 50]])
+    keys = {"key": devices.state_arrays()["key"][present].copy()}
+    alone = Fragments.restore(law, keys, 0)
+    expected, found = (
+        written_out(each.report(1, rows, there, seeded_generator(137)))
+        for each, rows, there in ((alone, values[present], None), (devices, values, present))
+    )
+    assert np.array_equal(expected, found)

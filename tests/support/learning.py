@@ -1,0 +1,25 @@
+"""Models for producers that are tested without a publisher."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.actions import Append
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.simulation.memory import MemoryLog
+from topics.models import ModelRecord
+from topics.names import Role
+
+
+def publish_models(job: DeployedJob, log: MemoryLog, last: int | None = None) -> None:
+    """Write a model after every epoch of a job that learns, 0 everywhere; nothing for others.
+
+    Up to the last epoch of the first horizon, if it is not said up to which one.
+    """
+    learning = job.protocol_entry.learning
+    if learning is None:
+        return
+    model = np.zeros(learning.numbers(job.law()))
+    for epoch in range(1, (last or job.epochs.count) + 1):
+        record = ModelRecord(job.deployment, epoch, model)
+        log.append(Append(Role.MODEL, 0, record.to_bytes()))

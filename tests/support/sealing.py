@@ -1,0 +1,69 @@
+"""Jobs whose reports are sealed, and everybody's keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
+
+from pipeline.jobs.sealing_keys import KeyRing, public_bytes
+from pipeline.state import private_folder
+
+SHUFFLE_KEYS = ((2,), (3,), (4,))
+"""Of three shuffle stages in series; who adds up has key 1."""
+
+
+def private_key(number: int) -> X25519PrivateKey:
+    """A key, the same for the same number."""
+    return X25519PrivateKey.from_private_bytes(number.to_bytes(32, "big"))
+
+
+def public_key(number: int) -> str:
+    """Its public key, as a deployed job has it."""
+    return public_bytes(private_key(number)).hex()
+
+
+def ring(numbers: Iterable[int]) -> KeyRing:
+    """The private keys of these numbers."""
+    return KeyRing.of(map(private_key, numbers), "the test")
+
+
+def sealed_section(
+    stages: Sequence[Sequence[int]], aggregate: Sequence[int] = (1,), rotate: int | None = None
+) -> dict[str, Any]:
+    """What a job file says of sealing, with keys of these numbers."""
+    turns = {} if rotate is None else {"rotate": rotate}
+    return {
+        "aggregate": [public_key(number) for number in aggregate],
+        "stages": [[public_key(number) for number in stage] for stage in stages],
+        **turns,
+    }
+
+
+def shares_section(parties: Sequence[int] = (1, 2)) -> dict[str, Any]:
+    """What a job file says of shares, with keys of these numbers."""
+    return {"shares": [public_key(number) for number in parties]}
+
+
+def all_keys(stages: Sequence[Sequence[int]], aggregate: Sequence[int] = (1,)) -> KeyRing:
+    """The private keys of everybody."""
+    return ring(chain(aggregate, *stages))
+
+
+def write_private_keys(folder: Path, numbers: Iterable[int]) -> None:
+    """Write private keys as ``dpstream keygen`` does."""
+    private_folder(folder)
+    for number in numbers:
+        path = folder / f"{number}.key"
+        path.touch(mode=0o600)
+        path.write_bytes(
+            private_key(number).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        )

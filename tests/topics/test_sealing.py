@@ -1,0 +1,190 @@
+"""Boxes open with one key, for what they are about; reports in them look alike from outside."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from topics.batches import Batch, encode_batch
+from topics.frames import RECORD_TARGET, CodecError
+from topics.sealed_batches import (
+    SEALED_PAYLOAD_TARGET,
+    SealedBatch,
+    decode_sealed_batch,
+    encode_sealed_batch,
+    open_batch,
+    seal_batch,
+)
+from topics.sealed_words import (
+    open_rows,
+    pack_reports,
+    seal_rows,
+    sealed_form,
+    strictly_increases,
+    unpack_reports,
+)
+from topics.sealing import BOX_BYTES, Lock, key_id, seal, sealing_context, unseal
+from topics.word_forms import WordForm
+from topics.words import Words, split_words
+
+KEY = X25519PrivateKey.from_private_bytes(bytes(range(32)))
+OTHER = X25519PrivateKey.from_private_bytes(bytes(range(1, 33)))
+CONTEXT = sealing_context("aggregate", bytes(16), bytes(range(16)), 7)
+FORM = WordForm(np.dtype("<u4"), distinct=1000)
+
+
+def lock_to(key: X25519PrivateKey, context: bytes = CONTEXT) -> Lock:
+    return Lock(key.public_key().public_bytes_raw(), context)
+
+
+LOCK = lock_to(KEY)
+
+
+def test_a_box_opens_with_its_key_in_its_context_only() -> None:
+    box = seal(b"content", LOCK)
+    assert len(box) == len(b"content") + BOX_BYTES
+    assert unseal(box, KEY, CONTEXT) == b"content"
+    assert unseal(box, OTHER, CONTEXT) is None
+    assert seal(b"content", LOCK) != box
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        sealing_context("stage 1", bytes(16), bytes(range(16)), 7),
+        sealing_context("aggregate", bytes(range(16)), bytes(range(16)), 7),
+        sealing_context("aggregate", bytes(16), bytes(16), 7),
+        sealing_context("aggregate", bytes(16), bytes(range(16)), 8),
+    ],
+    ids=["party", "deployment", "fingerprint", "epoch"],
+)
+def test_a_box_opens_nowhere_else(context: bytes) -> None:
+    assert unseal(seal(b"content", LOCK), KEY, context) is None
+
+
+def test_an_altered_box_does_not_open() -> None:
+    box = seal(b"content", LOCK)
+    for place in range(len(box)):
+        altered = bytearray(box)
+        altered[place] ^= 1
+        # The highest bit of an X25519 key is not part of it (RFC 7748), the lowest here is.
+        assert unseal(bytes(altered), KEY, CONTEXT) is None
+    for short in (b"", box[:1], box[:BOX_BYTES], box[:-1]):
+        assert unseal(short, KEY, CONTEXT) is None
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    reports=st.lists(st.integers(0, 999), max_size=6),
+    chaff=st.integers(0, 3),
+    layers=st.integers(1, 3),
+)
+def test_reports_come_out_as_they_went_in(reports: list[int], chaff: int, layers: int) -> None:
+    values = np.array(reports, "<u4").reshape(-1, 1)
+    rows = seal_rows(pack_reports(values, chaff, FORM), [LOCK] * layers)
+    assert rows.shape == (len(reports) + chaff, sealed_form(FORM, layers).width)
+    for _ in range(layers):
+        rows = open_rows(rows, KEY, CONTEXT)
+    assert sorted(unpack_reports(rows, FORM)[:, 0].tolist()) == sorted(reports)
+
+
+def test_boxes_of_another_key_and_rows_nobody_packs_are_left_out() -> None:
+    values = np.arange(5, dtype="<u4")[:, None]
+    own = seal_rows(pack_reports(values, 0, FORM), [LOCK])
+    foreign = seal_rows(pack_reports(values, 0, FORM), [lock_to(OTHER)])
+    packed = pack_reports(values, 0, FORM)
+    packed.view(np.uint8)[0, 0] = 2
+    packed.view(np.uint8)[1, -1] = 1
+    strange = seal_rows(packed, [LOCK])
+    opened = open_rows(np.concatenate([own, foreign, strange]), KEY, CONTEXT)
+    assert len(opened) == 10
+    assert sorted(unpack_reports(opened, FORM)[:, 0].tolist()) == [0, 1, 2, 2, 3, 3, 4, 4]
+
+
+def test_the_order_of_boxes_says_nothing_of_the_order_of_reports() -> None:
+    """Each of the 24 orders of four reports comes up about as often as any other."""
+    values = np.arange(4, dtype="<u4")[:, None]
+    orders: dict[tuple[int, ...], int] = {}
+    rounds = 600
+    for _ in range(rounds):
+        rows = open_rows(seal_rows(pack_reports(values, 0, FORM), [LOCK]), KEY, CONTEXT)
+        order = tuple(unpack_reports(rows, FORM)[:, 0].tolist())
+        orders[order] = orders.get(order, 0) + 1
+    # Chi-squared with 23 degrees of freedom exceeds 84 with a probability below 1e-8.
+    expected = rounds / 24
+    assert sum((count - expected) ** 2 for count in orders.values()) / expected < 84
+    assert len(orders) == 24
+
+
+def test_boxes_are_as_long_whatever_is_in_them() -> None:
+    for form in (FORM, WordForm(np.dtype("u1"), width=17), WordForm(np.dtype("<u8"), width=2)):
+        report = np.zeros((1, form.width), form.dtype)
+        full = np.full((1, form.width), np.iinfo(form.dtype).max, form.dtype)
+        widths = {
+            seal_rows(pack_reports(rows[0], rows[1], form), [LOCK]).shape
+            for rows in ((report, 0), (full, 0), (report[:0], 1))
+        }
+        assert widths == {(1, sealed_form(form, 1).width)}
+
+
+def test_rows_increase_strictly_or_not() -> None:
+    rows = np.array([[1, 5], [1, 6], [2, 0]], "<u8")
+    assert strictly_increases(rows)
+    assert strictly_increases(rows[:0])
+    for order in ([0, 0, 1], [1, 0, 2], [2, 0, 1], [0, 1, 1]):
+        assert not strictly_increases(rows[order])
+
+
+@pytest.fixture
+def batch(examples: dict[str, Any]) -> Batch:
+    found: Batch = examples["plain batch"]
+    return found
+
+
+def test_a_sealed_batch_shows_its_epoch_and_its_key_and_nothing_else(batch: Batch) -> None:
+    record = seal_batch(batch, LOCK)
+    sealed = decode_sealed_batch(record)
+    assert sealed.key == key_id(LOCK.public_key)
+    assert open_batch(sealed, KEY, CONTEXT).enrolment == batch.enrolment
+    for hidden in (batch.enrolment, batch.batch, encode_batch(batch)[-3:]):
+        assert hidden not in record
+
+
+def test_a_batch_of_another_job_or_epoch_is_not_taken_out_of_its_box(batch: Batch) -> None:
+    sealed = decode_sealed_batch(seal_batch(batch, LOCK))
+    others: dict[str, Any] = {"epoch": 8, "deployment": bytes(16), "fingerprint": bytes(16)}
+    for name, value in others.items():
+        with pytest.raises(CodecError, match="of another job, deployment or epoch"):
+            open_batch(replace(sealed, **{name: value}), KEY, CONTEXT)
+    with pytest.raises(CodecError, match="does not open"):
+        open_batch(sealed, OTHER, CONTEXT)
+    with pytest.raises(CodecError, match="too short"):
+        open_batch(replace(sealed, box=seal(b"", LOCK)), KEY, CONTEXT)
+
+
+def test_full_batches_fit_their_records(batch: Batch) -> None:
+    rows = np.zeros((9_000, 7), "<u8")
+    for piece in split_words(Words(rows), SEALED_PAYLOAD_TARGET):
+        assert len(seal_batch(replace(batch, words=piece), LOCK)) <= RECORD_TARGET
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("key", b"short", "key has 5 bytes, must have 8"),
+        ("box", bytes(47), "box of 47 bytes, none has below 48"),
+        ("epoch", 0, "epoch is 0, must be 1"),
+        ("deployment", b"", "deployment has 0 bytes"),
+    ],
+)
+def test_what_no_sealed_batch_has_is_refused(field: str, value: Any, message: str) -> None:
+    whole = SealedBatch(bytes(16), bytes(16), 7, bytes(8), bytes(48))
+    assert decode_sealed_batch(encode_sealed_batch(whole)) == whole
+    with pytest.raises(CodecError, match=message):
+        replace(whole, **{field: value})

@@ -1,0 +1,93 @@
+"""How accurate a model of MNIST's digits is, for which epsilon.
+
+``DPSTREAM_MNIST=FOLDER pytest -m verify -s tests/verify/test_ldp_sgd.py``, FOLDER holding the four
+idx files, as .gz.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aggregators.linear_models import accuracy
+from pipeline.devices.example_log import load_example_log
+from pipeline.jobs.deployed_job import deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.simulation.experiments.learn_mnist import CLASSES, Setting, examples_of, learn
+from pipeline.simulation.experiments.prepare_mnist import FEATURES, prepare
+from pipeline.simulation.simulate import simulate
+from pipeline.values.examples import ExampleDomain
+from randomizers.ldp_sgd import LdpSgd, LdpSgdParameters
+from randomizers.ldp_sgd.calibration import calibrate
+from randomizers.randomness import cryptographic_generator
+
+pytestmark = pytest.mark.verify
+
+MNIST = os.environ.get("DPSTREAM_MNIST")
+with_mnist = pytest.mark.skipif(MNIST is None, reason="DPSTREAM_MNIST names no folder")
+
+
+@with_mnist
+@pytest.mark.parametrize(
+    ("setting", "epsilon", "least"),
+    [(Setting(30, 1, 300), 1.02, 0.805), (Setting(30, 1, 900), 1.87, 0.84)],
+    ids=["300 steps", "900 steps"],
+)
+def test_a_model_is_as_accurate_as_the_bar(setting: Setting, epsilon: float, least: float) -> None:
+    assert MNIST is not None
+    learnt_from, tested = examples_of(Path(MNIST))
+    for seed in range(2):
+        guarantee, model = learn(learnt_from, setting, seed)
+        assert guarantee.stream_epsilon is not None
+        assert guarantee.stream_epsilon < epsilon
+        found = accuracy(model, tested, CLASSES)
+        print(f"{setting.steps} steps, epsilon {guarantee.stream_epsilon:.3f}: {found:.2%}")
+        assert found >= least
+
+
+@with_mnist
+def test_a_job_learns_as_well_from_rows_to_what_is_published(tmp_path: Path) -> None:
+    assert MNIST is not None
+    prepare(Path(MNIST), tmp_path)
+    parameters = {"epsilon": 1.9, "delta": 1e-5, "features": FEATURES, "classes": CLASSES}
+    job = make_job(
+        {
+            "name": "digits",
+            "protocol": "ldp_sgd",
+            "parameters": {**parameters, "groups": 30, "test_set": {"file": "mnist-test.csv"}},
+            "epochs": {"count": 300},
+            "shuffle": {"minimum": 2000},
+        },
+        tmp_path,
+    )
+    log = load_example_log(
+        tmp_path / "mnist.csv.gz", domain=ExampleDomain(FEATURES, CLASSES), last_epoch=300
+    )
+    done = simulate(deploy_job(job, deployed_at=0), log, seed=1)
+    last = done.records[-1].summary
+    assert last.value is not None
+    print(f"published after 300 steps: {last.value:.1f} % of the test set")
+    # Of every sixth digit: a standard deviation of 1 % more or less.
+    assert last.value >= 78
+
+
+def test_a_device_takes_twenty_microseconds() -> None:
+    """50,000 gradients a second on two cores, measured and printed; ten times as slow fails."""
+    asked = LdpSgdParameters(1.9, 1e-5, FEATURES, CLASSES)
+    devices, rng = LdpSgd(calibrate(asked, 3, minimum=20_000)), cryptographic_generator()
+    devices.enrol(20_000, rng)
+    examples = np.random.default_rng(1).integers(-500, 500, (20_000, 1 + FEATURES))
+    examples[:, 0] = 1
+    taken = []
+    for epoch in (1, 2, 3):
+        started = time.perf_counter()
+        devices.report(epoch, examples, None, rng)
+        taken.append(time.perf_counter() - started)
+    print(
+        f"{20_000 / min(taken):,.0f} reports of {asked.features * asked.classes} numbers a second"
+    )
+    assert 20_000 / min(taken) > 2_500

@@ -1,0 +1,78 @@
+"""The records of ``<job>.model``: what was learnt after every step, for all devices to read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from topics.frames import CodecError, check_identities, check_range
+
+MAGIC = b"dpsm\x01"
+
+_HEADER_BYTES = len(MAGIC) + 16 + 8 + 4
+MAX_NUMBERS = 1 << 16
+"""Of a model: a record has at most 512 KiB, and Kafka takes none above 1 MB."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelRecord:
+    """A model.
+
+    Attributes:
+        deployment: 16 bytes.
+        epoch: of the job, after whose step it is; devices compute at it in the next one.
+        model: float64, finite, shape (numbers,), 1 to `MAX_NUMBERS` of them.
+
+    Raises:
+        CodecError: a field has another length, or lies outside its range.
+    """
+
+    deployment: bytes
+    epoch: int
+    model: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        check_identities(deployment=self.deployment)
+        check_range("epoch", self.epoch, 1)
+        check_range("numbers of a model", self.model.size, 1, MAX_NUMBERS)
+        if not np.isfinite(self.model).all():
+            raise CodecError("a number of a model is not finite")
+
+    def to_bytes(self) -> bytes:
+        """Magic and version, deployment, epoch (u8), the numbers (f8), and a CRC-32C of it all.
+
+        Little-endian; equal models have equal bytes.
+        """
+        body = b"".join(
+            (
+                MAGIC,
+                self.deployment,
+                self.epoch.to_bytes(8, "little"),
+                self.model.astype("<f8").tobytes(),
+            )
+        )
+        return body + crc32c(body).to_bytes(4, "little")
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> ModelRecord:
+        """Read a record's value.
+
+        Raises:
+            CodecError: it is not a whole and undamaged model.
+        """
+        if not data.startswith(MAGIC):
+            raise CodecError(f"record begins with {data[: len(MAGIC)].hex()}, is no model")
+        numbers, rest = divmod(len(data) - _HEADER_BYTES, 8)
+        if rest or not 1 <= numbers <= MAX_NUMBERS:
+            raise CodecError(f"model of {len(data)} bytes")
+        if crc32c(data[:-4]).to_bytes(4, "little") != data[-4:]:
+            raise CodecError("model is damaged: its checksum does not match")
+        start = len(MAGIC)
+        return cls(
+            data[start : start + 16],
+            int.from_bytes(data[start + 16 : start + 24], "little"),
+            np.frombuffer(data[start + 24 : -4], "<f8").astype(np.float64),
+        )

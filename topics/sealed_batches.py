@@ -1,0 +1,102 @@
+"""Batches that only a shuffle stage can read: a whole batch in one box."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from topics.batches import Batch, decode_batch, encode_batch
+from topics.frames import PAYLOAD_TARGET, CodecError, Frame, Kind, check_identities, check_range
+from topics.sealing import BOX_BYTES, KEY_ID_BYTES, Lock, key_id, seal, unseal
+
+_SEALED = Frame(Kind.SEALED_BATCH, f"Q{KEY_ID_BYTES}s")
+
+SEALED_PAYLOAD_TARGET: Final = PAYLOAD_TARGET - 256
+"""Bytes of a batch's payload that a writer aims at: sealed, within `RECORD_TARGET`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SealedBatch:
+    """A batch in a box.
+
+    Attributes:
+        fingerprint: 16 bytes.
+        deployment: 16 bytes.
+        epoch: at least 1.
+        key: 8 bytes; id of the key that opens it, see `topics.sealing.key_id`.
+        box: of the record of a batch.
+
+    Raises:
+        CodecError: a field has another length or lies outside its range.
+    """
+
+    fingerprint: bytes
+    deployment: bytes
+    epoch: int
+    key: bytes
+    box: bytes
+
+    def __post_init__(self) -> None:
+        check_identities(fingerprint=self.fingerprint, deployment=self.deployment)
+        check_range("epoch", self.epoch, 1)
+        if len(self.key) != KEY_ID_BYTES:
+            raise CodecError(f"key has {len(self.key)} bytes, must have {KEY_ID_BYTES}")
+        if len(self.box) < BOX_BYTES:
+            raise CodecError(f"box of {len(self.box)} bytes, none has below {BOX_BYTES}")
+
+
+def seal_batch(batch: Batch, lock: Lock) -> bytes:
+    """The record of a batch that only one key opens.
+
+    Raises:
+        OversizedError: it would be larger than `RECORD_CAP`.
+        CodecError: the batch cannot be written in one record.
+    """
+    return encode_sealed_batch(
+        SealedBatch(
+            batch.fingerprint,
+            batch.deployment,
+            batch.epoch,
+            key_id(lock.public_key),
+            seal(encode_batch(batch), lock),
+        )
+    )
+
+
+def open_batch(sealed: SealedBatch, private_key: X25519PrivateKey, context: bytes) -> Batch:
+    """The batch in a box.
+
+    Raises:
+        CodecError: the box does not open, holds no batch, or one that says something else.
+    """
+    content = unseal(sealed.box, private_key, context)
+    if content is None:
+        raise CodecError("the box does not open: it was sealed to another key, or altered")
+    batch = decode_batch(content)
+    outside = sealed.fingerprint, sealed.deployment, sealed.epoch
+    if (batch.fingerprint, batch.deployment, batch.epoch) != outside:
+        raise CodecError("the batch in the box is of another job, deployment or epoch")
+    return batch
+
+
+def encode_sealed_batch(sealed: SealedBatch) -> bytes:
+    """The record of a sealed batch.
+
+    Raises:
+        OversizedError: it would be larger than `RECORD_CAP`.
+    """
+    return _SEALED.seal(
+        sealed.fingerprint, sealed.deployment, sealed.epoch, sealed.key, payload=sealed.box
+    )
+
+
+def decode_sealed_batch(data: bytes) -> SealedBatch:
+    """The sealed batch of a record.
+
+    Raises:
+        CodecError: the record is not a valid one.
+    """
+    fingerprint, deployment, epoch, key = _SEALED.open(data)
+    return SealedBatch(fingerprint, deployment, epoch, key, data[_SEALED.size :])

@@ -1,0 +1,266 @@
+"""Tables of counts in two shares, each of which alone is nothing but random numbers.
+
+A producer's table of an epoch, counts of all words modulo 2^32, is cut into pieces. Of each piece
+one party gets a fresh seed, and the other the piece minus what the seed expands to. Either share is
+uniform whatever the table; shares of many tables add up, modulo 2^32, to shares of their sum. (This
+is additive secret sharing over the integers modulo 2^32, with one share compressed to a seed.)
+
+A piece travels as a row of 8-byte words: a box for the first party, then one for the second, each
+with the same id, which no other piece has. All rows of a job have one size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import CTR
+from numpy.typing import NDArray
+
+from topics.frames import PAYLOAD_TARGET, U4_MAX, CodecError, check_range
+from topics.sealing import BOX_BYTES, Lock, seal
+from topics.word_forms import WordForm
+from topics.words import WordArray
+
+Counts = NDArray[np.uint32]
+
+SEED_BYTES: Final = 32
+"""Of an AES-256 key, which is used for one piece and never again."""
+MOST_SHARED: Final = 1 << 22
+"""Cells of the largest table that is shared: 16 MiB of every producer at every epoch."""
+
+_WORD: Final = np.dtype("<u8")
+_COUNT: Final = np.dtype("<u4")
+_ID_BYTES = 16
+_HEADER_BYTES = _ID_BYTES + 2 * _COUNT.itemsize
+_FIRST_BOX = BOX_BYTES + _HEADER_BYTES + SEED_BYTES
+_AROUND_COUNTS = _FIRST_BOX + BOX_BYTES + _HEADER_BYTES
+_CELLS_OF_A_ROW = (PAYLOAD_TARGET - _AROUND_COUNTS) // _WORD.itemsize * 2
+
+
+@dataclass(frozen=True, slots=True)
+class ShareForm:
+    """How tables of so many cells are cut.
+
+    >>> form = ShareForm(40_000)
+    >>> form.pieces, form.piece_cells, form.row_form.report_bytes
+    (3, 13334, 53512)
+
+    Attributes:
+        cells: of a table, 1 to `MOST_SHARED`.
+
+    Raises:
+        ValueError: there is no such table.
+    """
+
+    cells: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.cells <= MOST_SHARED:
+            raise ValueError(
+                f"tables of {self.cells:,} cells, shares are of 1 to {MOST_SHARED:,} cells"
+            )
+
+    @property
+    def pieces(self) -> int:
+        """Rows of a table."""
+        return -(-self.cells // _CELLS_OF_A_ROW)
+
+    @property
+    def piece_cells(self) -> int:
+        """Cells of a piece; those beyond the table are always 0."""
+        even = -(-self.cells // (2 * self.pieces))
+        return 2 * even
+
+    @property
+    def row_form(self) -> WordForm:
+        """What pieces look like in a topic."""
+        size = _AROUND_COUNTS + self.piece_cells * _COUNT.itemsize
+        return WordForm(_WORD, size // _WORD.itemsize)
+
+    def cut(self, table: Counts) -> NDArray[np.uint32]:
+        """A table, shape (cells,), in pieces: shape (pieces, piece_cells)."""
+        padded = np.zeros(self.pieces * self.piece_cells, _COUNT)
+        padded[: self.cells] = table
+        return padded.reshape(self.pieces, self.piece_cells)
+
+    def joined(self, pieces: NDArray[np.uint32]) -> Counts:
+        """The table that was cut.
+
+        Raises:
+            CodecError: there are counts beyond its cells.
+        """
+        padded = pieces.reshape(-1)
+        if padded[self.cells :].any():
+            raise CodecError(f"counts beyond the {self.cells} cells of a table")
+        return padded[: self.cells]
+
+
+def expand(seed: bytes, cells: int) -> Counts:
+    """Pseudorandom numbers modulo 2^32: AES-256 in counter mode under a seed, from counter 0.
+
+    >>> expand(bytes(32), 2).tolist()
+    [2025887196, 2307473570]
+    """
+    stream = Cipher(AES(seed), CTR(bytes(16))).encryptor().update(bytes(cells * _COUNT.itemsize))
+    return np.frombuffer(stream, _COUNT)
+
+
+def share_table(
+    table: Counts,
+    contributors: int,
+    form: ShareForm,
+    locks: tuple[Lock, Lock],
+    secret_bytes: Callable[[int], bytes],
+) -> WordArray:
+    """A table in shares, sealed to two parties: a row for every piece, sorted.
+
+    Args:
+        table: uint32, shape (form.cells,).
+        contributors: devices that it is of, below 2^32.
+        form: of the table.
+        locks: of the first party, who gets seeds, and of the second one.
+        secret_bytes: draws from the operating system's generator: ids, and a seed for every piece.
+    """
+    boxes = []
+    for index, piece in enumerate(form.cut(table)):
+        about = np.array([index, contributors], _COUNT).tobytes()
+        header, seed = secret_bytes(_ID_BYTES) + about, secret_bytes(SEED_BYTES)
+        difference = piece - expand(seed, form.piece_cells)
+        first, second = locks
+        boxes.append(seal(header + seed, first) + seal(header + difference.tobytes(), second))
+    return np.frombuffer(b"".join(sorted(boxes)), _WORD).reshape(len(boxes), form.row_form.width)
+
+
+def boxes_of(rows: WordArray, party: int) -> list[bytes]:
+    """The boxes in rows that are for a party, 0 or 1."""
+    part = slice(0, _FIRST_BOX) if party == 0 else slice(_FIRST_BOX, None)
+    return [row.tobytes()[part] for row in rows]
+
+
+@dataclass(slots=True)
+class ShareSum:
+    """What one party has added up of the shares of a window.
+
+    Attributes:
+        form: of the tables.
+        party: 0, who gets seeds, or 1.
+        pieces: sum of the shares, modulo 2^32, shape (form.pieces, form.piece_cells).
+        contributors: devices that the shares added are of, by piece.
+        seen: id, piece and devices of every share added.
+        closed: boxes that did not open, or held no share.
+    """
+
+    form: ShareForm
+    party: int
+    pieces: NDArray[np.uint32]
+    contributors: list[int]
+    seen: dict[bytes, bytes] = field(default_factory=dict)
+    closed: int = 0
+
+    @classmethod
+    def empty(cls, form: ShareForm, party: int) -> ShareSum:
+        """Of no share."""
+        pieces = np.zeros((form.pieces, form.piece_cells), _COUNT)
+        return cls(form, party, pieces, [0] * form.pieces)
+
+    def add(self, contents: Iterable[bytes | None]) -> None:
+        """Add what boxes held; one that is there twice counts once, None did not open."""
+        size = self.form.piece_cells * _COUNT.itemsize if self.party else SEED_BYTES
+        for content in contents:
+            if content is None or len(content) != _HEADER_BYTES + size:
+                self.closed += 1
+                continue
+            name, about = content[:_ID_BYTES], content[_ID_BYTES:_HEADER_BYTES]
+            index, contributors = np.frombuffer(about, _COUNT).tolist()
+            if index >= self.form.pieces:
+                self.closed += 1
+                continue
+            if name in self.seen:
+                continue
+            self.seen[name] = about
+            self.contributors[index] += contributors
+            share = content[_HEADER_BYTES:]
+            self.pieces[index] += (
+                np.frombuffer(share, _COUNT) if self.party else expand(share, len(self.pieces[0]))
+            )
+
+    def of_fewer_than(self, devices: int) -> bool:
+        """Whether any piece is of fewer devices."""
+        return min(self.contributors) < devices
+
+    def to_bytes(self, *, withheld: bool = False) -> bytes:
+        """The partial of this party: what was added, and without `withheld` the sum itself."""
+        digest = hashlib.sha256(b"".join(sorted(n + a for n, a in self.seen.items()))).digest()
+        numbers = np.array([len(self.seen), self.closed, *self.contributors], _WORD)
+        return digest + numbers.tobytes() + (b"" if withheld else self.pieces.tobytes())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartialSum:
+    """The partial of a party, as read: see `ShareSum`.
+
+    Attributes:
+        digest: SHA-256 of the ids, pieces and devices of all shares added, sorted.
+        shares: how many there were.
+        closed: boxes that did not open, or held no share.
+        contributors: devices that the shares are of, by piece.
+        pieces: the sum; None if the party withheld it, since it was of too few devices.
+    """
+
+    digest: bytes
+    shares: int
+    closed: int
+    contributors: tuple[int, ...]
+    pieces: NDArray[np.uint32] | None
+
+    @classmethod
+    def from_bytes(cls, form: ShareForm, data: bytes) -> PartialSum:
+        """Read `ShareSum.to_bytes`.
+
+        Raises:
+            CodecError: it is no partial of tables of this form.
+        """
+        begin = 32 + (2 + form.pieces) * _WORD.itemsize
+        table = form.pieces * form.piece_cells * _COUNT.itemsize
+        if len(data) not in (begin, begin + table):
+            raise CodecError(
+                f"partial sum of {len(data)} bytes, must be {begin} or {begin + table}"
+            )
+        shares, closed, *contributors = np.frombuffer(data[32:begin], _WORD).tolist()
+        check_range("shares", shares, 0)
+        pieces = None
+        if len(data) > begin:
+            pieces = np.frombuffer(data[begin:], _COUNT).reshape(form.pieces, form.piece_cells)
+        return cls(data[:32], shares, closed, tuple(contributors), pieces)
+
+
+def joined_sums(first: PartialSum, second: PartialSum, form: ShareForm) -> Counts:
+    """The sum of all tables, modulo 2^32, from both parties' sums, which neither withheld.
+
+    Raises:
+        CodecError: there are counts beyond the cells of a table.
+    """
+    assert first.pieces is not None
+    assert second.pieces is not None
+    return form.joined(first.pieces + second.pieces)
+
+
+def table_of(values: WordArray, counts: NDArray[np.unsignedinteger] | None, cells: int) -> Counts:
+    """Words of width 1, (n, 1), as a table of counts modulo 2^32, shape (cells,).
+
+    >>> table_of(np.array([[3], [1], [3]], np.uint8), None, 4).tolist()
+    [0, 1, 0, 2]
+    """
+    words = values[:, 0].astype(np.intp)
+    if counts is None:
+        table = np.bincount(words, minlength=cells)
+    else:
+        table = np.zeros(cells, np.int64)
+        np.add.at(table, words, counts.astype(np.int64))
+    return (table & U4_MAX).astype(_COUNT)
