@@ -29,12 +29,14 @@ from pipeline.protocols import (
     single_message,
     sparse_recovery,
     split_budget,
+    value_stream,
 )
 from pipeline.protocols.protocol import Protocol
 
 PROTOCOLS: dict[str, Protocol] = {
     module.PROTOCOL.name: module.PROTOCOL
     for module in (
+        value_stream,
         future_rand,
         hadamard_stream,
         range_stream,

@@ -32,6 +32,7 @@ DRAWN: dict[str, set[str]] = {
     "bun": {"order", "signs"},
     "independent_response": {"order", "signs"},
     "memoized_response": {"memo"},
+    "value_stream": {"noise"},
     "hadamard_stream": {"order", "signs", "row"},
     "range_stream": {"level", "order", "signs", "row"},
     "fragments": {"key"},

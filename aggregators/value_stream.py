@@ -1,0 +1,301 @@
+"""value_stream, server side: sums of letters, and how many devices have the value 1.
+
+The sum of an epoch's letters, over the gain, estimates the count plus what the devices add for the
+changes they follow. That is undone epoch by epoch, in constant time and memory. There is nothing to
+smooth: the letters of an epoch are all that tells of its own count and of nothing else, so later
+ones add nothing to its best linear unbiased estimate.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.attendance import Attendance
+from aggregators.estimate import GAP, NORMAL_95, Estimate
+from aggregators.report_words import check_form
+from randomizers.value_stream import ValueStreamLaw
+from randomizers.value_stream.lattice import FIRST, LAST, STEP, ZERO
+
+_ENTRY = np.dtype([("epoch", "<u8"), ("reports", "<i8"), ("letters", "<i8"), ("squares", "<i8")])
+_COUNT_CAP = 2**40
+_MOST = LAST - ZERO
+
+
+@dataclass(frozen=True, slots=True)
+class LetterSums:
+    """What is kept of an epoch's letters.
+
+    Attributes:
+        reports: how many there are.
+        letters: their sum, in steps of 1/8.
+        squares: the sum of their squares, in steps of 1/64.
+    """
+
+    reports: int = 0
+    letters: int = 0
+    squares: int = 0
+
+    @classmethod
+    def of(cls, letters: NDArray[np.int64], counts: NDArray[np.int64]) -> LetterSums:
+        """Of letters, in steps from 0, each as often as counted; shape (rows,) each."""
+        return cls(int(counts.sum()), int(letters @ counts), int(np.square(letters) @ counts))
+
+    def __add__(self, other: LetterSums) -> LetterSums:
+        return LetterSums(
+            self.reports + other.reports,
+            self.letters + other.letters,
+            self.squares + other.squares,
+        )
+
+    def possible(self) -> bool:
+        """Whether there can be letters with these sums."""
+        most = self.reports * _MOST
+        return (
+            1 <= self.reports <= _COUNT_CAP
+            and abs(self.letters) <= most
+            and self.letters**2 <= self.reports * self.squares
+            and self.squares <= most * _MOST
+            and (self.letters - self.squares) % 2 == 0
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """The estimate of an epoch, and how its error goes on.
+
+    Attributes:
+        epoch: 0 before the first.
+        value: in users.
+        boosts: F, what the devices are estimated to add for the changes they follow, in users.
+        variance: of the value's noise.
+        covariance: of the noise of the value and of `boosts`.
+        boosts_variance: of the noise of `boosts`.
+        silence: standard deviation of the value that is due to silent devices.
+        known: whether any epoch had reports so far.
+        released: whether this one had.
+    """
+
+    epoch: int = 0
+    value: float = 0.0
+    boosts: float = 0.0
+    variance: float = 0.0
+    covariance: float = 0.0
+    boosts_variance: float = 0.0
+    silence: float = 0.0
+    known: bool = False
+    released: bool = False
+
+    def without_reports(self, decay: float) -> Followed:
+        """The next epoch, of which nothing came in: the value is kept."""
+        return Followed(
+            self.epoch + 1,
+            self.value,
+            decay * self.boosts,
+            self.variance,
+            decay * self.covariance,
+            decay * decay * self.boosts_variance,
+            self.silence,
+            self.known,
+        )
+
+    def with_reports(
+        self, boost: float, decay: float, received: float, variance: float, unseen: float
+    ) -> Followed:
+        """The next epoch.
+
+        Args:
+            boost: a.
+            decay: b.
+            received: Y, the count plus what devices add to it.
+            variance: of its noise.
+            unseen: standard deviation of the count of all devices, given that of those present.
+        """
+        own = 1 / (1 + boost)
+        value = own * (received - decay * self.boosts + boost * self.value)
+        # Errors: (value, boosts) <- A (value, boosts) + h noise.
+        from_value, from_boosts = boost * own, -decay * own
+        boosts_from_value = boost * from_value - boost
+        boosts_from_boosts = boost * from_boosts + decay
+        boosts_own = boost * own
+        before, both, of_boosts = self.variance, self.covariance, self.boosts_variance
+        return Followed(
+            self.epoch + 1,
+            value,
+            decay * self.boosts + boost * (value - self.value),
+            from_value**2 * before
+            + 2 * from_value * from_boosts * both
+            + from_boosts**2 * of_boosts
+            + own**2 * variance,
+            from_value * boosts_from_value * before
+            + (from_value * boosts_from_boosts + from_boosts * boosts_from_value) * both
+            + from_boosts * boosts_from_boosts * of_boosts
+            + own * boosts_own * variance,
+            boosts_from_value**2 * before
+            + 2 * boosts_from_value * boosts_from_boosts * both
+            + boosts_from_boosts**2 * of_boosts
+            + boosts_own**2 * variance,
+            own * (boost * self.silence + unseen),
+            known=True,
+            released=True,
+        )
+
+
+class ValueStreamAggregator:
+    """Sums of letters; equal whatever the order, and however they were split and merged.
+
+    >>> from randomizers.value_stream import ValueStreamParameters
+    >>> from randomizers.value_stream.calibration import calibrate
+    >>> law = calibrate(ValueStreamParameters(epsilon=1, changes=2), last_epoch=170)
+    >>> aggregator = ValueStreamAggregator(law)
+    >>> aggregator.add(1, np.array([[80], [88], [76]], np.uint8), None)
+    >>> aggregator.sums(1)
+    LetterSums(reports=3, letters=4, squares=80)
+
+    Args:
+        law: the constants of the job.
+    """
+
+    def __init__(self, law: ValueStreamLaw) -> None:
+        self.law = law
+        self._sums: dict[int, LetterSums] = {}
+        self._followed = Followed()
+        self._attendance: Attendance | None = None
+
+    def check_words(self, epoch: int, words: NDArray[np.uint8]) -> None:
+        """See that words can be reports of an epoch.
+
+        Raises:
+            ValueError: the epoch lies outside the horizon, the array is not uint8 of shape
+                (reports, 1), or a word is no letter.
+        """
+        check_form(epoch, self.law.last_epoch, words, np.uint8)
+        if words.size and not FIRST <= int(words.min()) <= int(words.max()) <= LAST:
+            wrong = words[(words < FIRST) | (words > LAST)][0]
+            raise ValueError(f"word {wrong} at epoch {epoch}, must be from {FIRST} to {LAST}")
+
+    def add(
+        self, epoch: int, words: NDArray[np.uint8], counts: NDArray[np.unsignedinteger] | None
+    ) -> None:
+        """Count reports.
+
+        Args:
+            epoch: 1 to the last one.
+            words: uint8, shape (rows, 1), as `ValueStream.report` returns.
+            counts: unsigned, shape (rows,), how often each word was received; None for once each.
+
+        Raises:
+            ValueError: from `check_words`; nothing is counted then.
+        """
+        self.check_words(epoch, words)
+        if counts is None:
+            table = np.bincount(words[:, 0], minlength=LAST + 1)
+        else:
+            table = np.zeros(LAST + 1, np.int64)
+            np.add.at(table, words[:, 0], counts.astype(np.int64))
+        self._add(epoch, LetterSums.of(np.arange(-ZERO, LAST + 1 - ZERO), table))
+
+    def sums(self, epoch: int) -> LetterSums:
+        """Of the letters received of an epoch."""
+        return self._sums.get(epoch, LetterSums())
+
+    def merge(self, other: Self) -> None:
+        """Count what another aggregator of the same law has counted.
+
+        Raises:
+            ValueError: it has another law.
+        """
+        if other.law != self.law:
+            raise ValueError("aggregators of two different laws cannot be merged")
+        for epoch, sums in other._sums.items():
+            self._add(epoch, sums)
+
+    def to_bytes(self) -> bytes:
+        """For every epoch with reports: epoch (u8), then `LetterSums` (i8 each); ascending."""
+        entries = [
+            (epoch, sums.reports, sums.letters, sums.squares)
+            for epoch, sums in sorted(self._sums.items())
+        ]
+        return np.array(entries, _ENTRY).tobytes()
+
+    @classmethod
+    def from_bytes(cls, law: ValueStreamLaw, data: bytes) -> Self:
+        """Read `to_bytes`.
+
+        Raises:
+            ValueError: the bytes are no sums of letters of this horizon.
+        """
+        if len(data) % _ENTRY.itemsize:
+            raise ValueError(f"sums of {len(data)} bytes, an epoch takes {_ENTRY.itemsize}")
+        aggregator, before = cls(law), 0
+        for epoch, *numbers in np.frombuffer(data, _ENTRY).tolist():
+            if not before < epoch <= law.last_epoch:
+                raise ValueError(
+                    f"sums of epoch {epoch} after {before}, the horizon has {law.last_epoch}"
+                )
+            sums = LetterSums(*numbers)
+            if not sums.possible():
+                raise ValueError(f"no letters of epoch {epoch} have the sums {numbers}")
+            aggregator._sums[epoch] = sums
+            before = epoch
+        return aggregator
+
+    def estimate(self, epoch: int, attendance: Attendance) -> Estimate | None:
+        """How many devices have the value 1 at an epoch; None before any has reported.
+
+        Those who report speak for the silent. An epoch without reports has the estimate of the one
+        before, flagged `GAP`. The interval holds what silent devices may change at most, if silence
+        does not depend on values: as much as if it were always the same devices that are silent.
+
+        Args:
+            epoch: 1 to the last one.
+            attendance: head counts of the epochs up to this one; those of one and the same object
+                must not change afterwards.
+        """
+        found = self.followed(epoch, attendance)
+        if not found.known:
+            return None
+        deviation = math.hypot(math.sqrt(found.variance), found.silence)
+        return Estimate.around(
+            found.value,
+            deviation,
+            NORMAL_95 * deviation,
+            reports=self.sums(epoch).reports,
+            population=int(attendance.population[epoch]),
+            flags=() if found.released else (GAP,),
+        )
+
+    def followed(self, epoch: int, attendance: Attendance) -> Followed:
+        """The estimate of an epoch, and how its error goes on; see `estimate`."""
+        if self._attendance is not attendance or self._followed.epoch > epoch:
+            self._followed, self._attendance = Followed(), attendance
+        while self._followed.epoch < epoch:
+            self._followed = self._next(attendance)
+        return self._followed
+
+    def _next(self, attendance: Attendance) -> Followed:
+        before, law = self._followed, self.law
+        epoch = before.epoch + 1
+        sums = self.sums(epoch)
+        if not sums.reports:
+            return before.without_reports(law.decay)
+        population, reports = int(attendance.population[epoch]), sums.reports
+        scale = population / reports
+        spread = math.sqrt(law.clock) / law.gain
+        received = scale * (spread * STEP * sums.letters + reports / 2)
+        share = min(max(before.value / population, 0.0), 1.0)
+        silent = max(0, population - reports) / max(1, population - 1)
+        unseen = population * math.sqrt(share * (1 - share) * silent / reports)
+        return before.with_reports(
+            law.boost, law.decay, received, scale**2 * reports * spread**2, unseen
+        )
+
+    def _add(self, epoch: int, sums: LetterSums) -> None:
+        if sums.reports:
+            self._sums[epoch] = self.sums(epoch) + sums
+            if epoch <= self._followed.epoch:
+                self._followed = Followed()

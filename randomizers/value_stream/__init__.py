@@ -1,0 +1,372 @@
+"""value_stream: one byte at every epoch, one privacy loss for a whole stream, half the error.
+
+A device reports a number z at every epoch, a letter of a fixed law (`lattice`). With probability m
+it is *noise*: nothing that it ever sends depends on its values. Otherwise its letters are tilted
+(`tilt`) along u = x - 1/2 + f, where x is its value and f follows its changes: a change adds or
+takes a, of which the share b is left an epoch later. What u^2 adds up to is the device's *clock*,
+which must not run beyond r^2. A mean of letters is g u / r.
+
+For every stream x, P(letters | x) lies between m and m e^epsilon times what the fixed law gives
+them: in continuous time tilts are ratios of a martingale, the probability that Brownian motion ends
+above theta r, and on multiples of 1/8 they are so but for a share of 1e-13 an epoch. That holds for
+any number of changes, for streams that react to what is published, and for whatever the clock
+has run out on: u is 0 from then on. (The law of letters is that of PrivUnitG, by Asi, Feldman and
+Talwar, *Optimal Algorithms for Mean Estimation under Local Differential Privacy*, ICML 2022, drawn
+coordinate by coordinate of a causal linear image of the stream.)
+
+Only the first `changes` changes of a device are boosted like that; later ones are followed too,
+more slowly: nobody freezes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randomizers.devices import Devices, LawT
+from randomizers.given_values import check_epoch, checked_booleans
+from randomizers.guarantee import Guarantee
+from randomizers.laws import Constants
+from randomizers.value_stream.lattice import STEP, ZERO
+from randomizers.value_stream.tilt import draw_letters, draw_tilted_letters, reach
+
+MIN_EPSILON, MAX_EPSILON = 1e-3, 10.0
+"""Beyond, what is lost to `tilt.FLOOR` would bias estimates."""
+
+MAX_CHANGES = 1 << 15
+MAX_EPOCHS = 1 << 20
+
+LOSS_OF_AN_EPOCH = 3e-10
+"""By how much multiples of 1/8, and 64-bit thresholds, may exceed what a martingale loses."""
+
+# What is kept of a value, beside 0 and 1: that it has not been known since then, or is new.
+_UNKNOWN, _NEW = 2, 4
+
+# Devices that are run at once: what is kept of them fits into a processor's cache.
+_TOGETHER = 1 << 14
+
+# Where less than this is left of all changes, nothing is: smaller numbers are slow.
+_NOTHING = 2.0**-64
+
+
+@dataclass(frozen=True, slots=True)
+class ValueStreamParameters:
+    """What a job says about value_stream.
+
+    Attributes:
+        epsilon: the privacy loss of a user's whole stream.
+        changes: how many changes of a user's value are followed at once.
+
+    Raises:
+        ValueError: a value is not allowed; the message says what is.
+    """
+
+    epsilon: float
+    changes: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.epsilon, bool) or not isinstance(self.epsilon, int | float):
+            raise ValueError(f"epsilon is {self.epsilon!r}, must be a number")
+        if not MIN_EPSILON <= self.epsilon <= MAX_EPSILON:
+            raise ValueError(
+                f"epsilon is {self.epsilon}, must be from {MIN_EPSILON:g} to {MAX_EPSILON:g}"
+            )
+        if type(self.changes) is not int or not 1 <= self.changes <= MAX_CHANGES:
+            raise ValueError(
+                f"changes is {self.changes!r}, must be a whole number from 1 to {MAX_CHANGES:,}"
+            )
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+
+
+def _hexadecimal() -> Any:
+    """A number that devices calculate with: written so that it is read bit by bit."""
+    return field(metadata={"read": float.fromhex})
+
+
+@dataclass(frozen=True, slots=True)
+class ValueStreamLaw(Constants):
+    """All constants of a job.
+
+    Attributes:
+        last_epoch: T, number of epochs.
+        epsilon: of a user's whole stream.
+        changes: k, how many of a device are boosted.
+        noise: m, the probability that a device is noise, in units of 2^-64.
+        boost: a, what a change adds to u.
+        decay: b, the share of it that is left an epoch later.
+        clock: r^2, what u^2 may add up to, with `reserve`.
+        theta: the goal of devices that are not noise, over r.
+        gain: g: the mean of a letter is g u / r.
+
+    Raises:
+        ValueError: the fields contradict each other, or more than epsilon is spent.
+    """
+
+    last_epoch: int
+    epsilon: float
+    changes: int
+    noise: int
+    boost: float = _hexadecimal()
+    decay: float = _hexadecimal()
+    clock: float = _hexadecimal()
+    theta: float = _hexadecimal()
+    gain: float = _hexadecimal()
+
+    def __post_init__(self) -> None:
+        for name, value, most in (
+            ("last_epoch", self.last_epoch, MAX_EPOCHS),
+            ("changes", self.changes, MAX_CHANGES),
+            ("noise", self.noise, (1 << 64) - 1),
+        ):
+            if type(value) is not int or not 1 <= value <= most:
+                raise ValueError(f"{name} is {value!r}, must be a whole number from 1 to {most:,}")
+        numbers = (self.epsilon, self.boost, self.decay, self.clock, self.theta, self.gain)
+        if not all(map(math.isfinite, numbers)):
+            raise ValueError("not all constants are finite")
+        if not (self.boost >= 0 and 0 <= self.decay < 1 and self.clock > self.reserve):
+            raise ValueError(
+                f"a boost of {self.boost}, a decay of {self.decay} and a clock of {self.clock}"
+            )
+        if not (self.theta > 0 and self.gain > 0):
+            raise ValueError(f"theta is {self.theta} and the gain {self.gain}, must be positive")
+        if self.loss > self.epsilon:
+            raise ValueError(f"a loss of {self.loss}, must be at most epsilon, {self.epsilon}")
+
+    @property
+    def reserve(self) -> float:
+        """How much of the clock is left at the end: letters are too coarse for less."""
+        return (self.boost + 0.5) ** 2 / 40
+
+    @property
+    def goal(self) -> float:
+        """Above which devices that are not noise are drawn: theta r."""
+        return self.theta * math.sqrt(self.clock)
+
+    @property
+    def beginning(self) -> float:
+        """psi_0: the probability of reaching the goal, before anything was drawn."""
+        return float(reach(np.zeros(1), np.array([self.clock]), self.goal)[0])
+
+    @property
+    def probability_of_noise(self) -> float:
+        """The share m of devices that are noise."""
+        return self.noise / (1 << 64)
+
+    @property
+    def loss(self) -> float:
+        """The privacy loss of a user's whole stream: ln(1 + (1 - m) / (m psi_0)), and rounding."""
+        noise = self.probability_of_noise
+        lost = math.log1p((1 - noise) / (noise * self.beginning))
+        return lost * (1 + 1e-12) + self.last_epoch * LOSS_OF_AN_EPOCH
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, as JSON values: numbers that devices calculate with as hexadecimal ones."""
+        held = Constants.to_json(self)
+        return {
+            name: value.hex() if isinstance(value, float) and name != "epsilon" else value
+            for name, value in held.items()
+        }
+
+
+class LetterDevices(Devices[LawT]):
+    """Devices that each report letters of a Boolean that they follow.
+
+    Args:
+        law: the constants of the job.
+        booleans: those of the Booleans.
+    """
+
+    def __init__(self, law: LawT, booleans: ValueStreamLaw) -> None:
+        super().__init__(law)
+        self._booleans = booleans
+        self._goal, self._reserve = booleans.goal, booleans.reserve
+        # 1 where nothing that the device sends depends on its values.
+        self._noise = self._declare("noise", np.uint8, new=None, allowed=range(2))
+        # What its letters have moved the device by: the sum of u z.
+        self._sum = self._declare("sum", np.float64)
+        # Of its clock.
+        self._left = self._declare("left", np.float64, new=None)
+        # f, what is left of its changes.
+        self._followed = self._declare("followed", np.float64)
+        # The last value known, and 2 more if it was unknown at the last epoch. The value before the
+        # first epoch counts as 0.
+        self._value = self._declare("value", np.uint8, new=_NEW)
+        # Changes made, up to one more than are boosted.
+        self._changes = self._declare("changes", np.min_scalar_type(booleans.changes + 2))
+
+    @property
+    def frozen(self) -> int:
+        """Number of devices that had to leave out the boost of a change."""
+        return int(np.count_nonzero(self._changes > self._booleans.changes))
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee of a user's whole stream; the module says why, and tests enumerate it."""
+        return Guarantee(
+            epsilon=self._booleans.epsilon,
+            delta=0.0,
+            unit="stream",
+            neighbours="any two streams of a user's values, however often they change",
+            trust=(
+                "nobody: it holds against everyone who sees the reports; which devices exist and "
+                "when they report is public"
+            ),
+            basis="bound",
+        )
+
+    @classmethod
+    def restore(cls, law: LawT, arrays: Mapping[str, NDArray[np.generic]], epoch: int) -> Self:
+        """See `Devices.restore`; a clock that shows more than there is of it is refused."""
+        devices = super().restore(law, arrays, epoch)
+        clocks = devices._left
+        if not ((clocks >= 0) & (clocks <= devices._booleans.clock)).all():
+            raise ValueError(
+                f"state array left has a value that is not from 0 to {devices._booleans.clock}: "
+                "it is of another law"
+            )
+        return devices
+
+    def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+        words = rng.integers(0, 1 << 64, count, dtype=np.uint64)
+        return {
+            "noise": words < np.uint64(self._booleans.noise),
+            "left": np.full(count, self._booleans.clock),
+        }
+
+    def follow(
+        self,
+        epoch: int,
+        values: NDArray[np.integer] | NDArray[np.bool_],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+        known: NDArray[np.bool_] | None = None,
+    ) -> NDArray[np.uint8]:
+        """`ValueStream.report`, for protocols in which devices add what they drew in public.
+
+        Random words are spent on 16,384 devices at a time: one on each that is noise, then those of
+        `tilt.draw_tilted_letters`.
+
+        Args:
+            epoch: as of `Devices.report`.
+            values: as there.
+            present: as there.
+            rng: as there.
+            known: bool, shape (population,), of which devices that are silent `values` holds the
+                value all the same, as it holds that of everybody present; None: of none. They
+                follow their changes meanwhile.
+
+        Returns:
+            the words of devices that are present, in the order of enrolment, shape (reports,).
+        """
+        check_epoch(epoch, after=self.epoch, last_epoch=self._booleans.last_epoch)
+        told = present
+        if present is not None and known is not None:
+            told = present | known
+        now = checked_booleans(epoch, values, told, self.population)
+        for _ in range(epoch - self.epoch - 1):
+            self._followed *= self._booleans.decay
+        if epoch > self.epoch + 1:
+            self._value[self._value < _UNKNOWN] |= _UNKNOWN
+        self.epoch = epoch
+        words = []
+        for start in range(0, self.population, _TOGETHER):
+            devices = slice(start, start + _TOGETHER)
+            self._take_in(devices, now[devices], None if told is None else told[devices])
+            reporting = None if present is None else np.flatnonzero(present[devices])
+            words.append(self._letters(devices, now[devices], reporting, rng))
+        return np.concatenate([np.zeros(0, np.uint8), *words])
+
+    def _take_in(
+        self, devices: slice, now: NDArray[np.int8], told: NDArray[np.bool_] | None
+    ) -> None:
+        """Follow the values of some devices: f and what it follows from."""
+        law = self._booleans
+        value, made, followed = (
+            self._value[devices],
+            self._changes[devices],
+            self._followed[devices],
+        )
+        value[value == _NEW] = 0
+        changed = (value & 1) != now
+        if told is not None:
+            changed &= told
+        boosted = np.flatnonzero(changed & (value < _UNKNOWN) & (made < law.changes))
+        np.minimum(made + changed, law.changes + 1, out=made, casting="unsafe")
+        followed *= law.decay
+        followed[np.abs(followed) < _NOTHING] = 0
+        followed[boosted] += np.where(now[boosted], law.boost, -law.boost)
+        if told is None:
+            value[:] = now
+        else:
+            value[:] = np.where(told, now, value | _UNKNOWN)
+
+    def _letters(
+        self,
+        devices: slice,
+        now: NDArray[np.int8],
+        reporting: NDArray[np.intp] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.uint8]:
+        """The words of some devices, or of those at these places among them."""
+        noise = self._noise[devices].view(np.bool_)
+        if reporting is not None:
+            noise = noise[reporting]
+        tilted = np.flatnonzero(~noise)
+        letters = np.empty(len(noise), np.int16)
+        letters[noise] = draw_letters(len(noise) - len(tilted), rng)
+        places = tilted if reporting is None else reporting[tilted]
+        sums, left = self._sum[devices], self._left[devices]
+        begun, clock = sums[places], left[places]
+        steps = now[places] - 0.5 + self._followed[devices][places]
+        # Devices that follow the rules hardly ever reach these limits. They make the loss what it
+        # is for those that do not, and for whatever silence does to the changes that are boosted.
+        most = np.minimum(np.sqrt(np.maximum(clock - self._reserve, 0)), self._booleans.boost + 0.5)
+        np.clip(steps, -most, most, out=steps)
+        clock -= steps * steps
+        drawn = draw_tilted_letters(steps, begun, clock, self._goal, rng)
+        letters[tilted] = drawn
+        sums[places] = begun + steps * (drawn * STEP)
+        left[places] = clock
+        return (letters + ZERO).astype(np.uint8)
+
+
+class ValueStream(LetterDevices[ValueStreamLaw]):
+    """The devices of one horizon.
+
+    Whether a device is silent must not depend on its value. What it has missed of its own changes
+    while it was silent shows by and by, as a change past the first `changes` does.
+
+    >>> from randomizers.randomness import seeded_generator
+    >>> from randomizers.value_stream.calibration import calibrate
+    >>> rng = seeded_generator(1)
+    >>> devices = ValueStream(calibrate(ValueStreamParameters(epsilon=4, changes=2), last_epoch=16))
+    >>> devices.enrol(1000, rng)
+    >>> none = devices.report(1, np.zeros(1000, np.int8), None, rng)
+    >>> all_ = devices.report(2, np.ones(1000, np.int8), None, rng)
+    >>> bool(none.mean() < 80 < all_.mean())
+    True
+
+    Args:
+        law: the constants of the job.
+    """
+
+    word_dtype = np.dtype(np.uint8)
+    width = 1
+
+    def __init__(self, law: ValueStreamLaw) -> None:
+        super().__init__(law, law)
+
+    def report(
+        self,
+        epoch: int,
+        values: NDArray[np.integer] | NDArray[np.bool_],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.uint8]:
+        """One letter of everybody present: uint8, shape (devices, 1), from 8 to 152."""
+        return self.follow(epoch, values, present, rng)[:, None]

@@ -1,0 +1,116 @@
+"""From the parameters of value_stream to the constants that its devices run on."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize
+
+from randomizers.value_stream import (
+    ValueStreamLaw,
+    ValueStreamParameters,
+)
+from randomizers.value_stream.kernel import Kernel
+from randomizers.value_stream.tilt import reach
+
+# Of epsilon, for what rounding loses.
+_LEAST_KEPT, _KEPT_OF_AN_EPOCH = 1e-6, 4e-10
+
+# Boosts below it are none: over one or two epochs the best has no limit but 0.
+_NO_BOOST = 1e-3
+
+
+def calibrate(parameters: ValueStreamParameters, last_epoch: int) -> ValueStreamLaw:
+    """The law of a job.
+
+    The clock and the kernel are those with the least mean variance; theta and m those with the
+    largest gain for a loss a little below epsilon, of which the rest is for rounding.
+
+    Raises:
+        ValueError: there is no epoch, or there are more than 2^20.
+
+    >>> law = calibrate(ValueStreamParameters(epsilon=1, changes=2), last_epoch=170)
+    >>> round(law.boost, 1), round(law.decay, 2), round(law.gain, 4), round(law.clock, 1)
+    (4.5, 0.54, 0.3975, 119.5)
+    """
+    kernel = best_kernel(last_epoch, parameters.changes)
+    return law_with(kernel, parameters, last_epoch)
+
+
+def law_with(kernel: Kernel, parameters: ValueStreamParameters, last_epoch: int) -> ValueStreamLaw:
+    """The law with a kernel that may not be the best one."""
+    kept = max(_LEAST_KEPT, _KEPT_OF_AN_EPOCH * last_epoch)
+    reserve = (kernel.boost + 0.5) ** 2 / 40
+    clock = kernel.clock(last_epoch, parameters.changes) + reserve
+    return law_of_clock(kernel, clock, parameters, last_epoch, parameters.epsilon - kept)
+
+
+def law_of_clock(
+    kernel: Kernel,
+    clock: float,
+    parameters: ValueStreamParameters,
+    last_epoch: int,
+    loss: float,
+) -> ValueStreamLaw:
+    """The law with a kernel, a clock, and a loss before what rounding adds."""
+    theta = best_threshold(loss)
+    beginning = float(reach(np.zeros(1), np.array([clock]), theta * math.sqrt(clock))[0])
+    # Rounded up: more noise loses less.
+    noise = math.ceil(2**64 / (1 + Fraction(math.expm1(loss)) * Fraction(beginning)))
+    share = noise / 2**64
+    return ValueStreamLaw(
+        last_epoch=last_epoch,
+        epsilon=parameters.epsilon,
+        changes=parameters.changes,
+        boost=kernel.boost,
+        decay=kernel.decay,
+        clock=clock,
+        theta=theta,
+        gain=(1 - share) * _density(theta) / beginning,
+        noise=noise,
+    )
+
+
+def best_threshold(loss: float) -> float:
+    """theta: where E phi(c) / (1 + E Phi(-c)), E = e^loss - 1, is largest. It equals that gain.
+
+    >>> round(best_threshold(1.0), 7)
+    0.397463
+    """
+    odds = math.expm1(loss)
+
+    def excess(threshold: float) -> float:
+        beyond = math.erfc(threshold / math.sqrt(2)) / 2
+        return odds * _density(threshold) / (1 + odds * beyond) - threshold
+
+    found: float = optimize.brentq(excess, 0.0, 10.0, xtol=1e-14, rtol=1e-14)
+    return found
+
+
+def best_kernel(last_epoch: int, changes: int) -> Kernel:
+    """The kernel with the least mean variance, r^2 mean w."""
+
+    def kernel_at(point: NDArray[np.float64]) -> Kernel:
+        return Kernel(math.exp(float(point[0])), min(max(float(point[1]), 0.0), 0.999))
+
+    def cost(point: NDArray[np.float64]) -> float:
+        kernel = kernel_at(point)
+        outside = abs(float(point[1]) - kernel.decay)
+        clock = kernel.clock(last_epoch, changes) + (kernel.boost + 0.5) ** 2 / 40
+        return math.log(clock * float(kernel.variances(last_epoch).mean())) + outside
+
+    best = optimize.minimize(
+        cost,
+        np.array([math.log(2.0), 0.5]),
+        method="Nelder-Mead",
+        options={"xatol": 1e-4, "fatol": 1e-9, "maxiter": 1000},
+    )
+    found = kernel_at(best.x)
+    return found if found.boost > _NO_BOOST else Kernel(0.0, 0.0)
+
+
+def _density(point: float) -> float:
+    return math.exp(-point * point / 2) / math.sqrt(2 * math.pi)

@@ -1,0 +1,107 @@
+"""The base law: a normal distribution on multiples of 1/8, from whole-number weights.
+
+What a device reports is a letter of it, whatever its stream: a byte. The letters 8 to 152 stand for
+-9 to 9; their probabilities are whole numbers over 2^62, and their mean and variance those of a
+standard normal distribution, to 1e-15.
+"""
+
+from __future__ import annotations
+
+from decimal import ROUND_HALF_EVEN, Decimal, localcontext
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+ZERO = 80
+"""The letter that stands for 0."""
+
+FIRST, LAST = 8, 152
+"""Letters that are sent."""
+
+STEP = 1 / 8
+"""Between neighbours."""
+
+WEIGHT_BITS = 62
+TAIL = 4.0
+"""Beyond it a letter lies in the tail, on the side to which it is drawn."""
+
+NOWHERE = 0
+"""Instead of a letter of the tail, where a word falls on none."""
+
+_TAIL_STEPS = round(TAIL / STEP)
+_GUIDE_BITS = 16
+_WORD_BITS = 64
+
+
+@cache
+def weights() -> tuple[int, ...]:
+    """Of the letters from `FIRST` to `LAST`, adding up to 2^62.
+
+    Each is 2^62 times its normal probability, rounded to nearest; what is left over is in the
+    letter 0.
+
+    >>> sum(weights()) == 1 << WEIGHT_BITS, weights()[0] == weights()[-1]
+    (True, True)
+    """
+    with localcontext() as context:
+        context.prec = 40
+        densities = {
+            letter: (-((Decimal(letter - ZERO) / 8) ** 2) / 2).exp()
+            for letter in range(FIRST, LAST + 1)
+        }
+        unit = Decimal(1 << WEIGHT_BITS) / sum(densities.values())
+        rounded = {
+            letter: int((unit * density).to_integral_value(ROUND_HALF_EVEN))
+            for letter, density in densities.items()
+        }
+    rounded[ZERO] += (1 << WEIGHT_BITS) - sum(rounded.values())
+    return tuple(rounded.values())
+
+
+def tail_box() -> int:
+    """The least power of two that the weights of all letters beyond `TAIL` on one side fit into."""
+    return 1 << sum(weights()[ZERO + _TAIL_STEPS + 1 - FIRST :]).bit_length()
+
+
+def letters_at(words: NDArray[np.uint64]) -> NDArray[np.int16]:
+    """The letters that random words of 64 bits fall on, by their leading 62 bits.
+
+    Args:
+        words: shape (draws,).
+
+    Returns:
+        letters, less `ZERO`: from -72 to 72.
+    """
+    cumulated, guide = _tables()
+    letters: NDArray[np.int16] = guide.take(words >> np.uint64(_WORD_BITS - _GUIDE_BITS))
+    undecided = np.flatnonzero(letters == _UNDECIDED)
+    places = words[undecided] >> np.uint64(_WORD_BITS - WEIGHT_BITS)
+    letters[undecided] = np.searchsorted(cumulated, places, side="right") + (FIRST - ZERO)
+    return letters
+
+
+def tail_letters_at(words: NDArray[np.uint64]) -> NDArray[np.int16]:
+    """The letters beyond `TAIL` that random words of 64 bits fall on, less `ZERO`: 33 to 72.
+
+    Of the places in `tail_box`, each letter has as many as its weight; `NOWHERE` on the others.
+    """
+    in_tail = np.cumsum(np.array(weights()[-(LAST - ZERO - _TAIL_STEPS) :], np.uint64))
+    places = words >> np.uint64(_WORD_BITS + 1 - tail_box().bit_length())
+    letters = np.searchsorted(in_tail, places, side="right") + (_TAIL_STEPS + 1)
+    return np.where(letters > LAST - ZERO, NOWHERE, letters).astype(np.int16)
+
+
+_UNDECIDED = np.int16(1 << 14)
+
+
+@cache
+def _tables() -> tuple[NDArray[np.uint64], NDArray[np.int16]]:
+    """Cumulated weights, and the letter of each 16 leading bits that alone decide it."""
+    cumulated = np.cumsum(np.array(weights(), np.uint64), dtype=np.uint64)
+    shift = np.uint64(WEIGHT_BITS - _GUIDE_BITS)
+    cells = np.arange(1 << _GUIDE_BITS, dtype=np.uint64) << shift
+    first = np.searchsorted(cumulated, cells, side="right")
+    last = np.searchsorted(cumulated, cells + ((np.uint64(1) << shift) - np.uint64(1)), "right")
+    guide = np.where(first == last, first + (FIRST - ZERO), _UNDECIDED).astype(np.int16)
+    return cumulated, guide

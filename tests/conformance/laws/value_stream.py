@@ -1,0 +1,104 @@
+"""What a value_stream device can send: every letter at every epoch, with exact probabilities.
+
+The stream is followed and the tilt is computed here anew, by the same floating-point numbers; from
+there on all is whole numbers: the weights of letters and the thresholds of rejection.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from randomizers.value_stream import ValueStreamLaw
+from randomizers.value_stream.lattice import weights
+from randomizers.value_stream.tilt import reach
+from tests.conformance.cases import Stream, View
+
+LETTERS = np.arange(-72, 73)
+BODY_AND_TAIL = 32
+
+
+@dataclass(frozen=True)
+class State:
+    """Of a device that is not noise: f, s, what is left of its clock, and changes made."""
+
+    followed: float
+    moved: float
+    left: float
+    made: int = 0
+
+
+class ExactLaw:
+    """By going through all letters, epoch by epoch."""
+
+    devices = 1
+
+    def __init__(self, law: ValueStreamLaw, last_epoch: int) -> None:
+        self.law = law
+        self.last_epoch = last_epoch
+
+    def followed(self, stream: Stream) -> bool:
+        """At most as many changes as are boosted."""
+        return int(np.abs(np.diff((0, *stream))).sum()) <= self.law.changes
+
+    def views(self, stream: Stream) -> dict[View, Fraction]:
+        noise, unit = self.law.noise, 1 << 64
+        # By letters sent: the weight of noise and that of all others, each over its own total, and
+        # the state of the others.
+        begun = State(0.0, 0.0, self.law.clock)
+        paths: dict[View, tuple[int, int, int, State]] = {(): (noise, unit - noise, unit, begun)}
+        before, places = 0, unit
+        for value in stream:
+            places <<= 62
+            paths = {
+                (*sent, ((letter + 80,),)): (
+                    of_noise * weights()[letter + 72],
+                    of_others * mass,
+                    total * of_all,
+                    after,
+                )
+                for sent, (of_noise, of_others, total, state) in paths.items()
+                for letter, mass, of_all, after in self._letters(state, before, value)
+            }
+            before = value
+        return {
+            sent: Fraction(of_noise * total + of_others * places, places * total)
+            for sent, (of_noise, of_others, total, _) in paths.items()
+        }
+
+    def _letters(self, state: State, before: int, value: int) -> list[tuple[int, int, int, State]]:
+        """Each letter, its mass, that of all letters, and the state after it."""
+        law, made = self.law, state.made
+        followed = law.decay * state.followed
+        if value != before:
+            followed += (law.boost if value else -law.boost) * (made < law.changes)
+            made += 1
+        limit = min(law.boost + 0.5, math.sqrt(max(state.left - law.reserve, 0.0)))
+        step = min(max(value - 0.5 + followed, -limit), limit)
+        left = state.left - step * step
+        moved = state.moved + step * (LETTERS / 8)
+        reached = reach(moved, np.full(len(LETTERS), left), law.goal)
+        bound = float(reach(np.array([state.moved + 4 * abs(step)]), np.array([left]), law.goal)[0])
+        # Words of 62 bits are places among all weights, those of `box_bits` among the tail's.
+        box_bits = sum(weights()[72 + BODY_AND_TAIL + 1 :]).bit_length()
+        box = 2.0 ** (box_bits - 62)
+        of_tail = math.floor(box / (box + bound) * 2**64)
+        masses = []
+        for letter, weight, share in zip(
+            LETTERS.tolist(), weights(), reached.tolist(), strict=True
+        ):
+            if letter * (-1 if step < 0 else 1) <= BODY_AND_TAIL:
+                proposed = ((1 << 64) - of_tail) * weight
+                share /= bound
+            else:
+                proposed = of_tail * weight << (62 - box_bits)
+            masses.append(proposed * ((1 << 64) if share >= 1 else math.floor(share * 2**64)))
+        total = sum(masses)
+        after = replace(state, followed=followed, left=left, made=made)
+        return [
+            (letter, mass, total, replace(after, moved=place))
+            for letter, mass, place in zip(LETTERS.tolist(), masses, moved.tolist(), strict=True)
+        ]
