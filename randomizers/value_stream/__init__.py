@@ -323,16 +323,34 @@ class LetterDevices(Devices[LawT]):
         sums, left = self._sum[devices], self._left[devices]
         begun, clock = sums[places], left[places]
         steps = now[places] - 0.5 + self._followed[devices][places]
-        # Devices that follow the rules hardly ever reach these limits. They make the loss what it
-        # is for those that do not, and for whatever silence does to the changes that are boosted.
-        most = np.minimum(np.sqrt(np.maximum(clock - self._reserve, 0)), self._booleans.boost + 0.5)
+        most = self._limits(clock)
         np.clip(steps, -most, most, out=steps)
         clock -= steps * steps
-        drawn = draw_tilted_letters(steps, begun, clock, self._goal, rng)
+        drawn = self._tilted_letters(devices.start + places, steps, begun, clock, rng)
         letters[tilted] = drawn
         sums[places] = begun + steps * (drawn * STEP)
         left[places] = clock
         return (letters + ZERO).astype(np.uint8)
+
+    def _limits(self, clock: NDArray[np.float64]) -> NDArray[np.float64]:
+        """How large |u| may be, by what is left of clocks.
+
+        Devices that follow the rules hardly ever reach these limits. They make the loss what it is
+        for those that do not, and for whatever silence does to the changes that are boosted.
+        """
+        lasting = np.sqrt(np.maximum(clock - self._reserve, 0))
+        return np.minimum(lasting, self._booleans.boost + 0.5)
+
+    def _tilted_letters(
+        self,
+        devices: NDArray[np.intp],
+        steps: NDArray[np.float64],
+        sums: NDArray[np.float64],
+        left: NDArray[np.float64],
+        rng: np.random.Generator,
+    ) -> NDArray[np.int16]:
+        """Of these devices, which are not noise; see `tilt.draw_tilted_letters`."""
+        return draw_tilted_letters(steps, sums, left, self._goal, rng)
 
 
 class ValueStream(LetterDevices[ValueStreamLaw]):

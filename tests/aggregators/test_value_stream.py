@@ -1,0 +1,220 @@
+"""value_stream's estimates: unbiased for boosted changes, as far off as they say, and otherwise by
+how much."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from aggregators.attendance import Attendance
+from aggregators.estimate import GAP
+from aggregators.freezing import FreezingModel
+from aggregators.value_stream import LetterSums, ValueStreamAggregator
+from pipeline.protocols.value_stream import ValueStreamForecast
+from randomizers.randomness import seeded_generator
+from randomizers.value_stream import ValueStreamLaw, ValueStreamParameters
+from randomizers.value_stream.calibration import calibrate
+from randomizers.value_stream.kernel import Kernel
+
+EPOCHS = 24
+
+
+@pytest.fixture(scope="module")
+def law() -> ValueStreamLaw:
+    return calibrate(ValueStreamParameters(4.0, 2), EPOCHS)
+
+
+def told(
+    law: ValueStreamLaw, streams: NDArray[np.int64], present: NDArray[np.bool_] | None = None
+) -> ValueStreamAggregator:
+    """An aggregator whose letters are their expectations: a million of each device.
+
+    Args:
+        law: of the job.
+        streams: shape (epochs, devices).
+        present: the same shape; None: everybody, always.
+    """
+    aggregator = ValueStreamAggregator(law)
+    many = 1_000_000
+    followed = np.zeros(streams.shape[1])
+    before, made = np.zeros((2, streams.shape[1]), np.int64)
+    known = np.ones(streams.shape[1], np.bool_)
+    for epoch, values in enumerate(streams, start=1):
+        here = np.ones(len(values), np.bool_) if present is None else present[epoch - 1]
+        change = np.where(here, values - before, 0)
+        boosted = (change != 0) & known & (made < law.changes)
+        made += change != 0
+        followed = law.decay * followed + law.boost * change * boosted
+        before, known = np.where(here, values, before), here
+        if here.any():
+            means = law.gain / math.sqrt(law.clock) * (values - 0.5 + followed)[here]
+            reports = many * int(here.sum())
+            letters = round(many * float(means.sum()) * 8)
+            aggregator._add(epoch, LetterSums(reports, letters, reports * 64))
+    return aggregator
+
+
+def estimated(
+    aggregator: ValueStreamAggregator, contributors: NDArray[np.int64], population: int
+) -> list[float]:
+    attendance = Attendance.constant(EPOCHS, 1_000_000 * population)
+    attendance.contributors[1:] = 1_000_000 * contributors
+    found = [aggregator.estimate(epoch, attendance) for epoch in range(1, EPOCHS + 1)]
+    assert None not in found
+    return [each.value / 1e6 for each in found if each is not None and each.value is not None]
+
+
+def some_streams(devices: int, changes: int) -> NDArray[np.int64]:
+    rng = np.random.default_rng(changes)
+    streams = np.zeros((EPOCHS, devices), np.int64)
+    for device in range(devices):
+        for at in rng.choice(EPOCHS, rng.integers(changes + 1), replace=False).tolist():
+            streams[at:, device] ^= 1
+    return streams
+
+
+def test_expected_letters_give_the_truth_while_changes_are_boosted(law: ValueStreamLaw) -> None:
+    streams = some_streams(60, law.changes)
+    found = estimated(told(law, streams), np.full(EPOCHS, 60), 60)
+    assert found == pytest.approx(streams.sum(axis=1).tolist(), abs=1e-3)
+
+
+def test_changes_past_the_boosted_ones_show_by_and_by(law: ValueStreamLaw) -> None:
+    """By a/(1+a) q^lag too few."""
+    stream = np.zeros((EPOCHS, 1), np.int64)
+    stream[[*range(2, 5), *range(9, EPOCHS)]] = 1
+    found = np.array(estimated(told(law, stream), np.ones(EPOCHS, np.int64), 1))
+    kernel = Kernel(law.boost, law.decay)
+    lag = np.arange(EPOCHS) - 9
+    missing = law.boost / (1 + law.boost) * kernel.left ** np.maximum(lag, 0) * (lag >= 0)
+    assert found == pytest.approx(stream[:, 0] - missing, abs=1e-3)
+    assert missing.max() > 0.3
+
+
+def test_the_bias_that_is_planned_is_that_of_such_users(law: ValueStreamLaw) -> None:
+    """Users with four changes at random epochs, two of which are boosted."""
+    changes, users = 4, 4000
+    rng = np.random.default_rng(3)
+    streams = np.zeros((EPOCHS, users), np.int64)
+    for user in range(users):
+        for at in rng.choice(EPOCHS, changes, replace=False).tolist():
+            streams[at:, user] ^= 1
+    found = estimated(told(law, streams), np.full(EPOCHS, users), users)
+    shares = np.zeros(changes + 1)
+    shares[changes] = 1
+    forecast = ValueStreamForecast(law, EPOCHS)
+    bias = forecast.freezing_bias(FreezingModel(shares, EPOCHS))
+    measured = (np.array(found) - streams.sum(axis=1)) / users
+    assert np.abs(measured - bias).max() < 0.03
+    assert np.abs(bias).max() > 0.08
+
+
+def test_who_reports_speaks_for_the_silent_and_for_newcomers(law: ValueStreamLaw) -> None:
+    """With the same share of every kind of stream silent, expectations stay the truth.
+
+    Who has changed meanwhile is not boosted: streams are constant while devices are silent.
+    """
+    streams = np.repeat(some_streams(30, 1), 2, axis=1)
+    present = np.ones_like(streams, np.bool_)
+    constant = (streams[5:9] == streams[5]).all(axis=0) & (streams[9] == streams[5])
+    streams = streams[:, constant]
+    present = present[:, constant]
+    present[6:9, ::2] = False
+    found = estimated(told(law, streams, present), present.sum(axis=1), streams.shape[1])
+    assert found == pytest.approx(streams.sum(axis=1).tolist(), abs=1e-3)
+
+
+def test_an_epoch_without_reports_keeps_the_estimate_and_says_so(law: ValueStreamLaw) -> None:
+    streams = np.ones((EPOCHS, 5), np.int64)
+    streams[:3] = 0
+    present = np.ones_like(streams, np.bool_)
+    present[7] = False
+    aggregator = told(law, streams, present)
+    contributors = present.sum(axis=1)
+    assert estimated(aggregator, contributors, 5) == pytest.approx(
+        streams.sum(axis=1).tolist(), abs=1e-3
+    )
+    attendance = Attendance.constant(EPOCHS, 5_000_000)
+    found = [aggregator.estimate(epoch, attendance) for epoch in (7, 8, 9)]
+    flags = [each.flags for each in found if each is not None]
+    assert flags == [(), (GAP,), ()]
+
+
+def test_nothing_is_said_before_anybody_has_reported(law: ValueStreamLaw) -> None:
+    assert ValueStreamAggregator(law).estimate(3, Attendance.constant(EPOCHS, 5)) is None
+
+
+def test_published_variances_are_those_of_the_kernel(law: ValueStreamLaw) -> None:
+    """The recursion with its covariances, against the weights of all epochs."""
+    aggregator = told(law, np.zeros((EPOCHS, 1), np.int64))
+    attendance = Attendance.constant(EPOCHS, 1_000_000)
+    found = []
+    for epoch in range(1, EPOCHS + 1):
+        estimate = aggregator.estimate(epoch, attendance)
+        assert estimate is not None
+        assert estimate.standard_deviation is not None
+        found.append(estimate.standard_deviation)
+    planned = ValueStreamForecast(law, EPOCHS).standard_deviations(1_000_000)
+    assert found == pytest.approx(planned.tolist(), rel=1e-9)
+
+
+def test_variances_after_a_gap_are_those_of_simulated_noise(law: ValueStreamLaw) -> None:
+    """Withheld epochs, other numbers of devices: linear recursions run on drawn noise."""
+    attendance = Attendance.constant(EPOCHS, 4000)
+    reports = np.full(EPOCHS + 1, 4000)
+    reports[[4, 5, 11]] = 0
+    reports[15:19] = 1000
+    draws = seeded_generator(5).standard_normal((4000, EPOCHS + 1)) * np.sqrt(reports)
+    aggregators = []
+    for row in draws[:600]:
+        aggregator = ValueStreamAggregator(law)
+        for epoch in np.flatnonzero(reports[1:]) + 1:
+            many = int(reports[epoch])
+            letters = round(float(row[epoch]) * 8)
+            aggregator._add(int(epoch), LetterSums(many, letters, 64 * many))
+        aggregators.append(aggregator)
+    for epoch in (3, 5, 6, 12, 16, 19, EPOCHS):
+        found = [each.followed(epoch, attendance) for each in aggregators]
+        values, boosts = (
+            np.array([getattr(f, name) for f in found]) for name in ("value", "boosts")
+        )
+        assert values.var() == pytest.approx(found[0].variance, rel=0.35)
+        assert boosts.var() == pytest.approx(found[0].boosts_variance, rel=0.35)
+        correlated = np.cov(values, boosts)[0, 1] / math.sqrt(values.var() * boosts.var())
+        expected = found[0].covariance / math.sqrt(found[0].variance * found[0].boosts_variance)
+        assert correlated == pytest.approx(expected, abs=0.2)
+
+
+@pytest.mark.parametrize(
+    "sums",
+    [
+        LetterSums(1, 73, 73**2),
+        LetterSums(2, 3, 4),
+        LetterSums(2, 1, 2),
+        LetterSums(0, 0, 0),
+        LetterSums(-1, 0, 0),
+        LetterSums(1 << 41, 0, 0),
+    ],
+)
+def test_sums_that_no_letters_have_are_refused(law: ValueStreamLaw, sums: LetterSums) -> None:
+    data = np.array([1, sums.reports, sums.letters, sums.squares], "<i8").tobytes()
+    with pytest.raises(ValueError, match="no letters"):
+        ValueStreamAggregator.from_bytes(law, data)
+
+
+def test_a_state_out_of_order_or_cut_short_is_refused(law: ValueStreamLaw) -> None:
+    one = np.array([2, 1, 0, 0], "<i8").tobytes()
+    for data in (one[:-1], one + one, np.array([EPOCHS + 1, 1, 0, 0], "<i8").tobytes()):
+        with pytest.raises(ValueError, match=r"sums of"):
+            ValueStreamAggregator.from_bytes(law, data)
+
+
+def test_words_that_are_no_letters_are_refused(law: ValueStreamLaw) -> None:
+    aggregator = ValueStreamAggregator(law)
+    for wrong in (0, 7, 153, 255):
+        with pytest.raises(ValueError, match=str(wrong)):
+            aggregator.add(1, np.array([[80], [wrong]], np.uint8), None)
+    assert aggregator.to_bytes() == b""

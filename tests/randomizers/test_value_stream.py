@@ -1,0 +1,351 @@
+"""value_stream's parts: its constants, its letters, how they are drawn and what they follow."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import cast
+
+import mpmath
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from randomizers.randomness import seeded_generator
+from randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
+from randomizers.value_stream.calibration import best_kernel, best_threshold, calibrate, law_with
+from randomizers.value_stream.histories import LETTERS, Histories, tilts_of_letters
+from randomizers.value_stream.kernel import Kernel
+from randomizers.value_stream.lattice import (
+    NOWHERE,
+    letters_at,
+    tail_box,
+    tail_letters_at,
+    weights,
+)
+from randomizers.value_stream.normal import LEAST, MOST, distribution_function
+from randomizers.value_stream.tilt import FLOOR, draw_tilted_letters, reach
+
+FALSE_ALARM = 1e-12
+
+
+class Told:
+    """Stands in for a generator: the random words that it is told, and no more."""
+
+    def __init__(self, words: Sequence[int]) -> None:
+        self.words = list(words)
+
+    def integers(self, low: int, high: int, size: int, dtype: type) -> NDArray[np.uint64]:
+        assert (low, high, dtype) == (0, 1 << 64, np.uint64)
+        told, self.words = self.words[:size], self.words[size:]
+        assert len(told) == size
+        return np.array(told, np.uint64)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "gain", "noise", "beginning"),
+    [
+        (0.25, 0.0997122, 0.8843820, 0.4602864),
+        (0.5, 0.1992844, 0.7854690, 0.4210201),
+        (1.0, 0.3974630, 0.6274751, 0.3455130),
+        (2.0, 0.7864803, 0.4203952, 0.2157931),
+        (4.0, 1.5156377, 0.2235409, 0.0648055),
+        (8.0, 2.7429448, 0.0992790, 0.0030445),
+    ],
+)
+def test_constants_of_an_epsilon(
+    epsilon: float, gain: float, noise: float, beginning: float
+) -> None:
+    law = calibrate(ValueStreamParameters(epsilon, 2), 64)
+    assert best_threshold(epsilon) == pytest.approx(gain, abs=6e-8)
+    assert law.gain == pytest.approx(gain, abs=1e-6)
+    assert law.theta == pytest.approx(law.gain, rel=1e-12), "the gain is its own best goal"
+    assert law.probability_of_noise == pytest.approx(noise, abs=1e-6)
+    assert law.beginning == pytest.approx(beginning, abs=1e-6)
+    assert epsilon - 2e-6 < law.loss <= epsilon
+
+
+@pytest.mark.parametrize(
+    ("epochs", "changes", "kernel", "clock", "with_reserve", "mean", "first", "last"),
+    [
+        (170, 2, (4.5, 0.5375), 118.913975, 119.538975, 0.06136658, 0.033058, 0.062439),
+        (170, 4, (3.05, 0.43), 109.554349, 109.869412, 0.10293209, 0.060966, 0.103897),
+        (256, 4, (3.82, 0.495), 171.570714, 172.037274, 0.07708312, None, None),
+        (64, 4, (1.6, 0.24), 35.286927, 35.397177, 0.21072216, None, None),
+        (1024, 4, (7.45, 0.662), 739.372852, 740.952915, 0.02967116, None, None),
+    ],
+)
+def test_clocks_and_variances_of_a_kernel(
+    epochs: int,
+    changes: int,
+    kernel: tuple[float, float],
+    clock: float,
+    with_reserve: float,
+    mean: float,
+    first: float | None,
+    last: float | None,
+) -> None:
+    chosen = Kernel(*kernel)
+    law = law_with(chosen, ValueStreamParameters(1.0, changes), epochs)
+    variances = chosen.variances(epochs)
+    assert chosen.clock(epochs, changes) == pytest.approx(clock, abs=1e-6)
+    assert law.clock == pytest.approx(with_reserve, abs=1e-6)
+    assert variances.mean() == pytest.approx(mean, abs=1e-8)
+    if first is not None:
+        assert variances[0] == pytest.approx(first, abs=1e-6)
+        assert variances[-1] == pytest.approx(last, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "changes", "error"),
+    [
+        *[(64, 1, 4.51), (64, 4, 6.86), (64, 16, 9.36), (170, 2, 6.80), (170, 4, 8.45)],
+        *[(256, 1, 5.83), (256, 4, 9.15), (256, 16, 13.77), (1024, 1, 7.44), (1024, 4, 11.78)],
+        *[(1024, 16, 18.36), (4096, 1, 9.43), (4096, 4, 14.98), (4096, 16, 23.63)],
+    ],
+)
+def test_the_best_kernel_has_the_errors_of_the_table(
+    epochs: int, changes: int, error: float
+) -> None:
+    """RMSE over the square root of the users at epsilon 1; the reserve adds up to .6 %."""
+    kernel = best_kernel(epochs, changes)
+    law = calibrate(ValueStreamParameters(1.0, changes), epochs)
+    planned = math.sqrt(law.clock * kernel.variances(epochs).mean()) / law.gain
+    assert error * 0.999 < planned < error * 1.008
+
+
+class Unlimited(Histories):
+    """Nothing is clipped."""
+
+    def _limits(self, clock: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.full(len(clock), math.inf)
+
+
+@pytest.mark.parametrize(("epochs", "changes"), [(5, 1), (7, 3), (9, 2), (6, 9)])
+def test_no_stream_runs_a_clock_beyond_what_it_is_made_for(epochs: int, changes: int) -> None:
+    """All streams, so that nothing is ever clipped off somebody who is never silent."""
+    law = law_with(Kernel(1.3, 0.4), ValueStreamParameters(1.0, changes), epochs)
+    streams = np.arange(1 << epochs)
+    histories = Unlimited(law, len(streams))
+    for epoch in range(1, epochs + 1):
+        histories.tell(epoch, streams >> (epoch - 1) & 1, np.zeros(len(streams), np.int16))
+    left = histories.state_arrays()["left"].min()
+    assert left >= law.reserve * (1 - 1e-12)
+    if changes == 1:
+        assert left == pytest.approx(law.reserve), "one runs it down"
+
+
+def test_the_distribution_function_is_right_and_the_same_everywhere() -> None:
+    points = np.linspace(LEAST, MOST, 4001)
+    expected = np.array([float(mpmath.ncdf(point)) for point in points.tolist()])
+    found = distribution_function(points)
+    assert np.abs(found / expected - 1).max() < 2e-13
+    assert distribution_function(np.array([-9.0, 9.0])).tolist() == [found[0], found[-1]]
+    assert found[-1] == pytest.approx(1.0, abs=1e-15)
+    assert found.max() <= 1
+    # Bit by bit: a device elsewhere draws the same letters from the same words.
+    pinned = distribution_function(np.array([-4.7, -1.03, 0.4, 2.9])).tolist()
+    assert [each.hex() for each in pinned] == [
+        "0x1.5d2ecebcbe1d0p-20",
+        "0x1.3648414140273p-3",
+        "0x1.4f9370429b7f4p-1",
+        "0x1.ff0b71b1c9f00p-1",
+    ]
+
+
+def test_letters_are_standard_normal_to_the_last_digits() -> None:
+    assert sum(weights()) == 1 << 62
+    assert weights() == weights()[::-1]
+    for moment, expected in ((2, 1), (4, 3), (6, 15)):
+        total = sum(int(z) ** moment * w for z, w in zip(LETTERS, weights(), strict=True))
+        assert float(Fraction(total, 8**moment << 62)) == pytest.approx(expected, rel=1e-14)
+
+
+def test_every_letter_has_as_many_words_as_its_weight() -> None:
+    """At both ends of the places of every letter; so all between them are its own."""
+    first = 0
+    for letter, weight in zip(LETTERS.tolist(), weights(), strict=True):
+        ends = np.array([first << 2, (first + weight << 2) - 1], np.uint64)
+        assert letters_at(ends).tolist() == [letter, letter]
+        first += weight
+    assert first == 1 << 62
+
+
+def test_every_letter_of_the_tail_has_as_many_words_as_its_weight() -> None:
+    first, shift = 0, 65 - tail_box().bit_length()
+    for letter, weight in zip(range(33, 73), weights()[72 + 33 :], strict=True):
+        ends = np.array([first << shift, (first + weight << shift) - 1], np.uint64)
+        assert tail_letters_at(ends).tolist() == [letter, letter]
+        first += weight
+    assert tail_letters_at(np.array([first << shift, (1 << 64) - 1], np.uint64)).tolist() == [
+        NOWHERE,
+        NOWHERE,
+    ]
+    assert tail_box() // 2 < first <= tail_box()
+
+
+@pytest.mark.parametrize("step", [0.7, -0.7, 3.5, -0.02])
+def test_tilted_letters_are_drawn_as_often_as_they_should_be(step: float) -> None:
+    """By chi-square, and not as often as without the tilt or with another one."""
+    draws = 400_000
+    same = np.ones(draws)
+    moved, left, goal = 1.0, 20.0, 2.5
+    letters = draw_tilted_letters(
+        step * same, moved * same, left * same, goal, seeded_generator(1, round(100 * step))
+    )
+    counts = np.bincount(letters + 72, minlength=145)
+    base = np.array(weights(), np.float64) / 2**62
+
+    def likelihood(by: float) -> float:
+        one = np.ones(1)
+        expected = base * tilts_of_letters(by * one, moved * one, left * one, goal)[0] * draws
+        rare = expected < 10
+        pooled = np.append(expected[~rare], expected[rare].sum())
+        seen = np.append(counts[~rare], counts[rare].sum())
+        keep = pooled > 5
+        return float(
+            stats.chisquare(seen[keep], pooled[keep] * seen[keep].sum() / pooled[keep].sum())[1]
+        )
+
+    assert likelihood(step) > FALSE_ALARM
+    assert likelihood(step - 0.3) < FALSE_ALARM
+    assert likelihood(step + 0.3) < FALSE_ALARM
+
+
+def draw_told(words: Sequence[int], step: float = 0.5) -> int:
+    rng = Told(words)
+    letters = draw_tilted_letters(
+        np.array([step]), np.array([0.0]), np.array([9.0]), 2.0, cast(np.random.Generator, rng)
+    )
+    assert not rng.words
+    return int(letters[0])
+
+
+def place_of(letter: int) -> int:
+    """A word that falls on a letter of the base law."""
+    return sum(weights()[: letter + 72]) << 2
+
+
+def test_words_decide_by_all_their_64_bits() -> None:
+    """So a client that compares shorter numbers draws other letters."""
+    body = (1 << 64) - 1
+    bound, of_zero = reach(np.array([2.0, 0.0]), np.array([9.0, 9.0]), 2.0)
+    threshold = math.floor(of_zero / bound * 2**64)
+    assert draw_told([body, place_of(0), threshold - 1]) == 0
+    again = [body, place_of(16), 0]
+    assert draw_told([body, place_of(0), threshold, *again]) == 16
+    # The tail, from the same words: the choice between them has 64 bits, too.
+    box = tail_box() / 2**62
+    choice = math.floor(box / (box + bound) * 2**64)
+    assert draw_told([choice - 1, 0, 0]) == 33
+    assert draw_told([choice - 1, 0, 0], step=-0.5) == -33
+    assert draw_told([choice, place_of(40), 0, *again]) == 16, "none of the body"
+    assert draw_told([choice, place_of(-40), 0]) == -40
+    # What is proposed in the box of the tail and is no letter.
+    assert draw_told([0, (1 << 64) - 1, 0, *again]) == 16
+
+
+def test_hopeless_devices_draw_like_noise_and_no_more_often() -> None:
+    assert reach(np.array([-60.0]), np.array([1.0]), 2.0)[0] == FLOOR
+    base = tilts_of_letters(np.array([0.5]), np.array([-60.0]), np.array([1.0]), 2.0)
+    assert base == pytest.approx(1.0, abs=1e-12)
+
+
+def test_laws_are_json_bit_by_bit_and_refuse_what_they_cannot_be() -> None:
+    law = calibrate(ValueStreamParameters(1.0, 2), 170)
+    body = json.loads(json.dumps(law.to_json()))
+    assert ValueStreamLaw.from_json(body) == law
+    for name, wrong in (
+        ("noise", law.noise - (1 << 50)),
+        ("noise", 1 << 64),
+        ("clock", (0.5).hex()),
+        ("theta", (law.theta + 1e-5).hex()),
+        ("decay", (1.0).hex()),
+        ("boost", (-1.0).hex()),
+        ("gain", "nan"),
+        ("epsilon", law.loss * 0.9999999),
+        ("last_epoch", 0),
+        ("changes", 1.5),
+    ):
+        with pytest.raises(ValueError, match=r"."):
+            ValueStreamLaw.from_json({**body, name: wrong})
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "changes"), [(0.0, 1), (11.0, 1), ("1", 1), (True, 1), (1.0, 0), (1.0, 2.0)]
+)
+def test_parameters_that_are_refused(epsilon: float, changes: int) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        ValueStreamParameters(epsilon, changes)
+
+
+def test_a_state_of_another_law_is_refused() -> None:
+    law = calibrate(ValueStreamParameters(1.0, 2), 170)
+    devices = ValueStream(law)
+    devices.enrol(3, seeded_generator(1))
+    arrays = {name: array.copy() for name, array in devices.state_arrays().items()}
+    for wrong in (-1.0, law.clock * 1.01, math.nan):
+        with pytest.raises(ValueError, match="left"):
+            ValueStream.restore(law, {**arrays, "left": np.full(3, wrong)}, 1)
+    assert sum(array.itemsize for array in arrays.values()) <= 40, "bytes of a device"
+
+
+def test_changes_that_are_known_of_silent_devices_are_followed_meanwhile() -> None:
+    """A change log says what a silent device would have: it counts at once, and is boosted."""
+    law = calibrate(ValueStreamParameters(1.0, 2), 170)
+    told, silent = Histories(law, 1), Histories(law, 1)
+    nobody = np.zeros(1, np.bool_)
+    rng = seeded_generator(1)
+    for devices, known in ((told, np.ones(1, np.bool_)), (silent, None)):
+        devices.tell(1, np.zeros(1, np.int64), np.zeros(1, np.int16))
+        devices.follow(2, np.ones(1, np.int64), nobody, rng, known)
+        devices.tell(3, np.ones(1, np.int64), np.zeros(1, np.int16))
+    assert told.state_arrays()["followed"][0] == law.boost * law.decay
+    assert silent.state_arrays()["followed"][0] == 0, "when it changed, nobody knows"
+    assert told.state_arrays()["changes"][0] == silent.state_arrays()["changes"][0] == 1
+    left = [devices.state_arrays()["left"][0] for devices in (told, silent)]
+    pulls = [0.5 + law.boost * law.decay, 0.5]
+    assert [law.clock - 0.25 - pull**2 for pull in pulls] == pytest.approx(left)
+
+
+def test_what_is_left_of_changes_decays_while_nothing_is_heard() -> None:
+    law = calibrate(ValueStreamParameters(1.0, 2), 170)
+    one, other = Histories(law, 2), Histories(law, 2)
+    values, letters = np.array([1, 0]), np.zeros(2, np.int16)
+    for devices in (one, other):
+        devices.tell(1, values, letters)
+    one.tell(2, values, letters, np.zeros(2, np.bool_))
+    one.tell(3, values, letters, np.zeros(2, np.bool_))
+    for devices in (one, other):
+        devices.tell(4, values, letters)
+        assert devices.state_arrays()["followed"][0] == pytest.approx(law.boost * law.decay**3)
+        assert devices.state_arrays()["left"][0] == pytest.approx(
+            law.clock - (0.5 + law.boost) ** 2 - (0.5 + law.boost * law.decay**3) ** 2
+        )
+
+
+def test_letters_lean_by_the_gain_along_what_is_followed() -> None:
+    """E z = g u / r for all streams, and the variance is 1."""
+    law = calibrate(ValueStreamParameters(2.0, 2), 32)
+    count = 200_000
+    devices, rng = ValueStream(law), seeded_generator(3)
+    devices.enrol(count, rng)
+    stream = [0, 0, 1, 1, 1, 0, 1, 1, 0, 0, 0, 1]
+    pulls = np.zeros(len(stream))
+    followed, before, made = 0.0, 0, 0
+    for epoch, value in enumerate(stream, start=1):
+        followed *= law.decay
+        if value != before:
+            followed += law.boost * (value - before) * (made < law.changes)
+            made += 1
+        before, pulls[epoch - 1] = value, value - 0.5 + followed
+        words = devices.report(epoch, np.full(count, value), None, rng)[:, 0]
+        letters = (words.astype(np.float64) - 80) / 8
+        expected = law.gain * pulls[epoch - 1] / math.sqrt(law.clock)
+        assert abs(letters.mean() - expected) < 7 / math.sqrt(count)
+        assert abs(letters.var() - 1) < 0.03
+    assert np.abs(law.gain * pulls / math.sqrt(law.clock)).max() > 30 / math.sqrt(count), "power"
+    assert made > law.changes, "also past what is boosted"

@@ -1,0 +1,288 @@
+"""value_stream's guarantee, on the code that devices run: all outputs, and the worst streams."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import special
+
+from randomizers.value_stream import ValueStreamLaw, ValueStreamParameters
+from randomizers.value_stream.calibration import calibrate, law_of_clock
+from randomizers.value_stream.histories import LETTERS, Histories, tilts_of_letters
+from randomizers.value_stream.kernel import Kernel
+
+KERNEL = Kernel(1.0, 0.25)
+RESERVE = 1.5**2 / 40
+
+
+def largest_sum_of_squares(epochs: int, changes: int) -> float:
+    """Of u^2, over all streams of so many epochs with so many boosted changes."""
+    largest = 0.0
+    for stream in product((0, 1), repeat=epochs):
+        followed, before, made, squares = 0.0, 0, 0, 0.0
+        for value in stream:
+            followed *= KERNEL.decay
+            if value != before:
+                followed += KERNEL.boost * (value - before) * (made < changes)
+                made += 1
+            before = value
+            squares += (value - 0.5 + followed) ** 2
+        largest = max(largest, squares)
+    return largest
+
+
+def law_at_epsilon_itself(epochs: int, changes: int, epsilon: float) -> ValueStreamLaw:
+    """Nothing is kept for rounding: the law that the bound is closest to."""
+    parameters = ValueStreamParameters(epsilon + 1e-6, changes)
+    clock = largest_sum_of_squares(epochs, changes) + RESERVE
+    return law_of_clock(KERNEL, clock, parameters, epochs, epsilon)
+
+
+class Paths(Histories):
+    """Devices that have sent all sequences of letters there are, and are asked for the next."""
+
+    def __init__(self, law: ValueStreamLaw, devices: int) -> None:
+        super().__init__(law, devices)
+        self.tilts, self.moved = np.empty((2, devices, len(LETTERS)))
+
+    def _tilted_letters(
+        self,
+        devices: NDArray[np.intp],
+        steps: NDArray[np.float64],
+        sums: NDArray[np.float64],
+        left: NDArray[np.float64],
+        rng: np.random.Generator,
+    ) -> NDArray[np.int16]:
+        tilts = tilts_of_letters(steps, sums, left, self._goal)
+        self.tilts[devices] = self._tilt[devices, None] * tilts
+        self.moved[devices] = sums[:, None] + steps[:, None] * (LETTERS / 8)
+        return np.zeros(len(steps), np.int16)
+
+    def followed_by_all(self) -> Paths:
+        """Each with each of the letters."""
+        many = Paths(self.law, self.population * len(LETTERS))
+        for name, array in self.state_arrays().items():
+            many._keep(name, np.repeat(array, len(LETTERS)))
+        many._keep("sum", self.moved.ravel())
+        many._tilt = self.tilts.ravel()
+        many.epoch = self.epoch
+        return many
+
+
+def likelihoods(law: ValueStreamLaw, stream: tuple[int, ...]) -> NDArray[np.float64]:
+    """Of all sequences of letters, over those of a device that is noise: shape (145^epochs,)."""
+    paths = Paths(law, 1)
+    for epoch, value in enumerate(stream, start=1):
+        if epoch > 1:
+            paths = paths.followed_by_all()
+        paths.tell(epoch, np.full(paths.population, value), up)
+    noise = law.probability_of_noise
+    return noise + (1 - noise) * paths.tilts.ravel()
+
+
+def largest_loss(law: ValueStreamLaw) -> float:
+    """Over all outputs and all pairs of streams."""
+    most = least = None
+    for stream in product((0, 1), repeat=law.last_epoch):
+        of_stream = likelihoods(law, stream)
+        most = of_stream if most is None else np.maximum(most, of_stream)
+        least = of_stream if least is None else np.minimum(least, of_stream)
+    assert most is not None
+    assert least is not None
+    return float(np.log(most / least).max())
+
+
+@pytest.mark.parametrize(
+    ("changes", "epsilon", "golden"), [(2, 1.0, 0.99999914), (2, 4.0, 3.9999705), (1, 1.0, None)]
+)
+def test_no_output_of_two_epochs_tells_more_than_epsilon(
+    changes: int, epsilon: float, golden: float | None
+) -> None:
+    loss = largest_loss(law_at_epsilon_itself(2, changes, epsilon))
+    assert loss <= epsilon
+    if golden is not None:
+        assert loss == pytest.approx(golden, abs=6e-8)
+    assert loss > epsilon - 1e-4
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize("changes", [1, 2])
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_no_output_of_three_epochs_tells_more_than_epsilon(changes: int, epsilon: float) -> None:
+    assert epsilon - 1e-4 < largest_loss(law_at_epsilon_itself(3, changes, epsilon)) <= epsilon
+
+
+def test_what_is_deployed_keeps_something_for_rounding() -> None:
+    parameters = ValueStreamParameters(1.0, 2)
+    law = law_of_clock(KERNEL, largest_sum_of_squares(2, 2) + RESERVE, parameters, 2, 1 - 1e-6)
+    assert largest_loss(law) == pytest.approx(0.99999814, abs=1e-8)
+    assert law.loss < 1
+
+
+# Written anew, so that it can be mutated: psi from another library, another lattice.
+
+
+def loss_on_a_lattice(step: float, *, reserve: bool = True, sums: bool = True) -> float:
+    """The loss of three epochs, two changes, epsilon 1, with letters that are multiples of step."""
+    law = law_at_epsilon_itself(3, 2, 1.0)
+    places = np.arange(-round(9 / step), round(9 / step) + 1) * step
+    base = np.exp(-(places**2) / 2)
+    base /= base.sum()
+    clock = law.clock if reserve else law.clock - law.reserve * (1 - 1e-9)
+    goal = law.theta * math.sqrt(clock)
+    beginning = special.ndtr(-law.theta)
+    noise = 1 / (1 + math.expm1(1.0) * beginning)
+    most = np.full(1, -math.inf)
+    least = -most
+    for stream in product((0, 1), repeat=3):
+        tilt, moved, left, followed, before = np.ones(1), np.zeros(1), clock, 0.0, 0
+        made = 0
+        for value in stream:
+            followed *= KERNEL.decay
+            if value != before:
+                followed += KERNEL.boost * (value - before) * (made < 2)
+                made += 1
+            before = value
+            pull = value - 0.5 + followed
+            left -= pull * pull
+            reached = moved[:, None] + pull * places
+            psi = np.maximum(special.ndtr((reached - goal) / math.sqrt(left)), 2.0**-20)
+            tilt = (tilt[:, None] * psi / (psi @ base)[:, None]).ravel()
+            moved = (reached if sums else np.zeros_like(reached)).ravel()
+        likelihood = noise + (1 - noise) * tilt
+        most, least = np.maximum(most, likelihood), np.minimum(least, likelihood)
+    return float(np.log(most / least).max())
+
+
+def test_a_coarser_lattice_would_lose_more() -> None:
+    assert loss_on_a_lattice(0.25) == pytest.approx(1.0000072, abs=2e-7)
+
+
+@pytest.mark.verify
+def test_the_lattice_written_anew_loses_what_the_devices_do() -> None:
+    expected = largest_loss(law_at_epsilon_itself(3, 2, 1.0))
+    assert loss_on_a_lattice(0.125) == pytest.approx(expected, abs=1e-10)
+
+
+def test_without_a_reserve_or_without_the_sum_of_letters_more_is_lost() -> None:
+    assert loss_on_a_lattice(0.25, reserve=False) > 1.01
+    assert loss_on_a_lattice(0.25, sums=False) > 1.01
+
+
+# Long streams, far past their changes, with the letters that tell most of them.
+
+DEVICES, EPOCHS = 100, 170
+
+
+def up(tilts: NDArray[np.float64]) -> NDArray[np.int16]:
+    """The letter that is likelier than by the base law by most."""
+    return LETTERS[tilts.argmax(axis=1)]
+
+
+def down(tilts: NDArray[np.float64]) -> NDArray[np.int16]:
+    return LETTERS[tilts.argmin(axis=1)]
+
+
+def toggling() -> Iterator[NDArray[np.int64]]:
+    """Streams that change every 1, 2, 3, ... epochs, and at random."""
+    rng = np.random.default_rng(1)
+    periods = np.arange(1, DEVICES + 1)
+    for epoch in range(EPOCHS):
+        values = epoch // periods % 2
+        values[DEVICES // 2 :] = rng.integers(0, 2, DEVICES - DEVICES // 2)
+        yield values
+
+
+@pytest.fixture(scope="module")
+def deployed() -> ValueStreamLaw:
+    return calibrate(ValueStreamParameters(1.0, 2), EPOCHS)
+
+
+def extremes(law: ValueStreamLaw, choose: Callable[..., NDArray[np.int16]]) -> tuple[float, float]:
+    """The least and the largest likelihood on the way, over streams that toggle."""
+    histories = Histories(law, DEVICES)
+    least, most = math.inf, 0.0
+    for epoch, values in enumerate(toggling(), start=1):
+        histories.tell(epoch, values, choose)
+        least = min(least, histories.likelihoods.min())
+        most = max(most, histories.likelihoods.max())
+    return least, most
+
+
+def bounds(law: ValueStreamLaw) -> tuple[float, float]:
+    """m, and m e^epsilon for the loss before rounding."""
+    noise = law.probability_of_noise
+    return noise, noise + (1 - noise) / law.beginning
+
+
+@pytest.mark.parametrize("choose", [up, down])
+def test_no_stream_leaves_the_bounds_however_often_it_changes(
+    deployed: ValueStreamLaw, choose: Callable[..., NDArray[np.int16]]
+) -> None:
+    least, most = extremes(deployed, choose)
+    low, high = bounds(deployed)
+    assert low * (1 - 1e-13) <= least <= most <= high * (1 + 1e-13)
+    if choose is up:
+        assert most > 0.99 * high, "the bound is attained"
+
+
+def test_streams_that_react_to_their_letters_leave_them_no_more(deployed: ValueStreamLaw) -> None:
+    """A user who sees what was published, and changes in whatever way tells most."""
+    low, high = bounds(deployed)
+    for sign in (1, -1):
+        histories = Histories(deployed, DEVICES)
+        values = np.zeros(DEVICES, np.int64)
+        for epoch in range(1, EPOCHS + 1):
+            sums = sign * histories.state_arrays()["sum"]
+            toggled = epoch % (1 + np.arange(DEVICES) % 7) == 0
+            values = np.where(toggled, (sums <= np.median(sums)).astype(np.int64), values)
+            histories.tell(epoch, values, up if epoch % 3 else down)
+            assert histories.likelihoods.min() >= low * (1 - 1e-13)
+            assert histories.likelihoods.max() <= high * (1 + 1e-13)
+
+
+class WithoutReserve(Histories):
+    """The mutation: u may run the clock down to nothing."""
+
+    def _limits(self, clock: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.sqrt(clock) * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("kind", [Histories, WithoutReserve])
+def test_the_clip_is_what_makes_it_unconditional(
+    deployed: ValueStreamLaw, kind: type[Histories]
+) -> None:
+    """One change that alone would run clocks down, of many lengths, and what comes after it."""
+    _, high = bounds(deployed)
+    most = 0.0
+    for share in np.linspace(0.5, 1, 50):
+        law = replace(deployed, clock=float(share) * deployed.boost**2)
+        histories = kind(law, 1)
+        for epoch in (1, 2, 3):
+            histories.tell(epoch, np.ones(1, np.int64), up)
+            most = max(most, float(histories.likelihoods[0]))
+    if kind is Histories:
+        assert most <= high * (1 + 1e-13)
+    else:
+        assert most > high * 1.001
+
+
+def test_theta_of_another_clock_is_refused_or_loses_more(deployed: ValueStreamLaw) -> None:
+    """theta r taken from the sum of u^2 without the reserve: fewer devices reach the goal."""
+    shorter = deployed.clock - deployed.reserve
+    goal = deployed.theta * math.sqrt(shorter)
+    theta = goal / math.sqrt(deployed.clock)
+    assert replace(deployed, theta=theta).loss < deployed.loss
+    with pytest.raises(ValueError, match="loss"):
+        replace(deployed, theta=deployed.theta * math.sqrt(deployed.clock / shorter))
+
+
+def test_devices_that_are_noise_tell_nothing(deployed: ValueStreamLaw) -> None:
+    with pytest.raises(ValueError, match="loss"):
+        replace(deployed, noise=deployed.noise * 99 // 100)
