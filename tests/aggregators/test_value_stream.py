@@ -171,10 +171,10 @@ def test_variances_after_a_gap_are_those_of_simulated_noise(law: ValueStreamLaw)
     aggregators = []
     for row in draws[:600]:
         aggregator = ValueStreamAggregator(law)
-        for epoch in np.flatnonzero(reports[1:]) + 1:
+        for epoch in (np.flatnonzero(reports[1:]) + 1).tolist():
             many = int(reports[epoch])
             letters = round(float(row[epoch]) * 8)
-            aggregator._add(int(epoch), LetterSums(many, letters, 64 * many))
+            aggregator._add(epoch, LetterSums(many, letters, 64 * many))
         aggregators.append(aggregator)
     for epoch in (3, 5, 6, 12, 16, 19, EPOCHS):
         found = [each.followed(epoch, attendance) for each in aggregators]

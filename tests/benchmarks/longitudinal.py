@@ -10,18 +10,24 @@ import os
 import time
 from collections.abc import Callable
 from statistics import median
+from typing import Any
 
 import numpy as np
 
 from aggregators.attendance import Attendance
 from aggregators.future_rand import FutureRandAggregator
 from aggregators.hadamard_stream import HadamardStreamAggregator
+from aggregators.value_stream import ValueStreamAggregator
+from pipeline.protocols.protocol import Aggregator
+from randomizers.devices import Devices
 from randomizers.dyadic import orders_due
 from randomizers.future_rand import FutureRand, FutureRandParameters
 from randomizers.future_rand.calibration import calibrate
 from randomizers.hadamard_stream import ORDER_BITS, HadamardStreamParameters
 from randomizers.hadamard_stream.calibration import calibrate as calibrate_hadamard
 from randomizers.randomness import cryptographic_generator
+from randomizers.value_stream import ValueStream, ValueStreamParameters
+from randomizers.value_stream.calibration import calibrate as calibrate_values
 from tests.benchmarks.measuring import peak_megabytes
 
 USERS, EPOCHS = 1_000_000, 1_024
@@ -32,11 +38,29 @@ REPORTS = 10_000
 
 
 def whole_horizon() -> None:
-    """Enrol, randomize and aggregate a million users whose values change now and then."""
-    generator, rng = cryptographic_generator(), np.random.default_rng(1)
+    """FutureRand: a few reports of each device."""
     before = time.process_time()
     law = calibrate(FutureRandParameters(1.0, CHANGES), EPOCHS)
-    devices, aggregator = FutureRand(law), FutureRandAggregator(law)
+    run_horizon("future_rand", FutureRand(law), FutureRandAggregator(law), before)
+
+
+def whole_horizon_of_letters() -> None:
+    """value_stream: a byte of every device at every epoch."""
+    before = time.process_time()
+    law = calibrate_values(ValueStreamParameters(1.0, CHANGES), EPOCHS)
+    run_horizon("value_stream", ValueStream(law), ValueStreamAggregator(law), before)
+
+
+def run_horizon(name: str, devices: Devices[Any], aggregator: Aggregator, before: float) -> None:
+    """Enrol, randomize and aggregate a million users whose values change now and then.
+
+    Args:
+        name: of the protocol.
+        devices: none enrolled yet.
+        aggregator: an empty one.
+        before: processor time when the work began.
+    """
+    generator, rng = cryptographic_generator(), np.random.default_rng(1)
     devices.enrol(USERS, generator)
     enrolment = time.process_time() - before
     values = np.zeros(USERS, np.int8)
@@ -46,11 +70,12 @@ def whole_horizon() -> None:
         values[rng.integers(0, USERS, USERS * CHANGES // EPOCHS)] ^= 1
         before = time.process_time()
         words = devices.report(epoch, values, None, generator)
+        assert isinstance(words, np.ndarray)
         aggregator.add(epoch, words, None)
         spent += time.process_time() - before
         reports += len(words)
     say(
-        what=f"{USERS:,} users, {EPOCHS:,} epochs",
+        what=f"{name}: {USERS:,} users, {EPOCHS:,} epochs",
         seconds=round(enrolment + spent, 2),
         enrolment_seconds=round(enrolment, 2),
         million_reports=round(reports / 1e6, 1),
@@ -70,6 +95,19 @@ def online_estimates() -> None:
         aggregator.add(epoch, words, None)
         milliseconds.append(timed(lambda: aggregator.estimate(epoch, attendance)))  # noqa: B023
     say_milliseconds(f"estimate with interval, {LONG_HORIZON:,} epochs", milliseconds)
+
+
+def online_estimates_of_letters() -> None:
+    """The same for value_stream."""
+    rng = np.random.default_rng(2)
+    law = calibrate_values(ValueStreamParameters(1.0, CHANGES), LONG_HORIZON)
+    aggregator = ValueStreamAggregator(law)
+    attendance = Attendance.constant(LONG_HORIZON, USERS)
+    milliseconds = []
+    for epoch in range(1, LONG_HORIZON + 1):
+        aggregator.add(epoch, rng.integers(8, 153, (REPORTS, 1), np.uint8), None)
+        milliseconds.append(timed(lambda: aggregator.estimate(epoch, attendance)))  # noqa: B023
+    say_milliseconds(f"value_stream: estimate with interval, {LONG_HORIZON:,} epochs", milliseconds)
 
 
 def item_estimates() -> None:
@@ -116,4 +154,6 @@ def say(**figures: object) -> None:
 if __name__ == "__main__":
     whole_horizon()
     online_estimates()
+    whole_horizon_of_letters()
+    online_estimates_of_letters()
     item_estimates()

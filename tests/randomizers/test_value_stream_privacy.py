@@ -182,11 +182,13 @@ DEVICES, EPOCHS = 100, 170
 
 def up(tilts: NDArray[np.float64]) -> NDArray[np.int16]:
     """The letter that is likelier than by the base law by most."""
-    return LETTERS[tilts.argmax(axis=1)]
+    chosen: NDArray[np.int16] = LETTERS[tilts.argmax(axis=1)]
+    return chosen
 
 
 def down(tilts: NDArray[np.float64]) -> NDArray[np.int16]:
-    return LETTERS[tilts.argmin(axis=1)]
+    chosen: NDArray[np.int16] = LETTERS[tilts.argmin(axis=1)]
+    return chosen
 
 
 def toggling() -> Iterator[NDArray[np.int64]]:
@@ -239,7 +241,7 @@ def test_streams_that_react_to_their_letters_leave_them_no_more(deployed: ValueS
         histories = Histories(deployed, DEVICES)
         values = np.zeros(DEVICES, np.int64)
         for epoch in range(1, EPOCHS + 1):
-            sums = sign * histories.state_arrays()["sum"]
+            sums = sign * histories.state_arrays()["sum"].astype(np.float64)
             toggled = epoch % (1 + np.arange(DEVICES) % 7) == 0
             values = np.where(toggled, (sums <= np.median(sums)).astype(np.int64), values)
             histories.tell(epoch, values, up if epoch % 3 else down)
