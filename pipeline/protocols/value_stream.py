@@ -77,6 +77,6 @@ PROTOCOL = Protocol(
     forecast=lambda law, asked, last_epoch: ValueStreamForecast(law, last_epoch),
     examples=(
         Example(ValueStreamParameters(2.0, 1), 1),
-        Example(ValueStreamParameters(4.0, 2), 2),
+        Example(ValueStreamParameters(2.0, 2), 2),
     ),
 )

@@ -24,6 +24,9 @@ from randomizers.value_stream.normal import distribution_function
 FLOOR = 2.0**-20
 """The least that `reach` is taken for, which bounds how often letters have to be drawn again."""
 
+# Of a device, in a round.
+_MOST_TRIES = 64
+
 _TAIL_STEPS = round(TAIL / STEP)
 
 
@@ -59,8 +62,11 @@ def draw_tilted_letters(
     accepted with probability psi over its bound. These probabilities are whole numbers over 2^64,
     rounded down.
 
-    Random words are spent in rounds, on all devices that have no letter yet: one each that chooses
-    between body and tail, one each for the place of the letter, one each that accepts it.
+    Random words are spent in rounds, on all devices that have no letter yet: in the first round on
+    one try of each, and in every other on twice as many as in the one before, up to 64. All words of
+    a round that choose between body and tail come first, then all places of letters, then all that
+    accept; of each kind, those of a device stand together. A device takes its first try that is
+    accepted.
 
     Args:
         steps: u, by how much a letter moves a device, shape (devices,).
@@ -75,17 +81,20 @@ def draw_tilted_letters(
     bounds = reach(sums + TAIL * np.abs(steps), left, goal)
     choices = tail_thresholds(bounds)
     letters = np.zeros(len(steps), np.int16)
-    pending = np.arange(len(steps))
+    pending, tries = np.arange(len(steps)), 1
     while len(pending):
-        in_tail = _words(len(pending), rng) < choices[pending]
-        places = _words(len(pending), rng)
-        proposed, possible = _proposed(in_tail, places, steps[pending])
-        moved = sums[pending] + steps[pending] * (proposed * STEP)
-        weighed = np.where(in_tail, 1.0, bounds[pending])
-        shares = reach(moved, left[pending], goal) / weighed
-        accepted = possible & accepts(shares, _words(len(pending), rng))
-        letters[pending[accepted]] = proposed[accepted]
-        pending = pending[~accepted]
+        tried = np.repeat(pending, tries)
+        in_tail = _words(len(tried), rng) < choices[tried]
+        pulls = steps[tried]
+        proposed, possible = _proposed(in_tail, _words(len(tried), rng), pulls)
+        shares = reach(sums[tried] + pulls * (proposed * STEP), left[tried], goal)
+        shares /= np.where(in_tail, 1.0, bounds[tried])
+        accepted = (possible & accepts(shares, _words(len(tried), rng))).reshape(-1, tries)
+        first = accepted.argmax(axis=1)
+        taken = np.flatnonzero(accepted[np.arange(len(pending)), first])
+        letters[pending[taken]] = proposed[taken * tries + first[taken]]
+        pending = np.delete(pending, taken)
+        tries = min(2 * tries, _MOST_TRIES)
     return letters
 
 

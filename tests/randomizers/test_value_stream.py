@@ -235,7 +235,7 @@ def test_words_decide_by_all_their_64_bits() -> None:
     bound, of_zero = reach(np.array([2.0, 0.0]), np.array([9.0, 9.0]), 2.0)
     threshold = math.floor(of_zero / bound * 2**64)
     assert draw_told([body, place_of(0), threshold - 1]) == 0
-    again = [body, place_of(16), 0]
+    again = [body, body, place_of(16), place_of(-16), 0, 0]
     assert draw_told([body, place_of(0), threshold, *again]) == 16
     # The tail, from the same words: the choice between them has 64 bits, too.
     box = tail_box() / 2**62
@@ -246,6 +246,13 @@ def test_words_decide_by_all_their_64_bits() -> None:
     assert draw_told([choice, place_of(-40), 0]) == -40
     # What is proposed in the box of the tail and is no letter.
     assert draw_told([0, (1 << 64) - 1, 0, *again]) == 16
+
+
+def test_rounds_have_twice_as_many_tries_and_the_first_accepted_one_is_taken() -> None:
+    never = [(1 << 64) - 1] * 4
+    places = [place_of(letter) for letter in (1, 2, 3, 4)]
+    rejected = [*never[:1], *places[:1], *never[:1], *never[:2], *places[:2], *never[:2]]
+    assert draw_told([*rejected, *never, *places, never[0], never[0], 0, 0]) == 3
 
 
 def test_hopeless_devices_draw_like_noise_and_no_more_often() -> None:

@@ -1,0 +1,122 @@
+"""value_stream on real students: as far off as planned, with the real codec and stages."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import numpy as np
+import pytest
+
+from aggregators.attendance import Attendance
+from aggregators.value_stream import ValueStreamAggregator
+from pipeline.demo import demo_change_log
+from pipeline.devices.change_log import ChangeLog, load_change_log
+from pipeline.jobs.deployed_job import deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.protocols.value_stream import ValueStreamForecast
+from pipeline.simulation.simulate import column_errors, coverage
+from pipeline.simulation.trials import run_trials
+from randomizers.randomness import seeded_generator
+from randomizers.value_stream import ValueStream, ValueStreamParameters
+from randomizers.value_stream.calibration import calibrate
+from tests.verify.tables import print_table
+
+pytestmark = pytest.mark.verify
+
+EPOCHS = 170
+
+
+@pytest.fixture(scope="module")
+def students() -> ChangeLog:
+    return load_change_log(demo_change_log(), last_epoch=EPOCHS)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "changes", "seeds", "expected"), [(1.0, 2, 120, 1_156), (4.0, 4, 120, 376)]
+)
+def test_students(
+    students: ChangeLog, epsilon: float, changes: int, seeds: int, expected: float
+) -> None:
+    job = make_job(
+        {
+            "name": "students",
+            "protocol": "value_stream",
+            "parameters": {"epsilon": epsilon, "changes": changes},
+            "epochs": {"count": EPOCHS},
+        }
+    )
+    done = 0
+
+    def progress() -> None:
+        nonlocal done
+        done += 1
+        print(f"\r{done} of {seeds}", end="", file=sys.stderr, flush=True)
+
+    trials = run_trials(
+        deploy_job(job, deployed_at=0, deployment=bytes(16)),
+        students,
+        seeds,
+        seed=1,
+        on_trial=progress,
+    )
+    errors = [column_errors([trial])["online"] for trial in trials]
+    law = calibrate(ValueStreamParameters(epsilon, changes), EPOCHS)
+    planned = ValueStreamForecast(law, EPOCHS).standard_deviations(len(students.users))
+    covered = coverage(trials)
+    assert covered is not None
+    print_table(
+        f"{len(students.users):,} students, epsilon {epsilon:g}, {changes} changes, {seeds} seeds",
+        ["mean RMSE", "standard error", "planned", "coverage"],
+        [
+            [
+                f"{np.mean(errors):,.0f}",
+                f"{np.std(errors, ddof=1) / math.sqrt(seeds):,.0f}",
+                f"{math.sqrt(np.square(planned).mean()):,.0f}",
+                f"{covered:.3f}",
+            ]
+        ],
+    )
+    assert np.mean(errors) == pytest.approx(expected, rel=0.04)
+    assert 0.94 <= covered <= 0.96
+
+
+def test_students_of_whom_some_are_silent_and_some_come_late(students: ChangeLog) -> None:
+    """A fifth is silent at every epoch, a tenth is enrolled at the sixtieth."""
+    seeds, late, arrival = 24, 10, 60
+    count = len(students.users)
+    law = calibrate(ValueStreamParameters(1.0, 2), EPOCHS)
+    errors, covered, published = [], [], []
+    for seed in range(seeds):
+        rng = seeded_generator(31, seed)
+        order = rng.permutation(count)
+        early = count - count // late
+        devices, aggregator = ValueStream(law), ValueStreamAggregator(law)
+        attendance = Attendance.empty(EPOCHS)
+        devices.enrol(early, rng)
+        for epoch in range(1, EPOCHS + 1):
+            if epoch == arrival:
+                devices.enrol(count - early, rng)
+            values = students.values_at(epoch)[order[: devices.population]]
+            present = rng.random(len(values)) < 0.8
+            aggregator.add(epoch, devices.report(epoch, values, present, rng), None)
+            attendance.set(epoch, int(present.sum()), len(values))
+            estimate = aggregator.estimate(epoch, attendance)
+            assert estimate is not None
+            assert estimate.value is not None
+            assert estimate.low is not None
+            assert estimate.high is not None
+            truth = int(values.sum())
+            errors.append(estimate.value - truth)
+            covered.append(estimate.low <= truth <= estimate.high)
+            published.append(estimate.standard_deviation)
+    rmse = float(np.sqrt(np.square(errors).mean()))
+    planned = float(np.sqrt(np.square(np.array(published, np.float64)).mean()))
+    print_table(
+        f"the same, a fifth silent, a tenth enrolled at week {arrival}, {seeds} seeds",
+        ["RMSE", "published", "mean error", "coverage"],
+        [[f"{rmse:,.0f}", f"{planned:,.0f}", f"{np.mean(errors):,.0f}", f"{np.mean(covered):.3f}"]],
+    )
+    assert planned == pytest.approx(1_266, rel=0.02)
+    assert rmse == pytest.approx(planned, rel=0.08)
+    assert 0.93 <= np.mean(covered) <= 0.96
