@@ -21,6 +21,8 @@ from topics.words import WordArray
 
 _WORD: Final = np.dtype("<u8")
 _REPORT, _CHAFF = 1, 0
+NAME_WORDS: Final = 2
+"""Words of a row that name its box."""
 
 
 def sealed_form(form: WordForm, layers: int) -> WordForm:
@@ -66,9 +68,20 @@ def seal_rows(rows: WordArray, locks: Sequence[Lock]) -> WordArray:
 
 def open_rows(rows: WordArray, private_key: X25519PrivateKey, context: bytes) -> WordArray:
     """What the outermost boxes of rows hold; those that do not open are left out."""
+    return open_named_rows(rows, private_key, context)[:, NAME_WORDS:]
+
+
+def open_named_rows(rows: WordArray, private_key: X25519PrivateKey, context: bytes) -> WordArray:
+    """The same, each after the first `NAME_WORDS` words of its box.
+
+    These are half of its ephemeral key: nobody can make another box that opens, of the same name,
+    but who made the first one. So who meets a name twice has met a copy.
+    """
     contents = unseal_all(_bytes_of(rows), private_key, context)
+    there = np.array([content is not None for content in contents], np.bool_)
     opened = [content for content in contents if content is not None]
-    return _rows_of(opened, rows.shape[1] - BOX_BYTES // _WORD.itemsize)
+    inner = _rows_of(opened, rows.shape[1] - BOX_BYTES // _WORD.itemsize)
+    return np.hstack([rows[there, :NAME_WORDS], inner])
 
 
 def strictly_increases(rows: WordArray) -> bool:

@@ -71,7 +71,7 @@ def keygen(
             ]
         )
     say("a job file names the public keys:")
-    say("  sealed: {aggregate: NAME.pub, stages: [NAME.pub]}")
+    say("  sealed: {aggregate: NAME.pub, stages: [NAME.pub]}  # a key for each shuffle stage")
     say("  sealed: {shares: [NAME.pub, NAME.pub]}")
 
 

@@ -195,7 +195,9 @@ def _make_stage(
     match stage:
         case StageName.aggregate | StageName.aggregate_a | StageName.aggregate_b:
             _check_stage(job, stage)
-            return adding_stage(job, stage, keys, listener)
+            return adding_stage(
+                job, stage, keys, listener, lambda: tempfile.TemporaryFile(dir=folder)
+            )
         case StageName.publish:
             return PublishStage(job, listener=listener)
         case StageName.instance_2 | StageName.instance_3 | StageName.instance_4:
@@ -206,6 +208,7 @@ def _make_stage(
                 wall_clock=clock.milliseconds,
                 generator=cryptographic_generator(),
                 scratch=lambda: tempfile.TemporaryFile(dir=folder),
+                keys=keys,
                 listener=listener,
             )
         case StageName.shuffle_2 | StageName.shuffle_3:

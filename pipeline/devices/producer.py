@@ -26,7 +26,7 @@ from pipeline.errors import DpstreamError
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_times import times_of
 from pipeline.jobs.model_log import ModelLog
-from pipeline.jobs.sealed import SHARERS, stage_party
+from pipeline.jobs.sealed import SHARERS
 from pipeline.protocols.protocol import LearningDevices
 from pipeline.state import FolderLock
 from randomizers.counted_words import CountedWords, written_out
@@ -365,7 +365,7 @@ class Producer:
                 words, size = self._sealed(epoch, part, size), None
             else:
                 words = self._words(part, generator)
-            records = self._records(epoch, words, size, drawing)
+            records = self._records(role, epoch, words, size, drawing)
             self._store.put(role, self.job.partition_of(epoch), records)
 
     def _find_model(self, epoch: int) -> Steps[NDArray[np.float64]]:
@@ -679,7 +679,7 @@ class Producer:
         return Words(share_table(table, present, form, (first, second), secrets.token_bytes))
 
     def _records(
-        self, epoch: int, words: Words, size: FixedSize | None, drawing: bytes
+        self, role: Role, epoch: int, words: Words, size: FixedSize | None, drawing: bytes
     ) -> Iterator[bytes]:
         """Batches of the epoch for one shuffle instance, and their punctuation."""
         job = self.job
@@ -700,7 +700,7 @@ class Producer:
                 room,
             )
             yield (
-                seal_batch(batch, job.lock(stage_party(0), epoch))
+                seal_batch(batch, job.batch_lock(role, epoch))
                 if job.seals_batches
                 else encode_batch(batch)
             )

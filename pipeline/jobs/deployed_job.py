@@ -197,11 +197,18 @@ class DeployedJob(Job):
         deployment = self.deployment if self.replay_of is None else self.replay_of.deployment
         return lock_of(self.sealed, party, deployment, self.fingerprint, epoch)
 
+    def batch_lock(self, role: Role, epoch: int) -> Lock:
+        """What batches in a topic of raw reports are sealed to, of a job that seals them."""
+        return self.lock(stage_party(self.report_roles.index(role)), epoch)
+
     def _parties_after(self, role: Role) -> list[str]:
         """Who opens a box of a report on its way from a topic on, in the order of the way."""
         assert self.sealed is not None
-        passed = [Role.REPORTS, *self.hops, Role.SHUFFLED].index(role)
-        later = range(max(1, passed), len(self.sealed.stages))
+        if role in self.report_roles:
+            passed = 0
+        else:
+            passed = [Role.REPORTS, *self.hops, Role.SHUFFLED].index(role)
+        later = range(max(1, passed), len(self.hops) + 1)
         return [*map(stage_party, later), AGGREGATE]
 
     @property

@@ -306,11 +306,8 @@ class Job(Section):
                 "crowds are deleted from by one shuffle stage, which has to see all messages of a "
                 "crowd: leave out crowds or shuffle.instances"
             )
-        if self.shuffle.instances > 1 and self.sealed is not None:
-            raise ValueError(
-                "sealed reports pass through shuffle stages in series, and shuffle.instances are "
-                "side by side: leave out sealed or shuffle.instances"
-            )
+        if self.sealed is not None:
+            self.sealed.check_instances(self.shuffle.instances)
         return self
 
     @model_validator(mode="after")
@@ -381,12 +378,12 @@ class Job(Section):
         """What a calibrated law promises every user; for a job that renews, in each horizon."""
         guarantee = self.protocol_entry.randomizer(law).guarantee
         if self.sealed is not None:
-            trust = f"{guarantee.trust}; {self.sealed.trust}"
+            trust = f"{guarantee.trust}; {self.sealed.trust(self.instances)}"
             if self.shared and self.protocol_entry.needs_shuffle:
                 trust = (
                     "one of the two parties that add up not to work with the other; "
-                    f"{self.sealed.trust}; if both do, and of contributors, what is needed without "
-                    f"shares: {guarantee.trust}"
+                    f"{self.sealed.trust(self.instances)}; if both do, and of contributors, what "
+                    f"is needed without shares: {guarantee.trust}"
                 )
             guarantee = replace(guarantee, trust=trust)
         if self.instances > 1:
@@ -437,10 +434,15 @@ class Job(Section):
 
     @property
     def _trust_of_instances(self) -> str:
+        divided = (
+            f"{self.instances} shuffle stages work side by side, and each message goes to one of "
+            "them at random"
+        )
+        if self.sealed is not None:
+            return divided
         return (
-            f"{self.instances} shuffle stages work side by side, each message goes to one of them "
-            f"at random, and who sees one of them sees 1/{self.instances} of a device's messages "
-            "on average"
+            f"{divided}: who sees one of them sees 1/{self.instances} of a device's messages on "
+            "average"
         )
 
     @property
@@ -450,7 +452,7 @@ class Job(Section):
 
     @property
     def seals_batches(self) -> bool:
-        """Whether batches are sealed to the stage that decides windows."""
+        """Whether batches are sealed to the stage that reads them."""
         return self.sealed is not None and bool(self.sealed.stages)
 
     @property
@@ -461,7 +463,9 @@ class Job(Section):
     @property
     def hops(self) -> tuple[Role, ...]:
         """What the shuffle stages pass on to each other: nothing unless several are in series."""
-        return () if self.sealed is None else HOPS[: max(0, len(self.sealed.stages) - 1)]
+        if self.sealed is None or self.instances > 1:
+            return ()
+        return HOPS[: max(0, len(self.sealed.stages) - 1)]
 
     @property
     def decided_role(self) -> Role:

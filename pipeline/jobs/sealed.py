@@ -11,6 +11,12 @@ Each is the public key of a party that keeps the private one to itself. Keys may
 
 The private key of a turn that is over may be erased: what was sealed to it is then closed for good.
 
+Shuffle stages are in series. With `shuffle.instances` they are side by side instead, one for each
+instance, and what a producer sends to one of them no other opens::
+
+    shuffle: {minimum: 100000, instances: 2}
+    sealed: {aggregate: aggregate.pub, stages: [instance-1.pub, instance-2.pub]}
+
 Where reports are counts of a table's cells, two parties may add up a share each instead, neither of
 whom learns more than the sum::
 
@@ -29,6 +35,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 from pipeline.jobs.job_problems import JobError, Problem, shown
 from pipeline.jobs.sealing_keys import SealingKeyError, read_public_key
 from pipeline.jobs.section import Section
+from randomizers.division import MOST_INSTANCES
 from topics.names import HOPS, SUMS, Role
 from topics.sealing import SEALING_KEY_BYTES, Lock, sealing_context
 
@@ -41,7 +48,8 @@ PublicKey = Annotated[
 ]
 Turns = Annotated[tuple[PublicKey, ...], Field(min_length=1)]
 
-MOST_STAGES: Final = 1 + len(HOPS)
+MOST_IN_SERIES: Final = 1 + len(HOPS)
+MOST_STAGES: Final = max(MOST_IN_SERIES, MOST_INSTANCES)
 AGGREGATE: Final = "aggregate"
 """The party that opens the innermost box."""
 SHARERS: Final = ("aggregate-a", "aggregate-b")
@@ -53,7 +61,7 @@ class Sealed(Section):
 
     Attributes:
         aggregate: keys of the party that adds reports up, in turn.
-        stages: keys of each shuffle stage, in turn.
+        stages: keys of each shuffle stage, or of each shuffle instance, in turn.
         shares: instead, keys of each of the two parties that add up a share, in turn.
         rotate: epochs that a key serves; the last one of a party goes on.
     """
@@ -63,8 +71,8 @@ class Sealed(Section):
     )
     stages: Annotated[tuple[Turns, ...], Field(min_length=1, max_length=MOST_STAGES)] = Field(
         default=(),
-        description=f"a list of 1 to {MOST_STAGES} public keys, one for each shuffle stage, or "
-        "of lists of keys that follow each other",
+        description=f"a list of 1 to {MOST_IN_SERIES} public keys, one for each shuffle stage, or "
+        "of lists of keys that follow each other; with shuffle.instances, one for each instance",
     )
     shares: Annotated[tuple[Turns, ...], Field(min_length=2, max_length=2)] = Field(
         default=(),
@@ -115,15 +123,48 @@ class Sealed(Section):
             by_party = {**stages, AGGREGATE: self.aggregate}
         return {party: tuple(map(bytes.fromhex, keys)) for party, keys in by_party.items()}
 
-    @property
-    def trust(self) -> str:
-        """What sealing changes about who has to be trusted, in words."""
+    def check_instances(self, instances: int) -> None:
+        """Raise `ValueError` unless there is a party for each of so many shuffle instances."""
+        stages = len(self.stages)
+        if instances == 1 and stages > MOST_IN_SERIES:
+            raise ValueError(
+                f"sealed.stages are {stages} shuffle stages in series, and at most "
+                f"{MOST_IN_SERIES} can be: name fewer of them, or set shuffle.instances to have "
+                "them side by side"
+            )
+        if instances > 1 and self.shares:
+            raise ValueError(
+                "shares are opened by no shuffle stage, so that there is nothing to divide among "
+                "several of them: leave out shuffle.instances, or seal every report instead, by "
+                "aggregate and stages"
+            )
+        if instances > 1 and stages != instances:
+            raise ValueError(
+                f"shuffle.instances is {instances}, and sealed.stages has keys of {stages}: name a "
+                "key (or a list of keys that follow each other) for each instance, in their "
+                "order. Stages in series are for jobs with one instance"
+            )
+
+    def trust(self, instances: int) -> str:
+        """What sealing changes about who has to be trusted, in words.
+
+        Args:
+            instances: of the shuffle stage, side by side.
+        """
         if self.shares:
             return (
                 "reports are counted in tables, in two shares: no shuffle stage reads one, and "
                 "neither of the two parties that add up learns more than the sum over all "
                 "producers; both together can see each producer's table, and a producer that lies "
                 "can spoil the sum"
+            )
+        if instances > 1:
+            return (
+                "reports are sealed: no shuffle stage reads one, each opens with a key of its own "
+                "what is drawn for it, and to see whose report says what, all "
+                f"{instances} of them and whoever adds up would have to work together; whoever "
+                f"adds up and one of them together see 1/{instances} of a device's messages on "
+                "average"
             )
         stages = len(self.stages)
         all_stages = "the shuffle stage" if stages == 1 else f"all {stages} shuffle stages"
@@ -146,7 +187,7 @@ class Sealed(Section):
 
 
 def stage_party(index: int) -> str:
-    """The name of a shuffle stage as a party; 0 is the one that decides windows."""
+    """The name of a shuffle stage, or instance, as a party; 0 is the one that decides windows."""
     return f"stage {index + 1}"
 
 

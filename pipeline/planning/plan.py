@@ -35,6 +35,7 @@ from pipeline.protocols.forecasts import (
     SmoothedForecast,
 )
 from pipeline.protocols.protocol import Law
+from randomizers.division import room_of_part
 from randomizers.guarantee import Guarantee
 from topics.sealed_words import sealed_form
 
@@ -343,7 +344,7 @@ def _forecast(job: Job, law: Law, held: NDArray[np.float64] | None = None) -> Fo
         raise JobError([Problem(("protocol",), f"{protocol.name} has no forecast to plan with")])
     forecast = protocol.forecast(law, job.parameters, job.epochs.count)
     if job.instances > 1 and isinstance(forecast, DividedForecast):
-        forecast = forecast.among(job.instances)
+        forecast = forecast.among(job.instances, sealed=job.sealed is not None)
     if held is None:
         return forecast
     if not isinstance(forecast, CellForecast):
@@ -410,11 +411,14 @@ def _bytes_per_user(job: Job, law: Law, users: int, reports_per_user: float) -> 
     if job.shared:
         form = job.share_form(law)
         return job.epochs.count * form.pieces * form.row_form.report_bytes / users
-    boxed = sealed_form(protocol.word_form(law), len(job.sealed.stages)).report_bytes
+    boxed = sealed_form(protocol.word_form(law), 1 + len(job.hops)).report_bytes
     if protocol.capacity is None:
         return reports_per_user * boxed
-    epochs = range(1, job.epochs.count + 1)
-    return sum(protocol.capacity(law, epoch, users) for epoch in epochs) / users * boxed
+    epochs, instances = range(1, job.epochs.count + 1), job.instances
+    most = [protocol.capacity(law, epoch, users) for epoch in epochs]
+    if instances > 1:
+        most = [instances * room_of_part(each, instances) for each in most]
+    return sum(most) / users * boxed
 
 
 def _of_tables(job: Job, law: Law) -> tuple[str, ...]:

@@ -43,8 +43,13 @@ class Forecast(typing.Protocol):
 class DividedForecast(Forecast, typing.Protocol):
     """Of a protocol that knows what its messages are worth to one of several shuffle instances."""
 
-    def among(self, instances: int) -> Forecast:
-        """The same, with so many shuffle instances side by side."""
+    def among(self, instances: int, *, sealed: bool) -> Forecast:
+        """The same, with so many shuffle instances side by side.
+
+        Args:
+            instances: at least 2.
+            sealed: whether messages are, to whoever adds them up.
+        """
         ...
 
 

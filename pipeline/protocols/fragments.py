@@ -29,6 +29,7 @@ class FragmentsForecast(PerEpochForecast):
         last_epoch: at most the law's last.
         held: see `PerEpochForecast`.
         instances: of the shuffle stage, side by side.
+        sealed: whether messages are, to whoever adds them up.
     """
 
     def __init__(
@@ -37,25 +38,28 @@ class FragmentsForecast(PerEpochForecast):
         last_epoch: int,
         held: NDArray[np.float64] | None = None,
         instances: int = 1,
+        sealed: bool = False,
     ) -> None:
         super().__init__(last_epoch, law.items, law.slots, held)
         self._law = law
         self._instances = instances
+        self._sealed = sealed
         of_reports = f" in each of {law.reports} reports" if law.reports > 1 else ""
         self.cells = f"a bit for each of {law.items:,} items{of_reports}"
         self.reports_per_user = np.full(last_epoch, law.messages_per_user)
         self.constants: tuple[Mapping[str, int | float], ...] = tuple(
             _exposures(law) if instances == 1 else _exposures_to_instance(law, instances)
         )
-        self.caveats = _caveats(law, instances)
+        self.caveats = _caveats(law, instances, sealed)
 
     def like(self, held: NDArray[np.float64]) -> FragmentsForecast:
         """The same: bits are reversed alike, whatever is held."""
-        return FragmentsForecast(self._law, self._last_epoch, held, self._instances)
+        instances, sealed = self._instances, self._sealed
+        return FragmentsForecast(self._law, self._last_epoch, held, instances, sealed)
 
-    def among(self, instances: int) -> FragmentsForecast:
+    def among(self, instances: int, *, sealed: bool) -> FragmentsForecast:
         """The same, with several shuffle instances side by side."""
-        return FragmentsForecast(self._law, self._last_epoch, self._held, instances)
+        return FragmentsForecast(self._law, self._last_epoch, self._held, instances, sealed)
 
     def _deviation(self, users: int) -> float:
         return math.sqrt(fragments.noise_variance(self._law, users))
@@ -84,8 +88,16 @@ def _exposures_to_instance(
             }
 
 
-def _caveats(law: FragmentsLaw, instances: int) -> tuple[str, ...]:
-    who = "the stage keeps" if instances == 1 else f"all {instances} stages together keep"
+def _caveats(law: FragmentsLaw, instances: int, sealed: bool) -> tuple[str, ...]:
+    who, captured = "the stage keeps", "a captured instance sees"
+    if instances > 1:
+        adding = " and whoever adds up" if sealed else ""
+        who = f"all {instances} stages{adding} together keep"
+    if sealed:
+        captured = (
+            "a captured instance alone reads none of the messages that are drawn for it, which are "
+            "sealed to whoever adds up; together with those it sees"
+        )
     apart = f"if {who} the messages of a device together, "
     if law.permanent:
         alone = _of_permanence(law, apart)
@@ -95,7 +107,7 @@ def _caveats(law: FragmentsLaw, instances: int) -> tuple[str, ...]:
         at_one = " at one epoch" if law.permanent else ""
         return (
             *alone,
-            f"a captured instance sees t of the {law.reports} messages of a bit that every report "
+            f"{captured} t of the {law.reports} messages of a bit that every report "
             f"of a device sets with the probability of Bin({law.reports}, 1/{instances}); they are "
             f"then worth the epsilon of a bit above{at_one}, those that are not there counted, "
             f"too; neighbours differ in up to {law.differing_bits} bits",

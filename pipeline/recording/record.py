@@ -31,7 +31,6 @@ from pipeline.recording.recordings import (
 )
 from pipeline.results.released_windows import WindowIndex
 from pipeline.stages.epoch_log import DecidedEpoch, EpochLog
-from pipeline.stages.multisets import WordMultiset
 from pipeline.state import LOCK_FILE
 from topics.manifests import Fate
 from topics.names import Role
@@ -236,12 +235,7 @@ class Recorder:
         """The window of an epoch in canonical order; None if the topic does not have it whole."""
         if not (yield from self._windows.find(epoch)):
             return None
-        words = WordMultiset(self._job.form_of(Role.SHUFFLED))
-        try:
-            whole = yield from self._windows.read(epoch, words)
-            return words.sorted() if whole else None
-        finally:
-            words.close()
+        return (yield from self._windows.read(epoch))
 
     def _missing(self, epoch: RecordedEpoch) -> Iterator[Missing]:
         number, job = epoch.epoch, self._job

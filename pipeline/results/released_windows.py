@@ -12,9 +12,11 @@ from pipeline.actions import LogCursor, LogRecord, Steps, scan
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.stages.admission import Refusal
 from pipeline.stages.attempts import Attempt, Attempts, read_chunk
-from pipeline.stages.multisets import WordMultiset
+from pipeline.stages.boxes_of_windows import distinct
+from pipeline.stages.multisets import Scratch, WordMultiset, temporary_file
 from topics.chunks import Chunk
 from topics.names import Role
+from topics.words import Words
 
 
 @dataclass(slots=True)
@@ -115,8 +117,19 @@ class WindowIndex:
                 return False
         return True
 
-    def read(self, epoch: int, words: WordMultiset) -> Steps[bool]:
-        """Collect the words of a window; False if some of it has been deleted meanwhile."""
+    def read(self, epoch: int, scratch: Scratch = temporary_file) -> Steps[Words | None]:
+        """The window of an epoch in canonical order; None if some of it was deleted meanwhile."""
+        words = WordMultiset(self._job.form_of(Role.SHUFFLED), scratch)
+        try:
+            if not (yield from self._collect(epoch, words)):
+                return None
+            ordered = words.sorted()
+        finally:
+            words.close()
+        # A box that is in the parts of several instances is a copy, and counts once.
+        return ordered if self._job.sealed is None else distinct(ordered)
+
+    def _collect(self, epoch: int, words: WordMultiset) -> Steps[bool]:
         place = self.places[epoch]
         attempts = Attempts(lambda: words, lambda found, chunk: found.add(chunk.words))
         whole: set[bytes] = set()

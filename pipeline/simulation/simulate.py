@@ -223,6 +223,7 @@ class SimulatedCluster:
                 identifiers=lambda: identifiers.bytes(16),
                 wall_clock=lambda: 0,
                 generator=generators("shuffle", instance),
+                keys=keys,
             )
             for instance in range(2, job.instances + 1)
         ]

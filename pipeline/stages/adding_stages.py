@@ -10,6 +10,7 @@ from pipeline.jobs.sealing_keys import KeyRing
 from pipeline.stages.aggregate_stage import AggregateStage
 from pipeline.stages.boxes_of_windows import BoxOpener, ReportReader
 from pipeline.stages.finished_windows import WindowListener, ignore_window
+from pipeline.stages.multisets import Scratch, temporary_file
 from pipeline.stages.share_stage import ShareStage, add_shares, partial_of, window_payload
 from pipeline.stages.stage import Stage
 from pipeline.stages.sum_stage import SumStage
@@ -19,7 +20,11 @@ from topics.words import Words
 
 
 def adding_stage(
-    job: DeployedJob, name: str, keys: KeyRing, listener: WindowListener = ignore_window
+    job: DeployedJob,
+    name: str,
+    keys: KeyRing,
+    listener: WindowListener = ignore_window,
+    scratch: Scratch = temporary_file,
 ) -> Stage:
     """One of them by its name: aggregate, or of shares aggregate-a and aggregate-b, too.
 
@@ -30,7 +35,7 @@ def adding_stage(
         return ShareStage(job, SHARERS.index(name), keys, listener=listener)
     if job.shared:
         return SumStage(job, listener=listener)
-    return AggregateStage(job, keys, listener=listener)
+    return AggregateStage(job, keys, scratch=scratch, listener=listener)
 
 
 def adding_stages(job: DeployedJob, keys: KeyRing) -> list[Stage]:

@@ -9,7 +9,6 @@ from typing import Protocol, TypeVar
 from pipeline.actions import Append
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_range import place_problem
-from pipeline.jobs.sealed import stage_party
 from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from topics.batches import Batch, Punctuation, decode_batch, decode_punctuation
 from topics.frames import CodecError, Kind, OversizedError, VersionError, kind_of
@@ -98,17 +97,21 @@ def decode_raw(value: bytes) -> Batch | SealedBatch | Punctuation:
 
 
 class Admission:
-    """Reads and checks single records of the raw topic: pure, and the same on every worker.
+    """Reads and checks single records of a raw topic: pure, and the same on every worker.
 
     Args:
         job: the deployed job.
         keys: that open its batches, if they are sealed.
+        role: of the topic.
     """
 
-    def __init__(self, job: DeployedJob, keys: KeyRing = NO_KEYS) -> None:
+    def __init__(
+        self, job: DeployedJob, keys: KeyRing = NO_KEYS, role: Role = Role.REPORTS
+    ) -> None:
         self._job = job
         self._keys = keys
-        self._form = job.form_of(Role.REPORTS)
+        self._role = role
+        self._form = job.form_of(role)
         self._aggregator = job.aggregator()
 
     def admit(self, partition: int, value: bytes) -> Batch | Punctuation | Refusal:
@@ -143,7 +146,7 @@ class Admission:
         return record
 
     def _opened(self, sealed: SealedBatch) -> Batch | Refusal:
-        lock = self._job.lock(stage_party(0), sealed.epoch)
+        lock = self._job.batch_lock(self._role, sealed.epoch)
         if sealed.key != key_id(lock.public_key):
             return Refusal(
                 Reason.SEALED,

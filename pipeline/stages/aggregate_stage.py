@@ -12,6 +12,7 @@ from pipeline.protocols.protocol import Aggregator
 from pipeline.stages.boxes_of_windows import IncreasingBoxes, ReportReader
 from pipeline.stages.chunk_stage import ChunkStage
 from pipeline.stages.finished_windows import WindowListener, ignore_window
+from pipeline.stages.multisets import Scratch, WordMultiset, temporary_file
 from topics.chunks import Chunk
 from topics.names import Role
 from topics.partials import encode_partial, split_partial
@@ -19,10 +20,20 @@ from topics.partials import encode_partial, split_partial
 
 @dataclass(slots=True)
 class Total:
-    """What the chunks of an attempt add up to."""
+    """What the chunks of an attempt add up to.
+
+    Attributes:
+        aggregator: of their words, unless they wait for those of other parts.
+        order: of boxes.
+        opened: of a part of a window of sealed reports, what its boxes hold; see
+            `ReportReader.add_named`.
+        boxes: how many there were of these.
+    """
 
     aggregator: Aggregator
     order: IncreasingBoxes = field(default_factory=IncreasingBoxes)
+    opened: WordMultiset | None = None
+    boxes: int = 0
 
 
 class AggregateStage(ChunkStage[Total]):
@@ -31,6 +42,7 @@ class AggregateStage(ChunkStage[Total]):
     Args:
         job: the deployed job.
         keys: of who adds up, where reports are sealed.
+        scratch: opens scratch files for large windows, where instances seal.
         listener: is told of every window whose partial this worker has written.
 
     Raises:
@@ -42,18 +54,27 @@ class AggregateStage(ChunkStage[Total]):
         job: DeployedJob,
         keys: KeyRing = NO_KEYS,
         *,
+        scratch: Scratch = temporary_file,
         listener: WindowListener = ignore_window,
     ) -> None:
         super().__init__(job, Role.SHUFFLED, listener, writes_once=False)
         self._reader = ReportReader(job, keys)
+        self._scratch = scratch
 
     def _begin(self) -> Total:
-        return Total(self._job.aggregator())
+        opened = None
+        if self._job.sealed is not None and self._instances > 1:
+            opened = WordMultiset(self._reader.named_form, self._scratch)
+        return Total(self._job.aggregator(), opened=opened)
 
     def _add(self, content: Total, chunk: Chunk) -> None:
         sealed = self._job.sealed is not None
         if sealed:
             content.order.add(chunk.index, chunk.words, self._job.form_of(self.role))
+        if content.opened is not None:
+            content.opened.add(self._reader.open_named(chunk.epoch, chunk.words))
+            content.boxes += chunk.words.messages
+            return
         reports = self._reader.add(content.aggregator, chunk.epoch, chunk.words)
         self.counts["reports"] += reports
         if sealed:
@@ -66,6 +87,10 @@ class AggregateStage(ChunkStage[Total]):
             total = self._job.aggregator()
             for part in parts:
                 total.merge(part.aggregator)
+            if opened := [part.opened for part in parts if part.opened is not None]:
+                reports = self._reader.add_named(total, chunk.epoch, opened)
+                self.counts["reports"] += reports
+                self.counts["chaff"] += sum(part.boxes for part in parts) - reports
         records = split_partial(
             fingerprint=self._job.fingerprint,
             deployment=self._job.deployment,

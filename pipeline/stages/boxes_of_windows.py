@@ -6,6 +6,7 @@ the order says nothing, and a box that is there twice was copied on its way: it 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,10 +16,18 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.sealed import AGGREGATE
 from pipeline.jobs.sealing_keys import KeyRing, SealingKeyError
 from pipeline.protocols.protocol import Aggregator
-from topics.sealed_words import open_rows, strictly_increases, unpack_reports
+from pipeline.stages.multisets import WordMultiset
+from topics.sealed_words import (
+    NAME_WORDS,
+    open_named_rows,
+    open_rows,
+    sealed_form,
+    strictly_increases,
+    unpack_reports,
+)
 from topics.sealing import key_id, unseal_all
 from topics.word_forms import WordForm
-from topics.words import WordArray, Words
+from topics.words import WordArray, Words, split_words
 
 
 @dataclass(slots=True)
@@ -89,6 +98,11 @@ class BoxOpener:
         private_key, context = self._turn(epoch)
         return open_rows(rows, private_key, context)
 
+    def open_named(self, epoch: int, rows: WordArray) -> WordArray:
+        """The same, each after the name of its box, see `open_named_rows`."""
+        private_key, context = self._turn(epoch)
+        return open_named_rows(rows, private_key, context)
+
     def open_all(self, epoch: int, boxes: list[bytes]) -> list[bytes | None]:
         """What each box holds; None for those that do not open. Raises as `open` does."""
         private_key, context = self._turn(epoch)
@@ -131,8 +145,34 @@ class ReportReader:
         if self._opener is None:
             aggregator.add(local_epoch, words.values, words.counts)
             return words.messages
-        opened = self._opener.open(epoch, words.values)
-        reports = reports_in(opened, self._job.word_form, aggregator, local_epoch)
+        return self._add_opened(aggregator, epoch, self._opener.open(epoch, words.values))
+
+    @property
+    def named_form(self) -> WordForm:
+        """Of what `open_named` returns."""
+        packed = sealed_form(self._job.word_form, 0)
+        return WordForm(packed.dtype, NAME_WORDS + packed.width)
+
+    def open_named(self, epoch: int, words: Words) -> Words:
+        """What boxes of an epoch hold, each after the name of its box; nothing is added."""
+        assert self._opener is not None
+        return Words(self._opener.open_named(epoch, words.values))
+
+    def add_named(self, aggregator: Aggregator, epoch: int, parts: Iterable[WordMultiset]) -> int:
+        """Add what the boxes of several parts of a window hold, each of them once.
+
+        A stage drops what it is sent twice, but of what others were sent it knows nothing.
+        """
+        rows = np.concatenate([part.sorted().values for part in parts])
+        once = distinct(Words.canonical(rows))
+        return sum(
+            self._add_opened(aggregator, epoch, piece.values[:, NAME_WORDS:])
+            for piece in split_words(once)
+        )
+
+    def _add_opened(self, aggregator: Aggregator, epoch: int, rows: WordArray) -> int:
+        local_epoch = self._job.local_epoch(epoch)
+        reports = reports_in(rows, self._job.word_form, aggregator, local_epoch)
         aggregator.add(local_epoch, reports, None)
         return len(reports)
 

@@ -78,7 +78,7 @@ class HopStage(ChunkStage[Opened]):
         self.counts["boxes that do not open"] += chunk.words.rows - len(inner)
 
     def _write(self, chunk: Chunk, parts: Sequence[Opened]) -> Steps[None]:
-        # Sealed reports come from one stage: shuffle instances are for others.
+        # Stages in series pass on what one stage has decided: there are no instances.
         (content,) = parts
         pieces = split_words(distinct(content.words.sorted()))
         content.words.close()

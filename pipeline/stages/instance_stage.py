@@ -30,7 +30,10 @@ from pipeline.actions import (
 )
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_range import EPOCHS_AHEAD
+from pipeline.jobs.sealed import stage_party
+from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from pipeline.stages.admission import Admission, Refusal
+from pipeline.stages.boxes_of_windows import check_keys
 from pipeline.stages.decision_log import Decision, DecisionLog
 from pipeline.stages.epochs import EpochSet
 from pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
@@ -73,7 +76,11 @@ class InstanceStage(RawStage[_Partition]):
         wall_clock: milliseconds since 1970, for the manifests' timestamps.
         generator: cryptographic generator for ``order: random``.
         scratch: opens scratch files for windows whose words do not fit a table of counts.
+        keys: of this instance, where reports are sealed.
         listener: is told of every window whose part this worker has written.
+
+    Raises:
+        SealingKeyError: reports are sealed, and the instance's private keys are not there.
     """
 
     def __init__(
@@ -85,12 +92,15 @@ class InstanceStage(RawStage[_Partition]):
         wall_clock: Callable[[], int],
         generator: np.random.Generator,
         scratch: Scratch = temporary_file,
+        keys: KeyRing = NO_KEYS,
         listener: WindowListener = ignore_window,
     ) -> None:
+        if job.seals_batches:
+            check_keys(job, stage_party(instance - 1), keys)
         super().__init__(
             job,
             instance,
-            Admission(job),
+            Admission(job, keys, job.report_roles[instance - 1]),
             StageNoise(job, None),
             identifiers=identifiers,
             wall_clock=wall_clock,

@@ -71,7 +71,7 @@ class ShareStage(ChunkStage[OpenedShares]):
         self.counts["shares that do not open"] += closed
 
     def _write(self, chunk: Chunk, parts: Sequence[OpenedShares]) -> Steps[None]:
-        # Shares pass through one shuffle stage: shuffle instances are for others.
+        # Shares pass through one shuffle stage, which opens nothing.
         (content,) = parts
         partials = split_partial(
             fingerprint=self._job.fingerprint,

@@ -143,6 +143,7 @@ class World:
                 identifiers=self.identifier,
                 wall_clock=lambda: BEGUN,
                 generator=seeded_generator(SEED, self.identifiers),
+                keys=self.keys,
                 listener=self.listeners[name],
             )
         return ShuffleStage(

@@ -14,7 +14,7 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.recording.replay.sources import ReplayError, Stored, in_words
 from pipeline.results.released_windows import WindowIndex
 from pipeline.stages.decision_log import DecisionLog
-from pipeline.stages.multisets import Scratch, WordMultiset, temporary_file
+from pipeline.stages.multisets import Scratch, temporary_file
 from pipeline.stages.partial_log import PartialLog
 from topics.manifests import Manifest
 from topics.names import Role
@@ -87,17 +87,14 @@ class TopicSource:
 
     def window(self, epoch: int) -> Words:
         """The multiset of a window, in canonical order; `ReplayError` if it is gone."""
-        words = WordMultiset(self.job.form_of(Role.SHUFFLED), self._scratch)
-        try:
-            if not self._read(self._index.read(epoch, words)):
-                raise ReplayError(
-                    f"{in_words([epoch])} of job {self.job.name} was deleted by retention while "
-                    "it was to be read: replay a later part with --from-epoch, or what was counted "
-                    "with --from-partials"
-                )
-            return words.sorted()
-        finally:
-            words.close()
+        words = self._read(self._index.read(epoch, self._scratch))
+        if words is None:
+            raise ReplayError(
+                f"{in_words([epoch])} of job {self.job.name} was deleted by retention while "
+                "it was to be read: replay a later part with --from-epoch, or what was counted "
+                "with --from-partials"
+            )
+        return words
 
     def payloads(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
         """Epoch and payload of the partials from `first` to `last`, in the order of epochs."""

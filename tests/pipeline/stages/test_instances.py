@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterator
 from functools import partial
 from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -24,15 +22,12 @@ from pipeline.operations.deploy_plan import DeploymentError
 from pipeline.operations.redrive import redrive
 from pipeline.operations.status import stages_of
 from pipeline.planning.plan import plan
-from pipeline.protocols.registry import PROTOCOLS
 from pipeline.recording.record_raw import RawRecordingError, check_raw
 from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from pipeline.simulation.simulate import SimulatedCluster
 from randomizers.randomness import seeded_generator
-from tests.support import cells
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.replays import LiveRun, replayed
-from tests.support.sealing import sealed_section
 from tests.support.world import Accidents, Owner, World
 from topics.batches import decode_punctuation
 from topics.chunks import decode_chunk
@@ -46,17 +41,7 @@ CELLS = 30
 EPOCHS = 2
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder in memory, where there is one."""
-    memory = Path("/dev/shm")
-    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
-        yield Path(name)
-
-
-@pytest.fixture(autouse=True)
-def cells_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
+pytestmark = pytest.mark.usefixtures("cells_protocol")
 
 
 def deployed(instances: int = 2, **shuffle: Any) -> DeployedJob:
@@ -451,7 +436,6 @@ def test_plan_says_what_a_captured_instance_sees_and_what_that_is_worth() -> Non
     [
         ({"shuffle": {"minimum": 100, "instances": 5}}, "a whole number from 1 to 4"),
         ({"shuffle": {"minimum": 100, "instances": 0}}, "a whole number from 1 to 4"),
-        ({"sealed": sealed_section([[2]])}, "leave out sealed or shuffle.instances"),
         (
             {
                 "protocol": "single_message",

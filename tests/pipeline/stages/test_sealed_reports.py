@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,17 @@ from pipeline.jobs.job_problems import JobError
 from pipeline.jobs.sealed import shuffle_stage_name, stage_roles
 from pipeline.jobs.sealing_keys import KeyRing, SealingKeyError
 from pipeline.planning.plan import plan
-from pipeline.protocols.registry import PROTOCOLS
 from pipeline.stages.admission import Admission, Refusal
 from pipeline.stages.boxes_of_windows import BoxOpener, reports_in
 from pipeline.stages.stage import Stage
-from tests.support import cells
+from tests.support.sealed_cells import (
+    CELLS,
+    DEPLOYMENT,
+    begun,
+    check,
+    run,
+    written_job,
+)
 from tests.support.sealing import all_keys, ring, sealed_section
 from tests.support.world import Accidents, World
 from topics.chunks import Chunk, decode_chunk, encode_chunk
@@ -35,23 +40,10 @@ from topics.sealed_words import pack_reports, seal_rows
 from topics.sealing import Lock
 from topics.words import WordArray, Words, split_words
 
-DEPLOYMENT = bytes(range(16))
-CELLS = 12
-EPOCHS = 2
 IN_SERIES = [[2], [3], [4]]
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder in memory, where there is one."""
-    memory = Path("/dev/shm")
-    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
-        yield Path(name)
-
-
-@pytest.fixture(autouse=True)
-def cells_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
+pytestmark = pytest.mark.usefixtures("cells_protocol")
 
 
 @pytest.fixture
@@ -71,57 +63,9 @@ def deployed(
     rotate: int | None = None,
     **values: Any,
 ) -> DeployedJob:
-    job = make_job(
-        {
-            "name": "sealed",
-            "protocol": "cells",
-            "parameters": {"cells": CELLS},
-            "epochs": {"count": EPOCHS, "start": "2023-01-01", "length": "PT1H"},
-            "shuffle": {"minimum": 10, "grace": "60 s", "producers": 2},
-            "topics": {"partitions": 2},
-            "sealed": sealed_section(stages, aggregate, rotate),
-            **values,
-        }
-    )
+    section = values.pop("sealed", sealed_section(stages, aggregate, rotate))
+    job = make_job(written_job(section, **values))
     return deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
-
-
-def values_of_cells() -> dict[str, dict[int, dict[str, int]]]:
-    """Every user has a cell of its own."""
-    half = CELLS // 2
-    return {
-        name: {
-            epoch: {f"{name}{cell}": cell for cell in range(first, first + half)}
-            for epoch in range(1, EPOCHS + 1)
-        }
-        for name, first in (("north", 0), ("south", half))
-    }
-
-
-def begun(
-    job: DeployedJob, folder: Path, keys: KeyRing, accidents: Accidents | None = None
-) -> World:
-    return World(job, folder, values_of_cells(), accidents or Accidents(), keys=keys)
-
-
-def run(world: World) -> World:
-    for epoch in range(1, EPOCHS + 1):
-        for name in ("north", "south"):
-            world.close_epoch(name, epoch)
-            world.settle()
-    world.settle()
-    world.shut()
-    return world
-
-
-def check(world: World) -> None:
-    """Every cell of every epoch was counted exactly once."""
-    records = world.published()
-    assert sorted(records) == list(range(1, EPOCHS + 1))
-    for record in records.values():
-        assert record.fate is Fate.RELEASED
-        assert record.headline is not None
-        assert (record.headline.low, record.headline.high) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3])

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from pipeline.jobs.sealing_keys import KeyRing, SealingKeyError
 from pipeline.operations.status.facts import JobStatus, stages_of
 from pipeline.operations.status.judging import find_problems
 from pipeline.planning.plan import plan
-from pipeline.protocols.registry import PROTOCOLS
 from pipeline.simulation.memory import MemoryDriver
 from pipeline.simulation.simulate import SimulatedCluster, seeded_generators
 from pipeline.stages.boxes_of_windows import BoxOpener
@@ -31,7 +29,15 @@ from pipeline.stages.epoch_log import EpochLog
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.stages.estimation import Estimation
 from pipeline.stages.share_stage import window_payload
-from tests.support import cells
+from tests.support.sealed_cells import (
+    CELLS,
+    DEPLOYMENT,
+    EPOCHS,
+    check,
+    run,
+    written_job,
+)
+from tests.support.sealed_cells import begun as begun_with_keys
 from tests.support.sealing import public_key, ring, sealed_section
 from tests.support.world import Accidents, Owner, World
 from topics.batches import decode_batch
@@ -51,25 +57,12 @@ from topics.shares import (
 )
 from topics.words import WordArray, Words
 
-DEPLOYMENT = bytes(range(16))
-CELLS = 12
-EPOCHS = 2
 KEYS = (1, 2)
 PARTIES = ("aggregate-a", "aggregate-b")
 SHARES = {"shares": [public_key(number) for number in KEYS]}
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder in memory, where there is one."""
-    memory = Path("/dev/shm")
-    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
-        yield Path(name)
-
-
-@pytest.fixture(autouse=True)
-def cells_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
+pytestmark = pytest.mark.usefixtures("cells_protocol")
 
 
 @pytest.fixture
@@ -80,18 +73,7 @@ def few_cells(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def written(**values: Any) -> Job:
-    return make_job(
-        {
-            "name": "shared",
-            "protocol": "cells",
-            "parameters": {"cells": CELLS},
-            "epochs": {"count": EPOCHS, "start": "2023-01-01", "length": "PT1H"},
-            "shuffle": {"minimum": 10, "grace": "60 s", "producers": 2},
-            "topics": {"partitions": 2},
-            "sealed": SHARES,
-            **values,
-        }
-    )
+    return make_job(written_job(values.pop("sealed", SHARES), **values))
 
 
 def deployed(**values: Any) -> DeployedJob:
@@ -104,36 +86,7 @@ def begun(
     accidents: Accidents | None = None,
     keys: KeyRing | None = None,
 ) -> World:
-    half = CELLS // 2
-    values = {
-        name: {
-            epoch: {f"{name}{cell}": cell for cell in range(first, first + half)}
-            for epoch in range(1, EPOCHS + 1)
-        }
-        for name, first in (("north", 0), ("south", half))
-    }
-    return World(job, folder, values, accidents or Accidents(), keys=keys or ring(KEYS))
-
-
-def run(world: World) -> World:
-    for epoch in range(1, EPOCHS + 1):
-        for name in ("north", "south"):
-            world.close_epoch(name, epoch)
-            world.settle()
-    world.settle()
-    world.shut()
-    return world
-
-
-def check(world: World) -> None:
-    """Every cell of every epoch was counted exactly once."""
-    records = world.published()
-    assert sorted(records) == list(range(1, EPOCHS + 1))
-    for record in records.values():
-        assert record.fate is Fate.RELEASED
-        assert record.reason is None
-        assert record.headline is not None
-        assert (record.headline.low, record.headline.high) == (1.0, 1.0)
+    return begun_with_keys(job, folder, keys or ring(KEYS), accidents)
 
 
 def sums(world: World, epoch: int) -> list[PartialSum]:

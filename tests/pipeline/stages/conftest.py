@@ -1,0 +1,26 @@
+"""Fixtures of whole runs in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from pipeline.protocols.registry import PROTOCOLS
+from tests.support import cells
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder in memory, where there is one."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def cells_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The protocol `cells`, for as long as a test lasts."""
+    monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)

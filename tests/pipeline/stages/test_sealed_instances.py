@@ -1,0 +1,350 @@
+"""Sealed reports and shuffle instances side by side: whose key opens what, and all is counted once.
+
+Instances have keys 2, 3 and 4, and who adds up has key 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.jobs.job_problems import JobError
+from pipeline.jobs.sealing_keys import SealingKeyError
+from pipeline.operations.status import stages_of
+from pipeline.planning.plan import plan
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from pipeline.simulation.simulate import SimulatedCluster, seeded_generators
+from pipeline.stages.admission import Admission, Refusal
+from pipeline.stages.boxes_of_windows import BoxOpener
+from randomizers.randomness import seeded_generator
+from tests.support.replays import LiveRun, replayed
+from tests.support.sealed_cells import CELLS, DEPLOYMENT, EPOCHS, begun, check, run, written_job
+from tests.support.sealing import all_keys, ring, sealed_section, shares_section
+from tests.support.world import Accidents, World
+from topics.batches import Batch
+from topics.chunks import decode_chunk
+from topics.frames import Kind, kind_of
+from topics.names import Role
+from topics.records import Reason
+from topics.sealed_batches import decode_sealed_batch, open_batch
+from topics.sealed_words import seal_rows
+from topics.sealing import Lock
+from topics.words import WordArray, Words, split_words
+
+pytestmark = pytest.mark.usefixtures("cells_protocol")
+
+SIDE_BY_SIDE = [[2], [3], [4], [5]]
+KEYS = all_keys(SIDE_BY_SIDE)
+
+
+def deployed(
+    stages: Sequence[Sequence[int]] = ((2,), (3,)),
+    aggregate: Sequence[int] = (1,),
+    rotate: int | None = None,
+    instances: int | None = None,
+) -> DeployedJob:
+    shuffle = {
+        "minimum": 10,
+        "grace": "60 s",
+        "producers": 2,
+        "instances": instances or len(stages),
+    }
+    section = sealed_section(stages, aggregate, rotate)
+    job = make_job(written_job(section, shuffle=shuffle))
+    return deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
+
+
+@pytest.fixture
+def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several batches of a producer for every instance, several chunks of a part."""
+
+    def split_small(words: Words, payload_bytes: int = 0) -> list[Words]:
+        return split_words(words, payload_bytes=2 * words.values.itemsize * words.width)
+
+    for module in ("devices.producer", "stages.window_writer", "stages.boxes_of_windows"):
+        monkeypatch.setattr(f"pipeline.{module}.split_words", split_small)
+
+
+@pytest.mark.parametrize("instances", [2, 3, 4])
+def test_reports_pass_through_one_of_the_instances_and_are_counted_once(
+    folder: Path, instances: int
+) -> None:
+    job = deployed(SIDE_BY_SIDE[:instances])
+    world = run(begun(job, folder, KEYS))
+    check(world)
+    assert not world.log.values(Role.DEAD_LETTERS)
+    assert not job.hops
+    names = [f"instance-{number}" for number in range(2, instances + 1)]
+    assert list(stages_of(job)) == ["shuffle", *names, "aggregate", "publish"]
+    for value in world.log.values(Role.SHUFFLED, 1):
+        assert decode_chunk(value).words.width == job.form_of(Role.SHUFFLED).width
+    assert DeployedJob.from_bytes(job.to_bytes()) == job
+
+
+@pytest.mark.usefixtures("small_records")
+@pytest.mark.parametrize(
+    "keep",
+    [
+        pytest.param(False, id="unflushed lost", marks=pytest.mark.slow),
+        pytest.param(True, id="unflushed kept", marks=pytest.mark.verify),
+    ],
+)
+def test_killed_after_every_single_action(folder: Path, keep: bool) -> None:
+    job = deployed()
+    undisturbed = run(begun(job, folder / "undisturbed", KEYS))
+    check(undisturbed)
+    parts = [decode_chunk(value).instance for value in undisturbed.log.values(Role.SHUFFLED, 1)]
+    assert all(parts.count(instance) > 1 for instance in (1, 2)), "several chunks of each part"
+    for strike in range(1, undisturbed.accidents.count + 1):
+        world = run(begun(job, folder / str(strike), KEYS, Accidents(frozenset([strike]), keep)))
+        check(world)
+        assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
+        for role in (Role.REPORTS, Role.REPORTS_2, Role.SHUFFLED):
+            for partition in range(2):
+                place = role, partition
+                assert world.log.committed[place] == world.log.end(*place), "left behind"
+
+
+def found_by(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]:
+    """The cells that somebody with these private keys finds in all that instances were sent."""
+    keys, cells = ring(numbers), set[int]()
+    for index, role in enumerate(job.report_roles):
+        for epoch in range(1, EPOCHS + 1):
+            lock = job.lock(f"stage {index + 1}", epoch)
+            private_key = keys.find(lock.public_key)
+            for value in world.log.values(role, epoch % 2):
+                if private_key is None or kind_of(value) is not Kind.SEALED_BATCH:
+                    continue
+                batch = open_batch(decode_sealed_batch(value), private_key, lock.context)
+                try:
+                    rows = BoxOpener(job, "aggregate", keys).open(epoch, batch.words.values)
+                except SealingKeyError:
+                    continue
+                cells |= set(rows.view("u1")[:, 1].tolist())
+    return cells
+
+
+def begun_and_sent(job: DeployedJob, folder: Path) -> World:
+    """Both producers have sent all epochs, and no worker has begun."""
+    world = begun(job, folder, KEYS)
+    for epoch in range(1, EPOCHS + 1):
+        for name in ("north", "south"):
+            world.close_epoch(name, epoch)
+    return world
+
+
+def test_an_instance_opens_what_is_drawn_for_it_and_reads_no_report(folder: Path) -> None:
+    """Also all of them together; and with who adds up one of them sees its part alone."""
+    job = deployed(SIDE_BY_SIDE[:3])
+    world = begun_and_sent(job, folder)
+    for role in job.report_roles:
+        kinds = {kind_of(value) for value in world.log.values(role, 1)}
+        assert kinds == {Kind.SEALED_BATCH, Kind.PUNCTUATION}
+    for numbers in ([], [1], [2], [3], [4], [2, 3, 4]):
+        assert not found_by(job, world, numbers), numbers
+    alone = [found_by(job, world, [1, number]) for number in (2, 3, 4)]
+    assert set.union(*alone) == set(range(CELLS)) == found_by(job, world, [1, 2, 3, 4])
+    for cells in alone:
+        assert 0 < len(cells) < CELLS
+    world.shut()
+
+
+def test_the_key_of_another_instance_opens_no_batch(folder: Path) -> None:
+    job = deployed()
+    world = begun_and_sent(job, folder)
+    for index, role in enumerate(job.report_roles):
+        batch = next(v for v in world.log.values(role, 1) if kind_of(v) is Kind.SEALED_BATCH)
+        assert isinstance(Admission(job, KEYS, role).admit(1, batch), Batch)
+        other = job.report_roles[1 - index]
+        refused = Admission(job, KEYS, other).admit(1, batch)
+        assert isinstance(refused, Refusal)
+        assert refused.reason is Reason.SEALED
+        assert "it is the turn of" in refused.detail
+        refused = Admission(job, ring([1, 3 - index]), role).admit(1, batch)
+        assert isinstance(refused, Refusal)
+        assert "which is not here any more" in refused.detail
+    world.shut()
+
+
+@pytest.mark.usefixtures("small_records")
+def test_a_box_that_was_copied_to_another_instance_counts_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has met a box for one instance has producers send it to the other one, too."""
+    met: dict[bytes, WordArray] = {}
+
+    def seal_and_copy(rows: WordArray, locks: Sequence[Lock]) -> WordArray:
+        own, (lock,) = seal_rows(rows, locks), locks
+        before = met.get(lock.context, own[:0])
+        met[lock.context] = own
+        return np.concatenate([before, own])
+
+    monkeypatch.setattr("pipeline.devices.producer.seal_rows", seal_and_copy)
+    world = run(begun(deployed(SIDE_BY_SIDE[:3]), folder, KEYS))
+    check(world)
+    assert sum(map(len, met.values())) > 0
+    live = LiveRun(world.job, world.log)
+    for source in (live.source, live.record(folder / "recording")):
+        assert source.window(1).rows == CELLS
+        assert replayed(source)[2].integers == live.results.integers
+
+
+@pytest.mark.parametrize("stage", ["shuffle", "instance-2", "aggregate"])
+def test_a_stage_without_its_key_does_not_begin(folder: Path, stage: str) -> None:
+    own = {"shuffle": 2, "instance-2": 3, "aggregate": 1}[stage]
+    world = begun(deployed(), folder, ring({1, 2, 3} - {own}))
+    with pytest.raises(SealingKeyError, match="dpstream keygen made it; copy it here"):
+        world.stage(stage)
+    world.keys = ring([own])
+    assert world.stage(stage)
+
+
+def test_every_epoch_is_sealed_to_the_keys_of_its_turn(folder: Path) -> None:
+    stages = [[2, 5], [3, 6]]
+    job = deployed(stages, [1, 7], 1)
+    world = begun(job, folder, all_keys(stages, [1, 7]))
+    check(run(world))
+    sent = begun_and_sent(job, folder / "sent")
+    for index, role in enumerate(job.report_roles):
+        for epoch in (1, 2):
+            value = next(v for v in sent.log.values(role, epoch % 2))
+            own = ring([stages[index][epoch - 1]])
+            assert isinstance(Admission(job, own, role).admit(epoch % 2, value), Batch)
+    sent.shut()
+
+
+def test_a_recording_and_a_replay_have_all_parts_of_a_window(folder: Path) -> None:
+    world = run(begun(deployed(SIDE_BY_SIDE[:3]), folder, KEYS))
+    live = LiveRun(world.job, world.log)
+    for source in (live.source, live.record(folder / "recording")):
+        assert all(source.has_window(epoch) for epoch in (1, 2))
+        job, log, results = replayed(source)
+        assert job.window_parts == 1
+        assert results.integers == live.results.integers
+        assert len(log.values(Role.SHUFFLED, 1)) == 1
+
+
+FRAGMENTS: dict[str, Any] = {
+    "name": "sealed",
+    "protocol": "fragments",
+    "parameters": {"epsilon": 2, "delta": 1e-3, "domain": ["a", "b", "c"], "reports": 4},
+    "epochs": {"count": 1},
+    "shuffle": {"minimum": 100, "instances": 3},
+    "sealed": sealed_section(SIDE_BY_SIDE[:3]),
+}
+
+
+def _seeded(seed: int, purpose: str, number: int) -> np.random.Generator:
+    return seeded_generator(seed, number)
+
+
+def test_no_instance_sees_how_many_messages_there_are() -> None:
+    """Parts are filled up with chaff, which is told from reports by who adds up alone."""
+    job = deploy_job(make_job(FRAGMENTS), deployed_at=0)
+    records, boxes = set(), set()
+    for seed, held in enumerate(([1], [0], [1, 2, 3])):
+        log = MemoryLog()
+        with Producer(
+            job,
+            None,
+            name="gateway",
+            transport=MemoryDriver(log),
+            generators=partial(_seeded, seed),
+        ) as producer:
+            producer.enrol([f"{number}" for number in range(3)])
+            producer.report_all(1, np.resize(np.array(held), (3, 1)))
+            producer.close(1)
+        records.add(tuple(tuple(map(len, log.values(role, 1))) for role in job.report_roles))
+        for number, role in enumerate(job.report_roles, 1):
+            lock = job.lock(f"stage {number}", 1)
+            key = KEYS.find(lock.public_key)
+            assert key is not None
+            in_batches = [
+                open_batch(decode_sealed_batch(value), key, lock.context).words.rows
+                for value in log.values(role, 1)[:-1]
+            ]
+            boxes.add(tuple(in_batches))
+    assert len(records) == len(boxes) == 1
+
+
+def test_a_simulation_adds_up_what_three_instances_pass_on() -> None:
+    """The same integers as without sealing: the coins of devices are the same."""
+    partials = []
+    for sealed in (None, FRAGMENTS["sealed"]):
+        job = deploy_job(
+            make_job({**FRAGMENTS, "sealed": sealed}), deployment=DEPLOYMENT, deployed_at=0
+        )
+        generators = seeded_generators(7)
+        cluster = SimulatedCluster(job, generators)
+        transport = MemoryDriver(cluster.log)
+        with Producer(
+            cluster.job, None, name="gateway", transport=transport, generators=generators
+        ) as producer:
+            producer.enrol([f"{number}" for number in range(100)])
+            producer.report_all(1, np.resize(np.array([1, 1, 3]), (100, 1)))
+            producer.close(1)
+        cluster.settle()
+        (record,) = cluster.new_estimates()
+        assert record.estimate is not None
+        partials.append(record.estimate.intervals[0].tolist())
+    assert partials[0] == partials[1]
+
+
+@pytest.mark.parametrize(
+    ("sealed", "instances", "message"),
+    [
+        (sealed_section([[2]]), 2, "sealed.stages has keys of 1: name a key"),
+        (sealed_section([[2], [3], [4]]), 2, "sealed.stages has keys of 3"),
+        (sealed_section(SIDE_BY_SIDE), 1, "4 shuffle stages in series, and at most 3 can be"),
+        (shares_section(), 2, "nothing to divide among several of them: leave out shuffle.inst"),
+        (sealed_section([[2], [2]]), 2, "a key is named twice"),
+        (sealed_section([[2, 3], [4, 5]]), 2, "say by rotate how many epochs one serves"),
+    ],
+)
+def test_other_keys_than_one_for_each_instance_are_refused(
+    sealed: dict[str, Any], instances: int, message: str
+) -> None:
+    with pytest.raises(JobError, match=message):
+        make_job(written_job(sealed, shuffle={"minimum": 10, "instances": instances}))
+
+
+def test_the_guarantee_says_who_would_have_to_work_together() -> None:
+    trust = deployed(SIDE_BY_SIDE[:3]).guarantee().trust
+    assert "all 3 of them and whoever adds up would have to work together" in trust
+    assert "whoever adds up and one of them together see 1/3 of a device's messages" in trust
+    assert "who sees one of them sees" not in trust
+    series = make_job(written_job(sealed_section(SIDE_BY_SIDE[:3])))
+    assert deployed(SIDE_BY_SIDE[:3]).fingerprint != deploy_job(series, deployed_at=0).fingerprint
+
+
+def test_plan_says_that_a_captured_instance_alone_reads_nothing() -> None:
+    sealed, plain = (
+        plan(make_job({**FRAGMENTS, "sealed": section}), 1_000)
+        for section in (FRAGMENTS["sealed"], None)
+    )
+    assert sealed.constants == plain.constants
+    said = " ".join(sealed.caveats)
+    assert "a captured instance alone reads none of the messages that are drawn for it" in said
+    assert "together with those it sees t of the 4 messages of a bit" in said
+    assert "if all 3 stages and whoever adds up together keep the messages" in said
+    assert "a captured instance sees t of the 4 messages" in " ".join(plain.caveats)
+
+
+def test_plan_counts_the_bytes_of_boxes_and_chaff(folder: Path) -> None:
+    """As many as a gateway sends, but for the headers of its records."""
+    job = deploy_job(make_job(FRAGMENTS), deployment=DEPLOYMENT, deployed_at=0)
+    users = {f"{user}": 1 for user in range(100)}
+    world = World(job, folder, {"north": {1: users}}, keys=KEYS)
+    world.close_epoch("north", 1)
+    world.shut()
+    sent = sum(len(value) for role in job.report_roles for value in world.log.values(role, 1))
+    planned = 100 * plan(make_job(FRAGMENTS), 100).bytes_per_user
+    assert planned < sent < 1.05 * planned
