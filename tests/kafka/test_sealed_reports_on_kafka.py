@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import signal
-import subprocess
-import sys
-import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +19,9 @@ from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection
 from pipeline.kafka.local_kafka import LocalKafka
 from pipeline.operations.deployments import deploy
-from pipeline.operations.status.facts import stages_of
 from pipeline.stages.estimate_records import EstimateRecord
 from tests.support.commands import Commands
+from tests.support.keyed_workers import wait_for, worker, workers
 from topics.chunks import decode_chunk
 from topics.frames import CodecError, Kind, kind_of
 from topics.manifests import Fate
@@ -36,8 +30,6 @@ from topics.sealed_batches import SealedBatch, decode_sealed_batch, open_batch
 from topics.sealed_words import open_rows, unpack_reports
 from topics.words import WordArray
 
-ROOT = Path(__file__).parents[2]
-PATIENCE = 120.0
 PARTIES = {"shuffle": "stage-a", "shuffle-2": "stage-b", "aggregate": "adder"}
 USERS = 60
 JOB = """\
@@ -71,16 +63,16 @@ def test_neither_a_stage_nor_who_adds_up_reads_a_report_alone(
     with Cluster(Connection((bootstrap_servers,))) as cluster:
         job = deploy(cluster, load_job(job_file), deployment=secrets.token_bytes(16), now=0)
         raw = send(cluster, job, tmp_path)
-        with workers(job, bootstrap_servers, tmp_path) as first:
-            wait_for(cluster, job, epochs=1)
+        with workers(job, bootstrap_servers, tmp_path, PARTIES) as first:
+            released(cluster, job, 1)
             # Another one takes over, and writes again what it finds unfinished.
             first["shuffle-2"].kill()
-            with worker(job, "shuffle-2", bootstrap_servers, tmp_path, name="second"):
+            with worker(job, "shuffle-2", bootstrap_servers, tmp_path, PARTIES, name="second"):
                 # The first stage deletes what it has passed on: it stands still until that is read.
                 first["shuffle"].send_signal(signal.SIGSTOP)
                 raw += send(cluster, job, tmp_path, epoch=2)
                 first["shuffle"].send_signal(signal.SIGCONT)
-                wait_for(cluster, job, epochs=2)
+                released(cluster, job, 2)
         passed = {
             role: [decode_chunk(record.value) for record in cluster.read(job.topic(role))]
             for role in (Role.HOP_1, Role.SHUFFLED)
@@ -167,48 +159,10 @@ def count_opened(
     return opened
 
 
-@contextmanager
-def worker(
-    job: DeployedJob, stage: str, servers: str, folder: Path, name: str = "first"
-) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker that has the keys of its own party alone."""
-    own = ["--keys", str(folder / PARTIES[stage])] if stage in PARTIES else []
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pipeline.cli", "run", stage, job.name, "--name", name, *own],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "DPSTREAM_BOOTSTRAP_SERVERS": servers,
-            "DPSTREAM_HOME": str(folder / "home"),
-        },
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait(PATIENCE)
-
-
-@contextmanager
-def workers(
-    job: DeployedJob, servers: str, folder: Path
-) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    """A worker of each stage, by the name of the stage."""
-    with ExitStack() as stack:
-        yield {
-            stage: stack.enter_context(worker(job, stage, servers, folder))
-            for stage in stages_of(job)
-        }
-
-
-def wait_for(cluster: Cluster, job: DeployedJob, epochs: int) -> None:
-    """Until so many epochs are published, each of them released."""
-    deadline = time.monotonic() + PATIENCE
+def released(cluster: Cluster, job: DeployedJob, epochs: int) -> None:
+    """Wait until so many epochs are published, each of them released."""
     topic = job.topic(Role.ESTIMATES)
-    while cluster.end_offsets(topic)[0] < epochs:
-        assert time.monotonic() < deadline, "nothing is published"
-        time.sleep(0.1)
+    wait_for(cluster, topic, epochs)
     for record in cluster.read(topic):
         estimate = EstimateRecord.from_bytes(record.value)
         assert (estimate.fate, estimate.contributors) == (Fate.RELEASED, 2 * USERS)

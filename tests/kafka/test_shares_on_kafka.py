@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +21,7 @@ from pipeline.operations.deployments import deploy
 from pipeline.stages.boxes_of_windows import BoxOpener
 from pipeline.stages.estimate_records import EstimateRecord
 from tests.support.commands import Commands
+from tests.support.keyed_workers import PATIENCE, wait_for, worker, workers
 from topics.chunks import decode_chunk
 from topics.manifests import Fate
 from topics.names import SUMS, Role
@@ -34,8 +29,7 @@ from topics.partials import decode_partial
 from topics.sealing import unseal_all
 from topics.shares import PartialSum, boxes_of
 
-ROOT = Path(__file__).parents[2]
-PATIENCE = 120.0
+PARTIES = {party: party for party in SHARERS}
 USERS = 60
 ITEMS = 500
 JOB = """\
@@ -69,7 +63,7 @@ def test_neither_party_nor_the_broker_sees_what_a_producer_counted(
     with Cluster(Connection((bootstrap_servers,))) as cluster:
         job = deploy(cluster, load_job(job_file), deployment=secrets.token_bytes(16), now=0)
         send(cluster, job, tmp_path, 1)
-        with workers(job, bootstrap_servers, tmp_path) as first:
+        with workers(job, bootstrap_servers, tmp_path, PARTIES) as first:
             wait_for(cluster, job.topic(Role.ESTIMATES), 1)
             first["aggregate-b"].kill()
             first["aggregate-b"].wait(PATIENCE)
@@ -77,7 +71,7 @@ def test_neither_party_nor_the_broker_sees_what_a_producer_counted(
             wait_for(cluster, job.topic(SUMS[0]), 2)
             assert cluster.end_offsets(job.topic(SUMS[1]))[0] == 1
             assert cluster.end_offsets(job.topic(Role.PARTIALS))[0] == 1
-            with worker(job, "aggregate-b", bootstrap_servers, tmp_path):
+            with worker(job, "aggregate-b", bootstrap_servers, tmp_path, PARTIES):
                 wait_for(cluster, job.topic(Role.ESTIMATES), 2)
         kept = {
             role: [record.value for record in cluster.read(job.topic(role))]
@@ -147,45 +141,3 @@ def send(cluster: Cluster, job: DeployedJob, folder: Path, epoch: int) -> None:
             producer.enrol(list(users))
             producer.report(epoch, users)
             producer.close(epoch)
-
-
-@contextmanager
-def worker(
-    job: DeployedJob, stage: str, servers: str, folder: Path
-) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker that has the keys of its own party alone."""
-    own = ["--keys", str(folder / stage)] if stage in SHARERS else []
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pipeline.cli", "run", stage, job.name, "--name", "one", *own],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "DPSTREAM_BOOTSTRAP_SERVERS": servers,
-            "DPSTREAM_HOME": str(folder / "home"),
-        },
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait(PATIENCE)
-
-
-@contextmanager
-def workers(
-    job: DeployedJob, servers: str, folder: Path
-) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    """A worker of each stage, by the name of the stage."""
-    with ExitStack() as stack:
-        yield {
-            stage: stack.enter_context(worker(job, stage, servers, folder)) for stage in job.stages
-        }
-
-
-def wait_for(cluster: Cluster, topic: str, records: int) -> None:
-    """Until a topic has so many."""
-    deadline = time.monotonic() + PATIENCE
-    while cluster.end_offsets(topic)[0] < records:
-        assert time.monotonic() < deadline, f"nothing in {topic}"
-        time.sleep(0.1)
