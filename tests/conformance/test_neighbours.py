@@ -100,17 +100,33 @@ def test_nothing_but_the_randomized_view_depends_on_values(
 
 
 @pytest.mark.parametrize(
-    ("sealed", "keys", "cases"),
+    ("sealed", "instances", "keys", "cases"),
     [
-        (sealed_section(SHUFFLE_KEYS), [1], ("fragments-0", "single_message-0")),
-        (shares_section(), [1, 2], ("fragments-0", "future_rand-0")),
+        pytest.param(
+            sealed_section(SHUFFLE_KEYS),
+            1,
+            [1],
+            ("fragments-0", "single_message-0"),
+            id="three stages in series",
+        ),
+        pytest.param(
+            sealed_section(SHUFFLE_KEYS),
+            3,
+            [1],
+            ("fragments-0", "single_message-0"),
+            id="three stages side by side",
+            marks=pytest.mark.verify,
+        ),
+        pytest.param(
+            shares_section(), 1, [1, 2], ("fragments-0", "future_rand-0"), id="two shares"
+        ),
     ],
-    ids=["three stages in series", "two shares"],
 )
 def test_sealed_reports_of_neighbours_look_alike_to_everybody(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     sealed: Mapping[str, Any],
+    instances: int,
     keys: Sequence[int],
     cases: Sequence[str],
 ) -> None:
@@ -127,6 +143,7 @@ def test_sealed_reports_of_neighbours_look_alike_to_everybody(
                 minimum=12,
                 dummies=None,
                 sealed=sealed,
+                instances=instances,
             )
             folder = tmp_path / str(case) / variant
             write_private_keys(folder / "home" / sealing_keys_folder().name, keys)

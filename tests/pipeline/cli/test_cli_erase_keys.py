@@ -23,7 +23,7 @@ name: {name}
 protocol: fragments
 parameters: {{epsilon: 2, delta: 1e-3, domain: [ash, oak]}}
 epochs: {{count: {epochs}}}
-shuffle: {{minimum: 100}}
+shuffle: {{minimum: 100{instances}}}
 sealed: {{aggregate: {aggregate}, stages: {stages}{rotate}}}
 """
 NAMES = ("adder-1", "adder-2", "stage-1", "stage-2", "stranger")
@@ -60,7 +60,7 @@ def rotating(dpstream: Commands, cluster: MemoryCluster) -> DeployedJob:
 
 def deployed(cluster: MemoryCluster, **said: object) -> DeployedJob:
     path = Path("job.yaml")
-    path.write_text(JOB.format(**said))
+    path.write_text(JOB.format(**{"instances": "", **said}))
     job, name = load_job(path), str(said["name"]).encode()
     return deploy(cast(Cluster, cluster), job, deployment=name.ljust(16), now=0)
 
@@ -97,6 +97,29 @@ def test_a_key_is_erased_when_its_last_epoch_is_published(
     assert "2 keys erased" in dpstream("erase-keys", "--yes").output
     assert private_keys() == ["stranger"]
     assert "no deployed job names a key" in dpstream("erase-keys", "--yes").output
+
+
+def test_the_keys_of_instances_side_by_side_have_turns_of_their_own(
+    dpstream: Commands, cluster: MemoryCluster
+) -> None:
+    job = deployed(
+        cluster,
+        name="divided",
+        epochs=5,
+        instances=", instances: 2",
+        aggregate="[adder-1.pub]",
+        stages="[[stage-1.pub, stage-2.pub], stranger.pub]",
+        rotate=", rotate: 2",
+    )
+    publish_up_to(cluster, job, 2)
+    told = dpstream("erase-keys", "--yes", "--json").json
+    assert {(each["party"], each["last_epoch"], each["over"]) for each in told["keys"]} == {
+        ("stage 1", 2, True),
+        ("stage 1", 5, False),
+        ("stage 2", 5, False),
+        ("aggregate", 5, False),
+    }
+    assert private_keys() == ["adder-1", "adder-2", "stage-2", "stranger"]
 
 
 def test_what_another_job_needs_stays(
