@@ -11,21 +11,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from topics.frames import VERSION, CodecError, check_identities, check_range
+from topics.names import FURTHER_REPORTS, Role
 
+RAW_ROLES = (Role.REPORTS, *FURTHER_REPORTS)
+"""Topics that records are fed back into."""
 OFFSETS_MAX = 1000
 """Offsets in one marker."""
 
 _KEYS = {"version", "type", "deployment", "partition", "offsets"}
+_ROLE = "role"
 
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """Refused records of the reports topic that were fed back into it.
+    """Refused records of a topic of raw reports that were fed back into it.
 
     Attributes:
         deployment: 16 bytes.
         partition: where they were refused.
         offsets: of the records that were refused, at most `OFFSETS_MAX`.
+        role: of the topic; it is written only of others than that of the first shuffle instance.
 
     Raises:
         CodecError: a field has another length or lies outside its range.
@@ -38,6 +43,7 @@ class Redriven:
     deployment: bytes
     partition: int
     offsets: tuple[int, ...]
+    role: Role = Role.REPORTS
 
     def __post_init__(self) -> None:
         check_identities(deployment=self.deployment)
@@ -45,6 +51,8 @@ class Redriven:
         check_range("number of offsets", len(self.offsets), 1, OFFSETS_MAX)
         for offset in self.offsets:
             check_range("offset", offset, 0)
+        if self.role not in RAW_ROLES:
+            raise CodecError(f"{self.role} is no topic of raw reports")
 
     def to_bytes(self) -> bytes:
         """The record."""
@@ -54,6 +62,7 @@ class Redriven:
             "deployment": self.deployment.hex(),
             "partition": self.partition,
             "offsets": self.offsets,
+            **({} if self.role is Role.REPORTS else {_ROLE: self.role}),
         }
         return json.dumps(body, separators=(",", ":")).encode()
 
@@ -68,22 +77,25 @@ class Redriven:
             body = json.loads(data)
         except (ValueError, RecursionError):
             raise CodecError("record is not JSON") from None
-        if not isinstance(body, dict) or set(body) != _KEYS or body["type"] != "redriven":
+        if not isinstance(body, dict) or set(body) - {_ROLE} != _KEYS or body["type"] != "redriven":
             raise CodecError("record does not say what was fed back")
         if body["version"] != VERSION:
             raise CodecError(f"record of version {body['version']!r:.40}, known is {VERSION}")
         try:
             deployment = bytes.fromhex(body["deployment"])
             numbers = [body["partition"], *body["offsets"]]
+            role = Role(body.get(_ROLE, Role.REPORTS))
         except (TypeError, ValueError):
             raise CodecError("a field of the record is of another type") from None
         # Not isinstance: True is an int.
         if any(type(number) is not int for number in numbers):
             raise CodecError("partition and offsets must be integers")
-        return cls(deployment, numbers[0], tuple(numbers[1:]))
+        return cls(deployment, numbers[0], tuple(numbers[1:]), role)
 
 
-def markers(deployment: bytes, partition: int, offsets: Sequence[int]) -> Iterator[Redriven]:
+def markers(
+    deployment: bytes, partition: int, offsets: Sequence[int], role: Role = Role.REPORTS
+) -> Iterator[Redriven]:
     """As many markers as these offsets need."""
     for start in range(0, len(offsets), OFFSETS_MAX):
-        yield Redriven(deployment, partition, tuple(offsets[start : start + OFFSETS_MAX]))
+        yield Redriven(deployment, partition, tuple(offsets[start : start + OFFSETS_MAX]), role)

@@ -67,7 +67,7 @@ class DeadLetterLog:
         with suppress(CodecError):
             marker = Redriven.from_bytes(value)
             if marker.deployment == self._job.deployment:
-                reports = self._job.topic(Role.REPORTS)
+                reports = self._job.topic(marker.role)
                 self.redriven.update(
                     (reports, marker.partition, offset) for offset in marker.offsets
                 )

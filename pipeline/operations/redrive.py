@@ -2,17 +2,20 @@
 
 What has been fed back is deleted, up to the oldest dead letter that nobody has handled.
 
-A dead letter goes back into ``<job>.reports``, to its epoch's partition, if it would be admitted
-now: its epoch has no manifest, its enrolment is registered, and nothing is wrong with the record
-itself. Markers among the dead letters remember what was fed back, after it was acknowledged. Should
-this process end in between, the next one sends the same batches again, and the shuffle stage drops
-them by their ids; what comes after its epoch was decided is dropped and counted as late.
+A dead letter goes back into the topic of raw reports that it was refused in, to its epoch's
+partition, if it would be admitted now: its epoch has no manifest, its enrolment is registered, and
+nothing is wrong with the record itself. Where there are several shuffle instances, the first one is
+fed last, and nothing of which another one lacks its part.
+
+Markers among the dead letters remember what was fed back, after it was acknowledged. Should this
+process end in between, the next one sends the same batches again, and the shuffle stage drops them
+by their ids; what comes after its epoch was decided is dropped and counted as late.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +27,15 @@ from pipeline.jobs.roster import Roster
 from pipeline.kafka.broker_clock import own_milliseconds
 from pipeline.kafka.cluster import Cluster, KafkaTransport
 from pipeline.kafka.topic_reader import TopicReader
-from pipeline.operations.dead_letters import DeadLetterLog, forget_handled, header_of, place_of
-from pipeline.operations.deployments import DeploymentError, check_has_devices
+from pipeline.operations.dead_letters import (
+    DeadLetterLog,
+    Place,
+    forget_handled,
+    header_of,
+    place_of,
+)
+from pipeline.operations.deployments import check_has_devices
+from pipeline.operations.redriven_parts import Parts
 from pipeline.stages.admission import Admission, Refusal
 from pipeline.stages.decision_log import DecisionLog
 from topics.batches import Batch, Punctuation
@@ -44,6 +54,8 @@ CURABLE = (
 )
 """Reasons that may hold no more after a registration, an upgrade, a key, or some epochs: the others
 say that the record is damaged, belongs elsewhere or contradicts what was sent before."""
+
+_LACKS_A_PART = "another shuffle instance lacks its part of it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,68 +125,100 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
         dry_run: only say what would be done.
 
     Raises:
-        DeploymentError: the job is a replay, which has no reports, or has several shuffle
-            instances.
+        DeploymentError: the job is a replay, which has no reports.
         ClusterError: Kafka did not take a record; call again, nothing counts twice.
     """
     check_has_devices(job)
-    if job.instances > 1:
-        raise DeploymentError(
-            f"job {job.name} has {job.instances} shuffle instances, each with its part of a "
-            "producer's reports: parts that are fed back one by one could be counted without each "
-            "other, so none are; count the rest with dpstream dead-letters --dismiss"
-        )
     log = DeadLetterLog(cluster, job)
     # To the end, for the markers; what is fed back is read once more, and never held whole.
-    deque(log.read(), maxlen=0)
-    admission, epochs = Admission(job), _Epochs(cluster, job)
+    refused = {place_of(letter) for letter in log.read()} | log.redriven
+    letters = _Letters(job, _Epochs(cluster, job))
+    parts = None
+    if job.instances > 1:
+        parts = _parts(cluster, letters, log.redriven, refused)
     fed_back: Counter[str] = Counter()
     kept: Counter[str] = Counter()
     distinct: set[int] = set()
-    done: defaultdict[int, list[int]] = defaultdict(list)
+    done: defaultdict[tuple[Role, int], list[int]] = defaultdict(list)
 
-    def feed() -> Steps[None]:
+    def feed(wanted: Collection[Role], *, others: bool) -> Steps[None]:
+        """Feed the letters of some topics; `others`: see to those that are from none of them."""
         for letter in DeadLetterLog(cluster, job).read():
+            role = letters.role_of(letter)
+            if role not in wanted and (role is not None or not others):
+                continue
             if place_of(letter) in log.redriven:
                 kept["fed back before"] += 1
                 continue
-            record = _admitted(job, admission, epochs, letter)
-            if isinstance(record, str):
-                kept[record] += 1
+            record = letters.admitted(letter)
+            if role is Role.REPORTS and parts is not None and not isinstance(record, str):
+                record = record if parts.has_others_of(record) else _LACKS_A_PART
+            if role is None or isinstance(record, str):
+                kept[str(record)] += 1
                 continue
             fed_back["punctuation" if isinstance(record, Punctuation) else "batch"] += 1
             distinct.add(record.epoch)
-            done[letter.partition].append(letter.offset)
-            yield Append(Role.REPORTS, job.partition_of(record.epoch), letter.value)
+            done[role, letter.partition].append(letter.offset)
+            yield Append(role, job.partition_of(record.epoch), letter.value)
         yield Flush()
 
+    def feed_all() -> Steps[None]:
+        if parts is not None:
+            yield from feed(job.report_roles[1:], others=False)
+        yield from feed((Role.REPORTS,), others=True)
+
     if dry_run:
-        deque(feed(), maxlen=0)
+        deque(feed_all(), maxlen=0)
     else:
-        KafkaTransport(cluster, job.name).run(feed())
-        for partition, offsets in done.items():
-            for marker in markers(job.deployment, partition, offsets):
+        KafkaTransport(cluster, job.name).run(feed_all())
+        for (role, partition), offsets in done.items():
+            for marker in markers(job.deployment, partition, offsets, role):
                 cluster.append(job.topic(Role.DEAD_LETTERS), marker.to_bytes())
         forget_handled(cluster, job)
     return Redrive(dry_run, fed_back, len(distinct), kept)
 
 
-def _admitted(
-    job: DeployedJob, admission: Admission, epochs: _Epochs, letter: DeadLetter
-) -> Batch | SealedBatch | Punctuation | str:
-    """What a dead letter holds, or why it is not fed back."""
-    if letter.topic != job.topic(Role.REPORTS):
-        return "not from the reports"
-    if letter.reason not in CURABLE:
-        return f"{letter.reason}: no fix cures that"
-    partition = _partition_of(job, letter)
-    # The stage alone can open a sealed batch; what it refuses comes back.
-    admitted = admission.addressed(partition, letter.value)
-    if isinstance(admitted, Batch):
-        admitted = admission.admit(partition, letter.value)
-    if isinstance(admitted, Refusal):
-        return f"{admitted.reason}: still refused"
-    return epochs.objection(admitted) or admitted
+class _Letters:
+    """What dead letters hold, and whether it would be admitted now."""
+
+    def __init__(self, job: DeployedJob, epochs: _Epochs) -> None:
+        self.job = job
+        self._epochs = epochs
+        self._roles = {job.topic(role): role for role in job.report_roles}
+        self._admissions = {role: Admission(job, role=role) for role in job.report_roles}
+
+    def role_of(self, letter: DeadLetter) -> Role | None:
+        """Of the topic of raw reports that a letter is from; None for one from another topic."""
+        return self._roles.get(letter.topic)
+
+    def admitted(self, letter: DeadLetter) -> Batch | SealedBatch | Punctuation | str:
+        """What a dead letter holds, or why it is not fed back."""
+        role = self.role_of(letter)
+        if role is None:
+            return "not from the reports"
+        if letter.reason not in CURABLE:
+            return f"{letter.reason}: no fix cures that"
+        partition, admission = _partition_of(self.job, letter), self._admissions[role]
+        # The stage alone can open a sealed batch; what it refuses comes back.
+        admitted = admission.addressed(partition, letter.value)
+        if isinstance(admitted, Batch):
+            admitted = admission.admit(partition, letter.value)
+        if isinstance(admitted, Refusal):
+            return f"{admitted.reason}: still refused"
+        return self._epochs.objection(admitted) or admitted
+
+
+def _parts(
+    cluster: Cluster, letters: _Letters, redriven: Collection[Place], refused: Collection[Place]
+) -> Parts:
+    """What instances have, and what is about to be fed to them."""
+    parts = Parts(letters.job)
+    parts.note_topics(cluster, refused)
+    for letter in DeadLetterLog(cluster, letters.job).read():
+        role, record = letters.role_of(letter), letters.admitted(letter)
+        if role is not None and not isinstance(record, str) and place_of(letter) not in redriven:
+            parts.note(role, record, letter.value)
+    return parts
 
 
 def _partition_of(job: DeployedJob, letter: DeadLetter) -> int:

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from topics.frames import CodecError
+from topics.names import Role
 from topics.records import DeadLetter
 from topics.redriven import OFFSETS_MAX, Redriven, markers
 
@@ -24,6 +25,15 @@ def test_the_bytes_of_a_marker_are_pinned() -> None:
     marker = Redriven(DEPLOYMENT, 2, (3, 5))
     assert marker.to_bytes() == json.dumps(BODY, separators=(",", ":")).encode()
     assert Redriven.from_bytes(marker.to_bytes()) == marker
+
+
+def test_a_marker_of_another_instance_says_so() -> None:
+    marker = Redriven(DEPLOYMENT, 2, (3, 5), Role.REPORTS_2)
+    assert json.loads(marker.to_bytes()) == BODY | {"role": "reports-2"}
+    assert Redriven.from_bytes(marker.to_bytes()) == marker
+    assert next(markers(DEPLOYMENT, 2, (3, 5), Role.REPORTS_2)) == marker
+    with pytest.raises(CodecError, match="no topic of raw reports"):
+        Redriven(DEPLOYMENT, 2, (3, 5), Role.SHUFFLED)
 
 
 def test_a_marker_is_not_read_as_a_dead_letter() -> None:
@@ -48,6 +58,8 @@ def test_a_marker_is_not_read_as_a_dead_letter() -> None:
         {"offsets": 5},
         {"offsets": list(range(OFFSETS_MAX + 1))},
         {"more": 1},
+        {"role": "shuffled"},
+        {"role": 2},
     ],
 )
 def test_other_fields_are_refused(changed: dict[str, object]) -> None:

@@ -18,15 +18,12 @@ from pipeline.devices.producer import Producer
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import Job, make_job
 from pipeline.jobs.job_problems import JobError
-from pipeline.operations.deploy_plan import DeploymentError
-from pipeline.operations.redrive import redrive
 from pipeline.operations.status import stages_of
 from pipeline.planning.plan import plan
 from pipeline.recording.record_raw import RawRecordingError, check_raw
 from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from pipeline.simulation.simulate import SimulatedCluster
 from randomizers.randomness import seeded_generator
-from tests.support.memory_cluster import MemoryCluster
 from tests.support.replays import LiveRun, replayed
 from tests.support.world import Accidents, Owner, World
 from topics.batches import decode_punctuation
@@ -497,8 +494,3 @@ def test_a_recording_and_a_replay_have_all_parts_of_a_window(folder: Path) -> No
         assert job.window_parts == 1
         assert results.integers == live.results.integers
         assert len(log.values(Role.SHUFFLED, 1)) == 1
-
-
-def test_dead_letters_are_not_fed_back_part_by_part(folder: Path) -> None:
-    with pytest.raises(DeploymentError, match="3 shuffle instances"):
-        redrive(MemoryCluster(), deployed(3))  # type: ignore[arg-type]

@@ -1,0 +1,135 @@
+"""Refused reports of several shuffle instances: fed back whole, and the first instance last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline.actions import Append
+from pipeline.stages.admission import decode_raw
+from tests.support.late_registration import COUNTED, HALF, HIDDEN, Story
+from tests.support.sealing import all_keys, sealed_section
+from topics.batches import decode_punctuation, encode_punctuation
+from topics.frames import Kind, kind_of
+from topics.manifests import Fate
+from topics.names import Role
+from topics.redriven import Redriven
+
+KEYS = [[2], [3]]
+LACKING = "another shuffle instance lacks its part of it"
+
+
+def told(text: str, *, sealed: bool) -> str:
+    """The job file, with two instances."""
+    values = yaml.safe_load(text)
+    values["shuffle"]["instances"] = 2
+    if sealed:
+        values["sealed"] = sealed_section(KEYS)
+    written: str = yaml.safe_dump(values)
+    return written
+
+
+def made(folder: Path, text: str = HIDDEN, *, sealed: bool = False) -> Story:
+    return Story(told(text, sealed=sealed), folder, all_keys(KEYS))
+
+
+@pytest.fixture(params=[False, True], ids=["open", "sealed"])
+def story(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
+    # Sealed, of what has few reports: every one of them is in a box.
+    each = made(tmp_path, COUNTED if request.param else HIDDEN, sealed=request.param)
+    yield each
+    each.world.shut()
+
+
+def whole(story: Story, *epochs: int) -> None:
+    """Both producers are in these windows, with all parts of their reports."""
+    manifests = story.world.manifests()
+    assert {epoch: manifests[epoch].contributors for epoch in epochs} == dict.fromkeys(
+        epochs, 2 * HALF
+    )
+    assert all(manifests[epoch].fate is Fate.RELEASED for epoch in epochs)
+
+
+def test_a_producer_that_registers_late_is_in_with_all_its_parts(
+    story: Story, tmp_path: Path
+) -> None:
+    sealed = story.job.sealed is not None
+    undisturbed = made(tmp_path / "2", COUNTED if sealed else HIDDEN, sealed=sealed)
+    undisturbed.register()
+    for each in (undisturbed, story):
+        each.north(1, 2)
+        sent = each.send(1, 2)
+        each.settle()
+    assert len(story.world.log.values(Role.DEAD_LETTERS)) >= sent // 2
+    if not sealed:
+        # Whose a sealed batch is, the stage alone finds out.
+        early = story.redrive()
+        assert early.kept == {"enrolment is still not registered": sent}
+        assert not early.fed_back
+    story.register()
+    planned = story.redrive(dry_run=True)
+    story.cluster.sent.clear()
+    done = story.redrive()
+    assert planned.fed_back == done.fed_back
+    assert done.kept == {}
+    order = story.cluster.sent
+    assert order == sorted(order, key=[Role.REPORTS_2, Role.REPORTS].index)
+    assert {Role.REPORTS, Role.REPORTS_2} == set(order)
+    story.settle()
+    whole(story, 1, 2)
+    assert story.world.integers() == undisturbed.world.integers()
+    assert story.redrive().fed_back == {}, "what was fed back is deleted"
+    assert all(map(Redriven.from_bytes, story.world.log.values(Role.DEAD_LETTERS))), "markers alone"
+    undisturbed.world.shut()
+
+
+def test_nothing_goes_to_the_first_instance_whose_other_part_is_not_there(story: Story) -> None:
+    story.register()
+    story.north(1)
+    (missing, *_) = sent_by_south(story, Role.REPORTS_2)
+    assert kind_of(missing) is not Kind.PUNCTUATION
+    # What comes to the other partition is refused everywhere; and some of it is lost.
+    for role in reversed(story.job.report_roles):
+        for value in sent_by_south(story, role):
+            if value != missing:
+                story.world.log.append(Append(role, 0, value))
+    story.settle()
+    first = story.redrive()
+    assert first.kept.keys() == {LACKING}
+    assert story.cluster.sent
+    assert set(story.cluster.sent) == {Role.REPORTS_2}
+    story.settle()
+    assert not story.world.manifests()
+    story.world.log.append(Append(Role.REPORTS_2, 1, missing))
+    second = story.redrive()
+    assert second.kept.keys() == {"fed back before"}
+    assert sum(second.fed_back.values()) == first.kept[LACKING]
+    story.settle()
+    whole(story, 1)
+
+
+def sent_by_south(story: Story, role: Role) -> list[bytes]:
+    """What it sent an instance of epoch 1."""
+    return [value for value in story.south.values(role, 1) if decode_raw(value).epoch == 1]
+
+
+def test_what_was_refused_where_it_lies_is_no_part_of_anything(story: Story) -> None:
+    """It is in the topic still, and nobody reads it again."""
+    story.register()
+    story.north(1)
+    *batches, ends = sent_by_south(story, Role.REPORTS_2)
+    said = decode_punctuation(ends)
+    contradicted = encode_punctuation(replace(said, batches=said.batches + 1))
+    for value in (*batches, contradicted, ends):
+        story.world.log.append(Append(Role.REPORTS_2, 1, value))
+    for value in sent_by_south(story, Role.REPORTS):
+        story.world.log.append(Append(Role.REPORTS, 0, value))
+    story.settle()
+    assert ends in story.world.log.values(Role.REPORTS_2, 1)
+    done = story.redrive()
+    assert done.kept.keys() == {LACKING, "punctuation: no fix cures that"}
+    assert done.fed_back == {}

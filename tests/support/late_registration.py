@@ -1,0 +1,158 @@
+"""A job of two producers of which one registers too late, and its topics as a cluster has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self, cast
+
+from pipeline.actions import Append, LogRecord
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import parse_job
+from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.redrive import Redrive, redrive
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from pipeline.stages.admission import decode_raw
+from tests.support.memory_cluster import Acknowledged
+from tests.support.world import World, producer_generators
+from topics.names import Role
+from topics.records import Registration
+
+HALF = 600
+EPOCHS = 4
+COUNTED = (
+    "name: small\nprotocol: future_rand\nparameters: {epsilon: 2, changes: 2}\n"
+    # All epochs are over before a story begins, so that grace is all a window waits for.
+    f"epochs: {{count: {EPOCHS}, start: '2023-01-01', length: PT1H}}\n"
+    "shuffle: {producers: 2}\ntopics: {partitions: 2}\n"
+)
+HIDDEN = (
+    "name: small\nprotocol: shuffled_counts\nparameters: {epsilon: 1, delta: 1e-6}\n"
+    f"epochs: {{count: {EPOCHS}}}\nshuffle: {{producers: 2, minimum: {HALF}}}\n"
+    "topics: {partitions: 2}\n"
+)
+
+
+@dataclass
+class LogCluster:
+    """Stands in for a cluster on the topics of a `World`; `appends` left before it fails."""
+
+    job: DeployedJob
+    log: MemoryLog
+    appends: int = 1_000
+    sent: list[Role] = field(default_factory=list)
+
+    @property
+    def cluster(self) -> Cluster:
+        """As commands know it."""
+        return cast(Cluster, self)
+
+    @property
+    def producer(self) -> Self:
+        """As `Cluster.producer`."""
+        return self
+
+    def _role(self, topic: str) -> Role:
+        return next(role for role in Role if self.job.topic(role) == topic)
+
+    def read(self, topic: str, partition: int = 0, start: int = 0) -> Iterator[LogRecord]:
+        """As `Cluster.read`."""
+        role = self._role(topic)
+        end = self.log.end(role, partition)
+        start = max(start, self.log._partitions[role, partition].base)
+        while start < end:
+            found = self.log.read(role, partition, start, end)
+            yield from found.records
+            start = found.end
+
+    def start_offsets(self, topic: str) -> list[int]:
+        """As `Cluster.start_offsets`, of topics of one partition."""
+        return [self.log._partitions[self._role(topic), 0].base]
+
+    def delete_below(self, topic: str, offset: int) -> None:
+        """As `Cluster.delete_below`."""
+        self.log.delete_below(self._role(topic), 0, offset)
+
+    def send(self, topic: str, value: bytes, partition: int, timestamp_ms: int = 0) -> Acknowledged:
+        """As `Cluster.send`."""
+        self.sent.append(self._role(topic))
+        self.log.append(Append(self._role(topic), partition, value))
+        return Acknowledged(self.log.clock())
+
+    def append(self, topic: str, value: bytes, key: bytes | None = None) -> int:
+        """As `Cluster.append`."""
+        if not self.appends:
+            raise KeyboardInterrupt
+        self.appends -= 1
+        self.log.append(Append(self._role(topic), 0, value, key=key))
+        return 0
+
+
+class Story:
+    """North reports as it should; south's reports arrive, and its registration does not."""
+
+    def __init__(self, text: str, folder: Path, keys: KeyRing = NO_KEYS) -> None:
+        job = deploy_job(parse_job(text), deployed_at=0, deployment=bytes(16))
+        values = {
+            name: {
+                epoch: {f"{name}{user}": int(user % 3 == 0) for user in range(HALF)}
+                for epoch in range(1, EPOCHS + 1)
+            }
+            for name in ("north", "south")
+        }
+        self.job = job
+        self.world = World(job, folder, values, keys=keys)
+        self.cluster = LogCluster(job, self.world.log)
+        self.south = MemoryLog()
+        producer = Producer(
+            job,
+            None,
+            name="south",
+            transport=MemoryDriver(self.south),
+            generators=producer_generators("south"),
+        )
+        producer.enrol(list(values["south"][1]))
+        for epoch in range(1, EPOCHS + 1):
+            producer.report(epoch, values["south"][epoch])
+            producer.close(epoch)
+        producer.shut()
+
+    def north(self, *epochs: int) -> None:
+        """North sends these epochs."""
+        for epoch in epochs:
+            self.world.close_epoch("north", epoch)
+
+    def send(self, *epochs: int, shift: int = 0) -> int:
+        """South's records of these epochs arrive; returns how many there are."""
+        count = 0
+        for partition in range(2):
+            for role in reversed(self.job.report_roles):
+                for value in self.south.values(role, partition):
+                    if decode_raw(value).epoch in epochs:
+                        into = (partition + shift) % 2
+                        self.world.log.append(Append(role, into, value))
+                        count += 1
+        return count
+
+    def register(self) -> None:
+        """South's registration arrives at last."""
+        (registration,) = self.south.values(Role.PRODUCERS)
+        assert Registration.from_bytes(registration).name == "south"
+        self.world.log.append(Append(Role.PRODUCERS, 0, registration))
+
+    def settle(self, *, later: float = 0.0) -> None:
+        """All workers do all they can, so many seconds later."""
+        self.world.now += later
+        for _ in range(2):
+            self.world.settle()
+        # Dead letters are on their way as soon as they are written.
+        for stage, role in self.job.stages.items():
+            if role in self.job.report_roles:
+                self.world.workers[stage].driver.crash(keep=True)
+
+    def redrive(self, *, dry_run: bool = False) -> Redrive:
+        """Feed dead letters back."""
+        return redrive(self.cluster.cluster, self.job, dry_run=dry_run)
