@@ -26,6 +26,7 @@ def recorded_estimate(record: EstimateRecord) -> RecordedEstimate:
         estimate=_text(body["estimate"]),
         guarantee=_text(body["guarantee"]),
         numbers=numbers,
+        reason=record.reason,
     )
 
 
@@ -43,6 +44,7 @@ def published_estimate(row: RecordedEstimate, deployment: bytes) -> EstimateReco
         "closed_at": row.closed_at,
         "contributors": row.contributors,
         "population": row.population,
+        **({} if row.reason is None else {"reason": row.reason}),
     }
     head = json.dumps(body)[:-1]
     text = f'{head}, "estimate": {row.estimate}, "guarantee": {row.guarantee}}}'

@@ -45,7 +45,7 @@ class Recorded:
 
     Attributes:
         epoch: of the job.
-        reports: in its window; None where there is none.
+        reports: in its window, or pieces of tables in shares; None where there is none.
         missing: why its window is missing, or its raw reports are.
     """
 
@@ -132,19 +132,20 @@ class Recorder:
         self._run = run
         self._clock = clock
         self._committed = clock()
-        floors: dict[str, dict[int, int]] = {Role.SHUFFLED: {}, Role.REPORTS: {}}
-        for place in index.places:
-            floors[place.topic][place.partition] = place.offset
-        self._raw = None
-        if index.raw:
-            self._raw = RawLog(job, index.from_epoch, floors[Role.REPORTS], index.lost)
+        places = {(Role(place.topic), place.partition): place.offset for place in index.places}
+        floors = {
+            partition: offset
+            for (role, partition), offset in places.items()
+            if role is Role.SHUFFLED
+        }
+        self._raw = RawLog(job, index.from_epoch, places, index.lost) if index.raw else None
         self._whole = True
         self._found: DecidedEpoch | None = None
         with self._writing():
             self._writer = RecordingWriter(folder, index)
             first = self._writer.next_epoch or index.from_epoch
             self._epochs = EpochLog(job, first, published=True)
-            self._windows = WindowIndex(job, first, floors[Role.SHUFFLED])
+            self._windows = WindowIndex(job, first, floors)
             self._note_places()
             if INDEX_FILE not in folder.sizes():
                 self._commit()
@@ -246,12 +247,16 @@ class Recorder:
                 number,
                 f"deleted from {job.topic(Role.SHUFFLED)}, by its retention or by hand",
             )
-        if self._raw is not None and self._raw.lacks(epoch.manifest):
+        lacking = [] if self._raw is None else self._raw.lacking(epoch.manifest)
+        if lacking:
+            topics = " and ".join(map(job.topic, lacking))
+            known = Role.REPORTS in lacking or epoch.manifest.fate is Fate.RELEASED
+            how_many = "all or some" if known else "all, some or none"
             yield Missing(
                 RecordKind.REPORTS,
                 number,
                 number,
-                f"deleted from {job.topic(Role.REPORTS)} before they were read, all or some",
+                f"deleted from {topics} before they were read, {how_many}",
             )
 
     def _commit_in_time(self) -> None:
@@ -266,7 +271,7 @@ class Recorder:
         self._lost: tuple[LostRange, ...] = ()
         if self._raw is not None:
             raw = sorted(self._raw.positions.items())
-            self._places += [Place(Role.REPORTS.value, *at) for at in raw]
+            self._places += [Place(role.value, partition, at) for (role, partition), at in raw]
             self._lost = self._raw.lost
 
     def _commit(self) -> None:

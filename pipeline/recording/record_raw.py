@@ -7,12 +7,14 @@ its offsets, and so are the epochs that it belonged to: their manifests name the
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 
 from pipeline.actions import LogRecord, LogSlice, ReadRange, Steps, end_offset
 from pipeline.errors import WRONG_INPUT, DpstreamError
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.recording.recordings import LostRange, RecordedReports
 from pipeline.stages.admission import decode_raw
+from pipeline.stages.decision_log import Decision, DecisionLog
 from topics.frames import CodecError
 from topics.manifests import Manifest
 from topics.names import Role
@@ -33,11 +35,6 @@ def check_raw(job: DeployedJob) -> None:
             f"job {job.name} seals its reports, and its stages alone can open the raw ones: "
             "omit --raw"
         )
-    if job.instances > 1:
-        raise RawRecordingError(
-            f"job {job.name} has {job.instances} shuffle instances, so that nobody has all that a "
-            "device sends, and --raw would put it together again: omit --raw"
-        )
     if job.protocol_entry.needs_shuffle:
         raise RawRecordingError(
             f"job {job.name} is of protocol {job.protocol}, whose reports are not private before "
@@ -46,12 +43,13 @@ def check_raw(job: DeployedJob) -> None:
 
 
 class RawLog:
-    """Reads the raw topic of a deployment as far as it goes, and notes what is gone.
+    """Reads the raw topics of a deployment as far as they go, and notes what is gone.
 
     Args:
         job: as deployed.
         first: the first epoch that is wanted.
-        places: where to begin, by partition; what is not named from the deployment's start.
+        places: where to begin, by topic and partition; what is not named from the deployment's
+            start.
         lost: ranges that are known to be gone.
     """
 
@@ -59,17 +57,25 @@ class RawLog:
         self,
         job: DeployedJob,
         first: int,
-        places: Mapping[int, int],
+        places: Mapping[tuple[Role, int], int],
         lost: Iterable[LostRange],
     ) -> None:
         self._job = job
         self._first = first
         self._lost = list(lost)
         self.positions = {
-            partition: max(start, places.get(partition, 0))
-            for partition, start in enumerate(job.start_offsets[Role.REPORTS])
+            (role, partition): max(start, places.get((role, partition), 0))
+            for role in job.report_roles
+            for partition, start in enumerate(job.start_offsets[role])
         }
         self._ends = dict(self.positions)
+        # What each further shuffle instance says of its part of a window: offsets of its topic.
+        self._parts: dict[tuple[Role, int], Manifest] = {}
+        logs = [
+            DecisionLog(job, partial(self._note_part, role), instance)
+            for instance, role in enumerate(job.report_roles[1:], 2)
+        ]
+        self._manifest_logs = [job.cursor(Role.MANIFESTS, log.apply) for log in logs]
 
     @property
     def lost(self) -> tuple[LostRange, ...]:
@@ -77,51 +83,67 @@ class RawLog:
         return tuple(self._lost)
 
     def find_end(self) -> Steps[None]:
-        """See how far the topic goes by now."""
-        for partition in self.positions:
-            self._ends[partition] = yield from end_offset(Role.REPORTS, partition)
+        """See how far the topics go by now."""
+        for place in self.positions:
+            self._ends[place] = yield from end_offset(*place)
+        for log in self._manifest_logs:
+            yield from log.catch_up()
 
     def next(self) -> Steps[list[RecordedReports] | None]:
         """Some records more, of this deployment; None when all there were have been read."""
-        for partition, position in self.positions.items():
-            end = self._ends[partition]
+        for place, position in self.positions.items():
+            end = self._ends[place]
             if position >= end:
                 continue
-            reply = yield ReadRange(Role.REPORTS, partition, position, end)
+            reply = yield ReadRange(*place, position, end)
             assert isinstance(reply, LogSlice)
-            return list(self._take_in(partition, reply.records, end))
+            return list(self._take_in(place, reply.records, end))
         return None
 
-    def lacks(self, manifest: Manifest) -> bool:
-        """Whether raw records of an epoch are gone that may have belonged to its window."""
+    def lacking(self, manifest: Manifest) -> list[Role]:
+        """The topics of which records of an epoch are gone that may have belonged to its window.
+
+        Further shuffle instances say where their part of a window was if it is released. Of one
+        that is not, any record that is gone may have belonged to it.
+        """
+        return [role for role in self._job.report_roles if self._lacks(role, manifest)]
+
+    def _lacks(self, role: Role, manifest: Manifest) -> bool:
         partition = self._job.partition_of(manifest.epoch)
+        own: Manifest | None = manifest
+        if role is not Role.REPORTS:
+            own = self._parts.pop((role, manifest.epoch), None)
         return any(
-            lost.partition == partition
-            and lost.start < manifest.cut_offset
-            and manifest.first_offset < lost.stop
+            (lost.topic, lost.partition) == (role, partition)
+            and (own is None or (lost.start < own.cut_offset and own.first_offset < lost.stop))
             for lost in self._lost
         )
 
+    def _note_part(self, role: Role, decision: Decision) -> None:
+        if decision.manifest.epoch >= self._first:
+            self._parts[role, decision.manifest.epoch] = decision.manifest
+
     def _take_in(
-        self, partition: int, records: tuple[LogRecord, ...], end: int
+        self, place: tuple[Role, int], records: tuple[LogRecord, ...], end: int
     ) -> Iterator[RecordedReports]:
+        role, partition = place
         for record in records:
-            self._pass(partition, record.offset)
-            self.positions[partition] = record.offset + 1
+            self._pass(place, record.offset)
+            self.positions[place] = record.offset + 1
             try:
                 decoded = decode_raw(record.value)
             except CodecError:
                 continue
             if decoded.deployment == self._job.deployment and decoded.epoch >= self._first:
                 yield RecordedReports(
-                    decoded.epoch, partition, record.offset, record.timestamp, record.value
+                    decoded.epoch, partition, record.offset, record.timestamp, record.value, role
                 )
         if not records:
-            self._pass(partition, end)
+            self._pass(place, end)
 
-    def _pass(self, partition: int, offset: int) -> None:
+    def _pass(self, place: tuple[Role, int], offset: int) -> None:
         """Note that there was nothing between where reading stood and an offset."""
-        position = self.positions[partition]
+        (role, partition), position = place, self.positions[place]
         if position < offset:
-            self._lost.append(LostRange(partition, position, offset))
-            self.positions[partition] = offset
+            self._lost.append(LostRange(partition, position, offset, role.value))
+            self.positions[place] = offset

@@ -35,7 +35,8 @@ class Verification:
         index: of the recording; None if it cannot be read.
         problems: what is wrong, one sentence each; none: all is as it was recorded.
         notes: what is worth knowing.
-        reports: in the windows.
+        reports: in the windows; of a job whose reports are in shares, pieces of tables.
+        shared: whether they are.
         deep: whether windows were compared with partials.
     """
 
@@ -43,6 +44,7 @@ class Verification:
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     reports: int = 0
+    shared: bool = False
     deep: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -59,7 +61,7 @@ class Verification:
             "missing": [] if index is None else [str(gap) for gap in index.missing],
             "files": 0 if index is None else len(index.files),
             "bytes": 0 if index is None else sum(file.size for file in index.files),
-            "reports": self.reports,
+            "pieces" if self.shared else "reports": self.reports,
             "deep": self.deep,
         }
 
@@ -120,6 +122,7 @@ def _contradictions(
 ) -> Iterator[str]:
     index = recording.index
     job = DeployedJob.from_bytes(recording.job_record)
+    found.shared = job.shared
     form = job.form_of(Role.SHUFFLED)
     says = (index.job, index.deployment, index.fingerprint, index.word_bytes, index.word_width)
     if says != (job.name, job.deployment, job.fingerprint, form.dtype.itemsize, form.width):
@@ -164,6 +167,8 @@ def _estimates(recording: Recording, job: DeployedJob) -> Iterator[str]:
         published = published_estimate(row, job.deployment)
         # What was released may be found to be spoiled when it is added up.
         fate = Fate.RELEASED if published.fate is Fate.SPOILED else published.fate
+        if published.reason is not None and published.fate is not Fate.SPOILED:
+            yield f"the estimate of epoch {row.epoch} has a reason, and it is not spoiled"
         says = (fate, published.contributors, published.population, published.closed_at)
         decided = (
             manifest.fate,

@@ -15,10 +15,11 @@ from enum import StrEnum
 from typing import Any
 
 from pipeline.errors import DpstreamError
+from topics.names import Role
 
-VERSION = 2
-# Its tables of manifests have more columns than are written now.
-_EARLIER = 1
+VERSION = 3
+# Manifests of version 1 have more columns than are written now; estimates and reports have fewer.
+_EARLIER = (1, 2)
 INDEX_FILE = "recording.json"
 
 _WORD_BYTES = (1, 2, 4, 8)
@@ -98,11 +99,18 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class LostRange:
-    """Records of a partition of the raw topic that were deleted before they could be recorded."""
+    """Raw records that were deleted before they could be recorded.
+
+    Attributes:
+        partition: of the topic.
+        start, stop: the first offset, and the one after the last.
+        topic: the last part of its name.
+    """
 
     partition: int
     start: int
     stop: int
+    topic: str = Role.REPORTS.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +129,7 @@ class RecordingIndex:
         files: in the order of epochs within a kind.
         missing: in the order of epochs within what is missing.
         places: where in the topics to go on.
-        lost: records of the raw topic that are gone.
+        lost: raw records that are gone.
     """
 
     software: str
@@ -191,7 +199,7 @@ class RecordingIndex:
                 for gap in self.missing
             ],
             "places": [[place.topic, place.partition, place.offset] for place in self.places],
-            "lost": [[lost.partition, lost.start, lost.stop] for lost in self.lost],
+            "lost": [[lost.partition, lost.start, lost.stop, lost.topic] for lost in self.lost],
         }
         return _spell({**body, "sha256": _digest(body)})
 
@@ -204,10 +212,10 @@ class RecordingIndex:
         """
         try:
             body = json.loads(data)
-            if body["version"] not in (_EARLIER, VERSION):
+            if body["version"] not in (*_EARLIER, VERSION):
                 raise RecordingError(
-                    f"it is of version {body['version']!r:.20}, this software reads {_EARLIER} to "
-                    f"{VERSION}"
+                    f"it is of version {body['version']!r:.20}, this software reads {_EARLIER[0]} "
+                    f"to {VERSION}"
                 )
             digest = body.pop("sha256")
             if digest != _digest(body) or data != _spell({**body, "sha256": digest}):
@@ -231,7 +239,7 @@ class RecordingIndex:
                     Place(_text(topic), _number(partition), _number(offset))
                     for topic, partition, offset in body["places"]
                 ),
-                lost=tuple(LostRange(*map(_number, lost)) for lost in body["lost"]),
+                lost=tuple(map(_lost, body["lost"])),
             )
         except RecordingError:
             raise
@@ -272,6 +280,13 @@ def _missing(body: dict[str, Any]) -> Missing:
         last_epoch=_number(body["last_epoch"]),
         why=_text(body["why"]),
     )
+
+
+def _lost(body: list[Any]) -> LostRange:
+    # Earlier versions recorded one topic alone, and did not name it.
+    partition, start, stop = map(_number, body[:3])
+    (topic,) = body[3:] or [Role.REPORTS.value]
+    return LostRange(partition, start, stop, _text(topic))
 
 
 def _number(value: object, least: int = 0) -> int:

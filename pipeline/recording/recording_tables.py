@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 
 from pipeline.recording.recording_index import RecordKind
 from topics.manifests import Fate, Manifest
+from topics.names import Role
 from topics.words import WordArray, Words
 
 Numbers: TypeAlias = tuple[float | None, float | None, float | None, float | None]
 
+_REASON, _TOPIC = "reason", "topic"
 _OPTIONS = {"compression": "zstd", "compression_level": 1}
 
 
@@ -43,6 +45,7 @@ class RecordedEstimate:
         guarantee: JSON text.
         numbers: value, low, high and standard deviation, where the estimate is a single one that
             has them.
+        reason: why the window is spoiled; None of others, and in recordings of earlier versions.
     """
 
     epoch: int
@@ -53,17 +56,19 @@ class RecordedEstimate:
     estimate: str
     guarantee: str
     numbers: Numbers = (None, None, None, None)
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedReports:
-    """A record of the raw topic: reports of one producer, as it sent them.
+    """A raw record: reports of one producer, as it sent them.
 
     Attributes:
         epoch: as the record says.
         partition, offset: where it was.
         timestamp: milliseconds since 1970.
         value: of the record.
+        topic: where it was, the last part of the name: of several shuffle instances each has one.
     """
 
     epoch: int
@@ -71,6 +76,7 @@ class RecordedReports:
     offset: int
     timestamp: int
     value: bytes
+    topic: str = Role.REPORTS.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +133,14 @@ def schema_of(kind: RecordKind, words: WordColumn) -> Any:
             "estimate": text,
             "guarantee": text,
             **dict.fromkeys(("value", "low", "high", "standard_deviation"), pa.float64()),
+            _REASON: text,
         },
         RecordKind.REPORTS: {
             "partition": pa.uint32(),
             "offset": unsigned,
             "timestamp": pa.int64(),
             "value": pa.binary(),
+            _TOPIC: text,
         },
     }
     return pa.schema([("epoch", unsigned), *columns[kind].items()])
@@ -141,9 +149,13 @@ def schema_of(kind: RecordKind, words: WordColumn) -> Any:
 def readable_schemas(kind: RecordKind, words: WordColumn) -> list[Any]:
     """The schemas of tables of a kind: as they are written, and as earlier versions wrote them.
 
-    Those have the same columns, and manifests had offsets besides, which nobody needs.
+    Manifests had offsets besides, which nobody needs; estimates did not say why a window is
+    spoiled, nor raw reports of which topic they are: there was one.
     """
     schema = schema_of(kind, words)
+    later = {RecordKind.ESTIMATES: _REASON, RecordKind.REPORTS: _TOPIC}.get(kind)
+    if later is not None:
+        return [schema, schema.remove(schema.get_field_index(later))]
     if kind is not RecordKind.MANIFESTS:
         return [schema]
     first, cut, manifest = (
@@ -219,6 +231,7 @@ def _estimate_cells(row: RecordedEstimate) -> tuple[Any, ...]:
         row.estimate,
         row.guarantee,
         *row.numbers,
+        row.reason,
     )
 
 
@@ -232,6 +245,7 @@ _CELLS: dict[RecordKind, Any] = {
         row.offset,
         row.timestamp,
         row.value,
+        row.topic,
     ),
 }
 
@@ -277,13 +291,15 @@ def estimates_of(table: Any) -> Iterator[RecordedEstimate]:
             estimate=row["estimate"],
             guarantee=row["guarantee"],
             numbers=(row["value"], row["low"], row["high"], row["standard_deviation"]),
+            reason=row.get(_REASON),
         )
 
 
 def reports_of(table: Any) -> Iterator[RecordedReports]:
     """The rows of a table of raw reports."""
     for row in table.to_pylist():
-        yield RecordedReports(**row)
+        topic = row.pop(_TOPIC, None)
+        yield RecordedReports(**row, topic=topic or Role.REPORTS.value)
 
 
 def windows_of(table: Any, words: WordColumn) -> Iterator[tuple[int, WordArray, Any]]:

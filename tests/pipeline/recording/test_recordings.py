@@ -229,8 +229,8 @@ def test_a_folder_without_a_recording_is_none(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(RecordingError, match="there is no recording"):
             Recording.open(path)
-    (tmp_path / INDEX_FILE).write_text('{"version": 3}')
-    with pytest.raises(RecordingError, match="version 3, this software reads 1 to 2"):
+    (tmp_path / INDEX_FILE).write_text('{"version": 4}')
+    with pytest.raises(RecordingError, match="version 4, this software reads 1 to 3"):
         Recording.open(tmp_path)
 
 
