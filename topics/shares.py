@@ -31,6 +31,8 @@ Counts = NDArray[np.uint32]
 
 SEED_BYTES: Final = 32
 """Of an AES-256 key, which is used for one piece and never again."""
+MOST_ALIKE: Final = U4_MAX
+"""Reports that say the same, of a window: sums are modulo one more."""
 MOST_SHARED: Final = 1 << 22
 """Cells of the largest table that is shared: 16 MiB of every producer at every epoch."""
 
@@ -252,7 +254,10 @@ def joined_sums(first: PartialSum, second: PartialSum, form: ShareForm) -> Count
 
 
 def table_of(values: WordArray, counts: NDArray[np.unsignedinteger] | None, cells: int) -> Counts:
-    """Words of width 1, (n, 1), as a table of counts modulo 2^32, shape (cells,).
+    """Words of width 1, (n, 1), as a table of counts, shape (cells,).
+
+    Raises:
+        CodecError: a count exceeds `MOST_ALIKE`.
 
     >>> table_of(np.array([[3], [1], [3]], np.uint8), None, 4).tolist()
     [0, 1, 0, 2]
@@ -263,4 +268,9 @@ def table_of(values: WordArray, counts: NDArray[np.unsignedinteger] | None, cell
     else:
         table = np.zeros(cells, np.int64)
         np.add.at(table, words, counts.astype(np.int64))
-    return (table & U4_MAX).astype(_COUNT)
+    if len(table) and int(table.max()) > MOST_ALIKE:
+        raise CodecError(
+            f"{int(table.max()):,} reports say the same, a table in shares has room for "
+            f"{MOST_ALIKE:,}"
+        )
+    return table.astype(_COUNT)

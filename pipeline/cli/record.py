@@ -186,7 +186,7 @@ def _to_json(
         "reached_last_epoch": recorder.complete,
         "complete": recorder.complete and not index.missing,
         "epochs_added": added,
-        "reports_added": reports,
+        "pieces_added" if job.shared else "reports_added": reports,
         "raw": index.raw,
         "files": len(index.files),
         "bytes": sum(file.size for file in index.files),
@@ -207,7 +207,8 @@ def _say_recorded(
 ) -> None:
     index = recorder.index
     if added:
-        say(f"{plural(added, 'epoch')} recorded, with {plural(reports, 'report')} in their windows")
+        words = plural(reports, _unit(shared=job.shared))
+        say(f"{plural(added, 'epoch')} recorded, with {words} in their windows")
         say(f"{output} has {_contents(index)}", whole=True)
     else:
         say(f"nothing new is published: {output} has {_contents(index)}", whole=True)
@@ -262,7 +263,13 @@ def _say_verified(path: Path, found: Verification) -> None:
         return
     say(f"{path} is as it was recorded: {_contents(found.index)}", whole=True)
     checked = "their windows add up to the partials" if found.deep else "the tables agree"
-    say(f"{plural(found.reports, 'report')} in windows; all checksums are right, and {checked}")
+    words = plural(found.reports, _unit(shared=found.shared))
+    say(f"{words} in windows; all checksums are right, and {checked}")
+
+
+def _unit(*, shared: bool) -> str:
+    """What is counted of windows: of tables in shares, nobody sees how many reports they are of."""
+    return "piece" if shared else "report"
 
 
 def _size(size: float) -> str:

@@ -671,10 +671,13 @@ class Producer:
         """A table of how often each report occurs, in two shares: as large whatever it says."""
         form = self.job.table_form
         first, second = (self.job.lock(party, epoch) for party in SHARERS)
-        if isinstance(reports, CountedWords):
-            table = table_of(reports.values, reports.counts, form.cells)
-        else:
-            table = table_of(reports, None, form.cells)
+        try:
+            if isinstance(reports, CountedWords):
+                table = table_of(reports.values, reports.counts, form.cells)
+            else:
+                table = table_of(reports, None, form.cells)
+        except CodecError as error:
+            raise ProducerError(f"producer {self.name}: {error}") from None
         present = int(np.count_nonzero(self._present))
         return Words(share_table(table, present, form, (first, second), secrets.token_bytes))
 

@@ -167,6 +167,14 @@ class DeployedJob(Job):
         """Whether shuffle workers share a noise key."""
         return self.stage_dummies is not None or self.crowds_law is not None
 
+    @property
+    def counts_devices(self) -> bool:
+        """Whether who watches raw reports is told of devices.
+
+        Their number is no secret; that of messages may be, and pieces of tables are no reports.
+        """
+        return self.protocol_entry.needs_shuffle or self.shared
+
     @cached_property
     def word_form(self) -> WordForm:
         """What reports look like."""

@@ -70,7 +70,7 @@ from topics.names import (
     topic_name,
     validate_job_name,
 )
-from topics.shares import MOST_SHARED, ShareForm
+from topics.shares import MOST_ALIKE, MOST_SHARED, ShareForm
 
 LONGEST_HORIZON = 2**20
 """The most epochs of a horizon."""
@@ -534,7 +534,7 @@ class Job(Section):
         """How tables of counts of reports are shared.
 
         Raises:
-            JobError: there are too many different reports for a table of them.
+            JobError: there are too many different reports for a table of them, or too many alike.
         """
         cells = table_cells(self.protocol_entry.word_form(law))
         if cells is None or cells > MOST_SHARED:
@@ -547,6 +547,18 @@ class Job(Section):
                         f"{self.protocol} with these parameters has {different} different reports, "
                         f"at most {MOST_SHARED:,} can be: seal every report instead, by aggregate "
                         "and stages, or choose another protocol or a smaller domain",
+                    )
+                ]
+            )
+        most = self.protocol_entry.most_alike(law, 1, self.shuffle.minimum)
+        if most > MOST_ALIKE:
+            raise JobError(
+                [
+                    Problem(
+                        ("shuffle", "minimum"),
+                        f"is {self.shuffle.minimum:,}: of so many devices up to {most:,} reports "
+                        f"may say the same, and shares add up to {MOST_ALIKE:,} at most; give a "
+                        "smaller one, or seal every report instead, by aggregate and stages",
                     )
                 ]
             )

@@ -163,6 +163,7 @@ PROTOCOL = Protocol(
     word_form=lambda law: law.word_form,
     needs_shuffle=True,
     capacity=stated_capacity,
+    distinct_reports=True,
     contributors=lambda law: law.minimum,
     epsilon_with=late("fragments", "epsilon_with"),
     exposure=_exposure,

@@ -193,6 +193,8 @@ class Protocol:
         capacity: where the guarantee rests on the shuffle stage: from a law, an epoch of the
             horizon and the number of devices present, the most messages that they send together,
             whatever their values.
+        distinct_reports: of those with a capacity, whether no device sends a report twice at an
+            epoch; without a capacity none does.
         contributors: from a law, the fewest honest contributors of a window that the guarantee
             rests on; None where it rests on none.
         epsilon_with: from a law and a number of honest contributors, what its epsilon becomes;
@@ -226,6 +228,7 @@ class Protocol:
     needs_shuffle: bool
     per_epoch: bool = False
     capacity: Callable[[Any, int, int], int] | None = None
+    distinct_reports: bool = False
     contributors: Callable[[Any], int | None] = lambda law: None
     epsilon_with: Callable[[Any, int], float] | None = None
     stage_dummies: Callable[[Any], StageDummies | None] = lambda law: None
@@ -244,6 +247,12 @@ class Protocol:
                 f"{self.name}: a capacity is what hides the number of messages from whoever sees "
                 "the sizes of records, where the guarantee rests on the shuffle stage"
             )
+
+    def most_alike(self, law: Law, epoch: int, contributors: int) -> int:
+        """The most reports that say the same, of so many devices at an epoch of the horizon."""
+        if self.capacity is None or self.distinct_reports:
+            return contributors
+        return self.capacity(law, epoch, contributors)
 
 
 def stated_capacity(law: Any, epoch: int, contributors: int) -> int:

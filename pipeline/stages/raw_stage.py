@@ -97,7 +97,7 @@ class RawStage(ABC, Generic[Partition]):
     ) -> None:
         self.role = job.report_roles[instance - 1]
         self._job = job
-        self._hides_messages = job.protocol_entry.needs_shuffle
+        self._hides_messages = job.counts_devices
         self._wall_clock = wall_clock
         self._scratch = scratch
         self._listener = listener

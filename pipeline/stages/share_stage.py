@@ -8,6 +8,7 @@ asks for: so a shuffle stage that passes on the shares of some few alone learns 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -22,7 +23,7 @@ from topics.chunks import Chunk
 from topics.manifests import Manifest
 from topics.names import SUMS, Role
 from topics.partials import encode_partial, split_partial, spoiled_payload
-from topics.shares import PartialSum, ShareSum, boxes_of, joined_sums
+from topics.shares import MOST_ALIKE, PartialSum, ShareSum, boxes_of, joined_sums
 from topics.words import Words
 
 
@@ -140,4 +141,19 @@ def _problem(
         )
     if first.pieces is None or second.pieces is None:
         return f"shares are of fewer than {job.shuffle.minimum:,} devices"
+    most = _most_alike(job, manifest)
+    if most > MOST_ALIKE:
+        return (
+            f"of so many devices up to {most:,} reports may say the same, and shares add up to "
+            f"{MOST_ALIKE:,} at most: divide the people among several jobs"
+        )
     return None
+
+
+def _most_alike(job: DeployedJob, manifest: Manifest) -> int:
+    """The most reports of a window that say the same; of each producer all devices may be in."""
+    law, epoch = job.law(), job.local_epoch(manifest.epoch)
+    return sum(
+        times * job.protocol_entry.most_alike(law, epoch, devices)
+        for devices, times in Counter(manifest.populations).items()
+    )

@@ -27,10 +27,19 @@ from tests.conformance.cases import CASES, Case
 from tests.conformance.jobs import LAST_EPOCH, job_of
 from tests.support.learning import publish_models
 from topics.batches import Batch, decode_batch
+from topics.fixed_sizes import table_cells
 from topics.frames import Kind, kind_of
 from topics.names import Role
+from topics.shares import MOST_SHARED, table_of
 
 SHUFFLED = [case for case in CASES if case.protocol.needs_shuffle]
+
+TABLES = [
+    case
+    for case in CASES
+    if (table_cells(case.protocol.word_form(case.law)) or MOST_SHARED + 1) <= MOST_SHARED
+]
+"""Those whose reports can be in shares."""
 
 shuffled_cases = pytest.mark.parametrize("case", SHUFFLED, ids=str)
 
@@ -107,6 +116,33 @@ def test_there_is_room_for_all_messages_and_no_more_are_ever_drawn(
             sent = devices.report(epoch, now, present, seeded_generator(seed, epoch))
             most = case.protocol.capacity(law, epoch, int(present.sum()))
             assert len(written_out(sent)) <= most
+
+
+@pytest.mark.parametrize("devices", [1, 25])
+@pytest.mark.parametrize("case", TABLES, ids=str)
+def test_no_more_reports_are_alike_than_shares_are_told_to_add_up(
+    case: Case, devices: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one device, too: a second report that says the same would be one too many."""
+    monkeypatch.setattr("randomizers.dummies.MISFIT", 0.5)
+    law, cells = case.law, table_cells(case.protocol.word_form(case.law))
+    assert cells is not None
+    for seed, values in enumerate(streams(case, devices)):
+        population = case.protocol.randomizer(law)
+        population.enrol(devices, seeded_generator(seed))
+        for epoch in range(1, case.last_epoch + 1):
+            sent = population.report(epoch, values[epoch - 1], None, seeded_generator(seed, epoch))
+            table = table_of(written_out(sent), None, cells)
+            assert table.max() <= case.protocol.most_alike(law, epoch, devices)
+
+
+def test_of_bits_that_are_reversed_the_most_alike_is_one_a_device() -> None:
+    """However many of them there are; where there are dummies, any number of these may be alike."""
+    law = {case.protocol.name: case.law for case in SHUFFLED}
+    for name in ("fragments", "count_mean_sketch"):
+        assert PROTOCOLS[name].most_alike(law[name], 1, 1_000) == 1_000
+    assert PROTOCOLS["future_rand"].most_alike(None, 1, 1_000) == 1_000  # type: ignore[arg-type]
+    assert PROTOCOLS["count_min"].most_alike(law["count_min"], 1, 1_000) > 1_000
 
 
 @shuffled_cases

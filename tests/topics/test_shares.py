@@ -175,6 +175,8 @@ def test_words_become_a_table_counted_or_not() -> None:
     words = np.array([[1], [2]], "<u2")
     assert table_of(words, np.array([5, 2**32 - 1], "<u4"), 3).tolist() == [0, 5, 2**32 - 1]
     assert table_of(np.repeat(words, [5, 2], 0), None, 3).tolist() == [0, 5, 2]
+    with pytest.raises(CodecError, match="4,294,967,296 reports say the same"):
+        table_of(words[[0, 1, 1]], np.array([5, 1, 2**32 - 1], "<u8"), 3)
 
 
 def test_a_share_that_is_there_twice_counts_once_with_both_parties() -> None:

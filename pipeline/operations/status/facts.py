@@ -32,9 +32,8 @@ def stages_of(job: DeployedJob) -> Mapping[str, Role]:
 
 
 def hides_messages(job: DeployedJob, stage: str) -> bool:
-    """Whether a stage sees numbers of messages that are not for all to see."""
-    reads_reports = stages_of(job).get(stage) in job.report_roles
-    return reads_reports and job.protocol_entry.needs_shuffle
+    """Whether devices are told of in place of the messages that a stage sees."""
+    return stages_of(job).get(stage) in job.report_roles and job.counts_devices
 
 
 @dataclass(frozen=True, slots=True)

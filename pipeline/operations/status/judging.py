@@ -57,12 +57,12 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     published = status.published
     if published is not None and published.reason is not None:
         yield (
-            f"epoch {published.epoch:,} is spoiled: {published.reason}; see that both parties have "
-            "the keys of its turn, and find the producer whose shares they do not open: dpstream "
-            f"producers {job.name} shows who reports"
+            f"epoch {published.epoch:,} is spoiled: {published.reason}. Where shares do not open, "
+            "see that both parties have the keys of its turn, and find the producer whose shares "
+            f"these are: dpstream producers {job.name} shows who reports"
         )
     if status.late_reports:
-        what = "devices" if job.protocol_entry.needs_shuffle else "reports"
+        what = "devices" if job.counts_devices else "reports"
         yield (
             f"{status.late_reports:,} {what} came after their epoch was decided, and do not count: "
             f"dpstream producers {job.name} shows who is behind"

@@ -19,9 +19,11 @@ from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import Job, make_job
 from pipeline.jobs.job_problems import JobError
 from pipeline.jobs.sealing_keys import KeyRing, SealingKeyError
-from pipeline.operations.status.facts import JobStatus, stages_of
+from pipeline.operations.status.facts import JobStatus, hides_messages, stages_of
 from pipeline.operations.status.judging import find_problems
 from pipeline.planning.plan import plan
+from pipeline.recording.estimate_rows import published_estimate
+from pipeline.recording.recordings import Recording
 from pipeline.simulation.memory import MemoryDriver
 from pipeline.simulation.simulate import SimulatedCluster, seeded_generators
 from pipeline.stages.boxes_of_windows import BoxOpener
@@ -29,6 +31,7 @@ from pipeline.stages.epoch_log import EpochLog
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.stages.estimation import Estimation
 from pipeline.stages.share_stage import window_payload
+from tests.support.replays import LiveRun
 from tests.support.sealed_cells import (
     CELLS,
     DEPLOYMENT,
@@ -47,6 +50,7 @@ from topics.manifests import Fate, Manifest
 from topics.names import SUMS, Role
 from topics.partials import decode_partial, spoiled_reason
 from topics.shares import (
+    MOST_ALIKE,
     MOST_SHARED,
     Counts,
     PartialSum,
@@ -340,11 +344,64 @@ def test_a_window_whose_shares_do_not_match_is_withheld_and_no_other(
     assert (right.headline.low, right.headline.high) == (1.0, 1.0)
     status = JobStatus(job.name, "", 0, EPOCHS, spoiled, (), {})
     (problem,) = find_problems(job, status)
-    assert problem.startswith(f"epoch 1 is spoiled: {reason}; see that both parties have the keys")
+    assert problem.startswith(f"epoch 1 is spoiled: {reason}. Where shares do not open, see ")
+    LiveRun(job, world.log).record(folder / "recording")
+    kept = Recording.open(folder / "recording").estimates()
+    rows = [published_estimate(row, job.deployment) for row in kept]
+    assert rows == [spoiled, right]
     epochs = list(EpochLog(job).read(MemoryDriver(world.log).run))
     assert [epoch.spoiled for epoch in epochs] == [reason, None]
     assert epochs[0].counts is None
     assert epochs[1].counts == epochs[1].payload
+
+
+def test_a_sum_that_may_have_wrapped_around_is_not_published(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the most reports alike that the devices of the window can send, whatever the sum says."""
+    monkeypatch.setattr("pipeline.stages.share_stage.MOST_ALIKE", CELLS - 1)
+    world = run(begun(deployed(), folder / "too many"))
+    reason = (
+        f"of so many devices up to {CELLS} reports may say the same, and shares add up to "
+        f"{CELLS - 1} at most: divide the people among several jobs"
+    )
+    assert [each.reason for each in world.published().values()] == [reason] * EPOCHS
+    assert {each.fate for each in world.published().values()} == {Fate.SPOILED}
+    monkeypatch.setattr("pipeline.stages.share_stage.MOST_ALIKE", CELLS)
+    check(run(begun(deployed(), folder / "just as many")))
+
+
+def test_windows_that_may_all_wrap_around_are_refused() -> None:
+    parameters = {"epsilon": 4, "delta": 1e-3, "domain": ["a", "b", "c"]}
+    job = written(protocol="fragments", parameters=parameters, shuffle={"minimum": 1_000})
+    law = job.calibrate()
+    assert job.share_form(law).cells
+    larger = job.model_copy(
+        update={"shuffle": job.shuffle.model_copy(update={"minimum": MOST_ALIKE})}
+    )
+    assert larger.share_form(law).cells
+    too_large = job.model_copy(
+        update={"shuffle": job.shuffle.model_copy(update={"minimum": MOST_ALIKE + 1})}
+    )
+    with pytest.raises(JobError, match=r"shuffle\.minimum: is 4,294,967,296: of so many devices"):
+        too_large.share_form(law)
+
+
+def test_a_stage_that_sees_pieces_of_tables_tells_of_devices(folder: Path) -> None:
+    """Also where the number of reports would be no secret: pieces are no reports."""
+    job = deployed()
+    assert not job.protocol_entry.needs_shuffle
+    world = begun(job, folder)
+    world.close_epoch("north", 1)
+    world.settle(["shuffle"])
+    heartbeat: dict[str, Any] = world.worker("shuffle").stage.heartbeat()
+    assert heartbeat["counts"] == {"reports": CELLS // 2}
+    (window,) = heartbeat["windows"]
+    assert "reports" not in window
+    assert window["devices"] == CELLS // 2
+    assert hides_messages(job, "shuffle")
+    assert not hides_messages(job, "aggregate-a")
+    world.shut()
 
 
 def test_of_a_spoiled_epoch_nobody_counts_as_heard() -> None:
