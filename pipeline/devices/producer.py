@@ -21,34 +21,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.actions import Append, Flush, Result, Steps
+from pipeline.devices.epoch_records import DrawnEpoch
 from pipeline.devices.producer_store import ProducerStore
 from pipeline.errors import DpstreamError
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_times import times_of
 from pipeline.jobs.model_log import ModelLog
-from pipeline.jobs.sealed import SHARERS
 from pipeline.protocols.protocol import LearningDevices
 from pipeline.state import FolderLock
-from randomizers.counted_words import CountedWords, written_out
+from randomizers.counted_words import CountedWords
 from randomizers.devices import Devices
-from randomizers.division import divide, room_of_part
 from randomizers.randomness import cryptographic_generator
 from topics.batches import (
     DRAWING_BYTES,
-    Batch,
-    Punctuation,
-    batch_id,
-    encode_batch,
-    encode_punctuation,
 )
-from topics.fixed_sizes import FixedSize, Slots, fixed_size, split_fixed
-from topics.frames import PAYLOAD_TARGET, CodecError
+from topics.frames import CodecError
 from topics.names import Role
 from topics.records import Farewell, Registration
-from topics.sealed_batches import SEALED_PAYLOAD_TARGET, seal_batch
-from topics.sealed_words import pack_reports, seal_rows
-from topics.shares import share_table, table_of
-from topics.words import Words, split_words
 
 # Makes the generator of a draw from what is drawn: "enrol" and the number of devices there were,
 # "horizon" and its number from 1 on, or "report" and the epoch.
@@ -352,21 +341,20 @@ class Producer:
 
         What the instance that decides windows gets is last: see `_send`.
         """
-        drawing = self._identifiers()[:DRAWING_BYTES]
-        roles, parts = self.job.report_roles, [reports]
-        if len(roles) > 1:
-            most = None if most is None else room_of_part(most, len(roles))
-            parts = divide(reports, len(roles), most, generator)
-        for role, part in reversed(list(zip(roles, parts, strict=True))):
-            size = None if most is None else self._size(most)
-            if self.job.shared:
-                words, size = self._shared(epoch, part), None
-            elif self.job.sealed is not None:
-                words, size = self._sealed(epoch, part, size), None
-            else:
-                words = self._words(part, generator)
-            records = self._records(role, epoch, words, size, drawing)
-            self._store.put(role, self.job.partition_of(epoch), records)
+        drawn = DrawnEpoch(
+            job=self.job,
+            epoch=epoch,
+            enrolment=self.enrolment,
+            drawing=self._identifiers()[:DRAWING_BYTES],
+            contributors=int(np.count_nonzero(self._present)),
+            population=len(self._positions),
+            most=most,
+        )
+        try:
+            for role, records in drawn.records(reports, generator):
+                self._store.put(role, self.job.partition_of(epoch), records)
+        except CodecError as error:
+            raise ProducerError(f"producer {self.name}: {error}") from None
 
     def _find_model(self, epoch: int) -> Steps[NDArray[np.float64]]:
         """The model that an epoch's reports are about: nothing is drawn before it is known."""
@@ -633,92 +621,6 @@ class Producer:
             return None
         present = int(np.count_nonzero(self._present))
         return capacity(self.job.law(), self.job.local_epoch(epoch), present)
-
-    def _size(self, most: int) -> FixedSize:
-        """What batches are filled up to, of at most so many reports."""
-        try:
-            if self.job.seals_batches:
-                return Slots(most)
-            return fixed_size(self.job.word_form, most)
-        except CodecError as error:
-            raise ProducerError(f"producer {self.name}: {error}") from None
-
-    def _words(
-        self, reports: NDArray[np.unsignedinteger] | CountedWords, generator: np.random.Generator
-    ) -> Words:
-        """What is sent; where dummies hide reports, in an order that does not tell them apart."""
-        if isinstance(reports, CountedWords):
-            return Words(reports.values, reports.counts)
-        if not self.job.protocol_entry.needs_shuffle:
-            return Words(reports)
-        if self.job.word_form.width == 1:
-            return Words.canonical(reports)
-        return Words(generator.permutation(reports))
-
-    def _sealed(
-        self,
-        epoch: int,
-        reports: NDArray[np.unsignedinteger] | CountedWords,
-        size: FixedSize | None,
-    ) -> Words:
-        """Every report in boxes of its own, and chaff where their number is a secret."""
-        values = written_out(reports)
-        chaff = size.rows - len(values) if isinstance(size, Slots) else 0
-        rows = pack_reports(values, chaff, self.job.word_form)
-        return Words(seal_rows(rows, self.job.locks_after(Role.REPORTS, epoch)))
-
-    def _shared(self, epoch: int, reports: NDArray[np.unsignedinteger] | CountedWords) -> Words:
-        """A table of how often each report occurs, in two shares: as large whatever it says."""
-        form = self.job.table_form
-        first, second = (self.job.lock(party, epoch) for party in SHARERS)
-        try:
-            if isinstance(reports, CountedWords):
-                table = table_of(reports.values, reports.counts, form.cells)
-            else:
-                table = table_of(reports, None, form.cells)
-        except CodecError as error:
-            raise ProducerError(f"producer {self.name}: {error}") from None
-        present = int(np.count_nonzero(self._present))
-        return Words(share_table(table, present, form, (first, second), secrets.token_bytes))
-
-    def _records(
-        self, role: Role, epoch: int, words: Words, size: FixedSize | None, drawing: bytes
-    ) -> Iterator[bytes]:
-        """Batches of the epoch for one shuffle instance, and their punctuation."""
-        job = self.job
-        pieces: list[tuple[Words, FixedSize | None]] = []
-        if size is not None:
-            pieces.extend(split_fixed(words, size))
-        elif words.rows:
-            target = SEALED_PAYLOAD_TARGET if job.seals_batches else PAYLOAD_TARGET
-            pieces.extend((piece, None) for piece in split_words(words, target))
-        for index, (piece, room) in enumerate(pieces):
-            batch = Batch(
-                job.fingerprint,
-                job.deployment,
-                batch_id(drawing, index),
-                self.enrolment,
-                epoch,
-                piece,
-                room,
-            )
-            yield (
-                seal_batch(batch, job.batch_lock(role, epoch))
-                if job.seals_batches
-                else encode_batch(batch)
-            )
-        yield encode_punctuation(
-            Punctuation(
-                job.fingerprint,
-                job.deployment,
-                self.enrolment,
-                epoch,
-                batches=len(pieces),
-                contributors=int(self._present.sum()),
-                population=len(self._positions),
-                drawing=drawing,
-            )
-        )
 
     def _send(self) -> Steps[None]:
         """Send the outbox; what was acknowledged goes.

@@ -171,7 +171,7 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     def split_small(words: Words, payload_bytes: int = 0) -> list[Words]:
         return split_words(words, payload_bytes=16)
 
-    monkeypatch.setattr("pipeline.devices.producer.split_words", split_small)
+    monkeypatch.setattr("pipeline.devices.epoch_records.split_words", split_small)
     monkeypatch.setattr("pipeline.stages.window_writer.split_words", split_small)
     monkeypatch.setattr("topics.partials._PART_BYTES", 200)
 

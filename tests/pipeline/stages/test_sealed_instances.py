@@ -69,7 +69,7 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     def split_small(words: Words, payload_bytes: int = 0) -> list[Words]:
         return split_words(words, payload_bytes=2 * words.values.itemsize * words.width)
 
-    for module in ("devices.producer", "stages.window_writer", "stages.boxes_of_windows"):
+    for module in ("devices.epoch_records", "stages.window_writer", "stages.boxes_of_windows"):
         monkeypatch.setattr(f"pipeline.{module}.split_words", split_small)
 
 
@@ -187,7 +187,7 @@ def test_a_box_that_was_copied_to_another_instance_counts_once(
         met[lock.context] = own
         return np.concatenate([before, own])
 
-    monkeypatch.setattr("pipeline.devices.producer.seal_rows", seal_and_copy)
+    monkeypatch.setattr("pipeline.devices.epoch_records.seal_rows", seal_and_copy)
     world = run(begun(deployed(SIDE_BY_SIDE[:3]), folder, KEYS))
     check(world)
     assert sum(map(len, met.values())) > 0

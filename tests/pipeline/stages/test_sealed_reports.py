@@ -53,7 +53,7 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     def split_small(words: Words, payload_bytes: int = 0) -> list[Words]:
         return split_words(words, payload_bytes=4 * words.values.itemsize * words.width)
 
-    for module in ("devices.producer", "stages.window_writer", "stages.hop_stage"):
+    for module in ("devices.epoch_records", "stages.window_writer", "stages.hop_stage"):
         monkeypatch.setattr(f"pipeline.{module}.split_words", split_small)
 
 
@@ -188,7 +188,7 @@ def test_a_device_that_sends_its_report_many_times_is_counted_once(
         innermost = seal_rows(rows, locks[:1])
         return seal_rows(np.repeat(innermost, 2, axis=0), locks[1:])
 
-    monkeypatch.setattr("pipeline.devices.producer.seal_rows", seal_twice)
+    monkeypatch.setattr("pipeline.devices.epoch_records.seal_rows", seal_twice)
     check(run(begun(deployed(IN_SERIES[:stages]), folder, all_keys(IN_SERIES))))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -294,7 +294,7 @@ def lying(monkeypatch: pytest.MonkeyPatch, job: DeployedJob, lie: Rows) -> None:
         rows = share_table(table, contributors, form, locks, draw)
         return lie(rows) if table[CELLS - 1] and locks[0] == epoch else rows
 
-    monkeypatch.setattr("pipeline.devices.producer.share_table", share)
+    monkeypatch.setattr("pipeline.devices.epoch_records.share_table", share)
 
 
 def broken(*parties: int) -> Rows:
@@ -394,7 +394,7 @@ def test_a_stage_that_sees_pieces_of_tables_tells_of_devices(folder: Path) -> No
     world = begun(job, folder)
     world.close_epoch("north", 1)
     world.settle(["shuffle"])
-    heartbeat: dict[str, Any] = world.worker("shuffle").stage.heartbeat()
+    heartbeat: Mapping[str, Any] = world.worker("shuffle").stage.heartbeat()
     assert heartbeat["counts"] == {"reports": CELLS // 2}
     (window,) = heartbeat["windows"]
     assert "reports" not in window
@@ -472,7 +472,7 @@ def test_counts_that_the_protocol_does_not_have_spoil_a_window(
         def share(sent: Counts, contributors: int, form: Any, locks: Any, draw: Any) -> WordArray:
             return share_table(table[0].astype("<u4"), contributors, form, locks, draw)  # noqa: B023
 
-        monkeypatch.setattr("pipeline.devices.producer.share_table", share)
+        monkeypatch.setattr("pipeline.devices.epoch_records.share_table", share)
         if table.size > CELLS + 1:
             monkeypatch.setattr(
                 ShareForm, "cut", lambda form, table: table.reshape(form.pieces, -1)
