@@ -1,29 +1,27 @@
 """The publish stage: one final record for every epoch, in order.
 
 Manifests and partials are kept for ever and each has one partition, so the publisher's whole state
-is a function of two logs: it reads them from the beginning, merges the partials in epoch order, and
-goes on after the last record of the estimates topic. Where a protocol learns, the model after an
-epoch is written before the estimate of it. Owning the one partition of ``<job>.partials``
-makes a worker the active publisher; the records shown to it only wake it up.
+is a function of two logs: it merges the partials in epoch order, and goes on after the last record
+of the estimates topic. Where a protocol learns, the model after an epoch is written before the
+estimate of it. Owning the one partition of ``<job>.partials`` makes a worker the active publisher.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-
-from pipeline.actions import Append, Commit, Flush, Steps
+from pipeline.actions import Append, Flush, Steps
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.model_log import ModelLog
 from pipeline.stages.epoch_log import DecidedEpoch, EpochLog
 from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
 from pipeline.stages.estimation import Estimation
 from pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
+from pipeline.stages.single_writer import SingleWriter
 from topics.manifests import Fate
 from topics.models import ModelRecord
 from topics.names import Role
 
 
-class PublishStage:
+class PublishStage(SingleWriter):
     """Turns manifests and partials into the records of ``<job>.estimates``.
 
     Args:
@@ -34,14 +32,10 @@ class PublishStage:
     role = Role.PARTIALS
 
     def __init__(self, job: DeployedJob, *, listener: WindowListener = ignore_window) -> None:
-        self._job = job
-        self._listener = listener
-        self.counts: Counter[str] = Counter()
-        self._start_over()
+        super().__init__(job, listener)
 
-    def _start_over(self) -> None:
+    def _begin(self) -> None:
         job = self._job
-        self._active = False
         self._estimation = Estimation(job)
         self._published = FirstEstimates(job)
         self._epochs = EpochLog(job)
@@ -50,32 +44,6 @@ class PublishStage:
         )
         learns = job.protocol_entry.learning is not None
         self._models = ModelLog(job, keep=False) if learns else None
-        self._committed = 0
-
-    def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
-        """Become the active publisher: rebuild the state, and publish what is due."""
-        self._start_over()
-        start = self._job.start_offset(Role.PARTIALS, partition)
-        self._committed = start if committed is None else max(start, committed)
-        yield from self._publish_due()
-        self._active = True
-        return self._committed
-
-    def revoke(self, partition: int) -> None:
-        """Another worker publishes now."""
-        self._start_over()
-
-    def record(
-        self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
-    ) -> Steps[None]:
-        """A part of a partial has arrived, and wakes the publisher up if it has not read it yet."""
-        if offset >= self._epochs.partials_position:
-            yield from self._publish_due()
-
-    def tick(self, now: float) -> Steps[None]:
-        """Look for manifests that need no partial."""
-        if self._active:
-            yield from self._publish_due()
 
     def unfinished(self, partition: int) -> str:
         """Epochs that are not published."""
@@ -85,7 +53,7 @@ class PublishStage:
         """What has been counted so far, and the epoch that is published next."""
         return {"next_epoch": self._epochs.next_epoch, "counts": dict(self.counts)}
 
-    def _publish_due(self) -> Steps[None]:
+    def _write_due(self) -> Steps[None]:
         """Take in what is new, epoch by epoch, and publish what is not published yet."""
         yield from self._estimate_log.catch_up()
         if self._models is not None:
@@ -107,10 +75,14 @@ class PublishStage:
             yield Flush()
             for window in written:
                 self._listener(window)
-        position = self._epochs.partials_position
-        if position > self._committed and not self._epochs.partials_wait:
-            self._committed = position
-            yield Commit(Role.PARTIALS, 0, self._committed)
+
+    @property
+    def _position(self) -> int:
+        return self._epochs.partials_position
+
+    @property
+    def _waiting(self) -> bool:
+        return self._epochs.partials_wait
 
     def _publication(self, found: DecidedEpoch) -> Append:
         manifest = found.manifest

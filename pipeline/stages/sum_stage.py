@@ -1,29 +1,28 @@
 """Adds what two parties have added up of a share each: the partial of every window.
 
-Its whole state is a function of four logs, as that of the publish stage is: it reads them from the
-beginning, and writes the partials that are missing. A partial is a function of the manifest and of
-the parties' partials, so what is repeated is repeated identically. Owning the one partition of
-``<job>.partials-a`` makes a worker the active one; the records shown to it only wake it up.
+Its whole state is a function of four logs: it writes the partials that are missing. A partial is a
+function of the manifest and of the parties' partials, so what is repeated is repeated identically.
+Owning the one partition of ``<job>.partials-a`` makes a worker the active one.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from functools import partial
 
-from pipeline.actions import Append, Commit, Flush, Steps
+from pipeline.actions import Append, Flush, Steps
 from pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
 from pipeline.stages.decision_log import Decision, DecisionLog
 from pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
 from pipeline.stages.partial_log import PartialLog
 from pipeline.stages.share_stage import window_payload
+from pipeline.stages.single_writer import SingleWriter
 from topics.manifests import Fate, Manifest
 from topics.names import SUMS, Role
 from topics.partials import encode_partial, split_partial, spoiled_reason
 
 
-class SumStage:
+class SumStage(SingleWriter):
     """Turns ``<job>.partials-a`` and ``<job>.partials-b`` into ``<job>.partials``.
 
     Args:
@@ -34,15 +33,10 @@ class SumStage:
     role = SUMS[0]
 
     def __init__(self, job: DeployedJob, *, listener: WindowListener = ignore_window) -> None:
-        self._job = job
-        self._listener = listener
-        self.counts: Counter[str] = Counter()
-        self._start_over()
+        super().__init__(job, listener)
 
-    def _start_over(self) -> None:
+    def _begin(self) -> None:
         job = self._job
-        self._active = False
-        self._committed = 0
         self._sums: tuple[dict[int, bytes], dict[int, bytes]] = ({}, {})
         self._decisions: dict[int, Decision] = {}
         self._written = PartialLog(job)
@@ -54,31 +48,6 @@ class SumStage:
             for role, held in zip(SUMS, self._sums, strict=True)
         ]
         self._sum_logs = [job.cursor(role, log.apply) for role, log in zip(SUMS, logs, strict=True)]
-
-    def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
-        """Become the active worker: rebuild the state, and write what is due."""
-        self._start_over()
-        start = self._job.start_offset(self.role, partition)
-        self._committed = start if committed is None else max(start, committed)
-        yield from self._write_due()
-        self._active = True
-        return self._committed
-
-    def revoke(self, partition: int) -> None:
-        """Another worker adds up now."""
-        self._start_over()
-
-    def record(
-        self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
-    ) -> Steps[None]:
-        """A part of a partial has arrived, and wakes the stage up if it has not read it yet."""
-        if offset >= self._sum_logs[0].position:
-            yield from self._write_due()
-
-    def tick(self, now: float) -> Steps[None]:
-        """Look for partials of the other party."""
-        if self._active:
-            yield from self._write_due()
 
     def unfinished(self, partition: int) -> str:
         """Epochs without a partial."""
@@ -112,10 +81,14 @@ class SumStage:
             yield from self._written_log.catch_up()
             for epoch in due:
                 self._listener(_finished(self._decisions.pop(epoch).manifest))
-        position = self._sum_logs[0].position
-        if position > self._committed and not first:
-            self._committed = position
-            yield Commit(self.role, 0, position)
+
+    @property
+    def _position(self) -> int:
+        return self._sum_logs[0].position
+
+    @property
+    def _waiting(self) -> bool:
+        return bool(self._sums[0])
 
     def _write(self, epoch: int) -> Steps[None]:
         """Write the partial of a window."""
