@@ -1,6 +1,7 @@
 """Producers, which stand for devices, and what they read: change logs, item logs, live rows.
 
-Begin with `producer`: enrol, report, close. What it has drawn is kept by `producer_store`.
+Begin with `producer`: enrol, report, close. What it has drawn `epoch_records` turns
+into records, open or sealed, and `producer_store` keeps.
 `produce` feeds it from a file or from rows as they come; `rows` and `tables` are what
 `change_log`, `item_log` and `live` share. A value goes no further than this package.
 """

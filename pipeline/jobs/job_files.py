@@ -30,7 +30,6 @@ from pydantic import (
     ValidationError,
     create_model,
     field_serializer,
-    model_serializer,
     model_validator,
 )
 
@@ -46,20 +45,19 @@ from pipeline.jobs.job_problems import (
 from pipeline.jobs.public_examples import with_test_set
 from pipeline.jobs.sealed import Sealed, output_role, stage_roles, with_public_keys
 from pipeline.jobs.section import Section
+from pipeline.jobs.shuffle import DURATION, FIXED_DURATION, Seconds, Shuffle, SizedShuffle
 from pipeline.protocols.crowds import in_crowds
 from pipeline.protocols.protocol import Law, Protocol
 from pipeline.protocols.registry import PROTOCOLS
 from pipeline.values.crowds import BETWEEN
-from pipeline.values.durations import FORMS, Duration, parse_duration
+from pipeline.values.durations import Duration, parse_duration
 from pipeline.values.value_domains import ValueDomain
 from randomizers.crowds import MOST_CROWDS
-from randomizers.division import MISFIT, MOST_INSTANCES
 from randomizers.guarantee import Guarantee
 from randomizers.item_domains import MOST_PUBLISHED
 from randomizers.laws import without_later
 from randomizers.shuffled_parameters import LEAST_DELTA
 from topics.fixed_sizes import table_cells
-from topics.manifests import PRODUCERS_OF_INSTANCES_MAX
 from topics.names import (
     FURTHER_REPORTS,
     HOPS,
@@ -76,9 +74,6 @@ LONGEST_HORIZON = 2**20
 """The most epochs of a horizon."""
 
 _LENGTHS_OF_TIME = ("epochs.length", "shuffle.grace", "topics.retention")
-
-_DURATION = f"a duration above 0, at most 1000 years: {FORMS}"
-_FIXED_DURATION = f"{_DURATION}, but no months or years"
 
 
 def _text(value: object) -> str:
@@ -110,11 +105,6 @@ Instant = Annotated[
 CalendarDuration = Annotated[
     Duration, PlainValidator(lambda value: parse_duration(_text(value))), PlainSerializer(str, str)
 ]
-Seconds = Annotated[
-    float,
-    PlainValidator(lambda value: parse_duration(_text(value)).timedelta().total_seconds()),
-    PlainSerializer(lambda seconds: str(Duration(exact=timedelta(seconds=seconds))), str),
-]
 
 
 class Epochs(Section):
@@ -126,7 +116,7 @@ class Epochs(Section):
     start: Instant | None = Field(
         default=None, description="a date or time in UTC, such as 2013-10-01 or 2013-10-01T06:00Z"
     )
-    length: CalendarDuration | None = Field(default=None, description=_DURATION)
+    length: CalendarDuration | None = Field(default=None, description=DURATION)
     renew: bool = Field(
         default=False,
         description="true or false: whether another horizon of count epochs follows every one that "
@@ -148,49 +138,6 @@ class Epochs(Section):
         return self
 
 
-class Shuffle(Section):
-    """When a window closes, and how it is released."""
-
-    order: Literal["sorted", "random"] = Field(default="sorted", description="sorted or random")
-    minimum: int = Field(
-        default=100,
-        ge=1,
-        description="the fewest devices a window is released with, a whole number from 1 on",
-    )
-    producers: int = Field(
-        default=1,
-        ge=1,
-        description="how many producers must have registered before a window closes because "
-        "everybody is in, a whole number from 1 on",
-    )
-    grace: Seconds = Field(default=60.0, description=_FIXED_DURATION)
-    instances: int = Field(
-        default=1,
-        ge=1,
-        le=MOST_INSTANCES,
-        description=f"a whole number from 1 to {MOST_INSTANCES}: shuffle stages side by side, each "
-        "of which sees its share of the messages",
-    )
-
-    @model_serializer(mode="wrap")
-    def _without_one_instance(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Only where there are several: software that knows of none reads all others.
-        values: dict[str, Any] = write(self)
-        if self.instances == 1:
-            del values["instances"]
-        return values
-
-
-class SizedShuffle(Shuffle):
-    """For protocols whose noise is sized on the smallest window."""
-
-    minimum: int = Field(
-        ge=1,
-        description="the fewest devices a window is released with, a whole number from 1 on; "
-        "the noise is sized on it",
-    )
-
-
 class Topics(Section):
     """The job's topics."""
 
@@ -204,7 +151,7 @@ class Topics(Section):
     )
     retention: Seconds = Field(
         default=timedelta(days=7).total_seconds(),
-        description=_FIXED_DURATION,
+        description=FIXED_DURATION,
     )
 
     @property
@@ -391,7 +338,7 @@ class Job(Section):
                 guarantee,
                 # `calibrate` has left as much of it for divisions that do not fit.
                 delta=math.nextafter(guarantee.delta, 1) if guarantee.delta else 0.0,
-                trust=f"{guarantee.trust}; {self._trust_of_instances}",
+                trust=f"{guarantee.trust}; {self.shuffle.trust(sealed=self.sealed is not None)}",
             )
         return guarantee.over(1) if self.epochs.renew else guarantee
 
@@ -433,19 +380,6 @@ class Job(Section):
         return (Role.REPORTS, *FURTHER_REPORTS[: self.instances - 1])
 
     @property
-    def _trust_of_instances(self) -> str:
-        divided = (
-            f"{self.instances} shuffle stages work side by side, and each message goes to one of "
-            "them at random"
-        )
-        if self.sealed is not None:
-            return divided
-        return (
-            f"{divided}: who sees one of them sees 1/{self.instances} of a device's messages on "
-            "average"
-        )
-
-    @property
     def shared(self) -> bool:
         """Whether reports are counted in tables, of which two parties add up a share each."""
         return self.sealed is not None and bool(self.sealed.shares)
@@ -480,7 +414,7 @@ class Job(Section):
         """
         try:
             law = self.protocol_entry.calibrate(
-                self._spared, self.epochs.count, self.shuffle.minimum
+                self._calibrated, self.epochs.count, self.shuffle.minimum
             )
         except ValueError as error:
             raise JobError([Problem(("parameters",), str(error))]) from error
@@ -511,24 +445,11 @@ class Job(Section):
         return law
 
     @property
-    def _spared(self) -> Any:
-        """The parameters, without what of delta divisions that do not fit may cost.
-
-        Of every producer at every epoch, and with the factor of two laws that are so far from
-        those stated. It is far less than one unit in the last place of delta, and that is spared.
-        """
-        delta = getattr(self.parameters, "delta", None)
-        if self.instances == 1 or self.protocol_entry.capacity is None or not delta:
+    def _calibrated(self) -> Any:
+        """The parameters that the law is for."""
+        if self.protocol_entry.capacity is None:
             return self.parameters
-        spared = math.nextafter(delta, 0)
-        divisions = PRODUCERS_OF_INSTANCES_MAX * self.epochs.count
-        epsilon = min(self.parameters.epsilon, 600.0)
-        if (1 + math.exp(epsilon)) * divisions * MISFIT >= delta - spared:
-            raise ValueError(
-                f"epsilon {epsilon:g} with delta {delta:g} leaves no room for the messages of "
-                f"{self.instances} instances: take a smaller epsilon or a larger delta"
-            )
-        return replace(self.parameters, delta=spared)
+        return self.shuffle.spared(self.parameters, self.epochs.count)
 
     def share_form(self, law: Law) -> ShareForm:
         """How tables of counts of reports are shared.

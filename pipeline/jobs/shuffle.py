@@ -1,0 +1,123 @@
+"""The section of a job file about the shuffle stage, and its instances side by side."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from datetime import timedelta
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
+
+from pipeline.jobs.section import Section
+from pipeline.values.durations import FORMS, Duration, parse_duration
+from randomizers.division import MISFIT, MOST_INSTANCES
+from topics.manifests import PRODUCERS_OF_INSTANCES_MAX
+
+DURATION: Final = f"a duration above 0, at most 1000 years: {FORMS}"
+FIXED_DURATION: Final = f"{DURATION}, but no months or years"
+
+
+def _seconds(value: object) -> float:
+    if not isinstance(value, str):
+        raise ValueError("not text")
+    return parse_duration(value).timedelta().total_seconds()
+
+
+Seconds = Annotated[
+    float,
+    PlainValidator(_seconds),
+    PlainSerializer(lambda seconds: str(Duration(exact=timedelta(seconds=seconds))), str),
+]
+
+
+class Shuffle(Section):
+    """When a window closes, and how it is released."""
+
+    order: Literal["sorted", "random"] = Field(default="sorted", description="sorted or random")
+    minimum: int = Field(
+        default=100,
+        ge=1,
+        description="the fewest devices a window is released with, a whole number from 1 on",
+    )
+    producers: int = Field(
+        default=1,
+        ge=1,
+        description="how many producers must have registered before a window closes because "
+        "everybody is in, a whole number from 1 on",
+    )
+    grace: Seconds = Field(default=60.0, description=FIXED_DURATION)
+    instances: int = Field(
+        default=1,
+        ge=1,
+        le=MOST_INSTANCES,
+        description=f"a whole number from 1 to {MOST_INSTANCES}: shuffle stages side by side, each "
+        "of which sees its share of the messages",
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_one_instance(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Only where there are several: software that knows of none reads all others.
+        values: dict[str, Any] = write(self)
+        if self.instances == 1:
+            del values["instances"]
+        return values
+
+    def trust(self, *, sealed: bool) -> str:
+        """What several instances change about who has to be trusted, in words.
+
+        Args:
+            sealed: whether reports are, which says the rest.
+        """
+        divided = (
+            f"{self.instances} shuffle stages work side by side, and each message goes to one of "
+            "them at random"
+        )
+        if sealed:
+            return divided
+        return (
+            f"{divided}: who sees one of them sees 1/{self.instances} of a device's messages on "
+            "average"
+        )
+
+    def spared(self, parameters: Any, epochs: int) -> Any:
+        """Parameters without what of delta divisions that do not fit may cost.
+
+        Of every producer at every epoch, and with the factor of two laws that are so far from
+        those stated. It is far less than one unit in the last place of delta, and that is spared.
+
+        Args:
+            parameters: of a protocol whose number of messages is a secret.
+            epochs: of a horizon.
+
+        Raises:
+            ValueError: there is not enough of it.
+        """
+        delta = getattr(parameters, "delta", None)
+        if self.instances == 1 or not delta:
+            return parameters
+        spared = math.nextafter(delta, 0)
+        divisions = PRODUCERS_OF_INSTANCES_MAX * epochs
+        epsilon = min(parameters.epsilon, 600.0)
+        if (1 + math.exp(epsilon)) * divisions * MISFIT >= delta - spared:
+            raise ValueError(
+                f"epsilon {epsilon:g} with delta {delta:g} leaves no room for the messages of "
+                f"{self.instances} instances: take a smaller epsilon or a larger delta"
+            )
+        return replace(parameters, delta=spared)
+
+
+class SizedShuffle(Shuffle):
+    """For protocols whose noise is sized on the smallest window."""
+
+    minimum: int = Field(
+        ge=1,
+        description="the fewest devices a window is released with, a whole number from 1 on; "
+        "the noise is sized on it",
+    )
