@@ -63,10 +63,10 @@ def draw_tilted_letters(
     rounded down.
 
     Random words are spent in rounds, on all devices that have no letter yet: in the first round on
-    one try of each, and in every other on twice as many as in the one before, up to 64. All words of
-    a round that choose between body and tail come first, then all places of letters, then all that
-    accept; of each kind, those of a device stand together. A device takes its first try that is
-    accepted.
+    one try of each, and in every other on twice as many as in the one before, up to 64. All words
+    of a round that choose between body and tail come first, then all places of letters, then all
+    that accept; of each kind, those of a device stand together. A device takes its first try that
+    is accepted.
 
     Args:
         steps: u, by how much a letter moves a device, shape (devices,).
