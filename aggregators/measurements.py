@@ -81,7 +81,7 @@ class MeasurementsAggregator(ItemCountsAggregator[LawT], Generic[LawT]):
         counts = self._products(sums) / filled
         # What the squares of all sums have beyond their noise is what users hold.
         held = max(0.0, float(sums @ sums) / filled - len(sums) * variance / filled)
-        return counts, variance / filled + self.crosstalk * held
+        return counts, variance / filled + self.others_variance(float(matched[0]), held)
 
     def sums(self, matched: NDArray[np.int64]) -> tuple[NDArray[np.float64], float]:
         """The measurements of all users together without bias, and the variance of their noise."""
@@ -103,9 +103,26 @@ class MeasurementsAggregator(ItemCountsAggregator[LawT], Generic[LawT]):
             found[items - 1] = matrix.entries(items) @ sums
         return found
 
+    def others_variance(self, users: float, squares: float) -> float:
+        """What other items add to the mean squared error of a count.
+
+        Products with the columns of others go together as far as their mean is not 0.
+
+        Args:
+            users: who hold the others.
+            squares: of their counts, added up.
+        """
+        together = self.together**2
+        return users**2 * together + squares * max(0.0, self.crosstalk - together)
+
+    @property
+    def together(self) -> float:
+        """The mean of what a user adds to the count of another item."""
+        return 0.0
+
     @cached_property
     def crosstalk(self) -> float:
-        """How much the square of a count adds to the variance of that of another item.
+        """How much the square of a count adds to the squared error of that of another item.
 
         The mean over pairs of some items: all of them, if they are few.
         """
@@ -166,12 +183,30 @@ class ParityAggregator(MeasurementsAggregator[LawT], Generic[LawT]):
         return walsh_hadamard(placed.astype(np.float64))[1 : 1 + self.law.items]
 
     @cached_property
+    def together(self) -> float:
+        """See `MeasurementsAggregator`.
+
+        Where no row is 0, it is about -1 over the number of other rows that there are.
+        """
+        return _mean_of_pairs(self._pairs)
+
+    @cached_property
     def crosstalk(self) -> float:
-        """See `MeasurementsAggregator`: two columns differ as column 0 and their sum over GF(2)."""
+        """See `MeasurementsAggregator`."""
+        return _mean_of_pairs(np.square(self._pairs))
+
+    @cached_property
+    def _pairs(self) -> NDArray[np.float64]:
+        """Of some items: two columns differ as column 0 and their sum over GF(2)."""
         items = compared(self.law.items)
-        if len(items) < 2:
-            return 0.0
         rows = np.bincount(self._rows, minlength=size_for(self.law.items)).astype(np.float64)
-        squares = np.square(walsh_hadamard(rows) / len(self._rows))
-        pairs = squares[items[:, None] ^ items]
-        return float((pairs.sum() - np.trace(pairs)) / (len(items) * (len(items) - 1)))
+        products = walsh_hadamard(rows) / len(self._rows)
+        return np.asarray(products[items[:, None] ^ items], np.float64)
+
+
+def _mean_of_pairs(products: NDArray[np.float64]) -> float:
+    """Of different items; 0 of a single one."""
+    items = len(products)
+    if items < 2:
+        return 0.0
+    return float((products.sum() - np.trace(products)) / (items * (items - 1)))

@@ -109,3 +109,17 @@ def held_or_nothing(items: int) -> str:
     """What cannot be told apart where neighbours are made by removal, in words."""
     held = "an item" if items == 1 else f"a set of at most {items:,} items"
     return f"{held} of a user at an epoch, or none at all; who is present is public"
+
+
+def shuffle_and_others(minimum: int, apart: str) -> str:
+    """Who has to be trusted where messages hide among those of others, in words.
+
+    Args:
+        minimum: the fewest contributors of a window.
+        apart: the epsilon against a stage that keeps the messages of a device together.
+    """
+    return (
+        "the shuffle stage to shuffle and to refuse windows below the minimum, and "
+        f"{minimum - 1:,} honest others in each window; against a stage that keeps messages apart "
+        f"epsilon is {apart}"
+    )

@@ -17,7 +17,7 @@ from pipeline.plots import PlotError
 from pipeline.results.smoothing import BIASED
 from pipeline.simulation.evaluation.curves import write_curves
 from pipeline.simulation.evaluation.drawn_items import DrawnItems
-from pipeline.simulation.evaluation.experiment import Case, load_experiment
+from pipeline.simulation.evaluation.experiment import Case, Experiment, load_experiment
 from pipeline.simulation.evaluation.journal import Journal
 from pipeline.simulation.evaluation.pending_trials import (
     Planned,
@@ -37,6 +37,7 @@ from pipeline.simulation.evaluation.results import (
     write_csv,
 )
 from pipeline.simulation.experiments import shipped_experiments
+from pipeline.simulation.unnamed_producer import MOST_TOPIC_BYTES
 from pipeline.state import FolderLock
 
 JOURNAL = "trials.jsonl"
@@ -120,7 +121,7 @@ def evaluate(
             }
         )
     else:
-        _show(loaded.name, loaded.seeds, finished, lines, files)
+        _show(loaded, finished, lines, files)
 
 
 def _run(pending: list[Planned], journal: Journal, processes: int | None, total: int) -> None:
@@ -163,8 +164,7 @@ def _plots(
 
 
 def _show(
-    name: str,
-    seeds: int,
+    experiment: Experiment,
     finished: Sequence[Finished],
     lines: Sequence[Line],
     files: Sequence[Path],
@@ -176,6 +176,9 @@ def _show(
         measures += _MEASURES_OF_MESSAGES
     if any(line.selected is not None for line in lines):
         measures += _MEASURES_OF_SELECTION
+    if not all(line.through_topics for line in lines):
+        measures += _MEASURES_OF_TOPICS
+    compared = [name for name in experiment.beside if any(name in line.beside for line in lines)]
     varying = variables(lines)
     with_loss = any(map(loss_differs_from_request, lines))
     names = list(dict.fromkeys(key for variable in varying for key in variable))
@@ -183,19 +186,22 @@ def _show(
         [
             *(key if key in ("data", "label", "estimate") else f">{key}" for key in names),
             *([">loss"] if with_loss else []),
-            *(f">{measure}" for measure in measures),
+            *(f">{measure}" for measure in (*measures, *compared)),
         ],
         [
             [
                 *(_cell(variable.get(key)) for key in names),
                 *([_loss(line)] if with_loss else []),
                 *(_measured(line, measure) for measure in measures),
+                *(number(line.beside.get(name)) for name in compared),
             ]
             for line, variable in zip(lines, varying, strict=True)
         ],
     )
-    say(f"\n{name}: {plural(len(finished), 'trial')}, {plural(seeds, 'seed')} each", "bold")
+    trials, seeds = plural(len(finished), "trial"), plural(experiment.seeds, "seed")
+    say(f"\n{experiment.name}: {trials}, {seeds} each", "bold")
     pairs = [(measure, said) for measure in measures if (said := _MEANING.get(measure))]
+    pairs += [(name, experiment.beside[name]) for name in compared]
     if with_loss:
         pairs.insert(0, ("loss", "exact epsilon of a user's whole stream"))
     if any(line.estimate in BIASED for line in lines):
@@ -227,12 +233,15 @@ _MEASURES = ("rmse", "predicted", "mean", "covered")
 _MEASURES_OF_SETS = ("error", "largest", "rmse", "predicted", "covered")
 _MEASURES_OF_MESSAGES = ("messages", "planned")
 _MEASURES_OF_SELECTION = ("selected", "expected")
+_MEASURES_OF_TOPICS = ("stages",)
 _MEANING = {
     "error": "mean absolute error, in users (of quantiles, how many users too far)",
     "rmse": "root mean squared error over all epochs and seeds, in users",
     "mean": "mean over the seeds of the root mean squared error of each",
     "messages": "of a user, dummies included; beside them, as plan says",
     "selected": "trials that tell the item most users hold; beside them, the probability of that",
+    "stages": "no: reports went from the devices to the aggregator without codec and stages, as "
+    f"their topics would hold more than {MOST_TOPIC_BYTES >> 30} GiB",
     "covered": "intervals that hold the truth, expected are 95 %",
 }
 
@@ -253,6 +262,8 @@ def _measured(line: Line, measure: str) -> str:
         "predicted": line.predicted_rmse,
         "mean": line.mean_rmse,
     }
+    if measure in _MEASURES_OF_TOPICS:
+        return "yes" if line.through_topics else "no"
     if measure in _MEASURES_OF_MESSAGES:
         sent = line.messages if measure == "messages" else line.predicted_messages
         return "-" if sent is None else f"{sent:,.2f}" if sent < 10 else f"{sent:,.1f}"

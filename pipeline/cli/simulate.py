@@ -36,7 +36,7 @@ from pipeline.cli.output import (
 )
 from pipeline.devices.item_log import ItemLog, ValueLog
 from pipeline.devices.produce import enrolment
-from pipeline.jobs.deployed_job import deploy_job
+from pipeline.jobs.deployed_job import IDENTIFIER_BYTES, deploy_job
 from pipeline.jobs.job_files import load_job
 from pipeline.results.queries import Query, make_query, usual_query
 from pipeline.results.questions import Asked, Items, Question, check_askable
@@ -79,7 +79,9 @@ def simulate(
     as_json: AsJson = False,
 ) -> None:
     """Run a whole job in this process, without Kafka, and compare its estimates with the truth."""
-    deployed = deploy_job(load_job(job), deployed_at=now())
+    # The stage's noise depends on the deployment: one that a seed repeats is the same each time.
+    deployment = None if seed is None else bytes(IDENTIFIER_BYTES)
+    deployed = deploy_job(load_job(job), deployed_at=now(), deployment=deployment)
     asked = Asked(item, top, range_, quantile, box, crowd)
     query, question = None, None
     if deployed.protocol_entry.per_epoch:

@@ -63,12 +63,12 @@ class MeasurementsForecast(PerEpochForecast):
         return math.sqrt(sum_variance(self._law, users) / self._law.matrix.filled)
 
     def _deviation(self, users: int) -> float:
-        others = float(np.square(users * self._held).sum())
-        return math.hypot(self._noise_deviation(users), math.sqrt(self._crosstalk * others))
-
-    @property
-    def _crosstalk(self) -> float:
-        return self._aggregator.crosstalk
+        # Of an item that few hold.
+        others = np.delete(users * self._held, self._held.argmin())
+        shared = self._aggregator.others_variance(
+            float(others.sum()), float(np.square(others).sum())
+        )
+        return math.hypot(self._noise_deviation(users), math.sqrt(shared))
 
 
 def local_floor(epsilon: float) -> float:

@@ -2,7 +2,7 @@
 
 Yeom, Giacomelli, Fredrikson and Jha, "Privacy Risk in Machine Learning" (2018): whoever's loss is
 below a threshold is taken for a member. Section VIII of "Encode, Shuffle, Analyze Privacy
-Revisited" (2020) measures LDP-SGD by it (Table XI).
+Revisited" (2020) measures LDP-SGD by it (Table XI, whose bound is -ln(TPR - FPR) by mistake).
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ A bucket is -1 or 1 here, so that who has no item is in neither; and items are n
 since item 0 would be in bucket 0 always. The published noise is right for users who replace their
 item. An item is read right if it is held by more than twice the distance of the others from a half
 and twice the noise (Lemma 4.6 has the noise once); Theorem 4.8 then has 8 sqrt(3 c k_1), not
-8 sqrt(2 c k_1). Found is what more than half of the trials say, not just most of them. Sampled, a
-device reports its bucket under one hash of all trials, for everybody to see which.
+8 sqrt(2 c k_1), and the 1.0004 of Lemma 4.5 holds from k = 4 on only. Found is what more than half
+of the trials say, not just most of them. Sampled, a device reports its bucket under one hash of all
+trials, for everybody to see which.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from randomizers.counted_words import CountedWords
 from randomizers.devices import Devices
 from randomizers.fragments import FragmentsLaw, Neighbours
 from randomizers.given_values import check_epoch
-from randomizers.guarantee import Guarantee, held_by_a_user, held_or_nothing
+from randomizers.guarantee import Guarantee, held_by_a_user, held_or_nothing, shuffle_and_others
 from randomizers.hadamard import check_domain, narrowest
 from randomizers.item_domains import ItemDomain, domain_size
 from randomizers.laws import Constants
@@ -162,11 +162,7 @@ class CountMeanSketch(Devices[CountMeanSketchLaw]):
             delta=law.delta,
             unit="epoch",
             neighbours=held(1),
-            trust=(
-                "the shuffle stage to shuffle and to refuse windows below the minimum, and "
-                f"{law.minimum - 1:,} honest others in each window; against a stage that keeps "
-                f"messages apart epsilon is {bits.local_epsilon:.6g} at every epoch"
-            ),
+            trust=shuffle_and_others(law.minimum, f"{bits.local_epsilon:.6g} at every epoch"),
             basis="bound",
             stream_epsilon=bits.stream_epsilon,
         )

@@ -34,7 +34,7 @@ from randomizers.devices import Devices
 from randomizers.dummies import MISFIT
 from randomizers.flipped_bits import FlippedBits
 from randomizers.given_values import check_epoch
-from randomizers.guarantee import Guarantee, held_by_a_user, held_or_nothing
+from randomizers.guarantee import Guarantee, held_by_a_user, held_or_nothing, shuffle_and_others
 from randomizers.hadamard import check_domain, narrowest
 from randomizers.item_domains import ItemDomain, domain_size
 from randomizers.laws import Constants, added_later
@@ -388,11 +388,7 @@ class Fragments(Devices[FragmentsLaw]):
             delta=law.delta,
             unit="epoch",
             neighbours=neighbours,
-            trust=(
-                "the shuffle stage to shuffle and to refuse windows below the minimum, and "
-                f"{law.minimum - 1:,} honest others in each window; against a stage that keeps "
-                f"messages apart epsilon is {self._apart}"
-            ),
+            trust=shuffle_and_others(law.minimum, self._apart),
             basis="conditional" if conditional else "bound",
             stream_epsilon=law.stream_epsilon,
         )

@@ -4,7 +4,9 @@ Two neighbours differ in a few bits, and each of them is one message of randomiz
 those of all others about the same cell (`amplification`). So the loss of a user is that of so many
 hidden coins, composed. With several reports it is the smaller of two bounds: reports are made from
 bits that the backstop has reversed, and tell no more of them than those bits themselves do,
-shuffled; and each report is randomized response by itself.
+shuffled; and each report is randomized response by itself. (The first term of Theorem IV.2
+of the paper promises more than is true. Its tables are of Equation 1, not of Theorem III.1; the
+first row of Table III counts the messages of a local epsilon of 2, and the privacy of 1.)
 
 Of a permanent backstop the first bound is none. Where a user differs at one epoch, other epochs may
 have told how many of all bits the backstop has reversed; if nobody changes but that user, the sums

@@ -51,7 +51,8 @@ class HadamardParameters:
         items: k, the most that a user holds at an epoch.
         rows: tau, columns of a message; None for the most accurate number within
             `messages_per_user`, or for log2 of the fewest contributors, as published.
-        calibration: "exact", or the much larger blanket that is "published".
+        calibration: "exact", or the much larger blanket that is "published": that of Count-Min with
+            one row, as the rho of Lemma 4.4 is lost.
         dummies: "poisson", a Poisson number of tuples in the blanket of each contributor; or
             "bernoulli", as published, a fixed whole number.
         messages_per_user: messages of a user in an epoch, at most, on average.

@@ -12,7 +12,8 @@ gradient may be computed in floating point. What follows from it is whole number
 reproducible.
 
 Here v is 4096 times a normal vector, rounded, of which a seed of 128 bits is sent (`directions`).
-The mean of sgn<z, v> v is sqrt(2 / pi) z, for a unit vector z and in whatever dimension.
+The mean of sgn<z, v> v is sqrt(2 / pi) z, for a unit vector z and in whatever dimension. (With unit
+vectors Algorithm 5 has a constant that lacks the dimension, and its steps lack 1 / sqrt(t).)
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 from randomizers.composed import ComposedLaw, log_rounded_up
 from randomizers.devices import Devices
 from randomizers.given_values import check_epoch
-from randomizers.guarantee import Guarantee
+from randomizers.guarantee import Guarantee, shuffle_and_others
 from randomizers.labelled_examples import FEATURE_UNIT, check_examples, unpacked_examples
 from randomizers.laws import Constants
 from randomizers.ldp_sgd.directions import MAX_SEED_BITS, directions, draw_seeds
@@ -241,11 +242,10 @@ class LdpSgd(Devices[LdpSgdLaw]):
             delta=law.delta,
             unit="epoch",
             neighbours="any two examples of a user, or none at all; who is present is public",
-            trust=(
-                "the shuffle stage to shuffle and to refuse windows below the minimum, and "
-                f"{law.minimum - 1:,} honest others in each window; against a stage that keeps "
-                f"messages apart epsilon is {step:.6g} at every step that a user takes part in, "
-                f"{whole:.6g} for its {law.participations:,} {steps}, with delta 0"
+            trust=shuffle_and_others(
+                law.minimum,
+                f"{step:.6g} at every step that a user takes part in, "
+                f"{whole:.6g} for its {law.participations:,} {steps}, with delta 0",
             ),
             basis="bound",
             stream_epsilon=law.stream_epsilon,

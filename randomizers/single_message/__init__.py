@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from randomizers.composed import ComposedLaw, log_rounded_up
 from randomizers.devices import Devices
 from randomizers.given_values import check_epoch
-from randomizers.guarantee import Guarantee, held_by_a_user
+from randomizers.guarantee import Guarantee, held_by_a_user, shuffle_and_others
 from randomizers.hadamard import check_domain, narrowest
 from randomizers.item_domains import ItemDomain, domain_size
 from randomizers.laws import Constants
@@ -189,10 +189,8 @@ class SingleMessage(Devices[SingleMessageLaw]):
             delta=law.delta,
             unit="epoch",
             neighbours=held_by_a_user(law.slots),
-            trust=(
-                "the shuffle stage to shuffle and to refuse windows below the minimum, and "
-                f"{law.minimum - 1:,} honest others in each window; against a stage that keeps "
-                f"messages apart epsilon is {law.local_epsilon:.6g} at every epoch, with delta 0"
+            trust=shuffle_and_others(
+                law.minimum, f"{law.local_epsilon:.6g} at every epoch, with delta 0"
             ),
             basis="bound",
             stream_epsilon=law.stream_epsilon,

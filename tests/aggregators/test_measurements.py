@@ -12,8 +12,10 @@ from aggregators.attendance import Attendance
 from aggregators.bucket import BucketAggregator, solved
 from aggregators.cell_window import FOUND
 from aggregators.found_items import FoundItems
+from aggregators.item_estimates import ItemEstimates
 from aggregators.measurements import MeasurementsAggregator, sum_variance
 from aggregators.sparse_recovery import SparseRecoveryAggregator
+from pipeline.protocols.measurements import MeasurementsForecast
 from randomizers.bucket import Bucket, BucketLaw, BucketParameters
 from randomizers.bucket.calibration import calibrate
 from randomizers.clamped_noise import ClampedNoise
@@ -159,3 +161,31 @@ def test_of_a_domain_too_large_to_publish_the_items_most_held_are_published() ->
     assert len(published.items) == FOUND
     assert published.items[0] == len(labels) == int(every.values.argmax()) + 1
     assert published.flags == every.flags == (f"item {len(labels)} was found by 2 of 2 trials",)
+
+
+@pytest.mark.parametrize("item", [1, 7, 30])
+def test_other_items_push_a_count_of_bucket_alike_and_its_error_says_so(item: int) -> None:
+    """No row is 0, so that products with the columns of others are -1/31 on average, not 0."""
+    law = calibrate(
+        BucketParameters(1.0, tuple(map(str, range(30))), calibration="sampled"), last_epoch=1
+    )
+    truth = np.full(30, 138)
+    truth[item - 1] = 6_000
+    held = np.repeat(np.arange(1, 31), truth)
+    aggregator, errors, stated = BucketAggregator(law), [], 0.0
+    assert aggregator.together == pytest.approx(-1 / 31, rel=0.2)
+    for seed in range(20):
+        devices, rng = Bucket(law), seeded_generator(seed)
+        devices.enrol(len(held), rng)
+        aggregator = BucketAggregator(law)
+        aggregator.add(1, np.asarray(devices.report(1, held[:, None], None, rng)), None)
+        found = aggregator.estimate(1, Attendance.constant(1, len(held)))
+        assert isinstance(found, ItemEstimates)
+        errors.append(np.delete(found.values - truth, item - 1))
+        stated = found.standard_deviation
+    measured = math.sqrt(float(np.square(errors).mean()))
+    assert measured == pytest.approx(stated, rel=0.12)
+    # What `plan` says of such users: without pushing alike it would be 0.87 of it.
+    forecast = MeasurementsForecast(aggregator, 1.0, 1, held=truth / len(held))
+    planned = float(forecast.standard_deviations(len(held))[0])
+    assert measured == pytest.approx(planned, rel=0.12)

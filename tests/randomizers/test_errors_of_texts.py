@@ -86,3 +86,21 @@ def test_the_constant_of_ldp_sgd_lacks_the_dimension() -> None:
     deviation = float(seen.std() / math.sqrt(drawn))
     assert abs(float(seen.mean()) - 1 / (dimension * printed)) < 7 * deviation
     assert abs(float(seen.mean()) - 0.25869) < 7 * deviation
+
+
+def test_steps_of_ldp_sgd_have_to_become_shorter() -> None:
+    """Algorithm 5 has steps of |C| / G; Theorem .4, which it rests on, divides them by sqrt(t).
+
+    Of |x| between -1 and 1 all gradients are -1 or 1, and |C| = 2.
+    """
+
+    def last(steps: int, power: float) -> float:
+        place = 1.0
+        for step in range(1, steps + 1):
+            place = max(-1.0, min(1.0, place - 2 / step**power * math.copysign(1, place)))
+        return abs(place)
+
+    steps = 10_000
+    promised = 4 * (2 + math.log(steps)) / math.sqrt(steps)
+    assert last(steps, 0.0) == 1.0 > promised
+    assert last(steps, 0.5) < promised

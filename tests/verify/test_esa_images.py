@@ -6,15 +6,29 @@ software than this. Neighbours are by removal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from aggregators.attendance import Attendance
+from aggregators.count_mean_sketch import CountMeanSketchAggregator
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
 from pipeline.simulation.evaluation.data import ChangeLogFile
+from pipeline.simulation.evaluation.images import pixels
 from pipeline.simulation.evaluation.trial import run_trial
+from pipeline.simulation.experiments.preparation import read_plain
+from randomizers.accounting.calibration import optimal
+from randomizers.count_mean_sketch import BUCKETS, CountMeanSketch, CountMeanSketchParameters
+from randomizers.count_mean_sketch.calibration import calibrate as sketch
+from randomizers.counted_words import CountedWords
+from randomizers.fragments import FragmentsLaw, FragmentsParameters
+from randomizers.fragments.calibration import calibrate as fragments
+from randomizers.fragments.calibration import loss_of_report
+from randomizers.item_domains import Points
+from randomizers.randomness import seeded_generator
 from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify
@@ -114,6 +128,67 @@ if IMAGES.exists():
                 assert found["all items"] == pytest.approx(bars.unclipped, rel=WITHIN)
         title = f"{image.file}, epsilon {bars.epsilon:g}"
         print_table(title, ["calibration", "reports", "bar", "measured"], rows)
+
+    @pytest.mark.parametrize(
+        ("image", "epsilon", "bar"),
+        [(HORSE, 0.05, 107.4), (HORSE, 0.25, 25.8), (HORSE, 1, 7.7), (CAMERA, 1, 11.3)],
+        ids=lambda each: each.file.partition("-")[0] if isinstance(each, Image) else None,
+    )
+    def test_four_reports_of_the_bars_have_the_backstop_of_one(
+        image: Image, epsilon: float, bar: float
+    ) -> None:
+        """The bars take the first of two bounds alone; the smaller of both errs up to 9 % less."""
+        one, four = (_job(image, epsilon, "exact", reports).law() for reports in (1, 4))
+        assert isinstance(one, FragmentsLaw)
+        assert isinstance(four, FragmentsLaw)
+        assert four.backstop is not None
+        of_bar = replace(
+            four,
+            backstop=one.odds,
+            odds=optimal(1, loss_of_report(one.odds.loss, 4)),
+        )
+        found = [_clipped_error(image, law) for law in (four, of_bar)]
+        print(f"{image.file}, {epsilon:g}: {found[0]:.2f}; bar {bar}, as there {found[1]:.2f}")
+        assert found[1] == pytest.approx(bar, rel=0.015, abs=ROUNDED)
+        assert 0.9 * found[1] < found[0] < 1.01 * found[1]
+
+    def _clipped_error(image: Image, law: FragmentsLaw) -> float:
+        """Of all cells at once: the law of the devices, without a device."""
+        truth = pixels(read_plain(IMAGES / image.file)).reshape(-1).astype(np.int64)
+        rng, users, backstop = seeded_generator(1), image.users, law.backstop_flips
+        assert backstop is not None
+        behind = backstop.ones(truth, users, rng)
+        sent = law.flips.ones(law.reports * behind, law.reports * users, rng)
+        counts = sent / law.reports
+        for flips in (law.flips, backstop):
+            reversed_ = float(flips.probability)
+            counts = (counts - users * reversed_) / (1 - 2 * reversed_)
+        return float(np.sqrt(np.square(np.clip(counts, 0, 255) - truth).mean()))
+
+    @pytest.mark.parametrize(("epsilon", "bar"), [(0.25, 50.3), (1, 14.1)])
+    def test_a_sketch_with_the_published_odds(epsilon: float, bar: float) -> None:
+        """These count the messages of all rows as hidden among each other, which they are not."""
+        users, delta = HORSE.users, HORSE.delta
+        asked = CountMeanSketchParameters(epsilon, delta, Points(HORSE.grid), neighbours="removal")
+        bits = FragmentsParameters(
+            epsilon, delta, Points((BUCKETS,)), neighbours="removal", calibration="published"
+        )
+        law = replace(sketch(asked, 1, users), bits=fragments(bits, last_epoch=1, minimum=users))
+        truth = pixels(read_plain(IMAGES / HORSE.file)).reshape(-1).astype(np.int64)
+        items = np.repeat(np.arange(1, len(truth) + 1), truth)
+        devices, rng = CountMeanSketch(law), seeded_generator(1)
+        devices.enrol(users, rng)
+        reports = devices.report(1, items[:, None], None, rng)
+        aggregator = CountMeanSketchAggregator(law)
+        if isinstance(reports, CountedWords):
+            aggregator.add(1, reports.values, reports.counts)
+        else:
+            aggregator.add(1, reports, None)
+        found = aggregator.estimate(1, Attendance.constant(1, users))
+        assert found is not None
+        error = float(np.sqrt(np.square(np.clip(found.values, 0, 255) - truth).mean()))
+        print(f"sketch, epsilon {epsilon:g}: {error:.2f}, bar {bar}")
+        assert error == pytest.approx(bar, rel=WITHIN)
 
     def _job(image: Image, epsilon: float, calibration: str, reports: int) -> DeployedJob:
         values = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,7 +90,10 @@ def _root_mean_square(deviations: Array) -> float:
     return float(np.sqrt(np.square(deviations).mean()))
 
 
-_PREDICTED = {"online": predicted_online, "smoothed": predicted_smoothed}
+ONLINE: Final = "online"
+"""Estimates as they were published."""
+
+_PREDICTED = {ONLINE: predicted_online, "smoothed": predicted_smoothed}
 
 COLUMNS: Mapping[str, Column] = {
     name: Column(partial(series_of, name=name), _PREDICTED.get(name, lambda job, users: None))

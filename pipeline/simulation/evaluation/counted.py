@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,8 @@ from pipeline.stages.admission import Admission
 from pipeline.stages.epoch_log import EpochLog
 from randomizers.counted_words import CountedWords
 
+Truth: TypeAlias = NDArray[np.int64] | NDArray[np.float64]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CountedEpoch:
@@ -36,12 +39,13 @@ class CountedEpoch:
 
     Attributes:
         counts: None for a window that was withheld.
-        truth: how many users hold each item, int64, shape (items,).
+        truth: how many users hold each item, int64, shape (items,), or what else is to be estimated
+            of each, float64.
         messages: that users sent, dummies included; 0 where they were not counted.
     """
 
     counts: Window | None
-    truth: NDArray[np.int64]
+    truth: Truth
     messages: int = 0
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aggregators.cell_window import FOUND
 from aggregators.counts import Counts
@@ -19,7 +18,7 @@ from aggregators.estimate import Estimate
 from aggregators.grid_counts import GridCounts
 from aggregators.quantiles import quantile
 from pipeline.simulation.evaluation.columns import Array, Series
-from pipeline.simulation.evaluation.counted import CountedEpoch
+from pipeline.simulation.evaluation.counted import CountedEpoch, Truth
 
 TOP: Final = 100
 OTHERS: Final = 400
@@ -46,6 +45,8 @@ QUESTIONS: Final = (
     QUANTILES,
     BOX_COUNTS,
 )
+ANSWERED: Final = (*QUESTIONS, CLIPPED, ZEROS, CURATOR, CURATOR_PUBLISHED)
+"""All kinds of answers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,7 +120,7 @@ def item_intervals(counts: Counts) -> Array:
 
 
 def _items(
-    intervals: Array, truth: NDArray[np.int64], planned: float | None, rng: np.random.Generator
+    intervals: Array, truth: Truth, planned: float | None, rng: np.random.Generator
 ) -> Mapping[str, Answered]:
     by_count = np.argsort(-truth, kind="stable")
     others = by_count[TOP:]
@@ -144,7 +145,7 @@ def _clipped(estimates: Mapping[str, Array], truth: Array, most: int) -> Mapping
     }
 
 
-def _boxes(grid: GridCounts, truth: NDArray[np.int64], rng: np.random.Generator) -> Answered:
+def _boxes(grid: GridCounts, truth: Truth, rng: np.random.Generator) -> Answered:
     sizes = grid.values.shape
     points = truth.reshape(sizes)
     estimates, true = [], []
@@ -165,7 +166,7 @@ def _intervals(estimates: list[Estimate]) -> Iterator[tuple[float | None, ...]]:
         yield estimate.value, estimate.low, estimate.high
 
 
-def _quantiles(grid: GridCounts, truth: NDArray[np.int64]) -> Answered:
+def _quantiles(grid: GridCounts, truth: Truth) -> Answered:
     """Ranks instead of values: how many users are below, the nearest number that is right of all.
 
     The interval of a quantile becomes that of the ranks of the values in it.

@@ -37,6 +37,11 @@ class ChangeLogFile:
     path: str
     most_held: int | None = None
 
+    @property
+    def is_image(self) -> bool:
+        """Whether it is an image, whose users have no names."""
+        return is_image(read_plain(Path(self.path)))
+
     def load(self, job: DeployedJob) -> ValueLog:
         """The log, as the job's protocol and epochs read it; an image, if it is one.
 

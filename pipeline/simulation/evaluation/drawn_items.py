@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Final, Self
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from scipy import integrate
 from scipy.stats import norm
 
+from pipeline.devices.change_log import ChangeLog
 from pipeline.devices.item_log import ItemLog
 from pipeline.devices.rows import BadRows, InputError
 from pipeline.jobs.deployed_job import DeployedJob
@@ -45,37 +47,62 @@ class DrawnItems(ABC):
         """Nothing.
 
         Raises:
-            InputError: the job is not about sets of items that can be drawn.
+            InputError: the job is not about items, or sets of them, that can be drawn.
         """
-        if job.domain.slots is None or job.domain.size - 1 > MOST_DRAWN:
+        domain = job.domain
+        if (domain.slots is None and domain.items is None) or domain.size - 1 > MOST_DRAWN:
             raise InputError(
                 f"{self.kind} data are sets of at most {MOST_DRAWN:,} items, which are no values "
                 f"of {job.protocol}: give the experiment a change_log"
             )
+        if domain.slots is None and self.held_at_once > 1:
+            raise InputError(
+                f"{self.kind} data are sets of several items, and users of {job.protocol} have one "
+                "value each: take held: 1, or another protocol"
+            )
         return ()
 
-    def load(self, job: DeployedJob) -> ItemLog:
+    def load(self, job: DeployedJob) -> ItemLog | ChangeLog:
         """What users hold; no more of it than the job takes."""
-        assert job.domain.slots is not None
-        size, slots = job.domain.size - 1, job.domain.slots
-        owners, items = [], []
-        rows = max(1, _AT_ONCE // size)
-        rng = self._generator()
-        for start in range(0, self.users, rows):
-            of_users, held = self._draw(min(rows, self.users - start), size, slots, rng)
-            owners.append(of_users + start)
-            items.append(held + 1)
+        slots = job.domain.slots or 1
+        drawn = list(self._drawn(job.domain.size - 1, slots))
+        user_indices = np.concatenate([owners for owners, _ in drawn]).astype(np.int32)
+        items = np.concatenate([items for _, items in drawn]) + 1
         width = len(str(self.users - 1))
-        user_indices = np.concatenate(owners).astype(np.int32)
+        users = tuple(f"{user:0{width}}" for user in range(self.users))
+        epochs = np.ones(len(user_indices), np.int32)
+        if job.domain.slots is None:
+            return ChangeLog(users, epochs, user_indices, items, 1, 0, BadRows(self.kind))
         return ItemLog(
-            users=tuple(f"{user:0{width}}" for user in range(self.users)),
-            epochs=np.ones(len(user_indices), np.int32),
+            users=users,
+            epochs=epochs,
             user_indices=user_indices,
-            values=np.concatenate(items).astype(np.int64),
+            values=items.astype(np.int64),
             slots=slots,
             last_epoch=1,
             bad_rows=BadRows(self.kind),
         )
+
+    @property
+    def held_at_once(self) -> int:
+        """The most items of a user that are drawn, 2 for any larger number."""
+        return 2
+
+    def truth(self, job: DeployedJob) -> NDArray[np.float64] | None:
+        """What is estimated of each item, shape (items,), where that is not how many hold it."""
+        return None
+
+    def drawn_variance(self, job: DeployedJob) -> float:
+        """Mean over the items of the variance of how many hold it around `truth`."""
+        return 0.0
+
+    def _drawn(self, size: int, slots: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+        """Users and items, both from 0 on, of one part of the users after the other."""
+        rows = max(1, _AT_ONCE // size)
+        rng = self._generator()
+        for start in range(0, self.users, rows):
+            owners, items = self._draw(min(rows, self.users - start), size, slots, rng)
+            yield owners + start, items
 
     def identity(self) -> dict[str, Any]:
         """What the results depend on."""
@@ -108,6 +135,11 @@ class ZipfItems(DrawnItems):
     exponent: float = 1.1
     held: int = 1
 
+    @property
+    def held_at_once(self) -> int:
+        """See `DrawnItems`."""
+        return min(2, self.held)
+
     def _draw(
         self, users: int, size: int, slots: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -117,6 +149,53 @@ class ZipfItems(DrawnItems):
             return np.arange(users), np.searchsorted(below, below[-1] * rng.random(users), "right")
         # The largest of the logarithms of weights, each with Gumbel noise, is drawn by weight.
         return _largest(weights + rng.gumbel(size=(users, size)), min(self.held, slots, size))
+
+
+@dataclass(frozen=True, slots=True)
+class ZipfQueries(ZipfItems):
+    """Queries with answers from 0 to 1, which users round at random to have a bit to report.
+
+    The queries that concern a user are drawn like its items. Each answer is uniform, and becomes 1
+    with the probability that it says: a sum of bits is that of the answers on average.
+    """
+
+    kind: ClassVar[str] = "queries"
+
+    @property
+    def held_at_once(self) -> int:
+        """Whoever has a value at all epochs cannot round it to nothing."""
+        return 2
+
+    def truth(self, job: DeployedJob) -> NDArray[np.float64]:
+        """The sums of answers."""
+        size, total = job.domain.size - 1, np.zeros(job.domain.size - 1)
+        rows = max(1, _AT_ONCE // size)
+        rng = self._generator()
+        for start in range(0, self.users, rows):
+            _, items, answers, _ = self._answers(
+                min(rows, self.users - start), size, job.domain.slots or 1, rng
+            )
+            total += np.bincount(items, answers, size)
+        return total
+
+    def drawn_variance(self, job: DeployedJob) -> float:
+        """Of a bit of probability a it is a (1 - a): 1/6 on average."""
+        size = job.domain.size - 1
+        return self.users * min(self.held, job.domain.slots or 1, size) / size / 6
+
+    def _draw(
+        self, users: int, size: int, slots: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        owners, items, _, ones = self._answers(users, size, slots, rng)
+        return owners[ones], items[ones]
+
+    def _answers(
+        self, users: int, size: int, slots: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64], NDArray[np.bool_]]:
+        # Not super(): a class with slots is made twice.
+        owners, items = ZipfItems._draw(self, users, size, slots, rng)
+        answers = rng.random(len(items))
+        return owners, items, answers, rng.random(len(items)) < answers
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,10 @@ Instead of a change log or synthetic changes, data may be items that are drawn o
 each job: ``zipf: {users: 100000}`` or ``selection: {users: 1000}``; of these, ``shuffle: {minimum:
 users}`` is their number.
 
+What else estimates are compared with is said of an experiment (``beside: {paper: Table 4, of
+other data}``) and of its jobs: ``beside: {paper: {all items: [3.1, 2.7]}}``, a number for each
+combination of the parameters.
+
 Every parameter of a job, and users, epochs and changes of data that are made, may be a list: all
 that its values combine to is tried. A parameter that is itself a list is one value, a list of lists
 is a grid of them.
@@ -24,181 +28,24 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import ValidationError
 
 from pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob, deploy_job
-from pipeline.jobs.job_files import LONGEST_HORIZON, Epochs, make_job
+from pipeline.jobs.job_files import make_job
 from pipeline.jobs.job_problems import JobError, Problem, explain, make_from_yaml, read_settings
 from pipeline.jobs.marked_yaml import Path as KeyPath
-from pipeline.jobs.section import Section
 from pipeline.protocols.registry import PROTOCOLS
+from pipeline.simulation.evaluation.columns import COLUMNS
+from pipeline.simulation.evaluation.counted_answers import ANSWERED
 from pipeline.simulation.evaluation.data import ChangeLogFile, Source, SyntheticChanges
-from pipeline.simulation.evaluation.drawn_items import DrawnItems, SelectionSets, ZipfItems
-from topics.names import JOB_NAME_MAX, validate_job_name
-
-MOST_SEEDS = 1_000_000
-
-ALL_USERS = "users"
-"""As ``minimum``: as many as the data have."""
-
-
-def _checked_name(name: str) -> str:
-    validate_job_name(name)
-    return name
-
-
-def _values(value: object) -> tuple[object, ...]:
-    values = tuple(value) if isinstance(value, list) else (value,)
-    if not values:
-        raise ValueError("an empty list")
-    return values
-
-
-Item = TypeVar("Item")
-Grid = Annotated[tuple[Item, ...], BeforeValidator(_values)]
-Users = Annotated[int, Field(ge=1, le=100_000_000)]
-Count = Annotated[int, Field(ge=1, le=LONGEST_HORIZON)]
-
-
-class Synthetic(Section):
-    """Users whose value is 0 or 1 and changes at random epochs."""
-
-    users: Grid[Users] = Field(
-        description="a whole number from 1 to 100000000, or a list of such numbers"
-    )
-    epochs: Grid[Count] = Field(
-        description=f"a whole number from 1 to {LONGEST_HORIZON}, or a list of such numbers"
-    )
-    changes: Grid[Count] | None = Field(
-        default=None,
-        description="the most changes of a user, a whole number from 1 on, or a list of such "
-        "numbers; left out: as many as the job follows",
-    )
-    seed: int = Field(default=1, ge=0, description="a whole number from 0 on")
-
-
-class Zipf(Section):
-    """Users with items of any job's domain, drawn by Zipf's law anew for every seed."""
-
-    users: Grid[Users] = Field(
-        description="a whole number from 1 to 100000000, or a list of such numbers"
-    )
-    exponent: float = Field(default=1.1, ge=0, le=10, description="a number from 0 to 10")
-    held: int = Field(default=1, ge=1, le=1024, description="a whole number from 1 to 1024")
-    seed: int = Field(default=1, ge=0, description="a whole number from 0 on")
-
-    def sources(self) -> Iterator[DrawnItems]:
-        """One for every number of users."""
-        for users in self.users:
-            yield ZipfItems(users, self.seed, exponent=self.exponent, held=self.held)
-
-
-class Selection(Section):
-    """Users of whom all hold one item of any job's domain, and half of them each other one."""
-
-    users: Grid[Users] = Field(
-        description="a whole number from 1 to 100000000, or a list of such numbers"
-    )
-    seed: int = Field(default=1, ge=0, description="a whole number from 0 on")
-
-    def sources(self) -> Iterator[DrawnItems]:
-        """One for every number of users."""
-        for users in self.users:
-            yield SelectionSets(users, self.seed)
-
-
-class Data(Section):
-    """One input, or a grid of synthetic ones."""
-
-    name: str | None = Field(default=None, min_length=1, description="what to call it in results")
-    change_log: str | None = Field(
-        default=None, min_length=1, description="a file, as seen from the experiment file"
-    )
-    epochs: Epochs | None = None
-    prepare: str | None = Field(
-        default=None, description="a command that makes the file, which is appended to it"
-    )
-    axes: tuple[str, ...] = Field(
-        default=(), description="what the values are, a text for each coordinate, for pictures"
-    )
-    most_held: int | None = Field(
-        default=None,
-        ge=1,
-        description="the most users that can have an item at an epoch, where that is public: "
-        "estimates are also compared clipped to what is possible; a whole number from 1 on",
-    )
-    synthetic: Synthetic | None = None
-    zipf: Zipf | None = None
-    selection: Selection | None = None
-
-    @property
-    def drawn(self) -> Zipf | Selection | None:
-        """Items that are drawn anew for every seed."""
-        return self.zipf or self.selection
-
-    @model_validator(mode="after")
-    def _one_input(self) -> Self:
-        given = (self.change_log, self.synthetic, self.zipf, self.selection)
-        if sum(each is not None for each in given) != 1:
-            raise ValueError("give one of change_log, synthetic, zipf and selection")
-        if self.change_log is None and self.most_held is not None:
-            raise ValueError("most_held is about items of a change_log: leave it out")
-        if (self.change_log is None) != (self.epochs is None):
-            raise ValueError("epochs belong to a change_log: give both, or neither of them")
-        if self.epochs is not None and self.epochs.renew:
-            raise ValueError("epochs are those of one horizon: leave renew out")
-        return self
-
-
-class JobGrid(Section):
-    """A protocol and the parameters to try."""
-
-    protocol: str = Field(description=f"one of {', '.join(PROTOCOLS)}")
-    parameters: dict[str, Any] = Field(description="the protocol's parameters, or lists of them")
-    label: str | None = Field(default=None, min_length=1, description="what to call it in results")
-    shuffle: dict[str, Any] = Field(
-        default={},
-        description=f"as in a job file; of data that are drawn, minimum may be {ALL_USERS}",
-    )
-    drawn: bool = Field(
-        default=True,
-        description="whether its estimates of sets of items are in pictures, for which they are "
-        "made once more: true or false",
-    )
-
-    @model_validator(mode="after")
-    def _something_to_try(self) -> Self:
-        for key, value in self.parameters.items():
-            if value == []:
-                raise ValueError(f"parameters have an empty list for {key}: give values to try")
-        return self
-
-
-class ExperimentFile(Section):
-    """The keys of an experiment file."""
-
-    name: Annotated[str, AfterValidator(_checked_name)] = Field(
-        description=f"1 to {JOB_NAME_MAX} lower-case letters, digits, - and _, the first of them a "
-        "letter or digit; in quotes if there are only digits"
-    )
-    data: tuple[Data, ...] = Field(description="a list of inputs")
-    jobs: tuple[JobGrid, ...] = Field(description="a list of protocols to try")
-    seeds: int = Field(
-        ge=1, le=MOST_SEEDS, description=f"how many, a whole number from 1 to {MOST_SEEDS}"
-    )
-
-    @model_validator(mode="after")
-    def _something_to_do(self) -> Self:
-        for key in ("data", "jobs"):
-            if not getattr(self, key):
-                raise ValueError(f"{key} is empty: give at least one entry")
-        return self
+from pipeline.simulation.evaluation.drawn_items import DrawnItems
+from pipeline.simulation.evaluation.sections import ALL_USERS, Data, ExperimentFile, JobGrid
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -212,6 +59,8 @@ class Case:
         job: what is run, calibrated.
         axes: what the coordinates of values are called, as far as it is known.
         drawn: whether estimates of sets of items are in pictures.
+        beside: other root mean squared errors to compare with, by what they are called, and by
+            the name of the estimate.
     """
 
     data: str
@@ -220,6 +69,7 @@ class Case:
     job: DeployedJob
     axes: tuple[str, ...] = ()
     drawn: bool = True
+    beside: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def of_sets(self) -> bool:
@@ -245,11 +95,19 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """An experiment file with its grid expanded; the seeds are 1, 2, ... `seeds`."""
+    """An experiment file with its grid expanded; the seeds are 1, 2, ... `seeds`.
+
+    Attributes:
+        name: of the experiment.
+        cases: all points of the grid.
+        seeds: how many.
+        beside: what `Case.beside` compares with, a sentence for each name.
+    """
 
     name: str
     cases: tuple[Case, ...]
     seeds: int
+    beside: Mapping[str, str] = field(default_factory=dict)
 
 
 def load_experiment(path: Path) -> Experiment:
@@ -302,9 +160,11 @@ def _expanded(file: ExperimentFile, folder: Path) -> Experiment:
         if missing is not None:
             problems[Problem(("data", place, "change_log"), missing)] = None
         for number, grid in enumerate(file.jobs):
-            for values, indices in _combinations(grid):
+            combinations = list(_combinations(grid))
+            problems |= dict.fromkeys(_unlike(grid, number, len(combinations)))
+            for at, (values, indices) in enumerate(combinations):
                 try:
-                    cases += _cases(data, grid, values, folder)
+                    cases += _cases(data, grid, values, _beside(grid, at), folder)
                 except JobError as error:
                     for problem in error.problems:
                         path = _in_experiment(problem.path, place, number, indices)
@@ -313,11 +173,45 @@ def _expanded(file: ExperimentFile, folder: Path) -> Experiment:
                             problems[Problem(path, problem.message)] = None
     if problems:
         raise JobError(list(problems))
-    return Experiment(file.name, tuple(cases), file.seeds)
+    return Experiment(file.name, tuple(cases), file.seeds, file.beside)
+
+
+def _unlike(grid: JobGrid, number: int, combinations: int) -> Iterator[Problem]:
+    """What there is to say of numbers to compare with that belong to nothing."""
+    known = (*ANSWERED, *COLUMNS)
+    for name, estimates in grid.beside.items():
+        for estimate, numbers in estimates.items():
+            if estimate not in known:
+                yield Problem(
+                    ("jobs", number, "beside", name, estimate),
+                    f"no kind of estimate: give one of {', '.join(known)}",
+                )
+            elif len(numbers) != combinations:
+                yield Problem(
+                    ("jobs", number, "beside", name, estimate),
+                    f"{len(numbers)} numbers for {combinations} combinations of parameters: give "
+                    "one for each of them, or none",
+                )
+
+
+def _beside(grid: JobGrid, at: int) -> Mapping[str, Mapping[str, float]]:
+    """What the point of a grid at this place is compared with."""
+    return {
+        name: {
+            estimate: found
+            for estimate, numbers in estimates.items()
+            if at < len(numbers) and (found := numbers[at]) != "none"
+        }
+        for name, estimates in grid.beside.items()
+    }
 
 
 def _cases(
-    data: Data, grid: JobGrid, parameters: Mapping[str, Any], folder: Path
+    data: Data,
+    grid: JobGrid,
+    parameters: Mapping[str, Any],
+    beside: Mapping[str, Mapping[str, float]],
+    folder: Path,
 ) -> Iterator[Case]:
     for epochs, sources in _inputs(data, folder):
         shuffle = dict(grid.shuffle)
@@ -338,7 +232,7 @@ def _cases(
         for source in sources:
             if isinstance(source, SyntheticChanges) and source.changes == 0:
                 source = dataclasses.replace(source, changes=_followed(job))
-            yield Case(data.name or str(source), source, label, job, data.axes, grid.drawn)
+            yield Case(data.name or str(source), source, label, job, data.axes, grid.drawn, beside)
 
 
 def _inputs(data: Data, folder: Path) -> Iterator[tuple[dict[str, Any], list[Source]]]:

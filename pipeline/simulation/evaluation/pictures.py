@@ -39,7 +39,11 @@ _USERS: Final = "{x:,.0f}"
 _TAIL: Final = 0.002
 _MOST_PIXELS: Final = 512
 _COLOURS_OF_A_MAP: Final = 24
+_DOTS: Final = 110
 _PALETTE: Final = 128
+_DOTS_OF_MANY: Final = 72
+_PALETTE_OF_MANY: Final = 8
+"""Of many pictures of noise: 100 to 250 kB."""
 # As many maps of the same data are compared, and drawn side by side.
 _MANY_MAPS: Final = 3
 
@@ -147,17 +151,17 @@ def _write_maps(cases: Sequence[Case], path: Path) -> Path:
         ):
             panel.imshow(_blocks_of(cells, grid), norm=norm, cmap=_colours())
             panel.set_title(name, loc="left", fontsize=8)
-    _save(figure, path)
+    _save(figure, path, dots=_DOTS_OF_MANY, palette=_PALETTE_OF_MANY)
     return path
 
 
-def _save(figure: Figure, path: Path) -> None:
+def _save(figure: Figure, path: Path, dots: int = _DOTS, palette: int = _PALETTE) -> None:
     """With a palette: a picture of noise is a large file otherwise."""
     from PIL import Image
 
     drawn = BytesIO()
-    figure.savefig(drawn, format="png", dpi=110)
-    Image.open(drawn).convert("RGB").quantize(_PALETTE).save(path, optimize=True)
+    figure.savefig(drawn, format="png", dpi=dots)
+    Image.open(drawn).convert("RGB").quantize(palette).save(path, optimize=True)
 
 
 def _guarantee(job: DeployedJob) -> str:

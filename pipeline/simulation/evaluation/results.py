@@ -7,14 +7,16 @@ import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pipeline.simulation.evaluation.columns import messages_per_user
-from pipeline.simulation.evaluation.drawn_items import SelectionSets
+from pipeline.simulation.evaluation.counted import added_up_at_once
+from pipeline.simulation.evaluation.data import ChangeLogFile
+from pipeline.simulation.evaluation.drawn_items import DrawnItems, SelectionSets
 from pipeline.simulation.evaluation.experiment import Case
 from pipeline.simulation.evaluation.trial import Accuracy, Trial
 
@@ -96,6 +98,9 @@ class Line:
         predicted_messages: as it was said beforehand; None if it was not.
         selected: share of the trials that told which item most users hold; None where none asked.
         predicted_selected: the probability of that, as it was to be expected.
+        beside: other root mean squared errors to compare with, by what they are called.
+        through_topics: whether reports passed through codec and stages; False where they were too
+            many, and went from the devices to the aggregator at once.
     """
 
     case: Case
@@ -116,6 +121,8 @@ class Line:
     predicted_messages: float | None = None
     selected: float | None = None
     predicted_selected: float | None = None
+    beside: Mapping[str, float] = field(default_factory=dict)
+    through_topics: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values, with what identifies the case in its place."""
@@ -186,15 +193,29 @@ def _lines(finished: Sequence[Finished]) -> Iterator[Line]:
             coverage=float(np.mean(coverages)) if coverages else None,
             frozen=float(np.mean([trial.frozen for trial in trials])),
             messages=_mean(trial.messages for trial in trials),
-            predicted_messages=messages_per_user(case.job) if case.of_sets else None,
+            predicted_messages=_predicted_messages(case),
             selected=_mean(trial.selected for trial in trials),
             predicted_selected=_chance(case, found[0].predicted_rmse),
+            beside={
+                column: numbers[name] for column, numbers in case.beside.items() if name in numbers
+            },
+            through_topics=_through_topics(case, trials[0].users),
         )
 
 
 def _mean(found: Iterable[float | None]) -> float | None:
     known = [each for each in found if each is not None]
     return float(np.mean(known)) if known else None
+
+
+def _predicted_messages(case: Case) -> float | None:
+    asked_once = case.of_sets or isinstance(case.source, DrawnItems)
+    return messages_per_user(case.job) if asked_once else None
+
+
+def _through_topics(case: Case, users: int) -> bool:
+    unnamed = isinstance(case.source, ChangeLogFile) and case.source.is_image
+    return not (case.of_sets and unnamed and added_up_at_once(case.job, users))
 
 
 def _chance(case: Case, predicted: float | None) -> float | None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any, Self
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.devices.item_log import ItemLog, ValueLog
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.simulation.evaluation.columns import COLUMNS, Series, predicted_online
+from pipeline.simulation.evaluation.columns import COLUMNS, ONLINE, Series, predicted_online
 from pipeline.simulation.evaluation.counted import CountedEpoch, counted_epochs
 from pipeline.simulation.evaluation.counted_answers import (
     ALL_ITEMS,
@@ -133,7 +133,10 @@ def run_trial(job: bytes, source: Source, seed: int) -> Trial:
     if isinstance(log, ItemLog):
         most_held = source.most_held if isinstance(source, ChangeLogFile) else None
         epochs = counted_epochs(inputs.job, log, seed)
-        accuracies = _of_sets(inputs.job, users, epochs, seed, most_held)
+        planned = predicted_online(inputs.job, users)
+        if isinstance(source, DrawnItems):
+            epochs, planned = _of_drawn(inputs.job, source, epochs, planned)
+        accuracies = _of_sets(inputs.job, planned, epochs, seed, most_held)
         if isinstance(source, DrawnItems):
             accuracies = {name: accuracies[name] for name in (ALL_ITEMS,) if name in accuracies}
         withheld = sum(epoch.counts is None for epoch in epochs)
@@ -144,6 +147,10 @@ def run_trial(job: bytes, source: Source, seed: int) -> Trial:
         simulation = simulate(inputs.job, log, seed, smooth=True)
         accuracies, frozen = _of_epochs(simulation, inputs.predicted), simulation.frozen
         withheld = sum(record.fate is not Fate.RELEASED for record in simulation.records)
+        if isinstance(source, DrawnItems):
+            # A single epoch of items, which other protocols are asked about once.
+            accuracies = {ALL_ITEMS: accuracies[ONLINE]} if ONLINE in accuracies else {}
+            messages = sum(record.summary.reports for record in simulation.records) / users
     guarantee = inputs.job.guarantee()
     return Trial(
         users=users,
@@ -178,12 +185,26 @@ def _of_epochs(
     }
 
 
+def _of_drawn(
+    job: DeployedJob, source: DrawnItems, epochs: list[CountedEpoch], planned: float | None
+) -> tuple[list[CountedEpoch], float | None]:
+    """The same, compared with what is asked of the data, from which what users hold is drawn."""
+    truth, variance = source.truth(job), source.drawn_variance(job)
+    if truth is not None:
+        epochs = [replace(epoch, truth=truth) for epoch in epochs]
+    return epochs, None if planned is None else math.hypot(planned, math.sqrt(variance))
+
+
 def _of_sets(
-    job: DeployedJob, users: int, epochs: Sequence[CountedEpoch], seed: int, most_held: int | None
+    job: DeployedJob,
+    planned: float | None,
+    epochs: Sequence[CountedEpoch],
+    seed: int,
+    most_held: int | None,
 ) -> Mapping[str, Accuracy]:
     """Of the answers to all questions, over all epochs."""
     curator = _curator(job)
-    planned, rng = predicted_online(job, users), np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     answers: dict[str, list[Answered]] = {}
     for epoch in epochs:
         for name, answered in ask(epoch, planned, rng, most_held, curator).items():

@@ -42,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--users", type=int, default=1_000_000, help="who hold a word (%(default)s)"
     )
+    parser.add_argument("--draws", type=int, default=1, help="of users who hold an item (1)")
     parser.add_argument("--limit", type=int, default=LIMIT, help="seconds a task (%(default)s)")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write all figures")
     chosen = parser.parse_args(arguments)
@@ -56,7 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder, python = Path(name), python_or_none(console)
         measured: list[Oracle] | list[Search]
         if chosen.words is None:
-            measured = list(measure_oracles(python, folder, chosen.limit, status.update))
+            measured = list(
+                measure_oracles(python, folder, chosen.limit, status.update, draws=chosen.draws)
+            )
             show_oracles(console, measured)
         else:
             words = held_words(read_plain(chosen.words), chosen.users)
@@ -85,14 +88,14 @@ def show_oracles(console: Console, measured: Sequence[Oracle]) -> None:
     table = Table(
         title=f"{ITEMS:,} items, {USERS:,} users, Zipf 1.1",
         caption="root mean squared error of all items in users, without bias, and cut at zero and "
-        "scaled; speed by processor time, one core",
+        "scaled; ± a standard error; speed by processor time, one core",
     )
     for heading in ("epsilon", "library", "protocol"):
         table.add_column(heading)
-    for heading in ("RMSE", "cut, scaled", "bytes", "randomized/s", "served/s"):
+    for heading in ("RMSE", "±", "cut, scaled", "bytes", "randomized/s", "served/s"):
         table.add_column(heading, justify="right")
     for one in measured:
-        figures = (one.rmse, one.clipped, one.bytes, one.randomized, one.served)
+        figures = (one.rmse, one.uncertainty, one.clipped, one.bytes, one.randomized, one.served)
         table.add_row(f"{one.epsilon:g}", one.library, one.protocol, *_shown(figures, one.note))
     console.print(table)
 

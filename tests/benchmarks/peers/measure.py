@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,12 +52,15 @@ class Oracle:
         library: "dpstream" or another.
         protocol: its name there.
         epsilon: of a report.
-        rmse: root mean squared error of all items, in users, of estimates without bias.
+        rmse: root mean squared error of all items, in users, of estimates without bias; the
+            mean over all draws.
         clipped: the same of estimates that are cut at zero and scaled to the number of users.
         bytes: of a report, at least.
         randomized: reports a second of processor time.
         served: the same of adding up and estimating all items.
         note: why there is nothing.
+        draws: of users and reports.
+        uncertainty: of `rmse`, its standard error; None for a single draw.
     """
 
     library: str
@@ -69,6 +72,8 @@ class Oracle:
     randomized: float | None = None
     served: float | None = None
     note: str = ""
+    draws: int = 1
+    uncertainty: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The figures."""
@@ -119,8 +124,11 @@ def measure_oracles(
     limit: int,
     on_progress: Callable[[str], None] = lambda _: None,
     epsilons: Sequence[float] = EPSILONS,
+    draws: int = 1,
 ) -> Iterator[Oracle]:
-    """All protocols at all epsilons, on the same items.
+    """All protocols at all epsilons, on the same items, drawn anew as often as is said.
+
+    Those of `SLOW` are measured once.
 
     Args:
         python: of the peers' environment; None leaves them out.
@@ -128,8 +136,53 @@ def measure_oracles(
         limit: seconds for each protocol of another library at each epsilon.
         on_progress: is told what is measured.
         epsilons: of a report.
+        draws: of users and reports.
     """
-    held = zipf_items()
+    found: dict[tuple[str, str, float], list[Oracle]] = {}
+    for draw in range(1, draws + 1):
+
+        def tell(what: str, draw: int = draw) -> None:
+            on_progress(f"draw {draw} of {draws}: {what}")
+
+        for one in _measured(python, folder, limit, tell, epsilons, draw):
+            found.setdefault((one.library, one.protocol, one.epsilon), []).append(one)
+    for alike in found.values():
+        yield together(alike)
+
+
+def together(draws: Sequence[Oracle]) -> Oracle:
+    """Several draws of one protocol at one epsilon: means, and the standard error of `rmse`."""
+    measured = [each for each in draws if not each.note]
+    if not measured:
+        return draws[0]
+    errors = [each.rmse for each in measured if each.rmse is not None]
+
+    def mean(name: str) -> float:
+        return float(np.mean([getattr(each, name) for each in measured]))
+
+    return replace(
+        measured[0],
+        rmse=float(np.mean(errors)),
+        clipped=mean("clipped"),
+        randomized=mean("randomized"),
+        served=mean("served"),
+        draws=len(measured),
+        uncertainty=(
+            float(np.std(errors, ddof=1) / math.sqrt(len(errors))) if len(errors) > 1 else None
+        ),
+    )
+
+
+def _measured(
+    python: Path | None,
+    folder: Path,
+    limit: int,
+    on_progress: Callable[[str], None],
+    epsilons: Sequence[float],
+    draw: int,
+) -> Iterator[Oracle]:
+    """One draw of all."""
+    held = zipf_items(seed=draw)
     path = folder / "held.npy"
     np.save(path, held)
     labels = tuple(map(str, range(ITEMS)))
@@ -145,6 +198,8 @@ def measure_oracles(
     if python is None:
         return
     for library, oracle in ((each, one) for each, names in ORACLES.items() for one in names):
+        if draw > 1 and oracle in SLOW:
+            continue
         on_progress(f"{library} {oracle}")
         asked = [each for each in epsilons if each in SLOW.get(oracle, epsilons)]
         task = ["oracle", library, oracle, ",".join(map(str, asked)), str(ITEMS), str(path)]

@@ -207,7 +207,7 @@ def test_progress_is_told_now_and_then_also_while_nothing_happens() -> None:
     assert told == [
         "epoch 2,000 of 9,000 is written",
         "epoch 4,000 of 9,000 is written",
-        "epoch 4,000 of 9,000 is written",
+        "epoch 4,000 of 9,000 is written; waiting for what comes next",
     ]
 
 

@@ -110,6 +110,16 @@ def test_the_stage_s_dummies_are_not_sent_by_users(dpstream: Commands, tmp_path:
     assert [each["name"] for each in body["epochs"][0]["estimates"]] == [*COUNTS, "bike"]
 
 
+def test_a_seed_repeats_what_the_stage_adds(dpstream: Commands, tmp_path: Path) -> None:
+    job = job_file(tmp_path, f"domain: {LABELS}, dummies: shuffle")
+    changes = input_file(tmp_path, labels())
+    arguments = ("simulate", job, "--input", changes, "--json")
+    first, again, other = (dpstream(*arguments, "--seed", seed).json for seed in (7, 7, 8))
+    assert first == again
+    estimates = [each["epochs"][0]["estimates"] for each in (first, other)]
+    assert estimates[0] != estimates[1]
+
+
 @pytest.mark.slow
 def test_a_seed_repeats_everything_and_trials_have_seeds_of_their_own(
     dpstream: Commands, tmp_path: Path

@@ -14,8 +14,15 @@ from pipeline.devices.item_log import ItemLog
 from pipeline.devices.rows import InputError
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import parse_job
-from pipeline.simulation.evaluation.drawn_items import DrawnItems, SelectionSets, ZipfItems
+from pipeline.simulation.evaluation.drawn_items import (
+    DrawnItems,
+    SelectionSets,
+    ZipfItems,
+    ZipfQueries,
+)
 from pipeline.simulation.evaluation.experiment import parse_experiment
+from pipeline.simulation.evaluation.results import Finished, summarize
+from pipeline.simulation.evaluation.trial import run_trial
 from tests.support.commands import Commands
 
 FALSE_ALARM = 1e-9
@@ -175,3 +182,76 @@ def test_a_log_of_drawn_items_is_of_one_epoch() -> None:
     assert isinstance(log, ItemLog)
     assert (log.last_epoch, len(log.users), log.slots) == (1, 5, 1)
     assert log.truth(job(4).domain).sum() == 5
+
+
+def test_answers_are_rounded_to_bits_that_add_up_to_them() -> None:
+    source = ZipfQueries(20_000, 1, exponent=0.5, held=4).of_trial(3)
+    taken = job(4, 4)
+    bits = held(source, taken).sum(axis=0)
+    answers = source.truth(taken)
+    asked = held(ZipfItems(20_000, 1, exponent=0.5, held=4).of_trial(3), taken)
+    assert asked.sum() == 4 * 20_000
+    assert answers.sum() == pytest.approx(2 * 20_000, rel=0.02)
+    deviation = np.sqrt(source.drawn_variance(taken))
+    # Means of 16: twice the deviation of all of them is 8 deviations of their mean square.
+    assert 0.3 * deviation < np.sqrt(np.square(bits - answers).mean()) < 2 * deviation
+    assert np.abs(bits - answers).max() < 8 * deviation
+    assert (answers == source.truth(taken)).all()
+    assert (answers != source.of_trial(4).truth(taken)).any()
+
+
+def test_an_experiment_compares_with_answers_and_foretells_that_they_are_rounded() -> None:
+    text = """
+name: queries
+data: [{zipf: {users: 4000, exponent: 0.5, held: 4, answers: true}}]
+jobs:
+  - protocol: count_min
+    parameters: {epsilon: 8, delta: 1.0e-3, domain: {bits: 4}, items: 4, dummies: shuffle}
+    shuffle: {minimum: users}
+seeds: 1
+"""
+    (case,) = parse_experiment(text).cases
+    assert isinstance(case.source, ZipfQueries)
+    found = [run_trial(case.job.to_bytes(), case.source, seed) for seed in range(1, 9)]
+    measured = np.sqrt(np.mean([each.accuracies["all items"].rmse ** 2 for each in found]))
+    rounding = np.sqrt(case.source.drawn_variance(case.job))
+    predicted = found[0].accuracies["all items"].predicted_rmse
+    assert predicted is not None
+    assert predicted > rounding > 10
+    assert measured == pytest.approx(predicted, rel=0.3)
+    assert measured > 0.7 * rounding
+
+
+def of_streams(parameters: str = "") -> str:
+    return f"""
+name: streams
+data: [{{zipf: {{users: 3000{parameters}}}}}]
+jobs:
+  - protocol: shuffled_counts
+    parameters: {{epsilon: 1, delta: 1.0e-6, domain: [a, b, c, d]}}
+    shuffle: {{minimum: users}}
+seeds: 1
+"""
+
+
+def test_protocols_of_streams_are_asked_once_about_what_is_drawn() -> None:
+    (case,) = parse_experiment(of_streams()).cases
+    assert case.source.check(case.job) == ()
+    trial = run_trial(case.job.to_bytes(), case.source, 1)
+    assert list(trial.accuracies) == ["all items"]
+    one = trial.accuracies["all items"]
+    assert one.predicted_rmse is not None
+    assert one.rmse < 4 * one.predicted_rmse
+    (line,) = summarize([Finished(case, 1, trial)])
+    assert trial.messages is not None
+    assert trial.messages == pytest.approx(line.predicted_messages, rel=0.05)
+    counts = np.bincount(case.source.of_trial(1).load(case.job).values, minlength=5)  # type: ignore[union-attr]
+    assert counts[0] == 0
+    assert counts[1] > counts[4] > 0
+
+
+@pytest.mark.parametrize("more", [", held: 2", ", answers: true"])
+def test_who_has_one_value_at_a_time_holds_no_set(more: str) -> None:
+    (case,) = parse_experiment(of_streams(more)).cases
+    with pytest.raises(InputError, match="sets of several items"):
+        case.source.check(case.job)

@@ -180,7 +180,8 @@ seedz: 3
     ]
     assert found[4:] == [
         "e.yaml:6: data.2: give one of change_log, synthetic, zipf and selection",
-        "e.yaml:8: seedz: unknown key; did you mean seeds? allowed: name, data, jobs, seeds",
+        "e.yaml:8: seedz: unknown key; did you mean seeds? allowed: name, data, jobs, seeds, "
+        "beside",
     ]
     assert problems("name: a\ndata: []\njobs: []\nseeds: 1\n", tmp_path) == [
         "e.yaml:2: data: is empty: give at least one entry"
