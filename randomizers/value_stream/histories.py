@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.randomness import seeded_generator
+from randomizers.randomness import cryptographic_generator
 from randomizers.value_stream import ValueStream, ValueStreamLaw
 from randomizers.value_stream.lattice import FIRST, LAST, STEP, WEIGHT_BITS, ZERO, weights
 from randomizers.value_stream.tilt import reach
@@ -48,8 +48,8 @@ class Histories(ValueStream):
         # Likelihoods of noise are known; what is followed here are all others.
         self._tilt = np.ones(devices)
         self._letters_told: NDArray[np.int16] | Chooser = np.zeros(0, np.int16)
-        self._no_rng = seeded_generator(0)
-        self.enrol(devices, self._no_rng)
+        self._rng = cryptographic_generator()
+        self.enrol(devices, self._rng)
         self._noise[:] = 0
 
     @property
@@ -75,7 +75,7 @@ class Histories(ValueStream):
             present: bool, shape (devices,), who is; None for everybody.
         """
         self._letters_told = letters
-        self.follow(epoch, values, present, self._no_rng)
+        self.follow(epoch, values, present, self._rng)
 
     def _tilted_letters(
         self,
