@@ -90,6 +90,20 @@ class Followed:
     known: bool = False
     released: bool = False
 
+    def estimate(self, reports: int, population: int) -> Estimate | None:
+        """What is published of the epoch; None before any had reports."""
+        if not self.known:
+            return None
+        deviation = math.hypot(math.sqrt(self.variance), self.silence)
+        return Estimate.around(
+            self.value,
+            deviation,
+            NORMAL_95 * deviation,
+            reports=reports,
+            population=population,
+            flags=() if self.released else (GAP,),
+        )
+
     def without_reports(self, decay: float) -> Followed:
         """The next epoch, of which nothing came in: the value is kept."""
         return Followed(
@@ -103,6 +117,12 @@ class Followed:
             self.known,
         )
 
+    def unseen(self, population: int, present: int) -> float:
+        """Standard deviation of the count of all devices, given that of those present."""
+        share = min(max(self.value / population, 0.0), 1.0)
+        silent = max(0, population - present) / max(1, population - 1)
+        return population * math.sqrt(share * (1 - share) * silent / present)
+
     def with_reports(
         self, boost: float, decay: float, received: float, variance: float, unseen: float
     ) -> Followed:
@@ -113,7 +133,7 @@ class Followed:
             decay: b.
             received: Y, the count plus what devices add to it.
             variance: of its noise.
-            unseen: standard deviation of the count of all devices, given that of those present.
+            unseen: as `unseen` says.
         """
         own = 1 / (1 + boost)
         value = own * (received - decay * self.boosts + boost * self.value)
@@ -256,18 +276,8 @@ class ValueStreamAggregator:
             attendance: head counts of the epochs up to this one; those of one and the same object
                 must not change afterwards.
         """
-        found = self.followed(epoch, attendance)
-        if not found.known:
-            return None
-        deviation = math.hypot(math.sqrt(found.variance), found.silence)
-        return Estimate.around(
-            found.value,
-            deviation,
-            NORMAL_95 * deviation,
-            reports=self.sums(epoch).reports,
-            population=int(attendance.population[epoch]),
-            flags=() if found.released else (GAP,),
-        )
+        reports, population = self.sums(epoch).reports, int(attendance.population[epoch])
+        return self.followed(epoch, attendance).estimate(reports, population)
 
     def followed(self, epoch: int, attendance: Attendance) -> Followed:
         """The estimate of an epoch, and how its error goes on; see `estimate`."""
@@ -287,11 +297,12 @@ class ValueStreamAggregator:
         scale = population / reports
         spread = math.sqrt(law.clock) / law.gain
         received = scale * (spread * STEP * sums.letters + reports / 2)
-        share = min(max(before.value / population, 0.0), 1.0)
-        silent = max(0, population - reports) / max(1, population - 1)
-        unseen = population * math.sqrt(share * (1 - share) * silent / reports)
         return before.with_reports(
-            law.boost, law.decay, received, scale**2 * reports * spread**2, unseen
+            law.boost,
+            law.decay,
+            received,
+            scale**2 * reports * spread**2,
+            before.unseen(population, reports),
         )
 
     def _add(self, epoch: int, sums: LetterSums) -> None:

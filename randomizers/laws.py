@@ -30,7 +30,7 @@ class Constants:
 
     def to_json(self) -> dict[str, Any]:
         """The fields, as JSON values."""
-        written = {name: _written(getattr(self, name)) for name in _readers(type(self))}
+        written = {name: write(getattr(self, name)) for name, write in _writers(type(self)).items()}
         return without_later(self, written)
 
     @classmethod
@@ -55,6 +55,11 @@ def added_later(default: Any) -> Any:
     return field(default=default, metadata={_LATER: True})
 
 
+def hexadecimal() -> Any:
+    """A field for a number that devices calculate with: written so that it is read bit by bit."""
+    return field(metadata={"read": float.fromhex, "write": float.hex})
+
+
 def without_later(held: Any, written: Mapping[str, Any]) -> dict[str, Any]:
     """What is written of a dataclass, without what was `added_later` and has its default."""
     absent = {
@@ -71,6 +76,10 @@ def _readers(law: type[Any]) -> dict[str, Reader]:
         each.name: each.metadata.get("read", partial(_read, types[each.name]))
         for each in fields(law)
     }
+
+
+def _writers(law: type[Any]) -> dict[str, Callable[[Any], Any]]:
+    return {each.name: each.metadata.get("write", _written) for each in fields(law)}
 
 
 def _name(law: type[Any]) -> str:

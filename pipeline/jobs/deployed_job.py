@@ -23,7 +23,7 @@ from pipeline.jobs.job_files import Job, validate
 from pipeline.jobs.job_problems import JobError, Problem
 from pipeline.jobs.sealed import AGGREGATE, lock_of, stage_party
 from pipeline.jobs.section import Section
-from pipeline.protocols.protocol import Aggregator, Exposure, Law, StageDummies
+from pipeline.protocols.protocol import Aggregator, Exposure, Law, StageDummies, StageSum
 from randomizers.crowds import CrowdsLaw, sum_rounded_up
 from randomizers.devices import Devices
 from randomizers.guarantee import Guarantee
@@ -158,6 +158,11 @@ class DeployedJob(Job):
         return self.protocol_entry.stage_dummies(self._law)
 
     @cached_property
+    def stage_sum(self) -> StageSum | None:
+        """How the shuffle stage adds up the words of every window; None: it releases them."""
+        return self.protocol_entry.stage_sum(self._law)
+
+    @cached_property
     def crowds_law(self) -> CrowdsLaw | None:
         """By which the shuffle stage deletes messages of every window it releases; None: none."""
         return self.protocol_entry.crowds(self._law)
@@ -165,7 +170,7 @@ class DeployedJob(Job):
     @property
     def needs_noise_key(self) -> bool:
         """Whether shuffle workers share a noise key."""
-        return self.stage_dummies is not None or self.crowds_law is not None
+        return self.protocol_entry.stage_adds_noise(self._law) or self.crowds_law is not None
 
     @property
     def counts_devices(self) -> bool:
@@ -186,7 +191,9 @@ class DeployedJob(Job):
         return self.share_form(self._law)
 
     def form_of(self, role: Role) -> WordForm:
-        """What reports look like in a topic: as they are, or sealed."""
+        """What reports look like in a topic: as they are, or sealed; or what the stage releases."""
+        if self.stage_sum is not None and role is Role.SHUFFLED:
+            return self.stage_sum.form
         if self.sealed is None:
             return self.word_form
         if self.shared:

@@ -418,7 +418,7 @@ class Job(Section):
             )
         except ValueError as error:
             raise JobError([Problem(("parameters",), str(error))]) from error
-        if self.instances > 1 and self.protocol_entry.stage_dummies(law) is not None:
+        if self.instances > 1 and self.protocol_entry.stage_adds_noise(law):
             raise JobError(
                 [
                     Problem(
@@ -429,7 +429,7 @@ class Job(Section):
                     )
                 ]
             )
-        if self.sealed is not None and self.protocol_entry.stage_dummies(law) is not None:
+        if self.sealed is not None and self.protocol_entry.stage_adds_noise(law):
             raise JobError(
                 [
                     Problem(

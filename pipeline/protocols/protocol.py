@@ -45,7 +45,7 @@ class Aggregator(typing.Protocol):
     """Mergeable integer state, and the estimates made from it."""
 
     def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """Raise `ValueError` if words of shape (n, width) cannot be reports of the epoch."""
+        """Raise `ValueError` if words of shape (n, width) cannot be released of the epoch."""
         ...
 
     def add(
@@ -94,6 +94,33 @@ StageDummies: TypeAlias = Callable[[int, np.random.Generator], CountedWords]
 
 It draws the same for the same generator on every worker: integers only, and nothing it remembers.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class StageSum:
+    """What the shuffle stage releases where it adds up the words of a window itself.
+
+    No word leaves the stage, only one that says what they add up to, with noise.
+
+    Attributes:
+        form: of what is released, and of what aggregators take in.
+        check_words: raises `ValueError` if words of shape (n, 1) cannot be reports of an epoch of
+            the horizon.
+        release: from the words of a window, how often each is there (None: once each), and
+            randomness of the window's own, what is released: the same for the same generator on
+            every worker, integers only.
+    """
+
+    form: WordForm
+    check_words: Callable[[int, NDArray[np.unsignedinteger]], None]
+    release: Callable[
+        [
+            NDArray[np.unsignedinteger],
+            NDArray[np.unsignedinteger] | None,
+            np.random.Generator,
+        ],
+        NDArray[np.unsignedinteger],
+    ]
 
 
 class LawReader(typing.Protocol):
@@ -201,6 +228,8 @@ class Protocol:
             infinite where delta is not enough.
         stage_dummies: from a law, what the shuffle stage adds to every window it releases; None
             where it adds nothing.
+        stage_sum: from a law, how the shuffle stage adds up the words of every window it releases;
+            None where it releases the words.
         one_message: of protocols with exactly one message a device at every epoch; None: others.
         crowds: from a law, that of the crowds whose messages the shuffle stage deletes some of;
             None where it deletes none.
@@ -232,6 +261,7 @@ class Protocol:
     contributors: Callable[[Any], int | None] = lambda law: None
     epsilon_with: Callable[[Any, int], float] | None = None
     stage_dummies: Callable[[Any], StageDummies | None] = lambda law: None
+    stage_sum: Callable[[Any], StageSum | None] = lambda law: None
     one_message: OneMessage | None = None
     crowds: Callable[[Any], CrowdsLaw | None] = lambda law: None
     exposure: Callable[[Any], Exposure | None] = lambda law: None
@@ -253,6 +283,10 @@ class Protocol:
         if self.capacity is None or self.distinct_reports:
             return contributors
         return self.capacity(law, epoch, contributors)
+
+    def stage_adds_noise(self, law: Any) -> bool:
+        """Whether the shuffle stage adds noise to windows: then it sees them without any."""
+        return self.stage_dummies(law) is not None or self.stage_sum(law) is not None
 
 
 def stated_capacity(law: Any, epoch: int, contributors: int) -> int:

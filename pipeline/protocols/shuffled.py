@@ -6,13 +6,21 @@ law, and devices and aggregators that know these; the law says which.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pipeline.protocols.forecasts import Forecast
 from pipeline.protocols.late_calibration import late, late_calibration
-from pipeline.protocols.protocol import Example, Law, Protocol, stated_capacity
+from pipeline.protocols.protocol import (
+    Example,
+    Law,
+    LawReader,
+    Protocol,
+    StageDummies,
+    StageSum,
+    stated_capacity,
+)
 from pipeline.protocols.shuffled_alternatives import alternatives
 from pipeline.values.numbers import NumericDomain
 from pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
@@ -24,13 +32,13 @@ from randomizers.item_domains import Bits, Numbers, StreamDomain
 class Kind:
     """What runs, for one kind of values; `package` is one of `randomizers`.
 
-    `noise` of a law is that which tells who adds it, and how many of them it is sized on.
+    `contributors` of a law are how many its noise is sized on; None where the stage adds it.
 
     `of_numbers` is the aggregator where items are numbers, if it is another one.
     """
 
     package: str
-    noise: Callable[[Any], CellNoiseLaw]
+    contributors: Callable[[Any], int | None]
     law: Any
     devices: Any
     aggregator: Any
@@ -50,12 +58,20 @@ def shuffled(
     items: Kind,
     examples: tuple[Example, ...],
     numbers: Kind | None = None,
+    sums: Kind | None = None,
 ) -> Protocol:
-    """A protocol of all kinds of values that there are modules for."""
-    kinds = [kind for kind in (booleans, items, numbers) if kind is not None]
+    """A protocol of all kinds of values that there are modules for.
+
+    With `sums` it is those that run for values 0 and 1 where parameters are `summed`: then the
+    shuffle stage releases one noisy sum of a window, instead of its words. Jobs that were deployed
+    before there were any have the law of `booleans` with the same parameters, and keep it.
+    """
+    kinds = [kind for kind in (booleans, items, numbers, sums) if kind is not None]
 
     def kind_for(asked: Any) -> Kind:
         match asked.domain:
+            case None if sums is not None and asked.summed:
+                return sums
             case None:
                 return booleans
             case Numbers() | Bits() if numbers is not None:
@@ -67,14 +83,30 @@ def shuffled(
         law: Law = late_calibration(kind_for(asked).package, sized=True)(asked, last_epoch, minimum)
         return law
 
+    def reader_for(asked: Any) -> LawReader:
+        kind = kind_for(asked)
+        reader: LawReader = kind.law if kind is not sums else _EitherLaw(kind.law, booleans.law)
+        return reader
+
     def kind_of(law: Any) -> Kind:
         return next(kind for kind in kinds if isinstance(law, kind.law))
+
+    def stage_dummies(law: Any) -> StageDummies | None:
+        added: StageDummies | None = None
+        if law.dummies == "shuffle" and kind_of(law) is not sums:
+            added = law.stage_dummies
+        return added
+
+    def stage_sum(law: Any) -> StageSum | None:
+        if kind_of(law) is not sums:
+            return None
+        return StageSum(law.sum_form, law.check_words, law.noisy_sum)
 
     return Protocol(
         name=name,
         parameters=parameters,
         calibrate=calibrate,
-        law=lambda asked: kind_for(asked).law,
+        law=reader_for,
         randomizer=lambda law: kind_of(law).devices(law),
         restore=lambda law, arrays, epoch: kind_of(law).devices.restore(law, arrays, epoch),
         aggregator=lambda law, asked: kind_of(law).aggregator_for(asked)(law),
@@ -84,14 +116,28 @@ def shuffled(
         word_form=lambda law: law.word_form,
         needs_shuffle=True,
         capacity=stated_capacity,
-        contributors=lambda law: kind_of(law).noise(law).contributors,
+        contributors=lambda law: kind_of(law).contributors(law),
         epsilon_with=lambda law, honest: late(kind_of(law).package, "epsilon_with")(law, honest),
-        stage_dummies=lambda law: law.stage_dummies if law.dummies == "shuffle" else None,
+        stage_dummies=stage_dummies,
+        stage_sum=stage_sum,
         values=lambda asked: _values(asked.domain),
         forecast=lambda law, asked, last_epoch: kind_of(law).forecast(law, last_epoch),
         alternatives=alternatives,
         examples=examples,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _EitherLaw:
+    """Reads a law of noisy sums, or the older one that goes on: `calibration` tells them apart."""
+
+    sums: Any
+    older: Any
+
+    def from_json(self, body: Mapping[str, Any]) -> Law:
+        kind = self.sums if body.get("calibration") == "normal" else self.older
+        law: Law = kind.from_json(body)
+        return law
 
 
 def _values(domain: StreamDomain | None) -> ValueDomain:

@@ -1,7 +1,8 @@
-"""Counts at every epoch, charged once, the stage trusted to shuffle: three laws under one name.
+"""Counts at every epoch, charged once, the stage trusted to shuffle: four laws under one name.
 
 How many have value 1 (`ShuffledCountsLaw`), each of several items (`ShuffledItemCountsLaw`), or
-numbers in ranges (`ShuffledLevelCountsLaw`); which it is follows from the domain of the job.
+numbers in ranges (`ShuffledLevelCountsLaw`); which it is follows from the domain of the job. And
+how many have value 1 where the stage adds the noise, and releases a sum (`ShuffledValueStreamLaw`).
 """
 
 from __future__ import annotations
@@ -19,13 +20,18 @@ from aggregators.shuffled_item_counts import ShuffledItemCountsAggregator
 from aggregators.shuffled_item_counts import predicted_deviations as item_deviations
 from aggregators.shuffled_level_counts import ShuffledLevelCountsAggregator
 from aggregators.shuffled_level_counts import predicted_deviations as level_deviations
+from aggregators.shuffled_value_stream import ShuffledValueStreamAggregator
+from aggregators.shuffled_value_stream import predicted_deviations as stream_deviations
 from pipeline.protocols.protocol import Example
 from pipeline.protocols.shuffled import Kind, noise_caveats, noise_columns, shuffled
+from pipeline.protocols.value_stream import bias_of_unboosted, unboosted_caveat
 from randomizers.code_variances import equal_variances, level_range_variances, mean_deviation
 from randomizers.item_domains import Numbers
 from randomizers.shuffled_counts import ShuffledCounts, ShuffledCountsLaw, ShuffledCountsParameters
 from randomizers.shuffled_item_counts import ShuffledItemCounts, ShuffledItemCountsLaw
 from randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
+from randomizers.shuffled_value_stream import STEPS, ShuffledValueStream, ShuffledValueStreamLaw
+from randomizers.value_stream.kernel import Kernel
 
 
 class ShuffledCountsForecast:
@@ -150,6 +156,43 @@ class ShuffledLevelCountsForecast:
         return mean_deviation(levels, own) / math.sqrt(single)
 
 
+class ShuffledValueStreamForecast:
+    """One noisy sum for each epoch.
+
+    Args:
+        law: the constants of the job.
+        last_epoch: at most the law's last.
+    """
+
+    def __init__(self, law: ShuffledValueStreamLaw, last_epoch: int) -> None:
+        self._law, self._last_epoch = law, last_epoch
+        self._kernel = Kernel(law.boost, law.decay)
+        self.reports_per_user = np.ones(last_epoch)
+        self.constants: tuple[Mapping[str, int | float], ...] = (
+            {
+                "epochs": law.last_epoch,
+                "changes": law.changes,
+                "boost": law.boost,
+                "decay": law.decay,
+                "clock": law.clock / STEPS**2,
+                "deviation": law.deviation / STEPS,
+            },
+        )
+        self.caveats = (unboosted_caveat(self._kernel, law.changes),) if law.boost else ()
+
+    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+        """Of the estimates, in users, shape (epochs,)."""
+        return stream_deviations(self._law, self._last_epoch, users)
+
+    def smoothed_standard_deviations(self, users: int) -> NDArray[np.float64]:
+        """The same: later sums add nothing to the estimate of an epoch."""
+        return self.standard_deviations(users)
+
+    def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
+        """Expected estimate minus truth for one user, shape (epochs,)."""
+        return bias_of_unboosted(self._kernel, self._law.changes, model)
+
+
 def _boost_caveats(
     law: ShuffledCountsLaw | ShuffledItemCountsLaw | ShuffledLevelCountsLaw,
 ) -> tuple[str, ...]:
@@ -168,7 +211,7 @@ PROTOCOL = shuffled(
     ShuffledCountsParameters,
     Kind(
         "shuffled_counts",
-        lambda law: law.noise,
+        lambda law: law.noise.contributors,
         ShuffledCountsLaw,
         ShuffledCounts,
         ShuffledCountsAggregator,
@@ -176,7 +219,7 @@ PROTOCOL = shuffled(
     ),
     Kind(
         "shuffled_item_counts",
-        lambda law: law.held,
+        lambda law: law.held.contributors,
         ShuffledItemCountsLaw,
         ShuffledItemCounts,
         ShuffledItemCountsAggregator,
@@ -190,13 +233,22 @@ PROTOCOL = shuffled(
         Example(ShuffledCountsParameters(1.5, 0.05, domain=("a", "b")), 1),
         Example(ShuffledCountsParameters(4.0, 0.1, domain=("a",), cells="count_min"), 1, minimum=2),
         Example(ShuffledCountsParameters(4.0, 0.1, domain=Numbers(0.0, 80.0, 2)), 1),
+        Example(ShuffledCountsParameters(4.0, 0.1, 1, dummies="shuffle"), 1, minimum=2),
     ),
     Kind(
         "shuffled_level_counts",
-        lambda law: law.held,
+        lambda law: law.held.contributors,
         ShuffledLevelCountsLaw,
         ShuffledItemCounts,
         ShuffledLevelCountsAggregator,
         ShuffledLevelCountsForecast,
+    ),
+    Kind(
+        "shuffled_value_stream",
+        lambda law: law.contributors,
+        ShuffledValueStreamLaw,
+        ShuffledValueStream,
+        ShuffledValueStreamAggregator,
+        ShuffledValueStreamForecast,
     ),
 )

@@ -123,7 +123,7 @@ PROTOCOL = shuffled(
     ShuffledTreeParameters,
     Kind(
         "shuffled_tree",
-        lambda law: law.noises[0],
+        lambda law: law.noises[0].contributors,
         ShuffledTreeLaw,
         ShuffledTree,
         ShuffledTreeAggregator,
@@ -131,7 +131,7 @@ PROTOCOL = shuffled(
     ),
     Kind(
         "shuffled_item_tree",
-        lambda law: law.noise,
+        lambda law: law.noise.contributors,
         ShuffledItemTreeLaw,
         ShuffledItemTree,
         ShuffledItemTreeAggregator,

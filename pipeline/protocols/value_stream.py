@@ -37,12 +37,7 @@ class ValueStreamForecast:
                 "epsilon": law.loss,
             },
         )
-        left = self._kernel.left
-        self.caveats = (
-            f"changes of a user past the first {law.changes} are not boosted, nor are those made "
-            f"while its value was not known: the share {left:.3f}^m of one is missing m epochs "
-            "later, which biases the estimates and is not in the predicted errors",
-        )
+        self.caveats = (unboosted_caveat(self._kernel, law.changes),)
 
     def standard_deviations(self, users: int) -> NDArray[np.float64]:
         """Of the estimates, in users, shape (epochs,)."""
@@ -55,12 +50,26 @@ class ValueStreamForecast:
 
     def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
         """Expected estimate minus truth for one user, shape (epochs,)."""
-        own, bias, biases = 1 / (1 + self._law.boost), 0.0, []
-        # By epoch, what changes that are not boosted add up to.
-        for unboosted in np.diff(model.missed(order=0, signs=self._law.changes)).tolist():
-            bias = self._kernel.left * bias - self._law.boost * own * unboosted
-            biases.append(bias)
-        return np.array(biases)
+        return bias_of_unboosted(self._kernel, self._law.changes, model)
+
+
+def unboosted_caveat(kernel: Kernel, changes: int) -> str:
+    """What to know of changes that are followed without a boost."""
+    return (
+        f"changes of a user past the first {changes} are not boosted, nor are those made "
+        f"while its value was not known: the share {kernel.left:.3f}^m of one is missing m epochs "
+        "later, which biases the estimates and is not in the predicted errors"
+    )
+
+
+def bias_of_unboosted(kernel: Kernel, changes: int, model: FreezingModel) -> NDArray[np.float64]:
+    """Expected estimate minus truth for one user, shape (epochs,): of changes past the first."""
+    own, bias, biases = 1 / (1 + kernel.boost), 0.0, []
+    # By epoch, what changes that are not boosted add up to.
+    for unboosted in np.diff(model.missed(order=0, signs=changes)).tolist():
+        bias = kernel.left * bias - kernel.boost * own * unboosted
+        biases.append(bias)
+    return np.array(biases)
 
 
 PROTOCOL = Protocol(

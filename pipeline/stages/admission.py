@@ -112,7 +112,9 @@ class Admission:
         self._keys = keys
         self._role = role
         self._form = job.form_of(role)
-        self._aggregator = job.aggregator()
+        # What a stage that adds up releases are no reports.
+        checks = job.aggregator() if job.stage_sum is None else job.stage_sum
+        self._check_words = checks.check_words
 
     def admit(self, partition: int, value: bytes) -> Batch | Punctuation | Refusal:
         """A batch or punctuation of this job and partition, or the reason to refuse it."""
@@ -185,7 +187,7 @@ class Admission:
                 f"them, and takes at most {WRITTEN_OUT_MAX} from a record",
             )
         try:
-            self._aggregator.check_words(self._job.local_epoch(batch.epoch), values)
+            self._check_words(self._job.local_epoch(batch.epoch), values)
         except ValueError as error:
             return Refusal(Reason.PROTOCOL, str(error))
         return None

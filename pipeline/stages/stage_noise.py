@@ -1,4 +1,7 @@
-"""What the shuffle stage adds to the windows it releases, or deletes, where a job asks for it."""
+"""What the shuffle stage adds to the windows it releases, or deletes, where a job asks for it.
+
+Or it releases one word for all of them: their sum, with noise.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ class StageNoise:
     """The noise of a job's windows: a function of noise key, deployment and epoch.
 
     Nothing is remembered and nothing is written down. A window that is written again, by whomever,
-    has the same dummies, the same messages are deleted, and no second noise of the same counts ever
-    exists.
+    has the same dummies, or the same sum, and the same messages are deleted: no second noise of the
+    same counts ever exists.
 
     Args:
         job: the deployed job.
@@ -48,6 +51,19 @@ class StageNoise:
         generator = self._key.generator(self._job.deployment, epoch)
         drawn = draw(self._job.local_epoch(epoch), generator)
         return Words(drawn.values, drawn.counts)
+
+    @property
+    def sums(self) -> bool:
+        """Whether the words of a window are added up, and only their noisy sum is released."""
+        return self._job.stage_sum is not None
+
+    def sum(self, epoch: int, words: Words) -> Words:
+        """The one word that is released instead of those of a window."""
+        summed = self._job.stage_sum
+        assert summed is not None
+        assert self._key is not None
+        generator = self._key.generator(self._job.deployment, epoch)
+        return Words(summed.release(words.values, words.counts, generator))
 
     @property
     def deletes(self) -> bool:

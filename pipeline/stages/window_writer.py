@@ -88,7 +88,10 @@ class WindowWriter:
         return window.words
 
     def write(self, decision: Decision, words: WordMultiset) -> Steps[None]:
-        """Write a window's words with the noise of its epoch: a new attempt, in equal pieces."""
+        """Write a window's words with the noise of its epoch: a new attempt, in equal pieces.
+
+        Or their noisy sum and no word, where that is what is released.
+        """
         manifest = decision.manifest
         dummies = self._noise.dummies(manifest.epoch)
         if dummies is not None:
@@ -98,7 +101,9 @@ class WindowWriter:
             # How the words are encoded must tell of those that are left alone.
             words = self._multiset()
             words.add(left)
-        if self._job.shuffle.order == "random":
+        if self._noise.sums:
+            pieces = [self._noise.sum(manifest.epoch, words.sorted())]
+        elif self._job.shuffle.order == "random":
             pieces = split_words(words.permuted(self._generator))
         else:
             ordered = words.sorted()

@@ -139,6 +139,20 @@ class ShuffledCountsParameters:
         object.__setattr__(self, "epsilon", float(self.epsilon))
         object.__setattr__(self, "delta", float(self.delta))
 
+    @property
+    def summed(self) -> bool:
+        """Whether the shuffle stage adds up words (`randomizers.shuffled_value_stream`).
+
+        It does where it adds the noise, changes are boosted, and nothing is said of how.
+        """
+        return (
+            self.domain is None
+            and self.dummies == "shuffle"
+            and self.changes is not None
+            and self.boost is None
+            and self.calibration != "conditional"
+        )
+
 
 def _check_whole(name: str, value: int | None, least: int, most: int) -> None:
     if value is not None and (type(value) is not int or not least <= value <= most):

@@ -14,7 +14,7 @@ has run out on: u is 0 from then on. (The law of letters is that of PrivUnitG, b
 Talwar, *Optimal Algorithms for Mean Estimation under Local Differential Privacy*, ICML 2022, drawn
 coordinate by coordinate of a causal linear image of the stream.)
 
-Only the first `changes` changes of a device are boosted like that; later ones are followed too,
+Only the first k changes of a device are boosted like that; later ones are followed too,
 more slowly: nobody freezes.
 """
 
@@ -22,16 +22,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.devices import Devices, LawT
-from randomizers.given_values import check_epoch, checked_booleans
+from randomizers.devices import LawT
 from randomizers.guarantee import Guarantee
-from randomizers.laws import Constants
+from randomizers.laws import Constants, hexadecimal
+from randomizers.value_stream.following import TOGETHER, FollowingDevices
 from randomizers.value_stream.lattice import STEP, ZERO
 from randomizers.value_stream.tilt import draw_letters, draw_tilted_letters, reach
 
@@ -43,15 +43,6 @@ MAX_EPOCHS = 1 << 20
 
 LOSS_OF_AN_EPOCH = 3e-10
 """By how much multiples of 1/8, and 64-bit thresholds, may exceed what a martingale loses."""
-
-# What is kept of a value, beside 0 and 1: that it has not been known since then, or is new.
-_UNKNOWN, _NEW = 2, 4
-
-# Devices that are run at once: what is kept of them fits into a processor's cache.
-_TOGETHER = 1 << 14
-
-# Where less than this is left of all changes, nothing is: smaller numbers are slow.
-_NOTHING = 2.0**-64
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +74,6 @@ class ValueStreamParameters:
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
 
-def _hexadecimal() -> Any:
-    """A number that devices calculate with: written so that it is read bit by bit."""
-    return field(metadata={"read": float.fromhex})
-
-
 @dataclass(frozen=True, slots=True)
 class ValueStreamLaw(Constants):
     """All constants of a job.
@@ -111,11 +97,11 @@ class ValueStreamLaw(Constants):
     epsilon: float
     changes: int
     noise: int
-    boost: float = _hexadecimal()
-    decay: float = _hexadecimal()
-    clock: float = _hexadecimal()
-    theta: float = _hexadecimal()
-    gain: float = _hexadecimal()
+    boost: float = hexadecimal()
+    decay: float = hexadecimal()
+    clock: float = hexadecimal()
+    theta: float = hexadecimal()
+    gain: float = hexadecimal()
 
     def __post_init__(self) -> None:
         for name, value, most in (
@@ -164,16 +150,8 @@ class ValueStreamLaw(Constants):
         lost = math.log1p((1 - noise) / (noise * self.beginning))
         return lost * (1 + 1e-12) + self.last_epoch * LOSS_OF_AN_EPOCH
 
-    def to_json(self) -> dict[str, Any]:
-        """The fields, as JSON values: numbers that devices calculate with as hexadecimal ones."""
-        held = Constants.to_json(self)
-        return {
-            name: value.hex() if isinstance(value, float) and name != "epsilon" else value
-            for name, value in held.items()
-        }
 
-
-class LetterDevices(Devices[LawT]):
+class LetterDevices(FollowingDevices[LawT]):
     """Devices that each report letters of a Boolean that they follow.
 
     Args:
@@ -182,7 +160,7 @@ class LetterDevices(Devices[LawT]):
     """
 
     def __init__(self, law: LawT, booleans: ValueStreamLaw) -> None:
-        super().__init__(law)
+        super().__init__(law, booleans)
         self._booleans = booleans
         self._goal, self._reserve = booleans.goal, booleans.reserve
         # 1 where nothing that the device sends depends on its values.
@@ -191,18 +169,6 @@ class LetterDevices(Devices[LawT]):
         self._sum = self._declare("sum", np.float64)
         # Of its clock.
         self._left = self._declare("left", np.float64, new=None)
-        # f, what is left of its changes.
-        self._followed = self._declare("followed", np.float64)
-        # The last value known, and 2 more if it was unknown at the last epoch. The value before the
-        # first epoch counts as 0.
-        self._value = self._declare("value", np.uint8, new=_NEW)
-        # Changes made, up to one more than are boosted.
-        self._changes = self._declare("changes", np.min_scalar_type(booleans.changes + 2))
-
-    @property
-    def frozen(self) -> int:
-        """Number of devices that had to leave out the boost of a change."""
-        return int(np.count_nonzero(self._changes > self._booleans.changes))
 
     @property
     def guarantee(self) -> Guarantee:
@@ -263,47 +229,17 @@ class LetterDevices(Devices[LawT]):
         Returns:
             the words of devices that are present, in the order of enrolment, shape (reports,).
         """
-        check_epoch(epoch, after=self.epoch, last_epoch=self._booleans.last_epoch)
         told = present
         if present is not None and known is not None:
             told = present | known
-        now = checked_booleans(epoch, values, told, self.population)
-        for _ in range(epoch - self.epoch - 1):
-            self._followed *= self._booleans.decay
-        if epoch > self.epoch + 1:
-            self._value[self._value < _UNKNOWN] |= _UNKNOWN
-        self.epoch = epoch
+        now = self._begin_epoch(epoch, values, told)
         words = []
-        for start in range(0, self.population, _TOGETHER):
-            devices = slice(start, start + _TOGETHER)
+        for start in range(0, self.population, TOGETHER):
+            devices = slice(start, start + TOGETHER)
             self._take_in(devices, now[devices], None if told is None else told[devices])
             reporting = None if present is None else np.flatnonzero(present[devices])
             words.append(self._letters(devices, now[devices], reporting, rng))
         return np.concatenate([np.zeros(0, np.uint8), *words])
-
-    def _take_in(
-        self, devices: slice, now: NDArray[np.int8], told: NDArray[np.bool_] | None
-    ) -> None:
-        """Follow the values of some devices: f and what it follows from."""
-        law = self._booleans
-        value, made, followed = (
-            self._value[devices],
-            self._changes[devices],
-            self._followed[devices],
-        )
-        value[value == _NEW] = 0
-        changed = (value & 1) != now
-        if told is not None:
-            changed &= told
-        boosted = np.flatnonzero(changed & (value < _UNKNOWN) & (made < law.changes))
-        np.minimum(made + changed, law.changes + 1, out=made, casting="unsafe")
-        followed *= law.decay
-        followed[np.abs(followed) < _NOTHING] = 0
-        followed[boosted] += np.where(now[boosted], law.boost, -law.boost)
-        if told is None:
-            value[:] = now
-        else:
-            value[:] = np.where(told, now, value | _UNKNOWN)
 
     def _letters(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -34,7 +35,7 @@ def calibrate(parameters: ValueStreamParameters, last_epoch: int) -> ValueStream
 
     >>> law = calibrate(ValueStreamParameters(epsilon=1, changes=2), last_epoch=170)
     >>> round(law.boost, 1), round(law.decay, 2), round(law.gain, 4), round(law.clock, 1)
-    (4.5, 0.54, 0.3975, 119.5)
+    (4.5, 0.54, 0.3975, 119.1)
     """
     kernel = best_kernel(last_epoch, parameters.changes)
     return law_with(kernel, parameters, last_epoch)
@@ -93,14 +94,31 @@ def best_threshold(loss: float) -> float:
 def best_kernel(last_epoch: int, changes: int) -> Kernel:
     """The kernel with the least mean variance, r^2 mean w."""
 
+    def clock(kernel: Kernel) -> float:
+        return kernel.clock(last_epoch, changes) + (kernel.boost + 0.5) ** 2 / 40
+
+    return least_varying(last_epoch, clock)
+
+
+def least_varying(
+    last_epoch: int, clock: Callable[[Kernel], float], most_boost: float = math.inf
+) -> Kernel:
+    """The kernel with the least mean variance, where noise is in proportion to a clock.
+
+    Args:
+        last_epoch: number of epochs.
+        clock: of a kernel.
+        most_boost: the largest boost that there may be.
+    """
+
     def kernel_at(point: NDArray[np.float64]) -> Kernel:
-        return Kernel(math.exp(float(point[0])), min(max(float(point[1]), 0.0), 0.999))
+        boost = min(math.exp(float(point[0])), most_boost)
+        return Kernel(boost, min(max(float(point[1]), 0.0), 0.999))
 
     def cost(point: NDArray[np.float64]) -> float:
         kernel = kernel_at(point)
         outside = abs(float(point[1]) - kernel.decay)
-        clock = kernel.clock(last_epoch, changes) + (kernel.boost + 0.5) ** 2 / 40
-        return math.log(clock * float(kernel.variances(last_epoch).mean())) + outside
+        return math.log(clock(kernel) * float(kernel.variances(last_epoch).mean())) + outside
 
     best = optimize.minimize(
         cost,

@@ -25,19 +25,19 @@ class Kernel:
         """q, the share of a change that is not boosted which estimates still lack, by epoch."""
         return (self.boost + self.decay) / (1 + self.boost)
 
-    def clock(self, last_epoch: int, changes: int) -> float:
-        """The most that u^2 adds up to, for streams with so many boosted changes.
+    def clock(self, last_epoch: int, changes: int, rounding: float = 0.0) -> float:
+        """The most that (|u| + rounding)^2 adds up to, for streams with so many boosted changes.
 
         Changes alternate in sign and what is left of one falls, so |u| is at most 1/2 + a b^l, l
         epochs after the last of them; the sum over a segment between two is concave in its length,
         so equal lengths have the most.
         """
-        segments = min(changes, last_epoch)
+        segments, least = min(changes, last_epoch), 0.5 + rounding
         short, longer = divmod(last_epoch, segments)
-        beyond = (segments - longer) * self._beyond_a_quarter(short)
+        beyond = (segments - longer) * self._of_a_change(short, least)
         if longer:
-            beyond += longer * self._beyond_a_quarter(short + 1)
-        return last_epoch / 4 + beyond
+            beyond += longer * self._of_a_change(short + 1, least)
+        return last_epoch * least**2 + beyond
 
     def variances(self, last_epoch: int) -> NDArray[np.float64]:
         """Of estimates, for letters of variance 1, all devices present: shape (last_epoch,).
@@ -50,6 +50,8 @@ class Kernel:
         older = (left - self.decay) ** 2 * (1 - left ** (2 * earlier)) / (1 - left**2)
         return np.asarray(own**2 * (1 + older), np.float64)
 
-    def _beyond_a_quarter(self, length: int) -> float:
+    def _of_a_change(self, length: int, least: float) -> float:
+        """What (least + a b^l)^2 - least^2 adds up to, in so many epochs from a change on."""
         a, b = self.boost, self.decay
-        return a * (1 - b**length) / (1 - b) + a**2 * (1 - b ** (2 * length)) / (1 - b**2)
+        first, second = (1 - b**length) / (1 - b), (1 - b ** (2 * length)) / (1 - b**2)
+        return 2 * least * a * first + a**2 * second

@@ -181,6 +181,13 @@ class Case:
             for epoch, now in enumerate(values, 1)
         ]
 
+    def released(self, reports: list[WordArray], rng: np.random.Generator) -> list[WordArray]:
+        """What an aggregator is given of the reports of every epoch: these, or their noisy sum."""
+        summed = self.protocol.stage_sum(self.law)
+        if summed is None:
+            return reports
+        return [summed.release(words, None, rng) for words in reports]
+
 
 CASES = [
     Case(protocol, number)
@@ -224,6 +231,9 @@ def _marks(case: Case, verified: Collection[str] = EXHAUSTIVE) -> list[pytest.Ma
         return [pytest.mark.verify]
     return [pytest.mark.slow] if len(case.streams) > MANY_STREAMS else []
 
+
+SUMMED = [case for case in CASES if case.protocol.stage_sum(case.law) is not None]
+"""Those of which the shuffle stage releases noisy sums: their views are of windows, not devices."""
 
 COUNTING = [case for case in CASES if case.protocol.learning is None]
 """Those that estimate counts; what is learnt has tests of its own."""

@@ -88,7 +88,9 @@ def test_merging_changes_nothing_but_the_one_merged_into(case: Case) -> None:
 
 
 def sent(case: Case) -> list[WordArray]:
-    return case.send(case.mixed_values(DEVICES), case.generator(2))
+    return case.released(
+        case.send(case.mixed_values(DEVICES), case.generator(2)), case.generator(3)
+    )
 
 
 def plain_or_counted(

@@ -45,6 +45,7 @@ MORE: dict[str, tuple[dict[str, Any], ...]] = {
     "shuffled_counts": (
         {"changes": 2, "boost": 2},
         {"changes": 2, "boost": 2, "dummies": "shuffle"},
+        {"changes": 2, "dummies": "shuffle"},
         {"changes": 2, "boost": 1, "domain": ("a", "b", "c"), "cells": "count_min"},
         {"changes": 2, "boost": 1, "domain": Numbers(0.0, 80.0, 4)},
     ),

@@ -76,7 +76,8 @@ def newcomers_errors(case: Case, run: int) -> NDArray[np.float64]:
             devices.enrol(NEWCOMERS, rng)
         now = now[: devices.population]
         present = rng.random(len(now)) < 0.7
-        aggregator.add(epoch, written_out(devices.report(epoch, now, present, rng)), None)
+        reports = written_out(devices.report(epoch, now, present, rng))
+        aggregator.add(epoch, case.released([reports], rng)[0], None)
         attendance.set(epoch, int(present.sum()), len(now))
         estimate = aggregator.estimate(epoch, attendance)
         assert estimate is not None
@@ -100,7 +101,8 @@ def errors(case: Case) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     published = np.empty((RUNS, case.last_epoch, 1))
     for run in range(RUNS):
         aggregator = case.aggregator()
-        for epoch, words in enumerate(case.send(values, case.generator(30, run)), start=1):
+        sent = case.send(values, case.generator(30, run))
+        for epoch, words in enumerate(case.released(sent, case.generator(32, run)), start=1):
             aggregator.add(epoch, words, None)
             estimate = aggregator.estimate(epoch, attendance)
             assert estimate is not None

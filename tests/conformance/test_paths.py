@@ -16,6 +16,7 @@ from scipy import stats
 
 from tests.conformance.cases import (
     FALSE_ALARM,
+    SUMMED,
     Case,
     Report,
     Stream,
@@ -43,7 +44,8 @@ def test_a_device_on_its_own_sends_what_the_law_says(case: Case) -> None:
         key=lambda pair: variation(case.views[pair[0]], case.views[pair[1]]),
     )
     rng = case.generator(20)
-    seen = Counter(view_of(case.send(group(case, stream), rng)) for _ in range(ALONE))
+    values = group(case, stream)
+    seen = Counter(view_of(case.released(case.send(values, rng), rng)) for _ in range(ALONE))
     assert fit(seen, case.views[stream]) > FALSE_ALARM
     assert fit(seen, case.views[other]) < FALSE_ALARM
 
@@ -51,6 +53,8 @@ def test_a_device_on_its_own_sends_what_the_law_says(case: Case) -> None:
 @every_sampled_case
 def test_devices_run_as_one_send_what_the_law_says(case: Case) -> None:
     """Every word at every epoch as often as it should, and not as often as for another stream."""
+    if case in SUMMED:
+        return  # A window with more devices is another one.
     moments = {stream: moments_of(views) for stream, views in case.views.items()}
     stream, other = max(
         permutations(case.streams, 2), key=lambda pair: distance(moments[pair[0]], moments[pair[1]])

@@ -12,7 +12,7 @@ import numpy as np
 
 from randomizers.counted_words import written_out
 from randomizers.guarantee import Guarantee, held_or_nothing
-from tests.conformance.cases import Case, Report, Stream, View, every_case
+from tests.conformance.cases import SUMMED, Case, Report, Stream, View, every_case
 
 NEWCOMERS = 20_000
 SEARCHED = 0.02
@@ -59,6 +59,8 @@ def test_what_a_stream_loses_beyond_its_value_is_stated_exactly(case: Case) -> N
 
 @every_case
 def test_words_are_accepted_exactly_at_the_epochs_at_which_they_can_be_sent(case: Case) -> None:
+    if case in SUMMED:
+        return  # Any sum of devices that there may be is accepted.
     possible = [
         {report for views in case.views.values() for view in views for report in view[epoch]}
         for epoch in range(case.last_epoch)

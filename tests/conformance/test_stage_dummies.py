@@ -67,7 +67,7 @@ def test_the_stage_adds_nothing_unless_it_is_asked_to(protocol: Protocol) -> Non
     for example in protocol.examples:
         law = protocol.calibrate(example.parameters, example.last_epoch, example.minimum)
         asked = getattr(example.parameters, "dummies", None) == "shuffle"
-        assert (protocol.stage_dummies(law) is not None) == asked
+        assert protocol.stage_adds_noise(law) == asked
         assert protocol.needs_shuffle or not asked
 
 

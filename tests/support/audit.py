@@ -14,6 +14,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+
 from pipeline.actions import LogRecord
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.noise_keys import NoiseKey
@@ -31,6 +33,7 @@ from topics.names import Role
 from topics.partials import PartialPart, decode_partial, join_parts
 from topics.records import DeadLetter
 from topics.sealed_batches import SealedBatch
+from topics.words import Words
 
 _SHOWN = 20
 _READ = (Role.PRODUCERS, Role.MANIFESTS, Role.PARTIALS, Role.ESTIMATES, Role.DEAD_LETTERS)
@@ -234,9 +237,13 @@ class _Auditor:
             self._problem(manifest.epoch, f"is {manifest.fate}, {contributors} make it {fate}")
 
     def _payload(self, epoch: int, inside: Iterable[Reports]) -> bytes:
-        """The counts of these reports and of the stage's dummies."""
+        """The counts of these reports and of the stage's dummies, or their noisy sum."""
         aggregator: Aggregator = self.job.aggregator()
         local = self.job.local_epoch(epoch)
+        if self.noise.sums:
+            words = np.concatenate([made.values for made in inside])
+            aggregator.add(local, self.noise.sum(epoch, Words(words)).values, None)
+            return aggregator.to_bytes()
         for made in inside:
             aggregator.add(local, made.values, made.counts)
         dummies = self.noise.dummies(epoch)

@@ -1,4 +1,4 @@
-"""What the devices of the smallest window can send: their messages, and any number of dummies."""
+"""What can be seen of the smallest window: messages, and any number of dummies; or a noisy sum."""
 
 from __future__ import annotations
 
@@ -12,13 +12,20 @@ from randomizers.dummies import PoissonDummies
 from randomizers.shuffled_counts import ShuffledCountsLaw
 from randomizers.shuffled_item_counts import ShuffledItemCountsLaw
 from randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
+from randomizers.shuffled_value_stream import ShuffledValueStreamLaw
 from tests.conformance.cases import Stream, View
 
 
 def ExactLaw(  # noqa: N802 - stands for a class, of either kind of law
-    law: ShuffledCountsLaw | ShuffledItemCountsLaw | ShuffledLevelCountsLaw, last_epoch: int
-) -> _OfBooleans | OfItems:
+    law: ShuffledCountsLaw
+    | ShuffledItemCountsLaw
+    | ShuffledLevelCountsLaw
+    | ShuffledValueStreamLaw,
+    last_epoch: int,
+) -> _OfBooleans | OfItems | _OfSums:
     """Of values 0 and 1, of items, or of numbers."""
+    if isinstance(law, ShuffledValueStreamLaw):
+        return _OfSums(law, last_epoch)
     if isinstance(law, ShuffledLevelCountsLaw):
         return _OfNumbers(law, last_epoch)
     if isinstance(law, ShuffledItemCountsLaw):
@@ -54,6 +61,33 @@ class _OfBooleans:
                 probability *= each
             found[view] = probability
         return found
+
+
+class _OfSums:
+    """Of a single epoch, two devices, and a kernel without a boost: values and noise are all."""
+
+    devices = 2
+
+    def __init__(self, law: ShuffledValueStreamLaw, last_epoch: int) -> None:
+        assert last_epoch == 1
+        assert law.boost == 0
+        noise = law.noise
+        bounds = [noise.bound(number) for number in range(-noise.most - 1, noise.most + 1)]
+        self.noise = {
+            number: Fraction(above - below, 1 << 128)
+            for number, (below, above) in enumerate(pairwise(bounds), start=-noise.most)
+            if above > below
+        }
+
+    def followed(self, stream: Stream) -> bool:
+        """Any stream is."""
+        return True
+
+    def views(self, stream: Stream) -> dict[View, Fraction]:
+        # In steps of 1/256: each device sends its value less 1/2, and the other one's is 0.
+        (value,) = stream
+        total = 2**62 + 256 * value - 128 * self.devices
+        return {(((total + number,),),): likely for number, likely in self.noise.items()}
 
 
 class OfItems:

@@ -1,0 +1,57 @@
+"""What normal noise loses: the analytic Gaussian mechanism (Balle, Wang, ICML 2018, Theorem 8).
+
+Numbers with independent noise N(0, sigma^2) each, that differ between neighbours by a Euclidean
+distance D in all, lose as much as one number that differs by D. That also holds where each number
+may depend on what was published before, as long as the distance never exceeds D: the loss is
+Brownian motion, and distance is its clock.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import log_ndtr, ndtr
+
+# Of the two probabilities whose difference delta is: far more than they are wrong by.
+_WRONG = 1e-12
+
+
+def normal_delta(epsilon: float, deviation: float) -> float:
+    """The delta of normal noise for numbers that differ by 1, rounded up.
+
+    >>> round(normal_delta(1, 3.7304), 7)
+    1e-05
+
+    Args:
+        epsilon: with which it is spent.
+        deviation: of the noise.
+    """
+    half, shift = 1 / (2 * deviation), epsilon * deviation
+    first = float(ndtr(half - shift))
+    second = float(np.exp(epsilon + log_ndtr(-half - shift)))
+    return first - second + _WRONG * (first + second)
+
+
+def normal_deviation(epsilon: float, delta: float) -> float:
+    """The least deviation for numbers that differ by 1, rounded up.
+
+    >>> round(normal_deviation(1, 1e-6) ** 2, 3)
+    17.848
+
+    Raises:
+        ValueError: there is none that can be told.
+    """
+    most = 1.0
+    while normal_delta(epsilon, most) > delta:
+        most *= 2
+        if most > 1e12:
+            raise ValueError(f"no normal noise is known for epsilon {epsilon:g}, delta {delta:g}")
+    least = most / 2
+    while normal_delta(epsilon, least) <= delta and least > 1e-9:
+        most, least = least, least / 2
+    while most > least * (1 + 1e-13):
+        middle = (least + most) / 2
+        if normal_delta(epsilon, middle) <= delta:
+            most = middle
+        else:
+            least = middle
+    return most

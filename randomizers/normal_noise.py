@@ -1,0 +1,130 @@
+"""Normal noise in whole numbers: N(0, sigma^2) rounded, drawn exactly.
+
+A draw is a uniform integer of 128 bits, looked up in an integer table of cumulated probabilities,
+as those of `randomizers.noise_tables` are. A table for a large deviation is too long to be written
+down. So an entry is calculated, in integers alone, when a draw is compared with it: about twenty
+are. It is the same on every machine, to the last bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from math import isqrt
+from typing import Final
+
+import numpy as np
+
+from randomizers.noise_tables import TABLE_BITS
+
+MAX_DEVIATION: Final = 1 << 48
+
+# What lies beyond so many deviations has a probability below 2^-146.
+_REACH = 14
+
+# Binary places that entries are calculated with. Terms of the series are below 2^141, what is cut
+# off a term grows by as much, and there are fewer than 2^10 of them.
+_PLACES = 384
+
+
+@dataclass(frozen=True, slots=True)
+class NormalNoise:
+    """N(0, deviation^2), rounded to the nearest whole number.
+
+    >>> noise = NormalNoise(10)
+    >>> [round(noise.bound(number) / 2**128, 6) for number in (-1, 0, 9)]
+    [0.480061, 0.519939, 0.828944]
+
+    Attributes:
+        deviation: a whole number, of the normal law before it is rounded.
+
+    Raises:
+        ValueError: it is not from 1 to 2^48.
+    """
+
+    deviation: int
+
+    def __post_init__(self) -> None:
+        if type(self.deviation) is not int or not 1 <= self.deviation <= MAX_DEVIATION:
+            raise ValueError(
+                f"normal noise of deviation {self.deviation!r}, must be a whole number from 1 to "
+                "2^48"
+            )
+
+    @property
+    def most(self) -> int:
+        """The largest number that is drawn; the least is as far from 0."""
+        return _REACH * self.deviation
+
+    @property
+    def distance(self) -> float:
+        """At most so far is what is drawn from the law it stands for, in total variation.
+
+        Each entry of the table is off by less than 2; what is cut off has a probability below
+        2^-146.
+        """
+        return float(2 * self.most + 1) * 2.0 ** (2 - TABLE_BITS) + 2.0**-146
+
+    @property
+    def variance(self) -> float:
+        """Of what is drawn, rounding included."""
+        return self.deviation**2 + 1 / 12
+
+    def bound(self, number: int) -> int:
+        """2^128 times the probability of a number or a lower one: an entry of the table."""
+        if number >= self.most:
+            return 1 << TABLE_BITS
+        if number < -self.most:
+            return 0
+        half = 1 << (TABLE_BITS - 1)
+        if number < 0:
+            return half - _beyond_the_middle(-2 * number - 1, self.deviation)
+        return half + _beyond_the_middle(2 * number + 1, self.deviation)
+
+    def draw(self, rng: np.random.Generator) -> int:
+        """A number, with exactly the probability that the table gives it."""
+        high, low = rng.integers(0, 1 << 64, 2, dtype=np.uint64).tolist()
+        uniform = high << 64 | low
+        # The least number whose entry is above the uniform integer.
+        least, most = -self.most, self.most
+        while least < most:
+            middle = (least + most) // 2
+            if self.bound(middle) > uniform:
+                most = middle
+            else:
+                least = middle + 1
+        return least
+
+
+def _beyond_the_middle(doubled: int, deviation: int) -> int:
+    """2^128 (Phi(x) - 1/2) at x = doubled / (2 deviation), off by less than 2.
+
+    By the series of Phi(x) - 1/2 = sum over n of (-1)^n x^(2n+1) / (2^n n! (2n+1)) / sqrt(2 pi).
+    """
+    squared, eight = doubled * doubled, 8 * deviation * deviation
+    # x^(2n+1) / (2^n n!), by its ratio x^2 / (2n).
+    term, total, order = (doubled << _PLACES) // (2 * deviation), 0, 0
+    while term:
+        total += -(term // (2 * order + 1)) if order % 2 else term // (2 * order + 1)
+        order += 1
+        term = term * squared // (eight * order)
+    return (total * _density_at_0()) >> (2 * _PLACES - TABLE_BITS)
+
+
+@cache
+def _density_at_0() -> int:
+    """1 / sqrt(2 pi), in units of 2^-384."""
+    spare = 32
+    unit = 1 << (_PLACES + spare)
+    pi = 16 * _arc_tangent_of_inverse(5, unit) - 4 * _arc_tangent_of_inverse(239, unit)
+    return isqrt((unit << 2 * _PLACES) // (2 * pi))
+
+
+def _arc_tangent_of_inverse(number: int, unit: int) -> int:
+    """arctan(1 / number), in units of 1 / unit."""
+    power, total, order = unit // number, 0, 1
+    while power:
+        total += power // order if order % 4 == 1 else -(power // order)
+        power //= number * number
+        order += 2
+    return total

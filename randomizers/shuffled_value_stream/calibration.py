@@ -1,0 +1,83 @@
+"""From the parameters of a job of shuffled counts to the constants of the twin of value_stream."""
+
+from __future__ import annotations
+
+import math
+
+from randomizers.accounting.normal_loss import normal_deviation
+from randomizers.accounting.shifted_noise import delta_of_tables
+from randomizers.accounting.table_distances import FOR_TABLES
+from randomizers.normal_noise import NormalNoise
+from randomizers.shuffled_counts import ShuffledCountsParameters
+from randomizers.shuffled_value_stream import (
+    MAX_BOOST,
+    STEPS,
+    ShuffledValueStreamLaw,
+)
+from randomizers.value_stream.calibration import least_varying
+from randomizers.value_stream.kernel import Kernel
+
+
+def calibrate(
+    parameters: ShuffledCountsParameters, last_epoch: int, minimum: int
+) -> ShuffledValueStreamLaw:
+    """The law of a job, for values 0 and 1 of which changes are boosted.
+
+    Args:
+        parameters: of the job.
+        last_epoch: number of epochs.
+        minimum: the fewest contributors a window is released with; the noise is the same.
+
+    Raises:
+        ValueError: no noise is found, or it asks for more messages than users may be asked for.
+
+    >>> asked = ShuffledCountsParameters(1, 1e-6, changes=4, dummies="shuffle")
+    >>> law = calibrate(asked, last_epoch=170, minimum=100)
+    >>> round(law.boost, 2), round(law.decay, 2), round(law.clock / 65536, 2)
+    (3.07, 0.43, 111.52)
+    >>> round(law.deviation / 256, 1)
+    89.2
+    """
+    allowed = parameters.messages_per_user
+    if allowed is not None and allowed < last_epoch:
+        raise ValueError(
+            f"a message of every user at each of {last_epoch:,} epochs, messages_per_user allows "
+            f"{allowed:g}: allow more"
+        )
+    changes = parameters.changes
+    assert changes is not None
+
+    def clock(kernel: Kernel) -> float:
+        return kernel.clock(last_epoch, changes, rounding=1 / STEPS)
+
+    return law_with(least_varying(last_epoch, clock, MAX_BOOST), parameters, last_epoch)
+
+
+def law_with(
+    kernel: Kernel, parameters: ShuffledCountsParameters, last_epoch: int
+) -> ShuffledValueStreamLaw:
+    """The law with a kernel that may not be the best one."""
+    epsilon, delta, changes = parameters.epsilon, parameters.delta, parameters.changes
+    assert changes is not None
+    # Rounded up, and by more than floating point has it wrong: nobody who follows the rules is
+    # held up, and the noise is sized on what devices are charged with.
+    most = kernel.clock(last_epoch, changes, rounding=1 / STEPS) * STEPS**2
+    clock = math.ceil(most * (1 + 1e-12))
+    distance = math.nextafter(2 * math.sqrt(clock), math.inf)
+    noise = NormalNoise(math.ceil(distance * normal_deviation(epsilon, delta * (1 - FOR_TABLES))))
+    if delta_of_tables(epsilon, noise.distance, last_epoch) > FOR_TABLES * delta:
+        raise ValueError(
+            f"epsilon {epsilon:g} with delta {delta:g} asks for noise that is drawn more finely "
+            "than it is: take a smaller epsilon or a larger delta"
+        )
+    return ShuffledValueStreamLaw(
+        last_epoch=last_epoch,
+        epsilon=epsilon,
+        delta=delta,
+        changes=changes,
+        calibration="normal",
+        clock=clock,
+        deviation=noise.deviation,
+        boost=kernel.boost,
+        decay=kernel.decay,
+    )

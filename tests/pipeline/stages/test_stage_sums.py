@@ -1,0 +1,237 @@
+"""A window of which a noisy sum is released: once, the same whenever it is written, and no word.
+
+Two sums of the same words with two noises could be averaged, and those of two windows with the same
+noise tell the words between them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from pipeline.actions import Append
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.jobs.job_problems import JobError
+from pipeline.jobs.noise_keys import NoiseKey, NoiseKeyError
+from pipeline.stages.stage_noise import StageNoise
+from randomizers.randomness import cryptographic_generator
+from randomizers.shuffled_value_stream import SUM_ZERO, ShuffledValueStreamLaw
+from tests.support.world import Accidents, Owner, World
+from topics.chunks import decode_chunk
+from topics.manifests import Fate
+from topics.names import Role
+
+USERS = 12
+DEPLOYMENT = bytes(range(16))
+KEY = NoiseKey(bytes(range(32)))
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder in memory, where there is one: hundreds of producers wait for their disk here."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+        yield Path(name)
+
+
+def job_values(**shuffle: object) -> dict[str, object]:
+    return {
+        "name": "sums",
+        "protocol": "shuffled_counts",
+        "parameters": {"epsilon": 1, "delta": 1e-6, "changes": 1, "dummies": "shuffle"},
+        # All of them are over before a world begins.
+        "epochs": {"count": 2, "start": "2023-01-01", "length": "PT1H"},
+        "shuffle": {"minimum": 2, "grace": "60 s", "producers": 2, **shuffle},
+        "topics": {"partitions": 2},
+    }
+
+
+def deployed(**shuffle: object) -> DeployedJob:
+    job = deploy_job(make_job(job_values(**shuffle)), deployment=DEPLOYMENT, deployed_at=0)
+    law = job.law()
+    assert isinstance(law, ShuffledValueStreamLaw)
+    assert law.boost == 0, "so words follow from values, and the test knows the sums"
+    return job.model_copy(update={"noise_key": KEY.digest})
+
+
+def user_values() -> dict[str, dict[int, dict[str, int]]]:
+    """A third of the north have the value 1 at the first epoch; two thirds at the second."""
+    half = USERS // 2
+    return {
+        name: {
+            epoch: {f"{name}{user}": int(user % 3 < epoch + south) for user in range(half)}
+            for epoch in (1, 2)
+        }
+        for south, name in enumerate(("north", "south"))
+    }
+
+
+def world_of(job: DeployedJob, folder: Path, accidents: Accidents | None = None) -> World:
+    return World(job, folder, user_values(), accidents or Accidents(), noise_key=KEY)
+
+
+def run(world: World) -> World:
+    for epoch in (1, 2):
+        for name in ("north", "south"):
+            world.close_epoch(name, epoch)
+            world.settle()
+    world.settle()
+    world.shut()
+    return world
+
+
+def noise_of(job: DeployedJob, epoch: int) -> int:
+    law = job.law()
+    assert isinstance(law, ShuffledValueStreamLaw)
+    return law.noise.draw(KEY.generator(DEPLOYMENT, epoch))
+
+
+def check_sums(world: World) -> int:
+    """All that left the stage is the one sum that the first manifest says; returns how often."""
+    released: dict[tuple[int, bytes], list[object]] = defaultdict(list)
+    for partition in (0, 1):
+        for value in world.log.values(Role.SHUFFLED, partition):
+            chunk = decode_chunk(value)
+            assert (chunk.index, chunk.total) == (0, 1)
+            assert chunk.words.counts is None
+            assert chunk.words.values.dtype == "<u8"
+            released[chunk.epoch, chunk.attempt].append(chunk.words.values.tolist())
+    for (epoch, _), sums in released.items():
+        manifest = world.manifests()[epoch]
+        assert manifest.fate is Fate.RELEASED
+        total = sum(
+            256 * value - 128
+            for producer, is_in in zip(world.roster(), manifest.producers, strict=False)
+            if is_in
+            for value in world.values[producer.name][epoch].values()
+            if value is not None
+        )
+        assert sums == [[[SUM_ZERO + total + noise_of(world.job, epoch)]]], epoch
+    return len(released)
+
+
+@pytest.mark.parametrize("order", ["sorted", "random"])
+def test_a_released_window_is_one_noisy_sum(folder: Path, order: str) -> None:
+    world = run(world_of(deployed(order=order), folder))
+    assert check_sums(world) == 2
+    for epoch, record in world.published().items():
+        count = sum(sum(values[epoch].values()) for values in user_values().values())
+        assert record.headline is not None
+        assert record.headline.value == pytest.approx(count + noise_of(world.job, epoch) / 256)
+        assert (record.contributors, record.headline.reports) == (USERS, USERS)
+    assert noise_of(world.job, 1) != noise_of(world.job, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
+def test_killed_between_any_two_actions(folder: Path, keep: bool) -> None:
+    job = deployed()
+    undisturbed = run(world_of(job, folder / "undisturbed"))
+    written = []
+    for strike in range(1, undisturbed.accidents.count + 1):
+        world = run(world_of(job, folder / str(strike), Accidents(frozenset([strike]), keep)))
+        written.append(check_sums(world))
+        assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
+        assert world.published() == undisturbed.published(), f"killed after action {strike}"
+    assert min(written) == 2
+    assert max(written) > 2, "some windows were written twice"
+
+
+@pytest.mark.verify
+def test_two_owners_in_every_interleaving(folder: Path) -> None:
+    """The owner decides without the south, its successor with it: never are both released."""
+    memberships: set[tuple[bool, ...]] = set()
+    written: list[int] = []
+    job = deployed()
+    pause = 0
+    while True:
+        pause += 1
+        progress = 0
+        while True:
+            world = world_of(job, folder / f"{pause}-{progress}")
+            world.close_epoch("north", 1)
+            world.surviving("south", lambda world=world: world.producer("south"))  # type: ignore[misc]
+            owner = Owner(world, "shuffle", 0.0, 61.0, 122.0)
+            owner.step(pause)
+            if owner.done:
+                world.shut()
+                assert memberships == {(True, False), (True, True)}
+                assert max(written) > 1, "both have written the window"
+                return
+            world.close_epoch("south", 1)
+            successor = Owner(world, "shuffle", 200.0)
+            successor.step(progress)
+            finished = successor.done
+            owner.driver.fenced = True
+            owner.step()
+            successor.step()
+            world.workers["shuffle"] = successor.worker
+            for world.now in (300.0, 400.0):
+                world.settle()
+            written.append(check_sums(world))
+            memberships.add(world.manifests()[1].producers)
+            world.shut()
+            if finished:
+                break
+            progress += 1
+
+
+def test_noise_drawn_anew_would_be_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NoiseKey, "generator", lambda *window: cryptographic_generator())
+    world = run(world_of(deployed(), folder))
+    with pytest.raises(AssertionError):
+        check_sums(world)
+
+
+def test_a_window_below_the_minimum_is_withheld_for_good(folder: Path) -> None:
+    """Nothing leaves the stage, and what is late, or sent again, changes nothing of it."""
+    world = world_of(deployed(minimum=USERS), folder)
+    world.close_epoch("north", 1)
+    sent = world.log.values(Role.REPORTS, world.job.partition_of(1))
+    world.surviving("south", lambda: world.producer("south"))
+    for world.now in (0.0, 61.0, 122.0):
+        world.settle()
+    assert world.manifests()[1].fate is Fate.TOO_SMALL
+    world.close_epoch("south", 1)
+    for value in sent:
+        world.log.append(Append(Role.REPORTS, world.job.partition_of(1), value))
+    for world.now in (200.0, 261.0, 322.0):
+        world.settle()
+    assert world.manifests()[1].fate is Fate.TOO_SMALL
+    assert check_sums(world) == 0
+    assert world.published()[1].headline is None
+    world.shut()
+
+
+def test_what_is_sent_again_after_a_release_is_not_added(folder: Path) -> None:
+    """As dead letters are, that an operator sends once more."""
+    world = world_of(deployed(), folder)
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+    sent = world.log.values(Role.REPORTS, world.job.partition_of(1))
+    world.settle()
+    before = world.integers()
+    for value in sent:
+        world.log.append(Append(Role.REPORTS, world.job.partition_of(1), value))
+    for world.now in (61.0, 122.0):
+        world.settle()
+    assert check_sums(world) == 1
+    assert world.integers()[1] == before[1]
+    world.shut()
+
+
+def test_a_stage_without_the_key_does_not_start_rather_than_release_words() -> None:
+    job = deployed()
+    for key in (None, NoiseKey(bytes(32))):
+        with pytest.raises(NoiseKeyError, match="noise key that"):
+            StageNoise(job, key)
+
+
+def test_several_instances_are_refused() -> None:
+    with pytest.raises(JobError, match="several of them cannot hide what each other sees"):
+        deploy_job(make_job(job_values(instances=2)), deployed_at=0)

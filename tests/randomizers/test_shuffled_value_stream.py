@@ -1,0 +1,247 @@
+"""The shuffled twin of value_stream: what a device sends and is charged, and what is released."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from pipeline.protocols.registry import PROTOCOLS
+from randomizers.accounting.normal_loss import normal_delta
+from randomizers.randomness import seeded_generator
+from randomizers.shuffled_counts import ShuffledCountsLaw, ShuffledCountsParameters
+from randomizers.shuffled_counts.calibration import calibrate as calibrate_boosted
+from randomizers.shuffled_value_stream import (
+    SUM_ZERO,
+    ZERO,
+    ShuffledValueStream,
+    ShuffledValueStreamLaw,
+)
+from randomizers.shuffled_value_stream.calibration import calibrate, law_with
+from randomizers.value_stream.kernel import Kernel
+
+ASKED = ShuffledCountsParameters(1, 1e-6, changes=4, dummies="shuffle")
+LAW = calibrate(ASKED, 170, 100)
+DYADIC = law_with(Kernel(1.0, 0.25), replace(ASKED, changes=2), 8)
+"""Everything that devices send of it up to the fourth epoch after a change is on the lattice."""
+
+
+def steps(
+    law: ShuffledValueStreamLaw,
+    values: NDArray[np.int8],
+    present: NDArray[np.bool_] | None = None,
+    seed: int = 1,
+) -> NDArray[np.int64]:
+    """What devices with these values (epochs, devices) send, in steps; 0 of silent ones."""
+    devices, rng = ShuffledValueStream(law), seeded_generator(seed)
+    devices.enrol(values.shape[1], rng)
+    sent = np.zeros(values.shape, np.int64)
+    for epoch, now in enumerate(values, start=1):
+        here = np.ones(len(now), np.bool_) if present is None else present[epoch - 1]
+        words = devices.report(epoch, now, here, rng)
+        law.check_words(epoch, words)
+        sent[epoch - 1, here] = words[:, 0].astype(np.int64) - ZERO
+        left = devices.state_arrays()["left"]
+        np.testing.assert_array_equal(left, law.clock - np.square(sent[:epoch]).sum(axis=0))
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("changes", "boost", "decay", "clock", "deviation", "planned"),
+    [(4, 3.05, 0.43, 110.39, 88.8, 28.5), (6, 2.39, 0.36, 105.12, 86.6, 32.2)],
+)
+def test_golden_numbers(
+    changes: int, boost: float, decay: float, clock: float, deviation: float, planned: float
+) -> None:
+    law = law_with(Kernel(boost, decay), replace(ASKED, changes=changes), 170)
+    assert law.clock / 256**2 == pytest.approx(clock, abs=0.006)
+    assert law.deviation / 256 == pytest.approx(deviation, abs=0.06)
+    best = calibrate(replace(ASKED, changes=changes), 170, 100)
+    variances = Kernel(best.boost, best.decay).variances(170)
+    assert np.sqrt(variances.mean()) * best.deviation / 256 == pytest.approx(planned, abs=0.05)
+
+
+def test_the_noise_is_sized_on_the_clock_of_devices() -> None:
+    """Two streams differ by 2 sqrt(R), and what is lost by that is epsilon and delta."""
+    for law in (LAW, DYADIC):
+        distance = 2 * np.sqrt(law.clock)
+        assert normal_delta(law.epsilon, law.deviation / distance) <= law.delta
+        assert normal_delta(law.epsilon, (law.deviation - 1) / distance) > law.delta * (1 - 1e-5)
+
+
+def test_devices_that_follow_the_rules_are_never_held_up() -> None:
+    """All streams of 8 epochs with at most 2 changes: what is sent is 256 u, rounded."""
+    law = DYADIC
+    streams = np.array(list(product((0, 1), repeat=8)), np.int8)
+    made = np.abs(np.diff(streams, axis=1, prepend=0)).sum(axis=1)
+    streams = streams[made <= 2].T
+    sent = steps(law, streams)
+    followed, before = np.zeros(streams.shape[1]), np.zeros(streams.shape[1])
+    for epoch, now in enumerate(streams):
+        followed = followed / 4 + (now - before)
+        before = now
+        exact = 256 * (now - 0.5 + followed)
+        assert (np.abs(sent[epoch] - exact) < 1).all()
+    spent = np.square(sent).sum(axis=0).max()
+    assert spent <= law.clock
+    assert law.clock < 1.02 * spent, "the formula is close to what the worst stream spends"
+
+
+@pytest.mark.parametrize("law", [LAW, DYADIC], ids=["students", "dyadic"])
+def test_no_stream_spends_more_than_its_clock(law: ShuffledValueStreamLaw) -> None:
+    """Nor does one that changes at every epoch, after silences that cost it its boosts."""
+    rng = np.random.default_rng(1)
+    values = rng.integers(0, 2, (law.last_epoch, 400)).astype(np.int8)
+    values[:, :100] = np.arange(law.last_epoch)[:, None] % 2
+    present = rng.random(values.shape) < 0.8
+    present[:, :200] = True
+    assert np.square(steps(law, values, present)).sum(axis=0).max() <= law.clock
+
+
+def test_the_clock_holds_up_a_device_that_would_run_beyond_it() -> None:
+    """Where its law has less than streams need: words stay within what is left, down to 0."""
+    law = replace(DYADIC, clock=100_000)
+    values = np.tile(np.array([[1], [0]], np.int8), (4, 50))
+    sent = steps(law, values)
+    spent = np.square(sent).sum(axis=0)
+    assert (spent <= law.clock).all()
+    assert (spent > law.clock - 2 * 256).all()
+    assert (np.abs(sent[0]) == int(np.sqrt(100_000))).all(), "clipped at its root"
+
+
+def test_a_clock_that_is_left_with_less_than_a_step_sends_nothing_but_0() -> None:
+    law = replace(DYADIC, clock=128**2)
+    sent = steps(law, np.zeros((8, 20), np.int8))
+    assert (sent[0] == -128).all()
+    assert (sent[1:] == 0).all()
+
+
+def test_rounding_is_right_on_average() -> None:
+    law = replace(LAW, changes=4)
+    values = np.zeros((4, 40_000), np.int8)
+    values[1:] = 1
+    sent = steps(law, values)
+    for epoch, lag in ((1, 0), (2, 1), (3, 2)):
+        exact = 256 * (0.5 + law.boost * law.decay**lag)
+        share = exact % 1
+        assert set(np.unique(sent[epoch])) <= {int(exact), int(exact) + 1}
+        error = (sent[epoch].mean() - exact) / np.sqrt(share * (1 - share) / values.shape[1])
+        assert abs(error) < 7
+    assert np.ptp(sent[0]) == 0, "on the lattice nothing is rounded"
+
+
+def test_changes_that_are_not_boosted_are_followed() -> None:
+    """Past the first two, and those made while a device was silent."""
+    values = np.array([[1], [0], [1], [1]], np.int8)
+    np.testing.assert_array_equal(
+        steps(DYADIC, values)[:, 0], [384, -128 - 192, 128 - 48, 128 - 12]
+    )
+    present = np.array([[True], [False], [True], [True]])
+    silent = np.array([[0], [0], [1], [0]], np.int8)
+    np.testing.assert_array_equal(steps(DYADIC, silent, present)[:, 0], [-128, 0, 128, -128 - 256])
+
+
+def test_the_first_value_of_a_newcomer_is_a_change_if_it_is_1() -> None:
+    devices, rng = ShuffledValueStream(DYADIC), seeded_generator(1)
+    devices.enrol(1, rng)
+    devices.report(1, np.zeros(1, np.int8), None, rng)
+    devices.enrol(1, rng)
+    words = devices.report(2, np.array([0, 1], np.int8), None, rng)
+    assert (words[:, 0].astype(int) - ZERO).tolist() == [-128, 384]
+
+
+def test_a_clock_of_another_law_is_refused() -> None:
+    devices = ShuffledValueStream(DYADIC)
+    devices.enrol(3, seeded_generator(1))
+    arrays = {name: array.copy() for name, array in devices.state_arrays().items()}
+    for wrong in (DYADIC.clock + 1, -1):
+        arrays["left"][1] = wrong
+        with pytest.raises(ValueError, match="it is of another law"):
+            ShuffledValueStream.restore(DYADIC, arrays, 0)
+
+
+def test_a_released_sum_is_that_of_the_words_and_the_noise() -> None:
+    words = np.array([[ZERO + 3], [ZERO - 1], [ZERO]], np.uint16)
+    counts = np.array([5, 2, 9], np.uint32)
+    noise = LAW.noise.draw(seeded_generator(3))
+    for given, often, total in ((words, counts, 13), (words, None, 2), (words[:0], None, 0)):
+        released = LAW.noisy_sum(given, often, seeded_generator(3))
+        assert released.dtype == np.uint64
+        assert released.tolist() == [[SUM_ZERO + total + noise]]
+
+
+def test_words_that_no_device_sends_are_refused() -> None:
+    most = DYADIC.most
+    assert most == 384
+    DYADIC.check_words(8, np.array([[ZERO - most], [ZERO + most]], np.uint16))
+    for word in (ZERO - most - 1, ZERO + most + 1, 0, 2**16 - 1):
+        with pytest.raises(ValueError, match=f"word {word} at epoch 1"):
+            DYADIC.check_words(1, np.array([[ZERO], [word]], np.uint16))
+    for epoch in (0, 9):
+        with pytest.raises(ValueError, match="must be from 1 to 8"):
+            DYADIC.check_words(epoch, np.zeros((0, 1), np.uint16))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        replace(ASKED, dummies="poisson"),
+        replace(ASKED, changes=None),
+        replace(ASKED, boost=3),
+        replace(ASKED, boost=0),
+        replace(ASKED, calibration="conditional"),
+        replace(ASKED, domain=("a", "b"), cells="count_min"),
+    ],
+    ids=["poisson", "no changes", "boost 3", "boost 0", "conditional", "items"],
+)
+def test_other_jobs_run_as_before(asked: ShuffledCountsParameters) -> None:
+    entry = PROTOCOLS["shuffled_counts"]
+    law = entry.calibrate(asked, 20, 100)
+    assert not isinstance(law, ShuffledValueStreamLaw)
+    assert entry.stage_sum(law) is None
+
+
+def test_a_job_that_was_deployed_with_boosted_reports_keeps_its_law() -> None:
+    """The same parameters: what is written in the deployed job tells which law it has."""
+    entry = PROTOCOLS["shuffled_counts"]
+    then, now = calibrate_boosted(ASKED, 20, 100), entry.calibrate(ASKED, 20, 100)
+    for law, kind in ((then, ShuffledCountsLaw), (now, ShuffledValueStreamLaw)):
+        read = entry.law(ASKED).from_json(json.loads(json.dumps(law.to_json())))
+        assert isinstance(read, kind)
+        assert read == law
+        assert (entry.stage_sum(read) is None) == (entry.stage_dummies(read) is not None)
+        assert entry.stage_adds_noise(read)
+        assert type(entry.randomizer(read)).__name__ + "Law" == kind.__name__
+        assert entry.aggregator(read, ASKED).to_bytes() == b""
+
+
+def test_too_many_messages_are_refused() -> None:
+    assert calibrate(replace(ASKED, messages_per_user=20), 20, 100).last_epoch == 20
+    with pytest.raises(ValueError, match="messages_per_user allows 19: allow more"):
+        calibrate(replace(ASKED, messages_per_user=19), 20, 100)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"last_epoch": 0},
+        {"changes": 0},
+        {"clock": 0},
+        {"clock": 2**53},
+        {"deviation": 0},
+        {"boost": 200.0},
+        {"boost": -1.0},
+        {"decay": 1.0},
+        {"calibration": "exact"},
+        {"delta": 0.0},
+        {"epsilon": float("inf")},
+    ],
+    ids=str,
+)
+def test_constants_that_contradict_each_other_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"must be|a boost of|epsilon is"):
+        replace(DYADIC, **wrong)  # type: ignore[arg-type]
