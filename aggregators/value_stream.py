@@ -285,17 +285,38 @@ class ValueStreamAggregator:
             return before.without_reports(law.decay)
         population, reports = int(attendance.population[epoch]), sums.reports
         scale = population / reports
-        spread = math.sqrt(law.clock) / law.gain
-        received = scale * (spread * STEP * sums.letters + reports / 2)
-        share = min(max(before.value / population, 0.0), 1.0)
-        silent = max(0, population - reports) / max(1, population - 1)
-        unseen = population * math.sqrt(share * (1 - share) * silent / reports)
-        return before.with_reports(
-            law.boost, law.decay, received, scale**2 * reports * spread**2, unseen
-        )
+        received = scale * (_spread(law) * STEP * sums.letters + reports / 2)
+        variance, unseen = received_errors(law, reports, population, before.value)
+        return before.with_reports(law.boost, law.decay, received, variance, unseen)
 
     def _add(self, epoch: int, sums: LetterSums) -> None:
         if sums.reports:
             self._sums[epoch] = self.sums(epoch) + sums
             if epoch <= self._followed.epoch:
                 self._followed = Followed()
+
+
+def received_errors(
+    law: ValueStreamLaw, reports: int, population: int, value: float
+) -> tuple[float, float]:
+    """How far what comes in at an epoch is off, the count plus what devices add to it.
+
+    Args:
+        law: the constants of the job.
+        reports: of the epoch, at least 1.
+        population: devices enrolled.
+        value: of how many the value is about 1.
+
+    Returns:
+        the variance of the noise, and the standard deviation that is due to silent devices: of the
+        count of all, given that of those present.
+    """
+    variance = (population / reports) ** 2 * reports * _spread(law) ** 2
+    share = min(max(value / population, 0.0), 1.0)
+    silent = max(0, population - reports) / max(1, population - 1)
+    return variance, population * math.sqrt(share * (1 - share) * silent / reports)
+
+
+def _spread(law: ValueStreamLaw) -> float:
+    """What a letter of variance 1 is worth: its standard deviation, in users."""
+    return math.sqrt(law.clock) / law.gain

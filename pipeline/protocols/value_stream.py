@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from aggregators.freezing import FreezingModel
 from aggregators.value_stream import ValueStreamAggregator
+from aggregators.value_stream_changes import ValueStreamChanges
 from pipeline.protocols.late_calibration import late_calibration
 from pipeline.protocols.protocol import Example, Protocol, fixed_words
 from randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
@@ -74,6 +75,7 @@ PROTOCOL = Protocol(
     aggregator_from_bytes=lambda law, asked, data: ValueStreamAggregator.from_bytes(law, data),
     word_form=fixed_words(ValueStream),
     needs_shuffle=False,
+    changes=lambda law, asked, lag: ValueStreamChanges(law, lag),
     forecast=lambda law, asked, last_epoch: ValueStreamForecast(law, last_epoch),
     examples=(
         Example(ValueStreamParameters(2.0, 1), 1),
