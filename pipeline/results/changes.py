@@ -124,7 +124,7 @@ def changes(
 
 
 def _errors(job: DeployedJob, lag: int) -> ChangeErrors | None:
-    return job.protocol_entry.changes(job.law, job.parameters, lag)
+    return job.protocol_entry.changes(job.law(), job.parameters, lag)
 
 
 def _change(

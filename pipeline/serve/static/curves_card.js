@@ -1,4 +1,4 @@
-// The curves of one job or two, with their legend, their range, and the numbers behind them.
+// The curves of one job or several, with their legend, their range, and the numbers behind them.
 
 import { ask, jobPath } from "./api.js";
 import { Chart, widest } from "./chart.js";
@@ -21,10 +21,10 @@ export class CurvesCard {
   #cursor = null;
   shown = { simultaneous: false, smoothed: true, truth: true };
 
-  // `models` are one job or two, `chosen` says which series are drawn.
+  // `models` are one job or several, `chosen` says which series are drawn.
   constructor(models, theme, chosen) {
     [this.models, this.theme, this.chosen] = [models, theme, chosen];
-    this.overlaid = models.length === 2 && models.every((model) => model.kind === "value");
+    this.overlaid = models.length > 1 && models.every((model) => model.kind === "value");
     this.steps = h("div", { class: "buttons", role: "group", "aria-label": "Epochs shown" },
       STEPS.map(([range, name]) => h("button", { type: "button", "data-range": range, onclick: () => this.#go(range) }, name)),
       h("button", { type: "button", "aria-label": "Show fewer epochs", onclick: () => this.#scale(0.5) }, "+"),

@@ -1,4 +1,4 @@
-// The page of a job, or of two side by side.
+// The page of a job, or of several side by side.
 
 import { QuantileCard, TopCard, privacyCard } from "./cards.js";
 import { CurvesCard } from "./curves_card.js";

@@ -4,6 +4,8 @@ const DEFAULTS = { job: "", with: "", series: [], crowd: "", range: "all", chang
 const CHANGE = /^[1-9]\d{0,4}$/;
 const RANGE = /^(all|latest-[1-9]\d{0,8}|[1-9]\d{0,15}-[1-9]\d{0,15})$/;
 export const MOST_SERIES = 12;
+// Side by side; the names of all but the first are in `with`, with commas between them.
+export const MOST_JOBS = 4;
 
 function read(search) {
   const asked = new URLSearchParams(search);
