@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from aggregators.attendance import Attendance
 from aggregators.estimate import Estimate
 from aggregators.report_words import check_form
-from aggregators.value_stream import Followed
+from aggregators.value_stream import Followed, unseen_deviation
 from randomizers.shuffled_value_stream import MOST_SUM, STEPS, SUM_ZERO, ShuffledValueStreamLaw
 from randomizers.value_stream.kernel import Kernel
 
@@ -161,7 +161,7 @@ class ShuffledValueStreamAggregator:
             law.decay,
             scale * (steps / STEPS + present / 2),
             scale**2 * _variance(law, windows, present),
-            before.unseen(population, present),
+            unseen_deviation(before.value, population, present),
         )
 
     def _add(self, epoch: int, windows: int, steps: int) -> None:

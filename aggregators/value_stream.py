@@ -117,12 +117,6 @@ class Followed:
             self.known,
         )
 
-    def unseen(self, population: int, present: int) -> float:
-        """Standard deviation of the count of all devices, given that of those present."""
-        share = min(max(self.value / population, 0.0), 1.0)
-        silent = max(0, population - present) / max(1, population - 1)
-        return population * math.sqrt(share * (1 - share) * silent / present)
-
     def with_reports(
         self, boost: float, decay: float, received: float, variance: float, unseen: float
     ) -> Followed:
@@ -133,7 +127,7 @@ class Followed:
             decay: b.
             received: Y, the count plus what devices add to it.
             variance: of its noise.
-            unseen: as `unseen` says.
+            unseen: as `unseen_deviation` says.
         """
         own = 1 / (1 + boost)
         value = own * (received - decay * self.boosts + boost * self.value)
@@ -295,18 +289,49 @@ class ValueStreamAggregator:
             return before.without_reports(law.decay)
         population, reports = int(attendance.population[epoch]), sums.reports
         scale = population / reports
-        spread = math.sqrt(law.clock) / law.gain
-        received = scale * (spread * STEP * sums.letters + reports / 2)
-        return before.with_reports(
-            law.boost,
-            law.decay,
-            received,
-            scale**2 * reports * spread**2,
-            before.unseen(population, reports),
-        )
+        received = scale * (_spread(law) * STEP * sums.letters + reports / 2)
+        variance, unseen = received_errors(law, reports, population, before.value)
+        return before.with_reports(law.boost, law.decay, received, variance, unseen)
 
     def _add(self, epoch: int, sums: LetterSums) -> None:
         if sums.reports:
             self._sums[epoch] = self.sums(epoch) + sums
             if epoch <= self._followed.epoch:
                 self._followed = Followed()
+
+
+def received_errors(
+    law: ValueStreamLaw, reports: int, population: int, value: float
+) -> tuple[float, float]:
+    """How far what comes in at an epoch is off, the count plus what devices add to it.
+
+    Args:
+        law: the constants of the job.
+        reports: of the epoch, at least 1.
+        population: devices enrolled.
+        value: of how many the value is about 1.
+
+    Returns:
+        the variance of the noise, and the standard deviation that is due to silent devices: of the
+        count of all, given that of those present.
+    """
+    variance = (population / reports) ** 2 * reports * _spread(law) ** 2
+    return variance, unseen_deviation(value, population, reports)
+
+
+def unseen_deviation(value: float, population: int, present: int) -> float:
+    """Standard deviation of the count of all devices, given that of those present.
+
+    Args:
+        value: of how many of all the value is about 1.
+        population: how many devices there are.
+        present: how many of them, at least 1.
+    """
+    share = min(max(value / population, 0.0), 1.0)
+    silent = max(0, population - present) / max(1, population - 1)
+    return population * math.sqrt(share * (1 - share) * silent / present)
+
+
+def _spread(law: ValueStreamLaw) -> float:
+    """What a letter of variance 1 is worth: its standard deviation, in users."""
+    return math.sqrt(law.clock) / law.gain

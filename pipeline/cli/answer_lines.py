@@ -125,14 +125,14 @@ def plot_answers(
     records: Sequence[EstimateRecord],
     truth: NDArray[np.int64] | Mapping[int, NDArray[np.int64] | None] | None = None,
     *,
-    smoothed: bool = False,
+    said: str = "",
 ) -> None:
-    """Draw what a query asks, or what shows best, into a file; whether `smoothed` is said there."""
+    """Draw what a query asks, or what shows best, into a file; what is `said` of it is named."""
     drawn = plotted_query(job.domain, query, records)
     epochs = [record.epoch for record in records]
     curves = curves_of(drawn, records, truth)
-    if smoothed:
-        curves = [replace(curve, name=f"{curve.name}, smoothed") for curve in curves]
+    if said:
+        curves = [replace(curve, name=f"{curve.name}, {said}") for curve in curves]
     try:
         write_curves(path, job, job.guarantee(), drawn.question, epochs, curves)
     except ValueError as error:  # a file name that no kind of picture has

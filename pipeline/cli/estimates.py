@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from pipeline.cli.answer_lines import NormSub, Plot, answer_lines, plot_answers, printed_lines
+from pipeline.cli.change_lines import change_lines
 from pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import (
@@ -28,6 +29,7 @@ from pipeline.cli.smoothed_lines import LINES as SMOOTHED_LINES
 from pipeline.cli.smoothed_lines import SMOOTHED
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.cluster import Cluster
+from pipeline.results.changes import changes, check_changes
 from pipeline.results.follow import EstimateReader
 from pipeline.results.queries import Query, make_query, usual_query
 from pipeline.results.questions import Asked
@@ -49,6 +51,15 @@ def estimates(
             "--smoothed", help="Look back: every epoch from the reports of all epochs so far."
         ),
     ] = False,
+    change: Annotated[
+        int | None,
+        typer.Option(
+            "--change",
+            min=1,
+            metavar="N",
+            help="The change since N epochs ago, with the interval of the change.",
+        ),
+    ] = None,
     horizon: Annotated[
         int | None,
         typer.Option(min=1, help="Which one to smooth, from 1 on. Default: the latest."),
@@ -71,6 +82,10 @@ def estimates(
     """
     if smoothed and follow:
         raise UsageProblem("--smoothed looks back at all there is: leave --follow out")
+    if smoothed and change is not None:
+        raise UsageProblem("--change is about the published estimates: leave --smoothed out")
+    if norm_sub and change is not None:
+        raise UsageProblem("--norm-sub makes counts of estimates, not of changes: leave it out")
     if plot is not None and follow:
         raise UsageProblem("--plot draws all there is: leave --follow out")
     if horizon is not None and not smoothed:
@@ -84,12 +99,18 @@ def estimates(
         if smoothed:
             _print_smoothed(cluster, deployed, reader, horizon, query, plot, form)
             return
+        if change is not None:
+            check_changes(deployed)
         records: Iterator[EstimateRecord] = reader.follow(tell) if follow else reader.read()
+        if change is not None:
+            records = changes(deployed, records, change)
         if plot is not None:
             known = list(records)
-            plot_answers(plot, deployed, query, known)
+            said = "" if change is None else f"change since {change} ago"
+            plot_answers(plot, deployed, query, known, said=said)
             records = iter(known)
-        for line in printed_lines(deployed.domain, query, form, records):
+        lines = printed_lines(deployed.domain, query, form, records)
+        for line in lines if change is None else change_lines(lines, form, change):
             say_line(line, flush=follow)
 
 
@@ -108,7 +129,7 @@ def _print_smoothed(
     looked_back = read_from(cluster, job, smoothed_horizon(job, wanted))
     records = smoothed_records(published, looked_back)
     if plot is not None:
-        plot_answers(plot, job, query, records, smoothed=True)
+        plot_answers(plot, job, query, records, said="smoothed")
     if query is None and format == "table":
         query = usual_query(job.domain, everything=False)
     if query is None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from aggregators.estimate import NORMAL_95
 from pipeline.cli.output import guarantee_pairs, number, plural, say, say_pairs, say_table
+from pipeline.planning.alternatives import least_error
 from pipeline.planning.crowd_sizes import CrowdsPlan
 from pipeline.planning.plan import ANY_NUMBER, Plan, rounding_note
 
@@ -154,14 +155,15 @@ def _show_changes(made: Plan) -> None:
 def _show_alternatives(made: Plan) -> None:
     say("\nprotocols for the same people, epsilon and changes", "bold")
     say_table(
-        ["protocol", ">changes", ">error", ">messages", "to be trusted"],
+        ["protocol", ">changes", ">error", ">messages", ">delta", "to be trusted"],
         (
             [
                 f"{each.protocol}{'*' if each.planned else ''}",
                 "all" if each.changes is None else number(each.changes),
                 number(each.rmse),
                 number(each.messages_per_user),
-                each.trust.partition(";")[0],
+                f"{each.delta:g}",
+                each.trusted,
             ]
             for each in made.alternatives
         ),
@@ -170,6 +172,11 @@ def _show_alternatives(made: Plan) -> None:
         "* this job; error: root mean squared, in users; messages: of a user over the horizon; "
         "changes: of a user, as far as they are followed at once"
     )
+    if (better := least_error(made.alternatives)) is not None:
+        say(
+            f"{better.protocol} errs less here, with nobody more to be trusted: by "
+            f"{number(better.rmse)} users instead of {number(made.rmse)}"
+        )
 
 
 def _show_traffic(made: Plan) -> None:

@@ -125,8 +125,8 @@ def simulate(
     answering = [each.looked_back() for each in simulations]
     if plot is not None:
         first = answering[0]
-        looked_back = bool(first.smoothed)
-        plot_answers(plot, deployed, query, first.records, first.truth, smoothed=looked_back)
+        said = "smoothed" if first.smoothed else ""
+        plot_answers(plot, deployed, query, first.records, first.truth, said=said)
     if query is not None and as_json:
         say_json(simulations_json(query, answering))
     elif as_json:

@@ -19,12 +19,26 @@ from rich.text import Text
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.inputs import Roster, ToEpoch
 from pipeline.cli.options import AsJson, JobFile, KafkaConfig, Servers, SkipBadRows
-from pipeline.cli.output import PrintableConsole, plural, say, say_command, say_json, tell
-from pipeline.demo import demo_change_log, demo_job_file, demo_shuffled_job_file
+from pipeline.cli.output import (
+    PrintableConsole,
+    plural,
+    say,
+    say_command,
+    say_json,
+    say_table,
+    tell,
+)
+from pipeline.demo import (
+    demo_change_log,
+    demo_job_file,
+    demo_shuffled_job_file,
+    demo_stream_job_file,
+)
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.operations.restarted_processes import ProcessError
 from pipeline.operations.signals import SignalledError
 from pipeline.operations.status.facts import stages_of
+from pipeline.operations.up.comparison import COMPARED, compared, write_comparison
 from pipeline.operations.up.curves import write_rows
 from pipeline.operations.up.outcome import Outcome, next_steps, summary, write_csv
 from pipeline.operations.up.page import has_browser
@@ -121,11 +135,12 @@ def demo(
 ) -> None:
     """Count 28,785 real students, week by week, without knowing about any of them.
 
-    Two jobs on the same students: one in which nobody needs to be trusted, and one that relies on
-    the shuffle stage. Ends with the live page of both; on a terminal, it stays until Ctrl-C.
+    Three jobs on the same students: two in which nobody needs to be trusted, as it was published
+    and as accurate as we can, and one that relies on the shuffle stage. Ends with the live page of
+    all of them; on a terminal, it stays until Ctrl-C.
     """
     settings = UpSettings(
-        (demo_job_file(), demo_shuffled_job_file()),
+        (demo_job_file(), demo_stream_job_file(), demo_shuffled_job_file()),
         demo_change_log(),
         servers,
         kafka_config,
@@ -161,6 +176,8 @@ def _run(
             return
         for outcome, files in zip(outcomes, written, strict=True):
             _show(outcome, files, credit)
+        if credit is not None:
+            _show_comparison(outcomes, output or Path())
         _show_next_steps(settings.job_files[0], outcomes[0].job, example=credit is not None)
         if page is not None:
             say()
@@ -231,6 +248,18 @@ def _show(outcome: Outcome, files: Mapping[str, Path], credit: str | None) -> No
     credits = {} if credit is None else {"data": credit}
     for about, what in {**dict(summary(outcome)), **credits, **files}.items():
         say(f"  {about:<15} {what}")
+
+
+def _show_comparison(outcomes: Sequence[Outcome], folder: Path) -> None:
+    say()
+    say("side by side", "bold")
+    say_table([">" * (place > 0) + name for place, name in enumerate(COMPARED)], compared(outcomes))
+    picture = folder / "comparison.png"
+    try:
+        write_comparison(outcomes, picture)
+    except PlotError:  # was said of each
+        return
+    say(f"all of them: {picture}")
 
 
 def _show_next_steps(job_file: Path, job: DeployedJob, *, example: bool) -> None:

@@ -1,8 +1,8 @@
 """The demonstration: which of 28,785 students are enrolled, week by week (OULAD, CC BY 4.0).
 
-`oulad-weekly.csv.gz` is the change log that `prepare_oulad` made. In the job of `enrolment.yaml`
-nobody needs to be trusted, that of `enrolment-shuffled.yaml` relies on the shuffle stage. README.md
-says where the data come from and what was changed.
+`oulad-weekly.csv.gz` is the change log that `prepare_oulad` made. In the jobs of `enrolment.yaml`
+and `enrolment-stream.yaml` nobody needs to be trusted, that of `enrolment-shuffled.yaml` relies on
+the shuffle stage. README.md says where the data come from and what was changed.
 """
 
 from importlib import resources
@@ -15,8 +15,13 @@ def demo_change_log() -> Path:
 
 
 def demo_job_file() -> Path:
-    """Where the job file lies of the job in which nobody needs to be trusted."""
+    """Where the job file lies of `future_rand`, where nobody needs to be trusted."""
     return _installed("enrolment.yaml")
+
+
+def demo_stream_job_file() -> Path:
+    """Where the job file lies of `value_stream`, where nobody needs to be trusted either."""
+    return _installed("enrolment-stream.yaml")
 
 
 def demo_shuffled_job_file() -> Path:

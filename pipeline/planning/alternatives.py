@@ -1,14 +1,15 @@
 """Continual counts of one and the same population by several protocols, side by side.
 
 Who trusts the shuffle stage gets much smaller errors for the same privacy loss, and sends more;
-FutureRand asks for no trust, nor do hadamard_stream, its likeness for items, and range_stream, that
+value_stream and future_rand ask for no trust, nor do hadamard_stream, for items, and range_stream,
 for numbers. Which of them is best depends on the horizon and on how often users change; over a few
-epochs it may be projective_geometry, which pays for each of them.
+epochs it may be one that pays for each of them: split_budget, or projective_geometry of items.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +33,7 @@ class Alternative:
         rmse: root mean squared error over all epochs, in users.
         messages_per_user: over the horizon.
         trust: who has to be trusted.
+        delta: of the guarantee; 0 of a pure one.
         planned: whether this is the job's own.
     """
 
@@ -41,7 +43,13 @@ class Alternative:
     rmse: float
     messages_per_user: float
     trust: str
+    delta: float
     planned: bool = False
+
+    @property
+    def trusted(self) -> str:
+        """Who has to be trusted, in short."""
+        return self.trust.partition(";")[0]
 
 
 def alternatives(job: Job, law: Law, users: int) -> tuple[Alternative, ...]:
@@ -61,8 +69,13 @@ def alternatives(job: Job, law: Law, users: int) -> tuple[Alternative, ...]:
     ... shuffle: {minimum: 32593}
     ... ''')
     >>> found = alternatives(job, job.calibrate(), users=32593)
-    >>> [(each.protocol, round(each.rmse)) for each in found]
-    [('shuffled_tree', 62), ('shuffled_counts', 32), ('shuffled_counts', 55), ('future_rand', 3182)]
+    >>> for each in found:
+    ...     print(each.protocol, round(each.rmse))
+    shuffled_tree 62
+    shuffled_counts 32
+    shuffled_counts 55
+    value_stream 1527
+    future_rand 3182
     """
     asked = job.parameters
     candidates = tuple(job.protocol_entry.alternatives(asked, job.epochs.count))
@@ -82,16 +95,39 @@ def alternatives(job: Job, law: Law, users: int) -> tuple[Alternative, ...]:
     return tuple(found)
 
 
+def least_error(found: Sequence[Alternative]) -> Alternative | None:
+    """What errs less than the job, with nobody more to be trusted; None if nothing does.
+
+    >>> shown = {"changes": 1, "boost": None, "messages_per_user": 1.0, "delta": 0.0}
+    >>> ours = Alternative("value_stream", rmse=9.0, trust="nobody", planned=True, **shown)
+    >>> asked_anew = Alternative("split_budget", rmse=7.0, trust="nobody; really", **shown)
+    >>> shuffled = Alternative("shuffled_counts", rmse=1.0, trust="the shuffle stage", **shown)
+    >>> least_error([ours, asked_anew, shuffled]).protocol, least_error([asked_anew, ours][1:])
+    ('split_budget', None)
+
+    Args:
+        found: as of `alternatives`.
+    """
+    own = next((each for each in found if each.planned), None)
+    if own is None:
+        return None
+    alike = (each for each in found if each.trusted == own.trusted and each.delta <= own.delta)
+    least = min(alike, key=lambda each: each.rmse)
+    return least if least.rmse < own.rmse else None
+
+
 def _expected(job: Job, protocol: str, parameters: Any, law: Any, users: int) -> Alternative:
     entry = PROTOCOLS[protocol]
     assert entry.forecast is not None
     forecast = entry.forecast(law, parameters, job.epochs.count)
     boost = forecast.boost if isinstance(forecast, BoostedForecast) else None
+    guarantee = entry.randomizer(law).guarantee
     return Alternative(
         protocol=protocol,
         changes=None if boost == 0 else getattr(parameters, "changes", None),
         boost=boost,
         rmse=math.sqrt(float(np.square(forecast.standard_deviations(users)).mean())),
         messages_per_user=float(forecast.reports_per_user.sum()),
-        trust=entry.randomizer(law).guarantee.trust,
+        trust=guarantee.trust,
+        delta=guarantee.delta,
     )

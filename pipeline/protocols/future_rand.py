@@ -14,6 +14,7 @@ from aggregators.future_rand import (
     predicted_smoothed_variances,
     predicted_variances,
 )
+from pipeline.protocols.boolean_alternatives import alternatives
 from pipeline.protocols.late_calibration import late_calibration
 from pipeline.protocols.protocol import Example, Protocol, fixed_words
 from randomizers.comparisons import IndependentResponseParameters
@@ -99,6 +100,7 @@ def dyadic_comparison(
         forecast=lambda law, asked, last_epoch: FutureRandForecast(
             law, last_epoch, asked.estimator
         ),
+        alternatives=alternatives,
         examples=examples,
     )
 
@@ -117,6 +119,7 @@ PROTOCOL = Protocol(
     word_form=fixed_words(FutureRand),
     needs_shuffle=False,
     forecast=lambda law, asked, last_epoch: FutureRandForecast(law, last_epoch, asked.estimator),
+    alternatives=alternatives,
     examples=(
         Example(FutureRandParameters(1.0, 1), 2),
         Example(FutureRandParameters(2.0, 2), 4),

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
+from aggregators.changes import ChangeErrors
 from aggregators.published import Published
 from pipeline.protocols.forecasts import Forecast
 from pipeline.values.value_domains import BOOLEAN, ValueDomain
@@ -239,6 +240,9 @@ class Protocol:
             is a `PerEpochLaw`.
         learning: of a protocol that learns, whose devices are `LearningDevices` and whose
             aggregator is a `LearningAggregator`; None for others.
+        changes: from law, parameters and a number of epochs, the errors of changes over so many of
+            them; None where they do not follow from what is published. Where every epoch stands
+            alone errors are independent, and nothing is asked.
         values: from parameters, what a user's value may be.
         forecast: from law, parameters and last epoch, what `plan` says to expect; None: nothing.
         alternatives: from parameters and last epoch, what counts the same for the same epsilon.
@@ -266,6 +270,7 @@ class Protocol:
     crowds: Callable[[Any], CrowdsLaw | None] = lambda law: None
     exposure: Callable[[Any], Exposure | None] = lambda law: None
     learning: Learning | None = None
+    changes: Callable[[Any, Any, int], ChangeErrors | None] = lambda law, parameters, lag: None
     values: Callable[[Any], ValueDomain] = lambda parameters: BOOLEAN
     forecast: Callable[[Any, Any, int], Forecast] | None = None
     alternatives: Callable[[Any, int], Iterable[Alternative]] = lambda parameters, last_epoch: ()

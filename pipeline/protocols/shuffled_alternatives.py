@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from pipeline.protocols.boolean_alternatives import untrusting
 from pipeline.protocols.protocol import Alternative
 from randomizers.composed import MAX_SIGNS
-from randomizers.future_rand import FutureRandParameters
 from randomizers.hadamard_stream import HadamardStreamParameters
 from randomizers.item_domains import Bits, Numbers
 from randomizers.range_stream import RangeStreamParameters
@@ -40,7 +40,7 @@ def alternatives(
     if isinstance(asked.domain, Numbers | Bits):
         return
     if asked.domain is None:
-        yield "future_rand", partial(FutureRandParameters, asked.epsilon, changes)
+        yield from untrusting(asked.epsilon, changes, last_epoch)
     else:
         # There the first item of a user does not count as a change.
         yield (

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregators.changes import KeptErrors
 from aggregators.freezing import FreezingModel
 from aggregators.shuffled_counts import ShuffledCountsAggregator
 from aggregators.shuffled_counts import predicted_deviations as counts_deviations
@@ -206,7 +209,13 @@ def _boost_caveats(
     )
 
 
-PROTOCOL = shuffled(
+def _changes(law: Any, asked: ShuffledCountsParameters, lag: int) -> KeptErrors | None:
+    """An estimate is the one before, r times, and what has come in, over r + 1."""
+    boosted = ShuffledCountsLaw | ShuffledItemCountsLaw | ShuffledLevelCountsLaw
+    return KeptErrors(lag, law.boost / (law.boost + 1)) if isinstance(law, boosted) else None
+
+
+_PROTOCOL = shuffled(
     "shuffled_counts",
     ShuffledCountsParameters,
     Kind(
@@ -252,3 +261,5 @@ PROTOCOL = shuffled(
         ShuffledValueStreamForecast,
     ),
 )
+
+PROTOCOL = replace(_PROTOCOL, changes=_changes)

@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 from aggregators.freezing import FreezingModel
 from aggregators.value_stream import ValueStreamAggregator
+from aggregators.value_stream_changes import ValueStreamChanges
+from pipeline.protocols.boolean_alternatives import alternatives
 from pipeline.protocols.late_calibration import late_calibration
 from pipeline.protocols.protocol import Example, Protocol, fixed_words
 from randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
@@ -83,7 +85,9 @@ PROTOCOL = Protocol(
     aggregator_from_bytes=lambda law, asked, data: ValueStreamAggregator.from_bytes(law, data),
     word_form=fixed_words(ValueStream),
     needs_shuffle=False,
+    changes=lambda law, asked, lag: ValueStreamChanges(law, lag),
     forecast=lambda law, asked, last_epoch: ValueStreamForecast(law, last_epoch),
+    alternatives=alternatives,
     examples=(
         Example(ValueStreamParameters(2.0, 1), 1),
         Example(ValueStreamParameters(2.0, 2), 2),

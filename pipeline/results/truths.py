@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -40,3 +42,26 @@ class Truths:
             return np.zeros(0, np.int64)
         held = ItemSums(*self._known.counts_at(record.epoch))
         return np.asarray(held.of(record.estimate.numbers), np.int64)
+
+
+class ChangedTruths(Truths):
+    """By how much the truth about an epoch is above that about one before.
+
+    Args:
+        truths: about single epochs.
+        lag: how many epochs lie between.
+    """
+
+    def __init__(self, truths: Truths, lag: int) -> None:
+        self._truths, self._lag = truths, lag
+
+    @property
+    def last_epoch(self) -> int:
+        """See `Truths`."""
+        return self._truths.last_epoch
+
+    def of(self, record: EstimateRecord) -> NDArray[np.int64] | None:
+        """See `Truths`; of a record of `pipeline.results.changes`."""
+        now = self._truths.of(record)
+        before = self._truths.of(replace(record, epoch=record.epoch - self._lag))
+        return None if now is None or before is None else now - before

@@ -31,8 +31,9 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
     or null (of jobs whose devices report several times of the same: epsilon of a person to whoever
     sees t of the reports together, and how likely a guess becomes that was 50 % likely), "series":
     [{"id", "label", "unit": "users"|"value"|"percent"}, ...], "chosen": [id, ...] (what to draw at
-    first), "smoothed": bool, "truth": bool, "truth_note" ("not private: ..." or null),
-    "first_epoch" (held here), "epoch_starts": {"first", "months", "milliseconds"} or null,
+    first), "smoothed": bool, "changes": bool (whether there are intervals of changes), "truth":
+    bool, "truth_note" ("not private: ..." or null), "first_epoch" (held here), "epoch_starts":
+    {"first", "months", "milliseconds"} or null,
     "simultaneous": {"epochs", "widening", "words"} or null}``: epoch e begins e - 1 times so many
     calendar months (UTC) and milliseconds after the first one; intervals so many times as wide as
     those of 95 % hold at all epochs of a horizon at once, in 19 of 20 runs.
@@ -45,7 +46,7 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
     [...]}}}``: of every job with an estimate its last N epochs (100, at most 1,000) of one series:
     the value, the largest item by its mean, or the median.
 
-``GET /api/jobs/J/curve?series=ID,ID&from=&to=&columns=N``
+``GET /api/jobs/J/curve?series=ID,ID&from=&to=&columns=N&change=N``
     ``{"job", "from", "to", "last_epoch", "reduced": bool, "truth_note", "series": [{"id", "label",
     "unit", "epochs": [...], "value": [...], "low": [...], "high": [...], "simultaneous_low": [...]
     or null, "simultaneous_high", "smoothed": [...] or null, "smoothed_low", "smoothed_high",
@@ -53,7 +54,8 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
     N columns (default 1,000, 16 to 4,096): where there are more epochs
     than two a column, of every column those of the smallest and of the largest value stay, with
     the band of the whole column, and the first one of a gap. Ask again with ``from`` and ``to`` for
-    a finer part.
+    a finer part. With ``change`` numbers and truth are changes since so many epochs ago, with
+    intervals of their own, from the first epoch that has one so long before.
 
 ``GET /api/jobs/J/top?epoch=E&count=N``
     ``{"epoch", "fate", "flags", "kind": "item", "items": [{"id", "label", "value", "low", "high",
@@ -70,10 +72,10 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
     null, "points": [...]}]}``: the N (200, at most 1,000) largest series by their mean, each
     reduced to at most 64 points, null where there is a gap.
 
-``GET /api/jobs/J/table?series=&from=&to=&limit=N``
+``GET /api/jobs/J/table?series=&from=&to=&limit=N&change=N``
     ``{"rows": [{"epoch", "fate", "flags", "closed_at", "contributors", "population", "series":
     {id: [value, low, high] or null}}]}``: the numbers behind a chart, the latest N (200, at most
-    2,000) of the epochs asked for, the last one first.
+    2,000) of the epochs asked for, the last one first; ``change`` as of ``curve``.
 
 ``GET /api/jobs/J/pipeline``
     ``{"at", "workers_needed" (false where it needs nobody that none is alive: the job is paused or
@@ -146,6 +148,7 @@ from kafka.errors import KafkaError
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.cluster import ClusterError
 from pipeline.printable import error_line
+from pipeline.results.changes import ChangeError
 from pipeline.serve import curve_view, views
 from pipeline.serve.assets import Asset, load_assets
 from pipeline.serve.board import Board, encode
@@ -168,6 +171,7 @@ _PIECE_SECONDS = 30.0
 # To make the columns of so many takes some 50 ms at most.
 _EPOCHS_AT_ONCE = 500
 _COMPRESSED_FROM = 1_000
+_LONGEST_CHANGE = 1 << 16
 _NOTHING = object()
 _AWAY = "Kafka does not answer: try again when it is back"
 _LOG = logging.getLogger(__name__)
@@ -285,6 +289,18 @@ class Api:
     def _state(self, request: web.Request) -> JobState:
         return self._job(request.match_info["job"])
 
+    async def _shown(self, request: web.Request) -> JobState:
+        """A job as it is, or its changes if they are asked for."""
+        state = self._state(request)
+        lag = whole(request.query, "change", 1, _LONGEST_CHANGE)
+        if lag is None:
+            return state
+        try:
+            # Over a long history it takes a moment; others have their turn.
+            return await asyncio.to_thread(views.changed, state, list(state.history.points), lag)
+        except ChangeError as error:
+            raise ProblemError(404, str(error)) from None
+
     def _job(self, name: str) -> JobState:
         state = self._board.jobs.get(name)
         if state is not None:
@@ -328,7 +344,7 @@ class Api:
         return _json(views.details(self._state(request)))
 
     async def _curve(self, request: web.Request) -> web.StreamResponse:
-        state, query = self._state(request), request.query
+        state, query = await self._shown(request), request.query
         columns = whole(query, "columns", 1)
         first, last = whole(query, "from"), whole(query, "to")
         series = views.asked_series(state.history, series_ids(query))
@@ -357,7 +373,7 @@ class Api:
         return _json(curve_view.sparklines(state, whole(request.query, "count", 1, 1_000) or 200))
 
     async def _table(self, request: web.Request) -> web.StreamResponse:
-        state, query = self._state(request), request.query
+        state, query = await self._shown(request), request.query
         series = views.asked_series(state.history, series_ids(query))
         limit = whole(query, "limit", 1, 2_000) or 200
         return _json(views.table(state, series, whole(query, "from"), whole(query, "to"), limit))

@@ -20,6 +20,7 @@ from pipeline.jobs.budgets import Charge
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.phases import Phase
 from pipeline.jobs.stated_budgets import StatedBudget
+from pipeline.results.changes import has_changes
 from pipeline.results.smoothing import SmoothedHorizon, Smoother
 from pipeline.results.truths import Truths
 from pipeline.serve.history import History, Point
@@ -120,7 +121,8 @@ class Board:
             state = self.jobs.get(name)
             if state is None or state.job.deployment != job.deployment:
                 smooths = isinstance(job.aggregator(), Smoother)
-                state = self.jobs[name] = JobState(job, History(job.domain), smooths)
+                state = JobState(job, History(job.domain), smooths, has_changes(job))
+                self.jobs[name] = state
             state.job = job
             state.phase = found.phases[name]
             state.budget = budget_of(job, found.charges, found.stated)

@@ -70,7 +70,7 @@ def _curve(
         "low": json_numbers(envelope(reduction, epochs, triples[:, 1], columns, np.fmin)),
         "high": json_numbers(envelope(reduction, epochs, triples[:, 2], columns, np.fmax)),
     }
-    simultaneous = Simultaneous.of(state.job)
+    simultaneous = None if state.change else Simultaneous.of(state.job)
     ends = None if simultaneous is None else simultaneous.ends(series, triples)
     for place, (name, pick) in enumerate((("low", np.fmin), ("high", np.fmax))):
         body[f"simultaneous_{name}"] = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_times import calendar_of
 from pipeline.jobs.phases import Phase
+from pipeline.results.changes import changes
 from pipeline.results.headlines import headline_of
 from pipeline.results.smoothing import SmoothedHorizon
-from pipeline.results.truths import Truths
+from pipeline.results.truths import ChangedTruths, Truths
 from pipeline.serve.history import History, Point
 from pipeline.serve.privacy_sentences import budget_line, exposure_body, guarantee_words
 from pipeline.serve.series import (
@@ -46,6 +47,8 @@ class JobState:
         job: as deployed.
         history: its estimates.
         smooths: whether its protocol can look back.
+        changes: whether the intervals of changes follow from its estimates.
+        change: of how many epochs each number is the change; None: they are those of the epochs.
         phase: what operators have it do.
         budget: as of `budget_of`.
         truths: beside the estimates, in demonstrations.
@@ -60,6 +63,8 @@ class JobState:
     job: DeployedJob
     history: History
     smooths: bool = False
+    changes: bool = False
+    change: int | None = None
     phase: Phase = Phase.RUNNING
     budget: dict[str, Any] = field(default_factory=dict)
     truths: Truths | None = None
@@ -69,6 +74,25 @@ class JobState:
     problems: tuple[str, ...] = ()
     behind: float | None = None
     headlined: tuple[Point, dict[str, Any]] | None = None
+
+
+def changed(state: JobState, points: Sequence[Point], lag: int) -> JobState:
+    """A job's changes since so many epochs ago, in place of what was published.
+
+    Args:
+        state: of the job.
+        points: of its history; what comes meanwhile is left for the next time.
+        lag: at least 1.
+
+    Raises:
+        ChangeError: its estimates say nothing about changes.
+    """
+    history = History(state.job.domain)
+    for record in changes(state.job, points, lag):
+        assert isinstance(record, Point)
+        history.append(record)
+    truths = None if state.truths is None else ChangedTruths(state.truths, lag)
+    return replace(state, history=history, change=lag, truths=truths, smoothed={}, headlined=None)
 
 
 def json_numbers(values: NDArray[np.float64]) -> list[float | None]:
@@ -162,6 +186,7 @@ def details(state: JobState) -> dict[str, Any]:
         "series": [each.to_json() for each in history.picture.listed(history)],
         "chosen": [each.id for each in history.picture.chosen(history, CHOSEN)],
         "smoothed": state.smooths,
+        "changes": state.changes,
         "truth": state.truths is not None,
         "truth_note": truth_note(state),
         "first_epoch": history.points[0].epoch if history.points else None,

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from pipeline.cli.verbs import build_command
-from pipeline.demo import demo_job_file, demo_shuffled_job_file
+from pipeline.demo import demo_job_file, demo_shuffled_job_file, demo_stream_job_file
 from pipeline.jobs.job_files import Topics, load_job, make_job
 from pipeline.planning.plan import plan
 from pipeline.simulation.evaluation.experiment import load_experiment
@@ -229,20 +229,28 @@ def test_a_page_says_all_that_is_public() -> None:
 
 
 def test_the_readme_promises_what_plan_says() -> None:
-    nobody, shuffled = (load_job(path()) for path in (demo_job_file, demo_shuffled_job_file))
+    nobody, stream, shuffled = (
+        load_job(path()) for path in (demo_job_file, demo_stream_job_file, demo_shuffled_job_file)
+    )
     as_published = {"calibration": "published", "estimator": "prefix"}
     published = make_job(
         nobody.to_json() | {"parameters": {"epsilon": 4, "changes": 4} | as_published}
     )
-    planned = plan(nobody, STUDENTS)
-    assert planned.smoothed_rmse is not None
+    planned, looked_back = plan(stream, STUDENTS), plan(nobody, STUDENTS).smoothed_rmse
+    assert looked_back is not None
+    less = [
+        plan(make_job(each.to_json() | {"parameters": {"epsilon": 1, "changes": 2}}), STUDENTS).rmse
+        for each in (stream, nobody)
+    ]
     sentence = " ".join(README.prose.split())
     for words in (
         f"{planned.rmse:,.0f} students, {planned.rmse / STUDENTS:.1%} of".replace("%", " %"),
-        f"; {planned.smoothed_rmse:,.0f} once the weeks",
         f"epsilon {planned.guarantee.epsilon:.3g} over a student's whole stream of 170 weeks",
-        f"as it was published errs by {plan(published, STUDENTS).rmse:,.0f}",
-        f"errs by {plan(shuffled, STUDENTS).rmse:,.0f}, for epsilon 1",
+        f"as it was published: {plan(published, STUDENTS).rmse:,.0f}) | nobody | 4 | "
+        f"{plan(nobody, STUDENTS).rmse:,.0f} | {looked_back:,.0f} |",
+        f"| nobody | 4 | {planned.rmse:,.0f} | {planned.smoothed_rmse:,.0f} |",
+        f"| the shuffle stage | 1 | {plan(shuffled, STUDENTS).rmse:,.0f} |",
+        "`value_stream` errs by {:,.0f}, `future_rand` by {:,.0f}".format(*less),
     ):
         assert words in sentence
 

@@ -61,12 +61,13 @@ class Page:
 
 
 def address_of(port: int, jobs: Iterable[str]) -> str:
-    """Where jobs are looked at, two of them together.
+    """Where jobs are looked at, all of them together.
 
-    >>> address_of(8765, ["students", "students-again"])
-    'http://127.0.0.1:8765/?job=students&with=students-again'
+    >>> address_of(8765, ["students", "students-again", "teachers"])
+    'http://127.0.0.1:8765/?job=students&with=students-again,teachers'
     """
-    shown = urlencode(dict(zip(("job", "with"), jobs, strict=False)))
+    first, *others = jobs
+    shown = urlencode({"job": first} | ({"with": ",".join(others)} if others else {}), safe=",")
     return f"http://127.0.0.1:{port}/?{shown}"
 
 

@@ -1,4 +1,4 @@
-// The curves of one job or two, with their legend, their range, and the numbers behind them.
+// The curves of one job or several, with their legend, their range, and the numbers behind them.
 
 import { ask, jobPath } from "./api.js";
 import { Chart, widest } from "./chart.js";
@@ -21,20 +21,23 @@ export class CurvesCard {
   #cursor = null;
   shown = { simultaneous: false, smoothed: true, truth: true };
 
-  // `models` are one job or two, `chosen` says which series are drawn.
+  // `models` are one job or several, `chosen` says which series are drawn.
   constructor(models, theme, chosen) {
     [this.models, this.theme, this.chosen] = [models, theme, chosen];
-    this.overlaid = models.length === 2 && models.every((model) => model.kind === "value");
+    this.overlaid = models.length > 1 && models.every((model) => model.kind === "value");
     this.steps = h("div", { class: "buttons", role: "group", "aria-label": "Epochs shown" },
       STEPS.map(([range, name]) => h("button", { type: "button", "data-range": range, onclick: () => this.#go(range) }, name)),
       h("button", { type: "button", "aria-label": "Show fewer epochs", onclick: () => this.#scale(0.5) }, "+"),
       h("button", { type: "button", "aria-label": "Show more epochs", onclick: () => this.#scale(2) }, "−"));
     this.switches = h("div", { class: "switches" });
+    this.since = h("input", { type: "number", min: 1, max: 99999, placeholder: "–", "aria-label": "Change since so many epochs ago",
+      onchange: ({ target }) => view.set({ change: target.validity.valid ? target.value : "" }) });
+    const since = models.every((model) => model.detail.changes) && h("label", { class: "since" }, "Change since", this.since, "epochs");
     this.body = h("div", { class: "charts" });
-    this.numbers = new NumbersTable(models, () => ({ series: this.chosen(), range: this.range }));
+    this.numbers = new NumbersTable(models, () => ({ series: this.chosen(), range: this.range, change: this.change }));
     this.error = h("p", { class: "problem", role: "alert", hidden: true });
     this.element = h("section", { class: "card curves", "aria-labelledby": "curves-title" },
-      h("div", { class: "card-head" }, h("h2", { id: "curves-title" }, this.#title()), this.switches, this.steps),
+      h("div", { class: "card-head" }, (this.heading = h("h2", { id: "curves-title" }, this.#title())), this.switches, since, this.steps),
       this.error, this.body, this.#key(),
       h("div", { class: "card-foot" }, this.numbers.element,
         h("div", { class: "downloads" }, models.map((model) => downloads(model, models.length > 1)),
@@ -65,6 +68,11 @@ export class CurvesCard {
     if (from === "latest") return [Math.max(first, last - Number(to) + 1), last];
     if (from !== "all") return [Number(from), Math.max(Number(from), Number(to))];
     return [first, Math.max(last, Math.min(first + FIRST_EPOCHS - 1, this.models[0].detail.epochs ?? FIRST_EPOCHS))];
+  }
+
+  // The change since how many epochs is shown; nothing where it is the numbers themselves.
+  get change() {
+    return this.models.every((model) => model.detail.changes) ? view.state.change : "";
   }
 
   get #live() {
@@ -108,6 +116,8 @@ export class CurvesCard {
   append(model, message) {
     // Of a part of the past that is looked at, it is no part.
     if (!this.#live && message.epoch > this.range[1]) return;
+    // What closed is no change yet: only the server knows how far that can be trusted.
+    if (this.change) return this.refresh();
     for (const panel of this.#charts) {
       if (!panel.models.includes(model)) continue;
       let missing = false;
@@ -129,6 +139,8 @@ export class CurvesCard {
   }
 
   zoomed() {
+    this.since.value = this.change;
+    setText(this.heading, this.#title());
     for (const each of this.steps.children) {
       if (each.dataset.range) each.setAttribute("aria-pressed", each.dataset.range === view.state.range);
     }
@@ -138,7 +150,7 @@ export class CurvesCard {
     const [model] = this.models;
     const { measure } = model.detail.domain;
     const what = { value: measure ? measure[0].toUpperCase() + measure.slice(1) : "Users", items: "Users with each item", numbers: "Where the values lie", found: "Users with each item found" };
-    return `${what[model.kind]}, epoch by epoch`;
+    return `${what[model.kind]}${this.change ? `, change since ${count(Number(this.change))} epoch${this.change === "1" ? "" : "s"} ago` : ", epoch by epoch"}`;
   }
 
   #panel(models) {
@@ -175,7 +187,7 @@ export class CurvesCard {
     const [from, to] = this.range;
     const parts = await Promise.all(panel.models.map(async (model) => {
       const series = model.own(this.chosen()).join(",");
-      const asked = { series, from, to: this.#live ? "" : to, columns: this.columns };
+      const asked = { series, from, to: this.#live ? "" : to, columns: this.columns, change: this.change };
       const body = await ask(jobPath(model.name, "curve"), asked, signal);
       return { model, body };
     }));
@@ -193,7 +205,8 @@ export class CurvesCard {
     const item = figure === panel.figure ? null : await this.#figure(panel, curves, theme, signal);
     for (const { model, body } of parts) {
       const late = model.recent.filter((message) => message.epoch > (body.last_epoch ?? 0) && (this.#live || message.epoch <= to));
-      for (const message of late) {
+      if (late.length && this.change) this.refresh();
+      else for (const message of late) {
         for (const curve of curves) {
           if (curve.job !== model.name) continue;
           const estimate = message.series[curve.id];
@@ -312,7 +325,7 @@ export class CurvesCard {
     const curves = this.#charts.flatMap(({ chart }) => chart.curves);
     const has = (name) => curves.some((curve) => curve[name]);
     const note = this.models.map((model) => model.detail.truth_note).find(Boolean) ?? "not private";
-    const lines = [["estimate", "estimate"], ["band", "95 % interval"]];
+    const lines = [["estimate", this.change ? "estimated change" : "estimate"], ["band", "95 % interval"]];
     const wide = this.shown.simultaneous && has("simultaneous");
     if (wide) lines.push(["wide", "all epochs at once, in 19 of 20 runs"]);
     if (has("smoothed")) lines.push(["smoothed", "smoothed, looking back"]);

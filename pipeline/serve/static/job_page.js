@@ -1,4 +1,4 @@
-// The page of a job, or of two side by side.
+// The page of a job, or of several side by side.
 
 import { QuantileCard, TopCard, privacyCard } from "./cards.js";
 import { CurvesCard } from "./curves_card.js";
@@ -62,7 +62,7 @@ export class JobPage {
   change(before) {
     const { state } = view;
     if (state.tab !== before.tab) this.#tab();
-    if (String(state.series) !== String(before.series) || state.range !== before.range || state.theme !== before.theme) this.curves.load();
+    if (String(state.series) !== String(before.series) || state.range !== before.range || state.change !== before.change || state.theme !== before.theme) this.curves.load();
     if (state.crowd === before.crowd) this.items?.redraw();
     else this.items?.change();
   }

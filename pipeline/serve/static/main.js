@@ -7,7 +7,7 @@ import { time } from "./format.js";
 import { JobList } from "./job_list.js";
 import { JobPage } from "./job_page.js";
 import { Model } from "./model.js";
-import { view } from "./view.js";
+import { MOST_JOBS, view } from "./view.js";
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const KEPT = "dpstream-theme";
@@ -60,7 +60,7 @@ class Page {
       this.#await(() => (this.job ? this.#show() : list.show(this.jobs)), () => list.close());
       return;
     }
-    const names = [...new Set([this.job, view.state.with])].filter(Boolean);
+    const names = [...new Set([this.job, ...view.state.with.split(",")])].filter(Boolean).slice(0, MOST_JOBS);
     const loaded = await Promise.allSettled(names.map((name) => Model.load(name, this.run)));
     const models = loaded.filter((each) => each.status === "fulfilled").map((each) => each.value);
     if (turn !== this.turn || loaded[0].status === "rejected") {
@@ -73,8 +73,7 @@ class Page {
     }
     for (const model of models) this.#watch(model, model.connection);
     this.shown = new JobPage(models, () => this.theme, () => this.#show());
-    const [, other] = loaded;
-    const left = other?.status === "rejected" ? [h("p", { class: "sentence" }, `${names[1]} cannot be shown beside it: ${other.reason.message}`)] : [];
+    const left = loaded.flatMap(({ status, reason }, index) => (status === "rejected" ? [h("p", { class: "sentence" }, `${names[index]} cannot be shown beside it: ${reason.message}`)] : []));
     main.replaceChildren(...left, this.shown.element);
     await this.shown.load();
   }

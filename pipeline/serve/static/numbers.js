@@ -10,7 +10,7 @@ const FILES = [["csv", "CSV"], ["parquet", "Parquet"], ["json", "JSON"]];
 export class NumbersTable {
   #waits = 0;
 
-  // `shown` says which series are drawn, and from which epoch to which.
+  // `shown` says which series are drawn, from which epoch to which, and the change since how many epochs.
   constructor(models, shown) {
     [this.models, this.shown] = [models, shown];
     this.body = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Numbers behind the curve" });
@@ -32,10 +32,10 @@ export class NumbersTable {
 
   async show() {
     if (!this.element.open) return;
-    const { series, range: [from, to] } = this.shown();
+    const { series, range: [from, to], change } = this.shown();
     try {
       const found = await Promise.all(this.models.map((model) =>
-        ask(jobPath(model.name, "table"), { series: model.own(series).join(","), from, to, limit: ROWS })));
+        ask(jobPath(model.name, "table"), { series: model.own(series).join(","), from, to, change, limit: ROWS })));
       this.body.replaceChildren(...found.map((body, index) => this.#table(this.models[index], body.rows)));
     } catch (failure) {
       this.body.replaceChildren(h("p", { class: "problem" }, failure.message));

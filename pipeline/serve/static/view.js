@@ -1,18 +1,23 @@
 // What is shown, kept in the address: a link or the back button shows the same again.
 
-const DEFAULTS = { job: "", with: "", series: [], crowd: "", range: "all", tab: "results", theme: "" };
+const DEFAULTS = { job: "", with: "", series: [], crowd: "", range: "all", change: "", tab: "results", theme: "" };
+const CHANGE = /^[1-9]\d{0,4}$/;
 const RANGE = /^(all|latest-[1-9]\d{0,8}|[1-9]\d{0,15}-[1-9]\d{0,15})$/;
 export const MOST_SERIES = 12;
+// Side by side; the names of all but the first are in `with`, with commas between them.
+export const MOST_JOBS = 4;
 
 function read(search) {
   const asked = new URLSearchParams(search);
   const range = asked.get("range") ?? "";
+  const change = asked.get("change") ?? "";
   return {
     job: asked.get("job") ?? "",
     with: asked.get("with") ?? "",
     series: [...new Set((asked.get("series") ?? "").split(",").filter(Boolean))].slice(0, MOST_SERIES),
     crowd: asked.get("crowd") ?? "",
     range: RANGE.test(range) ? range : "all",
+    change: CHANGE.test(change) ? change : "",
     tab: asked.get("tab") === "operators" ? "operators" : "results",
     theme: ["light", "dark"].includes(asked.get("theme")) ? asked.get("theme") : "",
   };

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipeline.jobs.job_files import Job, make_job
-from pipeline.planning.alternatives import Alternative
+from pipeline.planning.alternatives import Alternative, least_error
 from pipeline.planning.plan import Plan, plan
 
 pytestmark = pytest.mark.slow
@@ -58,6 +58,7 @@ def test_all_have_the_numbers_of_their_own_plans(protocol: str) -> None:
         own(planned("shuffled_counts", compared=False, **shared), 2),
         own(planned("shuffled_counts", compared=False, delta=1e-6), None),
         own(planned("shuffled_tree", compared=False, **shared), 2),
+        own(planned("value_stream", compared=False, changes=2), 2),
         own(planned("future_rand", compared=False, changes=2), 2),
     ]
     assert sorted(map(shown, made.alternatives), key=str) == sorted(expected, key=str)
@@ -69,13 +70,15 @@ def test_who_must_be_trusted_is_told_and_what_it_is_worth() -> None:
     assert by_name["future_rand"].trust.startswith("nobody")
     # Without a number of changes all are followed, by every protocol.
     assert by_name["shuffled_counts"].changes is None
-    assert by_name["shuffled_tree"].changes == by_name["future_rand"].changes == EPOCHS
+    for name in ("shuffled_tree", "value_stream", "future_rand"):
+        assert by_name[name].changes == EPOCHS
+    assert by_name["value_stream"].trusted == by_name["future_rand"].trusted
     assert by_name["future_rand"].rmse > 10 * by_name["shuffled_counts"].rmse
 
 
 def test_whoever_has_the_stage_add_dummies_compares_others_that_do() -> None:
     found = planned("shuffled_tree", delta=1e-6, changes=2, dummies="shuffle").alternatives
-    shuffled = [each.trust for each in found if each.protocol != "future_rand"]
+    shuffled = [each.trust for each in found if each.protocol.startswith("shuffled")]
     assert len(shuffled) == 3
     assert not any("honest contributors" in trust for trust in shuffled)
 
@@ -138,8 +141,46 @@ def test_numbers_over_few_epochs_are_better_asked_anew_where_sums_of_buckets_are
     assert named(256, 1) == named(32, 2) == named(8, 4) == named(2, 17) == ()
 
 
+@pytest.mark.parametrize("protocol", ["value_stream", "future_rand", "erlingsson"])
+def test_yes_or_no_is_compared_with_all_that_count_it(protocol: str) -> None:
+    made = planned(protocol, changes=2)
+    first, *others = made.alternatives
+    assert first.planned
+    assert shown(first) == own(made, 2)
+    expected = {
+        "value_stream": own(planned("value_stream", compared=False, changes=2), 2),
+        "future_rand": own(planned("future_rand", compared=False, changes=2), 2),
+        "shuffled_counts": own(
+            planned("shuffled_counts", compared=False, changes=2, delta=1e-6), 2
+        ),
+    }
+    expected.pop(protocol, None)
+    assert {each.protocol: shown(each) for each in others} == expected
+    assert {each.protocol: each.delta > 0 for each in made.alternatives} == {
+        each.protocol: each.protocol == "shuffled_counts" for each in made.alternatives
+    }
+    least = least_error(made.alternatives)
+    assert (None if least is None else least.protocol) == (
+        None if protocol == "value_stream" else "value_stream"
+    )
+
+
+def test_over_one_epoch_it_is_better_to_be_asked_once_with_all_of_epsilon() -> None:
+    made = {
+        epochs: plan(job_of("value_stream", epochs=epochs, changes=1), USERS, compared=True)
+        for epochs in (1, 3, 16, 17)
+    }
+    for epochs, each in made.items():
+        by_name = {other.protocol: other for other in each.alternatives}
+        assert ("split_budget" in by_name) == (epochs <= 16)
+        assert by_name["future_rand"].rmse > by_name["value_stream"].rmse
+        least = least_error(each.alternatives)
+        assert (None if least is None else least.protocol) == (
+            "split_budget" if epochs == 1 else None
+        )
+
+
 def test_other_protocols_have_none_and_nobody_pays_for_what_was_not_asked() -> None:
-    assert planned("future_rand", changes=2).alternatives == ()
     assert planned("count_min", delta=1e-6, domain=["a", "b"]).alternatives == ()
     cheap = planned("shuffled_tree", compared=False, delta=1e-6, changes=2)
     assert (cheap.alternatives, cheap.contributors) == ((), ())

@@ -1,0 +1,148 @@
+"""Changes: by how much a published estimate is above the one so many epochs before.
+
+The errors of two estimates are related, so a change has an interval of its own. It follows from
+what was published alone: nothing more is read, and nothing more is spent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from aggregators.changes import ChangeErrors, KeptErrors
+from aggregators.estimate import NORMAL_95, Estimate
+from aggregators.item_estimates import ItemEstimates
+from aggregators.published import Published
+from pipeline.errors import DpstreamError
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.stages.estimate_records import EstimateRecord
+
+_KINDS = ("value", "items")
+
+
+class ChangeError(DpstreamError):
+    """A job's estimates say nothing about changes; the message says why."""
+
+
+def check_changes(job: DeployedJob) -> None:
+    """See that intervals of changes follow from what a job publishes.
+
+    Raises:
+        ChangeError: they do not.
+    """
+    if job.domain.kind not in _KINDS or job.domain.column is not None:
+        raise ChangeError(
+            f"job {job.name} publishes no counts of one and the same items at every epoch: changes "
+            "are for one count, and for items of a list"
+        )
+    if not job.protocol_entry.per_epoch and _errors(job, 1) is None:
+        raise ChangeError(
+            f"protocol {job.protocol}: how much the errors of two epochs have in common does not "
+            "follow from what is published, so a change has no interval; it does for value_stream, "
+            "for shuffled_counts and where every epoch stands alone"
+        )
+
+
+def has_changes(job: DeployedJob) -> bool:
+    """Whether `check_changes` passes."""
+    try:
+        check_changes(job)
+    except ChangeError:
+        return False
+    return True
+
+
+class Changes:
+    """The changes over so many epochs, as epochs are published.
+
+    Between two horizons errors are independent: devices begin anew. What an epoch has in common
+    with earlier ones of its horizon is known only if all of them are.
+
+    Args:
+        job: as deployed.
+        lag: how many epochs a change is about, at least 1.
+
+    Raises:
+        ChangeError: from `check_changes`.
+    """
+
+    def __init__(self, job: DeployedJob, lag: int) -> None:
+        check_changes(job)
+        self._job, self._lag = job, lag
+        self._before: deque[EstimateRecord] = deque(maxlen=lag + 1)
+        self._errors: ChangeErrors | None = None
+
+    def next(self, record: EstimateRecord) -> EstimateRecord | None:
+        """The record of an epoch, with its change in place of its estimate.
+
+        Args:
+            record: of an epoch after those before.
+
+        Returns:
+            None for epochs before which there were not so many. There is no estimate where one of
+            the two epochs has none.
+        """
+        if self._before and record.epoch != self._before[-1].epoch + 1:
+            self._before.clear()
+            self._errors = None
+        if self._job.local_epoch(record.epoch) == 1:
+            self._errors = _errors(self._job, self._lag)
+        self._before.append(record)
+        deviation = None
+        if self._errors is not None:
+            deviation = self._errors.next(record.estimate, record.population)
+        earlier = self._before[0]
+        if len(self._before) <= self._lag:
+            return None
+        if self._independent(earlier.epoch, record.epoch):
+            errors = KeptErrors(1, kept=0.0)
+            errors.next(earlier.estimate, earlier.population)
+            deviation = errors.next(record.estimate, record.population)
+        return replace(record, estimate=_change(earlier.estimate, record.estimate, deviation))
+
+    def _independent(self, earlier: int, later: int) -> bool:
+        alone = self._job.protocol_entry.per_epoch
+        return alone or self._job.horizon_of(earlier) != self._job.horizon_of(later)
+
+
+def changes(
+    job: DeployedJob, records: Iterable[EstimateRecord], lag: int
+) -> Iterator[EstimateRecord]:
+    """The records of `Changes`, of all epochs before which there were so many.
+
+    Args:
+        job: as deployed.
+        records: as published, in increasing order of epochs.
+        lag: how many epochs a change is about, at least 1.
+
+    Raises:
+        ChangeError: from `check_changes`.
+    """
+    found = Changes(job, lag)
+    return (change for record in records if (change := found.next(record)) is not None)
+
+
+def _errors(job: DeployedJob, lag: int) -> ChangeErrors | None:
+    return job.protocol_entry.changes(job.law(), job.parameters, lag)
+
+
+def _change(
+    earlier: Published | None, later: Published | None, deviation: float | None
+) -> Published | None:
+    if deviation is None:
+        return None
+    width = NORMAL_95 * deviation
+    match earlier, later:
+        case (Estimate(value=float(before)), Estimate(value=float(now))):
+            about = earlier.reports + later.reports, later.population, _flags(earlier, later)
+            return Estimate.around(now - before, deviation, width, *about)
+        case (ItemEstimates(), ItemEstimates()):
+            about = earlier.reports + later.reports, later.population, _flags(earlier, later)
+            return ItemEstimates(later.values - earlier.values, deviation, width, *about)
+        case _:
+            return None
+
+
+def _flags(earlier: Published, later: Published) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*later.flags, *earlier.flags)))

@@ -1,0 +1,186 @@
+"""Changes between epochs: their errors, as the estimators make them and as real devices do."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from aggregators.attendance import Attendance
+from aggregators.changes import ChangeErrors, KeptErrors
+from aggregators.estimate import GAP, NORMAL_95, Estimate
+from aggregators.value_stream import LetterSums, ValueStreamAggregator, received_errors
+from aggregators.value_stream_changes import ValueStreamChanges
+from randomizers.randomness import seeded_generator
+from randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
+from randomizers.value_stream.calibration import calibrate
+
+EPOCHS = 24
+REPORTS = np.array([0, 0, *range(400, 500, 10), 0, 0, *range(600, 700, 10)][:EPOCHS])
+"""By epoch: nobody at first, more and more, and two epochs that were withheld."""
+
+
+@cache
+def law_of(epsilon: float = 1.0) -> ValueStreamLaw:
+    return calibrate(ValueStreamParameters(epsilon=epsilon, changes=2), last_epoch=EPOCHS)
+
+
+def estimates(
+    law: ValueStreamLaw, letters: NDArray[np.int64], attendance: Attendance
+) -> list[Estimate | None]:
+    aggregator = ValueStreamAggregator(law)
+    for epoch, (sum_of_them, reports) in enumerate(zip(letters, REPORTS, strict=True), 1):
+        # The sum of the squares plays no part.
+        aggregator._add(epoch, LetterSums(int(reports), int(sum_of_them), 0))
+    return [aggregator.estimate(epoch, attendance) for epoch in range(1, EPOCHS + 1)]
+
+
+def said(
+    errors: ChangeErrors, found: list[Estimate | None], people: NDArray[np.int64]
+) -> list[float | None]:
+    return [errors.next(*each) for each in zip(found, people.tolist(), strict=True)]
+
+
+@pytest.mark.parametrize("lag", [1, 3, 11])
+def test_errors_of_changes_are_those_of_the_weights_that_every_epoch_has_in_them(lag: int) -> None:
+    law = law_of()
+    attendance = Attendance.empty(EPOCHS)
+    for epoch, reports in enumerate(REPORTS.tolist(), 1):
+        # As many as there are, so that nobody is silent.
+        attendance.set(epoch, reports, reports)
+    nothing = np.zeros(EPOCHS, np.int64)
+
+    def values(letters: NDArray[np.int64]) -> NDArray[np.float64]:
+        found = estimates(law, letters, attendance)
+        return np.array([0.0 if each is None else each.value for each in found], np.float64)
+
+    # What one step more at an epoch adds to all estimates, by epoch.
+    one = np.eye(EPOCHS, dtype=np.int64)
+    weights = np.array([values(row) - values(nothing) for row in one]) * 8
+    variances = weights.T @ np.diag(REPORTS.astype(float)) @ weights
+    found = said(ValueStreamChanges(law, lag), estimates(law, nothing, attendance), REPORTS)
+    for epoch, deviation in enumerate(found):
+        if epoch - lag < 2:
+            assert deviation is None
+            continue
+        change = np.zeros(EPOCHS)
+        change[[epoch, epoch - lag]] = 1, -1
+        expected = math.sqrt(max(change @ variances @ change, 0.0))
+        assert deviation == pytest.approx(expected, rel=1e-9, abs=1e-6)
+
+
+def test_what_silent_devices_may_change_is_added_up() -> None:
+    law, lag, people = law_of(), 2, 1_000
+    found: list[Estimate | None] = [
+        Estimate.around(500.0, 1.0, 1.96, reports=600, population=people) for _ in range(6)
+    ]
+    alone = said(ValueStreamChanges(law, lag), found, np.full(6, people))
+    variance, unseen = received_errors(law, 600, people, 500.0)
+    assert unseen == pytest.approx(1_000 * math.sqrt(0.25 * (400 / 999) / 600))
+    assert variance == pytest.approx(1_000**2 / 600 * law.clock / law.gain**2)
+    # Once with silent devices, and once with more noise instead of them.
+    silences = [0.0]
+    for _ in range(6):
+        before = 0.0 if len(silences) == 1 else unseen
+        silences.append((law.boost * silences[-1] + before) / (1 + law.boost))
+    noise = ValueStreamChanges(law, lag)
+    plain: list[float | None] = []
+    for each in found:
+        noise._value = 0.0
+        plain.append(noise.next(each, people))
+    for epoch in range(lag, 6):
+        with_silence, without = alone[epoch], plain[epoch]
+        assert with_silence is not None
+        assert without is not None
+        both = silences[epoch + 1] + silences[epoch + 1 - lag]
+        assert with_silence == pytest.approx(math.hypot(without, both), rel=1e-9)
+
+
+def test_kept_errors_are_those_of_an_estimate_that_follows_the_one_before() -> None:
+    kept, noise = 0.75, np.array([3.0, 5.0, 0.0, 4.0, 2.0, 6.0])
+    # Weights of the noise of every epoch in every estimate; nothing comes in at the third.
+    weights = np.zeros((6, 6))
+    found: list[Estimate | None] = []
+    for epoch in range(6):
+        if epoch:
+            weights[epoch] = weights[epoch - 1]
+        if noise[epoch]:
+            weights[epoch] *= kept
+            weights[epoch, epoch] = (1 - kept) * noise[epoch]
+        deviation = float(np.linalg.norm(weights[epoch]))
+        flags = () if noise[epoch] else (GAP,)
+        found.append(Estimate.around(0.0, deviation, deviation, 10, 10, flags))
+    for lag in (1, 2, 5):
+        for epoch, told in enumerate(said(KeptErrors(lag, kept), found, np.full(6, 10))):
+            if epoch < lag:
+                assert told is None
+            else:
+                apart = np.linalg.norm(weights[epoch] - weights[epoch - lag])
+                assert told == pytest.approx(float(apart))
+
+
+def measured(
+    trials: int, devices: int, lag: int, *, silent: float = 0.0
+) -> tuple[float, float, float]:
+    """Share of intervals of changes that hold, mean square of errors, and the same if independent.
+
+    Errors are in standard deviations. A tenth is enrolled late, an epoch is withheld, and values
+    change at most twice.
+    """
+    law, rng = law_of(4.0), seeded_generator(7)
+    late, withheld, last = EPOCHS // 3, EPOCHS // 2, EPOCHS
+    held, squares, independent = [], [], []
+    for _ in range(trials):
+        people = ValueStream(law)
+        aggregator, attendance = ValueStreamAggregator(law), Attendance.empty(last)
+        begins, ends = np.sort(rng.integers(1, 2 * last, (2, devices)), axis=0)
+        errors = ValueStreamChanges(law, lag)
+        before: list[tuple[float, float, int]] = []
+        people.enrol(devices - devices // 10, rng)
+        for epoch in range(1, last + 1):
+            if epoch == late:
+                people.enrol(devices // 10, rng)
+            values = ((begins <= epoch) & (epoch < ends))[: people.population]
+            present = rng.random(people.population) >= silent
+            known = np.full(people.population, True)
+            words = people.follow(epoch, values, present, rng, known)[:, None]
+            if epoch != withheld:
+                aggregator.add(epoch, words, None)
+            attendance.set(epoch, len(words), people.population)
+            estimate = aggregator.estimate(epoch, attendance)
+            deviation = errors.next(estimate, people.population)
+            assert estimate is not None
+            assert estimate.value is not None
+            assert estimate.standard_deviation is not None
+            before.append((estimate.value, estimate.standard_deviation, int(values.sum())))
+            # While a change is missed no coverage is claimed; it decays from then on.
+            if deviation is None or withheld <= epoch < withheld + 2 * lag + 4:
+                continue
+            then, now = before[-1 - lag], before[-1]
+            error = (now[0] - then[0] - (now[2] - then[2])) / deviation
+            held.append(abs(error) <= NORMAL_95)
+            squares.append(error**2)
+            both = math.hypot(now[1], then[1])
+            independent.append((error * deviation / both) ** 2)
+    return float(np.mean(held)), float(np.mean(squares)), float(np.mean(independent))
+
+
+def test_intervals_of_changes_hold_as_often_as_they_say() -> None:
+    held, square, independent = measured(trials=16, devices=300, lag=1)
+    assert held > 0.88
+    assert square == pytest.approx(1.0, abs=0.4)
+    # As if errors had nothing in common, intervals would be far too wide.
+    assert independent < 0.6
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize(("lag", "silent"), [(1, 0.0), (4, 0.0), (1, 0.2), (4, 0.2)])
+def test_intervals_of_changes_hold_95_in_100_times(lag: int, silent: float) -> None:
+    held, square, independent = measured(600, 400, lag, silent=silent)
+    print(f"\nchange since {lag}, {silent:.0%} silent: {held:.4f} hold, mean square {square:.3f}")
+    assert 0.94 < held < 0.96
+    assert square == pytest.approx(1.0, abs=0.05)
+    assert independent < 0.95

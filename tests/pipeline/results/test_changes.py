@@ -1,0 +1,160 @@
+"""Changes as they are told: of what jobs, of which epochs, and how they are printed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aggregators.estimate import GAP, NORMAL_95, Estimate
+from aggregators.item_estimates import ItemEstimates
+from aggregators.published import Published
+from aggregators.value_stream_changes import ValueStreamChanges
+from pipeline.cli.answer_lines import printed_lines
+from pipeline.cli.change_lines import change_lines
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.results.changes import ChangeError, Changes, changes, check_changes, has_changes
+from pipeline.results.truths import ChangedTruths, Truths
+from pipeline.serve.history import History, Point
+from pipeline.serve.views import JobState, changed
+from pipeline.stages.estimate_records import EstimateRecord
+from randomizers.value_stream import ValueStreamLaw
+from topics.manifests import Fate
+
+EPOCHS, PEOPLE = 4, 1_000
+
+
+def deployed(protocol: str = "value_stream", **parameters: Any) -> DeployedJob:
+    shared = {"epsilon": 1.0} if "epsilon" not in parameters else {}
+    body = {
+        "name": "weeks",
+        "protocol": protocol,
+        "parameters": {**shared, **parameters},
+        "epochs": {"count": EPOCHS, "renew": True},
+        "shuffle": {"minimum": 500},
+    }
+    return deploy_job(make_job(body), deployed_at=0, deployment=bytes(16))
+
+
+JOB = deployed(changes=2)
+ITEMS = deployed("projective_geometry", domain=["a", "b", "c"])
+
+
+def record(epoch: int, estimate: Published | None) -> EstimateRecord:
+    return EstimateRecord(
+        bytes(16), epoch, Fate.RELEASED, epoch, PEOPLE, PEOPLE, estimate, {"epsilon": 1.0}
+    )
+
+
+def count(epoch: int, *flags: str) -> EstimateRecord:
+    value = 100.0 * epoch
+    return record(epoch, Estimate.around(value, 30.0, 58.8, PEOPLE, PEOPLE, tuple(flags)))
+
+
+def found(lag: int, records: list[EstimateRecord]) -> dict[int, Estimate | None]:
+    told: dict[int, Estimate | None] = {}
+    for each in changes(JOB, records, lag):
+        assert each.estimate is None or isinstance(each.estimate, Estimate)
+        told[each.epoch] = each.estimate
+    return told
+
+
+def test_a_change_has_the_interval_that_the_protocol_knows() -> None:
+    records = [count(epoch) for epoch in range(1, 2 * EPOCHS + 1)]
+    told = found(2, records)
+    assert list(told) == list(range(3, 2 * EPOCHS + 1))
+    law = JOB.law()
+    assert isinstance(law, ValueStreamLaw)
+    errors = ValueStreamChanges(law, 2)
+    known = [errors.next(each.estimate, PEOPLE) for each in records[:EPOCHS]]
+    for epoch, estimate in told.items():
+        assert estimate is not None
+        assert estimate.standard_deviation is not None
+        assert estimate.value == 200.0
+        assert estimate.reports == 2 * PEOPLE
+        place = (epoch - 1) % EPOCHS
+        # Between two horizons devices begin anew, and errors are independent.
+        expected = known[place] if place >= 2 else math.hypot(30.0, 30.0)
+        assert estimate.standard_deviation == pytest.approx(expected)
+        width = NORMAL_95 * estimate.standard_deviation
+        assert (estimate.low, estimate.high) == pytest.approx((200 - width, 200 + width))
+
+
+def test_of_an_epoch_without_an_estimate_there_is_no_change_and_gaps_are_told() -> None:
+    told = found(1, [record(1, None), count(2), count(3, GAP), count(4)])
+    assert told[2] is None
+    assert [each and each.flags for each in told.values()] == [None, (GAP,), (GAP,)]
+
+
+def test_after_a_hole_nothing_is_said_until_all_of_a_horizon_is_known() -> None:
+    told = found(1, [count(epoch) for epoch in (1, 3, 4, 5, 6)])
+    assert list(told) == [4, 5, 6]
+    assert told[4] is None
+    # Of epoch 5, which begins a horizon, and of epoch 6.
+    assert told[5] is not None
+    assert told[6] is not None
+
+
+def test_where_every_epoch_stands_alone_variances_add_up() -> None:
+    def items(epoch: int, deviation: float, *values: float) -> EstimateRecord:
+        width = 2 * deviation
+        return record(epoch, ItemEstimates(np.array(values), deviation, width, 5, PEOPLE))
+
+    # Of epochs before what is known, it does not matter.
+    records = [items(7, 3.0, 1.0, 2.0, 3.0), items(8, 4.0, 5.0, 1.0, 3.5)]
+    (change,) = changes(ITEMS, records, 1)
+    assert isinstance(change.estimate, ItemEstimates)
+    assert change.estimate.values.tolist() == [4.0, -1.0, 0.5]
+    assert change.estimate.standard_deviation == 5.0
+    assert change.estimate.half_width == pytest.approx(5 * NORMAL_95)
+
+
+def test_what_says_nothing_about_changes_says_so() -> None:
+    dyadic = deployed("future_rand", changes=2)
+    with pytest.raises(ChangeError, match="future_rand: how much the errors of two epochs"):
+        check_changes(dyadic)
+    numbers = deployed("range_stream", changes=2, low=0, high=8, buckets=8)
+    with pytest.raises(ChangeError, match="the same items at every epoch"):
+        Changes(numbers, 1)
+    assert [has_changes(each) for each in (JOB, ITEMS, dyadic, numbers)] == [
+        *(True, True, False, False)
+    ]
+    shuffled = deployed("shuffled_counts", changes=2, delta=1e-6)
+    assert has_changes(shuffled)
+
+
+def test_lines_say_that_they_are_changes() -> None:
+    records = list(changes(JOB, [count(1), count(2), count(3)], 2))
+    lines = {
+        form: list(change_lines(printed_lines(JOB.domain, None, form, records), form, 2))
+        for form in ("table", "csv", "json")
+    }
+    header, row, note = lines["table"]
+    assert header.split()[:2] == ["epoch", "change"]
+    assert row.split()[:2] == ["3", "200"]
+    assert "since 2 epochs ago" in note
+    (told,) = csv.DictReader(lines["csv"])
+    assert (told["epoch"], told["change"]) == ("3", "200.0")
+    (body,) = map(json.loads, lines["json"])
+    assert (body["change_since"], body["estimate"]["value"]) == (2, 200.0)
+
+
+def test_the_page_shows_changes_beside_true_ones() -> None:
+    history = History(JOB.domain)
+    for epoch in range(1, 5):
+        history.append(Point.of(count(epoch), JOB.domain))
+    state = JobState(JOB, history, truths=Truths(np.array([7, 9, 12, 20])))
+    shown = changed(state, history.points, 2)
+    assert shown.history.epochs().tolist() == [3, 4]
+    assert shown.change == 2
+    assert shown.truths is not None
+    assert [shown.truths.of(point) for point in shown.history.points] == [[5], [11]]
+    assert isinstance(shown.truths, ChangedTruths)
+    assert shown.truths.last_epoch == 4
+    # What was there is as it was.
+    assert state.history.epochs().tolist() == [1, 2, 3, 4]
