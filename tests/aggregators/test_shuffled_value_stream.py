@@ -81,6 +81,8 @@ def test_estimates_are_unbiased_and_as_far_off_as_they_say(silent: bool) -> None
         return
     assert (np.abs(squares - 1) < 7 * np.sqrt(2 / RUNS)).all()
     np.testing.assert_allclose(deviations, predicted_deviations(LAW, EPOCHS, DEVICES), rtol=1e-9)
+    first = LAW.deviation / 256 / (1 + LAW.boost)
+    assert deviations[0] == pytest.approx(first, rel=0.01), "the noise, and little of rounding"
 
 
 def test_a_withheld_epoch_keeps_the_estimate_and_is_flagged() -> None:
