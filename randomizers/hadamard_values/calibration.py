@@ -37,7 +37,7 @@ def calibrate(parameters: HadamardValuesParameters, last_epoch: int) -> Hadamard
     >>> parameters = HadamardValuesParameters(1.0, 8, tuple("abcdefghijkl"))
     >>> law = calibrate(parameters, last_epoch=64)
     >>> law.booleans.changes, law.unboosted_share
-    (5, 0.253906)
+    (5, 0.299913)
     """
     items = len(parameters.domain)
     check_size(items)

@@ -28,9 +28,9 @@ def calibrate(parameters: RangeValuesParameters, last_epoch: int) -> RangeValues
 
     >>> law = calibrate(RangeValuesParameters(1.0, 4, low=0, high=80, buckets=16), last_epoch=64)
     >>> [level.booleans.changes for level in law.levels]
-    [2, 3, 3, 3]
+    [3, 3, 3, 3]
     >>> [round(probability, 2) for probability in law.level_probabilities]
-    [0.0, 0.2, 0.15, 0.65]
+    [0.0, 0.17, 0.2, 0.63]
     """
     levels = range(1, parameters.levels + 1)
     # No value changes more often than there are epochs.
