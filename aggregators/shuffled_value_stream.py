@@ -137,7 +137,7 @@ class ShuffledValueStreamAggregator:
         reports = int(attendance.contributors[epoch]) if found.released else 0
         return found.estimate(reports, int(attendance.population[epoch]))
 
-    def followed(self, epoch: int, attendance: Attendance) -> Followed:
+    def followed(self, epoch: int, attendance: Attendance) -> Followed[float]:
         """The estimate of an epoch, and how its error goes on; see `estimate`."""
         if self._attendance is not attendance or self._followed.epoch > epoch:
             self._followed, self._attendance = Followed(), attendance
@@ -145,7 +145,7 @@ class ShuffledValueStreamAggregator:
             self._followed = self._next(attendance)
         return self._followed
 
-    def _next(self, attendance: Attendance) -> Followed:
+    def _next(self, attendance: Attendance) -> Followed[float]:
         before, law = self._followed, self.law
         epoch = before.epoch + 1
         windows, steps = self.sums(epoch)

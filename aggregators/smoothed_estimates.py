@@ -25,8 +25,9 @@ class SmoothedEstimates:
         half_widths: shape (epochs,): of the 95 % intervals around the values.
         gaps: bool, shape (epochs,): no report tells some epochs apart, and no coverage is claimed.
         population: int64, shape (epochs,): how many users an epoch is about.
-        online_shrunk: shape (epochs, counts): biased, from the reports up to each epoch.
-        shrunk: shape (epochs, counts): biased, from all reports.
+        online_shrunk: shape (epochs, counts): biased, from the reports up to each epoch; None where
+            they are not made.
+        shrunk: shape (epochs, counts): biased, from all reports; likewise.
         level_variances: shape (levels, epochs), of buckets only: as of `RangeEstimates`.
     """
 
@@ -35,8 +36,8 @@ class SmoothedEstimates:
     half_widths: NDArray[np.float64]
     gaps: NDArray[np.bool_]
     population: NDArray[np.int64]
-    online_shrunk: NDArray[np.float64]
-    shrunk: NDArray[np.float64]
+    online_shrunk: NDArray[np.float64] | None = None
+    shrunk: NDArray[np.float64] | None = None
     level_variances: NDArray[np.float64] | None = None
 
     @property

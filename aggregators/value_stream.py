@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,11 @@ from randomizers.value_stream.lattice import FIRST, LAST, STEP, ZERO
 _ENTRY = np.dtype([("epoch", "<u8"), ("reports", "<i8"), ("letters", "<i8"), ("squares", "<i8")])
 _COUNT_CAP = 2**40
 _MOST = LAST - ZERO
+
+UsersT = TypeVar("UsersT", float, NDArray[np.float64])
+"""Numbers of users: one, or an array of those of several counts with the same errors."""
+
+_NOBODY: Any = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +70,8 @@ class LetterSums:
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
-    """The estimate of an epoch, and how its error goes on.
+class Followed(Generic[UsersT]):
+    """The estimate of an epoch, and how its error goes on; of one count, or of several at once.
 
     Attributes:
         epoch: 0 before the first.
@@ -81,8 +86,8 @@ class Followed:
     """
 
     epoch: int = 0
-    value: float = 0.0
-    boosts: float = 0.0
+    value: UsersT = _NOBODY
+    boosts: UsersT = _NOBODY
     variance: float = 0.0
     covariance: float = 0.0
     boosts_variance: float = 0.0
@@ -90,7 +95,7 @@ class Followed:
     known: bool = False
     released: bool = False
 
-    def estimate(self, reports: int, population: int) -> Estimate | None:
+    def estimate(self: Followed[float], reports: int, population: int) -> Estimate | None:
         """What is published of the epoch; None before any had reports."""
         if not self.known:
             return None
@@ -104,7 +109,7 @@ class Followed:
             flags=() if self.released else (GAP,),
         )
 
-    def without_reports(self, decay: float) -> Followed:
+    def without_reports(self, decay: float) -> Followed[UsersT]:
         """The next epoch, of which nothing came in: the value is kept."""
         return Followed(
             self.epoch + 1,
@@ -118,8 +123,8 @@ class Followed:
         )
 
     def with_reports(
-        self, boost: float, decay: float, received: float, variance: float, unseen: float
-    ) -> Followed:
+        self, boost: float, decay: float, received: UsersT, variance: float, unseen: float
+    ) -> Followed[UsersT]:
         """The next epoch.
 
         Args:
@@ -177,7 +182,7 @@ class ValueStreamAggregator:
     def __init__(self, law: ValueStreamLaw) -> None:
         self.law = law
         self._sums: dict[int, LetterSums] = {}
-        self._followed = Followed()
+        self._followed: Followed[float] = Followed()
         self._attendance: Attendance | None = None
 
     def check_words(self, epoch: int, words: NDArray[np.uint8]) -> None:
@@ -273,7 +278,7 @@ class ValueStreamAggregator:
         reports, population = self.sums(epoch).reports, int(attendance.population[epoch])
         return self.followed(epoch, attendance).estimate(reports, population)
 
-    def followed(self, epoch: int, attendance: Attendance) -> Followed:
+    def followed(self, epoch: int, attendance: Attendance) -> Followed[float]:
         """The estimate of an epoch, and how its error goes on; see `estimate`."""
         if self._attendance is not attendance or self._followed.epoch > epoch:
             self._followed, self._attendance = Followed(), attendance
@@ -281,7 +286,7 @@ class ValueStreamAggregator:
             self._followed = self._next(attendance)
         return self._followed
 
-    def _next(self, attendance: Attendance) -> Followed:
+    def _next(self, attendance: Attendance) -> Followed[float]:
         before, law = self._followed, self.law
         epoch = before.epoch + 1
         sums = self.sums(epoch)

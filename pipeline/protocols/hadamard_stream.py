@@ -16,6 +16,7 @@ from pipeline.protocols.late_calibration import late_calibration
 from pipeline.protocols.protocol import Alternative, Example, Protocol, fixed_words
 from pipeline.values.value_domains import CategoryDomain
 from randomizers.hadamard_stream import HadamardStream, HadamardStreamLaw, HadamardStreamParameters
+from randomizers.hadamard_values import HadamardValuesParameters
 from randomizers.projective_geometry import ProjectiveGeometryParameters
 
 FEW_EPOCHS: Final = 16
@@ -69,7 +70,11 @@ def _freezing(law: HadamardStreamLaw) -> str:
 
 
 def alternatives(asked: HadamardStreamParameters, last_epoch: int) -> Iterator[Alternative]:
-    """At few epochs it may be better to ask anew at each of them, with a part of the epsilon."""
+    """The protocol that reports values; and at few epochs one that is asked anew at each."""
+    yield (
+        "hadamard_values",
+        partial(HadamardValuesParameters, asked.epsilon, asked.changes, asked.domain),
+    )
     if last_epoch <= FEW_EPOCHS:
         yield (
             "projective_geometry",

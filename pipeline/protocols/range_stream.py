@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -14,18 +15,19 @@ from aggregators.range_stream import RangeStreamAggregator
 from pipeline.protocols import projective_geometry
 from pipeline.protocols.hadamard_stream import FEW_EPOCHS, HadamardStreamForecast
 from pipeline.protocols.late_calibration import late_calibration
+from pipeline.protocols.level_forecasts import LevelForecast
 from pipeline.protocols.protocol import Alternative, Example, Protocol, fixed_words
 from pipeline.values.numbers import NumericDomain
 from randomizers.item_domains import Numbers
 from randomizers.projective_geometry import ProjectiveGeometryParameters
 from randomizers.range_stream import RangeStream, RangeStreamLaw, RangeStreamParameters
-from randomizers.value_tree import range_variances
+from randomizers.range_values import RangeValuesParameters
 
 _MANY: Final = 1_000_000
 """Users that two forecasts are compared with: both grow with the square root of their number."""
 
 
-class RangeStreamForecast:
+class RangeStreamForecast(LevelForecast):
     """The levels' own errors, and what least squares over the value tree makes of them.
 
     Args:
@@ -39,14 +41,8 @@ class RangeStreamForecast:
     ) -> None:
         estimator: Estimator = parameters.estimator
         forecasts = [HadamardStreamForecast(level, last_epoch, estimator) for level in law.levels]
+        super().__init__(law, forecasts)
         self.horizon = law.horizon
-        probabilities = np.array(law.level_probabilities)
-        self.reports_per_user = probabilities @ [each.reports_per_user for each in forecasts]
-        online = np.array([each.standard_deviations(1) for each in forecasts])
-        smoothed = np.array([each.smoothed_standard_deviations(1) for each in forecasts])
-        with np.errstate(divide="ignore"):
-            self._level_variances = np.square(online) / probabilities[:, None]
-            self._smoothed_level_variances = np.square(smoothed) / probabilities[:, None]
         self.constants: tuple[Mapping[str, int | float], ...] = tuple(
             {
                 "level": number,
@@ -61,40 +57,9 @@ class RangeStreamForecast:
             )
         )
         self.caveats = (
-            _buckets(parameters),
-            f"the errors are those of a single bucket; a wide range has at most "
-            f"{self._widest():.1f} times as large ones",
+            *self.bucket_caveats(parameters.low, parameters.high, parameters.buckets),
             _freezing(law),
         )
-
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """Of the estimate of each bucket, in users, shape (epochs,)."""
-        return np.sqrt(users * range_variances(self._level_variances, 0, 1))
-
-    def smoothed_standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """Of the smoothed estimate of each bucket, in users, shape (epochs,)."""
-        return np.sqrt(users * range_variances(self._smoothed_level_variances, 0, 1))
-
-    def range_deviations(self, users: int, start: int, end: int) -> NDArray[np.float64]:
-        """Of the number of values in the buckets from `start` to before `end`, counted from 0."""
-        return np.sqrt(users * range_variances(self._level_variances, start, end))
-
-    def _widest(self) -> float:
-        """No range has a larger deviation than this many times that of a bucket, at the last epoch.
-
-        A range lies between two ends, and has at most the variances of the values below each of
-        them: in the wavelets of a node both have the same sign.
-        """
-        last = self._level_variances[:, -1]
-        ends = np.arange(2 ** len(last) + 1)
-        cumulative = range_variances(last, 0, ends)
-        worst = math.sqrt(2 * float(cumulative.max()))
-        return worst / math.sqrt(float(range_variances(last, 0, 1)))
-
-
-def _buckets(parameters: RangeStreamParameters) -> str:
-    width = (parameters.high - parameters.low) / parameters.buckets
-    return f"values lie in {parameters.buckets:,} buckets, each {width:.6g} wide"
 
 
 def _freezing(law: RangeStreamLaw) -> str:
@@ -118,11 +83,23 @@ def _numeric_domain(parameters: RangeStreamParameters) -> NumericDomain:
 
 
 def alternatives(asked: RangeStreamParameters, last_epoch: int) -> Iterator[Alternative]:
-    """At few epochs it may be better to ask anew at each of them, with a part of the epsilon.
+    """The protocol that reports values; and at few epochs one that is asked anew at each of them.
 
     What is asked for then is the bucket, and ranges are sums of buckets: that is named only where
     half of all buckets together, the worst of all sums, are better known than by the tree.
     """
+    yield (
+        "range_values",
+        partial(
+            RangeValuesParameters,
+            asked.epsilon,
+            asked.changes,
+            asked.low,
+            asked.high,
+            asked.buckets,
+            asked.initial,
+        ),
+    )
     if last_epoch > FEW_EPOCHS:
         return
     buckets = Numbers(asked.low, asked.high, asked.buckets)

@@ -228,12 +228,16 @@ def columns(record: EstimateRecord, horizon: SmoothedHorizon | None) -> dict[str
     index = None if horizon is None else horizon.index(record.epoch)
     smoothed = None if horizon is None or index is None else horizon.estimates
     if record.estimate is not None and record.estimate.intervals.size:
-        shrunk = None if smoothed is None else smoothed.online_shrunk[index]
-        put("online", record.estimate.intervals, shrunk)
+        shrunk = None if smoothed is None else smoothed.online_shrunk
+        put("online", record.estimate.intervals, _row(shrunk, index))
     if smoothed is not None:
         width = smoothed.half_widths[index] * np.array([[0.0], [-1.0], [1.0]])
-        put("smoothed", smoothed.values[index] + width, smoothed.shrunk[index])
+        put("smoothed", smoothed.values[index] + width, _row(smoothed.shrunk, index))
     return by_name
+
+
+def _row(values: Array | None, index: int | None) -> Array | None:
+    return None if values is None or index is None else values[index]
 
 
 def epoch_json(record: EstimateRecord, horizon: SmoothedHorizon | None) -> dict[str, Any]:

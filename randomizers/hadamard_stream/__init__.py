@@ -70,7 +70,7 @@ class HadamardStreamParameters:
             raise ValueError(
                 f"changes is {self.changes!r}, must be a whole number from 0 to {MAX_SIGNS - 1}"
             )
-        _check_labels(self.domain)
+        check_labels(self.domain)
         most = self.changes + 1
         if self.signs is not None and (type(self.signs) is not int or not 1 <= self.signs <= most):
             raise ValueError(
@@ -82,7 +82,8 @@ class HadamardStreamParameters:
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
 
-def _check_labels(labels: tuple[str, ...]) -> None:
+def check_labels(labels: tuple[str, ...]) -> None:
+    """Raise `ValueError` if items cannot have these labels."""
     if not MIN_ITEMS <= len(labels) <= MAX_ITEMS_ONCE:
         raise ValueError(
             f"domain has {len(labels):,} labels, must have from {MIN_ITEMS} to {MAX_ITEMS:,}, or "
@@ -162,6 +163,43 @@ def rows_for(items: int) -> int:
     return 1 << items.bit_length()
 
 
+def tracked(
+    rows: NDArray[np.unsignedinteger], items: NDArray[np.integer] | NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """b, what devices with these rows follow of their items, both of shape (devices,).
+
+    >>> tracked(np.array([0, 1, 2], np.uint16), np.array([0, 1, 1])).tolist()
+    [False, False, True]
+    """
+    held = items.astype(rows.dtype)
+    has_plus = np.bitwise_count(rows & held) & 1 == 0
+    return np.asarray(has_plus & (held != 0), np.bool_)
+
+
+def check_items(
+    epoch: int,
+    values: NDArray[np.integer] | NDArray[np.bool_],
+    present: NDArray[np.bool_] | None,
+    population: int,
+    items: int,
+) -> None:
+    """Raise `ValueError` unless every device that is not silent has an item, or none.
+
+    Args:
+        epoch: named in errors.
+        values: integers, shape (population,).
+        present: shape (population,), which devices are not silent; None for all of them.
+        population: how many devices there are.
+        items: size of the domain.
+    """
+    if values.shape != (population,):
+        raise ValueError(f"values of shape {values.shape}, must be ({population},): one a device")
+    if values.dtype.kind not in "biu":
+        raise ValueError(f"values of dtype {values.dtype}, must be integers")
+    wrong = (values < 0) | (values > items)
+    refuse_wrong(epoch, values, wrong, present, f"from 1 to {items}, or 0 for no item")
+
+
 class HadamardStream(BooleanDevices[HadamardStreamLaw]):
     """The devices of one horizon: each has drawn a row, and what FutureRand draws.
 
@@ -210,28 +248,10 @@ class HadamardStream(BooleanDevices[HadamardStreamLaw]):
             uint32, shape (reports, 1): (row * 32 + order) * 2, and 1 more for the sign +1, 2^19
             more for newcomers.
         """
-        self._check_items(epoch, values, present)
-        items = values.astype(self._row_type)
-        has_plus = np.bitwise_count(self._row & items) & 1 == 0
-        devices, words = self.follow(epoch, has_plus & (items != 0), present, rng)
+        check_items(epoch, values, present, self.population, self.law.items)
+        devices, words = self.follow(epoch, tracked(self._row, values), present, rng)
         rows = self._row[devices].astype(np.uint32) << np.uint32(ORDER_BITS + 1)
         shift = np.uint32(self.law.newcomer_shift - 7)
         newcomers = (words & NEWCOMER).astype(np.uint32) << shift
         reports: NDArray[np.uint32] = rows | newcomers | (words & np.uint8(NEWCOMER - 1))
         return reports[:, None]
-
-    def _check_items(
-        self,
-        epoch: int,
-        values: NDArray[np.integer] | NDArray[np.bool_],
-        present: NDArray[np.bool_] | None,
-    ) -> None:
-        if values.shape != (self.population,):
-            raise ValueError(
-                f"values of shape {values.shape}, must be ({self.population},): one a device"
-            )
-        if values.dtype.kind not in "biu":
-            raise ValueError(f"values of dtype {values.dtype}, must be integers")
-        wrong = (values < 0) | (values > self.law.items)
-        allowed = f"from 1 to {self.law.items}, or 0 for no item"
-        refuse_wrong(epoch, values, wrong, present, allowed)

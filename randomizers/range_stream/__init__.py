@@ -14,19 +14,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from randomizers.composed import MAX_SIGNS
-from randomizers.devices import Devices, read_only
 from randomizers.future_rand import check_epsilon
-from randomizers.given_values import refuse_wrong
-from randomizers.guarantee import Guarantee
 from randomizers.hadamard_stream import MAX_ITEMS, HadamardStream, HadamardStreamLaw
 from randomizers.laws import Constants
-from randomizers.randomness import draw_categories
+from randomizers.level_devices import LevelDevices, LevelLaw
 
 MAX_BUCKETS = MAX_ITEMS
 
@@ -70,25 +67,7 @@ class RangeStreamParameters:
             raise ValueError(
                 f"changes is {self.changes!r}, must be a whole number from 0 to {MAX_SIGNS - 1}"
             )
-        for name, value in (("low", self.low), ("high", self.high), ("initial", self.initial)):
-            if value is not None and not _is_number(value):
-                raise ValueError(f"{name} is {value!r}, must be a number")
-        if self.low >= self.high or not math.isfinite(float(self.high) - float(self.low)):
-            raise ValueError(f"high is {self.high:g}, must be a number above low, {self.low:g}")
-        if self.initial is not None and not self.low <= self.initial < self.high:
-            raise ValueError(
-                f"initial is {self.initial:g}, must be from low, {self.low:g}, to below high, "
-                f"{self.high:g}"
-            )
-        if type(self.buckets) is not int or not 2 <= self.buckets <= MAX_BUCKETS:
-            raise ValueError(
-                f"buckets is {self.buckets!r}, must be a whole number from 2 to {MAX_BUCKETS:,}"
-            )
-        if self.buckets != 1 << self.levels:
-            raise ValueError(
-                f"buckets is {self.buckets}, must be a power of two: give {1 << self.levels - 1} "
-                f"or {1 << self.levels}"
-            )
+        check_numbers(self.low, self.high, self.initial, self.buckets)
         most = self.changes + 1
         if self.signs is not None and (type(self.signs) is not int or not 1 <= self.signs <= most):
             raise ValueError(
@@ -108,12 +87,34 @@ class RangeStreamParameters:
         return (self.buckets - 1).bit_length()
 
 
+def check_numbers(low: float, high: float, initial: float | None, buckets: int) -> None:
+    """Raise `ValueError` unless numbers from low to high can be cut up into so many buckets."""
+    for name, value in (("low", low), ("high", high), ("initial", initial)):
+        if value is not None and not _is_number(value):
+            raise ValueError(f"{name} is {value!r}, must be a number")
+    if low >= high or not math.isfinite(float(high) - float(low)):
+        raise ValueError(f"high is {high:g}, must be a number above low, {low:g}")
+    if initial is not None and not low <= initial < high:
+        raise ValueError(
+            f"initial is {initial:g}, must be from low, {low:g}, to below high, {high:g}"
+        )
+    if type(buckets) is not int or not 2 <= buckets <= MAX_BUCKETS:
+        raise ValueError(
+            f"buckets is {buckets!r}, must be a whole number from 2 to {MAX_BUCKETS:,}"
+        )
+    levels = (buckets - 1).bit_length()
+    if buckets != 1 << levels:
+        raise ValueError(
+            f"buckets is {buckets}, must be a power of two: give {1 << levels - 1} or {1 << levels}"
+        )
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 @dataclass(frozen=True, slots=True)
-class RangeStreamLaw(Constants):
+class RangeStreamLaw(LevelLaw, Constants):
     """All constants of a job: what its devices draw from and its estimators divide by.
 
     Attributes:
@@ -128,37 +129,17 @@ class RangeStreamLaw(Constants):
     level_weights: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if [law.items for law in self.levels] != [2 << index for index in range(len(self.levels))]:
-            raise ValueError("levels must have 2, 4, 8, ... nodes")
+        self.check_levels()
         if len({law.future_rand.horizon for law in self.levels}) != 1:
             raise ValueError("all levels must have one horizon")
-        if len(self.level_weights) != len(self.levels):
-            raise ValueError(
-                f"{len(self.level_weights)} level weights for {len(self.levels)} levels"
-            )
-        if any(type(weight) is not int or weight < 0 for weight in self.level_weights):
-            raise ValueError("level weights must be integers, none negative")
-        if not self.level_weights[-1]:
-            raise ValueError("the weight of the last level must be positive")
-
-    @property
-    def buckets(self) -> int:
-        """Nodes of the last level."""
-        return self.levels[-1].items
 
     @property
     def horizon(self) -> int:
         """Number of epochs, a power of two."""
         return self.levels[0].future_rand.horizon
 
-    @property
-    def level_probabilities(self) -> tuple[float, ...]:
-        """Probability of each level."""
-        total = sum(self.level_weights)
-        return tuple(weight / total for weight in self.level_weights)
 
-
-class RangeStream(Devices[RangeStreamLaw]):
+class RangeStream(LevelDevices[RangeStreamLaw]):
     """The devices of one horizon: each has drawn a level, and what `HadamardStream` draws for it.
 
     The level is drawn without regard to the values and is no secret, so the guarantee is that of
@@ -180,119 +161,13 @@ class RangeStream(Devices[RangeStreamLaw]):
 
     word_dtype = np.dtype("<u4")
     width = 1
+    shift = LEVEL_SHIFT
 
-    def __init__(self, law: RangeStreamLaw) -> None:
-        super().__init__(law)
-        self._streams = [HadamardStream(level) for level in law.levels]
-        levels = range(1, len(law.levels) + 1)
-        # No secret, as the row of a stream.
-        self._level = self._declare("level", np.uint8, new=None, allowed=levels)
-        self._index()
-
-    @property
-    def frozen(self) -> int:
-        """Number of devices that had to leave out a flip because their signs were used up."""
-        return sum(stream.frozen for stream in self._streams)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """The guarantee of a user's whole stream (`FutureRand.guarantee`)."""
-        return max(
-            (
-                stream.guarantee
-                for stream, weight in zip(self._streams, self.law.level_weights, strict=True)
-                if weight
-            ),
-            key=lambda guarantee: guarantee.epsilon,
-        )
-
-    def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
-        levels = 1 + draw_categories(self.law.level_weights, count, rng)
-        for level, stream in enumerate(self._streams, start=1):
-            stream.enrol(int(np.count_nonzero(levels == level)), rng)
-        return {"level": levels}
-
-    def report(
-        self,
-        epoch: int,
-        values: NDArray[np.integer],
-        present: NDArray[np.bool_] | None,
-        rng: np.random.Generator,
-    ) -> NDArray[np.uint32]:
-        """Report what is due.
-
-        Returns:
-            uint32, shape (reports, 1): level * 2^20 and, for the node, what `HadamardStream.report`
-            returns.
-        """
-        self._check(epoch, values, present)
-        words = []
-        for level, (stream, members) in enumerate(
-            zip(self._streams, self._members, strict=True), start=1
-        ):
-            height = len(self._streams) - level
-            here = None if present is None else present[members]
-            buckets = values[members].astype(np.int64)
-            if here is not None:
-                buckets[~here] = 0
-            # Bucket 0, no value, stays 0.
-            nodes = buckets + (1 << height) - 1 >> height
-            words.append(stream.report(epoch, nodes, here, rng) | np.uint32(level << LEVEL_SHIFT))
-        self.epoch = epoch
-        return np.concatenate(words)
-
-    def state_arrays(self) -> dict[str, NDArray[np.generic]]:
-        """As `Devices.state_arrays`, with what `HadamardStream` keeps.
-
-        Returns:
-            The arrays of all levels, as wide as the level with the most signs needs.
-        """
-        parts = [stream.state_arrays() for stream in self._streams]
-        arrays = super().state_arrays()
-        for name in parts[0]:
-            shape = (self.population, *np.max([part[name].shape[1:] for part in parts], axis=0))
-            dtype = np.result_type(*(part[name].dtype for part in parts))
-            arrays[name] = np.zeros(tuple(map(int, shape)), dtype)
-            for members, part in zip(self._members, parts, strict=True):
-                arrays[name][_rows(members, part[name])] = part[name]
-        return read_only(arrays)
-
-    @classmethod
-    def restore(
-        cls, law: RangeStreamLaw, arrays: Mapping[str, NDArray[np.generic]], epoch: int
-    ) -> Self:
-        """As `Devices.restore`."""
-        devices = super().restore(law, arrays, epoch)
-        for index, members in enumerate(devices._members):
-            fresh = devices._streams[index].state_arrays()
-            part = {
-                name: arrays[name][_rows(members, empty)].astype(empty.dtype)
-                for name, empty in fresh.items()
-            }
-            devices._streams[index] = HadamardStream.restore(law.levels[index], part, epoch)
-        return devices
-
-    def _index(self) -> None:
-        """List the devices of each level, in the order of enrolment."""
-        self._members = [
-            np.flatnonzero(self._level == level) for level in range(1, len(self._streams) + 1)
-        ]
-
-    def _check(
-        self, epoch: int, values: NDArray[np.integer], present: NDArray[np.bool_] | None
-    ) -> None:
-        if values.shape != (self.population,) or values.dtype.kind not in "biu":
-            raise ValueError(
-                f"values are {values.dtype} of shape {values.shape}, must be integers of shape "
-                f"({self.population},): one a device"
-            )
-        wrong = (values < 0) | (values > self.law.buckets)
-        allowed = f"from 1 to {self.law.buckets}, or 0 for no value"
-        refuse_wrong(epoch, values, wrong, present, allowed)
-
-
-def _rows(
-    members: NDArray[np.intp], part: NDArray[np.generic]
-) -> tuple[NDArray[np.intp] | slice, ...]:
-    """Where, in an array of all devices, the array of one level belongs that may be narrower."""
-    return (members, *(slice(length) for length in part.shape[1:]))
+    @staticmethod
+    def level_devices(
+        law: HadamardStreamLaw, arrays: Mapping[str, NDArray[np.generic]] | None, epoch: int
+    ) -> HadamardStream:
+        """See `LevelDevices`."""
+        if arrays is None:
+            return HadamardStream(law)
+        return HadamardStream.restore(law, arrays, epoch)

@@ -92,6 +92,8 @@ def test_without_any_report_the_population_is_the_width() -> None:
     assert found.values.tolist() == [[0], [0], [0]]
     assert found.half_widths == pytest.approx(NORMAL_95 * 100 * np.sqrt([1, 2, 3]))
     assert found.gaps.all()
+    assert found.shrunk is not None
+    assert found.online_shrunk is not None
     assert found.shrunk.tolist() == found.online_shrunk.tolist() == [[0], [0], [0]]
 
 
@@ -131,6 +133,8 @@ def test_items_are_smoothed_like_booleans() -> None:
     attendance = Attendance.constant(8, 1000)
     found = aggregator.smoothed(7, attendance)
     online = aggregator.estimate(7, attendance)
+    assert found.shrunk is not None
+    assert found.online_shrunk is not None
     assert found.values.shape == found.shrunk.shape == found.online_shrunk.shape == (7, 3)
     assert found.values[-1] == pytest.approx(online.values)
     assert found.standard_deviations[-1] == pytest.approx(online.standard_deviation)

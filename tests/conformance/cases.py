@@ -201,6 +201,8 @@ MANY_STREAMS = 40
 EXHAUSTIVE = (
     "count_min-3",
     "range_stream-2",
+    "hadamard_values-1",
+    "range_values-1",
     "shuffled_counts-5",
     "laplace_histogram-1",
     "jl_hh-1",

@@ -34,7 +34,9 @@ DRAWN: dict[str, set[str]] = {
     "memoized_response": {"memo"},
     "value_stream": {"noise"},
     "hadamard_stream": {"order", "signs", "row"},
+    "hadamard_values": {"noise", "row"},
     "range_stream": {"level", "order", "signs", "row"},
+    "range_values": {"level", "noise", "row"},
     "fragments": {"key"},
 }
 """Arrays of the state that are drawn at enrolment, and read only from then on."""

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections import defaultdict
 from fractions import Fraction
 
+from randomizers.level_devices import LevelLaw
 from randomizers.range_stream import RangeStreamLaw
+from tests.conformance import cases
 from tests.conformance.cases import Stream, View
 from tests.conformance.laws import hadamard_stream
 
 
-class ExactLaw:
-    """By enumeration of levels, and of what `HadamardStream` can draw."""
+class OnLevels:
+    """By enumeration of levels, and of what may be sent of the nodes of each."""
 
     devices = 1
 
-    def __init__(self, law: RangeStreamLaw, last_epoch: int) -> None:
-        self.law = law
-        self.nodes = [hadamard_stream.ExactLaw(level, last_epoch) for level in law.levels]
+    def __init__(self, law: LevelLaw, nodes: list[cases.ExactLaw], shift: int) -> None:
+        self.law, self.nodes, self.shift = law, nodes, shift
 
     def followed(self, stream: Stream) -> bool:
         """Always a value, and at most as many flips as can be followed, whatever the level."""
@@ -38,7 +39,9 @@ class ExactLaw:
             if not weight:
                 continue
             for view, probability in exact.views(nodes).items():
-                seen = tuple(tuple((level << 20 | word,) for (word,) in sent) for sent in view)
+                seen = tuple(
+                    tuple((level << self.shift | word,) for (word,) in sent) for sent in view
+                )
                 probabilities[seen] += weight * probability
         return dict(probabilities)
 
@@ -48,3 +51,13 @@ class ExactLaw:
         while len(above) < len(self.law.levels):
             above.append(tuple(-(-node // 2) for node in above[-1]))
         return above[::-1]
+
+
+class ExactLaw(OnLevels):
+    """Of the nodes, what `HadamardStream` can draw."""
+
+    def __init__(self, law: RangeStreamLaw, last_epoch: int) -> None:
+        nodes: list[cases.ExactLaw] = [
+            hadamard_stream.ExactLaw(level, last_epoch) for level in law.levels
+        ]
+        super().__init__(law, nodes, shift=20)

@@ -1,0 +1,105 @@
+"""From the parameters of a job over items to the constants that its devices run on.
+
+What a device tracks flips for half of the rows when its item changes. With a boost for every change
+no flip is ever followed late; with fewer boosts all estimates are more accurate.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randomizers.hadamard_stream.calibration import REFERENCE_ERROR, flip_law
+from randomizers.hadamard_values import HadamardValuesLaw, HadamardValuesParameters, check_size
+from randomizers.value_stream import ValueStreamLaw, ValueStreamParameters
+from randomizers.value_stream.calibration import best_kernel
+from randomizers.value_stream.calibration import calibrate as value_stream_calibrate
+from randomizers.value_stream.kernel import Kernel
+
+_DIGITS = 6
+
+# Numbers of boosts that are looked at: every one up to here, then one in so many of a doubling.
+_EVERY, _OF_A_DOUBLING = 16, 8
+
+
+def calibrate(parameters: HadamardValuesParameters, last_epoch: int) -> HadamardValuesLaw:
+    """The law of a job.
+
+    Args:
+        parameters: of the job.
+        last_epoch: number of epochs.
+
+    Raises:
+        ValueError: there is no epoch, or there are too many.
+
+    >>> parameters = HadamardValuesParameters(1.0, 8, tuple("abcdefghijkl"))
+    >>> law = calibrate(parameters, last_epoch=64)
+    >>> law.booleans.changes, law.unboosted_share
+    (5, 0.299913)
+    """
+    items = len(parameters.domain)
+    check_size(items)
+    # No value changes more often than there are epochs.
+    changes = max(0, min(parameters.changes, last_epoch - 1))
+    # Who has one item flips once at most, whatever the item and the row.
+    flips = flip_law(items, values=changes + 1) if changes else np.full(2, 0.5)
+    boosted = parameters.boosted or best_boosts(flips, last_epoch)
+    return HadamardValuesLaw(
+        items=items,
+        changes=changes,
+        unboosted_share=unboosted_share(flips, boosted),
+        booleans=value_stream_calibrate(
+            ValueStreamParameters(parameters.epsilon, boosted), last_epoch
+        ),
+    )
+
+
+def unboosted_share(flips: NDArray[np.float64], boosted: int) -> float:
+    """The share of users with more flips than are boosted."""
+    return round(float(flips[boosted + 1 :].sum()), _DIGITS)
+
+
+def best_boosts(flips: NDArray[np.float64], last_epoch: int) -> int:
+    """The number of boosts with the least error at `REFERENCE_ERROR`.
+
+    Weighed is an item all of whose users have changed as often as the job follows. Noise is
+    `REFERENCE_ERROR` with a boost for every change. Of a flip that is not boosted the share
+    a / (1 + a) q^m is missing m epochs later (`Kernel.left`), which adds up to a / (1 - b) epochs;
+    such flips lie anywhere in the horizon, and b counts twice.
+
+    Args:
+        flips: from `hadamard_stream.calibration.flip_law`.
+        last_epoch: number of epochs.
+    """
+    most = len(flips) - 1
+    every = list(range(1, min(most, _EVERY) + 1))
+    while every[-1] < most:
+        every.append(min(most, every[-1] + every[-1] // _OF_A_DOUBLING))
+    kernels = [best_kernel(last_epoch, boosted) for boosted in every]
+    noise = np.array(
+        [
+            _unit_variance(kernel, last_epoch, boosted)
+            for kernel, boosted in zip(kernels, every, strict=True)
+        ]
+    )
+    # Of a user, the expected number of flips past the first `boosted`.
+    beyond = np.cumsum(np.cumsum(flips[::-1]))[::-1]
+    unboosted = np.array([beyond[boosted + 1] if boosted < most else 0.0 for boosted in every])
+    missing = np.array([kernel.boost / (1 - kernel.decay) for kernel in kernels]) / last_epoch
+    error = REFERENCE_ERROR**2 * noise / noise[-1] + np.square(2 * unboosted * missing)
+    return every[int(error.argmin())]
+
+
+def mean_variance(law: ValueStreamLaw, last_epoch: int) -> float:
+    """Of an item's estimate, over all epochs, of one user: letters, and rows."""
+    return 4 * _mean(Kernel(law.boost, law.decay), last_epoch) * law.clock / law.gain**2 + 1
+
+
+def _unit_variance(kernel: Kernel, last_epoch: int, boosted: int) -> float:
+    return kernel.clock(last_epoch, boosted) * _mean(kernel, last_epoch)
+
+
+def _mean(kernel: Kernel, last_epoch: int) -> float:
+    return math.fsum(kernel.variances(last_epoch).tolist()) / last_epoch

@@ -1,0 +1,58 @@
+"""From the parameters of a job over numeric values to the constants that its devices run on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from randomizers.accounting.level_weights import optimal_level_weights
+from randomizers.hadamard_values import HadamardValuesLaw
+from randomizers.hadamard_values.calibration import best_boosts, mean_variance, unboosted_share
+from randomizers.range_stream.calibration import flip_law
+from randomizers.range_values import RangeValuesLaw, RangeValuesParameters
+from randomizers.value_stream import ValueStreamParameters
+from randomizers.value_stream.calibration import calibrate as value_stream_calibrate
+
+
+def calibrate(parameters: RangeValuesParameters, last_epoch: int) -> RangeValuesLaw:
+    """The law of a job.
+
+    Every level boosts as many flips as suit how often its nodes change, and the levels are drawn
+    with the shares that make the estimates of all ranges best on average.
+
+    Args:
+        parameters: of the job.
+        last_epoch: number of epochs.
+
+    Raises:
+        ValueError: there is no epoch, or there are too many.
+
+    >>> law = calibrate(RangeValuesParameters(1.0, 4, low=0, high=80, buckets=16), last_epoch=64)
+    >>> [level.booleans.changes for level in law.levels]
+    [3, 3, 3, 3]
+    >>> [round(probability, 2) for probability in law.level_probabilities]
+    [0.0, 0.17, 0.2, 0.63]
+    """
+    levels = range(1, parameters.levels + 1)
+    # No value changes more often than there are epochs.
+    changes = max(0, min(parameters.changes, last_epoch - 1))
+    flips = [flip_law(level, parameters.levels, changes + 1) for level in levels]
+    boosted = [parameters.boosted or best_boosts(law, last_epoch) for law in flips]
+    booleans = {
+        number: value_stream_calibrate(
+            ValueStreamParameters(parameters.epsilon, number), last_epoch
+        )
+        for number in set(boosted)
+    }
+    variances = {number: mean_variance(law, last_epoch) for number, law in booleans.items()}
+    return RangeValuesLaw(
+        levels=tuple(
+            HadamardValuesLaw(
+                items=1 << level,
+                changes=changes,
+                unboosted_share=unboosted_share(law, number),
+                booleans=booleans[number],
+            )
+            for level, law, number in zip(levels, flips, boosted, strict=True)
+        ),
+        level_weights=optimal_level_weights(np.array([variances[number] for number in boosted])),
+    )

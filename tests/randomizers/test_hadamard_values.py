@@ -1,0 +1,80 @@
+"""Items and numbers by letters: parameters, and how many flips are boosted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from randomizers.hadamard_stream.calibration import flip_law
+from randomizers.hadamard_values import HadamardValues, HadamardValuesLaw, HadamardValuesParameters
+from randomizers.hadamard_values.calibration import best_boosts, calibrate
+from randomizers.randomness import seeded_generator
+from randomizers.range_values import RangeValuesLaw, RangeValuesParameters
+from randomizers.range_values.calibration import calibrate as range_calibrate
+
+ITEMS = ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"epsilon": 11}, "epsilon is 11, must be from 0.001 to 10"),
+        ({"changes": -1}, "changes is -1"),
+        ({"changes": 1 << 15}, "changes is 32768"),
+        ({"boosted": 4}, "boosted is 4, must be a whole number from 1 to changes . 1, 3"),
+        ({"domain": ("a", "a")}, "the label 'a' twice"),
+        ({"domain": tuple(map(str, range(4097)))}, "4,097 items, must be from 2 to 4,096"),
+    ],
+)
+def test_wrong_parameters_are_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        HadamardValuesParameters(**{"epsilon": 1, "changes": 2, "domain": ITEMS, **wrong})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"epsilon": "1"}, "epsilon is '1', must be a number"),
+        ({"buckets": 6}, "buckets is 6, must be a power of two: give 4 or 8"),
+        ({"high": 0}, "high is 0, must be a number above low, 0"),
+        ({"initial": 8}, "initial is 8"),
+        ({"boosted": 0}, "boosted is 0"),
+    ],
+)
+def test_wrong_numbers_are_refused(wrong: dict[str, Any], message: str) -> None:
+    numbers = {"epsilon": 1, "changes": 2, "low": 0, "high": 8, "buckets": 4}
+    with pytest.raises(ValueError, match=message):
+        RangeValuesParameters(**{**numbers, **wrong})
+
+
+def test_laws_are_read_as_they_were_written() -> None:
+    law = calibrate(HadamardValuesParameters(1.0, 2, ITEMS), 16)
+    assert HadamardValuesLaw.from_json(law.to_json()) == law
+    numbers = range_calibrate(RangeValuesParameters(1.0, 2, 0, 8, 4), 16)
+    assert RangeValuesLaw.from_json(numbers.to_json()) == numbers
+    later = range_calibrate(RangeValuesParameters(1.0, 2, 0, 8, 4), 17)
+    with pytest.raises(ValueError, match="all levels must have one horizon"):
+        RangeValuesLaw((numbers.levels[0], later.levels[1]), numbers.level_weights)
+    with pytest.raises(ValueError, match="must have 2, 4, 8"):
+        RangeValuesLaw(numbers.levels[1:], numbers.level_weights[1:])
+
+
+def test_about_half_of_the_flips_that_there_may_be_are_boosted() -> None:
+    found = [best_boosts(flip_law(20, values=changes + 1), 64) for changes in (1, 2, 4, 8, 16, 32)]
+    assert found == [2, 2, 3, 5, 9, 18]
+    # Who has one item flips once at most.
+    assert best_boosts(np.full(2, 0.5), 64) == 1
+    assert calibrate(HadamardValuesParameters(1.0, 5, ITEMS), 1).booleans.changes == 1
+    assert calibrate(HadamardValuesParameters(1.0, 5, ITEMS, boosted=2), 64).booleans.changes == 2
+
+
+def test_silent_devices_leave_their_rows_out() -> None:
+    """Every word carries the row of the device that sent it."""
+    devices = HadamardValues(calibrate(HadamardValuesParameters(1.0, 2, ITEMS), 4))
+    rng = seeded_generator(4)
+    devices.enrol(1_000, rng)
+    present = np.arange(1_000) % 3 == 1
+    words = devices.report(1, np.full(1_000, 2), present, rng)
+    assert (words[:, 0] >> 8 == devices.state_arrays()["row"][present]).all()
