@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.operations.up.comparison import COMPARED, compared, write_comparison
 from pipeline.operations.up.curves import write_rows
 from pipeline.operations.up.outcome import (
     CSV_COLUMNS,
@@ -115,6 +116,17 @@ def test_the_plot_is_a_picture(outcome: Outcome, tmp_path: Path) -> None:
     data = (tmp_path / "estimates.png").read_bytes()
     assert data.startswith(b"\x89PNG")
     assert len(data) > 10_000
+
+
+def test_runs_stand_side_by_side_in_a_table_and_a_picture(outcome: Outcome, tmp_path: Path) -> None:
+    other = replace(outcome, reports=3 * USERS, rows=outcome.rows[:4])
+    first, second = (dict(zip(COMPARED, row, strict=True)) for row in compared([outcome, other]))
+    assert first["RMSE"] == f"{outcome.rmse:,.0f}"
+    assert first["predicted"] == f"{outcome.predicted_rmse:,.0f}"
+    assert (first["smoothed"], first["to be trusted"]) == ("-", "nobody")
+    assert second["messages"] == "3"
+    write_comparison([outcome, other], tmp_path / "comparison.png")
+    assert (tmp_path / "comparison.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_an_epoch_without_estimate_interrupts_line_and_band(outcome: Outcome) -> None:

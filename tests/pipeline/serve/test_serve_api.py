@@ -174,6 +174,33 @@ def test_gaps_of_a_curve_are_null_and_nothing_else_is(cluster: MemoryCluster) ->
     run(test)
 
 
+def test_changes_are_curves_and_tables_of_their_own(cluster: MemoryCluster) -> None:
+    followed = deploy_text(
+        cluster, COUNT.replace("count\nprotocol: future_rand", "steps\nprotocol: value_stream")
+    )
+    for epoch, value in enumerate((10.0, 15.0, 40.0), 1):
+        publish(cluster, followed, epoch, count(value))
+
+    async def check() -> None:
+        async with live_page(cluster) as page:
+            assert (await page.get("/api/jobs/steps"))["changes"]
+            assert not (await page.get("/api/jobs/count"))["changes"]
+            body = await page.get("/api/jobs/steps/curve?change=1")
+            (curve,) = body["series"]
+            assert (curve["epochs"], curve["value"]) == ([2, 3], [5.0, 25.0])
+            assert curve["low"][0] < 5.0 < curve["high"][0]
+            assert curve["simultaneous_low"] is None
+            (plain,) = (await page.get("/api/jobs/steps/curve"))["series"]
+            assert plain["value"] == [10.0, 15.0, 40.0]
+            rows = (await page.get("/api/jobs/steps/table?change=2"))["rows"]
+            assert [(row["epoch"], row["series"]["value"][0]) for row in rows] == [(3, 30.0)]
+            refused = await page.get("/api/jobs/count/curve?change=1", status=404)
+            assert "future_rand" in refused["error"]
+            await page.get("/api/jobs/steps/curve?change=0", status=400)
+
+    run(check)
+
+
 def test_curves_of_items_ranges_and_quantiles(cluster: MemoryCluster) -> None:
     async def test() -> None:
         async with live_page(cluster) as page:
