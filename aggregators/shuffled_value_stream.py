@@ -177,6 +177,14 @@ class ShuffledValueStreamAggregator:
             self._followed = Followed()
 
 
+def received_errors(
+    law: ShuffledValueStreamLaw, present: int, population: int, value: float
+) -> tuple[float, float]:
+    """As `aggregators.value_stream.received_errors`, of the one sum of an epoch."""
+    variance = (population / present) ** 2 * _variance(law, 1, present)
+    return variance, unseen_deviation(value, population, present)
+
+
 def predicted_deviations(
     law: ShuffledValueStreamLaw, last_epoch: int, users: int
 ) -> NDArray[np.float64]:

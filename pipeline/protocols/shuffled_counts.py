@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.changes import KeptErrors
+from aggregators.changes import ChangeErrors, KeptErrors
+from aggregators.followed_changes import FollowedChanges
 from aggregators.freezing import FreezingModel
 from aggregators.shuffled_counts import ShuffledCountsAggregator
 from aggregators.shuffled_counts import predicted_deviations as counts_deviations
@@ -23,7 +25,7 @@ from aggregators.shuffled_item_counts import ShuffledItemCountsAggregator
 from aggregators.shuffled_item_counts import predicted_deviations as item_deviations
 from aggregators.shuffled_level_counts import ShuffledLevelCountsAggregator
 from aggregators.shuffled_level_counts import predicted_deviations as level_deviations
-from aggregators.shuffled_value_stream import ShuffledValueStreamAggregator
+from aggregators.shuffled_value_stream import ShuffledValueStreamAggregator, received_errors
 from aggregators.shuffled_value_stream import predicted_deviations as stream_deviations
 from pipeline.protocols.protocol import Example
 from pipeline.protocols.shuffled import Kind, noise_caveats, noise_columns, shuffled
@@ -209,8 +211,10 @@ def _boost_caveats(
     )
 
 
-def _changes(law: Any, asked: ShuffledCountsParameters, lag: int) -> KeptErrors | None:
-    """An estimate is the one before, r times, and what has come in, over r + 1."""
+def _changes(law: Any, asked: ShuffledCountsParameters, lag: int) -> ChangeErrors | None:
+    """An estimate is the one before, r times, and what has come in, over r + 1; or by a kernel."""
+    if isinstance(law, ShuffledValueStreamLaw):
+        return FollowedChanges(Kernel(law.boost, law.decay), partial(received_errors, law), lag)
     boosted = ShuffledCountsLaw | ShuffledItemCountsLaw | ShuffledLevelCountsLaw
     return KeptErrors(lag, law.boost / (law.boost + 1)) if isinstance(law, boosted) else None
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregators.followed_changes import FollowedChanges
 from aggregators.freezing import FreezingModel
-from aggregators.value_stream import ValueStreamAggregator
-from aggregators.value_stream_changes import ValueStreamChanges
+from aggregators.value_stream import ValueStreamAggregator, received_errors
 from pipeline.protocols.boolean_alternatives import alternatives
 from pipeline.protocols.late_calibration import late_calibration
 from pipeline.protocols.protocol import Example, Protocol, fixed_words
@@ -74,6 +76,11 @@ def bias_of_unboosted(kernel: Kernel, changes: int, model: FreezingModel) -> NDA
     return np.array(biases)
 
 
+def _changes(law: ValueStreamLaw, asked: ValueStreamParameters, lag: int) -> FollowedChanges:
+    """Errors of changes, exactly."""
+    return FollowedChanges(Kernel(law.boost, law.decay), partial(received_errors, law), lag)
+
+
 PROTOCOL = Protocol(
     name="value_stream",
     parameters=ValueStreamParameters,
@@ -85,7 +92,7 @@ PROTOCOL = Protocol(
     aggregator_from_bytes=lambda law, asked, data: ValueStreamAggregator.from_bytes(law, data),
     word_form=fixed_words(ValueStream),
     needs_shuffle=False,
-    changes=lambda law, asked, lag: ValueStreamChanges(law, lag),
+    changes=_changes,
     forecast=lambda law, asked, last_epoch: ValueStreamForecast(law, last_epoch),
     alternatives=alternatives,
     examples=(

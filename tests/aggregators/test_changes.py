@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from aggregators.attendance import Attendance
 from aggregators.changes import ChangeErrors, KeptErrors
 from aggregators.estimate import GAP, NORMAL_95, Estimate
+from aggregators.followed_changes import FollowedChanges
 from aggregators.value_stream import LetterSums, ValueStreamAggregator, received_errors
-from aggregators.value_stream_changes import ValueStreamChanges
+from pipeline.protocols.value_stream import PROTOCOL
 from randomizers.randomness import seeded_generator
 from randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
 from randomizers.value_stream.calibration import calibrate
@@ -26,6 +27,12 @@ REPORTS = np.array([0, 0, *range(400, 500, 10), 0, 0, *range(600, 700, 10)][:EPO
 @cache
 def law_of(epsilon: float = 1.0) -> ValueStreamLaw:
     return calibrate(ValueStreamParameters(epsilon=epsilon, changes=2), last_epoch=EPOCHS)
+
+
+def change_errors(law: ValueStreamLaw, lag: int) -> FollowedChanges:
+    found = PROTOCOL.changes(law, None, lag)
+    assert isinstance(found, FollowedChanges)
+    return found
 
 
 def estimates(
@@ -61,7 +68,7 @@ def test_errors_of_changes_are_those_of_the_weights_that_every_epoch_has_in_them
     one = np.eye(EPOCHS, dtype=np.int64)
     weights = np.array([values(row) - values(nothing) for row in one]) * 8
     variances = weights.T @ np.diag(REPORTS.astype(float)) @ weights
-    found = said(ValueStreamChanges(law, lag), estimates(law, nothing, attendance), REPORTS)
+    found = said(change_errors(law, lag), estimates(law, nothing, attendance), REPORTS)
     for epoch, deviation in enumerate(found):
         if epoch - lag < 2:
             assert deviation is None
@@ -77,7 +84,7 @@ def test_what_silent_devices_may_change_is_added_up() -> None:
     found: list[Estimate | None] = [
         Estimate.around(500.0, 1.0, 1.96, reports=600, population=people) for _ in range(6)
     ]
-    alone = said(ValueStreamChanges(law, lag), found, np.full(6, people))
+    alone = said(change_errors(law, lag), found, np.full(6, people))
     variance, unseen = received_errors(law, 600, people, 500.0)
     assert unseen == pytest.approx(1_000 * math.sqrt(0.25 * (400 / 999) / 600))
     assert variance == pytest.approx(1_000**2 / 600 * law.clock / law.gain**2)
@@ -86,7 +93,7 @@ def test_what_silent_devices_may_change_is_added_up() -> None:
     for _ in range(6):
         before = 0.0 if len(silences) == 1 else unseen
         silences.append((law.boost * silences[-1] + before) / (1 + law.boost))
-    noise = ValueStreamChanges(law, lag)
+    noise = change_errors(law, lag)
     plain: list[float | None] = []
     for each in found:
         noise._value = 0.0
@@ -137,7 +144,7 @@ def measured(
         people = ValueStream(law)
         aggregator, attendance = ValueStreamAggregator(law), Attendance.empty(last)
         begins, ends = np.sort(rng.integers(1, 2 * last, (2, devices)), axis=0)
-        errors = ValueStreamChanges(law, lag)
+        errors = change_errors(law, lag)
         before: list[tuple[float, float, int]] = []
         people.enrol(devices - devices // 10, rng)
         for epoch in range(1, last + 1):

@@ -266,5 +266,7 @@ def test_a_protocol_of_the_tests_can_be_deployed(monkeypatch: pytest.MonkeyPatch
     job = deployed(protocol="cells", parameters={"cells": 5})
     assert DeployedJob.from_bytes(job.to_bytes()) == job
     monkeypatch.delitem(PROTOCOLS, "cells")
-    with pytest.raises(JobError, match='protocol: "cells" is not allowed: give one of value_stream'):
+    with pytest.raises(
+        JobError, match='protocol: "cells" is not allowed: give one of value_stream'
+    ):
         DeployedJob.from_bytes(job.to_bytes())

@@ -13,7 +13,6 @@ import pytest
 from aggregators.estimate import GAP, NORMAL_95, Estimate
 from aggregators.item_estimates import ItemEstimates
 from aggregators.published import Published
-from aggregators.value_stream_changes import ValueStreamChanges
 from pipeline.cli.answer_lines import printed_lines
 from pipeline.cli.change_lines import change_lines
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
@@ -24,6 +23,7 @@ from pipeline.serve.history import History, Point
 from pipeline.serve.views import JobState, changed
 from pipeline.stages.estimate_records import EstimateRecord
 from randomizers.value_stream import ValueStreamLaw
+from tests.aggregators.test_changes import change_errors
 from topics.manifests import Fate
 
 EPOCHS, PEOPLE = 4, 1_000
@@ -70,7 +70,7 @@ def test_a_change_has_the_interval_that_the_protocol_knows() -> None:
     assert list(told) == list(range(3, 2 * EPOCHS + 1))
     law = JOB.law()
     assert isinstance(law, ValueStreamLaw)
-    errors = ValueStreamChanges(law, 2)
+    errors = change_errors(law, 2)
     known = [errors.next(each.estimate, PEOPLE) for each in records[:EPOCHS]]
     for epoch, estimate in told.items():
         assert estimate is not None
@@ -126,6 +126,8 @@ def test_what_says_nothing_about_changes_says_so() -> None:
     ]
     shuffled = deployed("shuffled_counts", changes=2, delta=1e-6)
     assert has_changes(shuffled)
+    summed = deployed("shuffled_counts", changes=2, delta=1e-6, dummies="shuffle")
+    assert has_changes(summed)
 
 
 def test_lines_say_that_they_are_changes() -> None:

@@ -1,4 +1,4 @@
-"""value_stream: how far a change between two epochs can be trusted.
+"""How far a change between two epochs can be trusted, where estimates follow kernels.
 
 Of the error of an estimate, and of the boosts estimated with it, every later epoch keeps a share
 that its own letters have no part in: the recursion of the estimates, run on without any letters.
@@ -7,27 +7,34 @@ that its own letters have no part in: the recursion of the estimates, run on wit
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.published import Published
-from aggregators.value_stream import Followed, received_errors
-from randomizers.value_stream import ValueStreamLaw
+from aggregators.value_stream import Followed
+from randomizers.value_stream.kernel import Kernel
+
+ReceivedErrors: TypeAlias = Callable[[int, int, float], tuple[float, float]]
+"""From the reports of an epoch, the devices enrolled and about how many have the value 1: the
+variance of what comes in, and the standard deviation that is due to silent devices."""
 
 
-class ValueStreamChanges:
+class FollowedChanges:
     """The errors of changes, exactly; see `aggregators.changes.ChangeErrors`.
 
     What silent devices may change at the two epochs is added up: it is never taken to cancel out.
 
     Args:
-        law: the constants of the job.
+        kernel: how changes are followed.
+        received: how far what comes in is off.
         lag: how many epochs a change is about, at least 1.
     """
 
-    def __init__(self, law: ValueStreamLaw, lag: int) -> None:
-        self._law, self._lag = law, lag
+    def __init__(self, kernel: Kernel, received: ReceivedErrors, lag: int) -> None:
+        self._kernel, self._received, self._lag = kernel, received, lag
         self._followed = Followed()
         self._value = 0.0
         # Of the latest epochs, the last one first: covariances of their errors with those of the
@@ -56,14 +63,14 @@ class ValueStreamChanges:
     def _after(self, reports: int, population: int) -> Followed[float]:
         """Variances of the next epoch; its value is not followed, which is published."""
         if not reports:
-            return self._followed.without_reports(self._law.decay)
-        variance, unseen = received_errors(self._law, reports, population, self._value)
-        boost, decay = self._law.boost, self._law.decay
+            return self._followed.without_reports(self._kernel.decay)
+        variance, unseen = self._received(reports, population, self._value)
+        boost, decay = self._kernel.boost, self._kernel.decay
         return self._followed.with_reports(boost, decay, 0.0, variance, unseen)
 
     def _kept(self, released: bool) -> NDArray[np.float64]:
         """What epochs before the next one have in common with it."""
-        boost, decay = self._law.boost, self._law.decay
+        boost, decay = self._kernel.boost, self._kernel.decay
         with_value, with_boosts, *own = self._before
         later = with_value
         if released:
