@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 
 from pipeline.simulation.evaluation.curator import exact_deviation, published_deviation
 from randomizers.accounting.amplification import amplified_epsilon, of_randomized_response
-from randomizers.count_mean_sketch import BUCKETS, ROWS
 from randomizers.fragments.calibration import loss_of_report, published_loss
 from randomizers.pairwise_hash import PairwiseHash
 from randomizers.randomness import seeded_generator
@@ -41,6 +40,9 @@ DELTA: Final = 5e-10
 EPSILONS: Final = (0.0025, 0.01, 0.05, 0.25, 1.0)
 REPORTS: Final = (4, 16, 256)
 WANTED: Final = 10_000
+
+ROWS, BUCKETS = 1 << 10, 1 << 16
+"""Of the sketch, as in the paper."""
 
 Counts = NDArray[np.int64]
 

@@ -13,7 +13,7 @@ from randomizers.shuffled_tree import ShuffledTreeParameters
 @pytest.mark.parametrize(
     ("domain", "others"),
     [
-        (None, ["future_rand"]),
+        (None, ["value_stream", "future_rand", "split_budget"]),
         (("walk", "bus"), ["hadamard_stream"]),
         (Numbers(0.0, 80.0, 16), ["range_stream"]),
         (Bits(4), []),

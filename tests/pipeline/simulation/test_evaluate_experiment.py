@@ -227,7 +227,7 @@ seeds: 1
         f"e.yaml:{line}" for line in (3, 10, 15, 17, 18)
     ]
     assert "jobs.0.parameters.changez: unknown key; did you mean changes?" in found[1]
-    assert 'jobs.1.protocol: "nothing" is not allowed: give one of future_rand' in found[2]
+    assert 'jobs.1.protocol: "nothing" is not allowed: give one of value_stream' in found[2]
     assert "jobs.2.parameters.epsilon.1: is -2.0, must be" in found[3]
     assert "jobs.2.shuffle.minimum: 0 is not allowed" in found[4]
 
