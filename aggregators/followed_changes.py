@@ -13,8 +13,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregators.followed import Followed
 from aggregators.published import Published
-from aggregators.value_stream import Followed
 from randomizers.value_stream.kernel import Kernel
 
 ReceivedErrors: TypeAlias = Callable[[int, int, float], tuple[float, float]]

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
 from aggregators.estimate import GAP, NORMAL_95
+from aggregators.followed import Followed
 from aggregators.item_estimates import ItemEstimates
 from aggregators.report_words import check_form
 from aggregators.smoothed_estimates import SmoothedEstimates
-from aggregators.value_stream import Followed
 from aggregators.walsh_hadamard import walsh_hadamard
 from randomizers.hadamard_values import LETTER_BITS, HadamardValuesLaw
 from randomizers.value_stream.lattice import FIRST, LAST, STEP, ZERO

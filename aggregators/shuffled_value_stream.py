@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
-from aggregators.estimate import Estimate
+from aggregators.followed import FollowedCounts, Received, unseen_deviation
 from aggregators.report_words import check_form
-from aggregators.value_stream import Followed, unseen_deviation
 from randomizers.shuffled_value_stream import MOST_SUM, STEPS, SUM_ZERO, ShuffledValueStreamLaw
 from randomizers.value_stream.kernel import Kernel
 
@@ -26,7 +25,7 @@ _ENTRY = np.dtype([("epoch", "<u8"), ("windows", "<i8"), ("steps", "<i8")])
 _MOST_WINDOWS = 32
 
 
-class ShuffledValueStreamAggregator:
+class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
     """Noisy sums, by epoch; equal whatever the order, and however they were split and merged.
 
     >>> from randomizers.shuffled_counts import ShuffledCountsParameters
@@ -42,10 +41,8 @@ class ShuffledValueStreamAggregator:
     """
 
     def __init__(self, law: ShuffledValueStreamLaw) -> None:
-        self.law = law
+        super().__init__(law)
         self._sums: dict[int, tuple[int, int]] = {}
-        self._followed = Followed()
-        self._attendance: Attendance | None = None
 
     def check_words(self, epoch: int, words: NDArray[np.uint64]) -> None:
         """See that words can be what is released of an epoch.
@@ -120,48 +117,21 @@ class ShuffledValueStreamAggregator:
             before = epoch
         return aggregator
 
-    def estimate(self, epoch: int, attendance: Attendance) -> Estimate | None:
-        """How many devices have the value 1 at an epoch; None before a window was released.
+    def reports(self, epoch: int, attendance: Attendance) -> int:
+        """How many devices are in the sums of an epoch."""
+        return int(attendance.contributors[epoch])
 
-        Those who are present speak for the silent. An epoch whose window was withheld has the
-        estimate of the one before, flagged `GAP`. The interval holds what silent devices may change
-        at most, if silence does not depend on values: as much as if it were always the same devices
-        that are silent.
-
-        Args:
-            epoch: 1 to the last one.
-            attendance: head counts of the epochs up to this one; those of one and the same object
-                must not change afterwards.
-        """
-        found = self.followed(epoch, attendance)
-        reports = int(attendance.contributors[epoch]) if found.released else 0
-        return found.estimate(reports, int(attendance.population[epoch]))
-
-    def followed(self, epoch: int, attendance: Attendance) -> Followed[float]:
-        """The estimate of an epoch, and how its error goes on; see `estimate`."""
-        if self._attendance is not attendance or self._followed.epoch > epoch:
-            self._followed, self._attendance = Followed(), attendance
-        while self._followed.epoch < epoch:
-            self._followed = self._next(attendance)
-        return self._followed
-
-    def _next(self, attendance: Attendance) -> Followed[float]:
-        before, law = self._followed, self.law
-        epoch = before.epoch + 1
+    def _received(self, epoch: int, attendance: Attendance, value: float) -> Received | None:
         windows, steps = self.sums(epoch)
-        present, population = (
-            int(attendance.contributors[epoch]),
-            int(attendance.population[epoch]),
-        )
+        present = int(attendance.contributors[epoch])
+        population = int(attendance.population[epoch])
         if not windows or not present:
-            return before.without_reports(law.decay)
+            return None
         scale = population / present
-        return before.with_reports(
-            law.boost,
-            law.decay,
+        return Received(
             scale * (steps / STEPS + present / 2),
-            scale**2 * _variance(law, windows, present),
-            unseen_deviation(before.value, population, present),
+            scale**2 * _variance(self.law, windows, present),
+            unseen_deviation(value, population, present),
         )
 
     def _add(self, epoch: int, windows: int, steps: int) -> None:
@@ -173,8 +143,7 @@ class ShuffledValueStreamAggregator:
                 f"{held + windows} sums of epoch {epoch}, at most {_MOST_WINDOWS} can be"
             )
         self._sums[epoch] = held + windows, total + steps
-        if epoch <= self._followed.epoch:
-            self._followed = Followed()
+        self._forget(epoch)
 
 
 def received_errors(

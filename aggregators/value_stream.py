@@ -2,21 +2,21 @@
 
 The sum of an epoch's letters, over the gain, estimates the count plus what the devices add for the
 changes they follow. That is undone epoch by epoch, in constant time and memory. There is nothing to
-smooth: the letters of an epoch are all that tells of its own count and of nothing else, so later
-ones add nothing to its best linear unbiased estimate.
+smooth without a bias: the letters of an epoch are all that tells of its own count and of nothing
+else, so later ones add nothing to its best linear unbiased estimate.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Generic, Self, TypeVar
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
-from aggregators.estimate import GAP, NORMAL_95, Estimate
+from aggregators.followed import FollowedCounts, Received, unseen_deviation
 from aggregators.report_words import check_form
 from randomizers.value_stream import ValueStreamLaw
 from randomizers.value_stream.lattice import FIRST, LAST, STEP, ZERO
@@ -24,11 +24,6 @@ from randomizers.value_stream.lattice import FIRST, LAST, STEP, ZERO
 _ENTRY = np.dtype([("epoch", "<u8"), ("reports", "<i8"), ("letters", "<i8"), ("squares", "<i8")])
 _COUNT_CAP = 2**40
 _MOST = LAST - ZERO
-
-UsersT = TypeVar("UsersT", float, NDArray[np.float64])
-"""Numbers of users: one, or an array of those of several counts with the same errors."""
-
-_NOBODY: Any = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,102 +64,7 @@ class LetterSums:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Followed(Generic[UsersT]):
-    """The estimate of an epoch, and how its error goes on; of one count, or of several at once.
-
-    Attributes:
-        epoch: 0 before the first.
-        value: in users.
-        boosts: F, what the devices are estimated to add for the changes they follow, in users.
-        variance: of the value's noise.
-        covariance: of the noise of the value and of `boosts`.
-        boosts_variance: of the noise of `boosts`.
-        silence: standard deviation of the value that is due to silent devices.
-        known: whether any epoch had reports so far.
-        released: whether this one had.
-    """
-
-    epoch: int = 0
-    value: UsersT = _NOBODY
-    boosts: UsersT = _NOBODY
-    variance: float = 0.0
-    covariance: float = 0.0
-    boosts_variance: float = 0.0
-    silence: float = 0.0
-    known: bool = False
-    released: bool = False
-
-    def estimate(self: Followed[float], reports: int, population: int) -> Estimate | None:
-        """What is published of the epoch; None before any had reports."""
-        if not self.known:
-            return None
-        deviation = math.hypot(math.sqrt(self.variance), self.silence)
-        return Estimate.around(
-            self.value,
-            deviation,
-            NORMAL_95 * deviation,
-            reports=reports,
-            population=population,
-            flags=() if self.released else (GAP,),
-        )
-
-    def without_reports(self, decay: float) -> Followed[UsersT]:
-        """The next epoch, of which nothing came in: the value is kept."""
-        return Followed(
-            self.epoch + 1,
-            self.value,
-            decay * self.boosts,
-            self.variance,
-            decay * self.covariance,
-            decay * decay * self.boosts_variance,
-            self.silence,
-            self.known,
-        )
-
-    def with_reports(
-        self, boost: float, decay: float, received: UsersT, variance: float, unseen: float
-    ) -> Followed[UsersT]:
-        """The next epoch.
-
-        Args:
-            boost: a.
-            decay: b.
-            received: Y, the count plus what devices add to it.
-            variance: of its noise.
-            unseen: as `unseen_deviation` says.
-        """
-        own = 1 / (1 + boost)
-        value = own * (received - decay * self.boosts + boost * self.value)
-        # Errors: (value, boosts) <- A (value, boosts) + h noise.
-        from_value, from_boosts = boost * own, -decay * own
-        boosts_from_value = boost * from_value - boost
-        boosts_from_boosts = boost * from_boosts + decay
-        boosts_own = boost * own
-        before, both, of_boosts = self.variance, self.covariance, self.boosts_variance
-        return Followed(
-            self.epoch + 1,
-            value,
-            decay * self.boosts + boost * (value - self.value),
-            from_value**2 * before
-            + 2 * from_value * from_boosts * both
-            + from_boosts**2 * of_boosts
-            + own**2 * variance,
-            from_value * boosts_from_value * before
-            + (from_value * boosts_from_boosts + from_boosts * boosts_from_value) * both
-            + from_boosts * boosts_from_boosts * of_boosts
-            + own * boosts_own * variance,
-            boosts_from_value**2 * before
-            + 2 * boosts_from_value * boosts_from_boosts * both
-            + boosts_from_boosts**2 * of_boosts
-            + boosts_own**2 * variance,
-            own * (boost * self.silence + unseen),
-            known=True,
-            released=True,
-        )
-
-
-class ValueStreamAggregator:
+class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
     """Sums of letters; equal whatever the order, and however they were split and merged.
 
     >>> from randomizers.value_stream import ValueStreamParameters
@@ -180,10 +80,8 @@ class ValueStreamAggregator:
     """
 
     def __init__(self, law: ValueStreamLaw) -> None:
-        self.law = law
+        super().__init__(law)
         self._sums: dict[int, LetterSums] = {}
-        self._followed: Followed[float] = Followed()
-        self._attendance: Attendance | None = None
 
     def check_words(self, epoch: int, words: NDArray[np.uint8]) -> None:
         """See that words can be reports of an epoch.
@@ -263,46 +161,22 @@ class ValueStreamAggregator:
             before = epoch
         return aggregator
 
-    def estimate(self, epoch: int, attendance: Attendance) -> Estimate | None:
-        """How many devices have the value 1 at an epoch; None before any has reported.
+    def reports(self, epoch: int, attendance: Attendance) -> int:
+        """How many letters were received of an epoch."""
+        return self.sums(epoch).reports
 
-        Those who report speak for the silent. An epoch without reports has the estimate of the one
-        before, flagged `GAP`. The interval holds what silent devices may change at most, if silence
-        does not depend on values: as much as if it were always the same devices that are silent.
-
-        Args:
-            epoch: 1 to the last one.
-            attendance: head counts of the epochs up to this one; those of one and the same object
-                must not change afterwards.
-        """
-        reports, population = self.sums(epoch).reports, int(attendance.population[epoch])
-        return self.followed(epoch, attendance).estimate(reports, population)
-
-    def followed(self, epoch: int, attendance: Attendance) -> Followed[float]:
-        """The estimate of an epoch, and how its error goes on; see `estimate`."""
-        if self._attendance is not attendance or self._followed.epoch > epoch:
-            self._followed, self._attendance = Followed(), attendance
-        while self._followed.epoch < epoch:
-            self._followed = self._next(attendance)
-        return self._followed
-
-    def _next(self, attendance: Attendance) -> Followed[float]:
-        before, law = self._followed, self.law
-        epoch = before.epoch + 1
+    def _received(self, epoch: int, attendance: Attendance, value: float) -> Received | None:
         sums = self.sums(epoch)
         if not sums.reports:
-            return before.without_reports(law.decay)
+            return None
         population, reports = int(attendance.population[epoch]), sums.reports
-        scale = population / reports
-        received = scale * (_spread(law) * STEP * sums.letters + reports / 2)
-        variance, unseen = received_errors(law, reports, population, before.value)
-        return before.with_reports(law.boost, law.decay, received, variance, unseen)
+        total = population / reports * (_spread(self.law) * STEP * sums.letters + reports / 2)
+        return Received(total, *received_errors(self.law, reports, population, value))
 
     def _add(self, epoch: int, sums: LetterSums) -> None:
         if sums.reports:
             self._sums[epoch] = self.sums(epoch) + sums
-            if epoch <= self._followed.epoch:
-                self._followed = Followed()
+            self._forget(epoch)
 
 
 def received_errors(
@@ -322,19 +196,6 @@ def received_errors(
     """
     variance = (population / reports) ** 2 * reports * _spread(law) ** 2
     return variance, unseen_deviation(value, population, reports)
-
-
-def unseen_deviation(value: float, population: int, present: int) -> float:
-    """Standard deviation of the count of all devices, given that of those present.
-
-    Args:
-        value: of how many of all the value is about 1.
-        population: how many devices there are.
-        present: how many of them, at least 1.
-    """
-    share = min(max(value / population, 0.0), 1.0)
-    silent = max(0, population - present) / max(1, population - 1)
-    return population * math.sqrt(share * (1 - share) * silent / present)
 
 
 def _spread(law: ValueStreamLaw) -> float:

@@ -25,7 +25,6 @@ from aggregators.smoothed_estimates import SmoothedEstimates
 from pipeline.actions import Action, EndOffset, LogSlice, ReadRange, Steps, carry_out
 from pipeline.errors import DpstreamError
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.protocols.forecasts import SmoothedForecast
 from pipeline.stages.epoch_log import EpochLog
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.stages.estimation import Estimation
@@ -112,7 +111,7 @@ def smoothed_horizon(job: DeployedJob, horizon: int | None = None) -> Steps[Smoo
         SmoothingError: its protocol cannot, or none of its epochs is decided and aggregated.
     """
     if not isinstance(job.aggregator(), Smoother):
-        raise SmoothingError(_why_not(job))
+        raise SmoothingError(f"estimates of protocol {job.protocol} cannot be smoothed")
     epochs, estimation = EpochLog(job), Estimation(job)
     yield from epochs.find_end()
     while (found := (yield from epochs.next())) is not None:
@@ -125,18 +124,6 @@ def smoothed_horizon(job: DeployedJob, horizon: int | None = None) -> Steps[Smoo
         which = "" if horizon is None else f" in horizon {horizon + 1}"
         raise SmoothingError(f"job {job.name} has no finished epoch{which} yet")
     return look_back(job, estimation)
-
-
-def _why_not(job: DeployedJob) -> str:
-    forecast = job.protocol_entry.forecast
-    made = None if forecast is None else forecast(job.law(), job.parameters, job.epochs.count)
-    if isinstance(made, SmoothedForecast):
-        return (
-            f"estimates of protocol {job.protocol} are as good as they get once they are "
-            "published: later reports add nothing to the best unbiased estimate of an epoch; "
-            "leave --smoothed out"
-        )
-    return f"estimates of protocol {job.protocol} cannot be smoothed"
 
 
 def smoothed_horizons(job: DeployedJob, last_epoch: int) -> Steps[dict[int, SmoothedHorizon]]:

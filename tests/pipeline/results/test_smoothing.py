@@ -184,15 +184,6 @@ def test_nothing_to_look_back_at_is_said(tmp_path: Path) -> None:
     )
     with pytest.raises(SmoothingError, match="protocol memoized_response cannot be smoothed"):
         MemoryDriver(MemoryLog()).run(smoothed_horizon(memoized))
-    online = deploy_job(
-        parse_job(
-            "name: m\nprotocol: value_stream\nparameters: {epsilon: 2, changes: 1}\n"
-            "epochs: {count: 4}\n"
-        ),
-        deployed_at=0,
-    )
-    with pytest.raises(SmoothingError, match="later reports add nothing"):
-        MemoryDriver(MemoryLog()).run(smoothed_horizon(online))
 
 
 def test_a_cluster_is_read_like_memory(tmp_path: Path) -> None:

@@ -1,0 +1,268 @@
+"""Counts followed through time: each epoch's comes in with what devices add for their changes.
+
+What comes in at an epoch is the count plus F, what devices add: a boost for every change, which
+decays. That is undone epoch by epoch, in constant time and memory. What later epochs say is of
+themselves alone, so that there is nothing to smooth without a bias.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.attendance import Attendance
+from aggregators.estimate import GAP, NORMAL_95, Estimate
+from aggregators.random_walk import random_walk
+from aggregators.smoothed_estimates import SmoothedEstimates
+
+UsersT = TypeVar("UsersT", float, NDArray[np.float64])
+"""Numbers of users: one, or an array of those of several counts with the same errors."""
+
+_NOBODY: Any = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Followed(Generic[UsersT]):
+    """The estimate of an epoch, and how its error goes on; of one count, or of several at once.
+
+    Attributes:
+        epoch: 0 before the first.
+        value: in users.
+        boosts: F, what the devices are estimated to add for the changes they follow, in users.
+        variance: of the value's noise.
+        covariance: of the noise of the value and of `boosts`.
+        boosts_variance: of the noise of `boosts`.
+        silence: standard deviation of the value that is due to silent devices.
+        known: whether any epoch had reports so far.
+        released: whether this one had.
+    """
+
+    epoch: int = 0
+    value: UsersT = _NOBODY
+    boosts: UsersT = _NOBODY
+    variance: float = 0.0
+    covariance: float = 0.0
+    boosts_variance: float = 0.0
+    silence: float = 0.0
+    known: bool = False
+    released: bool = False
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the value."""
+        return math.hypot(math.sqrt(self.variance), self.silence)
+
+    def estimate(self: Followed[float], reports: int, population: int) -> Estimate | None:
+        """What is published of the epoch; None before any had reports."""
+        if not self.known:
+            return None
+        return Estimate.around(
+            self.value,
+            self.deviation,
+            NORMAL_95 * self.deviation,
+            reports=reports,
+            population=population,
+            flags=() if self.released else (GAP,),
+        )
+
+    def without_reports(self, decay: float) -> Followed[UsersT]:
+        """The next epoch, of which nothing came in: the value is kept."""
+        return Followed(
+            self.epoch + 1,
+            self.value,
+            decay * self.boosts,
+            self.variance,
+            decay * self.covariance,
+            decay * decay * self.boosts_variance,
+            self.silence,
+            self.known,
+        )
+
+    def with_reports(
+        self, boost: float, decay: float, received: UsersT, variance: float, unseen: float
+    ) -> Followed[UsersT]:
+        """The next epoch.
+
+        Args:
+            boost: a.
+            decay: b.
+            received: Y, the count plus what devices add to it.
+            variance: of its noise.
+            unseen: as `unseen_deviation` says.
+        """
+        own = 1 / (1 + boost)
+        value = own * (received - decay * self.boosts + boost * self.value)
+        # Errors: (value, boosts) <- A (value, boosts) + h noise.
+        from_value, from_boosts = boost * own, -decay * own
+        boosts_from_value = boost * from_value - boost
+        boosts_from_boosts = boost * from_boosts + decay
+        boosts_own = boost * own
+        before, both, of_boosts = self.variance, self.covariance, self.boosts_variance
+        return Followed(
+            self.epoch + 1,
+            value,
+            decay * self.boosts + boost * (value - self.value),
+            from_value**2 * before
+            + 2 * from_value * from_boosts * both
+            + from_boosts**2 * of_boosts
+            + own**2 * variance,
+            from_value * boosts_from_value * before
+            + (from_value * boosts_from_boosts + from_boosts * boosts_from_value) * both
+            + from_boosts * boosts_from_boosts * of_boosts
+            + own * boosts_own * variance,
+            boosts_from_value**2 * before
+            + 2 * boosts_from_value * boosts_from_boosts * both
+            + boosts_from_boosts**2 * of_boosts
+            + boosts_own**2 * variance,
+            own * (boost * self.silence + unseen),
+            known=True,
+            released=True,
+        )
+
+
+class Received(NamedTuple):
+    """What has come in at an epoch, in users.
+
+    Attributes:
+        total: of devices, plus what they add to it for their changes.
+        variance: of its noise.
+        unseen: standard deviation of the count of all devices, given that of those present.
+    """
+
+    total: float
+    variance: float
+    unseen: float
+
+
+class BoostedLaw(Protocol):
+    """Of devices that add to their value a boost for each change, which decays."""
+
+    @property
+    def boost(self) -> float:
+        """What is added at once, a."""
+        ...
+
+    @property
+    def decay(self) -> float:
+        """What is left of it an epoch later, b."""
+        ...
+
+
+LawT = TypeVar("LawT", bound=BoostedLaw)
+
+
+class FollowedCounts(ABC, Generic[LawT]):
+    """How many devices have the value 1, by epoch.
+
+    Args:
+        law: the constants of the job.
+    """
+
+    def __init__(self, law: LawT) -> None:
+        self.law = law
+        self._followed: Followed[float] = Followed()
+        self._attendance: Attendance | None = None
+
+    @abstractmethod
+    def reports(self, epoch: int, attendance: Attendance) -> int:
+        """How many devices' reports of an epoch are known."""
+
+    @abstractmethod
+    def _received(self, epoch: int, attendance: Attendance, value: float) -> Received | None:
+        """What has come in at an epoch; None if nothing.
+
+        Args:
+            epoch: 1 to the last one.
+            attendance: head counts.
+            value: of how many devices the value is about 1.
+        """
+
+    def estimate(self, epoch: int, attendance: Attendance) -> Estimate | None:
+        """How many devices have the value 1 at an epoch; None before anything has come in.
+
+        Those who report speak for the silent. An epoch without reports has the estimate of the one
+        before, flagged `GAP`. The interval holds what silent devices may change at most, if silence
+        does not depend on values: as much as if it were always the same devices that are silent.
+
+        Args:
+            epoch: 1 to the last one.
+            attendance: head counts of the epochs up to this one; those of one and the same object
+                must not change afterwards.
+        """
+        found = self.followed(epoch, attendance)
+        reports = self.reports(epoch, attendance) if found.released else 0
+        return found.estimate(reports, int(attendance.population[epoch]))
+
+    def followed(self, epoch: int, attendance: Attendance) -> Followed[float]:
+        """The estimate of an epoch, and how its error goes on; see `estimate`."""
+        if self._attendance is not attendance or self._followed.epoch > epoch:
+            self._followed, self._attendance = Followed(), attendance
+        while self._followed.epoch < epoch:
+            before = self._followed
+            received = self._received(before.epoch + 1, attendance, before.value)
+            self._followed = self._next(before, received)
+        return self._followed
+
+    def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
+        """The estimates of every epoch: those published of it, since later reports add nothing.
+
+        Biased ones beside them take the count to walk at random: `aggregators.random_walk`.
+
+        Args:
+            last_epoch: 1 to the last one of the horizon.
+            attendance: head counts of the epochs up to this one.
+        """
+        found: Followed[float] = Followed()
+        values, deviations = np.zeros((2, last_epoch))
+        counts, variances = np.zeros(last_epoch), np.full(last_epoch, np.inf)
+        gaps = np.ones(last_epoch, np.bool_)
+        population = attendance.population[1 : last_epoch + 1]
+        for at in range(last_epoch):
+            received = self._received(at + 1, attendance, found.value)
+            found = self._next(found, received)
+            if received is not None:
+                counts[at] = received.total
+                variances[at] = received.variance + received.unseen**2
+            values[at], gaps[at] = found.value, not found.released
+            # Before anything has come in, anything up to all of them.
+            deviations[at] = found.deviation if found.known else population[at]
+        largest = float(population.max(initial=1)) ** 2
+        shrunk = random_walk(counts, variances, largest, boost=self.law.boost, decay=self.law.decay)
+        return SmoothedEstimates(
+            values=values[:, None],
+            standard_deviations=deviations,
+            half_widths=NORMAL_95 * deviations,
+            gaps=gaps,
+            population=population,
+            online_shrunk=shrunk.online[:, None],
+            shrunk=shrunk.offline[:, None],
+        )
+
+    def _next(self, before: Followed[float], received: Received | None) -> Followed[float]:
+        boost, decay = self.law.boost, self.law.decay
+        if received is None:
+            return before.without_reports(decay)
+        return before.with_reports(boost, decay, *received)
+
+    def _forget(self, epoch: int) -> None:
+        """Begin anew, if the reports of an epoch that was followed have changed."""
+        if epoch <= self._followed.epoch:
+            self._followed = Followed()
+
+
+def unseen_deviation(value: float, population: int, present: int) -> float:
+    """Standard deviation of the count of all devices, given that of those present.
+
+    Args:
+        value: of how many of all the value is about 1.
+        population: how many devices there are.
+        present: how many of them, at least 1.
+    """
+    share = min(max(value / population, 0.0), 1.0)
+    silent = max(0, population - present) / max(1, population - 1)
+    return population * math.sqrt(share * (1 - share) * silent / present)

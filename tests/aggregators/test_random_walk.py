@@ -1,0 +1,152 @@
+"""Shrunk estimates of value_stream: what a walk at random makes likely, by dense algebra; and
+nearer the truth where the count does walk, or stays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from aggregators import random_walk as module
+from aggregators.attendance import Attendance
+from aggregators.random_walk import random_walk
+from aggregators.shuffled_value_stream import ShuffledValueStreamAggregator
+from aggregators.value_stream import LetterSums, ValueStreamAggregator
+from randomizers.shuffled_counts import ShuffledCountsParameters
+from randomizers.shuffled_value_stream.calibration import calibrate as calibrate_twin
+from randomizers.value_stream import ValueStreamParameters
+from randomizers.value_stream.calibration import calibrate
+
+EPOCHS, BOOST, DECAY = 12, 3.0, 0.4
+
+
+def only(monkeypatch: pytest.MonkeyPatch, *multiples: float) -> None:
+    """Steps of these variances alone, all alike likely before."""
+    monkeypatch.setattr(module, "_GRID", np.array(multiples))
+    monkeypatch.setattr(module, "_PRIOR", np.zeros(len(multiples)))
+
+
+def system() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """From steps: to counts, and to what is received, shape (epochs, epochs) each."""
+    counts = np.tril(np.ones((EPOCHS, EPOCHS)))
+    lags = np.subtract.outer(np.arange(EPOCHS), np.arange(EPOCHS))
+    return counts, counts + np.where(lags >= 0, BOOST * DECAY ** np.maximum(lags, 0), 0.0)
+
+
+def conditional(
+    received: NDArray[np.float64], variances: NDArray[np.float64], first: float, step: float
+) -> tuple[NDArray[np.float64], float]:
+    """Expected counts of all epochs given what was received, and the log likelihood of that."""
+    counts, map_to = system()
+    prior = np.diag([first, *[step] * (EPOCHS - 1)])
+    known = np.isfinite(variances)
+    rows = map_to[known]
+    total = rows @ prior @ rows.T + np.diag(variances[known])
+    solved = np.linalg.solve(total, received[known])
+    likelihood = -0.5 * (np.linalg.slogdet(total)[1] + received[known] @ solved)
+    return counts @ prior @ rows.T @ solved, float(likelihood)
+
+
+def some() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    rng = np.random.default_rng(5)
+    received, variances = rng.normal(size=EPOCHS) * 20, rng.uniform(1.0, 4.0, EPOCHS)
+    variances[[0, 5, 6]] = np.inf
+    return received, variances
+
+
+def test_filter_and_smoother_are_conditional_expectations(monkeypatch: pytest.MonkeyPatch) -> None:
+    received, variances = some()
+    step = 0.7 * variances.min()
+    only(monkeypatch, 0.7)
+    found = random_walk(received, variances, 900.0, boost=BOOST, decay=DECAY)
+    expected, _ = conditional(received, variances, 900.0, step)
+    np.testing.assert_allclose(found.offline, expected, rtol=1e-9)
+    for epoch in range(EPOCHS):
+        so_far = np.where(np.arange(EPOCHS) <= epoch, variances, np.inf)
+        expected = np.zeros(EPOCHS)
+        if np.isfinite(so_far).any():
+            expected, _ = conditional(received, so_far, 900.0, step)
+        assert found.online[epoch] == pytest.approx(expected[epoch], rel=1e-9, abs=1e-12)
+
+
+def test_variances_of_steps_weigh_what_they_make_likely(monkeypatch: pytest.MonkeyPatch) -> None:
+    received, variances = some()
+    only(monkeypatch, 0.1, 5.0)
+    found = random_walk(received, variances, 900.0, boost=BOOST, decay=DECAY)
+    means, likelihoods = zip(
+        *(conditional(received, variances, 900.0, each * variances.min()) for each in (0.1, 5.0)),
+        strict=True,
+    )
+    shares = np.exp(np.array(likelihoods) - max(likelihoods))
+    expected = (shares / shares.sum()) @ np.array(means)
+    np.testing.assert_allclose(found.offline, expected, rtol=1e-9)
+    assert found.online[-1] == pytest.approx(found.offline[-1], rel=1e-12)
+
+
+def test_nothing_received_is_nobody() -> None:
+    found = random_walk(np.ones(3), np.full(3, np.inf), 100.0, boost=1.0, decay=0.5)
+    assert found.online.tolist() == found.offline.tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(("step", "less"), [(0.0, 0.35), (0.05, 0.75), (9.0, 1.02)])
+def test_shrunk_estimates_are_nearer_where_little_changes(step: float, less: float) -> None:
+    # Mean squares over 60 walks; a step as large as several noises leaves nothing to gain.
+    rng, epochs = np.random.default_rng(8), 60
+    squares = np.zeros((2, 60))
+    for run in range(60):
+        steps = np.r_[40.0, rng.normal(size=epochs - 1) * step]
+        counts, added = np.cumsum(steps), np.zeros(epochs)
+        held = 0.0
+        for epoch, each in enumerate(steps):
+            held = DECAY * held + BOOST * each
+            added[epoch] = held
+        received = counts + added + rng.normal(size=epochs)
+        found = random_walk(received, np.ones(epochs), 1e4, boost=BOOST, decay=DECAY)
+        unbiased = np.zeros(epochs)
+        value = boosts = 0.0
+        for epoch in range(epochs):
+            before = value
+            value = (received[epoch] - DECAY * boosts + BOOST * value) / (1 + BOOST)
+            boosts = DECAY * boosts + BOOST * (value - before)
+            unbiased[epoch] = value
+        squares[:, run] = [np.square(each - counts).mean() for each in (found.offline, unbiased)]
+    shrunk, plain = squares.mean(axis=1)
+    assert shrunk < less * plain
+
+
+def test_a_stream_is_looked_back_at() -> None:
+    law = calibrate(ValueStreamParameters(1.0, 2), EPOCHS)
+    aggregator = ValueStreamAggregator(law)
+    attendance = Attendance.constant(EPOCHS, 5_000)
+    for epoch in (3, 4, 7, 8, 9, 12):
+        aggregator._add(epoch, LetterSums(4_000, 160 * epoch, 4_000 * 64))
+    attendance.contributors[1:] = 4_000
+    found = aggregator.smoothed(EPOCHS, attendance)
+    published = [aggregator.estimate(epoch, attendance) for epoch in range(1, EPOCHS + 1)]
+    assert published[:2] == [None, None]
+    for at, each in enumerate(published[2:], start=2):
+        assert each is not None
+        assert found.values[at, 0] == each.value
+        assert found.standard_deviations[at] == each.standard_deviation
+        assert found.gaps[at] == bool(each.flags)
+    # Before anything came in: nothing is claimed.
+    assert found.gaps[:2].all()
+    assert found.standard_deviations[:2].tolist() == [5_000, 5_000]
+    assert found.shrunk is not None
+    assert abs(found.shrunk[11, 0] - found.shrunk[8, 0]) < abs(
+        found.values[11, 0] - found.values[8, 0]
+    )
+
+
+def test_the_twin_is_looked_back_at_too() -> None:
+    asked = ShuffledCountsParameters(1.0, 1e-6, changes=2, dummies="shuffle")
+    aggregator = ShuffledValueStreamAggregator(calibrate_twin(asked, EPOCHS, 100))
+    attendance = Attendance.constant(EPOCHS, 5_000)
+    for epoch in range(1, EPOCHS + 1):
+        aggregator._add(epoch, 1, 256 * 10 * epoch)
+    found = aggregator.smoothed(EPOCHS, attendance)
+    last = aggregator.estimate(EPOCHS, attendance)
+    assert last is not None
+    assert found.values[-1, 0] == last.value
+    assert found.shrunk is not None
+    assert not found.gaps.any()
