@@ -23,12 +23,19 @@ def alternatives(
     asked: ValueStreamParameters | FutureRandParameters | IndependentResponseParameters,
     last_epoch: int,
 ) -> Iterator[Alternative]:
-    """Those that trust nobody, and one that trusts the shuffle stage."""
+    """Those that trust nobody; the shuffle stage to forget; the shuffle stage to add noise."""
     yield from untrusting(asked.epsilon, asked.changes, last_epoch)
-    yield (
-        "shuffled_counts",
-        partial(ShuffledCountsParameters, asked.epsilon, DELTA, changes=asked.changes),
-    )
+    for dummies in ("poisson", "shuffle"):
+        yield (
+            "shuffled_counts",
+            partial(
+                ShuffledCountsParameters,
+                asked.epsilon,
+                DELTA,
+                changes=asked.changes,
+                dummies=dummies,
+            ),
+        )
 
 
 def untrusting(epsilon: float, changes: int, last_epoch: int) -> Iterator[Alternative]:

@@ -10,8 +10,10 @@ from pipeline.protocols.boolean_alternatives import untrusting
 from pipeline.protocols.protocol import Alternative
 from randomizers.composed import MAX_SIGNS
 from randomizers.hadamard_stream import HadamardStreamParameters
+from randomizers.hadamard_values import HadamardValuesParameters
 from randomizers.item_domains import Bits, Numbers
 from randomizers.range_stream import RangeStreamParameters
+from randomizers.range_values import RangeValuesParameters
 from randomizers.shuffled_counts import ShuffledCountsParameters
 from randomizers.shuffled_tree import ShuffledTreeParameters
 
@@ -34,16 +36,15 @@ def alternatives(
         yield "shuffled_counts", partial(ShuffledCountsParameters, changes=changes, **shared)
     yield "shuffled_counts", partial(ShuffledCountsParameters, **shared)
     yield "shuffled_tree", partial(ShuffledTreeParameters, changes=changes, **shared)
-    if isinstance(asked.domain, Numbers):
-        numbers = asked.domain.low, asked.domain.high, asked.domain.buckets
-        yield "range_stream", partial(RangeStreamParameters, asked.epsilon, changes, *numbers)
-    if isinstance(asked.domain, Numbers | Bits):
-        return
-    if asked.domain is None:
+    domain = asked.domain
+    if domain is None:
         yield from untrusting(asked.epsilon, changes, last_epoch)
-    else:
+    elif isinstance(domain, Numbers):
+        numbers = asked.epsilon, changes, domain.low, domain.high, domain.buckets
+        yield "range_values", partial(RangeValuesParameters, *numbers)
+        yield "range_stream", partial(RangeStreamParameters, *numbers)
+    elif not isinstance(domain, Bits):
         # There the first item of a user does not count as a change.
-        yield (
-            "hadamard_stream",
-            partial(HadamardStreamParameters, asked.epsilon, changes - 1, asked.domain),
-        )
+        items = asked.epsilon, changes - 1, domain
+        yield "hadamard_values", partial(HadamardValuesParameters, *items)
+        yield "hadamard_stream", partial(HadamardStreamParameters, *items)

@@ -87,14 +87,15 @@ def test_items_have_alternatives_too() -> None:
     items = [f"item{number}" for number in range(20)]
     asked: dict[str, Any] = {"delta": 1e-6, "changes": 3, "domain": items}
     made = planned("shuffled_tree", **asked)
-    first, counts, untrusted = made.alternatives
+    first, counts, by_letters, by_changes = made.alternatives
     assert shown(first) == own(made, 3)
     every_epoch = planned("shuffled_counts", compared=False, delta=1e-6, domain=items)
     assert shown(counts) == own(every_epoch, None)
-    # The first item of a user is a change to shuffled protocols, and none to hadamard_stream.
-    assert shown(untrusted) == own(
-        planned("hadamard_stream", compared=False, changes=2, domain=items), 2
-    )
+    # The first item of a user is a change to shuffled protocols, and none to the others.
+    for other in (by_letters, by_changes):
+        alone = planned(other.protocol, compared=False, changes=2, domain=items)
+        assert shown(other) == own(alone, 2)
+    assert [by_letters.protocol, by_changes.protocol] == ["hadamard_values", "hadamard_stream"]
 
 
 def test_over_few_epochs_a_protocol_that_pays_for_each_is_named_with_the_same_loss() -> None:
@@ -149,15 +150,19 @@ def test_yes_or_no_is_compared_with_all_that_count_it(protocol: str) -> None:
     first, *others = made.alternatives
     assert first.planned
     assert shown(first) == own(made, 2)
-    expected = {
-        "value_stream": own(planned("value_stream", compared=False, changes=2), 2),
-        "future_rand": own(planned("future_rand", compared=False, changes=2), 2),
-        "shuffled_counts": own(
-            planned("shuffled_counts", compared=False, changes=2, delta=1e-6), 2
-        ),
-    }
-    expected.pop(protocol, None)
-    assert {each.protocol: shown(each) for each in others} == expected
+    shared: dict[str, Any] = {"compared": False, "changes": 2}
+    shuffled = [
+        planned("shuffled_counts", delta=1e-6, dummies=dummies, **shared)
+        for dummies in ("poisson", "shuffle")
+    ]
+    alone = [
+        planned(name, **shared) for name in ("value_stream", "future_rand") if name != protocol
+    ]
+    expected = [own(each, 2) for each in alone + shuffled]
+    assert [shown(each) for each in others] == expected
+    # The stage adds noise once, and nobody sends dummies.
+    assert shuffled[1].rmse < shuffled[0].rmse
+    assert [each.messages_per_user for each in others][-1] == EPOCHS
     assert {each.protocol: each.delta > 0 for each in made.alternatives} == {
         each.protocol: each.protocol == "shuffled_counts" for each in made.alternatives
     }
