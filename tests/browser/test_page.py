@@ -20,6 +20,7 @@ from aggregators.item_estimates import ItemEstimates
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.operations.status.facts import STAGES
 from pipeline.planning.largest_error import widening
+from pipeline.results.changes import changes
 from pipeline.results.estimate_csv import csv_lines
 from pipeline.results.follow import EstimateReader
 from tests.support import shown_jobs
@@ -45,6 +46,14 @@ parameters: {epsilon: 1, delta: 1e-6, changes: 4}
 epochs: {count: 64}
 shuffle: {minimum: 1000}
 population: students
+"""
+
+
+FOLLOWED = """
+name: enrolment-stream
+protocol: value_stream
+parameters: {epsilon: 1, changes: 2}
+epochs: {count: 64}
 """
 
 
@@ -285,6 +294,62 @@ def test_a_chart_is_read_and_zoomed_by_keyboard(served: ServedPage, watch: Watch
     expect(row).to_contain_text("1,040")
     expect(row).to_contain_text("840 to 1,240")
     seen.assert_well_behaved()
+
+
+def test_the_change_since_some_epochs_has_an_interval_of_its_own(
+    served: ServedPage, watch: Watch, artefacts: Path
+) -> None:
+    job = served.deploy(FOLLOWED)
+    served.publish(job, 1, [estimate(100.0 * epoch) for epoch in range(1, 31)])
+    seen = watch(served.address)
+    seen.open()
+    seen.wait_for_epoch(30)
+    page = seen.page
+    page.get_by_label("Change since so many epochs ago").fill("4")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**change=4**")
+    expect(page.locator(".card").filter(has=page.locator(".chart"))).to_contain_text(
+        "change since 4 epochs ago"
+    )
+    page.wait_for_function(
+        "() => Bokeh.documents[0].get_model_by_name('estimate-0').data.y.at(-1) === 400"
+    )
+    curve = seen.source("estimate-0")
+    assert dict(zip(curve["x"], curve["y"], strict=True)).get(30) == 400
+    assert [y for y in curve["y"] if y is not None] == [400.0] * 26
+    # As the command line says it.
+    records = EstimateReader(served.cluster, job).read()  # type: ignore[arg-type]
+    *_, last = changes(job, records, 4)
+    assert last.estimate is not None
+    low, high = last.estimate.intervals[1:, 0]
+    band = seen.source("band-0")
+    ends = [y for x, y in zip(band["x"], band["y"], strict=True) if x == 30]
+    assert [min(ends), max(ends)] == [pytest.approx(low), pytest.approx(high)]
+    # Live, the server is asked again: the page cannot know how far a change is to be trusted.
+    served.publish(job, 31, [estimate(3_500.0)])
+    page.wait_for_function(
+        "() => Bokeh.documents[0].get_model_by_name('estimate-0').data.y.at(-1) === 800"
+    )
+    page.screenshot(path=artefacts / "change.png", full_page=True)
+    again = watch(served.address)
+    again.open(page.url.removeprefix(served.address).lstrip("/"))
+    expect(again.page.get_by_label("Change since so many epochs ago")).to_have_value("4")
+    again.page.get_by_label("Change since so many epochs ago").fill("")
+    again.page.keyboard.press("Enter")
+    again.wait_for_epoch(31)
+    assert again.source("estimate-0")["y"][-1] == 3_500.0
+    seen.assert_well_behaved()
+    again.assert_well_behaved()
+
+
+def test_changes_are_not_offered_where_their_errors_cannot_be_told(
+    served: ServedPage, watch: Watch
+) -> None:
+    served.publish(served.deploy(COUNT), 1, [estimate(5_000)] * 3)
+    seen = watch(served.address)
+    seen.open()
+    seen.wait_for_epoch(3)
+    expect(seen.page.get_by_label("Change since so many epochs ago")).to_have_count(0)
 
 
 @pytest.mark.parametrize(

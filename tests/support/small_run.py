@@ -19,14 +19,14 @@ from topics.names import Role
 
 EPOCHS = 12
 USERS = 200
+FUTURE_RAND = "protocol: future_rand\nparameters: {epsilon: 2, changes: 2}"
 
 
-def job_text(name: str = "small", *, epochs: int = EPOCHS, more: str = "") -> str:
+def job_text(
+    name: str = "small", *, epochs: int = EPOCHS, more: str = "", asked: str = FUTURE_RAND
+) -> str:
     """A job file."""
-    return (
-        f"name: {name}\nprotocol: future_rand\nparameters: {{epsilon: 2, changes: 2}}\n"
-        f"epochs: {{count: {epochs}{more}}}\ntopics: {{partitions: 2}}\n"
-    )
+    return f"name: {name}\n{asked}\nepochs: {{count: {epochs}{more}}}\ntopics: {{partitions: 2}}\n"
 
 
 def write_changes(path: Path, *, epochs: int = EPOCHS, users: int = USERS) -> Path:
@@ -51,10 +51,16 @@ class SmallRun:
 
 
 def run_small_job(
-    folder: Path, *, more: str = "", silent: frozenset[int] = frozenset()
+    folder: Path,
+    *,
+    more: str = "",
+    silent: frozenset[int] = frozenset(),
+    asked: str = FUTURE_RAND,
 ) -> SmallRun:
     """Run it; `silent` are epochs in which nobody is present, though all producers close them."""
-    job = deploy_job(parse_job(job_text(more=more)), deployed_at=1_000, deployment=bytes(16))
+    job = deploy_job(
+        parse_job(job_text(more=more, asked=asked)), deployed_at=1_000, deployment=bytes(16)
+    )
     change_log = load_change_log(write_changes(folder / "changes.csv"), last_epoch=EPOCHS)
     cluster = SimulatedCluster(job, generators)
     producer = Producer(

@@ -133,6 +133,7 @@ class Progress:
         """The truth about each of the records."""
         self._first = FirstEstimates(job)
         self._sizes = WindowSizes(job.deployment, job.window_parts)
+        self._words_are_reports = job.stage_sum is None and not job.shared
 
     @property
     def complete(self) -> bool:
@@ -145,7 +146,9 @@ class Progress:
     @property
     def reports(self) -> int:
         """Reports in all windows released so far."""
-        return sum(self._sizes.reports.values())
+        if self._words_are_reports:
+            return sum(self._sizes.reports.values())
+        return sum(self._reports(record) or 0 for record in self.records)
 
     def apply(self, role: Role, value: bytes) -> None:
         """Take in a record of one of the topics; others than those we know are passed over."""
@@ -167,12 +170,18 @@ class Progress:
             Row(
                 record,
                 self._known[position],
-                self._sizes.reports.get(record.epoch),
+                self._reports(record),
                 self._rate(self.records[max(0, position - _RATE_WINDOWS) : position + 1]),
                 self.job.domain,
             )
             for position, record in enumerate(self.records[first:], first)
         )
+
+    def _reports(self, record: EstimateRecord) -> int | None:
+        """In the window of an epoch; one of each device where words are sums or shares."""
+        if record.epoch not in self._sizes.reports or self._words_are_reports:
+            return self._sizes.reports.get(record.epoch)
+        return record.contributors
 
     def _rate(self, records: Sequence[EstimateRecord]) -> float | None:
         # Neighbouring epochs lie in different partitions and may be closed in any order.
@@ -180,7 +189,7 @@ class Progress:
         milliseconds = max(closed) - min(closed)
         if milliseconds == 0:
             return None
-        reports = sum(self._sizes.reports.get(record.epoch, 0) for record in records[1:])
+        reports = sum(self._reports(record) or 0 for record in records[1:])
         return 1000 * reports / milliseconds
 
     def _hear(self, value: bytes) -> None:

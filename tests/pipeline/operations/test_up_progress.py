@@ -43,6 +43,17 @@ def test_windows_hold_the_reports_that_were_released(small_run: SmallRun) -> Non
     assert progress.reports == sum(chunk.words.messages for chunk in chunks)
 
 
+def test_devices_are_told_where_a_window_is_released_as_one_sum(tmp_path: Path) -> None:
+    twin = "{epsilon: 2, delta: 1e-6, changes: 2, dummies: shuffle}"
+    asked = f"protocol: shuffled_counts\nparameters: {twin}\nshuffle: {{minimum: 100}}"
+    run = run_small_job(tmp_path, asked=asked)
+    assert run.job.stage_sum is not None
+    progress = progress_of(run)
+    assert [row.reports for row in progress.rows()] == EPOCHS * [USERS]
+    assert progress.reports == EPOCHS * USERS
+    assert progress.complete
+
+
 def test_a_run_is_complete_when_estimates_and_windows_are_there(small_run: SmallRun) -> None:
     progress = Progress(small_run.job, small_run.truth)
     for position, (role, value) in enumerate(small_run.records):
