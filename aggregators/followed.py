@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -95,34 +96,72 @@ class Followed(Generic[UsersT]):
             variance: of its noise.
             unseen: as `unseen_deviation` says.
         """
-        own = 1 / (1 + boost)
-        value = own * (received - decay * self.boosts + boost * self.value)
-        # Errors: (value, boosts) <- A (value, boosts) + h noise.
-        from_value, from_boosts = boost * own, -decay * own
-        boosts_from_value = boost * from_value - boost
-        boosts_from_boosts = boost * from_boosts + decay
-        boosts_own = boost * own
+        step = _step(boost, decay)
+        value = step.own * (received - decay * self.boosts + boost * self.value)
         before, both, of_boosts = self.variance, self.covariance, self.boosts_variance
+        into_value, into_both, into_boosts = step.errors
         return Followed(
             self.epoch + 1,
             value,
             decay * self.boosts + boost * (value - self.value),
-            from_value**2 * before
-            + 2 * from_value * from_boosts * both
-            + from_boosts**2 * of_boosts
-            + own**2 * variance,
-            from_value * boosts_from_value * before
-            + (from_value * boosts_from_boosts + from_boosts * boosts_from_value) * both
-            + from_boosts * boosts_from_boosts * of_boosts
-            + own * boosts_own * variance,
-            boosts_from_value**2 * before
-            + 2 * boosts_from_value * boosts_from_boosts * both
-            + boosts_from_boosts**2 * of_boosts
-            + boosts_own**2 * variance,
-            own * (boost * self.silence + unseen),
+            into_value[0] * before
+            + into_value[1] * both
+            + into_value[2] * of_boosts
+            + into_value[3] * variance,
+            into_both[0] * before
+            + into_both[1] * both
+            + into_both[2] * of_boosts
+            + into_both[3] * variance,
+            into_boosts[0] * before
+            + into_boosts[1] * both
+            + into_boosts[2] * of_boosts
+            + into_boosts[3] * variance,
+            step.own * (boost * self.silence + unseen),
             known=True,
             released=True,
         )
+
+
+class _Step(NamedTuple):
+    """What an epoch does to the estimate before it, the same at every epoch.
+
+    Attributes:
+        own: the weight of what comes in.
+        errors: of the variance of the value, the covariance and the variance of `boosts`: how much
+            of each of the three there was before goes into it, and how much of the noise of what
+            comes in.
+    """
+
+    own: float
+    errors: tuple[tuple[float, float, float, float], ...]
+
+
+@lru_cache
+def _step(boost: float, decay: float) -> _Step:
+    own = 1 / (1 + boost)
+    # Errors: (value, boosts) <- A (value, boosts) + h noise.
+    from_value, from_boosts = boost * own, -decay * own
+    boosts_from_value = boost * from_value - boost
+    boosts_from_boosts = boost * from_boosts + decay
+    boosts_own = boost * own
+    return _Step(
+        own,
+        (
+            (from_value**2, 2 * from_value * from_boosts, from_boosts**2, own**2),
+            (
+                from_value * boosts_from_value,
+                from_value * boosts_from_boosts + from_boosts * boosts_from_value,
+                from_boosts * boosts_from_boosts,
+                own * boosts_own,
+            ),
+            (
+                boosts_from_value**2,
+                2 * boosts_from_value * boosts_from_boosts,
+                boosts_from_boosts**2,
+                boosts_own**2,
+            ),
+        ),
+    )
 
 
 class Received(NamedTuple):

@@ -64,6 +64,9 @@ class LetterSums:
         )
 
 
+_NO_LETTERS = LetterSums()
+
+
 class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
     """Sums of letters; equal whatever the order, and however they were split and merged.
 
@@ -118,7 +121,7 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
 
     def sums(self, epoch: int) -> LetterSums:
         """Of the letters received of an epoch."""
-        return self._sums.get(epoch, LetterSums())
+        return self._sums.get(epoch, _NO_LETTERS)
 
     def merge(self, other: Self) -> None:
         """Count what another aggregator of the same law has counted.
