@@ -37,7 +37,8 @@ class Followed(Generic[UsersT]):
         variance: of the value's noise.
         covariance: of the noise of the value and of `boosts`.
         boosts_variance: of the noise of `boosts`.
-        silence: standard deviation of the value that is due to silent devices.
+        silence: standard deviation of the value that is due to silent devices: what it is if they
+            are always the same ones, and no less than what is left of that of earlier epochs.
         known: whether any epoch had reports so far.
         released: whether this one had.
     """
@@ -83,6 +84,10 @@ class Followed(Generic[UsersT]):
             self.known,
         )
 
+    def next_value(self, boost: float, decay: float, received: UsersT) -> UsersT:
+        """The value of the next epoch; see `with_reports`."""
+        return (received - decay * self.boosts + boost * self.value) / (1 + boost)
+
     def with_reports(
         self, boost: float, decay: float, received: UsersT, variance: float, unseen: float
     ) -> Followed[UsersT]:
@@ -93,10 +98,10 @@ class Followed(Generic[UsersT]):
             decay: b.
             received: Y, the count plus what devices add to it.
             variance: of its noise.
-            unseen: as `unseen_deviation` says.
+            unseen: as `unseen_deviation` says, of the value of this epoch.
         """
         own = 1 / (1 + boost)
-        value = own * (received - decay * self.boosts + boost * self.value)
+        value = self.next_value(boost, decay, received)
         # Errors: (value, boosts) <- A (value, boosts) + h noise.
         from_value, from_boosts = boost * own, -decay * own
         boosts_from_value = boost * from_value - boost
@@ -119,7 +124,7 @@ class Followed(Generic[UsersT]):
             + 2 * boosts_from_value * boosts_from_boosts * both
             + boosts_from_boosts**2 * of_boosts
             + boosts_own**2 * variance,
-            own * (boost * self.silence + unseen),
+            max(unseen, own * (boost * self.silence + unseen)),
             known=True,
             released=True,
         )
@@ -173,13 +178,12 @@ class FollowedCounts(ABC, Generic[LawT]):
         """How many devices' reports of an epoch are known."""
 
     @abstractmethod
-    def _received(self, epoch: int, attendance: Attendance, value: float) -> Received | None:
-        """What has come in at an epoch; None if nothing.
+    def _received(self, before: Followed[float], attendance: Attendance) -> Received | None:
+        """What has come in at the next epoch; None if nothing.
 
         Args:
-            epoch: 1 to the last one.
+            before: the estimate of the epoch before.
             attendance: head counts.
-            value: of how many devices the value is about 1.
         """
 
     def estimate(self, epoch: int, attendance: Attendance) -> Estimate | None:
@@ -204,7 +208,7 @@ class FollowedCounts(ABC, Generic[LawT]):
             self._followed, self._attendance = Followed(), attendance
         while self._followed.epoch < epoch:
             before = self._followed
-            received = self._received(before.epoch + 1, attendance, before.value)
+            received = self._received(before, attendance)
             self._followed = self._next(before, received)
         return self._followed
 
@@ -223,7 +227,7 @@ class FollowedCounts(ABC, Generic[LawT]):
         gaps = np.ones(last_epoch, np.bool_)
         population = attendance.population[1 : last_epoch + 1]
         for at in range(last_epoch):
-            received = self._received(at + 1, attendance, found.value)
+            received = self._received(found, attendance)
             found = self._next(found, received)
             if received is not None:
                 counts[at] = received.total

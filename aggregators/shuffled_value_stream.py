@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
-from aggregators.followed import FollowedCounts, Received, unseen_deviation
+from aggregators.followed import Followed, FollowedCounts, Received, unseen_deviation
 from aggregators.report_words import check_form
 from randomizers.shuffled_value_stream import MOST_SUM, STEPS, SUM_ZERO, ShuffledValueStreamLaw
 from randomizers.value_stream.kernel import Kernel
@@ -121,16 +121,19 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
         """How many devices are in the sums of an epoch."""
         return int(attendance.contributors[epoch])
 
-    def _received(self, epoch: int, attendance: Attendance, value: float) -> Received | None:
+    def _received(self, before: Followed[float], attendance: Attendance) -> Received | None:
+        law, epoch = self.law, before.epoch + 1
         windows, steps = self.sums(epoch)
         present = int(attendance.contributors[epoch])
         population = int(attendance.population[epoch])
         if not windows or not present:
             return None
         scale = population / present
+        total = scale * (steps / STEPS + present / 2)
+        value = before.next_value(law.boost, law.decay, total)
         return Received(
-            scale * (steps / STEPS + present / 2),
-            scale**2 * _variance(self.law, windows, present),
+            total,
+            scale**2 * _variance(law, windows, present),
             unseen_deviation(value, population, present),
         )
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
-from aggregators.followed import FollowedCounts, Received, unseen_deviation
+from aggregators.followed import Followed, FollowedCounts, Received, unseen_deviation
 from aggregators.report_words import check_form
 from randomizers.value_stream import ValueStreamLaw
 from randomizers.value_stream.lattice import FIRST, LAST, STEP, ZERO
@@ -165,13 +165,15 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
         """How many letters were received of an epoch."""
         return self.sums(epoch).reports
 
-    def _received(self, epoch: int, attendance: Attendance, value: float) -> Received | None:
+    def _received(self, before: Followed[float], attendance: Attendance) -> Received | None:
+        law, epoch = self.law, before.epoch + 1
         sums = self.sums(epoch)
         if not sums.reports:
             return None
         population, reports = int(attendance.population[epoch]), sums.reports
-        total = population / reports * (_spread(self.law) * STEP * sums.letters + reports / 2)
-        return Received(total, *received_errors(self.law, reports, population, value))
+        total = population / reports * (_spread(law) * STEP * sums.letters + reports / 2)
+        value = before.next_value(law.boost, law.decay, total)
+        return Received(total, *received_errors(law, reports, population, value))
 
     def _add(self, epoch: int, sums: LetterSums) -> None:
         if sums.reports:
