@@ -38,7 +38,8 @@ class Followed(Generic[UsersT]):
         variance: of the value's noise.
         covariance: of the noise of the value and of `boosts`.
         boosts_variance: of the noise of `boosts`.
-        silence: standard deviation of the value that is due to silent devices.
+        silence: standard deviation of the value that is due to silent devices: what it is if they
+            are always the same ones, and no less than what is left of that of earlier epochs.
         known: whether any epoch had reports so far.
         released: whether this one had.
     """
@@ -84,6 +85,10 @@ class Followed(Generic[UsersT]):
             self.known,
         )
 
+    def next_value(self, boost: float, decay: float, received: UsersT) -> UsersT:
+        """The value of the next epoch; see `with_reports`."""
+        return (received - decay * self.boosts + boost * self.value) / (1 + boost)
+
     def with_reports(
         self, boost: float, decay: float, received: UsersT, variance: float, unseen: float
     ) -> Followed[UsersT]:
@@ -94,10 +99,10 @@ class Followed(Generic[UsersT]):
             decay: b.
             received: Y, the count plus what devices add to it.
             variance: of its noise.
-            unseen: as `unseen_deviation` says.
+            unseen: as `unseen_deviation` says, of the value of this epoch.
         """
         step = _step(boost, decay)
-        value = step.own * (received - decay * self.boosts + boost * self.value)
+        value = self.next_value(boost, decay, received)
         before, both, of_boosts = self.variance, self.covariance, self.boosts_variance
         into_value, into_both, into_boosts = step.errors
         return Followed(
@@ -116,7 +121,7 @@ class Followed(Generic[UsersT]):
             + into_boosts[1] * both
             + into_boosts[2] * of_boosts
             + into_boosts[3] * variance,
-            step.own * (boost * self.silence + unseen),
+            max(unseen, step.own * (boost * self.silence + unseen)),
             known=True,
             released=True,
         )
@@ -165,17 +170,19 @@ def _step(boost: float, decay: float) -> _Step:
 
 
 class Received(NamedTuple):
-    """What has come in at an epoch, in users.
+    """What has come in at an epoch.
 
     Attributes:
-        total: of devices, plus what they add to it for their changes.
+        total: the count of all devices, plus what they add to it for their changes, in users.
         variance: of its noise.
-        unseen: standard deviation of the count of all devices, given that of those present.
+        present: whose reports there are, at least one.
+        population: devices enrolled.
     """
 
     total: float
     variance: float
-    unseen: float
+    present: int
+    population: int
 
 
 class BoostedLaw(Protocol):
@@ -212,14 +219,8 @@ class FollowedCounts(ABC, Generic[LawT]):
         """How many devices' reports of an epoch are known."""
 
     @abstractmethod
-    def _received(self, epoch: int, attendance: Attendance, value: float) -> Received | None:
-        """What has come in at an epoch; None if nothing.
-
-        Args:
-            epoch: 1 to the last one.
-            attendance: head counts.
-            value: of how many devices the value is about 1.
-        """
+    def _received(self, epoch: int, attendance: Attendance) -> Received | None:
+        """What has come in at an epoch; None if nothing."""
 
     def estimate(self, epoch: int, attendance: Attendance) -> Estimate | None:
         """How many devices have the value 1 at an epoch; None before anything has come in.
@@ -243,8 +244,7 @@ class FollowedCounts(ABC, Generic[LawT]):
             self._followed, self._attendance = Followed(), attendance
         while self._followed.epoch < epoch:
             before = self._followed
-            received = self._received(before.epoch + 1, attendance, before.value)
-            self._followed = self._next(before, received)
+            self._followed = self._next(before, self._received(before.epoch + 1, attendance))
         return self._followed
 
     def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
@@ -262,11 +262,11 @@ class FollowedCounts(ABC, Generic[LawT]):
         gaps = np.ones(last_epoch, np.bool_)
         population = attendance.population[1 : last_epoch + 1]
         for at in range(last_epoch):
-            received = self._received(at + 1, attendance, found.value)
+            received = self._received(at + 1, attendance)
             found = self._next(found, received)
             if received is not None:
                 counts[at] = received.total
-                variances[at] = received.variance + received.unseen**2
+                variances[at] = received.variance + _unseen(found.value, received) ** 2
             values[at], gaps[at] = found.value, not found.released
             # Before anything has come in, anything up to all of them.
             deviations[at] = found.deviation if found.known else population[at]
@@ -286,7 +286,9 @@ class FollowedCounts(ABC, Generic[LawT]):
         boost, decay = self.law.boost, self.law.decay
         if received is None:
             return before.without_reports(decay)
-        return before.with_reports(boost, decay, *received)
+        value = before.next_value(boost, decay, received.total)
+        unseen = _unseen(value, received)
+        return before.with_reports(boost, decay, received.total, received.variance, unseen)
 
     def _forget(self, epoch: int) -> None:
         """Begin anew, if the reports of an epoch that was followed have changed."""
@@ -305,3 +307,7 @@ def unseen_deviation(value: float, population: int, present: int) -> float:
     share = min(max(value / population, 0.0), 1.0)
     silent = max(0, population - present) / max(1, population - 1)
     return population * math.sqrt(share * (1 - share) * silent / present)
+
+
+def _unseen(value: float, received: Received) -> float:
+    return unseen_deviation(value, received.population, received.present)

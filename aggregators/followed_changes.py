@@ -45,6 +45,8 @@ class FollowedChanges:
         """See `ChangeErrors`."""
         estimate = None if published is None else published.headline
         reports = 0 if estimate is None else estimate.reports
+        if estimate is not None and estimate.value is not None:
+            self._value = estimate.value
         self._followed, followed = self._after(reports, population), self._followed
         kept = self._kept(bool(reports))
         now = self._followed
@@ -52,7 +54,6 @@ class FollowedChanges:
         self._before = np.hstack([own, kept[:, : self._lag]])
         if estimate is None or estimate.value is None:
             return None
-        self._value = estimate.value
         if followed.epoch < self._lag:
             return None
         common, _, variance, silence = self._before[:, self._lag].tolist()

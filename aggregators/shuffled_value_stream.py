@@ -121,18 +121,15 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
         """How many devices are in the sums of an epoch."""
         return int(attendance.contributors[epoch])
 
-    def _received(self, epoch: int, attendance: Attendance, value: float) -> Received | None:
+    def _received(self, epoch: int, attendance: Attendance) -> Received | None:
         windows, steps = self.sums(epoch)
         present = int(attendance.contributors[epoch])
         population = int(attendance.population[epoch])
         if not windows or not present:
             return None
         scale = population / present
-        return Received(
-            scale * (steps / STEPS + present / 2),
-            scale**2 * _variance(self.law, windows, present),
-            unseen_deviation(value, population, present),
-        )
+        variance = scale**2 * _variance(self.law, windows, present)
+        return Received(scale * (steps / STEPS + present / 2), variance, present, population)
 
     def _add(self, epoch: int, windows: int, steps: int) -> None:
         if not windows:

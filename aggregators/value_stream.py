@@ -168,13 +168,13 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
         """How many letters were received of an epoch."""
         return self.sums(epoch).reports
 
-    def _received(self, epoch: int, attendance: Attendance, value: float) -> Received | None:
+    def _received(self, epoch: int, attendance: Attendance) -> Received | None:
         sums = self.sums(epoch)
         if not sums.reports:
             return None
         population, reports = int(attendance.population[epoch]), sums.reports
         total = population / reports * (_spread(self.law) * STEP * sums.letters + reports / 2)
-        return Received(total, *received_errors(self.law, reports, population, value))
+        return Received(total, _variance(self.law, reports, population), reports, population)
 
     def _add(self, epoch: int, sums: LetterSums) -> None:
         if sums.reports:
@@ -197,8 +197,12 @@ def received_errors(
         the variance of the noise, and the standard deviation that is due to silent devices: of the
         count of all, given that of those present.
     """
-    variance = (population / reports) ** 2 * reports * _spread(law) ** 2
-    return variance, unseen_deviation(value, population, reports)
+    unseen = unseen_deviation(value, population, reports)
+    return _variance(law, reports, population), unseen
+
+
+def _variance(law: ValueStreamLaw, reports: int, population: int) -> float:
+    return (population / reports) ** 2 * reports * _spread(law) ** 2
 
 
 def _spread(law: ValueStreamLaw) -> float:

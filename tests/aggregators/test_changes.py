@@ -88,22 +88,17 @@ def test_what_silent_devices_may_change_is_added_up() -> None:
     variance, unseen = received_errors(law, 600, people, 500.0)
     assert unseen == pytest.approx(1_000 * math.sqrt(0.25 * (400 / 999) / 600))
     assert variance == pytest.approx(1_000**2 / 600 * law.clock / law.gain**2)
-    # Once with silent devices, and once with more noise instead of them.
-    silences = [0.0]
-    for _ in range(6):
-        before = 0.0 if len(silences) == 1 else unseen
-        silences.append((law.boost * silences[-1] + before) / (1 + law.boost))
+    # Once with silent devices, and once without them, with the same noise.
     noise = change_errors(law, lag)
     plain: list[float | None] = []
     for each in found:
-        noise._value = 0.0
+        noise._received = lambda *asked: (variance, 0.0)
         plain.append(noise.next(each, people))
     for epoch in range(lag, 6):
         with_silence, without = alone[epoch], plain[epoch]
         assert with_silence is not None
         assert without is not None
-        both = silences[epoch + 1] + silences[epoch + 1 - lag]
-        assert with_silence == pytest.approx(math.hypot(without, both), rel=1e-9)
+        assert with_silence == pytest.approx(math.hypot(without, 2 * unseen), rel=1e-9)
 
 
 def test_kept_errors_are_those_of_an_estimate_that_follows_the_one_before() -> None:
@@ -135,38 +130,48 @@ def measured(
     """Share of intervals of changes that hold, mean square of errors, and the same if independent.
 
     Errors are in standard deviations. A tenth is enrolled late, an epoch is withheld, and values
-    change at most twice.
+    change at most twice. The devices of all trials are run as one.
     """
     law, rng = law_of(4.0), seeded_generator(7)
-    late, withheld, last = EPOCHS // 3, EPOCHS // 2, EPOCHS
+    early, late, withheld, last = devices - devices // 10, EPOCHS // 3, EPOCHS // 2, EPOCHS
+    begins, ends = np.sort(rng.integers(1, 2 * last, (2, trials * devices)), axis=0)
+    # Those who come late are enrolled after all others, and so are they counted.
+    trial_of = np.concatenate(
+        [np.repeat(np.arange(trials), early), np.repeat(np.arange(trials), devices - early)]
+    )
+    people = ValueStream(law)
+    people.enrol(trials * early, rng)
+    aggregators = [ValueStreamAggregator(law) for _ in range(trials)]
+    attendances = [Attendance.empty(last) for _ in range(trials)]
+    errors = [change_errors(law, lag) for _ in range(trials)]
+    before: list[list[tuple[float, float, int]]] = [[] for _ in range(trials)]
     held, squares, independent = [], [], []
-    for _ in range(trials):
-        people = ValueStream(law)
-        aggregator, attendance = ValueStreamAggregator(law), Attendance.empty(last)
-        begins, ends = np.sort(rng.integers(1, 2 * last, (2, devices)), axis=0)
-        errors = change_errors(law, lag)
-        before: list[tuple[float, float, int]] = []
-        people.enrol(devices - devices // 10, rng)
-        for epoch in range(1, last + 1):
-            if epoch == late:
-                people.enrol(devices // 10, rng)
-            values = ((begins <= epoch) & (epoch < ends))[: people.population]
-            present = rng.random(people.population) >= silent
-            known = np.full(people.population, True)
-            words = people.follow(epoch, values, present, rng, known)[:, None]
+    for epoch in range(1, last + 1):
+        if epoch == late:
+            people.enrol(trials * (devices - early), rng)
+        values = ((begins <= epoch) & (epoch < ends))[: people.population]
+        trial = trial_of[: people.population]
+        present = rng.random(people.population) >= silent
+        words = people.follow(epoch, values, present, rng, np.full(people.population, True))
+        order = np.argsort(trial[present], kind="stable")
+        reports = np.bincount(trial[present], minlength=trials)
+        sent = np.split(words[order, None], np.cumsum(reports)[:-1])
+        truths = np.bincount(trial[values], minlength=trials).tolist()
+        population = people.population // trials
+        for run in range(trials):
             if epoch != withheld:
-                aggregator.add(epoch, words, None)
-            attendance.set(epoch, len(words), people.population)
-            estimate = aggregator.estimate(epoch, attendance)
-            deviation = errors.next(estimate, people.population)
+                aggregators[run].add(epoch, sent[run], None)
+            attendances[run].set(epoch, int(reports[run]), population)
+            estimate = aggregators[run].estimate(epoch, attendances[run])
+            deviation = errors[run].next(estimate, population)
             assert estimate is not None
             assert estimate.value is not None
             assert estimate.standard_deviation is not None
-            before.append((estimate.value, estimate.standard_deviation, int(values.sum())))
+            before[run].append((estimate.value, estimate.standard_deviation, truths[run]))
             # While a change is missed no coverage is claimed; it decays from then on.
             if deviation is None or withheld <= epoch < withheld + 2 * lag + 4:
                 continue
-            then, now = before[-1 - lag], before[-1]
+            then, now = before[run][-1 - lag], before[run][-1]
             error = (now[0] - then[0] - (now[2] - then[2])) / deviation
             held.append(abs(error) <= NORMAL_95)
             squares.append(error**2)

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
 from aggregators.estimate import GAP
+from aggregators.followed import unseen_deviation
 from aggregators.freezing import FreezingModel
 from aggregators.value_stream import LetterSums, ValueStreamAggregator
 from pipeline.protocols.value_stream import ValueStreamForecast
 from randomizers.randomness import seeded_generator
-from randomizers.value_stream import ValueStreamLaw, ValueStreamParameters
+from randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
 from randomizers.value_stream.calibration import calibrate
 from randomizers.value_stream.kernel import Kernel
 
@@ -186,6 +187,42 @@ def test_variances_after_a_gap_are_those_of_simulated_noise(law: ValueStreamLaw)
         correlated = np.cov(values, boosts)[0, 1] / math.sqrt(values.var() * boosts.var())
         expected = found[0].covariance / math.sqrt(found[0].variance * found[0].boosts_variance)
         assert correlated == pytest.approx(expected, abs=0.2)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_intervals_hold_what_silent_devices_change_from_the_first_epoch_on(same: bool) -> None:
+    """Half of all are silent, the same ones at every epoch or others: as much as the noise is."""
+    law = calibrate(ValueStreamParameters(10.0, 2), 4)
+    runs, devices = 200, 200
+    values = np.tile(np.arange(devices) % 2, (law.last_epoch, 1))
+    values[2:] = np.arange(devices) % 4 > 0
+    rng, people = seeded_generator(17), ValueStream(law)
+    people.enrol(runs * devices, rng)
+    known = np.ones(runs * devices, np.bool_)
+    aggregators = [ValueStreamAggregator(law) for _ in range(runs)]
+    attendance = Attendance.constant(law.last_epoch, devices)
+    attendance.contributors[1:] = devices // 2
+    order = rng.permuted(np.tile(np.arange(devices), (runs, 1)), axis=1)
+    for epoch, now in enumerate(values, start=1):
+        order = order if same else rng.permuted(order, axis=1)
+        present = (order < devices // 2).ravel()
+        words = people.follow(epoch, np.tile(now, runs), present, rng, known)
+        errors = np.empty(runs)
+        for run, sent in enumerate(words.reshape(runs, -1, 1)):
+            aggregators[run].add(epoch, sent, None)
+            found = aggregators[run].estimate(epoch, attendance)
+            assert found is not None
+            assert found.value is not None
+            assert found.standard_deviation is not None
+            errors[run] = (found.value - now.sum()) / found.standard_deviation
+        noise = math.sqrt(aggregators[0].followed(epoch, attendance).variance)
+        silence = unseen_deviation(float(now.sum()), devices, devices // 2)
+        assert silence > 0.8 * noise, "it matters"
+        # Of 200: 7 standard deviations.
+        assert abs(errors.mean()) < 0.5
+        assert np.square(errors).mean() < 1.7
+        if same or epoch == 1:
+            assert np.square(errors).mean() > 0.5, "nothing makes up for it"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pipeline.actions import Append, LogRecord
 from pipeline.devices.producer import Producer
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import parse_job
+from pipeline.jobs.noise_keys import NoiseKey
 from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from pipeline.kafka.cluster import Cluster
 from pipeline.operations.redrive import Redrive, redrive
@@ -94,8 +95,16 @@ class LogCluster:
 class Story:
     """North reports as it should; south's reports arrive, and its registration does not."""
 
-    def __init__(self, text: str, folder: Path, keys: KeyRing = NO_KEYS) -> None:
+    def __init__(
+        self,
+        text: str,
+        folder: Path,
+        keys: KeyRing = NO_KEYS,
+        noise_key: NoiseKey | None = None,
+    ) -> None:
         job = deploy_job(parse_job(text), deployed_at=0, deployment=bytes(16))
+        if noise_key is not None:
+            job = job.model_copy(update={"noise_key": noise_key.digest})
         values = {
             name: {
                 epoch: {f"{name}{user}": int(user % 3 == 0) for user in range(HALF)}
@@ -104,7 +113,7 @@ class Story:
             for name in ("north", "south")
         }
         self.job = job
-        self.world = World(job, folder, values, keys=keys)
+        self.world = World(job, folder, values, keys=keys, noise_key=noise_key)
         self.cluster = LogCluster(job, self.world.log)
         self.south = MemoryLog()
         producer = Producer(

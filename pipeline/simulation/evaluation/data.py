@@ -90,10 +90,11 @@ class ChangeLogFile:
 
 @dataclass(frozen=True, slots=True)
 class SyntheticChanges:
-    """Users with values 0 and 1 that change at uniformly random epochs.
+    """Users with values that change at uniformly random epochs.
 
     For each user `changes` epochs are drawn; it changes at each of them once, even if one was drawn
-    more than once.
+    more than once. Values are 0 and 1 in turn, or one of the items, or of the buckets of numbers,
+    that is drawn uniformly each time, and may be the one before. At first they are the initial one.
 
     Attributes:
         users: how many.
@@ -114,7 +115,10 @@ class SyntheticChanges:
         drawn.sort(axis=1)
         is_first = np.ones(drawn.shape, np.bool_)
         np.not_equal(drawn[:, 1:], drawn[:, :-1], out=is_first[:, 1:])
-        values = (np.cumsum(is_first, axis=1, dtype=np.int32) & 1).astype(np.int8)
+        if job.domain.items is None:
+            values = (np.cumsum(is_first, axis=1, dtype=np.int32) & 1).astype(np.int8)
+        else:
+            values = rng.integers(1, job.domain.size, drawn.shape, dtype=np.int16)
         users = np.broadcast_to(np.arange(self.users, dtype=np.int32)[:, np.newaxis], drawn.shape)
         order = np.lexsort((users[is_first], drawn[is_first]))
         width = len(str(self.users - 1))
@@ -124,7 +128,7 @@ class SyntheticChanges:
             user_indices=users[is_first][order],
             values=values[is_first][order],
             last_epoch=self.epochs,
-            initial=0,
+            initial=job.domain.initial,
             bad_rows=BadRows("synthetic"),
         )
 
@@ -132,12 +136,12 @@ class SyntheticChanges:
         """Nothing.
 
         Raises:
-            InputError: the job's values are not 0 and 1, or there are too many changes.
+            InputError: the job's values are sets or examples, or there are too many changes.
         """
-        if job.domain.items is not None or job.domain.slots is not None:
+        if job.domain.slots is not None or job.domain.columns is not None:
             raise InputError(
-                f"synthetic data are 0 and 1, which are no values of {job.protocol}: "
-                "give the experiment a change_log"
+                f"synthetic data are 0 and 1, labels or numbers, which are no values of "
+                f"{job.protocol}: give the experiment a change_log"
             )
         if self.users * max(self.changes, 1) > MOST_CHANGES:
             raise InputError(

@@ -226,7 +226,9 @@ def test_everything_published_is_recorded(tmp_path: Path) -> None:
     [
         ("future_rand", {"epsilon": 2.0, "changes": 2}),
         ("shuffled_counts", {"epsilon": 2.0, "delta": 1e-3}),
+        ("shuffled_counts", {"epsilon": 2.0, "delta": 1e-3, "changes": 1, "dummies": "shuffle"}),
     ],
+    ids=["nothing added", "dummies", "sums"],
 )
 def test_windows_are_recorded_as_released_with_their_noise(
     tmp_path: Path, protocol: str, parameters: dict[str, Any]
@@ -433,10 +435,14 @@ def test_a_full_disk_is_said_and_gone_on_from(tmp_path: Path) -> None:
 LOCAL: dict[str, Any] = {"protocol": "future_rand", "epsilon": 2.0, "changes": 2}
 
 
-@pytest.mark.parametrize("instances", [1, 3])
-def test_raw_reports_are_kept_where_that_is_no_secret(tmp_path: Path, instances: int) -> None:
+@pytest.mark.parametrize(
+    ("protocol", "instances"), [("future_rand", 1), ("future_rand", 3), ("value_stream", 1)]
+)
+def test_raw_reports_are_kept_where_that_is_no_secret(
+    tmp_path: Path, protocol: str, instances: int
+) -> None:
     """Of several shuffle instances, the part of each."""
-    job = deployed(instances=instances, **LOCAL)
+    job = deployed(instances=instances, **{**LOCAL, "protocol": protocol})
     world = ran(tmp_path / "producers", job, to=0)
     sent: set[tuple[str, bytes]] = set()
     recorder = recorder_of(world, tmp_path / "kept", raw=True)
@@ -520,8 +526,11 @@ def test_raw_reports_of_instances_that_were_deleted_first_are_named(tmp_path: Pa
     ]
 
 
-def test_raw_reports_that_only_the_shuffle_hides_are_not_kept(tmp_path: Path) -> None:
-    job = deployed("shuffled_counts", epsilon=2.0, delta=1e-3)
+@pytest.mark.parametrize("more", [{}, {"changes": 1, "dummies": "shuffle"}], ids=["words", "sums"])
+def test_raw_reports_that_only_the_shuffle_hides_are_not_kept(
+    tmp_path: Path, more: dict[str, Any]
+) -> None:
+    job = deployed("shuffled_counts", epsilon=2.0, delta=1e-3, **more)
     with pytest.raises(RawRecordingError, match="not private before they are shuffled"):
         open_recording(RecordingFolder(tmp_path), job, from_epoch=None, raw=True)
     assert not list(tmp_path.iterdir())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -129,16 +130,40 @@ def test_synthetic_users_change_at_most_so_often_at_epochs_uniformly_drawn() -> 
 
 
 @pytest.mark.parametrize(
-    "job",
+    ("job", "initial", "size"),
     [
-        "{protocol: hadamard_stream, parameters: {epsilon: 1, changes: 1, domain: [a, b]}}",
-        "{protocol: count_min, parameters: {epsilon: 4, delta: 0.1, domain: {bits: 24}}, "
-        "shuffle: {minimum: 100000}}",
+        ("protocol: hadamard_stream, parameters: {epsilon: 1, changes: 1, domain: [a, b]}", 0, 2),
+        (
+            "protocol: range_values, "
+            "parameters: {epsilon: 1, changes: 1, low: 0, high: 8, buckets: 8}",
+            1,
+            8,
+        ),
     ],
 )
-def test_synthetic_values_are_no_items(job: str) -> None:
+def test_synthetic_items_and_numbers_are_drawn_uniformly(job: str, initial: int, size: int) -> None:
+    (case,) = synthetic("users: 20000, epochs: 4, changes: 2", f"{{{job}}}").cases
+    assert case.source.check(case.job) == ()
+    log = case.source.load(case.job)
+    assert isinstance(log, ChangeLog)
+    assert log.initial == initial
+    counts = np.bincount(log.values, minlength=1 + size)
+    assert counts[0] == 0
+    mean = len(log.values) / size
+    assert counts[1:] == pytest.approx([mean] * size, abs=7 * math.sqrt(mean))
+    # At each of two of four epochs.
+    at = np.bincount(log.epochs, minlength=5)[1:]
+    assert at == pytest.approx([20_000 * 7 / 16] * 4, abs=7 * 71)
+    assert (log.truth(case.job.domain).sum(axis=1) == 20_000).all() or initial == 0
+
+
+def test_synthetic_values_are_no_sets() -> None:
+    job = (
+        "{protocol: count_min, parameters: {epsilon: 4, delta: 0.1, domain: {bits: 24}}, "
+        "shuffle: {minimum: 100000}}"
+    )
     (case,) = synthetic("users: 100, epochs: 4, changes: 1", job).cases
-    with pytest.raises(InputError, match="synthetic data are 0 and 1"):
+    with pytest.raises(InputError, match="which are no values of count_min"):
         case.source.check(case.job)
 
 

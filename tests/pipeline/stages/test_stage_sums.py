@@ -39,20 +39,21 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def job_values(**shuffle: object) -> dict[str, object]:
+def job_values(*, renew: bool = False, **shuffle: object) -> dict[str, object]:
     return {
         "name": "sums",
         "protocol": "shuffled_counts",
         "parameters": {"epsilon": 1, "delta": 1e-6, "changes": 1, "dummies": "shuffle"},
         # All of them are over before a world begins.
-        "epochs": {"count": 2, "start": "2023-01-01", "length": "PT1H"},
+        "epochs": {"count": 2, "renew": renew, "start": "2023-01-01", "length": "PT1H"},
         "shuffle": {"minimum": 2, "grace": "60 s", "producers": 2, **shuffle},
         "topics": {"partitions": 2},
     }
 
 
-def deployed(**shuffle: object) -> DeployedJob:
-    job = deploy_job(make_job(job_values(**shuffle)), deployment=DEPLOYMENT, deployed_at=0)
+def deployed(*, renew: bool = False, **shuffle: object) -> DeployedJob:
+    values = job_values(renew=renew, **shuffle)
+    job = deploy_job(make_job(values), deployment=DEPLOYMENT, deployed_at=0)
     law = job.law()
     assert isinstance(law, ShuffledValueStreamLaw)
     assert law.boost == 0, "so words follow from values, and the test knows the sums"
@@ -60,12 +61,15 @@ def deployed(**shuffle: object) -> DeployedJob:
 
 
 def user_values() -> dict[str, dict[int, dict[str, int]]]:
-    """A third of the north have the value 1 at the first epoch; two thirds at the second."""
+    """A third of the north have the value 1 at the first epoch; two thirds at the second.
+
+    And the same again, for those who go on.
+    """
     half = USERS // 2
     return {
         name: {
-            epoch: {f"{name}{user}": int(user % 3 < epoch + south) for user in range(half)}
-            for epoch in (1, 2)
+            epoch: {f"{name}{user}": int(user % 3 < 2 - epoch % 2 + south) for user in range(half)}
+            for epoch in (1, 2, 3, 4)
         }
         for south, name in enumerate(("north", "south"))
     }
@@ -75,8 +79,8 @@ def world_of(job: DeployedJob, folder: Path, accidents: Accidents | None = None)
     return World(job, folder, user_values(), accidents or Accidents(), noise_key=KEY)
 
 
-def run(world: World) -> World:
-    for epoch in (1, 2):
+def run(world: World, last: int = 2) -> World:
+    for epoch in range(1, last + 1):
         for name in ("north", "south"):
             world.close_epoch(name, epoch)
             world.settle()
@@ -125,6 +129,29 @@ def test_a_released_window_is_one_noisy_sum(folder: Path, order: str) -> None:
         assert record.headline.value == pytest.approx(count + noise_of(world.job, epoch) / 256)
         assert (record.contributors, record.headline.reports) == (USERS, USERS)
     assert noise_of(world.job, 1) != noise_of(world.job, 2)
+
+
+def test_horizons_have_the_same_values_other_noise_and_new_clocks(folder: Path) -> None:
+    """Of two sums of the same words with the same noise nothing would be hidden."""
+    job = deployed(renew=True)
+    world = world_of(job, folder)
+    law = job.law()
+    assert isinstance(law, ShuffledValueStreamLaw)
+    for epoch in (1, 2, 3, 4):
+        for name in ("north", "south"):
+            world.close_epoch(name, epoch)
+            left = world.producers[name]._randomizer.state_arrays()["left"]
+            # A word is 128 steps, at each epoch of a horizon.
+            assert (left == law.clock - 128**2 * (2 - epoch % 2)).all()
+        world.settle()
+    assert check_sums(world) == 4
+    assert len({noise_of(job, epoch) for epoch in (1, 2, 3, 4)}) == 4
+    for epoch, record in world.published().items():
+        # Devices and estimates begin anew: what the horizon before was off by is not in it.
+        assert record.headline is not None
+        count = sum(sum(values[epoch].values()) for values in user_values().values())
+        assert record.headline.value == pytest.approx(count + noise_of(job, epoch) / 256)
+    world.shut()
 
 
 @pytest.mark.slow

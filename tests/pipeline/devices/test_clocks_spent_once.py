@@ -1,0 +1,227 @@
+"""value_stream's coin is tossed once and its clock runs once an epoch, whatever becomes of disks.
+
+A coin tossed again would tell what is noise; a letter drawn again would spend the clock again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from aggregators.estimate import Estimate
+from pipeline.actions import Append, Flush, Result, Steps
+from pipeline.devices.producer import Producer, ProducerError, Transport
+from pipeline.devices.producer_store import ProducerStore
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from pipeline.simulation.simulate import SimulatedCluster
+from randomizers.randomness import seeded_generator
+from randomizers.value_stream import ValueStream, ValueStreamLaw
+from topics.batches import decode_batch
+from topics.frames import Kind, kind_of
+from topics.names import Role
+
+HORIZON, DEVICES = 4, 400
+USERS = [f"user {number}" for number in range(DEVICES)]
+VALUES = np.random.default_rng(3).integers(0, 2, (2 * HORIZON, DEVICES))
+
+State = Mapping[str, NDArray[Any]]
+
+
+def deployed(**more: object) -> DeployedJob:
+    job = {
+        "name": "clocks",
+        "protocol": "value_stream",
+        "parameters": {"epsilon": 2.0, "changes": 2},
+        "epochs": {"count": HORIZON, "renew": True},
+        "topics": {"partitions": 1},
+        **more,
+    }
+    return deploy_job(make_job(job), deployed_at=0, deployment=bytes(16))
+
+
+def law_of(job: DeployedJob) -> ValueStreamLaw:
+    law = job.law()
+    assert isinstance(law, ValueStreamLaw)
+    return law
+
+
+def open_producer(job: DeployedJob, folder: Path | None, log: MemoryLog, seed: int = 1) -> Producer:
+    return Producer(
+        job,
+        folder,
+        name="gateway",
+        transport=MemoryDriver(log),
+        generators=generators(seed),
+    )
+
+
+def generators(seed: int) -> Any:
+    return lambda purpose, number: seeded_generator(seed, len(purpose), number)
+
+
+def close(producer: Producer, epoch: int, values: NDArray[np.int64] | None = None) -> None:
+    producer.report_all(epoch, VALUES[epoch - 1] if values is None else values)
+    producer.close(epoch)
+
+
+def on_disk(folder: Path) -> State:
+    """What is kept of the devices of a producer that does not run."""
+    store = ProducerStore(folder / "producer.sqlite3")
+    try:
+        return store.arrays()
+    finally:
+        store.close()
+
+
+def assert_same(one: State, other: State) -> None:
+    assert one.keys() == other.keys()
+    for name, array in one.items():
+        np.testing.assert_array_equal(array, other[name], err_msg=name)
+
+
+def sent(log: MemoryLog) -> list[bytes]:
+    """The words of every batch, each once, however often it arrived."""
+    batches = [
+        decode_batch(value) for value in log.values(Role.REPORTS) if kind_of(value) is Kind.BATCH
+    ]
+    return list({batch.batch: batch.words.values.tobytes() for batch in batches}.values())
+
+
+class KilledAfter:
+    """Kafka takes so many records, of which the producer never hears."""
+
+    def __init__(self, log: MemoryLog, records: int) -> None:
+        self._log, self._records = log, records
+
+    def run(self, steps: Steps[Result], /) -> Result:
+        for action in steps:
+            if self._records == 0:
+                raise ConnectionError
+            if isinstance(action, Append):
+                self._log.append(action)
+                self._records -= 1
+            else:
+                assert isinstance(action, Flush)
+                raise ConnectionError
+        raise AssertionError
+
+
+def test_no_restart_tosses_a_coin_again(tmp_path: Path) -> None:
+    """Nor one with another generator, as all restarts are where randomness is the system's."""
+    job, log = deployed(), MemoryLog()
+    with open_producer(job, tmp_path, log) as producer:
+        producer.enrol(USERS)
+    enrolled = on_disk(tmp_path)
+    law = law_of(job)
+    share = law.probability_of_noise
+    deviation = math.sqrt(share * (1 - share) / DEVICES)
+    assert abs(enrolled["noise"].mean() - share) < 7 * deviation
+    for epoch in range(1, HORIZON + 1):
+        with open_producer(job, tmp_path, log, seed=10 + epoch) as producer:
+            close(producer, epoch)
+        kept = on_disk(tmp_path)
+        np.testing.assert_array_equal(kept["noise"], enrolled["noise"])
+        # Of devices that are noise, nothing is spent.
+        assert ((kept["left"] == law.clock) == (kept["noise"] == 1)).all()
+
+
+@pytest.mark.parametrize("taken", [0, 1, 2])
+def test_a_crash_between_drawing_and_sending_spends_a_clock_once(
+    tmp_path: Path, taken: int
+) -> None:
+    """The words go out that were drawn, and the devices are as if nothing had happened."""
+    job, law = deployed(), law_of(deployed())
+    logs = {name: MemoryLog() for name in ("undisturbed", "killed")}
+    for name, log in logs.items():
+        folder = tmp_path / name
+        with open_producer(job, folder, log) as producer:
+            producer.enrol(USERS)
+            close(producer, 1)
+            producer.report_all(2, VALUES[1])
+            if name == "undisturbed":
+                producer.close(2)
+            else:
+                transport: Transport = KilledAfter(log, taken)
+                producer._transport = transport
+                with pytest.raises(ConnectionError):
+                    producer.close(2)
+    expected = on_disk(tmp_path / "undisturbed")
+    assert_same(on_disk(tmp_path / "killed"), expected)
+    # u of the second epoch, from values alone.
+    first, second = VALUES[0], VALUES[1]
+    followed = law.boost * first * law.decay + law.boost * (second - first)
+    spent = np.square(first - 0.5 + law.boost * first) + np.square(second - 0.5 + followed)
+    tilted = expected["noise"] == 0
+    assert expected["left"][tilted] == pytest.approx((law.clock - spent)[tilted])
+    # The next run has other randomness, other values, and would draw something else.
+    with open_producer(job, tmp_path / "killed", logs["killed"], seed=2) as producer:
+        assert sent(logs["killed"]) == sent(logs["undisturbed"])
+        with pytest.raises(ProducerError, match="epoch 2 is closed"):
+            close(producer, 2, 1 - VALUES[1])
+    assert_same(on_disk(tmp_path / "killed"), expected)
+    for name, log in logs.items():
+        with open_producer(job, tmp_path / name, log) as producer:
+            close(producer, 3)
+    assert_same(on_disk(tmp_path / "killed"), on_disk(tmp_path / "undisturbed"))
+    assert sent(logs["killed"]) == sent(logs["undisturbed"])
+
+
+def test_a_device_that_renews_begins_anew_with_the_first_epoch() -> None:
+    """A new coin and a new clock; and a value of 1 that it has had all along is a boosted change.
+
+    So after the first epoch it is as if it had been enrolled for it.
+    """
+    job, log = deployed(), MemoryLog()
+    law, values = law_of(job), VALUES[HORIZON]
+    with open_producer(job, None, log) as producer:
+        producer.enrol(USERS)
+        before = producer._randomizer.state_arrays()["noise"].copy()
+        for epoch in range(1, HORIZON + 1):
+            # Values that use up all changes, and end as they go on.
+            close(producer, epoch, values if (HORIZON - epoch) % 2 == 0 else 1 - values)
+        assert producer.frozen > 0
+        close(producer, HORIZON + 1, values)
+        state = {name: array.copy() for name, array in producer._randomizer.state_arrays().items()}
+    newcomers, drawn = ValueStream(law), generators(1)
+    newcomers.enrol(DEVICES, drawn("horizon", 1))
+    newcomers.report(1, values, None, drawn("report", HORIZON + 1))
+    assert_same(state, newcomers.state_arrays())
+    assert not np.array_equal(state["noise"], before)
+    np.testing.assert_array_equal(state["changes"], values)
+    np.testing.assert_array_equal(state["followed"], law.boost * values)
+    tilted = state["noise"] == 0
+    pulls = values - 0.5 + law.boost * values
+    assert state["left"][tilted] == pytest.approx((law.clock - pulls**2)[tilted])
+
+
+def test_estimates_go_on_where_a_horizon_ends() -> None:
+    """With nobody's value changing: the server begins anew with the devices, too."""
+    job = deployed(parameters={"epsilon": 8.0, "changes": 2})
+    cluster = SimulatedCluster(job, generators(4))
+    producer = Producer(
+        job, None, name="gateway", transport=MemoryDriver(cluster.log), generators=generators(4)
+    )
+    many = 2_000
+    with producer:
+        producer.enrol([f"user {number}" for number in range(many)])
+        for epoch in range(1, 2 * HORIZON + 1):
+            close(producer, epoch, (np.arange(many) % 4 > 0).astype(np.int64))
+    cluster.settle()
+    records = cluster.new_estimates()
+    assert len(records) == 2 * HORIZON
+    for record in records:
+        estimate = record.estimate
+        assert isinstance(estimate, Estimate)
+        assert estimate.value is not None
+        assert estimate.standard_deviation is not None
+        # A boost forgotten, or one from before, would be a share of a/(1+a) of 1,500.
+        assert 14 * estimate.standard_deviation < 1_500 / 2
+        assert abs(estimate.value - 1_500) < 7 * estimate.standard_deviation

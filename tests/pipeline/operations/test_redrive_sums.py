@@ -1,0 +1,164 @@
+"""What is fed back to a stage that releases noisy sums is released once, with one noise.
+
+Of two sums of nearly the same words with the same noise, the difference is a few words; of two with
+different noises, the mean tells more than either.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline.actions import Append
+from pipeline.jobs.noise_keys import NoiseKey
+from randomizers.shuffled_value_stream import STEPS, SUM_ZERO, ShuffledValueStreamLaw
+from tests.support.late_registration import EPOCHS, HALF, Story
+from topics.chunks import decode_chunk
+from topics.manifests import Fate
+from topics.names import Role
+
+KEY = NoiseKey(bytes(range(32)))
+SUMMED = (
+    "name: small\nprotocol: shuffled_counts\n"
+    "parameters: {epsilon: 1, delta: 1e-6, changes: 1, dummies: shuffle}\n"
+    # All epochs are over before a story begins, so that grace is all a window waits for.
+    f"epochs: {{count: {EPOCHS}, start: '2023-01-01', length: PT1H}}\n"
+    f"shuffle: {{producers: 2, minimum: {HALF}}}\ntopics: {{partitions: 2}}\n"
+)
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Iterator[Story]:
+    made = summed(tmp_path / "story")
+    yield made
+    made.world.shut()
+
+
+@pytest.fixture
+def undisturbed(tmp_path: Path) -> Iterator[Story]:
+    """South is registered in time."""
+    made = summed(tmp_path / "undisturbed")
+    made.register()
+    made.north(1, 2)
+    made.send(1, 2)
+    made.settle()
+    yield made
+    made.world.shut()
+
+
+def summed(folder: Path) -> Story:
+    story = Story(SUMMED, folder, noise_key=KEY)
+    law = story.job.law()
+    assert isinstance(law, ShuffledValueStreamLaw)
+    assert law.boost > 0, "words are rounded at random"
+    return story
+
+
+def released(story: Story) -> dict[int, int]:
+    """All that ever left the stage: a number for every epoch, however often it was written."""
+    words: defaultdict[int, set[int]] = defaultdict(set)
+    for partition in range(2):
+        for value in story.world.log.values(Role.SHUFFLED, partition):
+            chunk = decode_chunk(value)
+            assert (chunk.index, chunk.total, chunk.words.counts) == (0, 1, None)
+            ((word,),) = chunk.words.values.tolist()
+            words[chunk.epoch].add(word)
+    assert {len(written) for written in words.values()} <= {1}, "two sums of an epoch"
+    return {epoch: word for epoch, (word,) in words.items()}
+
+
+def count_of(story: Story, epoch: int) -> float:
+    """What a sum of the first epoch says of how many have the value 1, without its noise."""
+    law = story.job.law()
+    assert isinstance(law, ShuffledValueStreamLaw)
+    noise = law.noise.draw(KEY.generator(story.job.deployment, epoch))
+    users = story.world.manifests()[epoch].contributors
+    return ((released(story)[epoch] - SUM_ZERO - noise) / STEPS + users / 2) / (1 + law.boost)
+
+
+def test_what_was_refused_and_fed_back_is_in_the_one_sum(story: Story, undisturbed: Story) -> None:
+    story.north(1, 2)
+    sent = story.send(1, 2)
+    story.settle()
+    assert not released(story)
+    story.register()
+    assert sum(story.redrive().fed_back.values()) == sent
+    story.settle()
+    assert released(story) == released(undisturbed)
+    assert released(story).keys() == {1, 2}
+    # A third of all have the value 1, and what they send is off by a step at most.
+    assert count_of(story, 1) == pytest.approx(2 * HALF / 3, abs=2 * HALF / STEPS)
+    assert story.world.integers() == undisturbed.world.integers()
+    # And whatever comes afterwards.
+    assert story.redrive().fed_back == {}
+    story.send(1, 2)
+    story.settle(later=61.0)
+    assert released(story) == released(undisturbed)
+
+
+def test_what_is_fed_back_twice_is_added_once(story: Story, undisturbed: Story) -> None:
+    """The command ends after everything was acknowledged, and before it could remember that."""
+    story.north(1, 2)
+    sent = story.send(1, 2)
+    story.settle()
+    story.register()
+    story.cluster.appends = 0
+    with pytest.raises(KeyboardInterrupt):
+        story.redrive()
+    story.cluster.appends = 1_000
+    assert sum(story.redrive().fed_back.values()) == sent
+    story.settle()
+    assert released(story) == released(undisturbed)
+    assert story.world.integers() == undisturbed.world.integers()
+
+
+def test_a_sum_that_was_released_stays_the_same_word(story: Story, undisturbed: Story) -> None:
+    """South comes when its epoch was released without it: fed back, or sent by hand."""
+    story.north(1)
+    first = story.send(1)
+    story.settle()
+    story.settle(later=61.0)
+    before = released(story)
+    assert before.keys() == {1}
+    assert story.world.manifests()[1].contributors == HALF
+    assert count_of(story, 1) == pytest.approx(HALF / 3, abs=HALF / STEPS)
+    integers = story.world.integers()
+    story.register()
+    done = story.redrive()
+    assert (done.fed_back, done.kept) == ({}, {"epoch is decided already": first})
+    story.send(1)
+    # A stage that begins anew has nothing but what is written.
+    story.world.kill("shuffle")
+    story.settle(later=61.0)
+    assert released(story) == before
+    assert story.world.integers() == integers
+    assert story.world.manifests()[1].contributors == HALF
+    # The next epoch has everybody, and another noise.
+    story.north(2)
+    story.send(2)
+    story.settle()
+    assert released(story)[2] == released(undisturbed)[2]
+    assert released(story)[1] != released(undisturbed)[1]
+
+
+def test_a_withheld_epoch_is_never_released_whatever_is_fed_back(tmp_path: Path) -> None:
+    story = Story(
+        SUMMED.replace(f"minimum: {HALF}", f"minimum: {HALF + 1}"), tmp_path, noise_key=KEY
+    )
+    story.north(1)
+    first = story.send(1)
+    story.settle()
+    story.settle(later=61.0)
+    assert story.world.manifests()[1].fate is Fate.TOO_SMALL
+    story.register()
+    assert story.redrive().kept == {"epoch is decided already": first}
+    for partition in range(2):
+        for value in story.south.values(Role.REPORTS, partition):
+            story.world.log.append(Append(Role.REPORTS, partition, value))
+    story.settle(later=61.0)
+    assert 1 not in released(story)
+    assert story.world.manifests()[1].fate is Fate.TOO_SMALL
+    story.world.shut()

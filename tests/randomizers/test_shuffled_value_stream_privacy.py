@@ -1,0 +1,224 @@
+"""What noisy sums lose between two streams, from the table that the noise is drawn from.
+
+Whatever its stream is, and however it reacts to what is published, the squares of what a device
+sends add up to no more than its clock; so what two of its streams add to the sums lies at most
+twice the root of that apart. Here is what that loses: of one epoch exactly, in whole numbers; of
+several by summing the products of all outcomes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from randomizers.normal_noise import NormalNoise
+from randomizers.randomness import seeded_generator
+from randomizers.shuffled_counts import ShuffledCountsParameters
+from randomizers.shuffled_value_stream import ZERO, ShuffledValueStream, ShuffledValueStreamLaw
+from randomizers.shuffled_value_stream.calibration import calibrate, law_with
+from randomizers.value_stream.kernel import Kernel
+from tests.conformance.test_privacy import exponential
+
+KERNEL = Kernel(1.0, 0.25)
+"""Of which all words of the first epochs lie on the lattice: nothing is rounded at random."""
+
+# A table for larger noise takes a while.
+CASES = [
+    (8.0, 1e-2),
+    pytest.param(4.0, 1e-3, marks=pytest.mark.verify),
+    pytest.param(1.0, 1e-3, marks=pytest.mark.verify),
+]
+
+REACH = 9
+"""Deviations: what lies beyond has a probability below 2^-61, and counts as if it told all."""
+BEYOND = Fraction(1, 1 << 61)
+
+
+@cache
+def law_of(epochs: int, epsilon: float, delta: float) -> ShuffledValueStreamLaw:
+    return law_with(KERNEL, ShuffledCountsParameters(epsilon, delta, 2, dummies="shuffle"), epochs)
+
+
+def farthest(law: ShuffledValueStreamLaw) -> int:
+    """By how much the words of two streams can differ at an epoch, if they do so at no other."""
+    return math.isqrt(4 * law.clock)
+
+
+@cache
+def weights(noise: NormalNoise) -> tuple[int, ...]:
+    """Of the numbers within `REACH`, in units of 2^-128."""
+    most = REACH * noise.deviation
+    above = [noise.bound(number) for number in range(most + 1)]
+    assert (1 << 128) - above[most] < 2**127 * BEYOND
+    # Symmetric; so the table is, but for its last entries.
+    assert [noise.bound(-1), noise.bound(-3)] == [2**128 - above[0], 2**128 - above[2]]
+    right = np.diff(np.array(above, object)).tolist()
+    return (*right[::-1], 2 * above[0] - 2**128, *right)
+
+
+def exact_delta(noise: NormalNoise, shift: int, factor: Fraction) -> Fraction:
+    """The largest P(outcomes) - factor Q(outcomes) of one sum: the noise, and the noise shifted."""
+    held = weights(noise)
+    excess = (
+        factor.denominator * of_one - factor.numerator * of_other
+        for of_one, of_other in zip([*held, *[0] * shift], [*[0] * shift, *held], strict=True)
+    )
+    total = sum(more for more in excess if more > 0)
+    return Fraction(total, factor.denominator << 128) + BEYOND
+
+
+class Sums:
+    """Of noisy sums: P, Q, and the largest P(outcomes) - factor Q(outcomes) for any factor."""
+
+    def __init__(self, noise: NormalNoise, shift: int) -> None:
+        held = np.array([weight / 2**128 for weight in weights(noise)])
+        self.one = np.concatenate([held, np.zeros(shift)])
+        self.other = np.concatenate([np.zeros(shift), held])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.where(self.other > 0, self.one / self.other, np.inf)
+        order = np.argsort(-ratios, kind="stable")
+        self._falling = -ratios[order]
+        self._one = np.concatenate([[0.0], np.cumsum(self.one[order])])
+        self._other = np.concatenate([[0.0], np.cumsum(self.other[order])])
+
+    def delta(self, factors: NDArray[np.float64]) -> NDArray[np.float64]:
+        """For each of these factors."""
+        many = np.searchsorted(self._falling, -factors, side="left")
+        with np.errstate(invalid="ignore"):
+            found = self._one[many] - np.where(many > 0, factors * self._other[many], 0.0)
+        return np.asarray(found, np.float64)
+
+    def likely(self) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+        """P and Q where P is not tiny, and what P is elsewhere."""
+        kept = self.one > 1e-11 * self.one.max()
+        return self.one[kept], self.other[kept], float(self.one[~kept].sum())
+
+
+def delta_of(noise: NormalNoise, shifts: tuple[int, ...], epsilon: float) -> float:
+    """Of sums of as many epochs, all outcomes of all of them; at most three."""
+    *earlier, last = (Sums(noise, abs(shift)) for shift in shifts)
+    one, other, told = np.ones(1), np.ones(1), len(shifts) * float(BEYOND)
+    for sums in earlier[1:]:
+        one, other, unlikely = sums.likely()
+        told += unlikely
+    firsts, others, unlikely = earlier[0].likely() if earlier else (np.ones(1), np.ones(1), 0.0)
+    for of_one, of_other in zip(firsts, others, strict=True):
+        factors = math.exp(epsilon) * of_other / of_one * other / one
+        told += float((of_one * one * last.delta(factors)).sum())
+    return told + unlikely
+
+
+def words(law: ShuffledValueStreamLaw, values: NDArray[np.int8]) -> NDArray[np.int64]:
+    """In steps, of devices with these values, shape (epochs, devices)."""
+    devices, rng = ShuffledValueStream(law), seeded_generator(1)
+    devices.enrol(values.shape[1], rng)
+    return np.stack(
+        [
+            devices.report(epoch, now, None, rng)[:, 0].astype(np.int64) - ZERO
+            for epoch, now in enumerate(values, start=1)
+        ]
+    )
+
+
+def differences(law: ShuffledValueStreamLaw, epochs: int) -> set[tuple[int, ...]]:
+    """What two streams can differ by, in all epochs; sizes alone, since the noise is symmetric."""
+    streams = np.array(list(product((0, 1), repeat=epochs)), np.int8)
+    sent = words(law, streams.T).T
+    found = {tuple(np.abs(one - other).tolist()) for one, other in combinations(sent, 2)}
+    for each in found:
+        assert sum(shift**2 for shift in each) <= 4 * law.clock
+    return found
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), CASES)
+def test_the_farthest_that_two_streams_can_be_apart_loses_what_is_stated(
+    epsilon: float, delta: float
+) -> None:
+    """In whole numbers, from the table; and a little farther apart they would lose more."""
+    law = law_of(2, epsilon, delta)
+    factor = exponential(epsilon, rounded_up=False)
+    assert exact_delta(law.noise, farthest(law), factor) <= Fraction(delta)
+    assert exact_delta(law.noise, farthest(law) // 2, factor) < Fraction(delta) / 2
+    assert exact_delta(law.noise, farthest(law) * 102 // 100, factor) > Fraction(delta)
+    summed = float(Sums(law.noise, farthest(law)).delta(np.exp([epsilon]))[0])
+    assert summed == pytest.approx(float(exact_delta(law.noise, farthest(law), factor)), rel=1e-9)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), CASES)
+def test_no_two_streams_of_two_epochs_are_told_apart_better_than_stated(
+    epsilon: float, delta: float
+) -> None:
+    law = law_of(2, epsilon, delta)
+    lost = [delta_of(law.noise, shifts, epsilon) for shifts in differences(law, 2)]
+    assert len(lost) == 4
+    assert max(lost) <= delta
+    assert max(lost) > delta / 1000, "some tell streams apart"
+
+
+@pytest.mark.verify
+def test_no_two_streams_of_three_epochs_are_told_apart_better_than_stated() -> None:
+    law = law_of(3, 8.0, 1e-2)
+    lost = [delta_of(law.noise, shifts, 8.0) for shifts in differences(law, 3)]
+    assert len(lost) > 12
+    assert max(lost) <= 1e-2
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), CASES)
+def test_choosing_by_what_was_published_gains_nothing(epsilon: float, delta: float) -> None:
+    """How far apart the second sums are is chosen by the first one, within what is left of clocks.
+
+    Wherever clocks are spent, two epochs lose what one does that spends all of them.
+    """
+    law = law_of(2, epsilon, delta)
+    far, found = farthest(law), []
+    for first in [0, far // 5, far // 2, round(far * math.sqrt(0.5)), 4 * far // 5, far]:
+        of_one, of_other, unlikely = Sums(law.noise, first).likely()
+        factors = math.exp(epsilon) * of_other / of_one
+        left = math.isqrt(4 * law.clock - first**2)
+        chosen = np.max(
+            [Sums(law.noise, part).delta(factors) for part in (left, left // 2, left // 7, 0)],
+            axis=0,
+        )
+        found.append(float((of_one * chosen).sum()) + unlikely)
+    assert max(found) <= delta
+    assert min(found) > 0.95 * delta
+
+
+def test_a_stream_that_spends_as_fast_as_it_can_is_held_up_by_its_clock() -> None:
+    """At every epoch the value that costs most; and values that follow the noisy sums so far."""
+    law = calibrate(ShuffledCountsParameters(1, 1e-6, changes=4, dummies="shuffle"), 170, 100)
+    rng, devices, count = seeded_generator(2), ShuffledValueStream(law), 300
+    devices.enrol(count, rng)
+    spent, published = np.zeros(count, np.int64), 0
+    for epoch in range(1, law.last_epoch + 1):
+        state: dict[str, NDArray[Any]] = devices.state_arrays()
+        before, left = state["value"] & 1, law.decay * state["followed"]
+        boost = law.boost * (state["changes"] < law.changes)
+        pulls = [np.abs(now - 0.5 + left + boost * (now - before.astype(float))) for now in (0, 1)]
+        values = (pulls[1] > pulls[0]).astype(np.int8)
+        values[100:200] = (np.arange(100) * published > epoch) ^ (np.arange(100) % 2)
+        values[200:] = rng.integers(0, 2, 100)
+        present = np.ones(count, np.bool_) if epoch % 5 else rng.random(count) < 0.5
+        words_ = devices.report(epoch, values, present, rng)[:, 0].astype(np.int64) - ZERO
+        spent[present] += words_**2
+        published += int(words_.sum()) + law.noise.draw(rng)
+        assert (spent <= law.clock).all()
+        np.testing.assert_array_equal(devices.state_arrays()["left"], law.clock - spent)
+    assert spent.max() > 0.9 * law.clock, "some come near it"
+
+
+def test_noise_that_two_epochs_share_would_be_noticed() -> None:
+    """The same noise in both sums: their difference is what was sent."""
+    law = law_of(2, 4.0, 1e-3)
+    shifts = max(differences(law, 2))
+    assert shifts[0] != shifts[1]
+    shared = replace(law, deviation=1).noise
+    assert delta_of(shared, (abs(shifts[0] - shifts[1]),), 4.0) > 0.99
