@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from pipeline.operations import lifeline
 
@@ -27,6 +28,21 @@ def python_module(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
+def module_and_arguments(command: Sequence[str]) -> Sequence[str]:
+    """What `python_module` was given.
+
+    Raises:
+        ValueError: it has not made this command line.
+
+    >>> module_and_arguments(python_module("pipeline.cli", "list", "--json"))
+    ['pipeline.cli', 'list', '--json']
+    """
+    start = python_module("")[:-1]
+    if command[: len(start)] != start:
+        raise ValueError(f"{' '.join(command)} runs none of our modules")
+    return command[len(start) :]
+
+
 def dpstream_command(*arguments: str) -> list[str]:
     """The command line of ``dpstream ARGUMENTS...``, which then holds on to its lifeline."""
     return python_module("pipeline.cli", *arguments)
@@ -39,6 +55,39 @@ def how_it_ended(code: int) -> str:
     ('with exit code 2', 'by signal 9')
     """
     return f"by signal {-code}" if code < 0 else f"with exit code {code}"
+
+
+class Running(Protocol):
+    """A process that was started, as far as those who end it, or start it again, need to know."""
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+
+    @property
+    def returncode(self) -> int | None:
+        """What `poll` has returned last."""
+
+    def poll(self) -> int | None:
+        """Its exit code if it has ended, or the number of the signal it has ended by, negative."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; raises `subprocess.TimeoutExpired`."""
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+
+    def kill(self) -> None:
+        """End it by force."""
+
+    def reason(self, seconds: float = 1.0) -> str:
+        """Why it has ended, as it has told; empty if it had no time to.
+
+        Waits so long for the last of what it printed to be passed on.
+        """
+
+    def let_go(self) -> None:
+        """Let its lifeline go: it is to end, or has ended."""
 
 
 class Process(subprocess.Popen[str]):
@@ -90,16 +139,13 @@ class Process(subprocess.Popen[str]):
             self._relay.start()
 
     def reason(self, seconds: float = 1.0) -> str:
-        """Why it has ended, as it has told; empty if it had no time to.
-
-        Waits so long for the last of what it printed to be passed on.
-        """
+        """See `Running`."""
         if self._relay is not None:
             self._relay.join(seconds)
         return lifeline.told(self._lifeline)
 
     def let_go(self) -> None:
-        """Let its lifeline go: it is to end, or has ended."""
+        """See `Running`."""
         self._lifeline.close()
 
     def _pass_on(self, on_line: Callable[[str], None]) -> None:
@@ -111,7 +157,7 @@ class Process(subprocess.Popen[str]):
 
 
 def end_all(
-    processes: Iterable[Process], patience: float, hurry: Callable[[], bool] = lambda: False
+    processes: Iterable[Running], patience: float, hurry: Callable[[], bool] = lambda: False
 ) -> None:
     """End processes, by force if they do not within `patience` seconds; returns when none is left.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from pipeline.errors import WRONG_INPUT, DpstreamError
-from pipeline.operations.processes import BackOff, Process, end_all, how_it_ended
+from pipeline.operations.processes import BackOff, Process, Running, end_all, how_it_ended
 from pipeline.state import private_folder
 
 BACK_OFF_FIRST = 0.5
@@ -49,7 +49,7 @@ class Child:
     endless: bool
     on_line: Callable[[str], None] | None
     back_off: BackOff
-    process: Process = field(init=False)
+    process: Running = field(init=False)
     started_at: float = field(default=0.0, init=False)
     restart_at: float | None = None
 
@@ -66,6 +66,11 @@ class Child:
             return "".join(f"\n  {line.rstrip()}" for line in deque(lines, maxlen=_LOG_LINES))
 
 
+def start_process(child: Child) -> Running:
+    """Start what a child is to run."""
+    return Process(child.command, log=child.log, on_line=child.on_line)
+
+
 class RestartedProcesses:
     """Starts processes, and ends them when it is closed.
 
@@ -73,6 +78,7 @@ class RestartedProcesses:
         notify: is told of processes that failed and are started again.
         patience: seconds between asking the processes to end and ending them by force.
         hurry: says whether to be done with patience.
+        start: starts what a child is to run.
     """
 
     def __init__(
@@ -81,11 +87,13 @@ class RestartedProcesses:
         *,
         patience: float = 5.0,
         hurry: Callable[[], bool] = lambda: False,
+        start: Callable[[Child], Running] = start_process,
     ) -> None:
         self.children: list[Child] = []
         self._notify = notify
         self._patience = patience
         self._hurry = hurry
+        self._start = start
 
     def __enter__(self) -> Self:
         return self
@@ -147,5 +155,5 @@ class RestartedProcesses:
         )
 
     def _launch(self, child: Child) -> None:
-        child.process = Process(child.command, log=child.log, on_line=child.on_line)
+        child.process = self._start(child)
         child.started_at = time.monotonic()

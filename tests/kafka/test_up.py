@@ -55,8 +55,8 @@ class Home:
         return found
 
     def processes_of(self, command: str) -> list[psutil.Process]:
-        """Those that run a dpstream command."""
-        return [process for process in self.processes() if command in process.cmdline()]
+        """Those that run a dpstream command: one that was forked has its name."""
+        return [process for process in self.processes() if process.name() == command]
 
     @contextmanager
     def up(self, *options: str) -> Iterator[Up]:
@@ -155,8 +155,8 @@ def test_a_run_that_was_killed_leaves_nothing_and_another_survives_a_broken_brok
     with home.up("--rate", "1") as up:
         up.wait_until_it_says("epoch 1 ")
         processes = home.processes()
-        # This command, the keeper, Kafka, the producer, three workers.
-        assert len(processes) == 7
+        # This command, the keeper, Kafka, the forker, the producer, three workers.
+        assert len(processes) == 8
         up.process.kill()
         assert not still_running(processes, PATIENCE)
         assert not home.processes()

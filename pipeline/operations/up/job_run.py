@@ -105,6 +105,7 @@ class JobRun:
         rate: at most so many epochs per second.
         post: is given every event, in the thread.
         say: tells something that shall stay to be read.
+        prepare: waits, in the thread, until processes can be started.
     """
 
     def __init__(
@@ -113,12 +114,14 @@ class JobRun:
         rate: float | None,
         post: Callable[[JobRun, JobEvent], None],
         say: Callable[[str], None],
+        prepare: Callable[[], None],
     ) -> None:
         self.job = given.job
         self._given = given
         self._rate = rate
         self._post = post
         self._say = say
+        self._prepare = prepare
         self._over = threading.Event()
         self._observer: threading.Thread | None = None
         self._connection: Connection | None = None
@@ -205,6 +208,7 @@ class JobRun:
             deployed = begin(
                 connection, self.job, secrets.token_bytes(IDENTIFIER_BYTES), self._noise_key
             )
+            self._prepare()
             self._post(self, deployed)
             with closing(observe(connection, deployed)) as observation:
                 for seen in observation:

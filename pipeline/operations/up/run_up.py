@@ -11,6 +11,7 @@ from queue import Empty, SimpleQueue
 
 from pipeline.kafka.connection import Connection, find_cluster
 from pipeline.kafka.local_kafka import LocalKafkaError
+from pipeline.operations.forks import Forks
 from pipeline.operations.restarted_processes import RestartedProcesses
 from pipeline.operations.signals import Signals
 from pipeline.operations.up.job_run import JobEvent, JobInput, JobRun
@@ -21,6 +22,12 @@ from pipeline.operations.up.screen import Part, Screen
 from pipeline.state import FolderInUse, FolderLock, state_home
 
 _WAIT_SECONDS = 0.1
+
+MODULES = ("pipeline.cli.run", "pipeline.kafka.workers.worker", "pipeline.cli.produce")
+"""What workers and producers import."""
+
+MODULES_OF_THE_PAGE = ("pipeline.cli.serve",)
+"""What the page's process imports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +114,18 @@ class _Run:
         self._given = given
         self._screen = screen
         self._signals = signals
+        self._forks = Forks(
+            (*MODULES, *(MODULES_OF_THE_PAGE if settings.page else ())),
+            state_home() / "up" / "forker.log",
+        )
         self._events: SimpleQueue[tuple[JobRun, JobEvent] | Message] = SimpleQueue()
         self._jobs = [
             JobRun(
-                each, settings.rate, lambda job, event: self._events.put((job, event)), screen.say
+                each,
+                settings.rate,
+                lambda job, event: self._events.put((job, event)),
+                screen.say,
+                self._forks.wait,
             )
             for each in given
         ]
@@ -124,10 +139,9 @@ class _Run:
         try:
             with ExitStack() as stack:
                 with self._screen:
+                    stack.enter_context(self._forks)
                     broker = self._begin(stack)
-                    pages = stack.enter_context(
-                        RestartedProcesses(self._screen.say, hurry=self._signals.hurry)
-                    )
+                    pages = stack.enter_context(self._processes())
                     outcomes = self._work(broker, pages)
                     staying = self._page if self._settings.linger else None
                     self._activity = "stopping" if staying is None else ""
@@ -144,9 +158,7 @@ class _Run:
     def _work(self, broker: KeptBroker | None, pages: RestartedProcesses) -> list[Outcome]:
         """Run the jobs to their last epochs."""
         with ExitStack() as stack:
-            workers = stack.enter_context(
-                RestartedProcesses(self._screen.say, hurry=self._signals.hurry)
-            )
+            workers = stack.enter_context(self._processes())
             for job in self._jobs:
                 stack.callback(job.stop_observing)
             while not all(job.complete for job in self._jobs):
@@ -157,6 +169,11 @@ class _Run:
                     job.notice_silence()
                 self._show()
             return [job.outcome() for job in self._jobs]
+
+    def _processes(self) -> RestartedProcesses:
+        return RestartedProcesses(
+            self._screen.say, hurry=self._signals.hurry, start=self._forks.start
+        )
 
     def _begin(self, stack: ExitStack) -> KeptBroker | None:
         """Begin to connect to the cluster; returns the broker if it is the local one."""

@@ -80,7 +80,7 @@ def test_the_producer_is_given_the_same_roster_and_last_epoch(
 ) -> None:
     job, rows, roster = files
     given, _ = load(job, rows, roster if chosen else None, 5 if chosen else None)
-    run = JobRun(given, None, lambda run, event: None, lambda sentence: None)
+    run = JobRun(given, None, lambda run, event: None, lambda sentence: None, lambda: None)
     run._connection = Connection(("memory:9092",))
     workers = Commands()
     run.take(deploy_job(given.job, deployed_at=0), cast(RestartedProcesses, workers))

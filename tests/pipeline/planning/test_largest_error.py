@@ -10,7 +10,7 @@ from scipy import stats
 
 from aggregators.attendance import Attendance
 from aggregators.future_rand import FutureRandAggregator
-from pipeline.planning.largest_error import EXCEEDED, largest_error
+from pipeline.planning.largest_error import EXCEEDED, largest_error, widening
 from pipeline.protocols.future_rand import FutureRandForecast
 from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
 from randomizers.future_rand.calibration import calibrate
@@ -20,10 +20,21 @@ FALSE_ALARM = 1e-9
 USERS, EPOCHS, RUNS = 500, 16, 200
 
 
-@pytest.mark.parametrize("deviations", [[3.0], [2.0] * 50, [1.0, 5.0, 2.0], [1e-9, 1.0]])
+@pytest.mark.parametrize(
+    "deviations",
+    [[3.0], [2.0] * 50, [1.0, 5.0, 2.0], [1e-9, 1.0], [1e-300, 1.0], [1.0 + n for n in range(999)]],
+)
 def test_probabilities_of_all_epochs_add_up_to_what_is_allowed(deviations: list[float]) -> None:
     bound = largest_error(np.array(deviations), 0.01)
-    assert sum(2 * stats.norm.sf(bound / each) for each in deviations) == pytest.approx(0.01)
+    assert sum(2 * stats.norm.sf(bound / each) for each in deviations) == pytest.approx(
+        0.01, rel=1e-11
+    )
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 170, 10**6])
+def test_the_wider_interval_leaves_each_epoch_its_share(epochs: int) -> None:
+    wider = widening(epochs) * float(stats.norm.isf(0.025))
+    assert 2 * stats.norm.sf(wider) * epochs == pytest.approx(EXCEEDED, rel=1e-11)
 
 
 def test_runs_exceed_it_as_seldom_as_it_says_and_would_not_with_less() -> None:

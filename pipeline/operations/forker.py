@@ -1,0 +1,166 @@
+"""The process that `operations.forks` has processes forked from.
+
+It has one thread, no generator of randomness and nothing that belongs to one process, so that what
+is forked begins as any other process would. It ends with whoever has started it.
+
+``python -m pipeline.operations.forker DESCRIPTOR MODULE...`` imports the modules, says so on the
+socket of that number, and forks a process for every request on it (`Request`).
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import runpy
+import selectors
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
+
+from pipeline.operations import lifeline
+
+IMPORTED = b"imported"
+"""What the forker says first."""
+
+REQUEST_BYTES = 1 << 17
+"""No request is longer."""
+
+_KERNEL_NAME = Path("/proc/self/comm")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A process that is wanted. With it come three descriptors, see `send`.
+
+    Attributes:
+        name: that the system shows.
+        module: that it runs.
+        arguments: of the module.
+    """
+
+    name: str
+    module: str
+    arguments: Sequence[str]
+
+    def send(
+        self, channel: socket.socket, answers: socket.socket, held: socket.socket, log: int
+    ) -> None:
+        """Send it.
+
+        Args:
+            channel: to the forker.
+            answers: takes the number of the process, with a descriptor of it (pidfd), and in the
+                end its exit code or the negative number of a signal.
+            held: the end of the lifeline that the process holds.
+            log: takes what the process prints.
+        """
+        descriptors = [answers.fileno(), held.fileno(), log]
+        socket.send_fds(channel, [json.dumps(asdict(self)).encode()], descriptors)
+
+
+@dataclass(frozen=True, slots=True)
+class _Forked:
+    pid: int
+    answers: socket.socket
+
+
+class _Forker:
+    """Forks until there is nobody to ask for it; in what is forked, `serve` returns a request."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._children: dict[int, _Forked] = {}
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(channel, selectors.EVENT_READ)
+
+    def serve(self) -> Request | None:
+        """Returns what is to be run, in a process that was forked; None when all is over."""
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj is not self._channel:
+                    self._bury(key.fd)
+                    continue
+                text, descriptors, _, _ = socket.recv_fds(self._channel, REQUEST_BYTES, 3)
+                if not text:
+                    return None
+                request = Request(**json.loads(text))
+                if self._fork(*descriptors):
+                    self._leave()
+                    _become(request.name, *descriptors[1:])
+                    return request
+
+    def _fork(self, answers_number: int, held: int, log: int) -> bool:
+        """Fork; returns whether this is the new process."""
+        answers = socket.socket(fileno=answers_number)
+        try:
+            pid = os.fork()
+        except OSError:
+            # Whoever asked learns of it by the end of the answers.
+            answers.close()
+            pid = -1
+        if pid == 0:
+            answers.close()
+            return True
+        os.close(held)
+        os.close(log)
+        if pid > 0:
+            descriptor = os.pidfd_open(pid)
+            self._children[descriptor] = _Forked(pid, answers)
+            self._selector.register(descriptor, selectors.EVENT_READ)
+            with suppress(OSError):
+                socket.send_fds(answers, [str(pid).encode()], [descriptor])
+        return False
+
+    def _bury(self, descriptor: int) -> None:
+        child = self._children.pop(descriptor)
+        self._selector.unregister(descriptor)
+        os.close(descriptor)
+        code = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
+        with child.answers, suppress(OSError):
+            child.answers.send(str(code).encode())
+
+    def _leave(self) -> None:
+        """Let go, in a process that was forked, of what is the forker's."""
+        self._selector.close()
+        self._channel.close()
+        for descriptor, child in self._children.items():
+            os.close(descriptor)
+            child.answers.close()
+
+
+def _become(name: str, held: int, log: int) -> None:
+    """Be what `operations.processes.Process` starts."""
+    os.setsid()
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    os.environ[lifeline.VARIABLE] = str(held)
+    with suppress(OSError):
+        _KERNEL_NAME.write_text(name)
+
+
+def main() -> None:
+    """Be the forker, or what it has forked."""
+    number, *modules = sys.argv[1:]
+    # It ends with its channel. What is forked has lifelines of its own.
+    os.close(int(os.environ.pop(lifeline.VARIABLE)))
+    channel = socket.socket(fileno=int(number))
+    for module in modules:
+        import_module(module)
+    # Memory that no collection touches stays shared with all that is forked.
+    gc.collect()
+    gc.freeze()
+    channel.send(IMPORTED)
+    request = _Forker(channel).serve()
+    if request is not None:
+        sys.argv = [request.module, *request.arguments]
+        runpy.run_module(request.module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""What is forked is as what is started: each of these holds of both."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pipeline.operations import forks as tested
+from pipeline.operations.forks import Forks
+from pipeline.operations.processes import Process, Running, how_it_ended, python_module
+from pipeline.operations.restarted_processes import Child, RestartedProcesses, start_process
+from tests.support.ended import still_running
+
+ROOT = Path(__file__).parents[3]
+PATIENCE = 60.0
+"""Far longer than anything takes: who needs it has failed."""
+MODULE = "tests.support.forked"
+WAYS = ("forked", "started")
+
+
+@pytest.fixture(scope="module")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    with Forks([MODULE], tmp_path_factory.mktemp("forks") / "log") as forks:
+        forks.wait()
+        yield forks
+
+
+@pytest.fixture(params=WAYS)
+def start(request: pytest.FixtureRequest, forks: Forks) -> Callable[[Child], Running]:
+    return forks.start if request.param == "forked" else start_process
+
+
+def command(what: str, *more: str) -> list[str]:
+    return python_module(MODULE, what, *more)
+
+
+def run(processes: RestartedProcesses, folder: Path, what: str, *more: str) -> Child:
+    return processes.start(what, command(what, *more), folder / what, endless=False)
+
+
+def said(child: Child) -> list[str]:
+    """What it has printed, apart from Python's own warning of how tests are laid out."""
+    lines = child.log.read_text().splitlines()
+    return [line for line in lines if "RuntimeWarning" not in line]
+
+
+def described(child: Child) -> dict[str, Any]:
+    assert child.process.wait(PATIENCE) == 0, child.log_end()
+    seen: dict[str, Any] = json.loads(said(child)[0])
+    return seen
+
+
+def wait_until_ready(child: Child) -> None:
+    while "ready" not in child.log.read_text():
+        assert child.process.poll() is None, child.log_end()
+
+
+def test_what_a_process_is_does_not_tell_how_it_was_started(forks: Forks, tmp_path: Path) -> None:
+    seen = []
+    for start in (forks.start, start_process):
+        with RestartedProcesses(print, start=start) as processes:
+            # An earlier one, whose sockets the other must not have.
+            wait_until_ready(run(processes, tmp_path, "sleep"))
+            child = run(processes, tmp_path, "describe", "--name", "a b")
+            seen.append(described(child) | {"number": child.process.pid})
+    forked, started = seen
+    for each in seen:
+        assert each.pop("pid") == each.pop("session") == each.pop("number")
+    assert (forked.pop("imported by another"), started.pop("imported by another")) == (True, False)
+    assert len({each.pop(which) for each in seen for which in ("drawn", "drawn anew")}) == 4
+    assert forked == started
+    assert forked["arguments"] == ["describe", "--name", "a b"]
+    assert forked["on a lifeline"]
+
+
+def test_no_two_that_were_forked_draw_the_same(forks: Forks, tmp_path: Path) -> None:
+    with RestartedProcesses(print, start=forks.start) as processes:
+        children = [run(processes, tmp_path / str(number), "describe") for number in range(3)]
+        seen = [described(child) for child in children]
+    assert len({each[which] for each in seen for which in ("drawn", "drawn anew")}) == 6
+
+
+def test_exit_codes_reasons_and_logs(start: Callable[[Child], Running], tmp_path: Path) -> None:
+    with RestartedProcesses(print, start=start) as processes:
+        telling, failing = (run(processes, tmp_path, what) for what in ("tell", "fail"))
+        assert (telling.process.wait(PATIENCE), telling.process.reason()) == (3, "no noise key")
+        assert said(telling)[1:] == ["a complaint"]
+        assert (failing.process.wait(PATIENCE), failing.process.reason()) == (1, "")
+        assert said(failing)[-1] == "ZeroDivisionError: of what?"
+        assert failing.process.poll() == failing.process.returncode == 1
+
+
+def test_names_that_the_system_shows(forks: Forks, tmp_path: Path) -> None:
+    with RestartedProcesses(print, start=forks.start) as processes:
+        child = run(processes, tmp_path, "sleep")
+        wait_until_ready(child)
+        assert psutil.Process(child.process.pid).name() == "sleep"
+
+
+@pytest.mark.parametrize(
+    ("what", "patience", "number"),
+    [("sleep", PATIENCE, signal.SIGTERM), ("stubborn", 0.0, signal.SIGKILL)],
+)
+def test_closing_leaves_no_process(
+    start: Callable[[Child], Running], tmp_path: Path, what: str, patience: float, number: int
+) -> None:
+    with RestartedProcesses(print, start=start, patience=patience) as processes:
+        child = run(processes, tmp_path, what)
+        wait_until_ready(child)
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.process.wait(0.0)
+    assert child.process.returncode == -number
+    assert not psutil.pid_exists(child.process.pid)
+    # It has ended, and its number may be another's by now.
+    child.process.terminate()
+    child.process.kill()
+
+
+def test_a_killed_process_is_forked_again(forks: Forks, tmp_path: Path) -> None:
+    told: list[str] = []
+    with RestartedProcesses(told.append, start=forks.start) as processes:
+        child = run(processes, tmp_path, "sleep")
+        wait_until_ready(child)
+        psutil.Process(child.process.pid).kill()
+        assert how_it_ended(child.process.wait(PATIENCE)) == "by signal 9"
+        processes.check()
+        child.restart_at = 0.0
+        processes.check()
+        assert not isinstance(child.process, Process)
+        assert child.state == "running"
+    assert len(told) == 1
+
+
+def test_what_a_killed_forker_has_forked_ends_and_is_started_without_it(tmp_path: Path) -> None:
+    with (
+        Forks([MODULE], tmp_path / "forker") as forks,
+        RestartedProcesses(print, start=forks.start) as processes,
+    ):
+        children = [run(processes, tmp_path / name, "stubborn") for name in ("first", "second")]
+        for child in children:
+            wait_until_ready(child)
+        forks._forker.kill()  # type: ignore[union-attr]
+        assert [child.process.wait(PATIENCE) for child in children] == [-signal.SIGKILL] * 2
+        again = run(processes, tmp_path, "describe")
+        assert isinstance(again.process, Process)
+        described(again)
+
+
+def test_a_forker_that_cannot_import_says_so_in_its_log_and_holds_up_nobody(
+    tmp_path: Path,
+) -> None:
+    with Forks(["pipeline.no_such_module"], tmp_path / "forker") as forks:
+        forks.wait()
+        with RestartedProcesses(print, start=forks.start) as processes:
+            described(run(processes, tmp_path, "describe"))
+    assert "pipeline.no_such_module" in (tmp_path / "forker").read_text()
+
+
+def test_where_it_is_not_safe_nothing_is_forked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tested, "POSSIBLE", False)
+    with Forks([MODULE], tmp_path / "forker") as forks:
+        forks.wait()
+        with RestartedProcesses(print, start=forks.start) as processes:
+            child = run(processes, tmp_path, "describe")
+            assert isinstance(child.process, Process)
+            described(child)
+
+
+def test_lines_that_somebody_hears_are_heard(forks: Forks, tmp_path: Path) -> None:
+    heard: list[str] = []
+    with RestartedProcesses(print, start=forks.start) as processes:
+        child = processes.start(
+            "tell", command("tell"), tmp_path / "log", endless=False, on_line=heard.append
+        )
+        child.process.wait(PATIENCE)
+        assert child.process.reason(PATIENCE) == "no noise key"
+    assert len(heard) == 1
+
+
+def test_only_modules_of_ours_are_forked(forks: Forks, tmp_path: Path) -> None:
+    with (
+        RestartedProcesses(print, start=forks.start) as processes,
+        pytest.raises(ValueError, match="runs none of our modules"),
+    ):
+        processes.start("other", ["/bin/true"], tmp_path / "log")
+
+
+def test_all_end_when_their_starter_is_killed(tmp_path: Path) -> None:
+    starting = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from pipeline.operations.forks import Forks\n"
+        "from pipeline.operations.processes import python_module\n"
+        "from pipeline.operations.restarted_processes import RestartedProcesses\n"
+        "module, folder = sys.argv[1], Path(sys.argv[2])\n"
+        "forks = Forks([module], folder / 'forker')\n"
+        "processes = RestartedProcesses(print, start=forks.start)\n"
+        "print(forks._forker.pid, flush=True)\n"
+        "for what in 'sleep', 'stubborn':\n"
+        "    child = processes.start(what, python_module(module, what), folder / what)\n"
+        "    while 'ready' not in child.log.read_text(): time.sleep(0.01)\n"
+        "    print(child.process.pid, flush=True)\n"
+        "time.sleep(1000)\n"
+    )
+    starter = subprocess.Popen(
+        [sys.executable, "-c", starting, MODULE, str(tmp_path)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert starter.stdout is not None
+    with starter, starter.stdout as lines:
+        ours = [psutil.Process(int(lines.readline())) for _ in range(3)]
+        os.kill(starter.pid, signal.SIGKILL)
+    assert not still_running(ours, PATIENCE)

@@ -1,0 +1,46 @@
+"""What processes of `dpstream up` import once: nothing slow, nothing that must not be forked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from pipeline.operations.up.run_up import MODULES, MODULES_OF_THE_PAGE
+
+SLOW = {"scipy", "matplotlib", "bokeh", "pyarrow", "mpmath", "jgo"}
+LOOKING = """
+import gc, json, sys, threading
+from importlib import import_module
+for module in sys.argv[1:]:
+    import_module(module)
+from randomgen import AESCounter
+print(json.dumps({
+    "imported": sorted({name.partition(".")[0] for name in sys.modules}),
+    "generators": sum(isinstance(one, AESCounter) for one in gc.get_objects()),
+    "threads": threading.active_count(),
+}))
+"""
+
+
+def test_imports_are_quick_to_make_and_safe_to_fork() -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", LOOKING, *MODULES, *MODULES_OF_THE_PAGE],
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    seen = json.loads(found.stdout)
+    assert SLOW.isdisjoint(seen["imported"])
+    assert {"faust", "aiokafka", "aiohttp", "pydantic"} <= set(seen["imported"])
+    assert (seen["generators"], seen["threads"]) == (0, 1)
+
+
+def test_the_command_itself_begins_without_what_it_may_need_in_the_end() -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", LOOKING, "pipeline.cli.up"],
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    assert SLOW.isdisjoint(json.loads(found.stdout)["imported"])

@@ -1,0 +1,57 @@
+"""What tests of `pipeline.operations.forks` have processes do; imported by the forker, or not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from pipeline.operations.lifeline import VARIABLE, follow, tell
+from randomizers.randomness import cryptographic_generator
+
+GENERATOR = cryptographic_generator()
+IMPORTED_BY = os.getpid()
+
+
+def describe() -> dict[str, object]:
+    """What a process can see of itself, as far as it matters who has started it."""
+    import tests.support.forked as imported
+
+    return {
+        "pid": os.getpid(),
+        "session": os.getsid(0),
+        "arguments": sys.argv[1:],
+        "module": Path(sys.argv[0]).stem,
+        "input": Path("/proc/self/fd/0").resolve().as_posix(),
+        "on a lifeline": VARIABLE in os.environ,
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "imported by another": os.getpid() != imported.IMPORTED_BY,
+        "drawn": int(imported.GENERATOR.integers(1 << 60)),
+        "drawn anew": int(cryptographic_generator().integers(1 << 60)),
+    }
+
+
+def main(what: str) -> int:
+    """Do it; returns the exit code."""
+    print(json.dumps(describe()), flush=True)
+    if what == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    follow(patience=0.1)
+    match what:
+        case "fail":
+            raise ZeroDivisionError("of what?")
+        case "tell":
+            tell("no noise key")
+            print("a complaint", file=sys.stderr)
+            return 3
+        case "sleep" | "stubborn":
+            print("ready", flush=True)
+            time.sleep(1000)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
