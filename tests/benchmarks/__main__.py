@@ -51,8 +51,11 @@ EPOCHS = 20_000
 WARM_UP = Load("drawn", epochs=256, producers=1, number=100_000)
 PASSAGES = {
     "devices report": Load("devices", epochs=256, producers=2, number=500_000),
+    "devices report letters": Load(
+        "devices", epochs=64, producers=2, number=500_000, reports="letters"
+    ),
     "reports already drawn": Load("drawn", epochs=128, producers=1, number=1_000_000),
-    "cells of items": Load("devices", epochs=32, producers=2, number=500_000, items=True),
+    "cells of items": Load("devices", epochs=32, producers=2, number=500_000, reports="cells"),
 }
 HELD = {
     "order: sorted": Load("held", epochs=2, producers=1, number=10_000_000),

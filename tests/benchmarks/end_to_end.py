@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from aggregators.count_min import CountMinAggregator
 from aggregators.future_rand import FutureRandAggregator
+from aggregators.value_stream import ValueStreamAggregator
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_files import make_job
 from pipeline.kafka.cluster import Cluster, KafkaTransport
@@ -37,11 +38,12 @@ from tests.benchmarks.measuring import (
     peak_megabytes,
     processor_seconds,
 )
-from tests.benchmarks.one_core import DrawnReports, items_job_values, job_values
+from tests.benchmarks.one_core import DrawnReports, items_job_values, job_values, letters_job_values
 from tests.benchmarks.producing import send
 from topics.names import Role
 
 STAGES = ("shuffle", "aggregate", "publish")
+_JOB_VALUES = {"bits": job_values, "letters": letters_job_values, "cells": items_job_values}
 _PATIENCE = 300.0
 _POLL_SECONDS = 0.05
 
@@ -60,7 +62,7 @@ class Load:
         producers: how many processes.
         number: of devices, or of reports an epoch, of each producer.
         order: in which windows are released.
-        items: whether the values are items instead of 0 and 1, and messages are cells.
+        reports: what they are: bits of `future_rand`, letters of `value_stream`, or cells of items.
     """
 
     kind: Literal["devices", "drawn", "held"]
@@ -68,7 +70,7 @@ class Load:
     producers: int
     number: int
     order: Literal["sorted", "random"] = "sorted"
-    items: bool = False
+    reports: Literal["bits", "letters", "cells"] = "bits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +182,9 @@ def _deployed(cluster: Cluster, load: Load) -> Iterator[DeployedJob]:
     """A job for as long as it is needed, its topics included."""
     name = f"bench-{secrets.token_hex(4)}"
     shuffle: dict[str, Any] = {"producers": load.producers, "order": load.order}
-    if load.items:
+    if load.reports == "cells":
         shuffle["minimum"] = load.producers * load.number
-    values = items_job_values if load.items else job_values
-    job = make_job(values(name, load.epochs, **shuffle))
+    job = make_job(_JOB_VALUES[load.reports](name, load.epochs, **shuffle))
     now = time.time_ns() // 1_000_000
     yield deploy(cluster, job, deployment=secrets.token_bytes(16), now=now)
     undeploy(cluster, name, delete_topics=True)
@@ -298,6 +299,9 @@ def count_reports(cluster: Cluster, job: DeployedJob) -> int:
         if isinstance(aggregator, CountMinAggregator):
             counts = aggregator.state.counts(epoch)
             count += 0 if counts is None else int(counts.sum())
+            return
+        if isinstance(aggregator, ValueStreamAggregator):
+            count += aggregator.sums(epoch).reports
             return
         assert isinstance(aggregator, FutureRandAggregator)
         nodes = (aggregator.tree.node(order, epoch >> order) for order in range(orders_due(epoch)))

@@ -9,15 +9,18 @@ import json
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
 from aggregators.future_rand import FutureRandAggregator
 from aggregators.hadamard_stream import HadamardStreamAggregator
 from aggregators.value_stream import ValueStreamAggregator
+from pipeline.jobs.noise_keys import NoiseKey
 from pipeline.protocols.protocol import Aggregator
 from randomizers.devices import Devices
 from randomizers.dyadic import orders_due
@@ -26,11 +29,16 @@ from randomizers.future_rand.calibration import calibrate
 from randomizers.hadamard_stream import ORDER_BITS, HadamardStreamParameters
 from randomizers.hadamard_stream.calibration import calibrate as calibrate_hadamard
 from randomizers.randomness import cryptographic_generator
+from randomizers.shuffled_counts import ShuffledCountsParameters
+from randomizers.shuffled_value_stream import ShuffledValueStream
+from randomizers.shuffled_value_stream.calibration import calibrate as calibrate_twin
 from randomizers.value_stream import ValueStream, ValueStreamParameters
 from randomizers.value_stream.calibration import calibrate as calibrate_values
 from tests.benchmarks.measuring import peak_megabytes
+from topics.words import Words
 
 USERS, EPOCHS = 1_000_000, 1_024
+TWIN_EPOCHS = 64
 CHANGES = 4
 LONG_HORIZON = 4_096
 ITEMS = 4_096
@@ -110,6 +118,35 @@ def online_estimates_of_letters() -> None:
     say_milliseconds(f"value_stream: estimate with interval, {LONG_HORIZON:,} epochs", milliseconds)
 
 
+def shuffled_twin() -> None:
+    """Words of a million users, and the one noisy sum that is released of them."""
+    rng, generator = np.random.default_rng(4), cryptographic_generator()
+    asked = ShuffledCountsParameters(1.0, 1e-6, changes=CHANGES, dummies="shuffle")
+    law = calibrate_twin(asked, EPOCHS, minimum=1_000)
+    devices, key, deployment = ShuffledValueStream(law), NoiseKey.random(), bytes(16)
+    devices.enrol(USERS, generator)
+    values = np.zeros(USERS, np.int8)
+    words: list[NDArray[np.uint16]] = []
+    randomizing, adding, noise = [], [], []
+    for epoch in range(1, TWIN_EPOCHS + 1):
+        values[rng.integers(0, USERS, USERS * CHANGES // EPOCHS)] ^= 1
+        report = partial(devices.report, epoch, values, None, generator)
+        randomizing.append(timed(lambda: words.append(report())))  # noqa: B023
+        window = Words.canonical(words.pop())
+
+        def release(window: Words = window, epoch: int = epoch) -> None:
+            law.noisy_sum(window.values, window.counts, key.generator(deployment, epoch))
+
+        adding.append(timed(release))
+        noise.append(timed(lambda: law.noise.draw(key.generator(deployment, epoch))))  # noqa: B023
+    twin = f"shuffled twin, {USERS:,} users"
+    say(
+        what=f"{twin}: randomize", microseconds_a_report=round(1e3 * median(randomizing) / USERS, 4)
+    )
+    say_milliseconds(f"{twin}: the noisy sum of a window", adding)
+    say_milliseconds(f"{twin}: of it, the noise", noise)
+
+
 def item_estimates() -> None:
     """Estimates of all items at every epoch."""
     rng = np.random.default_rng(3)
@@ -156,4 +193,5 @@ if __name__ == "__main__":
     online_estimates()
     whole_horizon_of_letters()
     online_estimates_of_letters()
+    shuffled_twin()
     item_estimates()

@@ -56,6 +56,11 @@ def job_values(name: str, epochs: int, **shuffle: Any) -> dict[str, Any]:
     }
 
 
+def letters_job_values(name: str, epochs: int, **shuffle: Any) -> dict[str, Any]:
+    """The same, where everybody reports a letter at every epoch."""
+    return {**job_values(name, epochs, **shuffle), "protocol": "value_stream"}
+
+
 def items_job_values(name: str, epochs: int, **shuffle: Any) -> dict[str, Any]:
     """The same over `ITEMS` items, each of which raises five cells out of 40,960."""
     parameters = {
