@@ -31,7 +31,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """The broker that all tests share; whoever stops or kills it starts it again."""
     kafka = LocalKafka(tmp_path_factory.mktemp("kafka"))
     try:
-        kafka.start()
+        kafka.start(brief=True)
         yield kafka
     finally:
         kafka.stop()

@@ -157,6 +157,10 @@ def test_a_run_that_was_killed_leaves_nothing_and_another_survives_a_broken_brok
         processes = home.processes()
         # This command, the keeper, Kafka, the forker, the producer, three workers.
         assert len(processes) == 8
+        assert (
+            "-XX:TieredStopAtLevel=1"
+            in psutil.Process(LocalKafka(home.kafka).status().pid).cmdline()
+        )
         up.process.kill()
         assert not still_running(processes, PATIENCE)
         assert not home.processes()

@@ -92,7 +92,7 @@ class OneBroker:
     def start(self, name: str) -> None:
         """Start it, on the data that it has."""
         with self._clock.for_children():
-            self._kafka.start()
+            self._kafka.start(brief=True)
 
     def kill(self, name: str) -> None:
         """End it with SIGKILL."""

@@ -30,7 +30,7 @@ _START = """
 import json, pathlib, sys
 from pipeline.kafka.local_kafka import LocalKafka
 folder, settings, cluster_id, port = json.loads(sys.argv[1])
-LocalKafka(pathlib.Path(folder), settings, cluster_id=cluster_id).start(port)
+LocalKafka(pathlib.Path(folder), settings, cluster_id=cluster_id).start(port, brief=True)
 """
 
 

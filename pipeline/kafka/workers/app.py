@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import faust
+from faust import App
 
 from pipeline.kafka.workers.consumer import StageConsumer
 from pipeline.kafka.workers.execution import Execution
@@ -49,7 +49,7 @@ def build_app(
         directory: what Faust may write into.
         timings: session, heartbeat, rebalance and request timeouts.
     """
-    app = faust.App(
+    app = App(
         group,
         **{"broker_client_id": client, **connection.faust()},
         broker_session_timeout=timings.session,

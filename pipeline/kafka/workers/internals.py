@@ -17,6 +17,8 @@ from faust.types import TP, Message
 
 _FETCH_WAIT_MILLISECONDS = 50
 _POLL_SECONDS = 0.02
+# Records that come end it at once, but no rebalance does.
+_IDLE_SECONDS = 0.1
 
 
 class PromptConsumer(Consumer):
@@ -27,8 +29,13 @@ class PromptConsumer(Consumer):
     """
 
     def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Message]]:
-        """Fetch some records, and look again soon for which partitions there is room."""
-        return super().getmany(min(timeout, _POLL_SECONDS))
+        """Fetch some records, and look again soon for which partitions there is room.
+
+        Where there is room for all, nothing is missed by waiting: each look takes a worker that has
+        nothing to do a millisecond of processor time.
+        """
+        patience = _POLL_SECONDS if self._paused_partitions else _IDLE_SECONDS
+        return super().getmany(min(timeout, patience))
 
     async def _wait_next_records(self, timeout: float) -> tuple[RecordMap | None, set[TP] | None]:
         # Without a partition that has room, Faust sleeps for a second whatever `timeout` says.

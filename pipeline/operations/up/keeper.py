@@ -4,7 +4,7 @@ A broker outlives whoever starts it. So that it is stopped even when ``dpstream 
 keeper starts it and waits for the end of its lifeline (`operations.lifeline`) or for SIGTERM. A
 broker that ran before is left running. One that breaks down meanwhile is started again.
 
-``python -m pipeline.operations.up.keeper [keep]`` prints a `Message` a line, in JSON.
+``python -m pipeline.operations.up.keeper [keep] [brief]`` prints a `Message` a line, in JSON.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class KeptBroker:
     Args:
         post: is given what the keeper says, in another thread.
         keep: leave the broker running in any case.
+        brief: whether one that is started is for minutes, see `LocalKafka.start`.
         hurry: says whether to stop it by force.
     """
 
@@ -57,6 +58,7 @@ class KeptBroker:
         post: Callable[[Message], None],
         *,
         keep: bool = False,
+        brief: bool = False,
         hurry: Callable[[], bool] = lambda: False,
     ) -> None:
         self._post = post
@@ -66,7 +68,7 @@ class KeptBroker:
         self._processes = RestartedProcesses(lambda sentence: None, patience=_PATIENCE, hurry=hurry)
         self._keeper = self._processes.start(
             "the keeper of the local Kafka",
-            python_module("pipeline.operations.up.keeper", *(["keep"] if keep else [])),
+            python_module("pipeline.operations.up.keeper", *["keep"] * keep, *["brief"] * brief),
             kafka_folder() / "keeper.log",
             on_line=self._hear,
         )
@@ -107,7 +109,7 @@ def main() -> int:
     """Be a keeper."""
     signal.signal(signal.SIGTERM, _leave)
     follow(patience=_PATIENCE)
-    keep = sys.argv[1:] == ["keep"]
+    keep, brief = (option in sys.argv[1:] for option in ("keep", "brief"))
     broker = LocalKafka(kafka_folder())
     ready = False
     mine = not broker.status().running
@@ -116,7 +118,7 @@ def main() -> int:
             _say("mine", "")
         for _ in range(1 + _RESTARTS):
             address = broker.start(
-                on_progress=lambda text: _say("progress", text)
+                on_progress=lambda text: _say("progress", text), brief=brief
             ).bootstrap_servers
             ready = True
             _say("ready", str(address))

@@ -182,7 +182,12 @@ class _Run:
             self._connect(find_cluster(settings.servers, settings.kafka_config))
             return None
         return stack.enter_context(
-            KeptBroker(self._events.put, keep=settings.keep_broker, hurry=self._signals.hurry)
+            KeptBroker(
+                self._events.put,
+                keep=settings.keep_broker,
+                brief=not settings.keep_broker,
+                hurry=self._signals.hurry,
+            )
         )
 
     def _check(self, *keepers: KeptBroker | RestartedProcesses | None) -> None:

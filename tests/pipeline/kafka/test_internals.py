@@ -10,6 +10,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.producer.message_accumulator import MessageAccumulator
+from faust.transport.consumer import Consumer as AnyConsumer
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
 from kafka import KafkaAdminClient
 
@@ -29,6 +30,7 @@ METHODS = [
 ATTRIBUTES = [
     (AIOKafkaConsumer, "_fetch_max_wait_ms"),
     (AIOKafkaConsumer, "_coordinator"),
+    (AnyConsumer, "_paused_partitions"),
     (GroupCoordinator, "generation"),
     (AIOKafkaProducer, "_message_accumulator"),
     (MessageAccumulator, "_batch_ttl"),
