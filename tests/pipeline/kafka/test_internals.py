@@ -12,6 +12,7 @@ from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.producer.message_accumulator import MessageAccumulator
 from faust.transport.consumer import Consumer as AnyConsumer
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
+from faust.types import TP
 from kafka import KafkaAdminClient
 
 from pipeline.kafka import topic_spread, workers
@@ -72,3 +73,18 @@ def test_a_stage_overrides_nothing_private(own: type) -> None:
     private = {name for name in vars(own) if name.startswith("_") and not name.startswith("__")}
     inherited = {name for name in private if any(hasattr(base, name) for base in own.__bases__)}
     assert not inherited - {"_abc_impl"}, f"it belongs into {internals.__name__}"
+
+
+def test_a_worker_looks_again_soon_only_while_a_partition_has_no_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(Consumer, "getmany", lambda consumer, timeout: waited.append(timeout))
+    consumer = object.__new__(StageConsumer)
+    for paused in (set(), {TP("reports", 0)}, set()):
+        consumer._paused_partitions = paused
+        consumer.getmany(timeout=1.0)
+    consumer.getmany(timeout=0.001)
+    free, full, again, short = waited
+    assert full < free == again < 1.0
+    assert short == 0.001

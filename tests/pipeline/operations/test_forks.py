@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ import psutil
 import pytest
 
 from pipeline.operations import forks as tested
+from pipeline.operations.forker import IMPORTED
 from pipeline.operations.forks import Forks
 from pipeline.operations.processes import Process, Running, how_it_ended, python_module
 from pipeline.operations.restarted_processes import Child, RestartedProcesses, start_process
@@ -125,6 +127,16 @@ def test_closing_leaves_no_process(
     child.process.kill()
 
 
+def test_a_process_ends_when_it_is_let_go(
+    start: Callable[[Child], Running], tmp_path: Path
+) -> None:
+    with RestartedProcesses(print, start=start) as processes:
+        child = run(processes, tmp_path, "sleep")
+        wait_until_ready(child)
+        child.process.let_go()
+        assert child.process.wait(PATIENCE) == -signal.SIGTERM
+
+
 def test_a_killed_process_is_forked_again(forks: Forks, tmp_path: Path) -> None:
     told: list[str] = []
     with RestartedProcesses(told.append, start=forks.start) as processes:
@@ -153,6 +165,14 @@ def test_what_a_killed_forker_has_forked_ends_and_is_started_without_it(tmp_path
         again = run(processes, tmp_path, "describe")
         assert isinstance(again.process, Process)
         described(again)
+
+
+def test_whoever_waits_waits_until_all_is_imported(tmp_path: Path) -> None:
+    with Forks([MODULE], tmp_path / "forker") as forks:
+        for _ in range(2):
+            forks.wait()
+            # It has said so already.
+            assert forks._channel.recv(len(IMPORTED), socket.MSG_PEEK | socket.MSG_DONTWAIT)
 
 
 def test_a_forker_that_cannot_import_says_so_in_its_log_and_holds_up_nobody(

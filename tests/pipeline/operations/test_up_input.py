@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -9,10 +10,12 @@ from typing import Any, cast
 import pytest
 
 from pipeline.devices.rows import InputError
-from pipeline.jobs.deployed_job import deploy_job
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.kafka.connection import Connection
 from pipeline.operations.restarted_processes import RestartedProcesses
+from pipeline.operations.up import job_run
 from pipeline.operations.up.job_run import JobInput, JobRun
+from pipeline.operations.up.observation import Seen
 from tests.support.small_run import EPOCHS, job_text
 
 
@@ -89,3 +92,33 @@ def test_the_producer_is_given_the_same_roster_and_last_epoch(
     assert options["--input"] == str(rows)
     assert options.get("--users") == (str(roster) if chosen else None)
     assert options.get("--to-epoch") == ("5" if chosen else None)
+
+
+def test_processes_are_started_when_they_can_be(
+    files: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, rows, _ = files
+    given, _ = load(job, rows, None, None)
+    seen: list[object] = []
+    deployed = deploy_job(given.job, deployed_at=0)
+
+    def begin(*of: object) -> DeployedJob:
+        seen.append("deployed")
+        return deployed
+
+    def observe(*of: object) -> Generator[list[Seen], None, None]:
+        yield from ()
+
+    monkeypatch.setattr(job_run, "begin", begin)
+    monkeypatch.setattr(job_run, "observe", observe)
+    run = JobRun(
+        given,
+        None,
+        lambda run, event: seen.append(event),
+        lambda sentence: None,
+        lambda: seen.append("waited"),
+    )
+    run.begin(Connection(("memory:9092",)))
+    assert run._observer is not None
+    run._observer.join()
+    assert seen == ["deployed", "waited", deployed]
