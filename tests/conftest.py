@@ -13,6 +13,18 @@ settings.load_profile("dpstream")
 LIMITS = {"kafka": 1_200, "browser": 1_200, "verify": 4 * 3_600}
 
 
+@pytest.fixture(
+    params=[
+        pytest.param(3, id="every third action"),
+        pytest.param(1, id="every action", marks=pytest.mark.verify),
+    ]
+)
+def stride(request: pytest.FixtureRequest) -> int:
+    """Of the actions after which something is killed, one run for each."""
+    every: int = request.param
+    return every
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give tests that are long more time, unless they say themselves how much."""
     for item in items:

@@ -22,7 +22,7 @@ from tests.conformance.cases import FALSE_ALARM, Case, every_counting_case
 
 pytestmark = pytest.mark.slow
 
-RUNS = 1_600
+RUNS = 800
 DEVICES = 600
 # A share of the users change, the others keep the initial value: predictions made without knowing
 # the values are not exact, and may be off by so much of the variance.

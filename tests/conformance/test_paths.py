@@ -27,7 +27,7 @@ from tests.conformance.cases import (
 
 pytestmark = pytest.mark.slow
 
-ALONE = 2_500
+ALONE = 1_500
 TOGETHER = 20_000
 # What is expected less often is counted with the next rarest: the chi-square law would not hold.
 RARE = 20

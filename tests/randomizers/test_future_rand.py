@@ -62,7 +62,7 @@ class Device:
         return word + (partial_sum * self.signs.pop(0) > 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data(), changes=st.integers(1, 9), seed=st.integers(0, 2**32))
 def test_a_population_does_what_its_devices_would_do_alone(
     data: st.DataObject, changes: int, seed: int

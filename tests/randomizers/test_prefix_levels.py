@@ -38,7 +38,7 @@ def test_a_small_domain_needs_no_search() -> None:
     assert planned.standard_deviation == pytest.approx(planned.noise_mean**0.5)
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_short_strings_are_planned_too() -> None:
     planned = plan_prefixes(56, 1_000_000, 1.0, 1e-6, messages_per_user=20.0)
     assert planned.levels[-1].length == 56

@@ -147,7 +147,7 @@ def test_more_cells_are_less_private_and_more_noise_is_more() -> None:
     assert delta(60.0, 2) < delta(50.0, 2) < delta(25.0, 2)
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_the_smallest_deltas_are_not_lost_in_rounding() -> None:
     """From below, by a direct convolution of losses rounded down: sums of positive numbers only."""
     noise, cells, width = PoissonNoise(900.0), 32, 2e-4

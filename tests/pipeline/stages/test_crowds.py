@@ -342,11 +342,11 @@ def test_manifests_heartbeats_and_windows_know_totals_alone(folder: Path) -> Non
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_records")
 @pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
-def test_killed_between_any_two_actions(folder: Path, keep: bool) -> None:
+def test_killed_between_any_two_actions(folder: Path, keep: bool, stride: int) -> None:
     job = deployed()
     undisturbed = run(world_of(job, folder / "undisturbed"))
     written = []
-    for strike in range(1, undisturbed.accidents.count + 1):
+    for strike in range(1, undisturbed.accidents.count + 1, stride):
         world = run(world_of(job, folder / str(strike), Accidents(frozenset([strike]), keep)))
         written.append(check_writings(world))
         assert world.integers() == undisturbed.integers(), f"killed after action {strike}"

@@ -134,14 +134,14 @@ def test_shares_pass_through_the_shuffle_stage_and_add_up(folder: Path) -> None:
     ],
 )
 def test_killed_after_every_single_action(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, keep: bool
+    folder: Path, monkeypatch: pytest.MonkeyPatch, keep: bool, stride: int
 ) -> None:
     """With records so small that every table, window and partial is in several."""
     monkeypatch.setattr("topics.partials._PART_BYTES", 60)
     job = deployed()
     undisturbed = run(begun(job, folder / "undisturbed"))
     check(undisturbed)
-    for strike in range(1, undisturbed.accidents.count + 1):
+    for strike in range(1, undisturbed.accidents.count + 1, stride):
         accidents = Accidents(frozenset([strike]), keep)
         world = run(begun(job, folder / str(strike), accidents))
         check(world)
