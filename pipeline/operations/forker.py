@@ -150,6 +150,8 @@ def main() -> None:
     # It ends with its channel. What is forked has lifelines of its own.
     os.close(int(os.environ.pop(lifeline.VARIABLE)))
     channel = socket.socket(fileno=int(number))
+    # Where the kernel has no such descriptors, this ends before anybody relies on it.
+    os.close(os.pidfd_open(os.getpid()))
     for module in modules:
         import_module(module)
     # Memory that no collection touches stays shared with all that is forked.
