@@ -95,6 +95,36 @@ def test_changes_past_the_boosted_ones_show_by_and_by(law: ValueStreamLaw) -> No
     assert missing.max() > 0.3
 
 
+@pytest.mark.parametrize("most", [2, 7])
+def test_real_devices_are_off_by_noise_and_by_changes_past_the_boosted_ones(
+    law: ValueStreamLaw, most: int
+) -> None:
+    """By nothing else up to two changes; past them by a/(1+a) q^lag of each."""
+    users, rng = 80_000, seeded_generator(23, most)
+    when = np.sort(rng.permuted(np.tile(np.arange(EPOCHS), (users, 1)), axis=1)[:, :most], axis=1)
+    # From none to all of them: a user's last changes may come after the end.
+    when[np.arange(most) >= rng.integers(0, most + 1, users)[:, None]] = EPOCHS
+    values = (when[None] <= np.arange(EPOCHS)[:, None, None]).sum(axis=2) % 2
+    devices, aggregator = ValueStream(law), ValueStreamAggregator(law)
+    devices.enrol(users, rng)
+    attendance = Attendance.constant(EPOCHS, users)
+    kernel, share = Kernel(law.boost, law.decay), law.boost / (1 + law.boost)
+    signs, missing, largest = np.where(np.arange(most) % 2, -1, 1), 0.0, 0.0
+    for epoch, now in enumerate(values, start=1):
+        aggregator.add(epoch, devices.report(epoch, now, None, rng), None)
+        late = (when[:, law.changes :] == epoch - 1) @ signs[law.changes :]
+        missing = kernel.left * missing + share * float(late.sum())
+        found = aggregator.estimate(epoch, attendance)
+        assert found is not None
+        assert found.value is not None
+        assert found.standard_deviation is not None
+        assert abs(found.value + missing - now.sum()) < 7 * found.standard_deviation
+        largest = max(largest, abs(missing) / found.standard_deviation)
+        # A sixth too much or too little would be noticed.
+        assert now.sum() > 42 * found.standard_deviation or epoch < 5
+    assert largest == 0 if most == law.changes else largest > 14
+
+
 def test_the_bias_that_is_planned_is_that_of_such_users(law: ValueStreamLaw) -> None:
     """Users with four changes at random epochs, two of which are boosted."""
     changes, users = 4, 4000
