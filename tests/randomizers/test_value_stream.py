@@ -244,6 +244,11 @@ def test_words_decide_by_all_their_64_bits() -> None:
     assert draw_told([choice - 1, 0, 0], step=-0.5) == -33
     assert draw_told([choice, place_of(40), 0, *again]) == 16, "none of the body"
     assert draw_told([choice, place_of(-40), 0]) == -40
+    # There acceptance is weighed against 1.
+    (of_tail,) = reach(np.array([0.5 * 33 / 8]), np.array([9.0]), 2.0)
+    threshold = math.floor(of_tail * 2**64)
+    assert draw_told([choice - 1, 0, threshold - 1]) == 33
+    assert draw_told([choice - 1, 0, threshold, *again]) == 16
     # What is proposed in the box of the tail and is no letter.
     assert draw_told([0, (1 << 64) - 1, 0, *again]) == 16
 
