@@ -260,6 +260,7 @@ def test_intervals_hold_what_silent_devices_change_from_the_first_epoch_on(same:
     [
         LetterSums(1, 73, 73**2),
         LetterSums(2, 3, 4),
+        LetterSums(2, 4, 4),
         LetterSums(2, 1, 2),
         LetterSums(0, 0, 0),
         LetterSums(-1, 0, 0),
