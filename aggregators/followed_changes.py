@@ -25,7 +25,8 @@ variance of what comes in, and the standard deviation that is due to silent devi
 class FollowedChanges:
     """The errors of changes, exactly; see `aggregators.changes.ChangeErrors`.
 
-    What silent devices may change at the two epochs is added up: it is never taken to cancel out.
+    What silent devices may change at the two epochs is taken to have nothing in common. Where the
+    same ones are silent at both it cancels out in part, as far as they have kept their values.
 
     Args:
         kernel: how changes are followed.
@@ -59,7 +60,7 @@ class FollowedChanges:
         common, _, variance, silence = self._before[:, self._lag].tolist()
         noise = max(now.variance + variance - 2 * common, 0.0)
         # Before the first reports there was no estimate.
-        return math.hypot(math.sqrt(noise), now.silence + silence) if variance else None
+        return math.hypot(math.sqrt(noise), now.silence, silence) if variance else None
 
     def _after(self, reports: int, population: int) -> Followed[float]:
         """Variances of the next epoch; its value is not followed, which is published."""

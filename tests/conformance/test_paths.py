@@ -31,6 +31,8 @@ ALONE = 1_500
 TOGETHER = 20_000
 # What is expected less often is counted with the next rarest: the chi-square law would not hold.
 RARE = 20
+# Views.
+MANY = 10_000
 
 # (epoch, report) -> mean and variance of how often one observed group of devices sends it.
 Moments: TypeAlias = dict[tuple[int, Report], tuple[float, float]]
@@ -104,11 +106,17 @@ def moments_of(views: Mapping[View, Fraction]) -> Moments:
     first: defaultdict[tuple[int, Report], Fraction] = defaultdict(Fraction)
     second: defaultdict[tuple[int, Report], Fraction] = defaultdict(Fraction)
     for view, probability in views.items():
+        if len(views) > MANY:
+            # Of so many different denominators a common one would be too long.
+            probability = Fraction(float(probability))
         for epoch, reports in enumerate(view):
             for report, times in Counter(reports).items():
                 first[epoch, report] += times * probability
                 second[epoch, report] += times * times * probability
-    return {word: (float(first[word]), float(second[word] - first[word] ** 2)) for word in first}
+    return {
+        word: (float(first[word]), max(0.0, float(second[word] - first[word] ** 2)))
+        for word in first
+    }
 
 
 def distance(one: Moments, other: Moments) -> float:

@@ -119,11 +119,18 @@ def differ_by_removal(one: Stream, other: Stream) -> bool:
 def divergence(
     one: Mapping[View, Fraction], other: Mapping[View, Fraction], factor: Fraction
 ) -> Fraction:
-    """The largest P(set) - factor * Q(set) over all sets of views."""
-    excess = (
-        probability - factor * other.get(view, Fraction()) for view, probability in one.items()
-    )
-    return sum((more for more in excess if more > 0), Fraction())
+    """The largest P(set) - factor * Q(set) over all sets of views.
+
+    Exactly; what floating point is certain of is not looked at more closely.
+    """
+    certain, total = float(factor) * (1 - 1e-9), Fraction()
+    for view, probability in one.items():
+        likely = other.get(view)
+        if likely is None:
+            total += probability
+        elif not 0 < float(probability) < certain * float(likely):
+            total += max(Fraction(), probability - factor * likely)
+    return total
 
 
 def neighbours(streams: list[Stream], guarantee: Guarantee) -> Iterator[tuple[Stream, Stream]]:

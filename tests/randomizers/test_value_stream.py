@@ -215,10 +215,10 @@ def test_tilted_letters_are_drawn_as_often_as_they_should_be(step: float) -> Non
     assert likelihood(step + 0.3) < FALSE_ALARM
 
 
-def draw_told(words: Sequence[int], step: float = 0.5) -> int:
+def draw_told(words: Sequence[int], step: float = 0.5, moved: float = 0.0) -> int:
     rng = Told(words)
     letters = draw_tilted_letters(
-        np.array([step]), np.array([0.0]), np.array([9.0]), 2.0, cast(np.random.Generator, rng)
+        np.array([step]), np.array([moved]), np.array([9.0]), 2.0, cast(np.random.Generator, rng)
     )
     assert not rng.words
     return int(letters[0])
@@ -237,6 +237,12 @@ def test_words_decide_by_all_their_64_bits() -> None:
     assert draw_told([body, place_of(0), threshold - 1]) == 0
     again = [body, body, place_of(16), place_of(-16), 0, 0]
     assert draw_told([body, place_of(0), threshold, *again]) == 16
+    # Of small shares the last bits count, too.
+    bound_below, of_zero_below = reach(np.array([-4.0, -6.0]), np.array([9.0, 9.0]), 2.0)
+    threshold = math.floor(of_zero_below / bound_below * 2**64)
+    assert threshold % 2048
+    assert draw_told([body, place_of(0), threshold - 1], moved=-6.0) == 0
+    assert draw_told([body, place_of(0), threshold, *again], moved=-6.0) == 16
     # The tail, from the same words: the choice between them has 64 bits, too.
     box = tail_box() / 2**62
     choice = math.floor(box / (box + bound) * 2**64)
@@ -244,6 +250,11 @@ def test_words_decide_by_all_their_64_bits() -> None:
     assert draw_told([choice - 1, 0, 0], step=-0.5) == -33
     assert draw_told([choice, place_of(40), 0, *again]) == 16, "none of the body"
     assert draw_told([choice, place_of(-40), 0]) == -40
+    # There acceptance is weighed against 1.
+    (of_tail,) = reach(np.array([0.5 * 33 / 8]), np.array([9.0]), 2.0)
+    threshold = math.floor(of_tail * 2**64)
+    assert draw_told([choice - 1, 0, threshold - 1]) == 33
+    assert draw_told([choice - 1, 0, threshold, *again]) == 16
     # What is proposed in the box of the tail and is no letter.
     assert draw_told([0, (1 << 64) - 1, 0, *again]) == 16
 

@@ -28,7 +28,7 @@ from topics.batches import decode_batch
 from topics.frames import Kind, kind_of
 from topics.names import Role
 
-HORIZON, DEVICES = 4, 400
+HORIZON, DEVICES = 8, 400
 USERS = [f"user {number}" for number in range(DEVICES)]
 VALUES = np.random.default_rng(3).integers(0, 2, (2 * HORIZON, DEVICES))
 
@@ -204,12 +204,12 @@ def test_a_device_that_renews_begins_anew_with_the_first_epoch() -> None:
 
 def test_estimates_go_on_where_a_horizon_ends() -> None:
     """With nobody's value changing: the server begins anew with the devices, too."""
-    job = deployed(parameters={"epsilon": 8.0, "changes": 2})
+    job = deployed(parameters={"epsilon": 8.0, "changes": 1})
     cluster = SimulatedCluster(job, generators(4))
     producer = Producer(
         job, None, name="gateway", transport=MemoryDriver(cluster.log), generators=generators(4)
     )
-    many = 2_000
+    many, boost = 2_000, law_of(job).boost
     with producer:
         producer.enrol([f"user {number}" for number in range(many)])
         for epoch in range(1, 2 * HORIZON + 1):
@@ -223,5 +223,5 @@ def test_estimates_go_on_where_a_horizon_ends() -> None:
         assert estimate.value is not None
         assert estimate.standard_deviation is not None
         # A boost forgotten, or one from before, would be a share of a/(1+a) of 1,500.
-        assert 14 * estimate.standard_deviation < 1_500 / 2
+        assert 10 * estimate.standard_deviation < 1_500 * boost / (1 + boost)
         assert abs(estimate.value - 1_500) < 7 * estimate.standard_deviation

@@ -1,0 +1,136 @@
+"""Noisy sums on a real broker: a window that is written again after a kill has the same sum."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_files import make_job
+from pipeline.jobs.noise_keys import read_noise_key
+from pipeline.kafka.cluster import Cluster, KafkaTransport
+from pipeline.kafka.connection import Connection
+from pipeline.operations.deployments import deploy
+from pipeline.recording.replay.topic_source import TopicSource
+from pipeline.stages.estimate_records import FirstEstimates
+from pipeline.state import noise_key_file
+from randomizers.shuffled_value_stream import STEPS, SUM_ZERO, ShuffledValueStreamLaw
+from tests.support.replays import replayed
+from topics.chunks import decode_chunk
+from topics.manifests import Fate, decode_manifest
+from topics.names import Role
+
+pytestmark = pytest.mark.verify
+
+ROOT = Path(__file__).parents[2]
+# Far longer than anything takes: who needs it has failed.
+PATIENCE = 120.0
+USERS, EPOCHS = 300, 3
+# Before the record, when it is sent, and when it has arrived and is not committed; several times.
+DEATHS = (0, -1, 1, -1, 2, -1)
+
+
+def test_a_window_written_again_has_the_same_sum_and_replays_estimate_the_same(
+    bootstrap_servers: str, job_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("DPSTREAM_BOOTSTRAP_SERVERS", bootstrap_servers)
+    values = {
+        "name": job_name,
+        "protocol": "shuffled_counts",
+        "parameters": {"epsilon": 1, "delta": 1e-6, "changes": 1, "dummies": "shuffle"},
+        "epochs": {"count": EPOCHS},
+        "shuffle": {"minimum": 100, "grace": "1h"},
+        "topics": {"partitions": 1},
+    }
+    with Cluster(Connection((bootstrap_servers,))) as cluster:
+        job = deploy(cluster, make_job(values), deployment=secrets.token_bytes(16), now=0)
+        produce(cluster, job)
+        for actions in DEATHS:
+            dying = start("-m", "tests.kafka.dying_worker", str(actions), *run("shuffle", job))
+            assert dying.wait(PATIENCE) == -signal.SIGKILL
+        workers = [start("-m", "pipeline.cli", *run(stage, job)) for stage in job.stages]
+        try:
+            published = wait_for_estimates(cluster, job)
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.wait(PATIENCE)
+        check_sums(cluster, job)
+        transport = KafkaTransport(cluster, job.name)
+        _, _, again = replayed(TopicSource(job, transport.run))
+    assert again.estimates == published
+    assert len(again.integers) == EPOCHS
+
+
+def user_values(epoch: int) -> list[int]:
+    """A third have the value 1 at first, and a third more by and by."""
+    return [int(user % 3 == 0 or user < 100 * (epoch - 1)) for user in range(USERS)]
+
+
+def produce(cluster: Cluster, job: DeployedJob) -> None:
+    with Producer(job, None, name="p", transport=KafkaTransport(cluster, job.name)) as producer:
+        producer.enrol([f"u{user}" for user in range(USERS)])
+        for epoch in range(1, EPOCHS + 1):
+            producer.report_all(epoch, np.array(user_values(epoch), np.int8))
+            producer.close(epoch)
+
+
+def check_sums(cluster: Cluster, job: DeployedJob) -> None:
+    """All that ever left the stage is one number of each epoch: what was sent, and its noise."""
+    manifests = [decode_manifest(each.value) for each in cluster.read(job.topic(Role.MANIFESTS))]
+    assert {each.epoch for each in manifests} == set(range(1, EPOCHS + 1))
+    assert {(each.fate, each.contributors) for each in manifests} == {(Fate.RELEASED, USERS)}
+    written: dict[int, list[int]] = defaultdict(list)
+    for record in cluster.read(job.topic(Role.SHUFFLED)):
+        chunk = decode_chunk(record.value)
+        assert (chunk.index, chunk.total, chunk.words.counts) == (0, 1, None)
+        written[chunk.epoch].extend(chunk.words.values[:, 0].tolist())
+    assert max(map(len, written.values())) > 1, "some windows were written twice"
+    assert {epoch: len(set(sums)) for epoch, sums in written.items()} == dict.fromkeys(written, 1)
+    key, law = read_noise_key(noise_key_file(job.name)), job.law()
+    assert isinstance(law, ShuffledValueStreamLaw)
+    noise = law.noise.draw(key.generator(job.deployment, 1))
+    ones = sum(user_values(1))
+    # Of the first epoch it is known what was sent, but for how each word was rounded.
+    exact = STEPS * (ones * (0.5 + law.boost) - (USERS - ones) * 0.5)
+    assert abs(written[1][0] - SUM_ZERO - noise - exact) <= USERS
+    assert law.deviation > USERS, "noise is more than rounding"
+
+
+def wait_for_estimates(cluster: Cluster, job: DeployedJob) -> dict[int, bytes]:
+    """What is published of every epoch, without whose it is."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        published, found = FirstEstimates(job), {}
+        for record in cluster.read(job.topic(Role.ESTIMATES)):
+            told = published.apply(record.value)
+            if told is not None:
+                found[told.epoch] = replace(told, deployment=bytes(16)).to_bytes()
+        if len(found) == EPOCHS:
+            return found
+        assert time.monotonic() < deadline, "the workers do not finish"
+        time.sleep(0.2)
+
+
+def run(stage: str, job: DeployedJob) -> tuple[str, ...]:
+    """The command of a worker."""
+    return "run", stage, job.name, "--name", f"{stage}-worker"
+
+
+def start(*arguments: str) -> subprocess.Popen[bytes]:
+    """A process of this Python."""
+    return subprocess.Popen(
+        [sys.executable, *arguments], cwd=ROOT, env=os.environ, stderr=subprocess.DEVNULL
+    )

@@ -1,0 +1,41 @@
+"""Numbers over time by letters, against the same numbers by changes: the experiment `numbers`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.simulation import experiments
+from pipeline.simulation.evaluation.columns import ONLINE
+from pipeline.simulation.evaluation.experiment import load_experiment
+from pipeline.simulation.evaluation.trial import run_trial
+from tests.verify.tables import print_table
+
+pytestmark = pytest.mark.verify
+
+SEEDS, MOST = 3, 0.65
+
+
+def test_letters_err_less_than_changes_and_as_planned() -> None:
+    folder = Path(next(iter(experiments.__path__)))
+    found, rows = {}, []
+    for case in load_experiment(folder / "numbers.yaml").cases:
+        trials = [run_trial(case.job.to_bytes(), case.source, seed) for seed in range(1, SEEDS + 1)]
+        online = [trial.accuracies[ONLINE] for trial in trials]
+        rmse = float(np.sqrt(np.mean([each.rmse**2 for each in online])))
+        planned = online[0].predicted_rmse
+        covered = float(np.mean([each.coverage for each in online if each.coverage is not None]))
+        assert planned is not None
+        found[case.job.protocol] = rmse, planned, covered
+        rows.append([case.job.protocol, f"{rmse:,.0f}", f"{planned:,.0f}", f"{covered:.1%}"])
+    print_table(
+        f"50,000 users, 16 buckets, 64 epochs, up to 4 changes, epsilon 1, {SEEDS} seeds",
+        ["protocol", "RMSE of a bucket", "planned", "coverage"],
+        rows,
+    )
+    rmse, planned, covered = found["range_values"]
+    assert rmse < MOST * found["range_stream"][0]
+    assert rmse == pytest.approx(planned, rel=0.05)
+    assert 0.94 <= covered <= 0.96
