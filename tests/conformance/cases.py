@@ -219,7 +219,16 @@ LONG_TO_SAMPLE = (
     "range_stream-1",
     "sparse_recovery-0",
     "count_mean_sketch-0",
+    "fragments-1",
+    "fragments-4",
     "fragments-6",
+    "future_rand-1",
+    "future_rand-4",
+    "independent_response-1",
+    "erlingsson-1",
+    "bun-1",
+    "hadamard_stream-1",
+    "projective_geometry-3",
     "value_stream-1",
 )
 """Of which samples take longest: ``make verify`` compares them with the law."""
