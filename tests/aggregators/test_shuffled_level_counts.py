@@ -29,6 +29,9 @@ EPOCHS, BUCKETS, USERS, RUNS = 8, 32, 20_000, 150
 RANGES = [(0, 1), (17, 18), (0, 16), (5, 9), (3, 30), (12, 32), (0, 32)]
 BOOSTED = {"changes": 3, "boost": 1}
 BOTH = pytest.mark.parametrize("boosted", [False, True])
+BOTH_IN_TIME = pytest.mark.parametrize(
+    "boosted", [False, pytest.param(True, marks=pytest.mark.verify)]
+)
 
 
 @cache
@@ -77,7 +80,7 @@ def known(estimate: LevelEstimates | None) -> LevelEstimates:
 
 
 @pytest.mark.slow
-@BOTH
+@BOTH_IN_TIME
 def test_ranges_are_unbiased_and_as_far_off_as_said_and_planned(boosted: bool) -> None:
     asked, held = law(boosted), values()
     truth = np.stack([np.bincount(now, minlength=BUCKETS + 1)[1:] for now in held])

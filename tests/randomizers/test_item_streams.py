@@ -97,6 +97,7 @@ def test_the_reference_is_not_exceeded(epochs: int, boost: int, reference: tuple
     assert 0.75 * sum(reference) < plus + minus < sum(reference)
 
 
+@pytest.mark.verify
 def test_more_changes_or_boost_take_more_noise() -> None:
     found = [
         noise_for_items(1.0, 1e-6, ItemReports(32, changes, boost, 0.02))[0]

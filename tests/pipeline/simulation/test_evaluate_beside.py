@@ -94,7 +94,7 @@ def test_each_error_has_its_numbers_beside_it(
     }
 
 
-@pytest.mark.parametrize("bytes_", [1 << 30, 10])
+@pytest.mark.parametrize("bytes_", [pytest.param(1 << 30, marks=pytest.mark.verify), 10])
 def test_reports_that_pass_no_topic_are_told(
     dpstream: Commands,
     experiment: Path,
@@ -136,14 +136,8 @@ def test_numbers_that_belong_to_nothing_are_refused(
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "esa-horse",
-        pytest.param("esa-night-lights", marks=pytest.mark.verify),
-        pytest.param("esa-camera", marks=pytest.mark.verify),
-    ],
-)
+@pytest.mark.verify
+@pytest.mark.parametrize("name", ["esa-horse", "esa-night-lights", "esa-camera"])
 def test_shipped_images_have_bars_and_the_paper_s_numbers(name: str, tmp_path: Path) -> None:
     """Of every central epsilon, and every number of reports."""
     text = shipped_experiments()[name].read_text()
