@@ -63,10 +63,11 @@ class Followed(Generic[UsersT]):
         """What is published of the epoch; None before any had reports."""
         if not self.known:
             return None
+        deviation = self.deviation
         return Estimate.around(
             self.value,
-            self.deviation,
-            NORMAL_95 * self.deviation,
+            deviation,
+            NORMAL_95 * deviation,
             reports=reports,
             population=population,
             flags=() if self.released else (GAP,),

@@ -85,6 +85,8 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
     def __init__(self, law: ValueStreamLaw) -> None:
         super().__init__(law)
         self._sums: dict[int, LetterSums] = {}
+        # What one step of a letter is worth in users.
+        self._worth = _spread(law) * STEP
 
     def check_words(self, epoch: int, words: NDArray[np.uint8]) -> None:
         """See that words can be reports of an epoch.
@@ -173,7 +175,7 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
         if not sums.reports:
             return None
         population, reports = int(attendance.population[epoch]), sums.reports
-        total = population / reports * (_spread(self.law) * STEP * sums.letters + reports / 2)
+        total = population / reports * (self._worth * sums.letters + reports / 2)
         return Received(total, _variance(self.law, reports, population), reports, population)
 
     def _add(self, epoch: int, sums: LetterSums) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
+from pipeline.kafka.local_kafka.broker import free_port
 from tests.support.commands import Commands
 from tests.support.prometheus_tools import find_tool
 from tests.support.small_run import EPOCHS, job_text, write_changes
@@ -73,12 +73,6 @@ def start(tmp_path: Path) -> Iterator[Callable[..., None]]:
         finally:
             process.kill()
             print(*process.args, log.read_text(), sep="\n")  # type: ignore[misc]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
 
 
 class Prometheus:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import pytest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from pipeline.kafka.local_kafka.broker import free_port
 from tests.support.commands import Commands
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 
@@ -41,8 +41,7 @@ class Worker:
     """A worker process that serves metrics, and writes JSON lines into a file."""
 
     def __init__(self, stage: str, job: str, servers: str, folder: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.log = folder / f"{stage}.log"
         options = ("--metrics", str(self.port), "--log-format", "json", "--name", "w1")
         with self.log.open("wb") as file:

@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -44,8 +43,7 @@ class Supervisor:
     """``dpstream run STAGE``, which writes JSON lines into a file and serves metrics."""
 
     def __init__(self, stage: str, pattern: str, servers: str, home: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.stage = stage
         self.log = home / f"{stage}-{secrets.token_hex(4)}.log"
         options = ["--jobs", pattern, "--name", "w1", "--log-format", "json"]

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -29,6 +28,7 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.broker_clock import own_milliseconds
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection
+from pipeline.kafka.local_kafka.broker import free_port
 from pipeline.kafka.workers.groups import group_name
 from pipeline.operations.deployments import find_deployed
 from pipeline.operations.status.facts import stages_of
@@ -113,8 +113,7 @@ class _Worker:
     """A worker process; `log` is what it has said, once it has ended."""
 
     def __init__(self, job: DeployedJob, stage: StageName, release: SameRelease) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         self.log = ""
         self.process = subprocess.Popen(
             [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import parse_job
 from pipeline.jobs.phases import JobPhase, Phase
 from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.local_kafka.broker import free_port
 from pipeline.serve.follower import Reader
 from pipeline.serve.limits import Limits
 from pipeline.serve.server import Site, SiteSettings
@@ -156,8 +156,7 @@ class Cable:
     """Forwards bytes from a port of its own to another one, until it is cut."""
 
     def __init__(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         self.to = 0
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
