@@ -9,26 +9,21 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
 from aggregators.estimate import GAP, NORMAL_95, Estimate
 from aggregators.random_walk import random_walk
 from aggregators.smoothed_estimates import SmoothedEstimates
 
-UsersT = TypeVar("UsersT", float, NDArray[np.float64])
-"""Numbers of users: one, or an array of those of several counts with the same errors."""
-
-_NOBODY: Any = 0.0
+Users: TypeAlias = Any
+"""Numbers of users: a float, or float64 of any shape for several counts with the same errors."""
 
 
-@dataclass(frozen=True, slots=True)
-class Followed(Generic[UsersT]):
+class Followed(NamedTuple):
     """The estimate of an epoch, and how its error goes on; of one count, or of several at once.
 
     Attributes:
@@ -45,8 +40,8 @@ class Followed(Generic[UsersT]):
     """
 
     epoch: int = 0
-    value: UsersT = _NOBODY
-    boosts: UsersT = _NOBODY
+    value: Users = 0.0
+    boosts: Users = 0.0
     variance: float = 0.0
     covariance: float = 0.0
     boosts_variance: float = 0.0
@@ -59,7 +54,7 @@ class Followed(Generic[UsersT]):
         """Standard deviation of the value."""
         return math.hypot(math.sqrt(self.variance), self.silence)
 
-    def estimate(self: Followed[float], reports: int, population: int) -> Estimate | None:
+    def estimate(self, reports: int, population: int) -> Estimate | None:
         """What is published of the epoch; None before any had reports."""
         if not self.known:
             return None
@@ -73,7 +68,7 @@ class Followed(Generic[UsersT]):
             flags=() if self.released else (GAP,),
         )
 
-    def without_reports(self, decay: float) -> Followed[UsersT]:
+    def without_reports(self, decay: float) -> Followed:
         """The next epoch, of which nothing came in: the value is kept."""
         return Followed(
             self.epoch + 1,
@@ -86,13 +81,13 @@ class Followed(Generic[UsersT]):
             self.known,
         )
 
-    def next_value(self, boost: float, decay: float, received: UsersT) -> UsersT:
+    def next_value(self, boost: float, decay: float, received: Users) -> Users:
         """The value of the next epoch; see `with_reports`."""
         return (received - decay * self.boosts + boost * self.value) / (1 + boost)
 
     def with_reports(
-        self, boost: float, decay: float, received: UsersT, variance: float, unseen: float
-    ) -> Followed[UsersT]:
+        self, boost: float, decay: float, received: Users, variance: float, unseen: float
+    ) -> Followed:
         """The next epoch.
 
         Args:
@@ -212,7 +207,7 @@ class FollowedCounts(ABC, Generic[LawT]):
 
     def __init__(self, law: LawT) -> None:
         self.law = law
-        self._followed: Followed[float] = Followed()
+        self._followed = Followed()
         self._attendance: Attendance | None = None
 
     @abstractmethod
@@ -239,7 +234,7 @@ class FollowedCounts(ABC, Generic[LawT]):
         reports = self.reports(epoch, attendance) if found.released else 0
         return found.estimate(reports, int(attendance.population[epoch]))
 
-    def followed(self, epoch: int, attendance: Attendance) -> Followed[float]:
+    def followed(self, epoch: int, attendance: Attendance) -> Followed:
         """The estimate of an epoch, and how its error goes on; see `estimate`."""
         if self._attendance is not attendance or self._followed.epoch > epoch:
             self._followed, self._attendance = Followed(), attendance
@@ -257,7 +252,7 @@ class FollowedCounts(ABC, Generic[LawT]):
             last_epoch: 1 to the last one of the horizon.
             attendance: head counts of the epochs up to this one.
         """
-        found: Followed[float] = Followed()
+        found = Followed()
         values, deviations = np.zeros((2, last_epoch))
         counts, variances = np.zeros(last_epoch), np.full(last_epoch, np.inf)
         gaps = np.ones(last_epoch, np.bool_)
@@ -283,7 +278,7 @@ class FollowedCounts(ABC, Generic[LawT]):
             shrunk=shrunk.offline[:, None],
         )
 
-    def _next(self, before: Followed[float], received: Received | None) -> Followed[float]:
+    def _next(self, before: Followed, received: Received | None) -> Followed:
         boost, decay = self.law.boost, self.law.decay
         if received is None:
             return before.without_reports(decay)

@@ -62,7 +62,7 @@ class FollowedChanges:
         # Before the first reports there was no estimate.
         return math.hypot(math.sqrt(noise), now.silence, silence) if variance else None
 
-    def _after(self, reports: int, population: int) -> Followed[float]:
+    def _after(self, reports: int, population: int) -> Followed:
         """Variances of the next epoch; its value is not followed, which is published."""
         if not reports:
             return self._followed.without_reports(self._kernel.decay)

@@ -211,7 +211,7 @@ class _Path:
 
     def __init__(self, law: HadamardValuesLaw) -> None:
         self._law = law
-        self.followed: Followed[NDArray[np.float64]] = Followed()
+        self.followed: Followed = Followed()
         self._reports = 0
         # Of an item: what the rows of devices with other items add by chance.
         self._chance = 0.0
