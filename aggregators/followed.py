@@ -82,23 +82,28 @@ class Followed(NamedTuple):
         )
 
     def next_value(self, boost: float, decay: float, received: Users) -> Users:
-        """The value of the next epoch; see `with_reports`."""
+        """The value of the next epoch.
+
+        Args:
+            boost: a.
+            decay: b.
+            received: Y, the count plus what devices add to it.
+        """
         return (received - decay * self.boosts + boost * self.value) / (1 + boost)
 
     def with_reports(
-        self, boost: float, decay: float, received: Users, variance: float, unseen: float
+        self, boost: float, decay: float, value: Users, variance: float, unseen: float
     ) -> Followed:
         """The next epoch.
 
         Args:
             boost: a.
             decay: b.
-            received: Y, the count plus what devices add to it.
-            variance: of its noise.
-            unseen: as `unseen_deviation` says, of the value of this epoch.
+            value: as `next_value` says.
+            variance: of the noise of what was received.
+            unseen: as `unseen_deviation` says, of the value.
         """
         step = _step(boost, decay)
-        value = self.next_value(boost, decay, received)
         before, both, of_boosts = self.variance, self.covariance, self.boosts_variance
         into_value, into_both, into_boosts = step.errors
         return Followed(
@@ -179,6 +184,10 @@ class Received(NamedTuple):
     variance: float
     present: int
     population: int
+
+    def unseen(self, value: float) -> float:
+        """As `unseen_deviation`, if the value of so many of all devices is about 1."""
+        return unseen_deviation(value, self.population, self.present)
 
 
 class BoostedLaw(Protocol):
@@ -262,7 +271,7 @@ class FollowedCounts(ABC, Generic[LawT]):
             found = self._next(found, received)
             if received is not None:
                 counts[at] = received.total
-                variances[at] = received.variance + _unseen(found.value, received) ** 2
+                variances[at] = received.variance + received.unseen(found.value) ** 2
             values[at], gaps[at] = found.value, not found.released
             # Before anything has come in, anything up to all of them.
             deviations[at] = found.deviation if found.known else population[at]
@@ -283,8 +292,7 @@ class FollowedCounts(ABC, Generic[LawT]):
         if received is None:
             return before.without_reports(decay)
         value = before.next_value(boost, decay, received.total)
-        unseen = _unseen(value, received)
-        return before.with_reports(boost, decay, received.total, received.variance, unseen)
+        return before.with_reports(boost, decay, value, received.variance, received.unseen(value))
 
     def _forget(self, epoch: int) -> None:
         """Begin anew, if the reports of an epoch that was followed have changed."""
@@ -303,7 +311,3 @@ def unseen_deviation(value: float, population: int, present: int) -> float:
     share = min(max(value / population, 0.0), 1.0)
     silent = max(0, population - present) / max(1, population - 1)
     return population * math.sqrt(share * (1 - share) * silent / present)
-
-
-def _unseen(value: float, received: Received) -> float:
-    return unseen_deviation(value, received.population, received.present)

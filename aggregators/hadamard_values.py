@@ -225,13 +225,11 @@ class _Path:
             return
         scale = population / self._reports * math.sqrt(law.clock) / law.gain
         self._chance = population**2 / self._reports
+        received = np.asarray(2 * scale * STEP * sums[1:], np.float64)
+        value = self.followed.next_value(law.boost, law.decay, received)
         # The variance is that of all rows together, which is that of an item.
         self.followed = self.followed.with_reports(
-            law.boost,
-            law.decay,
-            np.asarray(2 * scale * STEP * sums[1:], np.float64),
-            4 * scale**2 * self._reports,
-            unseen=0.0,
+            law.boost, law.decay, value, 4 * scale**2 * self._reports, unseen=0.0
         )
 
     def estimates(self, population: int) -> ItemEstimates | None:
