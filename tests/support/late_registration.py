@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, cast
 
+import pytest
+
 from pipeline.actions import Append, LogRecord
 from pipeline.devices.producer import Producer
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
@@ -165,3 +167,10 @@ class Story:
     def redrive(self, *, dry_run: bool = False) -> Redrive:
         """Feed dead letters back."""
         return redrive(self.cluster.cluster, self.job, dry_run=dry_run)
+
+    def die_redriving(self) -> None:
+        """The command ends after all was acknowledged, and before it could remember that."""
+        left, self.cluster.appends = self.cluster.appends, 0
+        with pytest.raises(KeyboardInterrupt):
+            self.redrive()
+        self.cluster.appends = left

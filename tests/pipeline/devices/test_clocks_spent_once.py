@@ -22,8 +22,8 @@ from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
 from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from pipeline.simulation.simulate import SimulatedCluster
-from randomizers.randomness import seeded_generator
 from randomizers.value_stream import ValueStream, ValueStreamLaw
+from tests.support.gateway import open_producer, seeded
 from topics.batches import decode_batch
 from topics.frames import Kind, kind_of
 from topics.names import Role
@@ -51,20 +51,6 @@ def law_of(job: DeployedJob) -> ValueStreamLaw:
     law = job.law()
     assert isinstance(law, ValueStreamLaw)
     return law
-
-
-def open_producer(job: DeployedJob, folder: Path | None, log: MemoryLog, seed: int = 1) -> Producer:
-    return Producer(
-        job,
-        folder,
-        name="gateway",
-        transport=MemoryDriver(log),
-        generators=generators(seed),
-    )
-
-
-def generators(seed: int) -> Any:
-    return lambda purpose, number: seeded_generator(seed, len(purpose), number)
 
 
 def close(producer: Producer, epoch: int, values: NDArray[np.int64] | None = None) -> None:
@@ -190,7 +176,7 @@ def test_a_device_that_renews_begins_anew_with_the_first_epoch() -> None:
         assert producer.frozen > 0
         close(producer, HORIZON + 1, values)
         state = {name: array.copy() for name, array in producer._randomizer.state_arrays().items()}
-    newcomers, drawn = ValueStream(law), generators(1)
+    newcomers, drawn = ValueStream(law), seeded(1)
     newcomers.enrol(DEVICES, drawn("horizon", 1))
     newcomers.report(1, values, None, drawn("report", HORIZON + 1))
     assert_same(state, newcomers.state_arrays())
@@ -205,9 +191,9 @@ def test_a_device_that_renews_begins_anew_with_the_first_epoch() -> None:
 def test_estimates_go_on_where_a_horizon_ends() -> None:
     """With nobody's value changing: the server begins anew with the devices, too."""
     job = deployed(parameters={"epsilon": 8.0, "changes": 1})
-    cluster = SimulatedCluster(job, generators(4))
+    cluster = SimulatedCluster(job, seeded(4))
     producer = Producer(
-        job, None, name="gateway", transport=MemoryDriver(cluster.log), generators=generators(4)
+        job, None, name="gateway", transport=MemoryDriver(cluster.log), generators=seeded(4)
     )
     many, boost = 2_000, law_of(job).boost
     with producer:

@@ -19,7 +19,7 @@ from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
 from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from pipeline.state import FolderInUse
-from randomizers.randomness import seeded_generator
+from tests.support.gateway import open_producer
 from tests.support.small_disks import SmallDisk, may_mount
 from topics.batches import decode_batch, decode_punctuation
 from topics.frames import Kind, kind_of
@@ -57,16 +57,6 @@ def log() -> MemoryLog:
 @pytest.fixture
 def job() -> DeployedJob:
     return deployed()
-
-
-def open_producer(job: DeployedJob, folder: Path | None, log: MemoryLog, seed: int = 1) -> Producer:
-    return Producer(
-        job,
-        folder,
-        name="gateway",
-        transport=MemoryDriver(log),
-        generators=lambda purpose, number: seeded_generator(seed, len(purpose), number),
-    )
 
 
 def words(log: MemoryLog) -> Iterator[list[int]]:

@@ -79,10 +79,7 @@ def test_what_is_fed_back_twice_counts_once(counted: Story, tmp_path: Path) -> N
     sent = counted.send(1)
     counted.settle()
     counted.register()
-    counted.cluster.appends = 0
-    with pytest.raises(KeyboardInterrupt):
-        counted.redrive()
-    counted.cluster.appends = 1_000
+    counted.die_redriving()
     assert sum(counted.redrive().fed_back.values()) == sent
     counted.settle()
     manifest = counted.world.manifests()[1]

@@ -32,9 +32,9 @@ from pipeline.simulation.simulate import SimulatedCluster, simulate
 from pipeline.stages.admission import Admission, Refusal
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.stages.estimation import Estimation
-from randomizers.randomness import seeded_generator
 from tests.support import cells
 from tests.support.commands import Commands
+from tests.support.gateway import open_producer, seeded
 from tests.support.learning import publish_models
 from tests.support.small_run import job_text, write_changes
 from tests.support.world import Accidents, World
@@ -70,22 +70,6 @@ def job(count: int = HORIZON, protocol: str = "future_rand", **keys: Any) -> Job
 
 def deployed(count: int = HORIZON, **keys: Any) -> DeployedJob:
     return deploy_job(job(count, **keys), deployment=bytes(range(16)), deployed_at=0)
-
-
-def seeded(seed: int) -> Any:
-    return lambda purpose, number: seeded_generator(seed, len(purpose), number)
-
-
-def open_producer(
-    deployed_job: DeployedJob, folder: Path | None, log: MemoryLog, seed: int = 1
-) -> Producer:
-    return Producer(
-        deployed_job,
-        folder,
-        name="gateway",
-        transport=MemoryDriver(log),
-        generators=seeded(seed),
-    )
 
 
 def drawn(producer: Producer) -> dict[str, NDArray[Any]]:
