@@ -34,7 +34,7 @@ from pipeline.stages.finished_windows import WindowListener
 from pipeline.stages.hop_stage import HopStage
 from pipeline.stages.instance_stage import InstanceStage
 from pipeline.stages.publish_stage import PublishStage
-from pipeline.stages.shuffle_stage import ShuffleStage
+from pipeline.stages.shuffling_stage import shuffling_stage
 from pipeline.stages.stage import Stage
 from pipeline.state import noise_key_file, private_folder, worker_folder
 from randomizers.randomness import cryptographic_generator
@@ -225,7 +225,7 @@ def _make_stage(
             key = None
             if job.needs_noise_key:
                 key = read_noise_key(noise_key or noise_key_file(job.name))
-            return ShuffleStage(
+            return shuffling_stage(
                 job,
                 identifiers=partial(secrets.token_bytes, 16),
                 wall_clock=clock.milliseconds,

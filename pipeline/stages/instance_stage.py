@@ -40,8 +40,8 @@ from pipeline.stages.finished_windows import FinishedWindow, WindowListener, ign
 from pipeline.stages.multisets import Scratch, WordMultiset, temporary_file
 from pipeline.stages.raw_stage import RawPartition, RawStage
 from pipeline.stages.stage_noise import StageNoise
-from pipeline.stages.window_writer import drawings_in
-from pipeline.stages.windows import PunctuationError, Window
+from pipeline.stages.window_writer import ProducerWindows, drawings_in
+from pipeline.stages.windows import PunctuationError, Window, public_size
 from topics.batches import Batch, Punctuation
 from topics.frames import CodecError
 from topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
@@ -54,7 +54,7 @@ _EPOCHS_AHEAD = 2 * EPOCHS_AHEAD
 
 
 @dataclass(slots=True)
-class _Partition(RawPartition):
+class _Partition(RawPartition[Window]):
     """What the stage knows of a partition it owns; what is owed are manifests of this instance.
 
     Attributes:
@@ -66,7 +66,7 @@ class _Partition(RawPartition):
     ends: dict[int, int] = field(default_factory=dict)
 
 
-class InstanceStage(RawStage[_Partition]):
+class InstanceStage(RawStage[_Partition, Window]):
     """Turns the batches of ``<job>.reports-2`` and so on into chunks of ``<job>.shuffled``.
 
     Args:
@@ -97,10 +97,10 @@ class InstanceStage(RawStage[_Partition]):
     ) -> None:
         if job.seals_batches:
             check_keys(job, stage_party(instance - 1), keys)
+        self._admission = Admission(job, keys, job.report_roles[instance - 1])
         super().__init__(
             job,
             instance,
-            Admission(job, keys, job.report_roles[instance - 1]),
             StageNoise(job, None),
             identifiers=identifiers,
             wall_clock=wall_clock,
@@ -152,6 +152,9 @@ class InstanceStage(RawStage[_Partition]):
         state = self._partitions.get(partition)
         begun = () if state is None else (*state.decided, *state.owed)
         return f"epoch {min([first, *begun])} and later ones of its partition"
+
+    def _windows_again(self) -> ProducerWindows:
+        return ProducerWindows(self._job, self._admission, self._roster, self._multiset, self.role)
 
     def heartbeat(self) -> dict[str, object]:
         """What has been counted so far, and how many windows are not written yet."""
@@ -234,7 +237,7 @@ class InstanceStage(RawStage[_Partition]):
         except PunctuationError as error:
             return Refusal(Reason.PUNCTUATION, str(error))
         if new:
-            self.counts["reports"] += self._public_size(record)
+            self.counts["reports"] += public_size(record, hides_messages=self._hides_messages)
         return None
 
     def _through(self, state: _Partition, epoch: int) -> bool:

@@ -11,30 +11,32 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
 from pipeline.actions import Commit, DeleteBelow, Flush, LogCursor, Steps
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.roster import Roster
-from pipeline.stages.admission import Admission, Refusal, dead_letter
+from pipeline.stages.admission import Refusal, dead_letter
 from pipeline.stages.decision_log import Decision
 from pipeline.stages.epochs import EpochSet
 from pipeline.stages.finished_windows import WindowListener
 from pipeline.stages.multisets import Scratch, WordMultiset
 from pipeline.stages.stage_noise import StageNoise
-from pipeline.stages.window_writer import WindowWriter
-from pipeline.stages.windows import Window
-from topics.batches import Batch, Punctuation
+from pipeline.stages.window_writer import WindowsAgain, WindowWriter
+from pipeline.stages.windows import OpenWindow
 from topics.names import Role
 
 MEMORY_HELD: Final = 1 << 28
 """Bytes of words that open windows hold; what is beyond is read again when it is needed."""
 
 
+WindowT = TypeVar("WindowT", bound=OpenWindow)
+
+
 @dataclass(slots=True)
-class RawPartition:
+class RawPartition(Generic[WindowT]):
     """What a stage knows of a partition it owns.
 
     Attributes:
@@ -49,7 +51,7 @@ class RawPartition:
     number: int
     position: int
     floor: int
-    windows: dict[int, Window] = field(default_factory=dict)
+    windows: dict[int, WindowT] = field(default_factory=dict)
     owed: dict[int, Decision] = field(default_factory=dict)
     written: EpochSet = field(default_factory=EpochSet)
 
@@ -62,16 +64,15 @@ class RawPartition:
             yield decision.manifest.first_offset
 
 
-Partition = TypeVar("Partition", bound=RawPartition)
+Partition = TypeVar("Partition", bound=RawPartition[Any])
 
 
-class RawStage(ABC, Generic[Partition]):
+class RawStage(ABC, Generic[Partition, WindowT]):
     """The shuffle stage, or an instance beside it.
 
     Args:
         job: the deployed job.
         instance: of the shuffle stage, where several work side by side, from 1 on.
-        admission: what records are refused.
         noise: what this stage adds to windows.
         identifiers: makes the random 16-byte ids of attempts.
         wall_clock: milliseconds since 1970, for the manifests' timestamps.
@@ -86,7 +87,6 @@ class RawStage(ABC, Generic[Partition]):
         self,
         job: DeployedJob,
         instance: int,
-        admission: Admission,
         noise: StageNoise,
         *,
         identifiers: Callable[[], bytes],
@@ -101,19 +101,16 @@ class RawStage(ABC, Generic[Partition]):
         self._wall_clock = wall_clock
         self._scratch = scratch
         self._listener = listener
-        self._admission = admission
         self._partitions: dict[int, Partition] = {}
         self._roster = Roster(job)
         self._producer_log = job.cursor(Role.PRODUCERS, self._roster.apply)
         self._writer = WindowWriter(
             job,
-            admission,
-            self._roster,
+            self._windows_again(),
             noise,
             identifiers=identifiers,
             generator=generator,
             multiset=self._multiset,
-            role=self.role,
             instance=instance,
         )
         self._unflushed = False
@@ -122,6 +119,10 @@ class RawStage(ABC, Generic[Partition]):
     @abstractmethod
     def _begin_logs(self) -> None:
         """Read what was decided from the beginning."""
+
+    @abstractmethod
+    def _windows_again(self) -> WindowsAgain:
+        """Collects windows that are decided from what the topic holds."""
 
     @abstractmethod
     def _own(self, partition: int, floor: int) -> Partition:
@@ -154,12 +155,6 @@ class RawStage(ABC, Generic[Partition]):
 
     def _multiset(self) -> WordMultiset:
         return WordMultiset(self._job.form_of(self.role), self._scratch)
-
-    def _public_size(self, record: Batch | Punctuation) -> int:
-        """What a record adds to the numbers that a heartbeat tells."""
-        if self._hides_messages:
-            return record.contributors if isinstance(record, Punctuation) else 0
-        return record.words.messages if isinstance(record, Batch) else 0
 
     def _bound_memory(self) -> None:
         """Drop the words of the windows that are furthest ahead; they are read again in time."""

@@ -77,6 +77,12 @@ class Timeline:
         """Whether the calendar says when an epoch's time has come."""
         return self._times is not None and self.now is not None
 
+    @property
+    def running_epoch(self) -> int | None:
+        """The epoch that is running by the calendar; None where there is none, or no clock yet."""
+        now = self.now
+        return None if self._times is None or now is None else self._times.epoch_of(now)
+
     def early(self, epoch: int, written: int | None) -> str | None:
         """Why an epoch is refused that the calendar has not begun; None if there is no reason.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Protocol
 
 import numpy as np
 
@@ -27,19 +28,23 @@ from topics.names import Role
 from topics.words import split_words
 
 
-class WindowWriter:
-    """Reads and writes the words of windows that a manifest releases.
+class WindowsAgain(Protocol):
+    """Collects the words of a window that is decided from what the raw topic holds."""
+
+    def read(self, manifest: Manifest, /) -> Steps[WordMultiset]:
+        """The words of those that a manifest says are in."""
+        ...
+
+
+class ProducerWindows:
+    """Windows of what producers sent.
 
     Args:
         job: the deployed job.
         admission: the checks that records have passed.
         roster: who is registered.
-        noise: makes the dummies of an epoch.
-        identifiers: makes the random 16-byte ids of attempts.
-        generator: cryptographic generator for ``order: random``.
         multiset: makes an empty multiset of words.
         role: of the topic of raw reports.
-        instance: of the shuffle stage, where several work side by side.
     """
 
     def __init__(
@@ -47,26 +52,17 @@ class WindowWriter:
         job: DeployedJob,
         admission: Admission,
         roster: Roster,
-        noise: StageNoise,
-        *,
-        identifiers: Callable[[], bytes],
-        generator: np.random.Generator,
         multiset: Callable[[], WordMultiset],
-        role: Role = Role.REPORTS,
-        instance: int = 1,
+        role: Role,
     ) -> None:
         self._job = job
         self._admission = admission
         self._roster = roster
-        self._noise = noise
-        self._identifiers = identifiers
-        self._generator = generator
         self._multiset = multiset
         self._role = role
-        self._instance = instance
 
     def read(self, manifest: Manifest) -> Steps[WordMultiset]:
-        """Collect the window of a manifest from the raw topic; the roster has all its producers."""
+        """See `WindowsAgain`; the roster has all producers of the manifest."""
         partition = self._job.partition_of(manifest.epoch)
         window = Window(manifest.epoch, 0.0, self._multiset)
         inside = drawings_in(manifest, self._roster)
@@ -86,6 +82,43 @@ class WindowWriter:
         stop = min(manifest.cut_offset, end)
         yield from scan(self._role, partition, manifest.first_offset, stop, collect)
         return window.words
+
+
+class WindowWriter:
+    """Reads and writes the words of windows that a manifest releases.
+
+    Args:
+        job: the deployed job.
+        windows: collects the words of a window.
+        noise: makes the dummies of an epoch.
+        identifiers: makes the random 16-byte ids of attempts.
+        generator: cryptographic generator for ``order: random``.
+        multiset: makes an empty multiset of words.
+        instance: of the shuffle stage, where several work side by side.
+    """
+
+    def __init__(
+        self,
+        job: DeployedJob,
+        windows: WindowsAgain,
+        noise: StageNoise,
+        *,
+        identifiers: Callable[[], bytes],
+        generator: np.random.Generator,
+        multiset: Callable[[], WordMultiset],
+        instance: int = 1,
+    ) -> None:
+        self._job = job
+        self._windows = windows
+        self._noise = noise
+        self._identifiers = identifiers
+        self._generator = generator
+        self._multiset = multiset
+        self._instance = instance
+
+    def read(self, manifest: Manifest) -> Steps[WordMultiset]:
+        """Collect the window of a manifest from the raw topic."""
+        return (yield from self._windows.read(manifest))
 
     def write(self, decision: Decision, words: WordMultiset) -> Steps[None]:
         """Write a window's words with the noise of its epoch: a new attempt, in equal pieces.

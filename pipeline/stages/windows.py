@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
@@ -11,6 +12,18 @@ from topics.frames import U4_MAX
 
 # Of one producer for one epoch: the counts of all producers together stay below 2^53.
 REPORTS_MAX = U4_MAX
+
+
+def public_size(record: Batch | Punctuation, *, hides_messages: bool) -> int:
+    """What a record adds to the numbers that a heartbeat tells.
+
+    Args:
+        record: of a producer.
+        hides_messages: whether devices are counted, since how many messages they send is a secret.
+    """
+    if hides_messages:
+        return record.contributors if isinstance(record, Punctuation) else 0
+    return record.words.messages if isinstance(record, Batch) else 0
 
 
 class PunctuationError(ValueError):
@@ -86,12 +99,8 @@ class Contribution:
             drawing.words.close()
 
 
-class Window:
-    """The records of one epoch read so far.
-
-    A producer's words join the window's own only when its punctuation and all its batches are
-    there: a producer is in a window with everything it has or with nothing. Of several drawings,
-    which copies of one folder make, the first that is whole is in, and the others are duplicates.
+class OpenWindow(ABC):
+    """The window of one epoch as long as it is not decided, whoever reports in it.
 
     Attributes:
         epoch: of the window.
@@ -100,24 +109,50 @@ class Window:
         checked_with: what was known when its time was last checked.
         first_offset: of its first record; None while it has none.
         closing_end: the end of the partition when its grace was over; None before.
-        contributions: what has arrived, by enrolment.
-        words: of the producers that are complete.
-        held_bytes: memory that its words hold.
         set_aside: whether its words were dropped, to be read again when it is written.
     """
 
-    def __init__(self, epoch: int, opened_at: float, multiset: Callable[[], WordMultiset]) -> None:
+    def __init__(self, epoch: int, opened_at: float) -> None:
         self.epoch = epoch
         self.opened_at = opened_at
         self.due_at: float | None = None
         self.checked_with: object = None
         self.first_offset: int | None = None
         self.closing_end: int | None = None
-        self.contributions: dict[bytes, Contribution] = {}
-        self.words = multiset()
-        self.held_bytes = 0
         self.set_aside = False
-        self._multiset = multiset
+
+    @property
+    @abstractmethod
+    def held_bytes(self) -> int:
+        """Memory that its words hold."""
+
+    @property
+    @abstractmethod
+    def messages(self) -> int:
+        """Messages that have arrived, whether or not they will be in."""
+
+    @property
+    @abstractmethod
+    def contributors(self) -> int:
+        """Devices of which anything has arrived, as far as that is known."""
+
+    @property
+    @abstractmethod
+    def version(self) -> int:
+        """Changes with what is known of who is in."""
+
+    @property
+    @abstractmethod
+    def words(self) -> WordMultiset:
+        """The words of those who are in."""
+
+    @abstractmethod
+    def drop_words(self) -> None:
+        """Hold as little in memory as can be: the topic has it all."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back scratch files."""
 
     def grace_ends(self, grace: float) -> float | None:
         """When the window need not wait any longer; None while its time has not come."""
@@ -130,6 +165,40 @@ class Window:
             self.opened_at = now
             self.closing_end = None
 
+
+class Window(OpenWindow):
+    """The records of one epoch that producers have sent.
+
+    A producer's words join the window's own only when its punctuation and all its batches are
+    there: a producer is in a window with everything it has or with nothing. Of several drawings,
+    which copies of one folder make, the first that is whole is in, and the others are duplicates.
+
+    Attributes:
+        contributions: what has arrived, by enrolment.
+    """
+
+    def __init__(self, epoch: int, opened_at: float, multiset: Callable[[], WordMultiset]) -> None:
+        super().__init__(epoch, opened_at)
+        self.contributions: dict[bytes, Contribution] = {}
+        self._words = multiset()
+        self._held_bytes = 0
+        self._multiset = multiset
+
+    @property
+    def held_bytes(self) -> int:
+        """See `OpenWindow.held_bytes`."""
+        return self._held_bytes
+
+    @property
+    def words(self) -> WordMultiset:
+        """The words of the producers that are complete."""
+        return self._words
+
+    @property
+    def version(self) -> int:
+        """See `OpenWindow.version`."""
+        return len(self.contributions)
+
     def add(self, record: Batch | Punctuation) -> bool:
         """Take a record in; False when it is a duplicate, or a copy of what is in.
 
@@ -139,9 +208,9 @@ class Window:
         return self._add_batch(record) if isinstance(record, Batch) else self._punctuate(record)
 
     def drop_words(self) -> None:
-        """Hold no words any more, and none of those to come: the topic has them all."""
+        """Hold no words any more, and none of those to come."""
         self.set_aside = True
-        self.held_bytes = 0
+        self._held_bytes = 0
         self.close()
 
     def _add_batch(self, batch: Batch) -> bool:
@@ -160,7 +229,7 @@ class Window:
         if not self.set_aside:
             before = drawing.words.held_bytes
             drawing.words.add(batch.words)
-            self.held_bytes += drawing.words.held_bytes - before
+            self._held_bytes += drawing.words.held_bytes - before
         self._complete(contribution, (drawing,))
         return True
 
@@ -243,7 +312,7 @@ class Window:
             before = self.words.held_bytes
             drawn = sum(drawing.words.held_bytes for drawing in contribution.drawings.values())
             self.words.merge(whole.words)
-            self.held_bytes += self.words.held_bytes - before - drawn
+            self._held_bytes += self.words.held_bytes - before - drawn
         contribution.complete = contribution.announced(whole)
         contribution.messages = whole.messages
         contribution.close()

@@ -28,7 +28,7 @@ from pipeline.stages.hop_stage import HopStage
 from pipeline.stages.instance_stage import InstanceStage
 from pipeline.stages.partial_log import PartialLog
 from pipeline.stages.publish_stage import PublishStage
-from pipeline.stages.shuffle_stage import ShuffleStage
+from pipeline.stages.shuffling_stage import shuffling_stage
 from pipeline.stages.stage import Stage
 from randomizers.randomness import seeded_generator
 from topics.manifests import Manifest, decode_manifest
@@ -146,7 +146,7 @@ class World:
                 keys=self.keys,
                 listener=self.listeners[name],
             )
-        return ShuffleStage(
+        return shuffling_stage(
             self.job,
             identifiers=self.identifier,
             wall_clock=lambda: BEGUN,

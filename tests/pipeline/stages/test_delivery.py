@@ -563,7 +563,7 @@ def workers_of_one_partition_each(world: World) -> tuple[MemoryWorker, MemoryWor
 def test_an_epoch_is_too_far_ahead_only_of_what_all_workers_have_decided(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.stages.shuffle_decision.EPOCHS_AHEAD", 2)
+    monkeypatch.setattr("pipeline.stages.window_decision.EPOCHS_AHEAD", 2)
     world = World(deployed(*CELLS), folder, cell_values())
     even, odd = workers_of_one_partition_each(world)
     for epoch in (1, 4):
@@ -588,7 +588,7 @@ def run_to_manifest(worker: MemoryWorker, steps: Steps[None]) -> None:
 def test_epochs_that_are_too_far_ahead_are_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.stages.shuffle_decision.EPOCHS_AHEAD", 2)
+    monkeypatch.setattr("pipeline.stages.window_decision.EPOCHS_AHEAD", 2)
     world = World(deployed(*CELLS), folder, cell_values())
     for epoch in (3, 4):
         world.close_epoch("north", epoch)

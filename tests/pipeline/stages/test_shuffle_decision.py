@@ -10,8 +10,9 @@ from pipeline.jobs.job_files import make_job
 from pipeline.jobs.roster import Roster
 from pipeline.stages.decision_log import DecisionLog
 from pipeline.stages.multisets import WordMultiset
-from pipeline.stages.shuffle_decision import ShuffleDecision, Verdict
+from pipeline.stages.shuffle_decision import ShuffleDecision
 from pipeline.stages.timeline import Timeline
+from pipeline.stages.window_decision import Verdict
 from pipeline.stages.windows import Window
 from topics.batches import Punctuation
 from topics.manifests import Fate, Manifest, encode_manifest

@@ -1,0 +1,316 @@
+"""What the stages do that decide windows: of reports that producers send, or devices themselves.
+
+Raw records of epoch e lie in partition e mod P. The stage collects them until its `WindowDecision`
+says that the window is decided; writes a manifest; reads the manifest log (`decision_log`), and
+goes on under the first manifest of the epoch, its own or another worker's; has `window_writer`
+write the window's words as a multiset, without key, headers, time or order; and only then lets the
+committed offset pass the window's first record. Everything after the manifest is a function of it,
+so that a worker may be killed, paused or doubled at any point: what is repeated is repeated
+identically.
+
+An epoch goes through these states, at the worker that owns its partition:
+
+* *collecting*: a window is open, and records join it. It is opened by the first record, or without
+  any where later epochs are decided. From `due_at` on, when its time has come, its grace period
+  runs.
+* *closing*: grace is over, and `closing_end` is where the partition ended then. Records up to there
+  still join.
+* *owed*: a manifest that releases it is in the log, and its words are to be written.
+* *written*: they are. An epoch that is not released is through with its manifest.
+
+A window is decided by its `Verdict`, or when everything up to `closing_end` is read; one whose
+producers were all retired is forgotten instead. What another worker has decided is owed from
+wherever it was. The committed offset stays below the first record of every epoch that is not
+through. A partition that is taken over starts there: its epochs are collected again, or owed, by
+what the logs say alone.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from pipeline.actions import Append, Flush, Steps, end_offset
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.stages.admission import Refusal
+from pipeline.stages.decision_log import Decision, DecisionLog
+from pipeline.stages.finished_windows import FinishedWindow, WindowListener
+from pipeline.stages.multisets import Scratch
+from pipeline.stages.raw_stage import RawPartition, RawStage
+from pipeline.stages.stage_noise import StageNoise
+from pipeline.stages.timeline import Timeline
+from pipeline.stages.window_decision import Verdict, WindowDecision
+from pipeline.stages.windows import OpenWindow
+from topics.manifests import Fate, Manifest, encode_manifest
+from topics.names import Role
+
+# A heartbeat names this many open windows.
+WINDOWS_SHOWN = 8
+
+WindowT = TypeVar("WindowT", bound=OpenWindow)
+RecordT = TypeVar("RecordT")
+
+
+@dataclass(slots=True)
+class DecidingPartition(RawPartition[WindowT]):
+    """`checked_with` is what was known when silent epochs were last looked for."""
+
+    checked_with: object = None
+
+
+class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[WindowT, RecordT]):
+    """Turns the records of ``<job>.reports`` into the chunks of ``<job>.shuffled``.
+
+    Args:
+        job: the deployed job.
+        noise: what this stage adds to windows.
+        broker_time: milliseconds since 1970 by the broker's clock, for the calendar; None while it
+            is not known.
+        identifiers: makes the random 16-byte ids of attempts.
+        wall_clock: milliseconds since 1970, for the manifests' timestamps.
+        generator: cryptographic generator for ``order: random``.
+        scratch: opens scratch files for windows whose words do not fit a table of counts.
+        listener: is told of every window that this worker has decided.
+    """
+
+    _log: DecisionLog
+
+    def __init__(
+        self,
+        job: DeployedJob,
+        noise: StageNoise,
+        *,
+        identifiers: Callable[[], bytes],
+        wall_clock: Callable[[], int],
+        broker_time: Callable[[], int | None],
+        generator: np.random.Generator,
+        scratch: Scratch,
+        listener: WindowListener,
+    ) -> None:
+        super().__init__(
+            job,
+            1,
+            noise,
+            identifiers=identifiers,
+            wall_clock=wall_clock,
+            generator=generator,
+            scratch=scratch,
+            listener=listener,
+        )
+        self._timeline = Timeline(job, broker_time)
+        self._begin_logs()
+        self._now = self._next_time_check = 0.0
+
+    @abstractmethod
+    def heartbeat(self) -> Mapping[str, object]:
+        """See `Stage.heartbeat`."""
+
+    @property
+    @abstractmethod
+    def _decision(self) -> WindowDecision[WindowT]:
+        """Says when windows are decided."""
+
+    @abstractmethod
+    def _admit(self, partition: int, value: bytes) -> RecordT | Refusal:
+        """A record of this job and partition, or the reason to refuse it."""
+
+    @abstractmethod
+    def _place(
+        self,
+        state: DecidingPartition[WindowT],
+        offset: int,
+        record: RecordT,
+        now: float,
+        written: int | None,
+    ) -> Steps[Refusal | None]:
+        """Put a record into its window, or say why it has none."""
+
+    @abstractmethod
+    def _new_window(self, epoch: int, now: float) -> WindowT:
+        """A window of which nothing has arrived."""
+
+    @property
+    @abstractmethod
+    def _known(self) -> object:
+        """Changes with all that says, without a calendar, whether an epoch's time has come."""
+
+    @property
+    def _seconds_of_a_time_check(self) -> float:
+        """How long looking whether windows' time has come takes, at most a tenth of the time."""
+        return 0.0
+
+    def record(
+        self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
+    ) -> Steps[None]:
+        """Take in one record of the raw topic."""
+        self._now = now
+        self._timeline.note_written(written)
+        state = self._partitions[partition]
+        state.position = offset + 1
+        admitted = self._admit(partition, value)
+        refusal = (
+            admitted
+            if isinstance(admitted, Refusal)
+            else (yield from self._place(state, offset, admitted, now, written))
+        )
+        if refusal is not None:
+            yield from self._refuse(state, offset, value, refusal)
+        for window in list(state.windows.values()):
+            if window.closing_end is not None and state.position >= window.closing_end:
+                yield from self._decide(state, window)
+
+    def tick(self, now: float) -> Steps[None]:
+        """Notice what the other workers decided and whose time is up; commit the floor."""
+        self._now = now
+        if not self._partitions:
+            return
+        yield from self._catch_up()
+        self._bound_memory()
+        checks_time = self._timeline.by_calendar or now >= self._next_time_check
+        if checks_time:
+            self._next_time_check = now + self._seconds_of_a_time_check
+        for state in list(self._partitions.values()):
+            self._open_silent_epochs(state, now)
+            for window in list(state.windows.values()):
+                if checks_time:
+                    self._check_time(window, now)
+                yield from self._expire(state, window, now)
+            yield from self._write_owed(state)
+            yield from self._commit_floor(state)
+
+    def unfinished(self, partition: int) -> str:
+        """Epochs that are decided and not written, or not decided."""
+        first = self._decision.oldest_undecided
+        while first in self._log.decided or self._job.partition_of(first) != partition:
+            first += 1
+        state = self._partitions.get(partition)
+        owed = () if state is None else state.owed
+        return f"epoch {min([first, *owed])} and later ones of its partition"
+
+    def _oldest_windows(self) -> list[WindowT]:
+        """The open windows, in the order of their epochs."""
+        windows = [w for state in self._partitions.values() for w in state.windows.values()]
+        return sorted(windows, key=lambda window: window.epoch)
+
+    def _grace_left(self, window: WindowT) -> float | None:
+        """Seconds until a window is decided without those it waits for."""
+        ends = window.grace_ends(self._job.shuffle.grace)
+        return None if ends is None else max(0.0, round(ends - self._now, 1))
+
+    def _own(self, partition: int, floor: int) -> DecidingPartition[WindowT]:
+        return DecidingPartition(partition, position=floor, floor=floor)
+
+    def _begin_logs(self) -> None:
+        self._log = DecisionLog(self._job, self._owe)
+        self._manifest_log = self._job.cursor(Role.MANIFESTS, self._log.apply)
+
+    def _owe(self, decision: Decision) -> None:
+        """A decision was made: the owner of its partition owes the words.
+
+        The floor never passes the first offset of an unfinished window, so what begins below it is
+        finished.
+        """
+        manifest = decision.manifest
+        state = self._partitions.get(self._job.partition_of(manifest.epoch))
+        if (
+            state is not None
+            and manifest.fate is Fate.RELEASED
+            and manifest.first_offset >= state.floor
+            and manifest.epoch not in state.written
+        ):
+            state.owed[manifest.epoch] = decision
+
+    def _open(self, state: DecidingPartition[WindowT], epoch: int, now: float) -> WindowT:
+        window = state.windows.get(epoch)
+        if window is None:
+            window = state.windows[epoch] = self._new_window(epoch, now)
+            if self._timeline.by_calendar:
+                self._check_time(window, now)
+        return window
+
+    def _count_late(self, epoch: int, reports: int, offset: int) -> None:
+        """Count the reports of a record of an epoch that is decided, unless it is in."""
+        decision = self._log.recent(epoch)
+        within = decision is not None and offset < decision.manifest.cut_offset
+        if not within:
+            self.counts["late_reports"] += reports
+
+    def _check_time(self, window: WindowT, now: float) -> None:
+        """Note when the time of a window has come; it is checked when anything has changed."""
+        known = self._known, window.version
+        if self._timeline.by_calendar or (window.due_at is None and window.checked_with != known):
+            window.checked_with = known
+            if not self._decision.time_has_come(window.epoch, window):
+                # The calendar may have become known since, or the broker's clock set back.
+                window.due_at = None
+            elif window.due_at is None:
+                window.due_at = now
+
+    def _open_silent_epochs(self, state: DecidingPartition[WindowT], now: float) -> None:
+        """Open the epochs of this partition without a record that are due.
+
+        Those before a decided one, once their time has come or an operator drains them.
+        """
+        known = self._known, state.position
+        unchanged = state.checked_with == known and not self._timeline.by_calendar
+        if unchanged:
+            return
+        state.checked_with = known
+        for epoch in self._decision.due_silent_epochs(state.number, state.position, state.windows):
+            self._open(state, epoch, now)
+
+    def _expire(
+        self, state: DecidingPartition[WindowT], window: WindowT, now: float
+    ) -> Steps[None]:
+        match self._decision.verdict(window, state.position, now):
+            case Verdict.SETTLED | Verdict.DRAINED:
+                yield from self._decide(state, window)
+            case Verdict.COMPLETE:
+                yield from self._decide(state, window, as_complete=True)
+            case Verdict.ABANDONED:
+                del state.windows[window.epoch]
+                window.close()
+            case Verdict.OVERDUE:
+                # Nothing that is in the log now may be called late because this worker was slow.
+                window.closing_end = yield from end_offset(Role.REPORTS, state.number)
+                if state.position >= window.closing_end:
+                    yield from self._decide(state, window)
+            case Verdict.OPEN:
+                pass
+
+    def _decide(
+        self, state: DecidingPartition[WindowT], window: WindowT, *, as_complete: bool = False
+    ) -> Steps[None]:
+        """Settle an epoch for good, and write its window.
+
+        Who is expected is read to its end first: a window that is decided `as_complete` stays open
+        if somebody has registered meanwhile.
+        """
+        own: Manifest | None = None
+        yield from self._catch_up()
+        if self._log.exists(window.epoch) and window.epoch not in self._log.decided:
+            if as_complete and not self._decision.complete(window):
+                return
+            own = self._decision.manifest(window, state.position, self._wall_clock())
+            yield Append(Role.MANIFESTS, 0, encode_manifest(own))
+            yield Flush()
+            yield from self._manifest_log.catch_up()
+        decision = self._log.recent(window.epoch)
+        if decision is not None:
+            self.counts[f"windows {decision.manifest.fate.value}"] += 1
+            if own is not None and decision.manifest == own:
+                self._listener(
+                    FinishedWindow(own.epoch, own.fate, own.contributors, began=window.opened_at)
+                )
+                if window.epoch in state.owed and not window.set_aside:
+                    yield from self._write(state, decision, window.words)
+        elif self._log.exists(window.epoch):
+            assert window.epoch in self._log.decided, "an acknowledged manifest is in the log"
+        del state.windows[window.epoch]
+        window.close()
+        yield from self._write_owed(state)
+        yield from self._commit_floor(state)

@@ -1,0 +1,211 @@
+"""Which records of collectors belong to a job, and which reports in them are any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_range import place_problem
+from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing, SealingKeyError
+from pipeline.stages.admission import Refusal, identity_refusal, readable
+from topics.frames import CodecError, Kind, kind_of
+from topics.loose_batches import LooseBatch, Watermark, decode_loose_batch, decode_watermark
+from topics.records import Reason
+from topics.sealing import BOX_BYTES, device_context, key_id, unseal
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AdmittedReports:
+    """The reports of a batch that are any: they open, and say what the protocol knows.
+
+    Attributes:
+        epoch: of all of them.
+        tags: whose they are, uint64 of shape (reports,).
+        contents: uint8 of shape (reports, bytes of a content), open.
+        left_out: how many other reports the batch has.
+    """
+
+    epoch: int
+    tags: NDArray[np.uint64]
+    contents: NDArray[np.uint8]
+    left_out: int
+
+
+def decode_collected(value: bytes) -> LooseBatch | Watermark:
+    """A record of the raw topic of a job whose devices report for themselves."""
+    kind = kind_of(value)
+    if kind is Kind.LOOSE_BATCH:
+        return decode_loose_batch(value)
+    if kind is Kind.WATERMARK:
+        return decode_watermark(value)
+    raise CodecError(f"a {kind.name.lower()} has no place in this topic")
+
+
+class DeviceAdmission:
+    """Reads and checks single records: pure, and the same on every worker.
+
+    One device that sends what nobody understands spoils no report of another.
+
+    Args:
+        job: the deployed job, whose devices report for themselves.
+        keys: that open reports, if they are sealed.
+    """
+
+    def __init__(self, job: DeployedJob, keys: KeyRing = NO_KEYS) -> None:
+        assert job.devices is not None
+        self._job = job
+        self._devices = job.devices
+        self._keys = keys
+        self._form = job.content_form
+        checks = job.aggregator() if job.stage_sum is None else job.stage_sum
+        self._check_words = checks.check_words
+
+    def check_keys(self) -> None:
+        """See that the private keys are here that are still to be used.
+
+        Raises:
+            SealingKeyError: they are not.
+        """
+        held = [self._keys.find(key) is not None for key in self._devices.keys]
+        if held and (not held[-1] or held != sorted(held)):
+            missing = [
+                key_id(key).hex()
+                for key, here in zip(self._devices.keys, held, strict=True)
+                if not here
+            ]
+            raise SealingKeyError(
+                f"job {self._job.name}: no private key in {self._keys.source} that opens what "
+                f"devices report, whose public key is {', '.join(missing)}: dpstream keygen made "
+                "it; copy it here, or give its folder by --keys"
+            )
+
+    def admit(self, partition: int, value: bytes) -> AdmittedReports | Watermark | Refusal:
+        """What a record holds, if it is of this job and partition, or the reason to refuse it."""
+        record = self.addressed(partition, value)
+        return self._reports(record) if isinstance(record, LooseBatch) else record
+
+    def addressed(self, partition: int, value: bytes) -> LooseBatch | Watermark | Refusal:
+        """The same, of what can be said without a key, or without a look at the reports."""
+        record = readable(decode_collected, value)
+        if isinstance(record, Refusal):
+            return record
+        refusal = identity_refusal(self._job, record)
+        if refusal is not None:
+            return refusal
+        problem = place_problem(self._job, record.epoch, partition)
+        if problem is not None:
+            return Refusal(Reason.EPOCH, problem)
+        return self._foreign(record) if isinstance(record, LooseBatch) else record
+
+    def _foreign(self, batch: LooseBatch) -> LooseBatch | Refusal:
+        public_key = self._devices.key_at(batch.epoch)
+        wanted = None if public_key is None else key_id(public_key)
+        if batch.key != wanted:
+            names = [
+                "not sealed" if k is None else f"sealed to {k.hex()}" for k in (batch.key, wanted)
+            ]
+            return Refusal(Reason.SEALED, f"{names[0]}, at epoch {batch.epoch} must be {names[1]}")
+        size = self._form.size + (0 if wanted is None else BOX_BYTES)
+        if batch.contents.shape[1] != size:
+            return Refusal(
+                Reason.PROTOCOL,
+                f"contents of {batch.contents.shape[1]} bytes, of this job they have {size}",
+            )
+        return batch
+
+    def _reports(self, batch: LooseBatch) -> AdmittedReports | Refusal:
+        tags, contents = batch.tags, batch.contents
+        if batch.key is not None:
+            opened = self._opened(batch)
+            if isinstance(opened, Refusal):
+                return opened
+            here = np.array([content is not None for content in opened], np.bool_)
+            tags = tags[here]
+            contents = np.frombuffer(
+                b"".join(content for content in opened if content is not None), np.uint8
+            ).reshape(-1, self._form.size)
+        known = self.known(batch.epoch, contents)
+        return AdmittedReports(
+            batch.epoch, tags[known], contents[known], len(batch.rows) - int(known.sum())
+        )
+
+    def _opened(self, batch: LooseBatch) -> list[bytes | None] | Refusal:
+        public_key = self._devices.key_at(batch.epoch)
+        private_key = None if public_key is None else self._keys.find(public_key)
+        if private_key is None:
+            return Refusal(Reason.SEALED, "sealed to a key that is not here any more")
+        deployment, fingerprint = batch.deployment, batch.fingerprint
+        reports, boxes = batch.reports.tobytes(), batch.contents
+        return [
+            unseal(
+                box.tobytes(),
+                private_key,
+                device_context(
+                    deployment, fingerprint, batch.epoch, reports[16 * index : 16 * index + 16]
+                ),
+            )
+            for index, box in enumerate(boxes)
+        ]
+
+    def known(self, epoch: int, contents: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Which contents, open and of the right size, hold reports that the protocol has.
+
+        Args:
+            epoch: of the job.
+            contents: shape (n, bytes of one).
+
+        Returns:
+            shape (n,).
+        """
+        slots, counts, known = self._form.unpack(contents)
+        self._leave_out_unknown(self._job.local_epoch(epoch), slots, counts, known)
+        return known
+
+    def _leave_out_unknown(
+        self,
+        local_epoch: int,
+        slots: NDArray[np.unsignedinteger],
+        counts: NDArray[np.uint16],
+        known: NDArray[np.bool_],
+    ) -> None:
+        """Strike out, in `known`, those with a word that the protocol does not have."""
+        candidates = np.flatnonzero(known)
+        if not len(candidates) or self._all_known(local_epoch, slots[known], counts[known]):
+            return
+        if len(candidates) == 1:
+            known[candidates] = False
+            return
+        half = candidates[len(candidates) // 2]
+        for part in (slice(None, half), slice(half, None)):
+            self._leave_out_unknown(local_epoch, slots[part], counts[part], known[part])
+
+    def _all_known(
+        self,
+        local_epoch: int,
+        slots: NDArray[np.unsignedinteger],
+        counts: NDArray[np.uint16],
+    ) -> bool:
+        words = used_words(slots, counts)
+        distinct = self._job.word_form.distinct
+        if distinct is not None and words.size and int(words.max()) >= distinct:
+            return False
+        try:
+            self._check_words(local_epoch, words)
+        except ValueError:
+            return False
+        return True
+
+
+def used_words(
+    slots: NDArray[np.unsignedinteger], counts: NDArray[np.uint16]
+) -> NDArray[np.unsignedinteger]:
+    """The words of contents, shape (words, width).
+
+    Args:
+        slots: shape (n, slots, width).
+        counts: how many of them are used, shape (n,).
+    """
+    return slots[np.arange(slots.shape[1]) < counts[:, None]]

@@ -1,0 +1,152 @@
+"""The shuffle stage's decision where devices report for themselves, through collectors.
+
+A window closes when its grace period is over, which begins with the end of its epoch by the
+broker's clock; or earlier, when every collector that is alive has said that it takes no more
+reports of the epoch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container, Iterator
+from itertools import islice
+from typing import Final
+
+from pipeline.actions import LogRecord
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_range import EPOCHS_AHEAD, epoch_problem
+from pipeline.jobs.roster import Roster
+from pipeline.stages.decision_log import DecisionLog
+from pipeline.stages.device_windows import DeviceWindow
+from pipeline.stages.populations import Population
+from pipeline.stages.timeline import Timeline
+from pipeline.stages.window_decision import WindowDecision
+from topics.manifests import Manifest
+
+ALIVE_MS: Final = 30_000
+"""A collector that has said nothing for so long, by the broker's clock, is not waited for."""
+_SILENT_AT_ONCE: Final = 64
+COLLECT: Final = "collect"
+"""The stage that collectors say they are, in ``<job>.status``."""
+
+
+class Collectors:
+    """The collectors that say they are alive, from ``<job>.status``.
+
+    Args:
+        job: the deployed job.
+    """
+
+    def __init__(self, job: DeployedJob) -> None:
+        self._deployment = job.deployment.hex()
+        self._heard: dict[bytes, tuple[int, bytes, str]] = {}
+
+    def apply(self, record: LogRecord) -> None:
+        """Take in a record of the topic; what nobody can read is passed over."""
+        try:
+            body = json.loads(record.value)
+            if body.get("deployment") != self._deployment:
+                return
+            if body.get("stopped"):
+                self._heard.pop(record.key or b"", None)
+            elif body.get("stage") == COLLECT and record.key:
+                collector = bytes.fromhex(body["collector"])
+                self._heard[record.key] = (record.timestamp, collector, str(body["worker"]))
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+            return
+
+    def alive(self, now: int) -> dict[bytes, str]:
+        """Ids and names of those heard of lately; `now` in milliseconds by the broker's clock."""
+        return {
+            collector: name
+            for written, collector, name in self._heard.values()
+            if now - written <= ALIVE_MS
+        }
+
+
+class DeviceDecision(WindowDecision[DeviceWindow]):
+    """Waits for the collectors that are alive.
+
+    Args:
+        job: the deployed job.
+        roster: what an operator drains.
+        log: what has been decided.
+        timeline: whether the time of an epoch has come.
+        collectors: who takes reports.
+        population: who has enrolled.
+    """
+
+    def __init__(
+        self,
+        job: DeployedJob,
+        roster: Roster,
+        log: DecisionLog,
+        timeline: Timeline,
+        collectors: Collectors,
+        population: Population,
+    ) -> None:
+        super().__init__(job, roster, log, timeline)
+        self._collectors = collectors
+        self._population = population
+
+    @property
+    def first_epoch(self) -> int:
+        """The epoch in which the deployment began."""
+        return self._job.first_device_epoch
+
+    def complete(self, window: DeviceWindow) -> bool:
+        """Whether there are collectors, and none of them takes reports of the epoch any more."""
+        now = self._timeline.now
+        if now is None or not self.time_has_come(window.epoch, window):
+            return False
+        alive = self._collectors.alive(now)
+        return bool(alive) and alive.keys() <= window.watermarks
+
+    def missing(self, window: DeviceWindow) -> Iterator[str]:
+        """Names of the collectors that still take reports."""
+        for collector, name in self._collectors.alive(self._timeline.now or 0).items():
+            if collector not in window.watermarks:
+                yield name
+
+    def time_has_come(self, epoch: int, window: DeviceWindow | None) -> bool:
+        """Whether an epoch has ended by the broker's clock."""
+        return self._timeline.by_calendar and self._timeline.has_come(epoch, (), 0, self._log)
+
+    def due_silent_epochs(
+        self, partition: int, position: int, windows: Container[int]
+    ) -> Iterator[int]:
+        """See `WindowDecision`; here the calendar alone says that an epoch is over.
+
+        After a long silence the oldest come first, some at a time.
+        """
+        running = self._timeline.running_epoch
+        if running is None:
+            return
+        oldest = self.oldest_undecided
+        latest = min(running - 1, oldest + EPOCHS_AHEAD)
+        undecided = self._log.decided.missing(oldest, latest)
+        own = (epoch for epoch in undecided if self._job.partition_of(epoch) == partition)
+        for epoch in islice(own, _SILENT_AT_ONCE):
+            if epoch_problem(self._job, epoch) is None and epoch not in windows:
+                yield epoch
+
+    def manifest(self, window: DeviceWindow, position: int, timestamp: int) -> Manifest:
+        """See `WindowDecision.manifest`; all devices together stand as one producer."""
+        contributors = window.devices
+        # Who says that it has enrolled before, and has not, is no less there.
+        population = max(contributors, self._population.count(window.epoch))
+        first_epoch = self._log.first_epoch
+        return Manifest(
+            fingerprint=self._job.fingerprint,
+            deployment=self._job.deployment,
+            epoch=window.epoch,
+            fate=self._fate(contributors),
+            first_offset=position if window.first_offset is None else window.first_offset,
+            cut_offset=position,
+            first_epoch=self.first_epoch if first_epoch is None else first_epoch,
+            producers=(contributors > 0,),
+            populations=(population,) if contributors else (),
+            contributors=contributors,
+            population=population,
+            timestamp=timestamp,
+        )

@@ -1,0 +1,147 @@
+"""Windows of devices that report for themselves: one report of each tag, the first in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pipeline.actions import LogRecord, Steps, end_offset, scan
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.stages.device_admission import AdmittedReports, DeviceAdmission, used_words
+from pipeline.stages.multisets import Scratch, WordMultiset
+from pipeline.stages.tagged_contents import TaggedContents
+from pipeline.stages.windows import OpenWindow
+from topics.envelopes import ContentForm
+from topics.manifests import Manifest
+from topics.names import Role
+from topics.words import Words
+
+
+class DeviceWindow(OpenWindow):
+    """What devices reported of one epoch, as collectors took it in.
+
+    Args:
+        epoch: of the window.
+        opened_at: see `OpenWindow`.
+        form: of contents.
+        multiset: makes an empty multiset of words.
+        scratch: opens a scratch file.
+
+    Attributes:
+        watermarks: ids of the collectors that take no more reports of the epoch.
+    """
+
+    def __init__(
+        self,
+        epoch: int,
+        opened_at: float,
+        form: ContentForm,
+        multiset: Callable[[], WordMultiset],
+        scratch: Scratch,
+    ) -> None:
+        super().__init__(epoch, opened_at)
+        self.watermarks: set[bytes] = set()
+        self._form = form
+        self._contents = TaggedContents(form.size, scratch)
+        self._multiset = multiset
+        self._counted: tuple[int, WordMultiset] | None = None
+
+    def add(self, reports: AdmittedReports) -> None:
+        """Take reports in; of two with one tag the first is in."""
+        self._uncount()
+        self._contents.add(reports.tags, reports.contents)
+
+    @property
+    def held_bytes(self) -> int:
+        """See `OpenWindow.held_bytes`."""
+        return self._contents.held_bytes
+
+    @property
+    def messages(self) -> int:
+        """Reports that have arrived, those that came twice included."""
+        return len(self._contents)
+
+    @property
+    def contributors(self) -> int:
+        """The same: every device sends one, whether or not something is due."""
+        return len(self._contents)
+
+    @property
+    def version(self) -> int:
+        """See `OpenWindow.version`."""
+        return len(self.watermarks)
+
+    @property
+    def words(self) -> WordMultiset:
+        """The words of the devices that are in."""
+        return self._count()[1]
+
+    @property
+    def devices(self) -> int:
+        """The devices that are in: distinct tags."""
+        return self._count()[0]
+
+    def drop_words(self) -> None:
+        """Hold as little in memory as can be: it is in the scratch file."""
+        self._contents.spill()
+
+    def take_words(self) -> WordMultiset:
+        """The words, which are the caller's from now on; the window is closed."""
+        _, words = self._count()
+        self._counted = None
+        self.close()
+        return words
+
+    def close(self) -> None:
+        """Give back scratch files."""
+        self._uncount()
+        self._contents.close()
+
+    def _count(self) -> tuple[int, WordMultiset]:
+        if self._counted is None:
+            devices, words = 0, self._multiset()
+            for contents in self._contents.first_of_each():
+                slots, counts, _ = self._form.unpack(contents)
+                words.add(Words(used_words(slots, counts)))
+                devices += len(contents)
+            self._counted = devices, words
+        return self._counted
+
+    def _uncount(self) -> None:
+        if self._counted is not None:
+            self._counted[1].close()
+            self._counted = None
+
+
+class DeviceWindows:
+    """Collects the words of a decided window from what the raw topic holds.
+
+    Args:
+        job: the deployed job.
+        admission: the checks that records have passed.
+        new_window: makes a window of which nothing has arrived.
+    """
+
+    def __init__(
+        self,
+        job: DeployedJob,
+        admission: DeviceAdmission,
+        new_window: Callable[[int, float], DeviceWindow],
+    ) -> None:
+        self._job = job
+        self._admission = admission
+        self._new_window = new_window
+
+    def read(self, manifest: Manifest) -> Steps[WordMultiset]:
+        """The words of the devices whose reports lie before the manifest's cut."""
+        partition = self._job.partition_of(manifest.epoch)
+        window = self._new_window(manifest.epoch, 0.0)
+
+        def collect(record: LogRecord) -> None:
+            admitted = self._admission.admit(partition, record.value)
+            if isinstance(admitted, AdmittedReports) and admitted.epoch == manifest.epoch:
+                window.add(admitted)
+
+        end = yield from end_offset(Role.REPORTS, partition)
+        stop = min(manifest.cut_offset, end)
+        yield from scan(Role.REPORTS, partition, manifest.first_offset, stop, collect)
+        return window.take_words()

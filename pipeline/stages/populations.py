@@ -1,0 +1,113 @@
+"""How many devices there are that report for themselves: tags of those that have enrolled.
+
+A device says with its first envelope of a horizon that it enrols, and its collector writes a tag of
+it to ``<job>.devices``. Of two enrolments with one tag the first in the log counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.actions import LogRecord
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_range import epoch_problem
+from topics.frames import CodecError
+from topics.loose_batches import decode_enrolments
+
+_WAITING_LIMIT: Final = 1 << 17
+_DIVISIONS: Final = 256
+_DIVISION_SHIFT: Final = np.uint64(64 - 8)
+
+
+class Population:
+    """The devices of a deployment, built up from the records of ``<job>.devices`` in log order.
+
+    Passed over are records of other deployments, what nobody can read, and horizons that are over.
+
+    Args:
+        job: the deployed job.
+    """
+
+    def __init__(self, job: DeployedJob) -> None:
+        self._job = job
+        self._horizons: dict[int, _Enrolled] = {}
+        self._first_horizon = 0
+
+    def apply(self, record: LogRecord) -> None:
+        """Take in one record of the topic."""
+        try:
+            enrolments = decode_enrolments(record.value)
+        except CodecError:
+            return
+        job, epoch = self._job, enrolments.epoch
+        if (enrolments.deployment, enrolments.fingerprint) != (job.deployment, job.fingerprint):
+            return
+        horizon = job.horizon_of(epoch)
+        if epoch_problem(job, epoch) is not None or horizon < self._first_horizon:
+            return
+        self._horizons.setdefault(horizon, _Enrolled()).add(epoch, enrolments.tags)
+
+    def count(self, epoch: int) -> int:
+        """Devices that enrolled in the horizon of an epoch, with this epoch or an earlier one."""
+        enrolled = self._horizons.get(self._job.horizon_of(epoch))
+        return 0 if enrolled is None else enrolled.count(epoch)
+
+    def forget_before(self, epoch: int) -> None:
+        """Forget the horizons before that of an epoch, of which nothing will be asked any more."""
+        self._first_horizon = max(self._first_horizon, self._job.horizon_of(epoch))
+        for horizon in [each for each in self._horizons if each < self._first_horizon]:
+            del self._horizons[horizon]
+
+
+class _Enrolled:
+    """The tags of one horizon: sorted, in divisions by their first bits, 8 bytes each."""
+
+    def __init__(self) -> None:
+        empty = np.empty(0, np.uint64)
+        self._divisions: list[NDArray[np.uint64]] = [empty] * _DIVISIONS
+        self._waiting: list[tuple[int, NDArray[np.uint64]]] = []
+        self._waiting_tags = 0
+        self._new_at: Counter[int] = Counter()
+
+    def add(self, epoch: int, tags: NDArray[np.uint64]) -> None:
+        self._waiting.append((epoch, tags))
+        self._waiting_tags += len(tags)
+        if self._waiting_tags >= _WAITING_LIMIT:
+            self._merge()
+
+    def count(self, epoch: int) -> int:
+        self._merge()
+        return sum(new for first, new in self._new_at.items() if first <= epoch)
+
+    def _merge(self) -> None:
+        if not self._waiting:
+            return
+        epochs = np.repeat(
+            np.array([epoch for epoch, _ in self._waiting], np.int64),
+            [len(tags) for _, tags in self._waiting],
+        )
+        tags, first = np.unique(
+            np.concatenate([tags for _, tags in self._waiting]), return_index=True
+        )
+        epochs = epochs[first]
+        bounds = np.searchsorted(tags, np.arange(1, _DIVISIONS, dtype=np.uint64) << _DIVISION_SHIFT)
+        starts, stops = [0, *bounds.tolist()], [*bounds.tolist(), len(tags)]
+        for division, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+            if start < stop:
+                new = self._merge_division(division, tags[start:stop])
+                self._new_at.update(epochs[start:stop][new].tolist())
+        self._waiting, self._waiting_tags = [], 0
+
+    def _merge_division(self, division: int, tags: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Merge sorted tags into a division; returns which of them are new."""
+        held = self._divisions[division]
+        places = np.searchsorted(held, tags)
+        known = np.zeros(len(tags), np.bool_)
+        inside = places < len(held)
+        known[inside] = held[places[inside]] == tags[inside]
+        self._divisions[division] = np.insert(held, places[~known], tags[~known])
+        return ~known

@@ -1,0 +1,129 @@
+"""What devices sent for an open window: contents with tags, one of each tag in the end.
+
+Ten million of them need no more memory than a few: what is beyond some MiB goes to a scratch file,
+divided by tag, and is gone through division by division.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import BinaryIO, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.stages.multisets import SCRATCH_FILE_BYTES, Scratch, temporary_file
+from topics.loose_batches import TAG_BYTES
+
+_MEMORY_LIMIT: Final = 1 << 22
+_DIVISIONS: Final = 64
+_DIVISION_SHIFT: Final = np.uint64(64 - 6)
+_TAG_TYPE = np.dtype("<u8")
+
+
+class TaggedContents:
+    """Rows of a tag and a content each, in the order in which they came; the first of a tag counts.
+
+    Tags are digests, so that divisions by their first bits are of a size. Should somebody write
+    others, a division takes more memory, and no result changes.
+
+    >>> contents = TaggedContents(content_bytes=1)
+    >>> contents.add(np.array([7, 9, 7], np.uint64), np.array([[1], [2], [3]], np.uint8))
+    >>> sorted(np.concatenate(list(contents.first_of_each())).tolist()), len(contents)
+    ([[1], [2]], 3)
+
+    Args:
+        content_bytes: of every content.
+        scratch: opens a scratch file.
+    """
+
+    def __init__(self, content_bytes: int, scratch: Scratch = temporary_file) -> None:
+        self._row_bytes = TAG_BYTES + content_bytes
+        self._scratch = scratch
+        self._file: BinaryIO | None = None
+        self._waiting: list[NDArray[np.uint8]] = []
+        self._forget()
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that is held; a scratch file counts as `SCRATCH_FILE_BYTES`."""
+        return self._waiting_bytes + (0 if self._file is None else SCRATCH_FILE_BYTES)
+
+    def add(self, tags: NDArray[np.uint64], contents: NDArray[np.uint8]) -> None:
+        """Take rows in: tags of shape (n,), contents of shape (n, bytes of one)."""
+        rows = np.empty((len(tags), self._row_bytes), np.uint8)
+        rows[:, :TAG_BYTES] = tags.astype(_TAG_TYPE)[:, None].view(np.uint8)
+        rows[:, TAG_BYTES:] = contents
+        self._waiting.append(rows)
+        self._waiting_bytes += rows.nbytes
+        self._count += len(rows)
+        if self._waiting_bytes >= _MEMORY_LIMIT:
+            self.spill()
+
+    def spill(self) -> None:
+        """Have the scratch file hold everything."""
+        if not self._waiting:
+            return
+        if self._file is None:
+            self._file = self._scratch()
+        rows = np.concatenate(self._waiting)
+        divisions = (_tags(rows) >> _DIVISION_SHIFT).astype(np.uint8)
+        rows = rows[np.argsort(divisions, kind="stable")]
+        lengths = np.bincount(divisions, minlength=_DIVISIONS) * self._row_bytes
+        place = self._file.seek(0, 2)
+        self._file.write(rows.tobytes())
+        for division, length in enumerate(lengths.tolist()):
+            if length:
+                self._segments[division].append((place, length))
+                place += length
+        self._waiting.clear()
+        self._waiting_bytes = 0
+
+    def first_of_each(self) -> Iterator[NDArray[np.uint8]]:
+        """The first content of every tag, in pieces of shape (n, bytes of one), in no stated order.
+
+        Nothing is forgotten by it.
+        """
+        if self._file is None:
+            if self._waiting:
+                yield _first_of_each(np.concatenate(self._waiting))
+            return
+        self.spill()
+        for division in sorted(self._segments):
+            yield _first_of_each(self._read(division))
+
+    def close(self) -> None:
+        """Forget everything and give the scratch file back."""
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        self._count = 0
+        self._segments: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+
+    def _read(self, division: int) -> NDArray[np.uint8]:
+        """The rows of a division, in the order in which they came."""
+        assert self._file is not None
+        pieces = []
+        for place, length in self._segments[division]:
+            self._file.seek(place)
+            pieces.append(self._file.read(length))
+        return np.frombuffer(b"".join(pieces), np.uint8).reshape(-1, self._row_bytes)
+
+
+def _tags(rows: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    return np.ascontiguousarray(rows[:, :TAG_BYTES]).view(_TAG_TYPE)[:, 0]
+
+
+def _first_of_each(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    # The index that NumPy returns of equal ones is the first.
+    _, first = np.unique(_tags(rows), return_index=True)
+    return rows[first, TAG_BYTES:]

@@ -1,0 +1,176 @@
+"""When a window is decided, and what its manifest says, whoever reports in it.
+
+Here nothing is written, and nothing changed: all is a matter of what has arrived in the window, who
+is expected, what was decided before (`decision_log`), whether its time has come (`timeline`), and
+how far the worker has read.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Container, Iterator
+from enum import Enum, auto
+from typing import Generic, TypeVar
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_range import EPOCHS_AHEAD
+from pipeline.jobs.roster import Roster
+from pipeline.stages.decision_log import DecisionLog
+from pipeline.stages.timeline import Timeline
+from pipeline.stages.windows import OpenWindow
+from topics.manifests import Fate, Manifest
+
+WindowT = TypeVar("WindowT", bound=OpenWindow)
+
+
+class Verdict(Enum):
+    """What is to become of an open window; what stands first here goes first."""
+
+    SETTLED = auto()
+    """A manifest of its epoch is in the log: it is carried out."""
+
+    ABANDONED = auto()
+    """All that arrived is of producers that report for the epoch no more: it is forgotten."""
+
+    COMPLETE = auto()
+    """Every expected producer is in: it is decided."""
+
+    DRAINED = auto()
+    """An operator's drain closes it: it is decided."""
+
+    OVERDUE = auto()
+    """Its grace is over: it is decided once everything is read that is in the log by now."""
+
+    OPEN = auto()
+    """It goes on waiting."""
+
+
+class WindowDecision(ABC, Generic[WindowT]):
+    """Says when the windows of a worker are decided, and what their manifests say.
+
+    Args:
+        job: the deployed job.
+        roster: who is registered, and what an operator drains.
+        log: what has been decided.
+        timeline: whether the time of an epoch has come.
+    """
+
+    def __init__(
+        self, job: DeployedJob, roster: Roster, log: DecisionLog, timeline: Timeline
+    ) -> None:
+        self._job = job
+        self._roster = roster
+        self._log = log
+        self._timeline = timeline
+
+    @property
+    @abstractmethod
+    def first_epoch(self) -> int:
+        """The smallest epoch of the deployment, as long as no manifest says it."""
+
+    @abstractmethod
+    def complete(self, window: WindowT) -> bool:
+        """Whether everybody who is waited for is in."""
+
+    @abstractmethod
+    def time_has_come(self, epoch: int, window: WindowT | None) -> bool:
+        """Whether the grace period of an epoch may run; its window is None while there is none."""
+
+    @abstractmethod
+    def manifest(self, window: WindowT, position: int, timestamp: int) -> Manifest:
+        """What is decided of a window as it is now.
+
+        Args:
+            window: whose epoch is not decided.
+            position: offset up to which its partition was read: what comes later is late.
+            timestamp: milliseconds since 1970.
+        """
+
+    def _abandoned(self, window: WindowT) -> bool:
+        """Whether all that arrived is of those who report for the epoch no more."""
+        return False
+
+    @property
+    def oldest_undecided(self) -> int:
+        """The lowest epoch that exists and has no manifest."""
+        return self._log.oldest_undecided(self.first_epoch)
+
+    def too_far_ahead(self, epoch: int) -> str | None:
+        """Why an epoch lies so far ahead that no window of it is opened; None if it does not."""
+        oldest = self.oldest_undecided
+        if epoch <= oldest + EPOCHS_AHEAD:
+            return None
+        return (
+            f"epoch {epoch} lies more than {EPOCHS_AHEAD} epochs ahead of the oldest open one, "
+            f"{oldest}"
+        )
+
+    def verdict(self, window: WindowT, position: int, now: float) -> Verdict:
+        """What is to become of a window.
+
+        Args:
+            window: that is open.
+            position: offset up to which its partition was read.
+            now: in seconds, by the clock that the window's moments are of.
+        """
+        if window.epoch in self._log.decided:
+            return Verdict.SETTLED
+        if self._abandoned(window):
+            return Verdict.ABANDONED
+        if self.complete(window):
+            return Verdict.COMPLETE
+        if self._drained(window.epoch, window.first_offset, position):
+            return Verdict.DRAINED
+        ends = window.grace_ends(self._job.shuffle.grace)
+        if window.closing_end is None and ends is not None and now >= ends:
+            return Verdict.OVERDUE
+        return Verdict.OPEN
+
+    def due_silent_epochs(
+        self, partition: int, position: int, windows: Container[int]
+    ) -> Iterator[int]:
+        """The epochs of a partition that are to be decided though no record of them has come.
+
+        Those before a decided one, once their time has come or an operator drains them.
+
+        Args:
+            partition: of the reports.
+            position: offset up to which it was read.
+            windows: the epochs that are open already.
+        """
+        if self._log.first_epoch is None:
+            return
+        decided = self._log.decided
+        for epoch in decided.missing(self._log.first_epoch, decided.highest):
+            if (
+                self._job.partition_of(epoch) == partition
+                and epoch not in windows
+                and (self.time_has_come(epoch, None) or self._drained(epoch, None, position))
+            ):
+                yield epoch
+
+    def _fate(self, contributors: int) -> Fate:
+        """What becomes of a window with so many devices."""
+        if contributors == 0:
+            return Fate.EMPTY
+        return Fate.TOO_SMALL if contributors < self._job.shuffle.minimum else Fate.RELEASED
+
+    def _drained(self, epoch: int, first_offset: int | None, position: int) -> bool:
+        """Whether an operator's drain closes an epoch: it began before, or a later one did.
+
+        Estimates are published in the order of epochs: whoever drains a later one needs this too.
+        """
+        end = self._roster.drains.get(self._job.partition_of(epoch))
+        if end is None or position < end:
+            return False
+        if first_offset is not None and first_offset < end:
+            return True
+        for later in self._log.decided.below(self._log.decided.highest + 1):
+            if later <= epoch or self._began_before_drain(later):
+                return later > epoch
+        return False
+
+    def _began_before_drain(self, epoch: int) -> bool:
+        decision = self._log.recent(epoch)
+        end = self._roster.drains.get(self._job.partition_of(epoch), 0)
+        return decision is not None and decision.manifest.first_offset < end

@@ -1,0 +1,463 @@
+"""Devices that report for themselves: every device and epoch counts once, whatever happens."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.sealing_keys import KeyRing, SealingKeyError
+from randomizers.counted_words import written_out
+from randomizers.randomness import seeded_generator
+from tests.support.device_world import (
+    DEPLOYMENT,
+    EPOCH,
+    GRACE,
+    DeviceWorld,
+    Sent,
+    device_job,
+)
+from tests.support.world import Accidents, Owner
+from topics.loose_batches import LooseBatch, encode_loose_batch
+from topics.manifests import Fate
+from topics.names import Role
+from topics.records import DeadLetter, Reason
+from topics.sealing import key_id
+
+JOB = device_job()
+PRIVATE_KEYS = tuple(X25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (1, 2, 3))
+SEALED_JOB = device_job(private_keys=PRIVATE_KEYS)
+
+
+def ones(devices: Sequence[int], *, enrols: bool = False) -> list[Sent]:
+    """Each of these devices reports a 1 of order 0, which is due at every epoch."""
+    return [Sent(device, [1], enrols) for device in devices]
+
+
+def story(world: DeviceWorld, rng: random.Random) -> None:
+    """Two epochs of 30 devices: all of it arrives several times, in any order and batches."""
+    for epoch in (1, 2):
+        world.at(epoch, 50)
+        sent = [Sent(device, [device % 2], enrols=epoch == 1) for device in range(30)]
+        copies = [each for each in sent for _ in range(rng.randrange(1, 5))]
+        rng.shuffle(copies)
+        while copies:
+            size = rng.randrange(1, 12)
+            world.collect(epoch, copies[:size])
+            del copies[:size]
+            if rng.random() < 0.3:
+                world.settle()
+    world.at(3, 1)
+    while len(world.published()) < 2:
+        world.settle()
+        world.now += GRACE / 2
+    # Whoever was killed in between writes again what is there already.
+    world.settle()
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> dict[int, bytes]:
+    """What each epoch adds up to if every device is there once, by a single batch of each epoch."""
+    world = DeviceWorld(JOB)
+    for epoch in (1, 2):
+        world.at(epoch, 50)
+        world.collect(epoch, [Sent(each, [each % 2], enrols=epoch == 1) for each in range(30)])
+    world.at(3, 1)
+    world.settle()
+    world.at(3, GRACE + 2)
+    world.settle()
+    return world.integers()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_each_device_counts_once_however_often_its_report_arrives(
+    seed: int, undisturbed: dict[int, bytes]
+) -> None:
+    world = DeviceWorld(JOB)
+    story(world, random.Random(seed))
+    assert world.integers() == undisturbed
+    for epoch in (1, 2):
+        manifest = world.manifests()[epoch]
+        assert manifest.fate is Fate.RELEASED
+        assert manifest.contributors == manifest.population == 30
+        assert manifest.first_epoch == 1
+        assert manifest.producers == (True,)
+        assert world.published()[epoch].estimate is not None
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["lost", "kept"])
+def test_killed_after_every_action_every_device_counts_once(
+    keep: bool, stride: int, undisturbed: dict[int, bytes]
+) -> None:
+    accidents = Accidents()
+    world = DeviceWorld(JOB, accidents=accidents)
+    story(world, random.Random(5))
+    for strike in range(1, accidents.count, stride):
+        world = DeviceWorld(JOB, accidents=Accidents(frozenset({strike}), keep))
+        story(world, random.Random(5))
+        assert world.restarts == 1
+        assert world.integers() == undisturbed
+        assert {m.contributors for m in world.manifests().values()} == {30}
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["lost", "kept"])
+def test_killed_many_times(keep: bool, undisturbed: dict[int, bytes]) -> None:
+    for seed in range(6):
+        rng = random.Random(seed)
+        strikes = frozenset(rng.sample(range(1, 200), 25))
+        world = DeviceWorld(JOB, accidents=Accidents(strikes, keep))
+        story(world, rng)
+        assert world.restarts > 3
+        assert world.integers() == undisturbed
+
+
+def test_two_owners_in_every_interleaving() -> None:
+    def world_with_two_epochs() -> DeviceWorld:
+        world = DeviceWorld(JOB)
+        for epoch in (1, 2):
+            world.at(epoch, 50)
+            world.collect(epoch, ones(range(5), enrols=epoch == 1))
+        return world
+
+    nows = (200.0, 201.0, 201.0 + GRACE, 202.0 + GRACE)
+    world = world_with_two_epochs()
+    world.now = nows[-1]
+    first = Owner(world, "shuffle", *nows)
+    actions = 0
+    while not first.done:
+        first.step(1)
+        actions += 1
+    expected = Counter(world.log.values(Role.MANIFESTS))
+    assert len(expected) == 2
+    for paused in range(1, actions):
+        world = world_with_two_epochs()
+        world.now = nows[-1]
+        first, second = Owner(world, "shuffle", *nows), Owner(world, "shuffle", *nows)
+        first.step(paused)
+        # Its successor collects one report more, which its manifest does not cover if it is second.
+        world.collect(1, ones([77]))
+        first.driver.fenced = True
+        second.step()
+        first.step()
+        assert first.done
+        assert second.done
+        world.settle(("aggregate", "publish"))
+        first_estimate = world.published()[1].estimate
+        assert first_estimate is not None
+        assert first_estimate.reports == world.manifests()[1].contributors
+        assert len(world.integers()) == 2
+
+
+def test_a_report_that_differs_under_one_tag_is_the_first_in_the_log() -> None:
+    for first, second in itertools.permutations((0, 1)):
+        world = DeviceWorld(JOB)
+        world.at(1, 10)
+        world.collect(1, ones([1, 2], enrols=True))
+        world.collect(1, [Sent(3, [first])])
+        world.collect(1, [Sent(3, [second])] * 1000)
+        finish(world, 1)
+        reference = DeviceWorld(JOB)
+        reference.at(1, 10)
+        reference.collect(1, [*ones([1, 2], enrols=True), Sent(3, [first])])
+        finish(reference, 1)
+        assert world.integers() == reference.integers()
+        assert world.manifests()[1].contributors == 3
+
+
+def finish(world: DeviceWorld, epoch: int) -> None:
+    """Let the grace period of an epoch pass."""
+    world.at(epoch + 1, 1)
+    world.settle()
+    world.at(epoch + 1, GRACE + 3)
+    world.settle()
+
+
+def test_a_window_closes_with_the_grace_period_by_the_brokers_clock() -> None:
+    world = DeviceWorld(JOB)
+    world.at(1, 99)
+    world.collect(1, ones(range(3), enrols=True))
+    world.settle()
+    world.at(2, 0)
+    world.settle()
+    world.at(2, GRACE - 1)
+    world.settle()
+    assert 1 not in world.manifests()
+    world.collect(1, ones([5]))
+    world.at(2, GRACE + 1)
+    world.settle()
+    assert world.manifests()[1].contributors == 4
+    world.collect(1, ones([6]))
+    world.settle()
+    assert world.published()[1].estimate.reports == 4  # type: ignore[union-attr]
+    assert world.worker("shuffle").stage.counts["late_reports"] == 1  # type: ignore[attr-defined]
+
+
+def test_a_window_closes_when_all_collectors_alive_take_no_more() -> None:
+    world = DeviceWorld(JOB)
+    world.at(1, 50)
+    world.beat(1)
+    world.beat(2)
+    world.collect(1, ones(range(3), enrols=True))
+    world.at(2, 5)
+    world.beat(1)
+    world.beat(2)
+    world.watermark(1, 1)
+    world.settle()
+    assert 1 not in world.manifests()
+    heartbeat = world.worker("shuffle").stage.heartbeat()
+    assert heartbeat["windows"][0]["waits_for"] == ["collector-2"]  # type: ignore[index]
+    world.watermark(1, 2)
+    world.settle()
+    assert world.manifests()[1].contributors == 3
+
+
+def test_a_collector_that_is_gone_or_has_stopped_is_not_waited_for() -> None:
+    for leaves in (lambda world: world.beat(2, stopped=True), lambda world: None):
+        world = DeviceWorld(JOB)
+        world.at(1, 60)
+        world.beat(1)
+        world.beat(2)
+        world.collect(1, ones(range(3), enrols=True))
+        leaves(world)
+        world.at(2, 1)
+        world.beat(1)
+        world.watermark(1, 1)
+        world.settle()
+        assert 1 in world.manifests()
+
+
+def test_a_collector_that_has_just_come_is_waited_for() -> None:
+    world = DeviceWorld(JOB)
+    world.at(2, 1)
+    world.collect(1, ones(range(3), enrols=True))
+    world.beat(1)
+    world.settle()
+    world.watermark(1, 1)
+    world.beat(2)
+    world.settle()
+    assert 1 not in world.manifests()
+
+
+def test_without_collectors_alive_nothing_closes_early() -> None:
+    world = DeviceWorld(JOB)
+    world.at(2, 1)
+    world.collect(1, ones(range(3), enrols=True))
+    world.watermark(1, 1)
+    world.settle()
+    assert 1 not in world.manifests()
+
+
+def test_a_watermark_before_the_epoch_is_over_closes_nothing() -> None:
+    world = DeviceWorld(JOB)
+    world.at(1, 50)
+    world.beat(1)
+    world.collect(1, ones(range(3), enrols=True))
+    world.watermark(1, 1)
+    world.settle()
+    assert 1 not in world.manifests()
+
+
+def test_epochs_without_a_report_are_empty_once_their_time_has_come() -> None:
+    world = DeviceWorld(JOB)
+    world.at(4, 1)
+    world.settle()
+    world.at(4, GRACE + 3)
+    world.settle()
+    assert {e: m.fate for e, m in world.manifests().items()} == dict.fromkeys((1, 2, 3), Fate.EMPTY)
+
+
+def test_after_a_silence_longer_than_windows_run_ahead_reports_are_taken_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pipeline.stages.window_decision.EPOCHS_AHEAD", 8)
+    monkeypatch.setattr("pipeline.stages.device_decision.EPOCHS_AHEAD", 8)
+    world = DeviceWorld(device_job(count=64))
+    world.at(21, 0)
+    while 20 not in world.manifests():
+        world.settle()
+        world.now += GRACE / 2
+    epoch = int(world.now // EPOCH) + 1
+    assert epoch < 25
+    world.collect(epoch, ones(range(3), enrols=True))
+    finish(world, epoch)
+    assert world.manifests()[epoch].contributors == 3
+
+
+def test_too_few_devices_are_never_released() -> None:
+    world = DeviceWorld(JOB)
+    world.at(1, 10)
+    world.collect(1, [*ones([1], enrols=True)] * 50)
+    finish(world, 1)
+    assert world.manifests()[1].fate is Fate.TOO_SMALL
+    assert world.manifests()[1].contributors == 1
+    assert not world.log.values(Role.SHUFFLED, 1)
+
+
+def test_population_is_of_those_who_enrolled_in_the_horizon_up_to_the_epoch() -> None:
+    job = device_job(
+        count=2,
+        epochs={
+            "count": 2,
+            "start": "2023-11-14T22:13:20Z",
+            "length": "PT100S",
+            "renew": True,
+        },
+    )
+    world = DeviceWorld(job)
+    world.at(2, 10)
+    world.collect(1, [*ones(range(5), enrols=True), *ones(range(3), enrols=True)])
+    world.collect(2, ones([1, 2]))
+    world.collect(2, ones([8, 9], enrols=True))
+    finish(world, 2)
+    world.at(3, 90)
+    world.collect(3, ones([1, 2], enrols=True))
+    finish(world, 3)
+    found = {e: (m.contributors, m.population) for e, m in world.manifests().items()}
+    assert found == {1: (5, 5), 2: (4, 7), 3: (2, 2)}
+
+
+def test_who_never_enrols_counts_no_less() -> None:
+    world = DeviceWorld(JOB)
+    world.at(1, 10)
+    world.collect(1, ones(range(7)))
+    finish(world, 1)
+    assert world.manifests()[1].population == 7
+
+
+def test_a_device_that_sends_what_nobody_has_spoils_no_other_report() -> None:
+    world = DeviceWorld(JOB)
+    world.at(1, 10)
+    world.collect(1, [Sent(9, [200]), *ones(range(3), enrols=True), Sent(8, [77]), Sent(7, [])])
+    too_many = world.row(1, Sent(6, [1]))[:8] + b"\xff\xff\1"
+    unused = world.row(1, Sent(5, [1]))[:8] + b"\0\0\1"
+    world.write_batch(1, [too_many, *(world.row(1, each) for each in ones([3])), unused])
+    finish(world, 1)
+    # Of the devices with nothing that is due one is in.
+    assert world.manifests()[1].contributors == 5
+    estimate = world.published()[1].estimate
+    assert estimate is not None
+    assert estimate.reports == 4
+    assert world.worker("shuffle").stage.counts["unusable_reports"] == 4  # type: ignore[attr-defined]
+    assert not world.log.values(Role.DEAD_LETTERS)
+
+
+def dead_letters(world: DeviceWorld) -> list[tuple[Reason, str]]:
+    records = world.log.read(Role.DEAD_LETTERS, 0, 0, world.log.end(Role.DEAD_LETTERS, 0)).records
+    letters = [DeadLetter.from_record(record.value, record.headers) for record in records]
+    return [(letter.reason, letter.detail) for letter in letters]
+
+
+def test_what_cannot_be_admitted_goes_to_the_dead_letters() -> None:
+    world = DeviceWorld(JOB)
+    world.at(1, 10)
+    other = DeviceWorld(device_job(parameters={"epsilon": 2, "changes": 2}))
+    other.collect(1, ones([1]))
+    world.write(Role.REPORTS, 1, other.log.values(Role.REPORTS, 1)[0])
+    world.write(Role.REPORTS, 1, b"nonsense")
+    sealed = DeviceWorld(SEALED_JOB)
+    sealed.collect(1, ones([1]))
+    wrong_place = DeviceWorld(JOB)
+    wrong_place.collect(2, ones([1]))
+    world.write(Role.REPORTS, 1, wrong_place.log.values(Role.REPORTS, 0)[0])
+    world.write_batch(1, [bytes(9 + 20)])
+    world.collect(3, ones([1]))
+    world.collect(9, ones([1]))
+    world.settle()
+    assert [reason for reason, _ in dead_letters(world)] == [
+        Reason.FINGERPRINT,
+        Reason.UNREADABLE,
+        Reason.EPOCH,
+        Reason.PROTOCOL,
+        Reason.EPOCH,
+        Reason.EPOCH,
+    ]
+
+
+def test_sealed_reports_open_at_the_stage_with_the_key_of_their_turn() -> None:
+    ring = KeyRing.of(PRIVATE_KEYS)
+    reference, world = DeviceWorld(JOB), DeviceWorld(SEALED_JOB, keys=ring)
+    for each in (reference, world):
+        for epoch in (1, 3, 5):
+            each.at(epoch, 10)
+            each.collect(epoch, [Sent(device, [device % 2], True) for device in range(6)] * 2)
+        each.at(6, 1)
+        each.settle()
+        each.at(6, GRACE + 2)
+        each.settle()
+    assert world.integers() == reference.integers()
+    assert len(world.integers()) == 3
+    with pytest.raises(SealingKeyError, match="no private key in nowhere that opens what devices"):
+        DeviceWorld(SEALED_JOB).stage("shuffle")
+
+
+def test_what_does_not_open_is_left_out_and_holds_no_place() -> None:
+    world = DeviceWorld(SEALED_JOB, keys=KeyRing.of(PRIVATE_KEYS))
+    world.at(1, 10)
+    row = world.row(1, Sent(9, [1]))
+    broken = row[:-1] + bytes([row[-1] ^ 1])
+    moved = row[:8] + bytes(16) + row[24:]
+    world.write_batch(1, [broken, moved, row, world.row(1, Sent(1, [0]))])
+    finish(world, 1)
+    assert world.manifests()[1].contributors == 2
+    assert world.worker("shuffle").stage.counts["unusable_reports"] == 2  # type: ignore[attr-defined]
+
+
+def test_a_batch_that_is_not_sealed_or_to_another_key_is_refused() -> None:
+    world = DeviceWorld(SEALED_JOB, keys=KeyRing.of(PRIVATE_KEYS))
+    world.at(3, 10)
+    plain = DeviceWorld(device_job(private_keys=PRIVATE_KEYS[:1]))
+    assert plain.job.fingerprint != world.job.fingerprint
+    swapped = DeviceWorld(SEALED_JOB)
+    assert SEALED_JOB.devices is not None
+    rows = [swapped.row(1, Sent(1, [1]))]
+    # Sealed to the key of the first turn, at an epoch of the second.
+    first_key = SEALED_JOB.devices.key_at(1)
+    assert first_key is not None
+    array = np.frombuffer(rows[0], np.uint8).reshape(1, -1)
+    for key in (None, key_id(first_key)):
+        batch = LooseBatch(SEALED_JOB.fingerprint, DEPLOYMENT, 3, key, array)
+        world.write(Role.REPORTS, 1, encode_loose_batch(batch))
+    world.settle()
+    assert [reason for reason, _ in dead_letters(world)] == [Reason.SEALED, Reason.SEALED]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "parameters"),
+    [
+        ("balls_into_bins", {"epsilon": 2, "delta": 1e-6, "domain": ["a", "b", "c"]}),
+        ("count_min", {"epsilon": 2, "delta": 1e-6, "domain": ["a", "b", "c"]}),
+        ("hadamard_stream", {"epsilon": 2, "changes": 2, "domain": ["a", "b", "c"]}),
+        ("range_stream", {"epsilon": 2, "changes": 2, "low": 0, "high": 8, "buckets": 8}),
+        ("shuffled_counts", {"epsilon": 2, "delta": 1e-6}),
+        ("single_message", {"epsilon": 2, "delta": 1e-6, "domain": ["a", "b"]}),
+        ("value_stream", {"epsilon": 2, "changes": 2}),
+    ],
+)
+def test_all_protocols_that_devices_run(protocol: str, parameters: dict[str, object]) -> None:
+    job: DeployedJob = device_job(protocol, parameters, shuffle={"minimum": 100, "grace": "PT40S"})
+    rng, devices, sent = seeded_generator(3), 120, []
+    for number in range(devices):
+        device = job.randomizer()
+        device.enrol(1, rng)
+        shape = (1, *job.domain.shape)
+        reported = device.report(1, np.ones(shape, np.int64), None, rng)
+        words = written_out(reported)
+        assert len(words) <= job.content_form.slots
+        sent.append(Sent(number, words[:, 0].tolist(), enrols=True))
+    world = DeviceWorld(job)
+    world.at(1, 10)
+    for start in range(0, devices, 40):
+        world.collect(1, sent[start : start + 40] * 2)
+    finish(world, 1)
+    assert world.manifests()[1].contributors == devices
+    assert world.published()[1].estimate is not None
+    reference = job.aggregator()
+    words = np.concatenate([each.words for each in sent]).astype(job.word_form.dtype)[:, None]
+    reference.add(1, words, None)
+    assert world.integers() == {1: reference.to_bytes()}

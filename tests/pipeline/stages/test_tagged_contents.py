@@ -1,0 +1,152 @@
+"""One content of every tag, the first one, in as little memory as need be."""
+
+from __future__ import annotations
+
+import os
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.actions import LogRecord
+from pipeline.stages import populations, tagged_contents
+from pipeline.stages.multisets import temporary_file
+from pipeline.stages.populations import Population
+from pipeline.stages.tagged_contents import TaggedContents
+from tests.support.device_world import COLLECTOR_KEY, device_job
+from topics.loose_batches import Enrolments, encode_enrolments, horizon_tag
+
+TAGS = st.lists(st.sampled_from([*range(5), *((n << 58) + n for n in range(1, 64)), 2**64 - 1]))
+
+
+def first_of_each(contents: TaggedContents) -> list[list[int]]:
+    return sorted(row for piece in contents.first_of_each() for row in piece.tolist())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(TAGS, max_size=6), st.integers(1, 200))
+def test_the_first_content_of_every_tag_is_there_once(batches: list[list[int]], limit: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tagged_contents, "_MEMORY_LIMIT", limit)
+        contents = TaggedContents(2)
+        first: dict[int, list[int]] = {}
+        place = 0
+        for tags in batches:
+            rows = [[place + i >> 8, place + i & 255] for i in range(len(tags))]
+            place += len(tags)
+            contents.add(np.array(tags, np.uint64), np.array(rows, np.uint8).reshape(-1, 2))
+            for tag, row in zip(tags, rows, strict=True):
+                first.setdefault(tag, row)
+            # Looking changes nothing.
+            assert first_of_each(contents) == sorted(first.values())
+        assert len(contents) == place
+        contents.close()
+        assert first_of_each(contents) == []
+
+
+def test_scratch_files_are_given_back() -> None:
+    opened = []
+
+    def scratch() -> object:
+        opened.append(temporary_file())
+        return opened[-1]
+
+    contents = TaggedContents(4, scratch)  # type: ignore[arg-type]
+    contents.add(np.arange(3, dtype=np.uint64), np.zeros((3, 4), np.uint8))
+    assert not opened
+    contents.spill()
+    assert len(opened) == 1
+    contents.close()
+    assert opened[0].closed
+    assert contents.held_bytes == 0
+
+
+@pytest.mark.verify
+def test_a_window_of_ten_million_devices_stays_within_300_mb() -> None:
+    rng = np.random.default_rng(1)
+    tracemalloc.start()
+    contents = TaggedContents(7)
+    devices = 10_000_000
+    for start in range(0, devices, 50_000):
+        tags = (np.arange(start, start + 50_000, dtype=np.uint64) + np.uint64(1)) * np.uint64(
+            0x9E3779B97F4A7C15
+        )
+        contents.add(tags, rng.integers(0, 256, (50_000, 7), np.uint8))
+    count = sum(len(piece) for piece in contents.first_of_each())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    contents.close()
+    assert count == devices
+    assert peak < 60e6
+    population = Population(device_job())
+    tracemalloc.start()
+    job = device_job()
+    for start in range(0, devices, 30_000):
+        stop = min(start + 30_000, devices)
+        tags = (np.arange(start, stop, dtype=np.uint64) + np.uint64(1)) * np.uint64(
+            0x9E3779B97F4A7C15
+        )
+        record = Enrolments(job.fingerprint, job.deployment, 1, tags)
+        population.apply(LogRecord(0, encode_enrolments(record)))
+    assert population.count(1) == devices
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 120e6
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 8), TAGS.filter(bool)), max_size=8), st.integers(1, 60))
+def test_population_counts_the_first_enrolment_of_every_tag(
+    records: list[tuple[int, list[int]]], limit: int
+) -> None:
+    job = device_job(
+        epochs={"count": 4, "start": "2023-11-14T22:13:20Z", "length": "PT100S", "renew": True}
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(populations, "_WAITING_LIMIT", limit)
+        population = Population(job)
+        first: dict[tuple[int, int], int] = {}
+        for epoch, tags in records:
+            record = Enrolments(job.fingerprint, job.deployment, epoch, np.array(tags, np.uint64))
+            population.apply(LogRecord(0, encode_enrolments(record)))
+            for tag in tags:
+                first.setdefault((job.horizon_of(epoch), tag), epoch)
+            for asked in range(1, 9):
+                expected = sum(
+                    horizon == job.horizon_of(asked) and epoch <= asked
+                    for (horizon, _), epoch in first.items()
+                )
+                assert population.count(asked) == expected
+        population.forget_before(5)
+        assert population.count(4) == 0
+        population.apply(
+            LogRecord(
+                0,
+                encode_enrolments(
+                    Enrolments(job.fingerprint, job.deployment, 2, np.array([1], np.uint64))
+                ),
+            )
+        )
+        assert population.count(4) == 0
+
+
+def test_what_is_of_others_is_passed_over() -> None:
+    job = device_job()
+    population = Population(job)
+    tags = np.array([3], np.uint64)
+    for record in (
+        b"nonsense",
+        encode_enrolments(Enrolments(bytes(16), job.deployment, 1, tags)),
+        encode_enrolments(Enrolments(job.fingerprint, bytes(16), 1, tags)),
+        encode_enrolments(Enrolments(job.fingerprint, job.deployment, 9, tags)),
+    ):
+        population.apply(LogRecord(0, record))
+    assert population.count(8) == 0
+
+
+def test_tags_of_one_device_resemble_each_other_in_no_epoch() -> None:
+    device = os.urandom(16)
+    tags = [horizon_tag(COLLECTOR_KEY, bytes(16), horizon, b"d" + device) for horizon in range(64)]
+    assert len(set(tags)) == 64
