@@ -87,8 +87,7 @@ PROTOCOLS: Final = tuple(_KINDS)
 """Those that a device can run by itself."""
 
 
-MOST_VALUES: Final = 1 << 53
-"""Values, and epochs, are below: they are numbers in JavaScript."""
+_MOST = 1 << 62
 
 
 class OneDevice:
@@ -153,7 +152,7 @@ class OneDevice:
         if not self._devices.population:
             raise ValueError("the device has not been enrolled: call enrol first, once")
         if not _is_value(epoch):
-            raise ValueError(f"epoch {epoch!r}, must be a whole number below 2^53")
+            raise ValueError(f"epoch {epoch!r}, must be a whole number below 2^62")
         values = self._values(value)
         words = written_out(self._devices.report(epoch, values, None, byte_randomness(read)))
         return words[np.lexsort(words.T[::-1])]
@@ -204,7 +203,7 @@ class OneDevice:
         given = list(value) if self._sets and isinstance(value, Sequence) else [value]
         if self._sets != isinstance(value, Sequence) or not all(map(_is_value, given)):
             allowed = "a list of items, from 1 on" if self._sets else "a whole number"
-            raise ValueError(f"value {value!r}, must be {allowed}, below 2^53")
+            raise ValueError(f"value {value!r}, must be {allowed}, below 2^62")
         return np.array([given] if self._sets else given, np.int64)
 
 
@@ -219,7 +218,7 @@ def _kind_of(protocol: str, law: Mapping[str, Any]) -> _Kind:
 
 
 def _is_value(each: object) -> bool:
-    return isinstance(each, int) and 0 <= each < MOST_VALUES
+    return isinstance(each, int) and 0 <= each < _MOST
 
 
 def _array(body: Mapping[str, Any]) -> NDArray[Any]:
