@@ -18,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.randomness import draw_categories
+from randomizers.draws import draw_categories
 
 
 @dataclass(frozen=True, slots=True)

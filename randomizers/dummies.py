@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from randomizers.noise_tables import (
     NoiseTable,
     binomial_table,
+    cluster_rate,
     logarithmic_table,
     poisson_table,
 )
@@ -195,12 +196,7 @@ class ClusteredDummies(Dummies):
 
     @cached_property
     def _clusters(self) -> PoissonDummies:
-        return PoissonDummies(
-            math.nextafter(
-                self.cells * self.shape * math.log1p(self.cell_mean / self.shape) * (1 + 1e-15),
-                math.inf,
-            )
-        )
+        return PoissonDummies(cluster_rate(self.shape, self.cell_mean, self.cells))
 
     def rarity(self, number: float, contributors: int) -> float:
         """See `Dummies.rarity`; all cells together are negative-binomial."""

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from randomizers.composed import ComposedLaw
 from randomizers.devices import Devices, LawT
+from randomizers.draws import draw_categories
 from randomizers.given_values import check_epoch, checked_booleans
-from randomizers.randomness import draw_categories
 
 MAX_EPOCHS = 1 << 20
 """The most epochs with a report at each."""

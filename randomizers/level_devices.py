@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from randomizers.counted_words import CountedWords
 from randomizers.devices import Devices, read_only
+from randomizers.draws import draw_categories
 from randomizers.given_values import refuse_wrong
 from randomizers.guarantee import Guarantee
-from randomizers.randomness import draw_categories
 
 
 class LevelLaw:

@@ -33,6 +33,8 @@ _LEADING_BITS = 64
 _REST_BITS = TABLE_BITS - _LEADING_BITS
 # The likeliest count weighs 2^192 while a table is made, and what weighs below 2^64 is left out.
 _MODE_BITS, _LEAST_BITS = 192, 64
+# Places of logarithms, and what is more than they can be too small by.
+_LOGARITHM_BITS, _SLACK_BITS = 256, 64
 # Counts that a guide cannot tell apart.
 _UNSETTLED = -1
 
@@ -235,8 +237,47 @@ def negative_binomial_tables(shape: float, mean: float) -> ClusterTables:
     """
     _check_positive("shape", shape)
     _check_positive("mean", mean)
-    clusters = math.nextafter(shape * math.log1p(mean / shape) * (1 + 1e-15), math.inf)
-    return ClusterTables(poisson_table(clusters), logarithmic_table(mean / (shape + mean)))
+    clusters = poisson_table(cluster_rate(shape, mean))
+    return ClusterTables(clusters, logarithmic_table(mean / (shape + mean)))
+
+
+def cluster_rate(shape: float, mean: float, times: int = 1) -> float:
+    """How many clusters negative-binomial numbers are made of on average: shape ln(1 + mean/shape).
+
+    In whole numbers, and rounded up, to the same float on every machine: logarithms of different
+    libraries differ in their last digit.
+
+    Args:
+        shape: r, positive.
+        mean: positive.
+        times: how many such numbers there are.
+
+    >>> cluster_rate(1.0, 1.0), cluster_rate(2.0, 6.0, times=10)
+    (0.6931471805599454, 27.725887222397816)
+    """
+    (up, one), (added, other) = shape.as_integer_ratio(), mean.as_integer_ratio()
+    below, above = up * other, up * other + added * one
+    halvings = max(0, above.bit_length() - below.bit_length() - 1)
+    logarithm = halvings * _logarithm(2, 1) + _logarithm(above, below << halvings)
+    numerator = times * up * (logarithm + (1 << _SLACK_BITS))
+    exact = Fraction(numerator, one << _LOGARITHM_BITS)
+    nearest = float(exact)
+    return nearest if nearest >= exact else math.nextafter(nearest, math.inf)
+
+
+def _logarithm(above: int, below: int) -> int:
+    """2^256 ln(above / below), for ratios from 1 to 4, too small by at most a few thousand.
+
+    By twice the series of the inverse hyperbolic tangent of (above - below) / (above + below).
+    """
+    power = ((above - below) << _LOGARITHM_BITS) // (above + below)
+    squared = power * power >> _LOGARITHM_BITS
+    total, order = 0, 1
+    while power:
+        total += power // order
+        power = power * squared >> _LOGARITHM_BITS
+        order += 2
+    return 2 * total
 
 
 def _table(ratio: _Ratio, mode: int, least: int | None = 0, last: int | None = None) -> NoiseTable:

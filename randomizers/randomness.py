@@ -1,7 +1,7 @@
-"""Randomness that privacy may rest on: a cryptographic generator, and draws that are exact.
+"""Randomness that privacy may rest on: a cryptographic generator.
 
-Every draw here is made of integers, so that a probability is a ratio of integers and nothing is
-lost to rounding. The generator is AES-128 in counter mode (randomgen's `AESCounter`).
+It is AES-128 in counter mode (randomgen's `AESCounter`). A single device reads the operating
+system's randomness instead (`randomizers.byte_generator`).
 """
 
 from __future__ import annotations
@@ -9,19 +9,14 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from bisect import bisect_right
-from collections.abc import Sequence
 from functools import cache
-from itertools import accumulate
 from typing import TypeVar
 from weakref import WeakSet
 
 import numpy as np
-from numpy.typing import NDArray
 from randomgen import AESCounter
 
 KEY_BYTES = 32
-_WORD_BITS = 64
 
 CounterType = TypeVar("CounterType", bound=AESCounter)
 
@@ -80,59 +75,3 @@ def _counter(kind: type[CounterType], key: bytes) -> CounterType:
         key=int.from_bytes(key[:half], "little"), counter=int.from_bytes(key[half:], "little")
     )
     return counter
-
-
-def random_bits(rng: np.random.Generator, count: int) -> NDArray[np.uint8]:
-    """Fair coins: uint8, shape (count,), 0 or 1; one random bit is spent on each."""
-    words = rng.integers(0, 1 << _WORD_BITS, -(-count // _WORD_BITS), dtype=np.uint64)
-    return np.unpackbits(words.astype("<u8", copy=False).view(np.uint8), count=count)
-
-
-def draw_categories(
-    masses: Sequence[int], count: int, rng: np.random.Generator
-) -> NDArray[np.intp]:
-    """Draw indices, each with probability exactly ``masses[index] / sum(masses)``.
-
-    A uniform integer of 64 bits more than the total has is compared with the cumulated masses, and
-    the leftover that would favour some index is drawn again. Its leading 64 bits nearly always
-    settle the comparison; only where they do not are the others drawn.
-
-    Args:
-        masses: integers of any size, none negative, not all 0.
-        count: how many to draw.
-        rng: the randomness.
-
-    Returns:
-        shape (count,), from 0 to ``len(masses) - 1``.
-
-    >>> draw_categories([0, 10**400, 0], 3, seeded_generator(1)).tolist()
-    [1, 1, 1]
-    """
-    cumulated = list(accumulate(masses))
-    lower_words = -(-cumulated[-1].bit_length() // _WORD_BITS)
-    lower_bits = _WORD_BITS * lower_words
-    scale = (1 << (lower_bits + _WORD_BITS)) // cumulated[-1]
-    bounds = [scale * mass for mass in cumulated]
-    largest = (1 << _WORD_BITS) - 1
-    leading_bounds = np.array(
-        [min(bound >> lower_bits, largest) for bound in bounds], dtype=np.uint64
-    )
-    leading = rng.integers(0, largest, count, dtype=np.uint64, endpoint=True)
-    drawn = np.searchsorted(leading_bounds, leading, side="right")
-    # A value equal to a leading bound may lie on either side of that bound; one above all of them
-    # is leftover. Both are rare: their probability is that of one or two words in 2^64.
-    unsettled = (drawn == len(bounds)) | (leading_bounds[drawn - 1] == leading)
-    for position in np.flatnonzero(unsettled):
-        value = int(leading[position])
-        for _ in range(lower_words):
-            value = value << _WORD_BITS | _word(rng)
-        while value >= bounds[-1]:
-            value = 0
-            for _ in range(lower_words + 1):
-                value = value << _WORD_BITS | _word(rng)
-        drawn[position] = bisect_right(bounds, value)
-    return drawn
-
-
-def _word(rng: np.random.Generator) -> int:
-    return int(rng.integers(0, 1 << _WORD_BITS, dtype=np.uint64))

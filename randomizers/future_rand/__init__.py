@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from randomizers.composed import MAX_SIGNS, ComposedLaw
 from randomizers.devices import Devices, LawT
+from randomizers.draws import draw_categories, random_bits
 from randomizers.dyadic import orders_due
 from randomizers.given_values import check_epoch, checked_booleans
 from randomizers.guarantee import Guarantee
-from randomizers.randomness import draw_categories, random_bits
 
 NEWCOMER = 1 << 7
 """Added to the word of a device that was enrolled within the interval it reports on."""

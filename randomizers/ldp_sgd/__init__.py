@@ -28,12 +28,12 @@ from numpy.typing import NDArray
 
 from randomizers.composed import ComposedLaw, log_rounded_up
 from randomizers.devices import Devices
+from randomizers.draws import draw_categories
 from randomizers.given_values import check_epoch
 from randomizers.guarantee import Guarantee, shuffle_and_others
 from randomizers.labelled_examples import FEATURE_UNIT, check_examples, unpacked_examples
 from randomizers.laws import Constants
 from randomizers.ldp_sgd.directions import MAX_SEED_BITS, directions, draw_seeds
-from randomizers.randomness import draw_categories
 from randomizers.shuffled_parameters import check_approximate
 from topics.word_forms import WordForm
 

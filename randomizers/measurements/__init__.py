@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from randomizers.clamped_noise import ClampedNoise
 from randomizers.composed import ComposedLaw
 from randomizers.devices import Devices, LawT
+from randomizers.draws import draw_categories, random_bits
 from randomizers.given_values import check_epoch
 from randomizers.guarantee import Guarantee, held_by_a_user, held_or_nothing
 from randomizers.hadamard import check_domain, narrowest
 from randomizers.item_domains import ItemDomain, domain_size
 from randomizers.laws import Constants
 from randomizers.public_matrices import PublicMatrix
-from randomizers.randomness import draw_categories, random_bits
 from randomizers.set_rows import set_rows
 from randomizers.shuffled_parameters import check_approximate, check_items_held
 from topics.word_forms import WordForm

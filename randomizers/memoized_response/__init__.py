@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from randomizers.composed import ComposedLaw
+from randomizers.draws import draw_categories
 from randomizers.epoch_responses import EpochResponses, check_response
 from randomizers.future_rand import check_epsilon
 from randomizers.guarantee import Guarantee
 from randomizers.laws import Constants
 from randomizers.permanent_loss import stream_loss
-from randomizers.randomness import draw_categories
 
 MIN_FIRST_SHARE, MAX_FIRST_SHARE = 0.01, 0.99
 

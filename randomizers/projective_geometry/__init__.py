@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from randomizers.cell_codes.prefixes import PrefixCells
 from randomizers.composed import ComposedLaw, log_rounded_up
 from randomizers.devices import Devices
+from randomizers.draws import draw_categories
 from randomizers.future_rand import check_epsilon
 from randomizers.given_values import check_epoch
 from randomizers.guarantee import Guarantee, held_by_a_user
@@ -35,7 +36,6 @@ from randomizers.hadamard import check_domain, narrowest
 from randomizers.item_domains import Bits, ItemDomain, Strings, domain_size
 from randomizers.laws import Constants
 from randomizers.projective_geometry.points import PointSpace
-from randomizers.randomness import draw_categories
 from randomizers.set_rows import set_rows
 from randomizers.shuffled_parameters import check_approximate, check_items_held
 from topics.word_forms import WordForm

@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 from randomizers.composed import ComposedLaw, log_rounded_up
 from randomizers.devices import Devices
+from randomizers.draws import draw_categories
 from randomizers.given_values import check_epoch
 from randomizers.guarantee import Guarantee, held_by_a_user, shuffle_and_others
 from randomizers.hadamard import check_domain, narrowest
 from randomizers.item_domains import ItemDomain, domain_size
 from randomizers.laws import Constants
-from randomizers.randomness import draw_categories
 from randomizers.set_rows import set_rows
 from randomizers.shuffled_parameters import check_approximate, check_items_held
 from topics.word_forms import WordForm

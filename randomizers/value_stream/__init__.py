@@ -126,7 +126,7 @@ class ValueStreamLaw(Constants):
     @property
     def reserve(self) -> float:
         """How much of the clock is left at the end: letters are too coarse for less."""
-        return (self.boost + 0.5) ** 2 / 40
+        return (self.boost + 0.5) * (self.boost + 0.5) / 40
 
     @property
     def goal(self) -> float:

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from randomizers.draws import random_bits
 from randomizers.dyadic import orders_due
 from randomizers.future_rand import NEWCOMER, FutureRand, FutureRandLaw, FutureRandParameters
 from randomizers.future_rand.calibration import calibrate
-from randomizers.randomness import random_bits, seeded_generator
+from randomizers.randomness import seeded_generator
 from tests.support.dyadic_pieces import dyadic_pieces
 
 HORIZON = 16

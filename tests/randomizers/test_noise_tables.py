@@ -9,6 +9,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import cast
 
+import mpmath
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from randomizers.noise_tables import (
     TABLE_BITS,
     NoiseTable,
     binomial_table,
+    cluster_rate,
     logarithmic_table,
     negative_binomial_tables,
     poisson_table,
@@ -247,3 +249,16 @@ def test_odd_numbers_of_draws_use_each_16_bits_once() -> None:
 def test_what_cannot_be_tabled_is_refused(make: Callable[[], object], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         make()
+
+
+@pytest.mark.parametrize("shape", [1e-12, 0.012, 1.0, 3e5])
+@pytest.mark.parametrize("mean", [1e-12, 0.7, 61.3, 1e6])
+@pytest.mark.parametrize("times", [1, 3, 1000])
+def test_the_rate_of_clusters_is_the_next_float_above_it(
+    shape: float, mean: float, times: int
+) -> None:
+    with mpmath.workdps(120):
+        exact = times * mpmath.mpf(shape) * mpmath.log(1 + mpmath.mpf(mean) / mpmath.mpf(shape))
+        rate = cluster_rate(shape, mean, times)
+        assert math.nextafter(rate, 0.0) < exact * (1 + mpmath.mpf(2) ** -150)
+        assert exact <= rate

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from randomizers.draws import draw_categories, random_bits
 from randomizers.randomness import (
     _of_this_process,
     cryptographic_generator,
-    draw_categories,
     keyed_generator,
-    random_bits,
     seeded_generator,
 )
 

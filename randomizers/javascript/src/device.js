@@ -1,0 +1,247 @@
+/** What devices of all protocols have in common: enrolment, reports one after the other, state. */
+
+import { ByteGenerator, systemRandom } from './byte_generator.js';
+import { DeviceError, check, shown } from './laws.js';
+
+/** @typedef {import('./byte_generator.js').ReadBytes} ReadBytes */
+/** @typedef {Uint8Array | Uint16Array | Uint32Array | BigUint64Array} Words */
+
+/** Numpy's names of types. */
+const TYPES = {
+  '|u1': Uint8Array,
+  '|i1': Int8Array,
+  '<u2': Uint16Array,
+  '<u4': Uint32Array,
+  '<i8': BigInt64Array,
+  '<f8': Float64Array,
+};
+
+/**
+ * An array that a device keeps.
+ *
+ * @typedef {object} Field
+ * @property {keyof TYPES} dtype
+ * @property {number} [length] - of an array with two dimensions
+ * @property {number | bigint} [least] - the values that it may have
+ * @property {number | bigint} [most]
+ */
+
+/** @param {number} most */
+export const narrowest = (most) => (most < 256 ? '|u1' : most < 65536 ? '<u2' : '<u4');
+
+/** The type of words up to a bound, exclusive. @param {number | bigint} bound */
+export const wordType = (bound) =>
+  bound <= 256 ? Uint8Array : bound <= 65536 ? Uint16Array : bound <= 2 ** 32 ? Uint32Array : BigUint64Array;
+
+/**
+ * Words of a type in ascending order.
+ *
+ * @param {any} type
+ * @param {ArrayLike<number | bigint>} values
+ * @returns {Words}
+ */
+export function sorted(type, values) {
+  const convert = type === BigUint64Array ? BigInt : Number;
+  return type.from(values, convert).sort();
+}
+
+/** @param {number} order */
+const littleEndian = (order = 1) => new Uint8Array(new Uint16Array([order]).buffer)[0] === 1;
+
+/** A device of one horizon. Subclasses say what it keeps, draws and reports. */
+export class Device {
+  /** @param {number} lastEpoch */
+  constructor(lastEpoch) {
+    this.lastEpoch = lastEpoch;
+    /** The last epoch reported, 0 if none. */
+    this.epoch = 0;
+    this.enrolled = false;
+    /** @type {Record<string, any>} what is kept, by name: arrays of one device */
+    this.kept = {};
+    /** Words of a report, where there are several. */
+    this.width = 1;
+    /** @type {any} the type of its words */
+    this.wordType = Uint8Array;
+  }
+
+  /** Bytes of a word. */
+  get wordBytes() {
+    return this.wordType.BYTES_PER_ELEMENT;
+  }
+
+  /**
+   * What it keeps.
+   *
+   * @returns {Record<string, Field>}
+   */
+  fields() {
+    return {};
+  }
+
+  /**
+   * What a device begins with; what is drawn in advance is drawn here.
+   *
+   * @param {ByteGenerator} random
+   * @returns {Record<string, ArrayLike<any>>} by name of the array; zeros for others
+   */
+  draw(random) {
+    return {};
+  }
+
+  /**
+   * The value as it is used; nothing changes.
+   *
+   * @param {any} value
+   * @returns {any}
+   */
+  checked(value) {
+    const number = value === true ? 1 : value === false ? 0 : value;
+    check(number === 0 || number === 1, `value ${shown(value)}, must be 0 or 1`);
+    return number;
+  }
+
+  /**
+   * The words of an epoch, checked already; changes what is kept.
+   *
+   * @param {number} epoch
+   * @param {any} value
+   * @param {ByteGenerator} random
+   * @returns {Words}
+   */
+  words(epoch, value, random) {
+    throw new DeviceError('no such device');
+  }
+
+  /**
+   * Draw, once and for all, what is drawn in advance.
+   *
+   * @param {ReadBytes} [read]
+   */
+  enrol(read = systemRandom) {
+    check(!this.enrolled, 'the device has been enrolled: drawing anew would cost its privacy');
+    const drawn = this.draw(new ByteGenerator(read));
+    for (const [name, { dtype, length = 1 }] of Object.entries(this.fields())) {
+      this.kept[name] = new TYPES[dtype](length);
+      if (name in drawn) this.kept[name].set(drawn[name]);
+    }
+    this.enrolled = true;
+  }
+
+  /**
+   * What is due at an epoch; a device is silent at those that are left out.
+   *
+   * @param {number} epoch - later than the last one, at most the last of the horizon
+   * @param {any} value - 0 or 1; an item from 1 on, 0 for none; or an array of items
+   * @param {ReadBytes} [read]
+   * @returns {Words} sorted; of a report of several words, one after the other
+   */
+  report(epoch, value, read = systemRandom) {
+    check(this.enrolled, 'the device has not been enrolled: call enrol first, once');
+    check(
+      Number.isSafeInteger(epoch) && epoch > this.epoch && epoch <= this.lastEpoch,
+      `epoch ${shown(epoch)}, must be after the last one reported, ${this.epoch}, and at most the ` +
+        `horizon, ${this.lastEpoch}`,
+    );
+    const given = this.checked(value);
+    const before = Object.fromEntries(Object.entries(this.kept).map(([name, array]) => [name, array.slice()]));
+    try {
+      const words = this.words(epoch, given, new ByteGenerator(read));
+      this.epoch = epoch;
+      return words;
+    } catch (error) {
+      this.kept = before;
+      throw error;
+    }
+  }
+
+  /**
+   * All that must be kept, and kept secret: JSON values, the same as Python's `OneDevice.state`.
+   *
+   * @returns {import('./index.js').DeviceState}
+   */
+  state() {
+    const fields = Object.entries(this.fields());
+    const arrays = fields.map(([name, { dtype, length }]) => {
+      const array = this.enrolled ? this.kept[name] : new TYPES[dtype](0);
+      const first = this.enrolled ? 1 : 0;
+      return [name, encoded(dtype, length === undefined ? [first] : [first, length], array)];
+    });
+    if (!fields.length) {
+      arrays.push(['population', encoded('<i8', [1], BigInt64Array.of(this.enrolled ? 1n : 0n))]);
+    }
+    return { epoch: this.epoch, arrays: Object.fromEntries(arrays) };
+  }
+
+  /**
+   * Take over a state: drawing again would spend the privacy loss again.
+   *
+   * @param {any} state
+   */
+  restore(state) {
+    check(!this.enrolled, 'the device has been enrolled: restore a new one');
+    const epoch = state?.epoch;
+    const known = Number.isSafeInteger(epoch) && epoch >= 0 && epoch <= this.lastEpoch;
+    check(known, `not a state: epoch is ${shown(epoch)}, must be from 0 to ${this.lastEpoch}`);
+    const fields = this.fields();
+    const named = Object.keys(fields).length ? fields : { population: { dtype: '<i8', least: 1n, most: 1n } };
+    const given = state.arrays;
+    check(
+      given && typeof given === 'object' && `${Object.keys(given).sort()}` === `${Object.keys(named).sort()}`,
+      `not a state of such a device: it keeps ${Object.keys(named).sort().join(', ')}`,
+    );
+    const kept = Object.fromEntries(
+      Object.entries(named).map(([name, field]) => [name, decoded(name, /** @type {Field} */ (field), given[name])]),
+    );
+    this.checkKept(kept);
+    this.kept = Object.keys(fields).length ? kept : {};
+    this.epoch = epoch;
+    this.enrolled = true;
+  }
+
+  /**
+   * Refuse arrays that contradict the law or each other.
+   *
+   * @param {Record<string, any>} kept
+   */
+  checkKept(kept) {}
+}
+
+/**
+ * @param {string} dtype
+ * @param {number[]} shape
+ * @param {any} array
+ */
+function encoded(dtype, shape, array) {
+  check(littleEndian(), 'states are written on little-endian machines');
+  const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+  return { dtype, shape, data: btoa(String.fromCharCode(...bytes)) };
+}
+
+/**
+ * @param {string} name
+ * @param {Field} field
+ * @param {any} body
+ */
+function decoded(name, { dtype, length, least, most }, body) {
+  const shape = length === undefined ? [1] : [1, length];
+  const size = shape.reduce((all, each) => all * each) * TYPES[dtype].BYTES_PER_ELEMENT;
+  check(
+    body?.dtype === dtype && `${body.shape}` === `${shape}` && typeof body.data === 'string',
+    `state array ${name} must be ${dtype} of shape (${shape})`,
+  );
+  let text = '';
+  try {
+    text = atob(body.data);
+  } catch {
+    // Refused by its size.
+  }
+  check(text.length === size, `state array ${name} must have ${size} bytes in base64`);
+  const array = new TYPES[dtype](Uint8Array.from(text, (byte) => byte.charCodeAt(0)).buffer);
+  for (const value of array) {
+    check(
+      (least === undefined || value >= least) && (most === undefined || value <= most),
+      `state array ${name} has the value ${value}, must be from ${least} to ${most}: it is of another law`,
+    );
+  }
+  return array;
+}

@@ -1,0 +1,57 @@
+/** All devices, by the name of their protocol. */
+
+import { check, shown } from './laws.js';
+import { BallsIntoBins } from './protocols/balls_into_bins.js';
+import { CountMin } from './protocols/count_min.js';
+import { FutureRand } from './protocols/future_rand.js';
+import { HadamardStream } from './protocols/hadamard_stream.js';
+import { RangeStream } from './protocols/range_stream.js';
+import { ShuffledCounts, ShuffledItemCounts } from './protocols/shuffled_counts.js';
+import { ShuffledValueStream } from './protocols/shuffled_value_stream.js';
+import { SingleMessage } from './protocols/single_message.js';
+import { ValueStream } from './protocols/value_stream.js';
+
+/** @typedef {new (law: any) => import('./device.js').Device} DeviceClass */
+/** @type {Record<string, (law: any) => DeviceClass>} */
+const CLASSES = {
+  future_rand: () => FutureRand,
+  value_stream: () => ValueStream,
+  hadamard_stream: () => HadamardStream,
+  range_stream: () => RangeStream,
+  count_min: () => CountMin,
+  balls_into_bins: () => BallsIntoBins,
+  single_message: () => SingleMessage,
+  shuffled_counts: (law) =>
+    'clock' in law ? ShuffledValueStream : 'noise' in law ? ShuffledCounts : ShuffledItemCounts,
+};
+
+/** The protocols that a device can run by itself. */
+export const PROTOCOLS = Object.freeze(Object.keys(CLASSES));
+
+/**
+ * A device that has drawn nothing yet.
+ *
+ * @param {string} protocol
+ * @param {any} law - the constants of the job, as `parseJson` reads them
+ */
+export function createDevice(protocol, law) {
+  check(
+    PROTOCOLS.includes(protocol),
+    `no device of its own runs ${shown(protocol)}; those that one can are ${PROTOCOLS.join(', ')}`,
+  );
+  check(law !== null && typeof law === 'object', `not a law of ${protocol}: ${shown(law)}`);
+  return new (CLASSES[protocol](law))(law);
+}
+
+/**
+ * A device as it was.
+ *
+ * @param {string} protocol
+ * @param {any} law
+ * @param {any} state - what its `state()` returned, here or in Python
+ */
+export function restoreDevice(protocol, law, state) {
+  const device = createDevice(protocol, law);
+  device.restore(state);
+  return device;
+}

@@ -1,0 +1,205 @@
+/** Dummies of one contributor, the same as `randomizers/dummies.py`. */
+
+import { above, binomialTable, clusterRate, logarithmicTable, poissonTable } from './noise_tables.js';
+import { check, constants, float, oneOf, shown, whole } from './laws.js';
+
+/** @typedef {import('./byte_generator.js').ByteGenerator} ByteGenerator */
+
+/** A table for larger means is too long: such numbers are sums of draws. */
+const LARGEST_TABLE_MEAN = 65536;
+
+/** More messages than a device can send in an envelope. */
+const MOST = 65536;
+
+/** -ln of how likely it is, at most, that dummies do not fit the room they are given. */
+const MISFIT = 100 * Math.LN2 + 1e-3;
+
+/** @param {number[]} numbers */
+const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
+
+/**
+ * The most dummies that there is room for: exceeded with a probability of at most 2^-100. So it
+ * makes no difference that logarithms may be off by a last digit.
+ *
+ * @param {number} mean
+ * @param {(number: number) => number} rarity
+ */
+function roomFor(mean, rarity) {
+  const fits = Math.floor(mean) + 1;
+  let step = 1;
+  while (rarity(fits + step) < MISFIT) step *= 2;
+  let low = fits + (step >> 1);
+  let high = fits + step;
+  while (low < high) {
+    const middle = Math.floor((low + high) / 2);
+    if (rarity(middle) < MISFIT) low = middle + 1;
+    else high = middle;
+  }
+  return high - 1;
+}
+
+/**
+ * Draw until what is drawn fits.
+ *
+ * @template T
+ * @param {() => T} draw
+ * @param {(drawn: T) => number} size
+ * @param {number} most
+ */
+function fitting(draw, size, most) {
+  let drawn = draw();
+  while (size(drawn) > most) drawn = draw();
+  return drawn;
+}
+
+/** Poisson many, each in a cell of its own choice. */
+class PoissonDummies {
+  /** @param {number} mean */
+  constructor(mean) {
+    check(mean < MOST, `${mean} dummies of a device are more than it can send`);
+    this.mean = mean;
+    this.most = roomFor(mean, (number) => number * Math.log(number / mean) - number + mean);
+    // Halved until it is at most what a table is for.
+    this.times = 1;
+    let part = mean;
+    for (; part >= LARGEST_TABLE_MEAN; part /= 2) this.times *= 2;
+    this.table = poissonTable(part);
+  }
+
+  /** How many there are. @param {ByteGenerator} random */
+  total(random) {
+    return fitting(() => sum(this.table.draw(this.times, random)), (drawn) => drawn, this.most);
+  }
+
+  /**
+   * @param {number} cells
+   * @param {ByteGenerator} random
+   * @returns {number[]}
+   */
+  draw(cells, random) {
+    return random.integers(cells, this.total(random));
+  }
+
+  /**
+   * The cells of all dummies in ascending order: drawn cell by cell where that takes fewer draws.
+   *
+   * @param {number} cells
+   * @param {ByteGenerator} random
+   */
+  ordered(cells, random) {
+    this.ofCell ??= new PoissonDummies(above(this.mean / cells));
+    const { table, times } = this.ofCell;
+    if (times * cells > this.mean) return this.draw(cells, random);
+    const draw = () => {
+      const counts = table.draw(cells, random);
+      for (let again = 1; again < times; again++) {
+        table.draw(cells, random).forEach((number, cell) => (counts[cell] += number));
+      }
+      return counts;
+    };
+    return fitting(draw, sum, this.most).flatMap((number, cell) => new Array(number).fill(cell));
+  }
+}
+
+/** Poisson many clusters, each in a cell of its own choice. */
+class ClusteredDummies {
+  /**
+   * @param {number} cells
+   * @param {number} shape
+   * @param {number} cellMean
+   */
+  constructor(cells, shape, cellMean) {
+    this.mean = cells * cellMean;
+    const all = shape * cells;
+    this.most = roomFor(this.mean, (number) => {
+      const over = Math.log((all + number) / (all + this.mean));
+      return number * (Math.log(number / this.mean) - over) - all * over;
+    });
+    this.clusters = new PoissonDummies(clusterRate(shape, cellMean, cells));
+    this.sizes = logarithmicTable(cellMean / (shape + cellMean));
+  }
+
+  /**
+   * @param {number} cells
+   * @param {ByteGenerator} random
+   * @returns {number[]}
+   */
+  draw(cells, random) {
+    const draw = () => {
+      const clusters = this.clusters.draw(cells, random);
+      const sizes = this.sizes.draw(clusters.length, random);
+      return clusters.map((cell, index) => ({ cell, size: sizes[index] }));
+    };
+    const drawn = fitting(draw, (all) => sum(all.map(({ size }) => size)), this.most);
+    return drawn.flatMap(({ cell, size }) => new Array(size).fill(cell));
+  }
+}
+
+/** At most one in each cell, with a probability. */
+class BernoulliDummies {
+  /**
+   * @param {number} cells
+   * @param {number} probability
+   */
+  constructor(cells, probability) {
+    this.mean = cells * probability;
+    this.most = roomFor(this.mean, (number) => {
+      if (number > cells) return Infinity;
+      const share = number / cells;
+      const without = share < 1 ? (1 - share) * Math.log((1 - share) / (1 - probability)) : 0;
+      return cells * (share * Math.log(share / probability) + without);
+    });
+    this.table = binomialTable(cells, probability);
+  }
+
+  /**
+   * @param {number} cells
+   * @param {ByteGenerator} random
+   * @returns {number[]}
+   */
+  draw(cells, random) {
+    const [wanted] = fitting(() => this.table.draw(1, random), ([drawn]) => drawn, this.most);
+    // What has come twice is drawn again.
+    const drawn = new Set();
+    while (drawn.size < wanted) {
+      for (const cell of random.integers(cells, wanted - drawn.size)) drawn.add(cell);
+    }
+    return [...drawn];
+  }
+}
+
+/**
+ * The noise of a cell, as a law states it: checked.
+ *
+ * @param {any} body
+ */
+export function readNoise(body) {
+  const noise = constants('cell_noise', body, ['dummies', 'mean', 'minimum'], ['shape']);
+  const { mean, dummies } = noise;
+  oneOf('dummies', dummies, ['poisson', 'bernoulli', 'negative_binomial', 'shuffle']);
+  check(float('mean', mean) > 0, `mean is ${mean}, must be positive`);
+  whole('minimum', noise.minimum, 1, Number.MAX_SAFE_INTEGER);
+  const shape = noise.shape ?? null;
+  check(
+    (shape !== null) === (dummies === 'negative_binomial') && (shape === null || float('shape', shape) > 0),
+    `shape is ${shown(shape)} with ${dummies} dummies: it goes with negative_binomial ones`,
+  );
+  check(dummies !== 'bernoulli' || mean < noise.minimum, `a mean of ${mean} of bernoulli dummies`);
+  return { dummies, mean, minimum: noise.minimum, shape };
+}
+
+/**
+ * What a contributor sends to so many cells; null where the shuffle stage does.
+ *
+ * @param {ReturnType<typeof readNoise>} noise
+ * @param {number} cells
+ */
+export function dummiesOf(noise, cells) {
+  const share = above(noise.mean / noise.minimum);
+  if (noise.dummies === 'shuffle') return null;
+  if (noise.dummies === 'bernoulli') return new BernoulliDummies(cells, share);
+  if (noise.shape !== null) return new ClusteredDummies(cells, noise.shape / noise.minimum, share);
+  return new PoissonDummies(above(share * cells));
+}
+
+export { PoissonDummies };

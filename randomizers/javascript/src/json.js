@@ -1,0 +1,14 @@
+/**
+ * JSON whose whole numbers may be larger than a number of JavaScript can be.
+ *
+ * @param {string} text
+ * @returns {any} as `JSON.parse`, with whole numbers beyond 2^53 as BigInts
+ */
+export function parseJson(text) {
+  const marked = text.replace(/"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g, (token) =>
+    /^-?\d{16,}$/.test(token) && !Number.isSafeInteger(+token) ? `"\\u0000${token}"` : token,
+  );
+  return JSON.parse(marked, (_, value) =>
+    typeof value === 'string' && /^\0-?\d+$/.test(value) ? BigInt(value.slice(1)) : value,
+  );
+}

@@ -1,0 +1,65 @@
+/** The letters of value_stream: the law of `randomizers/value_stream/lattice.py`. */
+
+import { bitLength, cumulated, firstAbove } from './draws.js';
+
+/** The letter that stands for 0. */
+export const ZERO = 80;
+export const STEP = 1 / 8;
+/** Beyond it a letter lies in the tail. */
+export const TAIL = 4;
+
+const MOST = 72;
+const TAIL_STEPS = TAIL / STEP;
+const WEIGHT_BITS = 62n;
+const PLACES = 256n;
+
+/** @typedef {{ sums: bigint[], tail: bigint[], boxBits: number }} Tables */
+/** @type {Tables | undefined} */
+let made;
+
+/**
+ * Sums of the weights of all letters, and of those of one tail, and the power of two that these fit
+ * into. A weight is 2^62 times its probability, to the nearest whole number.
+ *
+ * @returns {Tables}
+ */
+export function tables() {
+  if (made) return made;
+  // exp(-1/128), by its series, and exp(-n^2 / 128) from it: in 256 binary places.
+  const unit = 1n << PLACES;
+  let once = 0n;
+  for (let term = unit, order = 1n; term; order++) {
+    once += term;
+    term = -term / (128n * order);
+  }
+  const densities = [unit];
+  const twice = (once * once) >> PLACES;
+  for (let step = 0, ratio = once; step < MOST; step++, ratio = (ratio * twice) >> PLACES) {
+    densities.push((densities[step] * ratio) >> PLACES);
+  }
+  const total = densities.reduce((sum, each) => sum + 2n * each, -unit);
+  const weights = densities.map((each) => ((each << (WEIGHT_BITS + 1n)) / total + 1n) >> 1n);
+  weights[0] += (1n << WEIGHT_BITS) - weights.reduce((sum, each) => sum + 2n * each, -weights[0]);
+  const tail = cumulated(weights.slice(TAIL_STEPS + 1));
+  const sums = cumulated([...weights.slice(1).reverse(), ...weights]);
+  made = { sums, tail, boxBits: bitLength(tail[tail.length - 1]) };
+  return made;
+}
+
+/**
+ * The letter that a random word falls on, less 80.
+ *
+ * @param {bigint} word
+ */
+export const letterAt = (word) => firstAbove(tables().sums, word >> (64n - WEIGHT_BITS)) - MOST;
+
+/**
+ * The letter beyond the tail's beginning that a word falls on, less 80; 0 where it is none.
+ *
+ * @param {bigint} word
+ */
+export function tailLetterAt(word) {
+  const { tail, boxBits } = tables();
+  const letter = firstAbove(tail, word >> BigInt(64 - boxBits)) + TAIL_STEPS + 1;
+  return letter > MOST ? 0 : letter;
+}

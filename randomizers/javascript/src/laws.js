@@ -1,0 +1,167 @@
+/**
+ * Reading laws: what a job's description says is checked, and refused with a sentence.
+ */
+
+/** A law, a state or a value that is not what it has to be. */
+export class DeviceError extends Error {
+  name = 'DeviceError';
+}
+
+/**
+ * Throw a `DeviceError` unless a condition holds.
+ *
+ * @param {unknown} condition
+ * @param {string} sentence
+ */
+export function check(condition, sentence) {
+  if (!condition) throw new DeviceError(sentence);
+}
+
+/**
+ * A value for a sentence.
+ *
+ * @param {unknown} value
+ */
+export function shown(value) {
+  if (value !== null && typeof value === 'object') return Array.isArray(value) ? 'a list' : 'an object';
+  const text = typeof value === 'string' ? JSON.stringify(value) : String(value);
+  return text.length > 60 ? `${text.slice(0, 60)}...` : text;
+}
+
+/**
+ * A whole number as a number.
+ *
+ * @param {string} name
+ * @param {any} value
+ * @param {number} least
+ * @param {number} most
+ * @returns {number}
+ */
+export function whole(name, value, least, most) {
+  check(
+    Number.isSafeInteger(value) && value >= least && value <= most,
+    `${name} is ${shown(value)}, must be a whole number from ${least} to ${most}`,
+  );
+  return value;
+}
+
+/**
+ * A whole number of any size as a BigInt.
+ *
+ * @param {string} name
+ * @param {any} value
+ * @param {bigint} least
+ * @returns {bigint}
+ */
+export function large(name, value, least = 0n) {
+  const digits = typeof value === 'string' && /^\d{1,9999}$/.test(value);
+  check(
+    typeof value === 'bigint' || Number.isSafeInteger(value) || digits,
+    `${name} is ${shown(value)}, must be a whole number (read the description by parseJson)`,
+  );
+  const number = BigInt(value);
+  check(number >= least, `${name} is ${shown(number)}, must be at least ${least}`);
+  return number;
+}
+
+/**
+ * A finite number.
+ *
+ * @param {string} name
+ * @param {any} value
+ * @returns {number}
+ */
+export function float(name, value) {
+  check(Number.isFinite(value), `${name} is ${shown(value)}, must be a number`);
+  return value;
+}
+
+/**
+ * A number written as Python's `float.hex` writes it, bit by bit.
+ *
+ * @param {string} name
+ * @param {any} value
+ * @returns {number}
+ */
+export function hexadecimal(name, value) {
+  const parts = /^(-?)0x([01])\.([0-9a-f]{1,13})p([+-]\d{1,4})$/.exec(value);
+  check(parts && typeof value === 'string', `${name} is ${shown(value)}, must be a hexadecimal number`);
+  const [, sign, one, places, exponent] = /** @type {string[]} */ (parts);
+  let number = Number(`0x${one}${places}`);
+  // Multiplied by 2 or 1/2, again and again: each is exact, which 2 ** n need not be.
+  const doublings = Number(exponent) - 4 * places.length;
+  for (let left = Math.abs(doublings); left > 0; left--) number *= doublings > 0 ? 2 : 0.5;
+  return float(name, sign ? -number : number);
+}
+
+/**
+ * An array.
+ *
+ * @param {string} name
+ * @param {any} value
+ * @returns {any[]}
+ */
+export function list(name, value) {
+  check(Array.isArray(value), `${name} is ${shown(value)}, must be a list`);
+  return value;
+}
+
+/**
+ * The constants of a law: an object with these keys and no others.
+ *
+ * @param {string} name
+ * @param {any} value
+ * @param {string[]} keys
+ * @param {string[]} [optional]
+ * @returns {any}
+ */
+export function constants(name, value, keys, optional = []) {
+  const isObject = value !== null && typeof value === 'object' && !Array.isArray(value);
+  check(isObject, `not a law of ${name}: ${shown(value)} is no object`);
+  const missing = keys.filter((key) => !Object.hasOwn(value, key));
+  check(!missing.length, `not a law of ${name}: without ${missing.join(', ')}`);
+  const unknown = Object.keys(value).filter((key) => ![...keys, ...optional].includes(key));
+  check(!unknown.length, `not a law of ${name}: no constants are called ${unknown.join(', ')}`);
+  return value;
+}
+
+/**
+ * One of several words.
+ *
+ * @param {string} name
+ * @param {any} value
+ * @param {string[]} allowed
+ * @returns {any}
+ */
+export function oneOf(name, value, allowed) {
+  check(allowed.includes(value), `${name} is ${shown(value)}, must be one of ${allowed.join(', ')}`);
+  return value;
+}
+
+/**
+ * Epsilon and delta of a law.
+ *
+ * @param {any} law
+ */
+export function checkApproximate(law) {
+  check(float('epsilon', law.epsilon) > 0, `epsilon is ${law.epsilon}, must be positive`);
+  check(law.delta > 0 && law.delta < 1, `delta is ${shown(law.delta)}, must be above 0 and below 1`);
+}
+
+/**
+ * Refuse a law whose loss is more than it says; logarithms are off by less than is let pass.
+ *
+ * @param {number} loss
+ * @param {number} epsilon
+ */
+export function checkLoss(loss, epsilon) {
+  check(loss <= epsilon * (1 + 1e-9), `a loss of ${loss}, must be at most epsilon, ${epsilon}`);
+}
+
+/** The natural logarithm of a ratio of BigInts. @param {bigint} above @param {bigint} below */
+export function logarithmOfRatio(above, below) {
+  const shift = BigInt(above.toString(2).length - below.toString(2).length);
+  const scaled = shift >= 0n ? [above, below << shift] : [above << -shift, below];
+  const places = 1n << 64n;
+  return Math.log(Number((scaled[0] * places) / scaled[1]) / Number(places)) + Number(shift) * Math.LN2;
+}

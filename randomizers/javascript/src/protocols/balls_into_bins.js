@@ -1,0 +1,40 @@
+/** Counts by a hash drawn for every message (`randomizers/balls_into_bins`). */
+
+import { Device, sorted, wordType } from '../device.js';
+import { dummiesOf, readNoise } from '../dummies.js';
+import { AffineHashes } from '../hashes.js';
+import { checkApproximate, constants, oneOf, whole } from '../laws.js';
+import { checkedSet } from './sets.js';
+
+export class BallsIntoBins extends Device {
+  /** @param {any} body */
+  constructor(body) {
+    const names = ['last_epoch', 'size', 'items', 'buckets', 'noise', 'epsilon', 'delta', 'stream_epsilon'];
+    constants('balls_into_bins', body, names);
+    checkApproximate(body);
+    super(whole('last_epoch', body.last_epoch, 1, Number.MAX_SAFE_INTEGER));
+    this.size = whole('size', body.size, 1, 1 << 24);
+    this.items = whole('items', body.items, 1, this.size);
+    this.hashes = AffineHashes.forItems(body.buckets, this.size);
+    const noise = readNoise(body.noise);
+    oneOf('dummies', noise.dummies, ['poisson', 'shuffle']);
+    this.dummies = dummiesOf(noise, body.buckets);
+    this.wordType = wordType(this.hashes.words);
+  }
+
+  /** @param {any} value */
+  checked(value) {
+    return checkedSet(value, this.items, this.size);
+  }
+
+  /**
+   * @param {number} epoch
+   * @param {bigint[]} items
+   * @param {import('../byte_generator.js').ByteGenerator} random
+   */
+  words(epoch, items, random) {
+    const number = this.dummies ? /** @type {any} */ (this.dummies).total(random) : 0;
+    const dummies = random.integers(this.hashes.words, number);
+    return sorted(this.wordType, [...dummies, ...this.hashes.draw(items.map(Number), random)]);
+  }
+}

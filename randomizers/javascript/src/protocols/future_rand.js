@@ -1,0 +1,146 @@
+/** FutureRand: one bit a report, one privacy loss for a whole stream (`randomizers/future_rand`). */
+
+import { Categories, bitLength, randomBit } from '../draws.js';
+import { Device, narrowest } from '../device.js';
+import { check, checkLoss, constants, float, large, list, logarithmOfRatio, whole } from '../laws.js';
+
+/** @typedef {import('../byte_generator.js').ByteGenerator} ByteGenerator */
+
+/** Added to the word of a device that was enrolled within the interval it reports on. */
+export const NEWCOMER = 128;
+
+const MOST_SIGNS = 1024;
+const UNKNOWN = -1;
+const NEW = 2;
+
+/**
+ * The law of a composed randomizer: the masses of all sign vectors at a distance.
+ *
+ * @param {any} body
+ */
+export function readComposed(body) {
+  constants('composed signs', body, ['weights']);
+  const weights = list('weights', body.weights).flatMap((run) => {
+    const [length, weight] = list('a run of weights', run);
+    return new Array(whole('a run of weights', length, 1, MOST_SIGNS + 1)).fill(large('weight', weight, 1n));
+  });
+  const k = weights.length - 1;
+  check(k >= 1 && k <= MOST_SIGNS, `${k + 1} weights, must be from 2 to ${MOST_SIGNS + 1}`);
+  let ways = 1n;
+  const masses = weights.map((weight, distance) => {
+    const mass = ways * weight;
+    ways = (ways * BigInt(k - distance)) / BigInt(distance + 1);
+    return mass;
+  });
+  const ordered = [...weights].sort((one, other) => (one < other ? -1 : one > other ? 1 : 0));
+  return { k, weights, masses, loss: logarithmOfRatio(ordered[k], ordered[0]) };
+}
+
+/** @param {any} body */
+export function readFutureRandLaw(body) {
+  constants('future_rand', body, ['horizon', 'epsilon', 'order_weights', 'order_laws', 'laws']);
+  const horizon = large('horizon', body.horizon, 1n);
+  check(
+    (horizon & (horizon - 1n)) === 0n && horizon <= 1n << 63n,
+    `a horizon of ${horizon} epochs, must be a power of two up to 2^63`,
+  );
+  const laws = list('laws', body.laws).map(readComposed);
+  const weights = list('order_weights', body.order_weights).map((weight) => large('order weight', weight));
+  const composed = list('order_laws', body.order_laws).map((index) => laws[whole('order law', index, 0, laws.length - 1)]);
+  const orders = bitLength(horizon);
+  check(
+    weights.length === orders && composed.length === orders,
+    `${weights.length} order weights, a horizon of ${horizon} epochs has ${orders} orders`,
+  );
+  check(weights.some((weight) => weight > 0n), 'one order weight at least must be positive');
+  const epsilon = float('epsilon', body.epsilon);
+  const loss = Math.max(...composed.filter((_, order) => weights[order] > 0n).map((law) => law.loss));
+  checkLoss(loss, epsilon);
+  return { horizon, epsilon, weights, composed };
+}
+
+/** A Boolean that is followed with an order and signs that are drawn once. */
+export class BooleanDevice extends Device {
+  /**
+   * @param {any} law - as `readFutureRandLaw` returns it
+   */
+  constructor(law) {
+    super(Number(law.horizon > BigInt(Number.MAX_SAFE_INTEGER) ? Number.MAX_SAFE_INTEGER : law.horizon));
+    this.booleans = law;
+    /** @type {number} */
+    this.most = Math.max(...law.composed.map((/** @type {any} */ each) => each.k));
+  }
+
+  /** @returns {Record<string, import('../device.js').Field>} */
+  fields() {
+    return {
+      order: { dtype: '|u1', least: 0, most: this.booleans.composed.length - 1 },
+      signs: { dtype: '|u1', length: Math.ceil(this.most / 8) },
+      used: { dtype: narrowest(this.most + 1) },
+      boundary: { dtype: '|i1' },
+    };
+  }
+
+  /** @param {ByteGenerator} random @returns {Record<string, any>} */
+  draw(random) {
+    const { weights, composed } = this.booleans;
+    const [order] = new Categories(weights).draw(1, random);
+    const { k, masses } = composed[order];
+    const signs = new Uint8Array(Math.ceil(this.most / 8));
+    // How many differ is drawn first, then which: of those left, each subset is equally likely.
+    let [left] = new Categories(masses).draw(1, random);
+    for (let position = 0; position < k; position++) {
+      if (random.integers(k - position, 1)[0] < left) left--;
+      else signs[position >> 3] |= 1 << (position & 7);
+    }
+    return { order: [order], signs, boundary: [NEW] };
+  }
+
+  /**
+   * The word that is due, or null.
+   *
+   * @param {number} epoch
+   * @param {number} now
+   * @param {ByteGenerator} random
+   */
+  follow(epoch, now, random) {
+    const { order, signs, used, boundary } = this.kept;
+    const length = 2 ** order[0];
+    /** @param {number} each */
+    const intervals = (each) => Math.floor(each / length);
+    let before = boundary[0];
+    if (before === NEW) before = intervals(epoch - 1) > 0 ? NEW + 1 : 0;
+    else if (intervals(epoch - 1) > intervals(this.epoch)) before = UNKNOWN;
+    boundary[0] = before;
+    if (epoch % length) return null;
+    boundary[0] = now;
+    if (before === UNKNOWN) return null;
+    const newcomer = before === NEW + 1;
+    if (newcomer) before = 0;
+    let bit = randomBit(random);
+    if (before !== now) {
+      const sign = used[0];
+      const { k } = this.booleans.composed[order[0]];
+      used[0] = Math.min(sign, k) + 1;
+      if (sign < k) bit = Number(((signs[sign >> 3] >> (sign & 7)) & 1) === now);
+    }
+    return 2 * order[0] + bit + (newcomer ? NEWCOMER : 0);
+  }
+}
+
+export class FutureRand extends BooleanDevice {
+  /** @param {any} body */
+  constructor(body) {
+    super(readFutureRandLaw(body));
+  }
+
+  /**
+   * @param {number} epoch
+   * @param {number} value
+   * @param {ByteGenerator} random
+   */
+  words(epoch, value, random) {
+    const word = this.follow(epoch, value, random);
+    return Uint8Array.from(word === null ? [] : [word]);
+  }
+}

@@ -1,0 +1,182 @@
+/** Continual counts, the stage trusted to shuffle (`randomizers/shuffled_counts`, and of items). */
+
+import { readCode } from '../cell_codes.js';
+import { Device, narrowest, sorted, wordType } from '../device.js';
+import { dummiesOf, readNoise } from '../dummies.js';
+import { AffineHashes } from '../hashes.js';
+import { check, checkApproximate, constants, oneOf, whole } from '../laws.js';
+import { checkedItem } from './hadamard_stream.js';
+
+/** @typedef {import('../byte_generator.js').ByteGenerator} ByteGenerator */
+
+const MOST_CHANGES = 1 << 20;
+const MOST_BOOST = 1 << 16;
+/** Of a value: that the device was silent since then, or is new. */
+const SILENT = 2;
+const NEW = 4;
+/** Of an item: at the last epoch, before, never. */
+const KNOWN = 0;
+const SILENT_SINCE = 1;
+const NEVER = 2;
+
+/** @param {any} body @param {string} name @param {string[]} others */
+function readCommon(body, name, others) {
+  constants(name, body, ['last_epoch', 'epsilon', 'delta', 'changes', 'boost', ...others]);
+  checkApproximate(body);
+  const changes = whole('changes', body.changes, 0, MOST_CHANGES);
+  const boost = whole('boost', body.boost, 0, MOST_BOOST);
+  check((boost === 0) === (changes === 0), `a boost of ${boost} for ${changes} changes`);
+  // Later epochs are none that a clock of JavaScript reaches.
+  const lastEpoch = Math.min(Number(body.last_epoch), Number.MAX_SAFE_INTEGER);
+  return { changes, boost, lastEpoch: whole('last_epoch', lastEpoch, 1, Number.MAX_SAFE_INTEGER) };
+}
+
+export class ShuffledCounts extends Device {
+  /** @param {any} body */
+  constructor(body) {
+    const { changes, boost, lastEpoch } = readCommon(body, 'shuffled_counts', ['calibration', 'noise']);
+    oneOf('calibration', body.calibration, ['rigorous', 'conditional', 'exact']);
+    check((boost === 0) === (body.calibration === 'exact'), `calibration ${body.calibration} with a boost of ${boost}`);
+    super(lastEpoch);
+    this.changes = changes;
+    this.boost = boost;
+    this.dummies = dummiesOf(readNoise(body.noise), 1);
+  }
+
+  /** @returns {Record<string, import('../device.js').Field>} */
+  fields() {
+    return { value: { dtype: '|u1' }, changes: { dtype: narrowest(this.changes + 2) } };
+  }
+
+  /** @param {ByteGenerator} random @returns {Record<string, any>} */
+  draw(random) {
+    return { value: [NEW] };
+  }
+
+  /**
+   * @param {number} epoch
+   * @param {number} now
+   * @param {ByteGenerator} random
+   */
+  words(epoch, now, random) {
+    let messages = this.boost + now;
+    if (this.boost) messages += this.boost * this.#boosted(epoch, now);
+    if (this.dummies) messages += this.dummies.draw(1, random).length;
+    return new Uint8Array(messages);
+  }
+
+  /** 1 for a boosted change to 1, -1 for one to 0. @param {number} epoch @param {number} now */
+  #boosted(epoch, now) {
+    const { value, changes } = this.kept;
+    let before = value[0];
+    if (epoch > this.epoch + 1 && before < SILENT) before |= SILENT;
+    if (before === NEW) before = 0;
+    const changed = (before & 1) !== now;
+    const boosted = changed && before < SILENT && changes[0] < this.changes;
+    changes[0] = Math.min(changes[0] + Number(changed), this.changes + 1);
+    value[0] = now;
+    return boosted ? 2 * now - 1 : 0;
+  }
+}
+
+/** Of items, or of numbers on the levels of a tree. */
+export class ShuffledItemCounts extends Device {
+  /** @param {any} body */
+  constructor(body) {
+    const tree = 'levels' in body;
+    const own = tree ? ['levels'] : ['size', 'buckets'];
+    const { changes, boost, lastEpoch } = readCommon(
+      body,
+      tree ? 'shuffled_level_counts' : 'shuffled_item_counts',
+      ['held', 'left', ...own],
+    );
+    const noises = [body.held, ...(body.left === null ? [] : [body.left])].map(readNoise);
+    check((boost === 0) === (noises.length === 1), `a boost of ${boost} with noise of ${noises.length} kinds of words`);
+    for (const { dummies, minimum } of noises) {
+      oneOf('dummies', dummies, ['poisson', 'shuffle']);
+      check(minimum === noises[0].minimum, `dummies of ${minimum} contributors`);
+    }
+    super(lastEpoch);
+    this.changes = changes;
+    this.boost = boost;
+    let noisyCells = 0;
+    if (tree) {
+      const code = readCode(body.levels, ['levels']);
+      // The root is sent without a boost only.
+      const without = Number(boost > 0);
+      this.size = code.size;
+      this.wordCount = BigInt(code.cells - without);
+      noisyCells = code.cells - without;
+      /** @type {(items: number[], random: ByteGenerator) => bigint[]} */
+      this.encode = (items) =>
+        items.flatMap((item) => code.encode(BigInt(item)).slice(without).map((cell) => BigInt(cell - without)));
+    } else {
+      this.size = whole('size', body.size, 1, 1 << 20);
+      const hashes = AffineHashes.forItems(body.buckets, this.size);
+      this.wordCount = hashes.words;
+      noisyCells = body.buckets;
+      this.encode = (items, random) => hashes.draw(items, random);
+    }
+    this.dummies = noises.map((noise) => dummiesOf(noise, noisyCells));
+    this.wordType = wordType(this.wordCount * BigInt(noises.length));
+  }
+
+  /** @returns {Record<string, import('../device.js').Field>} */
+  fields() {
+    return {
+      item: { dtype: '<u4' },
+      seen: { dtype: '|u1' },
+      changes: { dtype: narrowest(this.changes + 2) },
+    };
+  }
+
+  /** @param {ByteGenerator} random @returns {Record<string, any>} */
+  draw(random) {
+    return { seen: [NEVER] };
+  }
+
+  /** @param {any} value */
+  checked(value) {
+    return checkedItem(value, this.size);
+  }
+
+  /**
+   * @param {number} epoch
+   * @param {number} item
+   * @param {ByteGenerator} random
+   */
+  words(epoch, item, random) {
+    /** @type {number[][]} */
+    const [held, left] = [item ? [item] : [], []];
+    if (this.boost && this.#boosted(epoch, item)) {
+      const before = this.kept.item[0];
+      if (item) held.push(...new Array(this.boost).fill(item));
+      if (before) left.push(...new Array(this.boost).fill(before));
+    }
+    if (this.boost) {
+      this.kept.item[0] = item;
+      this.kept.seen[0] = KNOWN;
+    }
+    const words = [held, left].flatMap((items, kind) =>
+      this.encode(items, random).map((word) => word + BigInt(kind) * this.wordCount),
+    );
+    this.dummies.forEach((dummies, kind) => {
+      if (!dummies) return;
+      const first = BigInt(kind) * this.wordCount;
+      // Poisson many: the words are drawn among all of a kind.
+      const drawn = random.integers(this.wordCount, /** @type {any} */ (dummies).total(random));
+      for (const word of drawn) words.push(BigInt(word) + first);
+    });
+    return sorted(this.wordType, words);
+  }
+
+  /** Whether a change is boosted. @param {number} epoch @param {number} item */
+  #boosted(epoch, item) {
+    const { item: before, seen, changes } = this.kept;
+    if (epoch > this.epoch + 1 && seen[0] === KNOWN) seen[0] = SILENT_SINCE;
+    const changed = before[0] !== item;
+    const boosted = changed && seen[0] !== SILENT_SINCE && changes[0] < this.changes;
+    changes[0] = Math.min(changes[0] + Number(changed), this.changes + 1);
+    return boosted;
+  }
+}

@@ -1,0 +1,60 @@
+/** The shuffled twin of value_stream: one word an epoch (`randomizers/shuffled_value_stream`). */
+
+import { check, checkApproximate, constants, hexadecimal, oneOf, whole } from '../laws.js';
+import { FollowingDevice } from './following.js';
+
+const STEPS = 256;
+/** The word of 0. */
+const ZERO = 1 << 15;
+const MOST_BOOST = (ZERO - 1) / STEPS - 0.5;
+const ALL = 2 ** 64;
+
+export class ShuffledValueStream extends FollowingDevice {
+  /** @param {any} body */
+  constructor(body) {
+    const names = ['last_epoch', 'epsilon', 'delta', 'changes', 'calibration', 'clock', 'deviation', 'boost', 'decay'];
+    constants('shuffled_value_stream', body, names);
+    checkApproximate(body);
+    oneOf('calibration', body.calibration, ['normal']);
+    whole('deviation', body.deviation, 1, 2 ** 48);
+    const boost = hexadecimal('boost', body.boost);
+    const decay = hexadecimal('decay', body.decay);
+    check(
+      boost >= 0 && boost <= MOST_BOOST && decay >= 0 && decay < 1,
+      `a boost of ${boost} and a decay of ${decay}`,
+    );
+    const lastEpoch = whole('last_epoch', body.last_epoch, 1, 1 << 20);
+    super(lastEpoch, whole('changes', body.changes, 1, 1 << 20), boost, decay);
+    this.clock = whole('clock', body.clock, 1, 2 ** 52);
+    this.most = Math.ceil((boost + 0.5) * STEPS);
+    this.wordType = Uint16Array;
+  }
+
+  /** @returns {Record<string, import('../device.js').Field>} */
+  fields() {
+    return { ...super.fields(), left: { dtype: '<i8', least: 0n, most: BigInt(this.clock) } };
+  }
+
+  /** @param {import('../byte_generator.js').ByteGenerator} random */
+  draw(random) {
+    return { ...super.draw(random), left: [BigInt(this.clock)] };
+  }
+
+  /**
+   * @param {number} epoch
+   * @param {number} value
+   * @param {import('../byte_generator.js').ByteGenerator} random
+   */
+  words(epoch, value, random) {
+    const { left } = this.kept;
+    const exact = this.follow(epoch, value) * STEPS;
+    const most = Math.min(Math.floor(Math.sqrt(Number(left[0]))), this.most);
+    const clipped = Math.min(Math.max(exact, -most), most);
+    const lower = Math.floor(clipped);
+    const share = Math.min(clipped - lower, 1 - 2 ** -53);
+    const up = random.words(1)[0] < BigInt(Math.floor(share * ALL));
+    const steps = lower + Number(up);
+    left[0] -= BigInt(steps) * BigInt(steps);
+    return Uint16Array.of(steps + ZERO);
+  }
+}

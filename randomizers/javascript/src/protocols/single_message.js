@@ -1,0 +1,57 @@
+/** One message a user: randomized response, and RAPPOR (`randomizers/single_message`). */
+
+import { Categories } from '../draws.js';
+import { Device, wordType } from '../device.js';
+import { check, checkApproximate, constants, oneOf, whole } from '../laws.js';
+import { readComposed } from './future_rand.js';
+import { checkedSet } from './sets.js';
+
+const MOST_BITS = 4096;
+
+export class SingleMessage extends Device {
+  /** @param {any} body */
+  constructor(body) {
+    const names = ['items', 'slots', 'response', 'minimum', 'last_epoch', 'odds', 'epsilon', 'delta', 'stream_epsilon'];
+    constants('single_message', body, names);
+    checkApproximate(body);
+    super(whole('last_epoch', body.last_epoch, 1, Number.MAX_SAFE_INTEGER));
+    whole('minimum', body.minimum, 1, Number.MAX_SAFE_INTEGER);
+    this.items = whole('items', body.items, 1, 1 << 20);
+    this.slots = whole('slots', body.slots, 1, this.items);
+    oneOf('response', body.response, ['randomized_response', 'rappor']);
+    const { k, weights } = readComposed(body.odds);
+    check(k === 1 && weights[0] >= weights[1], `odds of ${weights}, must be two weights, the larger first`);
+    this.bits = body.response === 'rappor';
+    check(this.bits || this.slots === 1, `randomized response is about one item, not ${this.slots}`);
+    check(!this.bits || this.items <= MOST_BITS, `rappor is for up to ${MOST_BITS} items, not ${this.items}`);
+    const [own, other] = weights;
+    this.false = new Categories(this.bits ? weights : [own, BigInt(this.items) * other]);
+    this.width = this.bits ? Math.ceil(this.items / 8) : 1;
+    this.wordType = this.bits ? Uint8Array : wordType(this.items + 1);
+  }
+
+  /** @param {any} value */
+  checked(value) {
+    return checkedSet(value, this.slots, this.items);
+  }
+
+  /**
+   * @param {number} epoch
+   * @param {bigint[]} held
+   * @param {import('../byte_generator.js').ByteGenerator} random
+   */
+  words(epoch, held, random) {
+    const items = held.map(Number);
+    if (this.bits) {
+      const bits = this.false.draw(this.items, random);
+      for (const item of items) bits[item - 1] ^= 1;
+      const words = new Uint8Array(this.width);
+      bits.forEach((bit, index) => (words[index >> 3] |= bit << (index & 7)));
+      return words;
+    }
+    const [own = 0] = items;
+    const [lies] = this.false.draw(1, random);
+    const [drawn] = random.integers(this.items, 1);
+    return this.wordType.of(lies ? drawn + Number(drawn >= own) : own);
+  }
+}

@@ -1,0 +1,29 @@
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { parseJson } from '../src/index.js';
+
+/** The bytes of a label, as the vectors say, and how many were taken. */
+export function countedBytes(label) {
+  let rest = new Uint8Array(0);
+  let counter = 0n;
+  const source = {
+    taken: 0,
+    read(count) {
+      const pieces = [rest];
+      let missing = count - rest.length;
+      for (; missing > 0; missing -= 32) {
+        const block = Buffer.alloc(8);
+        block.writeBigUInt64LE(counter++);
+        pieces.push(createHash('sha256').update(label).update(block).digest());
+      }
+      const held = new Uint8Array(Buffer.concat(pieces));
+      rest = held.slice(count);
+      source.taken += count;
+      return held.slice(0, count);
+    },
+  };
+  return source;
+}
+
+export const vectorsOf = (protocol) =>
+  parseJson(readFileSync(new URL(`../vectors/${protocol}.json`, import.meta.url), 'utf8'));

@@ -1,0 +1,43 @@
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import { PROTOCOLS, createDevice, restoreDevice } from '../src/index.js';
+import { countedBytes, vectorsOf } from './support.js';
+
+const plain = (words) => Array.from(words, (word) => (Number.isSafeInteger(Number(word)) ? Number(word) : word));
+
+for (const protocol of PROTOCOLS) {
+  const { cases } = vectorsOf(protocol);
+  cases.forEach(({ law, runs }, number) => {
+    test(`${protocol} ${number}: draws what Python draws`, () => {
+      for (const { label, enrolled, epochs, halfway, state } of runs) {
+        const source = countedBytes(label);
+        const device = createDevice(protocol, law);
+        device.enrol(source.read);
+        assert.deepEqual([source.taken, device.state()], enrolled, label);
+        epochs.forEach(([epoch, value, words, bytes], index) => {
+          if (index === Math.floor(epochs.length / 2)) assert.deepEqual(device.state(), halfway, label);
+          const before = source.taken;
+          const sent = device.report(epoch, value, source.read);
+          assert.deepEqual(plain(sent), words, `${label}, epoch ${epoch}`);
+          assert.equal(sent.length % device.width, 0);
+          assert.equal(source.taken - before, bytes, `${label}, epoch ${epoch}`);
+        });
+        assert.deepEqual(device.state(), state, label);
+      }
+    });
+
+    test(`${protocol} ${number}: goes on from any state, its own or Python's`, () => {
+      for (const { label, enrolled, epochs, halfway, state } of runs) {
+        const source = countedBytes(label);
+        source.read(enrolled[0]);
+        let device = restoreDevice(protocol, law, enrolled[1]);
+        epochs.forEach(([epoch, value, words], index) => {
+          if (index === Math.floor(epochs.length / 2)) assert.deepEqual(device.state(), halfway);
+          device = restoreDevice(protocol, law, JSON.parse(JSON.stringify(device.state())));
+          assert.deepEqual(plain(device.report(epoch, value, source.read)), words);
+        });
+        assert.deepEqual(device.state(), state);
+      }
+    });
+  });
+}

@@ -1,0 +1,226 @@
+"""One device, for whoever has a protocol's name and its law as JSON, and numpy alone.
+
+What a job's description says is enough to be a device of it: the name of its protocol and the
+constants of its law. Modules are imported when a device asks for them; none of them needs more than
+numpy. The state is JSON as well, and that of `randomizers/javascript` is the same: a device may go
+on in the other language.
+
+>>> law = {"items": 9, "slots": 1, "response": "randomized_response", "minimum": 1}
+>>> law |= {"last_epoch": 3, "odds": {"weights": [[1, "1000000000"], [1, "1"]]}}
+>>> law |= {"epsilon": 1, "delta": 0.1, "stream_epsilon": 3}
+>>> import os
+>>> device = OneDevice("single_message", law)
+>>> device.enrol(os.urandom)
+>>> device.report(1, [7], os.urandom).tolist()
+[[7]]
+>>> OneDevice.restore("single_message", law, device.state()).epoch
+1
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randomizers.byte_generator import ReadBytes, byte_randomness
+from randomizers.counted_words import written_out
+from randomizers.devices import Devices
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A law of a protocol, and its devices; `package` is one of `randomizers`.
+
+    `mark` is a constant that no other law of the protocol has.
+    """
+
+    package: str
+    law: str
+    devices: str
+    mark: str
+    devices_package: str = ""
+    sets: bool = False
+
+    def law_class(self) -> Any:
+        return getattr(import_module(f"randomizers.{self.package}"), self.law)
+
+    def devices_class(self) -> Any:
+        package = self.devices_package or self.package
+        return getattr(import_module(f"randomizers.{package}"), self.devices)
+
+
+_KINDS: Final[Mapping[str, tuple[_Kind, ...]]] = {
+    "future_rand": (_Kind("future_rand", "FutureRandLaw", "FutureRand", "order_weights"),),
+    "value_stream": (_Kind("value_stream", "ValueStreamLaw", "ValueStream", "theta"),),
+    "hadamard_stream": (
+        _Kind("hadamard_stream", "HadamardStreamLaw", "HadamardStream", "future_rand"),
+    ),
+    "range_stream": (_Kind("range_stream", "RangeStreamLaw", "RangeStream", "level_weights"),),
+    "count_min": (_Kind("count_min", "CountMinLaw", "CountMin", "code", sets=True),),
+    "balls_into_bins": (
+        _Kind("balls_into_bins", "BallsIntoBinsLaw", "BallsIntoBins", "buckets", sets=True),
+    ),
+    "single_message": (
+        _Kind("single_message", "SingleMessageLaw", "SingleMessage", "odds", sets=True),
+    ),
+    "shuffled_counts": (
+        _Kind("shuffled_value_stream", "ShuffledValueStreamLaw", "ShuffledValueStream", "clock"),
+        _Kind("shuffled_item_counts", "ShuffledItemCountsLaw", "ShuffledItemCounts", "buckets"),
+        _Kind(
+            "shuffled_level_counts",
+            "ShuffledLevelCountsLaw",
+            "ShuffledItemCounts",
+            "levels",
+            devices_package="shuffled_item_counts",
+        ),
+        _Kind("shuffled_counts", "ShuffledCountsLaw", "ShuffledCounts", "noise"),
+    ),
+}
+
+PROTOCOLS: Final = tuple(_KINDS)
+"""Those that a device can run by itself."""
+
+
+_MOST = 1 << 62
+
+
+class OneDevice:
+    """A population of one, and what goes in and out of it as plain values.
+
+    Args:
+        protocol: its name, as a job says it.
+        law: the constants of the job, as JSON values.
+
+    Raises:
+        ValueError: there is no such protocol for a single device, or this is no law of it.
+    """
+
+    def __init__(self, protocol: str, law: Mapping[str, Any]) -> None:
+        kind = _kind_of(protocol, law)
+        self._sets = kind.sets
+        self._class: type[Devices[Any]] = kind.devices_class()
+        self._law = kind.law_class().from_json(law)
+        self._devices: Devices[Any] = self._class(self._law)
+
+    @property
+    def epoch(self) -> int:
+        """The last one reported, 0 if none."""
+        return self._devices.epoch
+
+    @property
+    def devices(self) -> Devices[Any]:
+        """The population: its guarantee, among other things."""
+        return self._devices
+
+    def enrol(self, read: ReadBytes) -> None:
+        """Draw, once and for all, what is drawn in advance.
+
+        Args:
+            read: cryptographic randomness, as `os.urandom`; anything else in tests only.
+
+        Raises:
+            ValueError: it has been enrolled.
+        """
+        if self._devices.population:
+            raise ValueError("the device has been enrolled: drawing anew would cost its privacy")
+        self._devices.enrol(1, byte_randomness(read))
+
+    def report(
+        self, epoch: int, value: int | bool | Sequence[int], read: ReadBytes
+    ) -> NDArray[np.unsignedinteger]:
+        """What is due at an epoch; a device is silent at those that are left out.
+
+        Args:
+            epoch: later than the last one, at most the last of the horizon.
+            value: 0 or 1; an item from 1 on, 0 for none; or a set of items as a sequence, for
+                `count_min`, `balls_into_bins` and `single_message`.
+            read: as of `enrol`.
+
+        Returns:
+            unsigned words, shape (words, width), rows in ascending order.
+
+        Raises:
+            ValueError: it has not been enrolled, the epoch is none that can come next, or the value
+                none that there is. Nothing has changed then.
+        """
+        if not self._devices.population:
+            raise ValueError("the device has not been enrolled: call enrol first, once")
+        if not _is_value(epoch):
+            raise ValueError(f"epoch {epoch!r}, must be a whole number below 2^62")
+        values = self._values(value)
+        words = written_out(self._devices.report(epoch, values, None, byte_randomness(read)))
+        return words[np.lexsort(words.T[::-1])]
+
+    def state(self) -> dict[str, Any]:
+        """All that must be kept, and kept secret: JSON values.
+
+        The epoch, and the arrays by name: dtype as numpy writes it, shape, and the bytes in C order
+        in base64.
+        """
+        arrays = {
+            name: {
+                "dtype": array.dtype.str,
+                "shape": list(array.shape),
+                "data": base64.b64encode(array.tobytes()).decode(),
+            }
+            for name, array in self._devices.state_arrays().items()
+        }
+        return {"epoch": self.epoch, "arrays": arrays}
+
+    @classmethod
+    def restore(cls, protocol: str, law: Mapping[str, Any], state: Mapping[str, Any]) -> Self:
+        """The device as it was: drawing again would spend the privacy loss again.
+
+        Args:
+            protocol: as of the constructor.
+            law: as there.
+            state: what `state` returned.
+
+        Raises:
+            ValueError: the state is none of such a device.
+        """
+        device = cls(protocol, law)
+        try:
+            arrays = {name: _array(body) for name, body in state["arrays"].items()}
+            epoch = state["epoch"]
+            if type(epoch) is not int or epoch < 0:
+                raise ValueError(f"epoch is {epoch!r}, must be a whole number, 0 if none")
+            device._devices = device._class.restore(device._law, arrays, epoch)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            why = str(error) if isinstance(error, ValueError) else repr(error)
+            raise ValueError(f"not the state of a {protocol} device: {why}") from error
+        if device._devices.population != 1:
+            raise ValueError(f"the state of {device._devices.population} devices, must be of one")
+        return device
+
+    def _values(self, value: int | bool | Sequence[int]) -> NDArray[Any]:
+        given = list(value) if self._sets and isinstance(value, Sequence) else [value]
+        if self._sets != isinstance(value, Sequence) or not all(map(_is_value, given)):
+            allowed = "a list of items, from 1 on" if self._sets else "a whole number"
+            raise ValueError(f"value {value!r}, must be {allowed}, below 2^62")
+        return np.array([given] if self._sets else given, np.int64)
+
+
+def _kind_of(protocol: str, law: Mapping[str, Any]) -> _Kind:
+    if protocol not in _KINDS:
+        known = ", ".join(PROTOCOLS)
+        raise ValueError(f"no device of its own runs {protocol!r}; those that one can are {known}")
+    for kind in _KINDS[protocol]:
+        if isinstance(law, Mapping) and kind.mark in law:
+            return kind
+    raise ValueError(f"not a law of {protocol}: its constants are missing")
+
+
+def _is_value(each: object) -> bool:
+    return isinstance(each, int) and 0 <= each < _MOST
+
+
+def _array(body: Mapping[str, Any]) -> NDArray[Any]:
+    data = base64.b64decode(body["data"], validate=True)
+    return np.frombuffer(data, np.dtype(body["dtype"])).reshape(body["shape"])

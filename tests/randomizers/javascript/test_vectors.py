@@ -1,0 +1,59 @@
+"""Python's devices draw what the golden vectors say, and the JavaScript ones too."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+
+from randomizers.one_device import PROTOCOLS, OneDevice
+from tests.randomizers.javascript.vectors import CASES, FOLDER, CountedBytes, main, recorded
+
+NODE = shutil.which("node")
+
+
+def runs_of(protocol: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    body = json.loads((FOLDER / f"{protocol}.json").read_text())
+    return [(case["law"], run) for case in body["cases"] for run in case["runs"]]
+
+
+def test_there_are_vectors_of_every_protocol_that_a_device_can_run() -> None:
+    assert set(PROTOCOLS) == set(CASES) == {path.stem for path in FOLDER.glob("*.json")}
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 400_000
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_devices_draw_what_the_vectors_say(protocol: str) -> None:
+    for law, run in runs_of(protocol):
+        stream = [(epoch, value) for epoch, value, _, _ in run["epochs"]]
+        assert recorded(protocol, law, stream, run["label"]) == run
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_devices_go_on_from_the_states_of_vectors(protocol: str) -> None:
+    for law, run in runs_of(protocol):
+        epochs = run["epochs"]
+        half = len(epochs) // 2
+        source = CountedBytes(run["label"])
+        source.read(run["enrolled"][0] + sum(taken for *_, taken in epochs[:half]))
+        device = OneDevice.restore(protocol, law, run["halfway"])
+        for epoch, value, words, _ in epochs[half:]:
+            assert device.report(epoch, value, source.read).ravel().tolist() == words
+        assert device.state() == run["state"]
+
+
+@pytest.mark.verify
+def test_the_command_makes_the_committed_vectors() -> None:
+    assert main(["--check"]) == 0
+
+
+@pytest.mark.skipif(NODE is None, reason="needs node")
+def test_the_tests_of_the_javascript_package_pass() -> None:
+    assert NODE is not None
+    ran = subprocess.run(
+        [NODE, "--test"], cwd=FOLDER.parent, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr

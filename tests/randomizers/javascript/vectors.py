@@ -1,0 +1,291 @@
+"""Golden vectors of single devices: bytes in, states and words out, for clients in any language.
+
+They pin what devices in browsers and Python draw from the same bytes. The bytes of a run are
+SHA-256(label, then 8 bytes of a counter, little-endian), for counters 0, 1, ..., one after the
+other; `randomizers/byte_generator.py` says how they are used. Of each epoch its value, its words in
+ascending order (those of a report one after the other) and how many bytes it took; states as
+`OneDevice.state` has them. Written by::
+
+    python -m tests.randomizers.javascript.vectors [--check]
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from randomizers.balls_into_bins import BallsIntoBinsParameters
+from randomizers.balls_into_bins.calibration import calibrate as balls_into_bins
+from randomizers.cell_codes.grid import Grid
+from randomizers.cell_codes.hashed_rows import HashedRows
+from randomizers.cell_codes.kept_nodes import KeptNodes
+from randomizers.cell_codes.levels import Levels
+from randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
+from randomizers.cell_noise_law import CellNoiseLaw
+from randomizers.composed import ComposedLaw
+from randomizers.count_min import CountMinLaw
+from randomizers.future_rand import FutureRandParameters
+from randomizers.future_rand.calibration import calibrate as future_rand
+from randomizers.hadamard_stream import HadamardStreamParameters
+from randomizers.hadamard_stream.calibration import calibrate as hadamard_stream
+from randomizers.item_domains import Numbers
+from randomizers.one_device import PROTOCOLS, OneDevice
+from randomizers.range_stream import RangeStreamParameters
+from randomizers.range_stream.calibration import calibrate as range_stream
+from randomizers.shuffled_counts import ShuffledCountsParameters
+from randomizers.shuffled_counts.calibration import calibrate as shuffled_counts
+from randomizers.shuffled_item_counts.calibration import calibrate as shuffled_item_counts
+from randomizers.shuffled_level_counts.calibration import calibrate as shuffled_level_counts
+from randomizers.shuffled_value_stream.calibration import calibrate as shuffled_value_stream
+from randomizers.single_message import SingleMessageLaw
+from randomizers.value_stream import ValueStreamParameters
+from randomizers.value_stream.calibration import calibrate as value_stream
+
+FOLDER: Final = Path(__file__).parents[3] / "randomizers" / "javascript" / "vectors"
+
+Value: TypeAlias = int | list[int]
+Stream: TypeAlias = list[tuple[int, Value]]
+"""Epochs, and the value of each; the device is silent at others."""
+
+
+class CountedBytes:
+    """The bytes of a label, and how many were taken."""
+
+    def __init__(self, label: str) -> None:
+        self._label, self._rest, self._counter = label.encode(), b"", 0
+        self.taken = 0
+
+    def read(self, count: int) -> bytes:
+        """The next so many bytes."""
+        pieces = [self._rest]
+        missing = count - len(self._rest)
+        while missing > 0:
+            counter = self._counter.to_bytes(8, "little")
+            pieces.append(hashlib.sha256(self._label + counter).digest())
+            missing -= len(pieces[-1])
+            self._counter += 1
+        held = b"".join(pieces)
+        self._rest = held[count:]
+        self.taken += count
+        return held[:count]
+
+
+def recorded(protocol: str, law: dict[str, Any], stream: Stream, label: str) -> dict[str, Any]:
+    """What a device draws and reports, from the bytes of a label."""
+    source = CountedBytes(label)
+    device = OneDevice(protocol, law)
+    device.enrol(source.read)
+    enrolled, epochs, halfway = [source.taken, device.state()], [], None
+    for index, (epoch, value) in enumerate(stream):
+        if index == len(stream) // 2:
+            halfway = device.state()
+        taken = source.taken
+        words = device.report(epoch, value, source.read)
+        epochs.append([epoch, value, words.ravel().tolist(), source.taken - taken])
+    return {
+        "label": label,
+        "enrolled": enrolled,
+        "epochs": epochs,
+        "halfway": halfway,
+        "state": device.state(),
+    }
+
+
+def vectors_of(protocol: str) -> dict[str, Any]:
+    """All cases of a protocol."""
+    cases = []
+    for number, (law, streams) in enumerate(CASES[protocol]()):
+        body = law.to_json()
+        runs = [
+            recorded(protocol, body, stream, f"{protocol} {number} {index}")
+            for index, stream in enumerate(streams)
+        ]
+        cases.append({"law": body, "runs": runs})
+    return {"protocol": protocol, "cases": cases}
+
+
+def written(protocol: str) -> str:
+    """The file of a protocol: one line for each law, and for each epoch."""
+    body = vectors_of(protocol)
+    text = json.dumps(body, separators=(",", ":"))
+    return text.replace('{"law"', '\n{"law"').replace('{"label"', '\n{"label"') + "\n"
+
+
+def every(epochs: int, values: Callable[[int], Value]) -> Stream:
+    """A device that is never silent."""
+    return [(epoch, values(epoch)) for epoch in range(1, epochs + 1)]
+
+
+def without(stream: Stream, silent: Callable[[int], bool]) -> Stream:
+    """The same, silent at some epochs."""
+    return [(epoch, value) for epoch, value in stream if not silent(epoch)]
+
+
+def of_booleans(epochs: int) -> list[Stream]:
+    """One, changes now and then, changes all the time, and the same with silence."""
+    seldom = every(epochs, lambda epoch: epoch // 7 & 1)
+    often = every(epochs, lambda epoch: epoch & 1)
+    return [
+        every(epochs, lambda epoch: 1),
+        seldom,
+        often,
+        without(seldom, lambda epoch: epoch % 5 in (2, 3)),
+        without(often, lambda epoch: epoch < 6 or epoch % 11 == 0),
+    ]
+
+
+def of_items(epochs: int, items: int) -> list[Stream]:
+    """The same with items, and none now and then."""
+    seldom = every(epochs, lambda epoch: (epoch // 5 * 7) % (items + 1))
+    often = every(epochs, lambda epoch: (epoch * epoch * 3 + epoch) % (items + 1))
+    return [
+        every(epochs, lambda epoch: items),
+        seldom,
+        without(often, lambda epoch: epoch % 5 in (2, 3)),
+        without(often, lambda epoch: epoch < 6),
+    ]
+
+
+def of_sets(epochs: int, size: int, most: int) -> list[Stream]:
+    """Sets, full or empty, with items that come twice."""
+
+    def held(epoch: int) -> list[int]:
+        return [1 + epoch * (each + 3) * 7919 % size for each in range(epoch % (most + 1))]
+
+    full = every(epochs, lambda epoch: [size, *range(1, most), size])
+    return [full, without(every(epochs, held), lambda epoch: epoch == 2)]
+
+
+def _future_rand() -> Iterator[tuple[Any, list[Stream]]]:
+    for epsilon, changes, epochs in ((1.0, 3, 64), (4.0, 1, 16), (0.5, 40, 256), (8.0, 2, 1)):
+        law = future_rand(FutureRandParameters(epsilon, changes), epochs)
+        streams = of_booleans(min(epochs, 64))
+        yield law, [stream for stream in streams * 2 if stream]
+    late: Stream = [((1 << 40) + epoch, epoch & 1) for epoch in range(40)]
+    yield future_rand(FutureRandParameters(2.0, 2), 1 << 41), [late] * 3
+
+
+def _value_stream() -> Iterator[tuple[Any, list[Stream]]]:
+    for epsilon, changes, epochs in ((1.0, 2, 170), (4.0, 4, 64), (0.1, 1, 12), (10.0, 30, 365)):
+        yield value_stream(ValueStreamParameters(epsilon, changes), epochs), of_booleans(epochs)
+    law = value_stream(ValueStreamParameters(6.0, 3), 1500)
+    yield law, [without(every(1500, lambda epoch: epoch // 100 & 1), lambda epoch: epoch % 97 == 5)]
+
+
+def _hadamard_stream() -> Iterator[tuple[Any, list[Stream]]]:
+    for epsilon, changes, items, epochs in ((2.0, 3, 5, 32), (1.0, 1, 1000, 8), (4.0, 0, 70000, 1)):
+        labels = tuple(f"item {item}" for item in range(items))
+        law = hadamard_stream(HadamardStreamParameters(epsilon, changes, labels), epochs)
+        yield law, [stream for stream in of_items(epochs, items) * 3 if stream]
+
+
+def _range_stream() -> Iterator[tuple[Any, list[Stream]]]:
+    for epsilon, changes, buckets, epochs in ((2.0, 4, 16, 32), (1.0, 20, 256, 64)):
+        law = range_stream(RangeStreamParameters(epsilon, changes, 0, 1, buckets), epochs)
+        yield law, of_items(epochs, buckets) * 3
+
+
+def _count_min() -> Iterator[tuple[Any, list[Stream]]]:
+    poisson = CellNoiseLaw("poisson", 43.7, 1000)
+    clusters = CellNoiseLaw("negative_binomial", 61.3, 50, 12.7)
+    for code, items, noise, size in (
+        (HashedRows.histogram(3), 1, CellNoiseLaw("poisson", 4.4, 1), 3),
+        (HashedRows.histogram(40), 4, CellNoiseLaw("bernoulli", 43.7, 100), 40),
+        (HashedRows(5000, 3, 60, "a seed"), 3, poisson, 5000),
+        (HashedRows(1 << 40, 2, 700, "another"), 2, clusters, 1 << 40),
+        (Levels(12, (4, 3)), 1, poisson, 12),
+        (KeptNodes(13), 1, clusters, 13),
+        (Grid((Levels(4, (2, 2)), KeptNodes(5))), 1, CellNoiseLaw("shuffle", 9.0, 10), 20),
+        (PrefixCells((PrefixLevel(4, 16), PrefixLevel(40, 90)), "words"), 2, poisson, 1 << 40),
+    ):
+        law = CountMinLaw(6, 1.0, 1e-6, 6.0, items, code, noise, "exact")
+        yield law, of_sets(6, size, items)
+
+
+def _balls_into_bins() -> Iterator[tuple[Any, list[Stream]]]:
+    for size, items, buckets, minimum in ((6, 2, 5, 50), (200, 3, 101, 3000), (7, 1, 7, 20)):
+        labels = tuple(map(str, range(size)))
+        asked = BallsIntoBinsParameters(1.0, 1e-6, labels, items, buckets)
+        yield balls_into_bins(asked, 6, minimum), of_sets(6, size, items)
+    many = BallsIntoBinsParameters(1.0, 1e-6, Numbers(0, 1, 1 << 20), 2, 4099, "shuffle")
+    yield balls_into_bins(many, 6, 100), of_sets(6, 1 << 20, 2)
+    # Words of eight bytes.
+    many = BallsIntoBinsParameters(1.0, 1e-6, Numbers(0, 1, 1 << 20), 2, 13, "shuffle")
+    yield balls_into_bins(many, 6, 100), of_sets(6, 1 << 20, 2)
+    many = BallsIntoBinsParameters(2.0, 1e-6, Numbers(0, 1, 1 << 20), 1, 104_729)
+    yield balls_into_bins(many, 4, 1_000_000), of_sets(4, 1 << 20, 1)
+
+
+def _single_message() -> Iterator[tuple[Any, list[Stream]]]:
+    for size, items, response, own in (
+        (5, 1, "randomized_response", 31),
+        (1, 1, "randomized_response", 3),
+        (70_000, 1, "randomized_response", 10**40),
+        (3, 1, "rappor", 7),
+        (100, 5, "rappor", 3**90),
+    ):
+        odds = ComposedLaw((own, 2))
+        law = SingleMessageLaw(size, items, response, 100, 20, odds, 1.0, 1e-6, 20.0)  # type: ignore[arg-type]
+        yield law, of_sets(20, size, items)
+
+
+def _shuffled_counts() -> Iterator[tuple[Any, list[Stream]]]:
+    booleans = of_booleans(24)
+    for asked in (
+        ShuffledCountsParameters(1.0, 1e-6),
+        ShuffledCountsParameters(1.0, 1e-6, dummies="negative_binomial"),
+        ShuffledCountsParameters(1.0, 1e-6, changes=2, boost=3),
+        ShuffledCountsParameters(1.0, 1e-6, changes=2, boost=3, dummies="shuffle"),
+    ):
+        yield shuffled_counts(asked, 24, 1000), booleans
+    summed = ShuffledCountsParameters(1.0, 1e-6, changes=3, dummies="shuffle")
+    yield shuffled_value_stream(summed, 200, 100), of_booleans(200)
+    items = of_items(24, 4)
+    for asked in (
+        ShuffledCountsParameters(1.0, 1e-6, domain=tuple("abcd"), buckets=3),
+        ShuffledCountsParameters(1.0, 1e-6, 2, 2, domain=tuple("abcd"), cells="count_min"),
+        ShuffledCountsParameters(
+            1.0, 1e-6, 2, 2, "conditional", "shuffle", domain=tuple("abcd"), buckets=3
+        ),
+    ):
+        yield shuffled_item_counts(asked, 24, 5000), items
+    for asked in (
+        ShuffledCountsParameters(1.0, 1e-6, domain=Numbers(0, 80, 4), dummies="shuffle"),
+        ShuffledCountsParameters(1.0, 1e-6, 2, 2, domain=Numbers(0, 80, 4)),
+    ):
+        yield shuffled_level_counts(asked, 24, 5000), items
+
+
+CASES: Final[dict[str, Callable[[], Iterator[tuple[Any, list[Stream]]]]]] = {
+    "future_rand": _future_rand,
+    "value_stream": _value_stream,
+    "hadamard_stream": _hadamard_stream,
+    "range_stream": _range_stream,
+    "count_min": _count_min,
+    "balls_into_bins": _balls_into_bins,
+    "single_message": _single_message,
+    "shuffled_counts": _shuffled_counts,
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Write all files, or say which of them are not what is made now."""
+    differing = []
+    for protocol in PROTOCOLS:
+        path = FOLDER / f"{protocol}.json"
+        text = written(protocol)
+        if arguments == ["--check"]:
+            differing += [path.name] if path.read_text() != text else []
+        else:
+            path.write_text(text)
+    if differing:
+        print(f"not what devices draw now: {', '.join(differing)}", file=sys.stderr)
+    return int(bool(differing))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,128 @@
+"""Draws from bytes: exactly uniform, and as many bytes as are stated, in the stated order."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from randomizers.byte_generator import ByteGenerator
+from randomizers.draws import draw_categories, random_bits
+
+
+def of(data: bytes) -> tuple[ByteGenerator, Callable[[], int]]:
+    """A generator of these bytes, and how many of them it has taken."""
+    taken = 0
+
+    def read(count: int) -> bytes:
+        nonlocal taken
+        taken += count
+        if taken > len(data):
+            raise EOFError
+        return data[taken - count : taken]
+
+    return ByteGenerator(read), lambda: taken
+
+
+@pytest.mark.parametrize("values", range(1, 257))
+def test_all_integers_are_equally_likely(values: int) -> None:
+    drawn: Counter[int] = Counter()
+    rejected = 0
+    for byte in range(256):
+        generator, _ = of(bytes([byte]))
+        try:
+            drawn[int(generator.integers(3, 3 + values))] += 1
+        except EOFError:
+            rejected += 1
+    assert sorted(drawn) == list(range(3, 3 + values))
+    assert len(set(drawn.values())) == 1
+    assert rejected < values
+
+
+@pytest.mark.parametrize("values", [257, 1000, 40_000, 65_535, 65_536])
+def test_all_integers_of_two_bytes_are_equally_likely(values: int) -> None:
+    # All pairs of bytes, and enough zeros for those that are rejected.
+    pairs = np.arange(1 << 16, dtype="<u2")
+    kept = (1 << 16) // values * values
+    generator, taken = of(pairs.tobytes() + bytes(2 * (1 << 16)))
+    drawn = generator.integers(0, values, kept, dtype=np.uint32)
+    assert (np.bincount(drawn) == kept // values).all()
+    assert taken() == 2 * kept  # those that would be rejected come last
+
+
+@pytest.mark.parametrize(
+    ("values", "width"),
+    [
+        *((1, 0), (2, 1), (256, 1), (257, 2), (1 << 16, 2)),
+        *((1 << 16 | 1, 4), (1 << 32, 4), ((1 << 32) + 1, 8), (1 << 62, 8), (1 << 64, 8)),
+    ],
+)
+def test_a_draw_takes_the_least_of_1_2_4_and_8_bytes_that_suffice(values: int, width: int) -> None:
+    generator, taken = of(b"\x01" + bytes(63))
+    assert int(generator.integers(0, values, dtype=np.uint64)) == (width > 0)
+    assert taken() == width
+
+
+def test_bytes_are_little_endian_and_elements_are_drawn_one_after_the_other() -> None:
+    # Of 5 values a byte of 255 is rejected, and the element drawn again before the next one.
+    data = bytes([255, 0, 1, 255, 255, 2, 3, 4, 0, 0])
+    generator, taken = of(data)
+    assert generator.integers(0, 5, (2, 3)).tolist() == [[0, 1, 2], [3, 4, 0]]
+    assert taken() == 9
+    one_by_one, _ = of(data)
+    assert [int(one_by_one.integers(0, 5)) for _ in range(6)] == [0, 1, 2, 3, 4, 0]
+    assert int(of(b"\x01\x02\x03\x04")[0].integers(0, 1 << 32)) == 0x04030201
+
+
+def test_all_rejections_lie_at_the_top() -> None:
+    generator, taken = of(b"".join(v.to_bytes(8, "little") for v in (3 << 62, (3 << 62) - 1)))
+    assert int(generator.integers(0, 3 << 62, dtype=np.uint64)) == (3 << 62) - 1
+    assert taken() == 16
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint32, np.int64, np.uint64])
+def test_ranges_reach_from_the_least_to_the_largest_of_a_dtype(dtype: type[np.integer]) -> None:
+    limits = np.iinfo(dtype)
+    generator, _ = of(bytes(8) + b"\xff" * 8)
+    least = generator.integers(limits.min, limits.max, dtype=dtype, endpoint=True)
+    assert least == limits.min
+    assert least.dtype == dtype
+    of_largest, _ = of(b"\xff" * 8)
+    assert of_largest.integers(limits.min, int(limits.max) + 1, dtype=dtype) == limits.max
+
+
+def test_what_is_wrong_is_refused() -> None:
+    generator, taken = of(bytes(16))
+    with pytest.raises(ValueError, match="no integers from 5 to below 5"):
+        generator.integers(5, 5)
+    with pytest.raises(ValueError, match="are none of uint8"):
+        generator.integers(0, 257, dtype=np.uint8)
+    with pytest.raises(ValueError, match="asked for 8 random bytes, 7 were read"):
+        ByteGenerator(lambda count: bytes(count - 1)).bytes(8)
+    assert taken() == 0
+    assert generator.integers(0, 7, 0).shape == (0,)
+    assert generator.bytes(0) == b""
+    assert taken() == 0
+
+
+def test_one_argument_is_the_end_of_a_range_from_0_on() -> None:
+    assert of(b"\x06")[0].integers(7) == 6
+    assert of(b"\x07")[0].integers(7, endpoint=True) == 7
+
+
+def test_other_draws_take_their_words_from_it() -> None:
+    generator, taken = of(b"\xa0" + bytes(7) + ((1 << 63) + 1).to_bytes(8, "little"))
+    assert random_bits(generator, 4).tolist() == [1, 0, 1, 0]  # type: ignore[arg-type]
+    assert draw_categories([1, 1], 1, generator).tolist() == [1]  # type: ignore[arg-type]
+    assert taken() == 16
+
+
+def test_it_is_as_random_as_what_it_reads() -> None:
+    drawn = ByteGenerator(os.urandom).integers(0, 3, 3_000)
+    pairs = Counter(itertools.pairwise(drawn.tolist()))
+    assert len(pairs) == 9
+    assert min(pairs.values()) > 150  # of 333, with a deviation of 18

@@ -1,0 +1,161 @@
+"""One device from a protocol's name and the JSON of its law, with numpy alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.protocols.registry import PROTOCOLS as ALL_PROTOCOLS
+from randomizers.byte_generator import byte_randomness
+from randomizers.counted_words import written_out
+from randomizers.one_device import PROTOCOLS, OneDevice
+from tests.conformance.golden import golden_file
+
+SETS = ("count_min", "balls_into_bins", "single_message")
+
+RUN_ALL = """
+import sys
+for name in ("randomgen", "scipy", "dp_accounting", "cryptography", "pydantic", "crc32c", "yaml",
+             "pipeline", "aggregators"):
+    sys.modules[name] = None
+import json, os
+from randomizers.one_device import PROTOCOLS, OneDevice
+laws, sets = json.load(sys.stdin)
+assert sorted(laws) == sorted(PROTOCOLS)
+for protocol, bodies in laws.items():
+    for law in bodies:
+        device = OneDevice(protocol, law)
+        device.enrol(os.urandom)
+        device.report(1, [1] if protocol in sets else 1, os.urandom)
+        OneDevice.restore(protocol, law, json.loads(json.dumps(device.state())))
+        device.devices.guarantee
+print("ran", sum(map(len, laws.values())))
+"""
+
+
+def laws_of(protocol: str) -> list[dict[str, Any]]:
+    return [case["law"] for case in json.loads(golden_file(protocol).read_text())]
+
+
+def test_devices_of_all_protocols_run_with_numpy_alone() -> None:
+    laws = {protocol: laws_of(protocol) for protocol in PROTOCOLS}
+    ran = subprocess.run(
+        [sys.executable, "-c", RUN_ALL],
+        input=json.dumps([laws, SETS]),
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    assert ran.stderr == ""
+    assert ran.stdout.split() == ["ran", str(sum(map(len, laws.values())))]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_device_is_a_population_of_one(protocol: str) -> None:
+    for law in laws_of(protocol):
+        data = os.urandom(1 << 16)
+        device = OneDevice(protocol, law)
+        device.enrol(reader(data))
+        population = device._class(device._law)
+        population.enrol(1, byte_randomness(reader(data)))
+        value = [1] if protocol in SETS else 1
+        sent = device.report(1, value, reader(data))
+        rng = byte_randomness(reader(data))
+        expected = written_out(population.report(1, np.array([value]), None, rng))
+        assert sent.dtype == expected.dtype
+        assert sorted(sent.tolist()) == sorted(expected.tolist()) == sent.tolist()
+        arrays = population.state_arrays()
+        restored = OneDevice.restore(protocol, law, json.loads(json.dumps(device.state())))
+        assert restored.epoch == device.epoch == 1
+        for name, array in restored.devices.state_arrays().items():
+            np.testing.assert_array_equal(array, arrays[name], strict=True)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_laws_are_read_as_the_protocol_reads_them(protocol: str) -> None:
+    for law in laws_of(protocol):
+        device = OneDevice(protocol, law)
+        assert device._law.to_json() == law
+        assert type(device.devices) is type(ALL_PROTOCOLS[protocol].randomizer(device._law))
+
+
+def reader(data: bytes) -> Any:
+    pieces = iter(range(len(data)))
+
+    def read(count: int) -> bytes:
+        return bytes(data[next(pieces)] for _ in range(count))
+
+    return read
+
+
+def test_what_is_wrong_is_refused_with_a_sentence() -> None:
+    law = laws_of("future_rand")[0]
+    with pytest.raises(ValueError, match=r"no device of its own runs 'bun'; those that one can"):
+        OneDevice("bun", law)
+    with pytest.raises(ValueError, match="not a law of value_stream: its constants are missing"):
+        OneDevice("value_stream", law)
+    with pytest.raises(ValueError, match="not a law of future_rand"):
+        OneDevice("future_rand", [])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="not a FutureRand law"):
+        OneDevice("future_rand", {**law, "laws": 3})
+    device = OneDevice("future_rand", law)
+    with pytest.raises(ValueError, match="has not been enrolled: call enrol"):
+        device.report(1, 1, os.urandom)
+    device.enrol(os.urandom)
+    with pytest.raises(ValueError, match="would cost its privacy"):
+        device.enrol(os.urandom)
+    for value in ([1], "1", 1.0, -1, None, 1 << 64):
+        with pytest.raises(ValueError, match="must be a whole number, below 2"):
+            device.report(1, value, os.urandom)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"value 2 of device 0 at epoch 1, must be 0 or 1"):
+        device.report(1, 2, os.urandom)
+    with pytest.raises(ValueError, match="must be a whole number below 2"):
+        device.report(1.5, 1, os.urandom)  # type: ignore[arg-type]
+    assert device.epoch == 0
+    sets = OneDevice("count_min", laws_of("count_min")[0])
+    sets.enrol(os.urandom)
+    for wrong in (1, [1.5], "1", [-1], [1 << 64]):
+        with pytest.raises(ValueError, match="must be a list of items, from 1 on, below 2"):
+            sets.report(1, wrong, os.urandom)  # type: ignore[arg-type]
+
+
+def test_a_state_of_something_else_is_refused_with_a_sentence() -> None:
+    law = laws_of("future_rand")[0]
+    device = OneDevice("future_rand", law)
+    device.enrol(os.urandom)
+    state = device.state()
+    order = state["arrays"]["order"]
+    empty = OneDevice("future_rand", law).state()
+
+    def with_order(**changed: str) -> dict[str, Any]:
+        return {**state, "arrays": {**state["arrays"], "order": {**order, **changed}}}
+
+    for wrong, why in (
+        ({}, "KeyError"),
+        ({**state, "epoch": -1}, "epoch is -1"),
+        ({**state, "epoch": True}, "epoch is True"),
+        ({**state, "arrays": {}}, "state arrays"),
+        (
+            {**state, "arrays": {**state["arrays"], "order": {**order, "data": "!"}}},
+            "not the state",
+        ),
+        (
+            {**state, "arrays": {**state["arrays"], "order": {**order, "dtype": "O"}}},
+            "not the state",
+        ),
+        (
+            {**state, "arrays": {**state["arrays"], "order": {**order, "data": "/w=="}}},
+            "another law",
+        ),
+        (empty, "the state of 0 devices, must be of one"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            OneDevice.restore("future_rand", law, wrong)
