@@ -15,7 +15,7 @@ from pipeline.jobs.epoch_times import calendar_of
 from pipeline.kafka.broker_clock import BrokerClock
 from pipeline.kafka.cluster import Cluster, KafkaTransport
 from pipeline.kafka.connection import find_cluster
-from pipeline.operations.deployments import check_has_devices, find_deployed
+from pipeline.operations.deployments import check_has_devices, check_has_producers, find_deployed
 from pipeline.operations.registrations import check_registered
 from topics.names import Role
 from topics.records import Farewell
@@ -65,6 +65,7 @@ def open_producer(
     Arguments and errors are those of `connect_producer`; `clock` is one of `ask_broker_clock`.
     """
     check_has_devices(job)
+    check_has_producers(job)
     clock = clock or ask_broker_clock(cluster, job, notify)
     with Producer(
         job,

@@ -32,7 +32,12 @@ from pipeline.operations.registrations import Registrations
 from pipeline.operations.status import stages_of
 from pipeline.operations.status.heartbeats import Heartbeats
 from pipeline.planning.plan import horizon_of, rounding_note
-from pipeline.state import noise_key_file, sealing_keys_folder
+from pipeline.state import (
+    collector_key_file,
+    noise_key_file,
+    sealing_keys_folder,
+    signing_key_file,
+)
 from topics.names import Role
 
 
@@ -239,11 +244,21 @@ def _say_deployed(deployed: DeployedJob, where: tuple[str, ...], noise_key: Path
         say("its reports are sealed: a worker reads them with the private keys of its own stage,")
         say("which dpstream keygen left here, unless --keys names another folder")
         say_command(str(sealing_keys_folder()))
+    if deployed.description is not None:
+        say("devices report for themselves: their app has this public key built in, by which it")
+        say("knows what you say of the job, signed with the key that lies here")
+        say_command(deployed.description.signer.hex())
+        say_command(str(signing_key_file()))
+        say("its collectors share this key, by which they know a device's second report")
+        say_command(str(collector_key_file(name)))
     say("to go on, each in a terminal of its own, unless workers of all jobs run already:")
     keys = "" if noise_key is None or not key else " --noise-keys FOLDER"
     for stage in stages_of(deployed):
         say_command(f"dpstream run {stage}{keys if stage == 'shuffle' else ''}")
-    say_command(f"dpstream produce {name} --input FILE")
+    if deployed.devices is None:
+        say_command(f"dpstream produce {name} --input FILE")
+    else:
+        say_command(f"dpstream collect --job {name}")
     say_command(f"dpstream estimates {name} --follow")
     say(f"or a single worker, for {name} alone:")
     say_command(f"dpstream run shuffle {name}{key}")

@@ -33,6 +33,7 @@ from pipeline.cli.output import (
     say_json,
     say_pairs,
     say_table,
+    tell,
 )
 from pipeline.devices.item_log import ItemLog, ValueLog
 from pipeline.devices.produce import enrolment
@@ -81,7 +82,12 @@ def simulate(
     """Run a whole job in this process, without Kafka, and compare its estimates with the truth."""
     # The stage's noise depends on the deployment: one that a seed repeats is the same each time.
     deployment = None if seed is None else bytes(IDENTIFIER_BYTES)
-    deployed = deploy_job(load_job(job), deployed_at=now(), deployment=deployment)
+    loaded = load_job(job)
+    if loaded.devices is not None:
+        # What reports say, and what becomes of them, is the same.
+        tell("devices that report for themselves are simulated as if a producer stood for them")
+        loaded = loaded.model_copy(update={"devices": None})
+    deployed = deploy_job(loaded, deployed_at=now(), deployment=deployment)
     asked = Asked(item, top, range_, quantile, box, crowd)
     query, question = None, None
     if deployed.protocol_entry.per_epoch:

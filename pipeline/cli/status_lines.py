@@ -10,6 +10,7 @@ from rich.text import Text
 
 from pipeline.cli.output import duration, instant, number, table_of
 from pipeline.operations.status import JobStatus, OpenWindow, StageStatus
+from pipeline.stages.device_decision import COLLECT
 
 
 def status_lines(
@@ -27,7 +28,7 @@ def status_lines(
     )
     yield Text(_publication(status, moment))
     counted = ", ".join(f"{count:,} {fate}" for fate, count in status.windows.items())
-    yield Text(f"windows: {counted}; producers: {status.producers:,}")
+    yield Text(f"windows: {counted}; {_who_reports(status)}")
     yield Text()
     yield table_of(
         ["stage", ">epoch", "worker", "heard", "partitions", ">reports/s", ">lag", ">behind"],
@@ -47,6 +48,13 @@ def status_lines(
         yield Text(f"problem: {problem}", "bold red")
     if current and not status.problems:
         yield Text("all is well", "green")
+
+
+def _who_reports(status: JobStatus) -> str:
+    collectors = next((stage for stage in status.stages if stage.stage == COLLECT), None)
+    if collectors is None:
+        return f"producers: {status.producers:,}"
+    return f"collectors: {sum(worker.alive for worker in collectors.workers):,}"
 
 
 def _publication(status: JobStatus, moment: int) -> str:

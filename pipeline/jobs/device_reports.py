@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -128,9 +129,11 @@ class DeviceReports(Section):
         ]
 
     @property
-    def meaning(self) -> dict[str, Any]:
-        """What of it belongs to a job's fingerprint: who can read reports, not who may send any."""
-        return {"seal": list(self.seal), "rotate": self.rotate}
+    def trust(self) -> str:
+        """What collectors have to be trusted with where a guarantee rests on the shuffle stage."""
+        if self.seal:
+            return "collectors cannot read reports, which are sealed to the shuffle stage"
+        return "so have the collectors, which can read every report and see who sends it"
 
 
 def with_device_keys(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
@@ -158,7 +161,11 @@ def with_device_keys(values: Mapping[str, Any], folder: Path) -> Mapping[str, An
 def _key_set(path: Path) -> list[object]:
     where = ("devices", "tokens", "keys")
     try:
-        keys = json.loads(read_settings(path, "key set"))["keys"]
+        text = read_settings(path, "key set")
+    except JobError as error:
+        raise JobError([replace(each, path=where) for each in error.problems]) from None
+    try:
+        keys = json.loads(text)["keys"]
         if not isinstance(keys, list):
             raise TypeError
     except (ValueError, LookupError, TypeError):

@@ -57,6 +57,7 @@ from randomizers.crowds import MOST_CROWDS
 from randomizers.guarantee import Guarantee
 from randomizers.item_domains import MOST_PUBLISHED
 from randomizers.laws import without_later
+from randomizers.one_device import PROTOCOLS as DEVICE_PROTOCOLS
 from randomizers.shuffled_parameters import LEAST_DELTA
 from topics.fixed_sizes import table_cells
 from topics.names import (
@@ -73,18 +74,6 @@ from topics.shares import MOST_ALIKE, MOST_SHARED, ShareForm
 
 LONGEST_HORIZON = 2**20
 """The most epochs of a horizon."""
-
-DEVICE_PROTOCOLS = (
-    "balls_into_bins",
-    "count_min",
-    "future_rand",
-    "hadamard_stream",
-    "range_stream",
-    "shuffled_counts",
-    "single_message",
-    "value_stream",
-)
-"""Those that a device can run by itself."""
 
 _LENGTHS_OF_TIME = ("epochs.length", "shuffle.grace", "devices.late", "topics.retention")
 
@@ -286,8 +275,9 @@ class Job(Section):
             )
         if self.protocol in PROTOCOLS and self.protocol not in DEVICE_PROTOCOLS:
             raise ValueError(
-                f"devices run {', '.join(DEVICE_PROTOCOLS)}: choose one of these, or leave out "
-                "devices, for producers"
+                f"devices cannot run {self.protocol} by themselves, but "
+                f"{', '.join(DEVICE_PROTOCOLS)}: choose one of these, or leave out devices, for "
+                "producers"
             )
         if self.epochs.start is None:
             raise ValueError(
@@ -376,6 +366,9 @@ class Job(Section):
                     f"{self.sealed.trust(self.instances)}; if both do, and of contributors, what "
                     f"is needed without shares: {guarantee.trust}"
                 )
+            guarantee = replace(guarantee, trust=trust)
+        if self.devices is not None and self.protocol_entry.needs_shuffle:
+            trust = f"{guarantee.trust}; {self.devices.trust}"
             guarantee = replace(guarantee, trust=trust)
         if self.instances > 1:
             guarantee = replace(

@@ -12,14 +12,16 @@ from typing import TypeAlias
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.topic_reader import TopicReader
+from pipeline.stages.device_admission import RawRecord
 from pipeline.state import private_folder
-from topics.batches import Batch, Punctuation, decode_batch, decode_punctuation
+from topics.batches import decode_batch, decode_punctuation
 from topics.chunks import Chunk, decode_chunk
 from topics.frames import CodecError, Kind, kind_of
+from topics.loose_batches import decode_loose_batch, decode_watermark
 from topics.names import Role
 from topics.records import DeadLetter, Dismissal
 from topics.redriven import Redriven
-from topics.sealed_batches import SealedBatch, decode_sealed_batch
+from topics.sealed_batches import decode_sealed_batch
 
 _NOT_IN_TOPICS = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -136,10 +138,12 @@ def header_of(letter: DeadLetter) -> dict[str, str | int] | None:
     Its ``kind`` and ``epoch``, and in hexadecimal those of ``deployment``, ``fingerprint``,
     ``enrolment`` and ``batch`` that such a record has.
     """
-    decoders: Mapping[Kind, Callable[[bytes], Batch | SealedBatch | Punctuation | Chunk]] = {
+    decoders: Mapping[Kind, Callable[[bytes], RawRecord | Chunk]] = {
         Kind.BATCH: decode_batch,
         Kind.SEALED_BATCH: decode_sealed_batch,
         Kind.PUNCTUATION: decode_punctuation,
+        Kind.LOOSE_BATCH: decode_loose_batch,
+        Kind.WATERMARK: decode_watermark,
         Kind.CHUNK: decode_chunk,
     }
     try:

@@ -21,8 +21,9 @@ from pipeline.kafka.topic_reader import TopicReader
 from pipeline.operations.deploy_plan import DeploymentError as DeploymentError
 from pipeline.operations.deploy_plan import DeployPlan, Step, plan_deployment
 from pipeline.results.follow import EstimateReader
-from pipeline.stages.admission import Admission, Refusal
+from pipeline.stages.admission import Refusal
 from pipeline.stages.decision_log import DecisionLog
+from pipeline.stages.device_admission import admission_of
 from pipeline.state import collector_key_file, noise_key_file, signing_key_file
 from topics.names import JOBS_TOPIC, Role, topic_name
 
@@ -236,7 +237,7 @@ def begun_horizons(cluster: Cluster, job: DeployedJob, now: int) -> int:
     for record in TopicReader(cluster, job, Role.MANIFESTS).read():
         decisions.apply(record)
     latest = max(1, decisions.decided.highest)
-    admission = Admission(job)
+    admission = admission_of(job)
     for partition in range(job.partitions):
         for record in TopicReader(cluster, job, Role.REPORTS, partition).read():
             addressed = admission.addressed(partition, record.value)
@@ -277,6 +278,19 @@ def check_has_devices(job: DeployedJob) -> None:
         raise DeploymentError(
             f"job {job.name} is a replay of {job.replay_of.job}: the windows of a replay are "
             "decided already, it has no devices and no shuffle stage; run aggregate and publish"
+        )
+
+
+def check_has_producers(job: Job) -> None:
+    """See that a job has producers, which one whose devices report for themselves has not.
+
+    Raises:
+        DeploymentError: it has none.
+    """
+    if job.devices is not None:
+        raise DeploymentError(
+            f"devices of job {job.name} report for themselves, and it has no producers: dpstream "
+            "collect takes their reports, and dpstream simulate tries the job on a file"
         )
 
 

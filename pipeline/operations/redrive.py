@@ -38,11 +38,11 @@ from pipeline.operations.deployments import check_has_devices
 from pipeline.operations.redriven_parts import Parts
 from pipeline.stages.admission import Admission, Refusal
 from pipeline.stages.decision_log import DecisionLog
+from pipeline.stages.device_admission import RawRecord, admission_of
 from topics.batches import Batch, Punctuation
 from topics.names import Role
 from topics.records import DeadLetter, Reason
 from topics.redriven import markers
-from topics.sealed_batches import SealedBatch
 
 CURABLE = (
     Reason.ENROLMENT,
@@ -95,13 +95,14 @@ class _Epochs:
             self._roster.apply(record)
         for record in TopicReader(cluster, job, Role.MANIFESTS).read():
             self._decisions.apply(record)
-        self._oldest = self._decisions.oldest_undecided(self._roster.first_epoch)
+        first = self._roster.first_epoch if job.devices is None else job.first_device_epoch
+        self._oldest = self._decisions.oldest_undecided(first)
 
-    def objection(self, record: Batch | SealedBatch | Punctuation) -> str | None:
+    def objection(self, record: RawRecord) -> str | None:
         """Why the shuffle stage would not take a record in; None if it would."""
         if record.epoch in self._decisions.decided:
             return "epoch is decided already"
-        if not isinstance(record, SealedBatch):
+        if isinstance(record, Batch | Punctuation):
             producer = self._roster.find(record.enrolment)
             if producer is None:
                 return "enrolment is still not registered"
@@ -185,13 +186,13 @@ class _Letters:
         self.job = job
         self._epochs = epochs
         self._roles = {job.topic(role): role for role in job.report_roles}
-        self._admissions = {role: Admission(job, role=role) for role in job.report_roles}
+        self._admissions = {role: admission_of(job, role) for role in job.report_roles}
 
     def role_of(self, letter: DeadLetter) -> Role | None:
         """Of the topic of raw reports that a letter is from; None for one from another topic."""
         return self._roles.get(letter.topic)
 
-    def admitted(self, letter: DeadLetter) -> Batch | SealedBatch | Punctuation | str:
+    def admitted(self, letter: DeadLetter) -> RawRecord | str:
         """What a dead letter holds, or why it is not fed back."""
         role = self.role_of(letter)
         if role is None:
@@ -201,7 +202,7 @@ class _Letters:
         partition, admission = _partition_of(self.job, letter), self._admissions[role]
         # The stage alone can open a sealed batch; what it refuses comes back.
         admitted = admission.addressed(partition, letter.value)
-        if isinstance(admitted, Batch):
+        if isinstance(admitted, Batch) and isinstance(admission, Admission):
             admitted = admission.admit(partition, letter.value)
         if isinstance(admitted, Refusal):
             return f"{admitted.reason}: still refused"

@@ -17,11 +17,10 @@ from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.topic_reader import TopicReader
 from pipeline.operations.dead_letters import Place
 from pipeline.stages.admission import Admission, Refusal
+from pipeline.stages.device_admission import RawRecord
 from topics.batches import Batch, Punctuation, drawing_of
 from topics.names import Role
-from topics.sealed_batches import SealedBatch
 
-RawRecord: TypeAlias = Batch | SealedBatch | Punctuation
 _Drawing: TypeAlias = tuple[int, bytes, bytes | None]
 """An epoch, who has drawn it, and which of its drawings: ids."""
 
@@ -63,7 +62,7 @@ class Parts:
         """Whether the other instances have all parts of what a record of the first one is of."""
         others = self._job.report_roles[1:]
         if not self._job.seals_batches:
-            assert not isinstance(record, SealedBatch)
+            assert isinstance(record, Batch | Punctuation)
             drawing = _drawing(record)
             return all(
                 self._said[role].get(drawing) == len(self._batches[role, drawing])

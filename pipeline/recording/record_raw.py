@@ -15,6 +15,7 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.recording.recordings import LostRange, RecordedReports
 from pipeline.stages.admission import decode_raw
 from pipeline.stages.decision_log import Decision, DecisionLog
+from pipeline.stages.device_admission import decode_collected
 from topics.frames import CodecError
 from topics.manifests import Manifest
 from topics.names import Role
@@ -61,6 +62,7 @@ class RawLog:
         lost: Iterable[LostRange],
     ) -> None:
         self._job = job
+        self._decode = decode_raw if job.devices is None else decode_collected
         self._first = first
         self._lost = list(lost)
         self.positions = {
@@ -131,7 +133,7 @@ class RawLog:
             self._pass(place, record.offset)
             self.positions[place] = record.offset + 1
             try:
-                decoded = decode_raw(record.value)
+                decoded = self._decode(record.value)
             except CodecError:
                 continue
             if decoded.deployment == self._job.deployment and decoded.epoch >= self._first:

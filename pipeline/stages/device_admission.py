@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +11,13 @@ from numpy.typing import NDArray
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_range import place_problem
 from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing, SealingKeyError
-from pipeline.stages.admission import Refusal, identity_refusal, readable
+from pipeline.stages.admission import Admission, Refusal, identity_refusal, readable
+from topics.batches import Batch, Punctuation
 from topics.frames import CodecError, Kind, kind_of
 from topics.loose_batches import LooseBatch, Watermark, decode_loose_batch, decode_watermark
+from topics.names import Role
 from topics.records import Reason
+from topics.sealed_batches import SealedBatch
 from topics.sealing import BOX_BYTES, device_context, key_id, unseal
 
 
@@ -197,6 +201,15 @@ class DeviceAdmission:
         except ValueError:
             return False
         return True
+
+
+RawRecord: TypeAlias = Batch | SealedBatch | Punctuation | LooseBatch | Watermark
+"""What a topic of raw reports holds, of producers or of collectors."""
+
+
+def admission_of(job: DeployedJob, role: Role = Role.REPORTS) -> Admission | DeviceAdmission:
+    """What says which records of a topic belong to a job, without a key to open them."""
+    return Admission(job, role=role) if job.devices is None else DeviceAdmission(job)
 
 
 def used_words(

@@ -16,6 +16,7 @@ from pipeline.operations.status.facts import (
     stages_of,
 )
 from pipeline.stages.decision_log import PATIENCE as EPOCHS_MISSED
+from pipeline.stages.device_decision import COLLECT
 from topics.records import Reason
 from topics.topic_checks import clock_problem
 
@@ -112,7 +113,8 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
                 f"{topic.deployed}: the others stay empty"
             )
     missing = job.shuffle.producers - status.producers
-    if job.replay_of is None and missing > 0 and not status.finished:
+    waits = job.replay_of is None and job.devices is None
+    if waits and missing > 0 and not status.finished:
         until = (
             "windows wait for more than half of them"
             if calendar_of(job) is None
@@ -200,9 +202,9 @@ def _topic_problem(job: DeployedJob, topic: TopicStatus) -> Iterator[str]:
 def _stage_problem(job: DeployedJob, stage: StageStatus) -> Iterator[str]:
     alive = [worker for worker in stage.workers if worker.alive]
     if not alive:
+        starts = "collect --job" if stage.stage == COLLECT else f"run {stage.stage}"
         yield (
-            f"no worker of stage {stage.stage} is alive: "
-            f"dpstream run {stage.stage} {job.name} starts one"
+            f"no worker of stage {stage.stage} is alive: dpstream {starts} {job.name} starts one"
         )
     elif _stuck(job, stage, alive):
         records = "" if stage.lag is None else f"{stage.lag:,} records wait, "
@@ -213,9 +215,19 @@ def _stage_problem(job: DeployedJob, stage: StageStatus) -> Iterator[str]:
 
 
 def _stuck(job: DeployedJob, stage: StageStatus, alive: Sequence[WorkerStatus]) -> bool:
-    allowed = PATIENCE + (job.shuffle.grace if _waits_for_windows(job, stage) else 0.0)
+    allowed = PATIENCE
+    if _waits_for_windows(job, stage):
+        allowed += job.shuffle.grace + _longest_window(job)
     idle = not any(worker.busy for worker in alive)
     return stage.waiting is not None and stage.waiting > allowed and idle
+
+
+def _longest_window(job: DeployedJob) -> float:
+    """Seconds for which a window is open before its time comes: devices report all the while."""
+    length = job.epochs.length
+    if job.devices is None or length is None:
+        return 0.0
+    return length.months * 31 * 86_400.0 + length.exact.total_seconds()
 
 
 def _waits_for_windows(job: DeployedJob, stage: StageStatus) -> bool:

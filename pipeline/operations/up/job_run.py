@@ -22,6 +22,7 @@ from pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
 from pipeline.jobs.job_files import Job, load_job
 from pipeline.kafka.cluster import ClusterError
 from pipeline.kafka.connection import Connection
+from pipeline.operations.deployments import check_has_producers
 from pipeline.operations.processes import dpstream_command
 from pipeline.operations.restarted_processes import Child, RestartedProcesses
 from pipeline.operations.status.facts import stages_of
@@ -80,6 +81,7 @@ class JobInput:
             InputError: the input, or the roster, is wrong.
         """
         job = load_job(job_file)
+        check_has_producers(job)
         values = load_input(
             job,
             path,

@@ -1,0 +1,242 @@
+"""What a job file says of devices that report for themselves, and what they are told of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from pipeline.jobs.collector_keys import (
+    CollectorKeyError,
+    collector_key_at,
+    read_collector_key,
+)
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.descriptions import (
+    SigningKeyError,
+    described,
+    is_signed,
+    signer_of,
+    signing_key_at,
+    statement_of,
+)
+from pipeline.jobs.job_files import Job, JobError, parse_job
+from pipeline.jobs.sealing_keys import make_key_pair, public_bytes
+from pipeline.protocols.registry import PROTOCOLS
+from randomizers.one_device import PROTOCOLS as DEVICE_PROTOCOLS
+from topics.names import Role
+
+KEYS = [X25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (1, 2)]
+PUBLIC = [public_bytes(key).hex() for key in KEYS]
+JWK = {
+    "kty": "OKP",
+    "crv": "Ed25519",
+    "kid": "a",
+    "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo",
+}
+TEXT = """\
+name: logins
+protocol: future_rand
+parameters: {epsilon: 4, changes: 2}
+epochs: {count: 8, start: 2026-01-01, length: P1D}
+"""
+
+
+def job_of(devices: str = "{}", text: str = TEXT, folder: Path = Path()) -> Job:
+    return parse_job(f"{text}devices: {devices}\n", "job.yaml", folder)
+
+
+def problem_of(devices: str, text: str = TEXT, folder: Path = Path()) -> str:
+    with pytest.raises(JobError) as refused:
+        job_of(devices, text, folder)
+    return str(refused.value)
+
+
+def deployed_of(devices: str = "{}", day: int = 1) -> DeployedJob:
+    begun = 1_767_225_600_000 + (day - 1) * 86_400_000
+    return deploy_job(job_of(devices), deployed_at=begun, deployment=bytes(16))
+
+
+def test_nothing_need_be_said() -> None:
+    job = job_of()
+    assert job.devices is not None
+    assert job.late == 30.0
+    assert job.to_json()["devices"] == {}
+    assert Role.DEVICES in job.topic_settings()
+    assert Role.DEVICES not in parse_job(TEXT).topic_settings()
+    assert "devices" not in parse_job(TEXT).to_json()
+
+
+def test_a_deployed_job_is_read_back() -> None:
+    job = deployed_of(f"{{seal: [{', '.join(PUBLIC)}], rotate: 3, late: 20 s}}")
+    told = described(job, Ed25519PrivateKey.generate())
+    again = DeployedJob.from_bytes(told.to_bytes())
+    assert again == told
+    assert again.description == told.description
+    assert b"description" not in job.to_bytes()
+
+
+@pytest.mark.parametrize(
+    ("devices", "text", "message"),
+    [
+        ("{late: 2 min}", TEXT, "devices.late is longer than shuffle.grace"),
+        ("{late: 0 s}", TEXT, "job.yaml:5: devices.late"),
+        ("{seal: nobody.pub}", TEXT, "cannot read the public key"),
+        (f"{{seal: [{PUBLIC[0]}, {PUBLIC[1]}]}}", TEXT, "say by rotate how many epochs"),
+        (f"{{seal: [{PUBLIC[0]}, {PUBLIC[0]}], rotate: 1}}", TEXT, "names a key twice"),
+        ("{sealed: 1}", TEXT, "unknown key; did you mean seal?"),
+        ("{}", TEXT.replace(", start: 2026-01-01, length: P1D", ""), "give epochs.start and"),
+        (
+            "{}",
+            TEXT.replace("future_rand", "memoized_response").replace(", changes: 2", ""),
+            "cannot run memoized_response",
+        ),
+        (
+            "{}",
+            TEXT.replace("future_rand", "count_min").replace(
+                "changes: 2", "delta: 1.0e-6, domain: [a, b]"
+            )
+            + "shuffle: {minimum: 100, instances: 2}\n",
+            "leave out shuffle.instances",
+        ),
+        (
+            "{}",
+            f"{TEXT}sealed: {{aggregate: {PUBLIC[0]}, stages: [{PUBLIC[1]}]}}\n",
+            "leave out sealed",
+        ),
+        ("{tokens: {keys: no.jwks, audience: a}}", TEXT, "cannot read the key set"),
+        ("{tokens: {keys: [], audience: a}}", TEXT, "devices.tokens.keys"),
+        ("{tokens: {keys: [{kty: oct, k: AA, kid: a}], audience: a}}", TEXT, "private or a symm"),
+        ("{tokens: {keys: [{kty: XX, kid: a}], audience: a}}", TEXT, 'type "XX", known are EC'),
+        ("{tokens: {keys: [{kty: EC}], audience: a}}", TEXT, "without an id"),
+    ],
+)
+def test_what_cannot_be_is_refused(devices: str, text: str, message: str) -> None:
+    assert message in problem_of(devices, text)
+
+
+def test_keys_are_read_from_files(tmp_path: Path) -> None:
+    public = make_key_pair(tmp_path / "keys" / "stage.key", tmp_path / "stage.pub")
+    (tmp_path / "app.jwks").write_text(json.dumps({"keys": [JWK]}))
+    job = job_of("{seal: stage.pub, tokens: {keys: app.jwks, audience: logins}}", folder=tmp_path)
+    assert job.devices is not None
+    assert job.devices.keys == (public,)
+    assert job.devices.tokens is not None
+    assert job.devices.tokens.keys == (JWK,)
+    (tmp_path / "app.jwks").write_text("[]")
+    assert "is no JSON Web Key Set" in problem_of(
+        "{tokens: {keys: app.jwks, audience: logins}}", folder=tmp_path
+    )
+
+
+def test_a_key_serves_its_turn() -> None:
+    devices = job_of(f"{{seal: [{', '.join(PUBLIC)}], rotate: 3}}").devices
+    assert devices is not None
+    first, second = map(bytes.fromhex, PUBLIC)
+    assert [devices.key_at(epoch) for epoch in (1, 3, 4, 99)] == [first, first, second, second]
+    assert devices.turns() == [(first, 1, 3), (second, 4, None)]
+    assert job_of().devices.key_at(1) is None  # type: ignore[union-attr]
+
+
+def test_the_fingerprint_says_who_can_read_and_not_who_may_send() -> None:
+    prints = [
+        deployed_of(devices).fingerprint
+        for devices in (
+            "{}",
+            "{late: 5 s}",
+            f"{{tokens: {{keys: [{json.dumps(JWK)}], audience: a}}}}",
+            f"{{seal: {PUBLIC[0]}}}",
+            f"{{seal: {PUBLIC[1]}}}",
+        )
+    ]
+    assert prints[0] == prints[1] == prints[2]
+    assert len(set(prints)) == 3
+    producers = deploy_job(parse_job(TEXT), deployed_at=0, deployment=bytes(16))
+    assert producers.fingerprint not in prints
+
+
+def test_a_deployment_begins_in_the_epoch_that_is_running() -> None:
+    assert [deployed_of(day=day).first_device_epoch for day in (-9, 1, 2, 7)] == [1, 1, 2, 7]
+
+
+def test_a_statement_says_all_that_a_device_needs() -> None:
+    job = deployed_of(f"{{seal: {PUBLIC[0]}, late: 20 s}}")
+    said: dict[str, Any] = json.loads(statement_of(job))
+    assert said["deployment"] == job.deployment.hex()
+    assert said["fingerprint"] == job.fingerprint.hex()
+    assert PROTOCOLS["future_rand"].law(job.parameters).from_json(said["law"]) == job.law()
+    assert said["epochs"] == {
+        "count": 8,
+        "start": 1_767_225_600_000,
+        "months": 0,
+        "milliseconds": 86_400_000,
+        "first": 1,
+        "last": 8,
+        "renew": False,
+    }
+    assert said["content"] == {"slots": 1, "width": 1, "word_bytes": 1}
+    assert said["guarantee"]["epsilon"] == job.guarantee().epsilon
+    assert said["late"] == 20
+    assert said["seal"] == [{"key": PUBLIC[0], "first": 1, "last": None}]
+    assert said["values"] == {"kind": "value", "size": 2, "slots": None, "initial": 0}
+    assert statement_of(job) == statement_of(DeployedJob.from_bytes(job.to_bytes()))
+
+
+def test_a_statement_that_was_altered_is_not_signed() -> None:
+    key = Ed25519PrivateKey.generate()
+    description = described(deployed_of(), key).description
+    assert description is not None
+    assert is_signed(description)
+    assert description.signer == signer_of(key)
+    weaker = description.statement.replace('"epsilon":4.0', '"epsilon":0.1')
+    assert weaker != description.statement
+    assert not is_signed(description.model_copy(update={"statement": weaker}))
+    other = signer_of(Ed25519PrivateKey.generate())
+    assert not is_signed(description.model_copy(update={"signer": other}))
+
+
+@pytest.mark.parametrize("protocol", DEVICE_PROTOCOLS)
+def test_contents_have_room_for_every_epoch(protocol: str) -> None:
+    entry = PROTOCOLS[protocol]
+    for example in entry.examples:
+        law = entry.calibrate(example.parameters, example.last_epoch, max(example.minimum, 100))
+        epochs = range(1, example.last_epoch + 1)
+        powers = {1 << n for n in range(example.last_epoch.bit_length())} | {example.last_epoch}
+        if entry.capacity is not None:
+            assert max(entry.capacity(law, epoch, 1) for epoch in epochs) == max(
+                entry.capacity(law, epoch, 1) for epoch in powers
+            )
+
+
+def test_keys_are_made_once_and_kept_from_others(tmp_path: Path) -> None:
+    file = tmp_path / "keys" / "logins"
+    made = collector_key_at(file)
+    assert collector_key_at(file) == read_collector_key(file) == made
+    assert made.secret.hex() not in repr(made)
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.chmod(0o644)
+    with pytest.raises(CollectorKeyError, match="chmod 600"):
+        read_collector_key(file)
+    with pytest.raises(CollectorKeyError, match="copy it from where the job was deployed"):
+        read_collector_key(tmp_path / "none")
+    with pytest.raises(CollectorKeyError, match="holds no collector key"):
+        read_collector_key(tmp_path)
+    short = tmp_path / "short"
+    short.touch(0o600)
+    with pytest.raises(CollectorKeyError, match="0 bytes, must be 32"):
+        read_collector_key(short)
+
+    signing = tmp_path / "keys" / "devices.key"
+    key = signing_key_at(signing)
+    assert signer_of(signing_key_at(signing)) == signer_of(key)
+    signing.chmod(0o640)
+    with pytest.raises(SigningKeyError, match="chmod 600"):
+        signing_key_at(signing)
+    signing.chmod(0o600)
+    signing.write_bytes(b"nonsense")
+    with pytest.raises(SigningKeyError, match="holds no signing key"):
+        signing_key_at(signing)
