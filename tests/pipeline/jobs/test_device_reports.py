@@ -24,7 +24,8 @@ from pipeline.jobs.descriptions import (
     signing_key_at,
     statement_of,
 )
-from pipeline.jobs.job_files import Job, JobError, parse_job
+from pipeline.jobs.job_files import Job, parse_job
+from pipeline.jobs.job_problems import JobError
 from pipeline.jobs.sealing_keys import make_key_pair, public_bytes
 from pipeline.protocols.registry import PROTOCOLS
 from randomizers.one_device import PROTOCOLS as DEVICE_PROTOCOLS
