@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +35,7 @@ from pipeline.demo import (
     demo_shuffled_job_file,
     demo_stream_job_file,
 )
+from pipeline.demo.devices.run_demo import DemoSettings, run_demo
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.operations.restarted_processes import ProcessError
 from pipeline.operations.signals import SignalledError
@@ -124,7 +126,22 @@ def up(
     _run(_watched(settings, browser, as_json), output, as_json)
 
 
+class Demo(StrEnum):
+    """What there is to be shown."""
+
+    students = "students"
+    devices = "devices"
+
+
 def demo(
+    what: Annotated[
+        Demo,
+        typer.Argument(
+            metavar="[students|devices]",
+            help="students: one input, three jobs, from end to end. devices: 10,000 devices that "
+            "report for themselves, and a page on which your browser is one more.",
+        ),
+    ] = Demo.students,
     output: Output = _DEMO_FOLDER,
     rate: Rate = None,
     keep_broker: KeepBroker = False,
@@ -137,8 +154,12 @@ def demo(
 
     Three jobs on the same students: two in which nobody needs to be trusted, as it was published
     and as accurate as we can, and one that relies on the shuffle stage. Ends with the live page of
-    all of them; on a terminal, it stays until Ctrl-C.
+    all of them; on a terminal, it stays until Ctrl-C. With devices, be a device yourself, until
+    Ctrl-C.
     """
+    if what is Demo.devices:
+        _demo_devices(keep_broker, browser, servers, kafka_config)
+        return
     settings = UpSettings(
         (demo_job_file(), demo_stream_job_file(), demo_shuffled_job_file()),
         demo_change_log(),
@@ -149,6 +170,24 @@ def demo(
         page=True,
     )
     _run(_watched(settings, browser, as_json), output, as_json, credit=_DEMO_CREDIT)
+
+
+def _demo_devices(
+    keep_broker: bool, browser: bool, servers: str | None, kafka_config: Path | None
+) -> None:
+    logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
+    somebody = sys.stdin.isatty() and sys.stdout.isatty()
+    settings = DemoSettings(
+        keep_broker=keep_broker,
+        servers=servers,
+        kafka_config=kafka_config,
+        browser=browser and somebody and has_browser(),
+    )
+    try:
+        run_demo(settings, say)
+    except ProcessError as error:
+        tell(f"error: {error}")
+        raise typer.Exit(1) from None
 
 
 def _watched(settings: UpSettings, browser: bool, as_json: bool) -> UpSettings:

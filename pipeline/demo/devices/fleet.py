@@ -1,0 +1,220 @@
+"""A part of the fleet: devices that report over HTTP, each for itself, in a process of their own.
+
+``python -m pipeline.demo.devices.fleet NUMBER COUNT URL...`` prints a JSON line for each epoch: how
+many of its devices truly have the value 1, which nobody but this process knows, and what became of
+their reports.
+
+Every device sends a request of its own, keeps its report until it is acknowledged, and sends it
+again, unchanged, to any of the collectors. What all of them draw is drawn at once: a population is
+what as many single devices are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import random
+import secrets
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.demo.devices.job import NAME
+from pipeline.operations.lifeline import follow
+from pipeline.protocols.registry import PROTOCOLS
+from randomizers.counted_words import written_out
+from randomizers.randomness import cryptographic_generator
+from topics.envelopes import CONTENT_TYPE, ContentForm, encode_body, encode_envelope
+
+CONNECTIONS: Final = 16
+"""That a part of the fleet keeps open."""
+_TRIES: Final = 8
+_PAUSE: Final = 0.5
+_LATEST: Final = 0.6
+"""Up to this part of an epoch devices report, each at a moment of its own."""
+_DAY: Final = 480.0
+"""Seconds after which it is as it was: people turn dark mode on in their evening."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the devices were told of the job, as far as they need it."""
+
+    deployment: bytes
+    fingerprint: bytes
+    protocol: str
+    law: Any
+    form: ContentForm
+    start: int
+    length: int
+    first: int
+    count: int
+
+    @classmethod
+    def read(cls, description: dict[str, str]) -> Told:
+        """The statement of a description; whether it is signed the visitor's own device checks."""
+        body = json.loads(base64.b64decode(description["statement"]))
+        epochs = body["epochs"]
+        parameters = PROTOCOLS[body["protocol"]].parameters
+        return cls(
+            bytes.fromhex(body["deployment"]),
+            bytes.fromhex(body["fingerprint"]),
+            body["protocol"],
+            PROTOCOLS[body["protocol"]].law(parameters).from_json(body["law"]),
+            ContentForm(**body["content"]),
+            epochs["start"],
+            epochs["milliseconds"],
+            epochs["first"],
+            epochs["count"],
+        )
+
+    def epoch_at(self, now: float) -> int:
+        """The epoch that runs at a moment, in seconds since 1970."""
+        return int(1000 * now - self.start) // self.length + 1
+
+    def begins(self, epoch: int) -> float:
+        """When an epoch begins, in seconds since 1970."""
+        return (self.start + (epoch - 1) * self.length) / 1000
+
+
+class Fleet:
+    """Devices of people who turn something on and off, now and then.
+
+    Args:
+        told: of the job.
+        count: how many.
+        seed: of what people do, which is no secret here; what devices draw is cryptographic.
+    """
+
+    def __init__(self, told: Told, count: int, seed: int) -> None:
+        self._told = told
+        self._rng = cryptographic_generator()
+        self._devices = PROTOCOLS[told.protocol].randomizer(told.law)
+        self._devices.enrol(count, self._rng)
+        self._ids = [secrets.token_bytes(16) for _ in range(count)]
+        self._enrolled = [False] * count
+        people = np.random.default_rng(seed)
+        self._turns_on = people.beta(5, 3, count) * _DAY
+        self._stays_on = people.uniform(0.15, 0.75, count) * _DAY
+        self._never = people.random(count) < 0.2
+
+    def values(self, moment: float) -> NDArray[np.int8]:
+        """Who has it on, so many seconds after the beginning."""
+        since = (moment - self._turns_on) % _DAY
+        on = (since < self._stays_on) & (moment > self._turns_on * 0.3) & ~self._never
+        return on.astype(np.int8)
+
+    def draw(self, epoch: int, values: NDArray[np.int8]) -> list[tuple[int, bytes]]:
+        """What each device is to send, drawn once: its number, and the body of its request."""
+        told = self._told
+        words = written_out(self._devices.report(epoch, values, None, self._rng))
+        assert len(words) == len(self._ids)
+        return [
+            (
+                number,
+                encode_body(
+                    told.deployment,
+                    told.fingerprint,
+                    epoch,
+                    None,
+                    [
+                        encode_envelope(
+                            device,
+                            secrets.token_bytes(16),
+                            not self._enrolled[number],
+                            told.form.pack(words[number : number + 1]),
+                        )
+                    ],
+                ),
+            )
+            for number, device in enumerate(self._ids)
+        ]
+
+    def acknowledged(self, number: int) -> None:
+        """A report of a device was taken."""
+        self._enrolled[number] = True
+
+
+async def run(number: int, count: int, urls: Sequence[str]) -> None:
+    """Be devices until the last epoch."""
+    connector = aiohttp.TCPConnector(limit=CONNECTIONS)
+    timeout = aiohttp.ClientTimeout(total=10)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+        told = await _told(session, urls)
+        fleet = Fleet(told, count, number)
+        epoch = max(told.first, told.epoch_at(time.time()) + 1)
+        while epoch <= told.count:
+            await asyncio.sleep(max(0.0, told.begins(epoch) - time.time()))
+            values = fleet.values(told.begins(epoch) - told.begins(told.first))
+            outcomes = await _send(session, urls, told, fleet, epoch, fleet.draw(epoch, values))
+            line = {"epoch": epoch, "devices": count, "true": int(values.sum()), **outcomes}
+            print(json.dumps(line), flush=True)
+            epoch = max(epoch + 1, told.epoch_at(time.time()))
+
+
+async def _told(session: aiohttp.ClientSession, urls: Sequence[str]) -> Told:
+    while True:
+        try:
+            async with session.get(f"{urls[0]}/v1/jobs/{NAME}") as answer:
+                if answer.status == 200:
+                    return Told.read(await answer.json(content_type=None))
+        except (aiohttp.ClientError, TimeoutError):
+            pass
+        await asyncio.sleep(_PAUSE)
+
+
+async def _send(
+    session: aiohttp.ClientSession,
+    urls: Sequence[str],
+    told: Told,
+    fleet: Fleet,
+    epoch: int,
+    bodies: Sequence[tuple[int, bytes]],
+) -> dict[str, int]:
+    """Have every device send what it has, at a moment of its own; returns what became of it."""
+    begins, length = told.begins(epoch), told.length / 1000
+    moments = sorted(random.uniform(0, _LATEST) * length for _ in bodies)
+    order = iter(list(zip(moments, random.sample(bodies, len(bodies)), strict=True)))
+    outcomes: Counter[str] = Counter()
+
+    async def send_some() -> None:
+        for moment, (number, body) in order:
+            await asyncio.sleep(max(0.0, begins + moment - time.time()))
+            outcome = await _deliver(session, urls, body)
+            outcomes[outcome] += 1
+            if outcome == "taken":
+                fleet.acknowledged(number)
+
+    await asyncio.gather(*(send_some() for _ in range(CONNECTIONS)))
+    return dict(outcomes)
+
+
+async def _deliver(session: aiohttp.ClientSession, urls: Sequence[str], body: bytes) -> str:
+    """Send a report until somebody takes it."""
+    for attempt in range(_TRIES):
+        url = f"{random.choice(urls)}/v1/jobs/{NAME}/reports"
+        try:
+            async with session.post(
+                url, data=body, headers={"Content-Type": CONTENT_TYPE}
+            ) as answer:
+                if answer.status == 202:
+                    return "taken"
+                if answer.status in (400, 409, 410, 413):
+                    return f"refused with {answer.status}"
+        except (aiohttp.ClientError, TimeoutError):
+            pass
+        await asyncio.sleep(_PAUSE * (attempt + 1) * random.random())
+    return "given up"
+
+
+if __name__ == "__main__":
+    follow()
+    asyncio.run(run(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))

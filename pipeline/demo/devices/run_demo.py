@@ -1,0 +1,242 @@
+"""Runs the demonstration: the broker, stages, collectors, the fleet, and both pages."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+import webbrowser
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from pipeline.demo.devices.job import COLLECTORS, DEVICES, EPOCH_SECONDS, NAME, job_text
+from pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
+from pipeline.jobs.job_files import parse_job
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection, find_cluster
+from pipeline.kafka.local_kafka import LocalKafkaError
+from pipeline.kafka.local_kafka.broker import free_port
+from pipeline.operations.deployments import deploy
+from pipeline.operations.processes import dpstream_command, python_module
+from pipeline.operations.restarted_processes import RestartedProcesses
+from pipeline.operations.signals import Signals
+from pipeline.operations.up.keeper import KeptBroker, Message
+from pipeline.operations.up.page import address_of
+from pipeline.results.follow import EstimateReader
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.state import FolderLock, private_folder, state_home
+
+STAGES: Final = ("shuffle", "aggregate", "publish")
+FLEETS: Final = 2
+_WAIT_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSettings:
+    """What is to be run.
+
+    Attributes:
+        devices: how many there are beside the visitor's.
+        epochs: after how many published epochs it ends; None: it goes on until it is stopped.
+        keep_broker: leave the local broker running even if it was started for this run.
+        servers: of a cluster of one's own; without it and `kafka_config`, the local broker.
+        kafka_config: a client.properties.
+        browser: open the page.
+    """
+
+    devices: int = DEVICES
+    epochs: int | None = None
+    keep_broker: bool = False
+    servers: str | None = None
+    kafka_config: Path | None = None
+    browser: bool = True
+
+
+@dataclass(slots=True)
+class _Truth:
+    """What the parts of the fleet say of an epoch, together."""
+
+    parts: int = 0
+    true: int = 0
+    taken: int = 0
+    others: dict[str, int] = field(default_factory=dict)
+
+
+def run_demo(settings: DemoSettings, say: Callable[[str], None]) -> None:
+    """Run it until a signal comes; no process is left when this returns or raises.
+
+    Raises:
+        FolderInUse: another run uses the state folder.
+        LocalKafkaError: the local broker cannot be had.
+        ProcessError: a process has failed again and again.
+        ClusterError: the cluster cannot be used.
+    """
+    purpose = "dpstream demo devices"
+    with FolderLock(state_home() / "up", purpose), Signals() as signals, ExitStack() as stack:
+        _Demo(settings, say, signals).run(stack)
+
+
+class _Demo:
+    def __init__(
+        self, settings: DemoSettings, say: Callable[[str], None], signals: Signals
+    ) -> None:
+        self._settings = settings
+        self._say = say
+        self._signals = signals
+        self._folder = private_folder(state_home() / "demo-devices")
+        self._truth_file = self._folder / "truth.jsonl"
+        self._lines: SimpleQueue[str] = SimpleQueue()
+        self._truths: dict[int, _Truth] = {}
+        self._broker: KeptBroker | None = None
+
+    def run(self, stack: ExitStack) -> None:
+        """Do it all."""
+        connection = self._connect(stack)
+        if connection is None:
+            return
+        with Cluster(connection) as cluster:
+            job = deploy(
+                cluster,
+                parse_job(job_text(datetime.now(UTC))),
+                deployment=secrets.token_bytes(IDENTIFIER_BYTES),
+                now=int(time.time() * 1000),
+                replace=True,
+            )
+            processes = stack.enter_context(
+                RestartedProcesses(self._say, hurry=self._signals.hurry)
+            )
+            address = self._start(processes, connection, job)
+            self._say(f"be a device: {address}")
+            if self._settings.browser:
+                webbrowser.open(address)
+            reader, published = EstimateReader(cluster, job), 0
+            while not self._signals.received:
+                if self._broker is not None:
+                    self._broker.check()
+                processes.check()
+                self._hear()
+                for record in reader.read():
+                    published += 1
+                    self._tell(record)
+                if self._settings.epochs is not None and published >= self._settings.epochs:
+                    return
+                time.sleep(_WAIT_SECONDS)
+
+    def _connect(self, stack: ExitStack) -> Connection | None:
+        """The cluster; None if a signal has come before it was there."""
+        settings = self._settings
+        if settings.servers or settings.kafka_config:
+            return find_cluster(settings.servers, settings.kafka_config)
+        events: SimpleQueue[Message] = SimpleQueue()
+        self._broker = stack.enter_context(
+            KeptBroker(
+                events.put,
+                keep=settings.keep_broker,
+                brief=not settings.keep_broker,
+                hurry=self._signals.hurry,
+            )
+        )
+        while not self._signals.received:
+            self._broker.check()
+            try:
+                message = events.get(timeout=_WAIT_SECONDS)
+            except Empty:
+                continue
+            match message["kind"]:
+                case "failed":
+                    raise LocalKafkaError(message["text"])
+                case "ready":
+                    return Connection((message["text"],))
+                case "progress":
+                    self._say(message["text"])
+        return None
+
+    def _start(
+        self, processes: RestartedProcesses, connection: Connection, job: DeployedJob
+    ) -> str:
+        """Start all processes; returns the address of the visitors' page."""
+        page, operators, *collectors = _free_ports(2 + COLLECTORS)
+        origin = f"http://127.0.0.1:{page}"
+        urls = [f"http://127.0.0.1:{port}" for port in collectors]
+        where = connection.arguments()
+        for stage in STAGES:
+            self._run(processes, stage, ["run", stage, NAME, *where])
+        for number, port in enumerate(collectors, 1):
+            options = ["--job", NAME, "--bind", f"127.0.0.1:{port}", "--allow-origin", origin]
+            self._run(processes, f"collector-{number}", ["collect", *options, *where])
+        self._run(processes, "serve", ["serve", NAME, "--port", str(operators), *where])
+        assert job.description is not None
+        visited = {
+            "job": NAME,
+            "collectors": urls,
+            "signer": job.description.signer.hex(),
+            "operators": address_of(operators, [NAME]),
+            "devices": self._settings.devices,
+            "truth": str(self._truth_file),
+        }
+        self._truth_file.write_text("")
+        processes.start(
+            "the visitors' page",
+            [
+                *python_module("pipeline.demo.devices.page", str(page), json.dumps(visited)),
+                *where,
+            ],
+            self._folder / "page.log",
+        )
+        share, rest = divmod(self._settings.devices, FLEETS)
+        for number in range(FLEETS):
+            count = share + (number < rest)
+            processes.start(
+                f"part {number + 1} of the fleet",
+                python_module("pipeline.demo.devices.fleet", str(number), str(count), *urls),
+                self._folder / f"fleet-{number + 1}.log",
+                on_line=self._lines.put,
+            )
+        self._say(
+            f"{self._settings.devices:,} devices report every {EPOCH_SECONDS} s, to {COLLECTORS} "
+            f"collectors: {', '.join(urls)}"
+        )
+        return f"{origin}/"
+
+    def _run(self, processes: RestartedProcesses, name: str, arguments: list[str]) -> None:
+        processes.start(name, dpstream_command(*arguments), self._folder / f"{name}.log")
+
+    def _hear(self) -> None:
+        """Take in what the fleet says."""
+        while True:
+            try:
+                said = json.loads(self._lines.get_nowait())
+            except Empty:
+                return
+            except ValueError:
+                continue
+            truth = self._truths.setdefault(said["epoch"], _Truth())
+            truth.parts += 1
+            truth.true += said["true"]
+            truth.taken += said.get("taken", 0)
+            if truth.parts == FLEETS:
+                line = {"epoch": said["epoch"], "true": truth.true, "taken": truth.taken}
+                with self._truth_file.open("a") as file:
+                    file.write(json.dumps(line) + "\n")
+
+    def _tell(self, record: EstimateRecord) -> None:
+        truth, estimate = self._truths.get(record.epoch), record.headline
+        if estimate is None or estimate.value is None or estimate.low is None:
+            said = str(record.fate)
+        else:
+            margin = (estimate.high or 0.0) - estimate.value
+            said = f"{estimate.value:,.0f} have it on, give or take {margin:,.0f}"
+        known = "" if truth is None else f" (truly {truth.true:,}, which no server sees)"
+        self._say(f"epoch {record.epoch}: {record.contributors:,} devices, {said}{known}")
+
+
+def _free_ports(count: int) -> list[int]:
+    ports: set[int] = set()
+    while len(ports) < count:
+        ports.add(free_port())
+    return sorted(ports)

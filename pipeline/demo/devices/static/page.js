@@ -1,0 +1,200 @@
+// The visitor's browser as a device: what it is asked, holds, sends and has spent.
+
+import { Device, IndexedDbStore } from '/device/client/index.js';
+import { draw } from './chart.js';
+import { dissect } from './envelope.js';
+import { kept } from './keeping.js';
+import { watched } from './watching.js';
+
+const LIMIT = { epsilon: 8, delta: 0 };
+const $ = (id) => document.getElementById(id);
+const number = (value) => Math.round(value).toLocaleString('en');
+
+const config = await (await fetch('/config.json')).json();
+const store = new IndexedDbStore();
+const transport = watched(config.collectors, (sent) => {
+  kept.last = sent;
+  showLeft();
+});
+const device = new Device({
+  url: config.collectors[0],
+  job: config.job,
+  signers: [config.signer],
+  limit: LIMIT,
+  store,
+  transport,
+});
+
+let statement = null;
+let joined = false;
+let busy = false;
+
+function epochNow() {
+  const { start, milliseconds } = statement.epochs;
+  return Math.floor((Date.now() - start) / milliseconds) + 1;
+}
+
+function beginsAt(epoch) {
+  return new Date(statement.epochs.start + (epoch - 1) * statement.epochs.milliseconds);
+}
+
+const clock = (moment) => moment.toLocaleTimeString('en-GB');
+
+function showProblem(error) {
+  $('problem').hidden = error === null;
+  $('problem').textContent = error === null ? '' : error.message;
+}
+
+async function member() {
+  const [, text] = await store.read();
+  return text === null ? undefined : JSON.parse(text).members[config.job];
+}
+
+function showTerms() {
+  const { epsilon } = statement.guarantee;
+  const odds = number(Math.exp(epsilon));
+  const { milliseconds } = statement.epochs;
+  $('terms').textContent =
+    `Asked every ${milliseconds / 1000} seconds. Whoever sees everything that this browser ever sends, and ` +
+    `wants to know whether you said yes or no all the time, cannot do better than odds of ${odds} to 1 ` +
+    `(epsilon ${epsilon}), however long you take part.`;
+}
+
+async function showHeld() {
+  const held = await member();
+  joined = held !== undefined && !held.gone;
+  $('join').hidden = joined;
+  $('leave').hidden = !joined;
+  const value = kept.value;
+  $('value').setAttribute('aria-checked', String(value));
+  $('value-words').textContent = `Dark mode is ${value ? 'on' : 'off'}`;
+  if (!joined) {
+    $('state-words').textContent = 'Nothing else is kept yet.';
+    $('state').textContent = '';
+    return;
+  }
+  const drawn = held.drawn ?? held.epoch ?? 0;
+  $('state-words').textContent = drawn
+    ? `Kept in this browser, too: what was drawn for you once, up to the question of ${clock(beginsAt(drawn))}.`
+    : 'Kept in this browser, too: that you have joined. Nothing is drawn yet.';
+  const { statement: _, ...secret } = held;
+  $('state').textContent = JSON.stringify(secret, null, 1);
+}
+
+function showLeft() {
+  const sent = kept.last;
+  if (!sent) return;
+  const parts = dissect(sent.body);
+  const words = parts.words.join(' and ') || 'nothing';
+  $('left-words').textContent =
+    `${sent.body.length} bytes, for the question of ${clock(beginsAt(parts.epoch))}: “I say ${words}.” ` +
+    'Whether that is your answer or chance, nobody can tell from it.';
+  const rows = parts.fields.map(({ kind, name, hex }) => {
+    const row = document.createElement('div');
+    row.className = kind;
+    const [label, value] = [document.createElement('span'), document.createElement('span')];
+    label.textContent = name;
+    value.textContent = hex;
+    row.append(label, value);
+    return row;
+  });
+  $('bytes').replaceChildren(...rows);
+  $('bytes').hidden = false;
+  $('bytes').dataset.epoch = String(parts.epoch);
+  $('bytes').dataset.words = JSON.stringify(parts.words);
+  $('bytes').dataset.report = parts.report;
+  $('delivery').textContent = sent.words;
+  $('delivery').dataset.state = sent.state;
+}
+
+async function showSpent() {
+  const account = await device.account();
+  const spent = Number(account.spent.epsilon) / 1e9;
+  $('spent-words').textContent = `epsilon ${spent} of the ${LIMIT.epsilon} that this browser allows, for all questions to these people together.`;
+  $('spent-bar').style.width = `${Math.min(100, (100 * spent) / LIMIT.epsilon)}%`;
+  $('spent-bar').parentElement.setAttribute('aria-valuenow', String(spent));
+}
+
+async function showSeen() {
+  const epochs = await (await fetch('/estimates.json')).json();
+  const last = epochs.filter(({ value }) => value !== null).at(-1);
+  if (!last) return;
+  const margin = (last.high - last.low) / 2;
+  const low = number(Math.max(0, last.low));
+  $('seen-words').textContent =
+    `At ${clock(beginsAt(last.epoch))} about ${number(Math.max(0, last.value))} of ${number(last.population)} had it on ` +
+    `(between ${low} and ${number(last.high)}, give or take ${number(margin)}).`;
+  $('seen-words').dataset.epoch = String(last.epoch);
+  draw($('chart'), epochs, (epoch) => clock(beginsAt(epoch)), Math.max(config.devices, last.population));
+}
+
+async function show() {
+  await showHeld();
+  showLeft();
+  await showSpent();
+}
+
+/** Every epoch once, as soon as it has begun; what waits is sent again. */
+async function step() {
+  if (busy || statement === null) return;
+  busy = true;
+  try {
+    if (joined) {
+      const held = await member();
+      const drawn = held?.drawn ?? held?.epoch ?? 0;
+      if (held?.gone) throw new Error('The job was replaced: take part again, if you like.');
+      const epoch = epochNow();
+      if (epoch >= statement.epochs.first && epoch > drawn) await device.report(kept.value);
+      else if (held?.waiting?.length) await device.send();
+      showProblem(null);
+    }
+  } catch (error) {
+    showProblem(error);
+  } finally {
+    busy = false;
+  }
+  await show();
+}
+
+async function begin() {
+  while (statement === null) {
+    try {
+      const answer = await fetch(`${config.collectors[0]}/v1/jobs/${config.job}`);
+      const description = await answer.json();
+      const bytes = Uint8Array.from(atob(description.statement), (c) => c.charCodeAt(0));
+      statement = JSON.parse(new TextDecoder().decode(bytes));
+    } catch {
+      await new Promise((resolve) => setTimeout(resolve, 1000));
+    }
+  }
+  showTerms();
+  $('join').disabled = false;
+  await show();
+  setInterval(step, 500);
+  setInterval(() => showSeen().catch(() => {}), 1000);
+}
+
+$('devices').textContent = number(config.devices + 1);
+$('operators').href = config.operators;
+$('value').addEventListener('click', async () => {
+  kept.value = !kept.value;
+  await showHeld();
+});
+$('join').addEventListener('click', async () => {
+  $('join').disabled = true;
+  try {
+    await device.join({ again: true });
+    showProblem(null);
+  } catch (error) {
+    showProblem(error);
+  }
+  $('join').disabled = false;
+  await show();
+});
+$('leave').addEventListener('click', async () => {
+  await device.leave();
+  kept.last = null;
+  await show();
+});
+addEventListener('storage', () => show());
+await begin();
