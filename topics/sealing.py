@@ -8,7 +8,9 @@ by their bytes is a random order. What a box is about goes into its context: it 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
@@ -94,9 +96,16 @@ def unseal_all(
     boxes: list[bytes], private_key: X25519PrivateKey, context: bytes
 ) -> list[bytes | None]:
     """The contents of boxes, None for those that do not open."""
+    return unseal_each(boxes, private_key, repeat(context))
+
+
+def unseal_each(
+    boxes: list[bytes], private_key: X25519PrivateKey, contexts: Iterable[bytes]
+) -> list[bytes | None]:
+    """The contents of boxes, each about something of its own, None for those that do not open."""
     suite = _suite()
     contents: list[bytes | None] = []
-    for box in boxes:
+    for box, context in zip(boxes, contexts, strict=False):
         try:
             contents.append(suite.decrypt(box, private_key, context))
         except (InvalidTag, ValueError):

@@ -43,6 +43,8 @@ def show_plan(made: Plan) -> None:
         _show_changes(made)
     if made.alternatives:
         _show_alternatives(made)
+    if made.one_liar is not None:
+        _show_liars(made.one_liar)
     _show_traffic(made)
     if made.constants:
         say("\nconstants", "bold")
@@ -53,6 +55,16 @@ def show_plan(made: Plan) -> None:
         )
     for note in (*([] if rounding is None else [rounding]), *made.caveats):
         say(f"\nnote: {note}")
+
+
+def _show_liars(one: float) -> None:
+    say("\nan estimate is moved, by devices that lie at every epoch, by up to about", "bold")
+    say_pairs([("one device", _users(one)), ("a thousand", _users(1_000 * one))])
+
+
+def _users(users: float) -> str:
+    """A number of users, with a digit after the point where it is small."""
+    return f"{users:,.1f} users" if users < 100 else f"{users:,.0f} users"
 
 
 def _show_users(made: Plan) -> None:

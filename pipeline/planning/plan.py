@@ -25,6 +25,7 @@ from pipeline.planning.alternatives import Alternative, alternatives
 from pipeline.planning.changes import ChangesChoice, weigh_changes
 from pipeline.planning.crowd_sizes import CrowdsPlan, plan_crowds
 from pipeline.planning.honest_contributors import HonestContributors, contributor_curve
+from pipeline.planning.influence import influence_of_one
 from pipeline.planning.largest_error import EXCEEDED, largest_error
 from pipeline.protocols.forecasts import (
     BoundedForecast,
@@ -130,6 +131,8 @@ class Plan:
         changes: what to expect with other budgets of changes, for a given share of users by number
             of changes; empty without.
         constants: the protocol's calibrated constants, as rows of a table.
+        one_liar: where devices report for themselves and it was asked for, by how many users one
+            that lies can move an estimate at most, see `influence_of_one`.
         caveats: what the figures leave out.
         warnings: what will keep the job, or others about the same people, from running, or this one
             from publishing.
@@ -162,6 +165,7 @@ class Plan:
     most_users: UsersNeeded | None
     changes: tuple[ChangesChoice, ...]
     constants: tuple[dict[str, int | float], ...]
+    one_liar: float | None
     caveats: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -265,9 +269,14 @@ def plan(
         else UsersNeeded(error, most_users(forecast, error, job.shuffle.minimum)),
         changes=() if changes is None else weigh_changes(job, users, changes),
         constants=tuple(dict(row) for row in forecast.constants),
+        one_liar=_one_liar(job) if compared else None,
         caveats=(*forecast.caveats, *_of_tables(job, law)),
         warnings=(*_turn_warnings(job, law, users), *_warnings(job, users)),
     )
+
+
+def _one_liar(job: Job) -> float | None:
+    return None if job.devices is None else influence_of_one(deploy_job(job, deployed_at=0))
 
 
 def rounding_note(epochs: int, horizon: int | None) -> str | None:

@@ -18,7 +18,7 @@ from topics.loose_batches import LooseBatch, Watermark, decode_loose_batch, deco
 from topics.names import Role
 from topics.records import Reason
 from topics.sealed_batches import SealedBatch
-from topics.sealing import BOX_BYTES, device_context, key_id, unseal
+from topics.sealing import BOX_BYTES, device_context, key_id, unseal_each
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,18 +141,10 @@ class DeviceAdmission:
         private_key = None if public_key is None else self._keys.find(public_key)
         if private_key is None:
             return Refusal(Reason.SEALED, "sealed to a key that is not here any more")
-        deployment, fingerprint = batch.deployment, batch.fingerprint
-        reports, boxes = batch.reports.tobytes(), batch.contents
-        return [
-            unseal(
-                box.tobytes(),
-                private_key,
-                device_context(
-                    deployment, fingerprint, batch.epoch, reports[16 * index : 16 * index + 16]
-                ),
-            )
-            for index, box in enumerate(boxes)
-        ]
+        about = device_context(batch.deployment, batch.fingerprint, batch.epoch, b"")
+        boxes = [box.tobytes() for box in batch.contents]
+        contexts = [about + report.tobytes() for report in batch.reports]
+        return unseal_each(boxes, private_key, contexts)
 
     def known(self, epoch: int, contents: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Which contents, open and of the right size, hold reports that the protocol has.

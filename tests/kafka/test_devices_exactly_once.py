@@ -1,0 +1,286 @@
+"""Devices send everything again at random, and everything else is killed: each counts once.
+
+Collectors, stages and the broker are killed with SIGKILL, or stopped for a while, while devices
+report over real HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from pipeline.actions import LogRecord
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_files import make_job
+from pipeline.jobs.sealing_keys import make_key_pair
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection
+from pipeline.kafka.local_kafka import LocalKafka
+from pipeline.kafka.local_kafka.broker import free_port
+from pipeline.operations.deployments import deploy
+from pipeline.stages.partial_log import PartialLog
+from pipeline.state import sealing_keys_folder
+from tests.support.http_devices import HttpDevices
+from topics.manifests import Fate, decode_manifest
+from topics.names import Role
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 240.0
+"""Seconds, far longer than anything takes: who needs them has failed."""
+STAGES = ("shuffle", "aggregate", "publish")
+
+
+@dataclass(frozen=True)
+class Story:
+    """What happens while devices report so many epochs."""
+
+    devices: int
+    epochs: int
+    length: int
+    late: int
+    kills: int
+    sealed: bool = False
+    tokens: bool = False
+
+
+SHORT = Story(devices=150, epochs=2, length=6, late=14, kills=7, sealed=True, tokens=True)
+LONG = Story(devices=2_000, epochs=5, length=20, late=60, kills=60)
+
+
+class Commands:
+    """Commands that are started again whenever they end, as a supervisor would."""
+
+    def __init__(self, servers: str, folder: Path) -> None:
+        self._folder = folder
+        self._environment = {**os.environ, "DPSTREAM_BOOTSTRAP_SERVERS": servers}
+        self._commands: dict[str, tuple[str, ...]] = {}
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, *arguments: str) -> None:
+        self._commands[name] = arguments
+        self._launch(name)
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self._commands)
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        self._running[name].send_signal(number)
+
+    def revive(self) -> None:
+        """Start what has ended again."""
+        for name, process in self._running.items():
+            if process.poll() is not None:
+                self._launch(name)
+
+    def stop(self) -> None:
+        for process in self._running.values():
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        for process in self._running.values():
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def log(self, name: str) -> str:
+        return (self._folder / f"{name}.log").read_text(errors="replace")
+
+    def _launch(self, name: str) -> None:
+        with (self._folder / f"{name}.log").open("ab") as log:
+            self._running[name] = subprocess.Popen(
+                [sys.executable, "-m", "pipeline.cli", *self._commands[name]],
+                cwd=ROOT,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[LocalKafka]:
+    """A broker for this test alone, which kills it."""
+    broker = LocalKafka(tmp_path / "kafka")
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.stop()
+
+
+def deployed(story: Story, cluster: Cluster, tmp_path: Path) -> tuple[DeployedJob, object]:
+    """The job, beginning in a moment, and the key that signs tokens."""
+    signer = Ed25519PrivateKey.generate()
+    devices: dict[str, object] = {"late": f"PT{story.late}S"}
+    if story.sealed:
+        make_key_pair(sealing_keys_folder() / "stage.key", tmp_path / "stage.pub")
+        devices["seal"] = "stage.pub"
+    if story.tokens:
+        key = json.loads(jwt.algorithms.OKPAlgorithm.to_jwk(signer.public_key()))
+        keys = {"keys": [{**key, "kid": "app"}]}
+        (tmp_path / "app.jwks").write_text(json.dumps(keys))
+        devices["tokens"] = {"keys": "app.jwks", "audience": "logins"}
+    start = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=12)
+    job = make_job(
+        {
+            "name": "logins",
+            "protocol": "future_rand",
+            "parameters": {"epsilon": 4, "changes": 2},
+            "epochs": {
+                "count": 64,
+                "start": start.isoformat(),
+                "length": f"PT{story.length}S",
+            },
+            "shuffle": {"minimum": 2, "grace": f"PT{story.late + 10}S"},
+            "topics": {"partitions": 2},
+            "devices": devices,
+        },
+        tmp_path,
+    )
+    now = int(time.time() * 1000)
+    return deploy(cluster, job, deployment=secrets.token_bytes(16), now=now), signer
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        SHORT,
+        pytest.param(LONG, marks=pytest.mark.verify),
+        pytest.param(
+            Story(2_000, 5, 20, 60, 60, sealed=True, tokens=True), marks=pytest.mark.verify
+        ),
+    ],
+    ids=["short", "long", "long, sealed and with tokens"],
+)
+def test_every_device_and_epoch_counts_once(
+    story: Story,
+    own_broker: LocalKafka,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    servers = own_broker.status().bootstrap_servers
+    assert servers is not None
+    ports = random.sample(sorted({free_port() for _ in range(12)}), 3)
+    urls = [f"http://127.0.0.1:{port}" for port in ports]
+    commands = Commands(servers, tmp_path)
+    with Cluster(Connection((servers,))) as cluster:
+        job, signer = deployed(story, cluster, tmp_path)
+        token: Callable[[int], str] | None = None
+        if story.tokens:
+            expires = datetime.now(UTC) + timedelta(hours=1)
+            tokens = [
+                jwt.encode(
+                    {"sub": f"user-{number}", "aud": "logins", "exp": expires},
+                    signer,  # type: ignore[arg-type]
+                    "EdDSA",
+                    {"kid": "app"},
+                )
+                for number in range(story.devices)
+            ]
+            token = tokens.__getitem__
+        devices = HttpDevices(job, story.devices, token=token)
+        try:
+            for stage in STAGES:
+                commands.start(stage, "run", stage, job.name)
+            for number, port in enumerate(ports):
+                name = f"collector-{number}"
+                commands.start(name, "collect", "--job", job.name, "--bind", f"127.0.0.1:{port}")
+            epochs = range(1, story.epochs + 1)
+            failed: list[BaseException] = []
+            sender = threading.Thread(target=_send, args=(devices, epochs, urls, failed))
+            sender.start()
+            strike(story, own_broker, commands, sender)
+            sender.join()
+            assert not failed, failed
+            expected = {(epoch, n) for epoch in epochs for n in range(story.devices)}
+            assert devices.acknowledged == expected
+            integers = published(cluster, job, story.epochs, commands)
+        finally:
+            commands.stop()
+        for value in (record.value for record in cluster.read(job.topic(Role.MANIFESTS))):
+            manifest = decode_manifest(value)
+            if manifest.epoch in epochs:
+                assert manifest.fate is Fate.RELEASED
+                assert manifest.contributors == manifest.population == story.devices
+    assert {epoch: integers[epoch] for epoch in epochs} == {
+        epoch: devices.integers(epoch) for epoch in epochs
+    }
+    # Reports did arrive more than once.
+    assert devices.statuses[202] > len(devices.acknowledged)
+    for name in commands.names:
+        assert "Traceback" not in commands.log(name)
+
+
+def _send(
+    devices: HttpDevices, epochs: range, urls: list[str], failed: list[BaseException]
+) -> None:
+    try:
+        asyncio.run(devices.send(epochs, urls))
+    except BaseException as error:
+        failed.append(error)
+
+
+def strike(story: Story, broker: LocalKafka, commands: Commands, sender: threading.Thread) -> None:
+    """Kill or pause somebody again and again, as long as devices report."""
+    chance = random.Random(20261123)
+    every = story.epochs * story.length / story.kills
+    done = 0
+    while done < story.kills and sender.is_alive():
+        begun = time.monotonic()
+        name = chance.choice([*commands.names, "broker" if done % 4 == 0 else commands.names[0]])
+        if name == "broker":
+            pid = broker.status().pid
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            broker.start()
+        elif chance.random() < 0.3:
+            commands.signal(name, signal.SIGSTOP)
+            sender.join(every / 2)
+            commands.signal(name, signal.SIGCONT)
+        else:
+            commands.signal(name, signal.SIGKILL)
+        done += 1
+        sender.join(max(0.0, every - (time.monotonic() - begun)))
+        commands.revive()
+    while sender.is_alive():
+        commands.revive()
+        sender.join(0.5)
+    assert done == story.kills
+
+
+def published(
+    cluster: Cluster, job: DeployedJob, epochs: int, commands: Commands
+) -> dict[int, bytes]:
+    """The first complete partial of every epoch, once they are all there."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        commands.revive()
+        partials: dict[int, bytes] = {}
+        reader = PartialLog(job, partials.__setitem__)
+        for record in cluster.read(job.topic(Role.PARTIALS)):
+            reader.apply(LogRecord(record.offset, record.value))
+        estimates = cluster.end_offsets(job.topic(Role.ESTIMATES))[0]
+        if partials.keys() >= set(range(1, epochs + 1)) and estimates >= epochs:
+            return partials
+        time.sleep(0.5)
+    logs = "\n".join(f"--- {name}\n{commands.log(name)[-2000:]}" for name in commands.names)
+    raise AssertionError(f"epochs are missing:\n{logs}")

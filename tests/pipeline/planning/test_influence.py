@@ -1,0 +1,64 @@
+"""How far one lying device moves an estimate: no further than is said, whatever it sends."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from aggregators.attendance import Attendance
+from aggregators.estimate import Estimate
+from pipeline.planning.influence import influence_of_one
+from pipeline.planning.plan import plan
+from randomizers.counted_words import written_out
+from randomizers.randomness import seeded_generator
+from tests.support.device_world import device_job
+
+
+def test_where_reports_are_counts_one_device_moves_one_by_as_many_as_it_has_slots() -> None:
+    job = device_job(
+        "count_min",
+        {"epsilon": 2, "delta": 1e-6, "domain": ["a", "b", "c"]},
+        1,
+        shuffle={"minimum": 1000, "grace": "PT40S"},
+    )
+    assert influence_of_one(job) == pytest.approx(job.content_form.slots, rel=1e-9)
+
+
+@pytest.mark.parametrize("protocol", ["future_rand", "value_stream"])
+def test_no_liar_moves_an_estimate_further(protocol: str) -> None:
+    job = device_job(protocol, count=8)
+    allowed = influence_of_one(job)
+    assert allowed is not None
+    assert allowed > 1
+    devices, users, rng = job.randomizer(), 4_000, seeded_generator(2)
+    devices.enrol(users, rng)
+    honest, moved = job.aggregator(), 0.0
+    words_of = {}
+    for epoch in range(1, 9):
+        words = written_out(devices.report(epoch, np.zeros(users, np.int8), None, rng))
+        honest.add(epoch, words, None)
+        words_of[epoch] = np.unique(words[:, 0])
+    attendance = Attendance.constant(8, users)
+    before = honest.estimate(8, attendance)
+    assert isinstance(before, Estimate)
+    assert before.value is not None
+    for seed in range(300):
+        state = job.aggregator_from_bytes(honest.to_bytes())
+        chance = seeded_generator(9, seed)
+        for epoch, words in words_of.items():
+            word = words[int(chance.integers(0, len(words)))]
+            state.add(epoch, np.array([[word]], np.uint8), None)
+        after = state.estimate(8, attendance)
+        assert isinstance(after, Estimate)
+        assert after.value is not None
+        moved = max(moved, abs(after.value - before.value))
+    # The orders are random: as many of one order as expected, give or take.
+    assert moved <= 1.15 * allowed
+    assert moved > 0.2 * allowed
+
+
+def test_a_plan_says_it_where_devices_report_for_themselves() -> None:
+    job = device_job()
+    assert plan(job, 1_000, compared=True).one_liar == influence_of_one(job)
+    alone = job.model_copy(update={"devices": None})
+    assert plan(alone, 1_000, compared=True).one_liar is None

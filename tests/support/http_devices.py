@@ -1,0 +1,131 @@
+"""Devices that report over HTTP to several collectors, and send everything again at random."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import aiohttp
+import numpy as np
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.epoch_times import times_of
+from randomizers.counted_words import written_out
+from randomizers.randomness import seeded_generator
+from topics.envelopes import CONTENT_TYPE, encode_body, encode_envelope
+from topics.sealing import Lock, device_context, key_id, seal
+
+_PAUSE = 0.3
+
+
+@dataclass
+class HttpDevices:
+    """Devices whose draws follow from a seed.
+
+    Attributes:
+        job: as deployed.
+        count: how many devices.
+        seed: of their draws.
+        copies: how often a report is sent at most, though it was acknowledged.
+        token: what a device, by its number, shows.
+        statuses: how often collectors have answered what; 0 for not at all.
+        acknowledged: devices and epochs that have an acknowledgement.
+    """
+
+    job: DeployedJob
+    count: int
+    seed: int = 1
+    copies: int = 3
+    token: Callable[[int], str] | None = None
+    statuses: Counter[int] = field(default_factory=Counter)
+    acknowledged: set[tuple[int, int]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._devices = []
+        for number in range(self.count):
+            device = self.job.randomizer()
+            device.enrol(1, seeded_generator(self.seed, number))
+            self._devices.append(device)
+        self._bodies: dict[tuple[int, int], bytes] = {}
+        self.words: dict[int, list[np.ndarray]] = {}
+
+    def draw(self, epoch: int) -> None:
+        """Draw the reports of an epoch, once."""
+        job = self.job
+        assert job.devices is not None
+        key = job.devices.key_at(epoch)
+        for number, device in enumerate(self._devices):
+            value = np.array([(number + epoch // 3) % 3 == 0], np.int8)
+            rng = seeded_generator(self.seed, number, epoch)
+            words = written_out(device.report(job.local_epoch(epoch), value, None, rng))
+            self.words.setdefault(epoch, []).append(words)
+            report = rng.bytes(16)
+            content = job.content_form.pack(words)
+            if key is not None:
+                context = device_context(job.deployment, job.fingerprint, epoch, report)
+                content = seal(content, Lock(key, context))
+            envelope = encode_envelope(number.to_bytes(16, "little"), report, True, content)
+            self._bodies[epoch, number] = encode_body(
+                job.deployment,
+                job.fingerprint,
+                epoch,
+                None if key is None else key_id(key),
+                [envelope],
+            )
+
+    def integers(self, epoch: int) -> bytes:
+        """What the reports of all devices add up to."""
+        state = self.job.aggregator()
+        state.add(self.job.local_epoch(epoch), np.concatenate(self.words[epoch]), None)
+        return state.to_bytes()
+
+    async def send(self, epochs: Sequence[int], urls: Sequence[str]) -> None:
+        """Have every device report every epoch from its beginning on, until it is acknowledged."""
+        times = times_of(self.job)
+        assert times is not None
+        connector = aiohttp.TCPConnector(limit=60)
+        timeout = aiohttp.ClientTimeout(total=5)
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+            for epoch in epochs:
+                while times.epoch_of(int(time.time() * 1000)) < epoch:
+                    await asyncio.sleep(0.1)
+                self.draw(epoch)
+                sending = [
+                    self._deliver(session, urls, epoch, number) for number in range(self.count)
+                ]
+                random.shuffle(sending)
+                await asyncio.gather(*sending)
+
+    async def _deliver(
+        self, session: aiohttp.ClientSession, urls: Sequence[str], epoch: int, number: int
+    ) -> None:
+        more = random.randrange(self.copies)
+        await asyncio.sleep(random.random())
+        while (epoch, number) not in self.acknowledged or more:
+            status = await self._post(session, random.choice(urls), epoch, number)
+            self.statuses[status] += 1
+            if status == 202:
+                more -= (epoch, number) in self.acknowledged
+                self.acknowledged.add((epoch, number))
+            elif status in (0, 429, 503):
+                if (epoch, number) in self.acknowledged:
+                    return
+                await asyncio.sleep(_PAUSE * random.random())
+            else:
+                raise AssertionError(f"a collector answers {status}")
+
+    async def _post(self, session: aiohttp.ClientSession, url: str, epoch: int, number: int) -> int:
+        headers: Mapping[str, str] = {"Content-Type": CONTENT_TYPE}
+        if self.token is not None:
+            headers = {**headers, "Authorization": f"Bearer {self.token(number)}"}
+        body = self._bodies[epoch, number]
+        path = f"/v1/jobs/{self.job.name}/reports"
+        try:
+            async with session.post(url + path, data=body, headers=headers) as answer:
+                return answer.status
+        except (aiohttp.ClientError, TimeoutError):
+            return 0
