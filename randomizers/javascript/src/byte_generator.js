@@ -75,6 +75,17 @@ export class ByteGenerator {
     return Array.from({ length: count }, (_, index) => view.getBigUint64(8 * index, true));
   }
 
+  /**
+   * So many numbers of 16 bits, four of a word.
+   *
+   * @param {number} count
+   * @returns {number[]}
+   */
+  shorts(count) {
+    const view = this.#view(8 * Math.ceil(count / 4));
+    return Array.from({ length: count }, (_, index) => view.getUint16(2 * index, true));
+  }
+
   /** @param {number} length */
   #view(length) {
     if (!length) return new DataView(new ArrayBuffer(0));

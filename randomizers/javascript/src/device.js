@@ -4,6 +4,7 @@ import { ByteGenerator, systemRandom } from './byte_generator.js';
 import { DeviceError, check, shown } from './laws.js';
 
 /** @typedef {import('./byte_generator.js').ReadBytes} ReadBytes */
+/** @typedef {{ epoch: number, arrays: Record<string, { dtype: string, shape: number[], data: string }> }} DeviceState */
 /** @typedef {Uint8Array | Uint16Array | Uint32Array | BigUint64Array} Words */
 
 /** Numpy's names of types. */
@@ -157,7 +158,7 @@ export class Device {
   /**
    * All that must be kept, and kept secret: JSON values, the same as Python's `OneDevice.state`.
    *
-   * @returns {import('./index.js').DeviceState}
+   * @returns {DeviceState}
    */
   state() {
     const fields = Object.entries(this.fields());

@@ -5,10 +5,7 @@ import { check, constants, float, oneOf, shown, whole } from './laws.js';
 
 /** @typedef {import('./byte_generator.js').ByteGenerator} ByteGenerator */
 
-/** A table for larger means is too long: such numbers are sums of draws. */
-const LARGEST_TABLE_MEAN = 65536;
-
-/** More messages than a device can send in an envelope. */
+/** More messages than a device can send; up to here, one draw from a table is enough. */
 const MOST = 65536;
 
 /** -ln of how likely it is, at most, that dummies do not fit the room they are given. */
@@ -25,6 +22,7 @@ const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
  * @param {(number: number) => number} rarity
  */
 function roomFor(mean, rarity) {
+  check(mean < MOST, `${mean} dummies of a device are more than it can send`);
   const fits = Math.floor(mean) + 1;
   let step = 1;
   while (rarity(fits + step) < MISFIT) step *= 2;
@@ -52,23 +50,48 @@ function fitting(draw, size, most) {
   return drawn;
 }
 
+/** Messages to cells chosen at random, as many as a law says. */
+class Dummies {
+  mean = 0;
+
+  /**
+   * The cells of all of them.
+   *
+   * @param {number} cells
+   * @param {ByteGenerator} random
+   * @returns {number[]}
+   */
+  draw(cells, random) {
+    return [];
+  }
+
+  /**
+   * The same, where there are more messages than cells: by other draws, if these are fewer.
+   *
+   * @param {number} cells
+   * @param {ByteGenerator} random
+   */
+  ordered(cells, random) {
+    return this.draw(cells, random);
+  }
+}
+
 /** Poisson many, each in a cell of its own choice. */
-class PoissonDummies {
+class PoissonDummies extends Dummies {
+  /** @type {PoissonDummies | undefined} */
+  #ofCell;
+
   /** @param {number} mean */
   constructor(mean) {
-    check(mean < MOST, `${mean} dummies of a device are more than it can send`);
+    super();
     this.mean = mean;
     this.most = roomFor(mean, (number) => number * Math.log(number / mean) - number + mean);
-    // Halved until it is at most what a table is for.
-    this.times = 1;
-    let part = mean;
-    for (; part >= LARGEST_TABLE_MEAN; part /= 2) this.times *= 2;
-    this.table = poissonTable(part);
+    this.table = poissonTable(mean);
   }
 
   /** How many there are. @param {ByteGenerator} random */
   total(random) {
-    return fitting(() => sum(this.table.draw(this.times, random)), (drawn) => drawn, this.most);
+    return fitting(() => this.table.draw(1, random)[0], (drawn) => drawn, this.most);
   }
 
   /**
@@ -81,34 +104,28 @@ class PoissonDummies {
   }
 
   /**
-   * The cells of all dummies in ascending order: drawn cell by cell where that takes fewer draws.
-   *
    * @param {number} cells
    * @param {ByteGenerator} random
+   * @returns {number[]}
    */
   ordered(cells, random) {
-    this.ofCell ??= new PoissonDummies(above(this.mean / cells));
-    const { table, times } = this.ofCell;
-    if (times * cells > this.mean) return this.draw(cells, random);
-    const draw = () => {
-      const counts = table.draw(cells, random);
-      for (let again = 1; again < times; again++) {
-        table.draw(cells, random).forEach((number, cell) => (counts[cell] += number));
-      }
-      return counts;
-    };
+    this.#ofCell ??= new PoissonDummies(above(this.mean / cells));
+    const { table } = this.#ofCell;
+    if (cells > this.mean) return this.draw(cells, random);
+    const draw = () => table.draw(cells, random);
     return fitting(draw, sum, this.most).flatMap((number, cell) => new Array(number).fill(cell));
   }
 }
 
 /** Poisson many clusters, each in a cell of its own choice. */
-class ClusteredDummies {
+class ClusteredDummies extends Dummies {
   /**
    * @param {number} cells
    * @param {number} shape
    * @param {number} cellMean
    */
   constructor(cells, shape, cellMean) {
+    super();
     this.mean = cells * cellMean;
     const all = shape * cells;
     this.most = roomFor(this.mean, (number) => {
@@ -136,12 +153,13 @@ class ClusteredDummies {
 }
 
 /** At most one in each cell, with a probability. */
-class BernoulliDummies {
+class BernoulliDummies extends Dummies {
   /**
    * @param {number} cells
    * @param {number} probability
    */
   constructor(cells, probability) {
+    super();
     this.mean = cells * probability;
     this.most = roomFor(this.mean, (number) => {
       if (number > cells) return Infinity;
@@ -196,10 +214,18 @@ export function readNoise(body) {
  */
 export function dummiesOf(noise, cells) {
   const share = above(noise.mean / noise.minimum);
-  if (noise.dummies === 'shuffle') return null;
   if (noise.dummies === 'bernoulli') return new BernoulliDummies(cells, share);
   if (noise.shape !== null) return new ClusteredDummies(cells, noise.shape / noise.minimum, share);
-  return new PoissonDummies(above(share * cells));
+  return poissonOf(noise, cells);
 }
 
-export { PoissonDummies };
+/**
+ * The same of noise that is not of another law.
+ *
+ * @param {ReturnType<typeof readNoise>} noise
+ * @param {number} cells
+ */
+export function poissonOf(noise, cells) {
+  oneOf('dummies', noise.dummies, ['poisson', 'shuffle']);
+  return noise.dummies === 'shuffle' ? null : new PoissonDummies(above(above(noise.mean / noise.minimum) * cells));
+}

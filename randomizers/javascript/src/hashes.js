@@ -1,6 +1,6 @@
 /** Public hashes: `randomizers/pairwise_hash.py` and `randomizers/affine_hashes.py`. */
 
-import { check } from './laws.js';
+import { check, shown } from './laws.js';
 
 const PRIME = (1n << 31n) - 1n;
 const WORD = (1n << 64n) - 1n;
@@ -30,6 +30,7 @@ const constantsOf = (() => {
   let made;
   return () => {
     if (!made) {
+      /** @type {bigint[]} */
       const primes = [];
       for (let number = 2n; primes.length < 80; number++) {
         if (primes.every((prime) => number % prime)) primes.push(number);
@@ -43,13 +44,13 @@ const constantsOf = (() => {
   };
 })();
 
-/** @param {bigint} number @param {bigint} power */
+/** By Newton's method, from above. @param {bigint} number @param {bigint} power */
 function root(number, power) {
-  let least = 0n;
-  for (let bit = 1n << 72n; bit; bit >>= 1n) {
-    if ((least + bit) ** power <= number) least += bit;
+  for (let guess = 1n << 70n; ; ) {
+    const next = ((power - 1n) * guess + number / guess ** (power - 1n)) / power;
+    if (next >= guess) return guess;
+    guess = next;
   }
-  return least;
 }
 
 /**
@@ -115,7 +116,7 @@ export class AffineHashes {
    * @param {number} items
    */
   static forItems(buckets, items) {
-    check(isPrime(buckets) && buckets <= 1 << 29, `${buckets} buckets, must be a prime up to 2^29`);
+    check(isPrime(buckets) && buckets <= 1 << 29, `${shown(buckets)} buckets, must be a prime up to 2^29`);
     let digits = 1;
     let held = buckets;
     for (; held < items; held *= buckets) digits++;

@@ -7,7 +7,8 @@ import { bitLength, cumulated, firstAbove } from './draws.js';
 /** @typedef {(count: bigint) => [bigint, bigint]} Ratio */
 
 const MODE = 1n << 192n;
-const MAX_ENTRIES = 1 << 20;
+/** Longer tables take seconds to make, and no device needs one. */
+const MAX_ENTRIES = 1 << 16;
 
 /**
  * The float next to a positive one, above.
@@ -55,10 +56,7 @@ export class NoiseTable {
    * @returns {number[]}
    */
   draw(count, random) {
-    const words = random.words(Math.ceil(count / 4));
-    const begins = Array.from({ length: count }, (_, index) =>
-      Number((words[index >> 2] >> BigInt(16 * (index & 3))) & 0xffffn),
-    );
+    const begins = random.shorts(count);
     const drawn = begins.map((begin) => firstAbove(this.begins, begin));
     // Settled, unless a bound begins with the same 16 bits.
     const open = [...begins.keys()].filter(

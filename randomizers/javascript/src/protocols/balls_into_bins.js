@@ -1,9 +1,9 @@
 /** Counts by a hash drawn for every message (`randomizers/balls_into_bins`). */
 
 import { Device, sorted, wordType } from '../device.js';
-import { dummiesOf, readNoise } from '../dummies.js';
+import { poissonOf, readNoise } from '../dummies.js';
 import { AffineHashes } from '../hashes.js';
-import { checkApproximate, constants, oneOf, whole } from '../laws.js';
+import { checkApproximate, constants, whole } from '../laws.js';
 import { checkedSet } from './sets.js';
 
 export class BallsIntoBins extends Device {
@@ -16,9 +16,7 @@ export class BallsIntoBins extends Device {
     this.size = whole('size', body.size, 1, 1 << 24);
     this.items = whole('items', body.items, 1, this.size);
     this.hashes = AffineHashes.forItems(body.buckets, this.size);
-    const noise = readNoise(body.noise);
-    oneOf('dummies', noise.dummies, ['poisson', 'shuffle']);
-    this.dummies = dummiesOf(noise, body.buckets);
+    this.dummies = poissonOf(readNoise(body.noise), body.buckets);
     this.wordType = wordType(this.hashes.words);
   }
 
@@ -33,8 +31,7 @@ export class BallsIntoBins extends Device {
    * @param {import('../byte_generator.js').ByteGenerator} random
    */
   words(epoch, items, random) {
-    const number = this.dummies ? /** @type {any} */ (this.dummies).total(random) : 0;
-    const dummies = random.integers(this.hashes.words, number);
+    const dummies = random.integers(this.hashes.words, this.dummies?.total(random) ?? 0);
     return sorted(this.wordType, [...dummies, ...this.hashes.draw(items.map(Number), random)]);
   }
 }

@@ -2,7 +2,7 @@
 
 import { readCode } from '../cell_codes.js';
 import { Device, sorted } from '../device.js';
-import { PoissonDummies, dummiesOf, readNoise } from '../dummies.js';
+import { dummiesOf, readNoise } from '../dummies.js';
 import { check, checkApproximate, constants, oneOf, whole } from '../laws.js';
 import { checkedSet } from './sets.js';
 
@@ -37,8 +37,8 @@ export class CountMin extends Device {
     const { cells, encode } = this.code;
     const raised = items.flatMap(encode);
     const real = this.once ? [...new Set(raised)] : raised;
-    const few = this.messages < cells || !(this.dummies instanceof PoissonDummies);
-    const dummies = few ? this.dummies?.draw(cells, random) : this.dummies.ordered(cells, random);
+    const few = this.messages < cells;
+    const dummies = few ? this.dummies?.draw(cells, random) : this.dummies?.ordered(cells, random);
     return sorted(Uint32Array, [...real, ...(dummies ?? [])]);
   }
 }

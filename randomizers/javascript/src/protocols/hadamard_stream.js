@@ -72,7 +72,7 @@ export class HadamardStream extends BooleanDevice {
    * @param {number} epoch
    * @param {number} item
    * @param {ByteGenerator} random
-   * @returns {import('../device.js').Words}
+   * @returns {any}
    */
   words(epoch, item, random) {
     const row = this.kept.row[0];

@@ -74,6 +74,6 @@ export class RangeStream extends Device {
     level.kept = this.kept;
     level.epoch = this.epoch;
     const node = Math.ceil(bucket / 2 ** (this.levels.length - number));
-    return level.words(epoch, node, random).map((word) => Number(word) + number * LEVEL);
+    return Uint32Array.from(level.words(epoch, node, random), (word) => word + number * LEVEL);
   }
 }

@@ -2,7 +2,7 @@
 
 import { readCode } from '../cell_codes.js';
 import { Device, narrowest, sorted, wordType } from '../device.js';
-import { dummiesOf, readNoise } from '../dummies.js';
+import { dummiesOf, poissonOf, readNoise } from '../dummies.js';
 import { AffineHashes } from '../hashes.js';
 import { check, checkApproximate, constants, oneOf, whole } from '../laws.js';
 import { checkedItem } from './hadamard_stream.js';
@@ -92,10 +92,10 @@ export class ShuffledItemCounts extends Device {
     );
     const noises = [body.held, ...(body.left === null ? [] : [body.left])].map(readNoise);
     check((boost === 0) === (noises.length === 1), `a boost of ${boost} with noise of ${noises.length} kinds of words`);
-    for (const { dummies, minimum } of noises) {
-      oneOf('dummies', dummies, ['poisson', 'shuffle']);
-      check(minimum === noises[0].minimum, `dummies of ${minimum} contributors`);
-    }
+    check(
+      noises.every(({ minimum }) => minimum === noises[0].minimum),
+      'noise of other numbers of contributors',
+    );
     super(lastEpoch);
     this.changes = changes;
     this.boost = boost;
@@ -117,7 +117,7 @@ export class ShuffledItemCounts extends Device {
       noisyCells = body.buckets;
       this.encode = (items, random) => hashes.draw(items, random);
     }
-    this.dummies = noises.map((noise) => dummiesOf(noise, noisyCells));
+    this.dummies = noises.map((noise) => poissonOf(noise, noisyCells));
     this.wordType = wordType(this.wordCount * BigInt(noises.length));
   }
 
@@ -164,7 +164,7 @@ export class ShuffledItemCounts extends Device {
       if (!dummies) return;
       const first = BigInt(kind) * this.wordCount;
       // Poisson many: the words are drawn among all of a kind.
-      const drawn = random.integers(this.wordCount, /** @type {any} */ (dummies).total(random));
+      const drawn = random.integers(this.wordCount, dummies.total(random));
       for (const word of drawn) words.push(BigInt(word) + first);
     });
     return sorted(this.wordType, words);

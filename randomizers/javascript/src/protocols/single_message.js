@@ -1,7 +1,7 @@
 /** One message a user: randomized response, and RAPPOR (`randomizers/single_message`). */
 
 import { Categories } from '../draws.js';
-import { Device, wordType } from '../device.js';
+import { Device, sorted, wordType } from '../device.js';
 import { check, checkApproximate, constants, oneOf, whole } from '../laws.js';
 import { readComposed } from './future_rand.js';
 import { checkedSet } from './sets.js';
@@ -41,17 +41,20 @@ export class SingleMessage extends Device {
    * @param {import('../byte_generator.js').ByteGenerator} random
    */
   words(epoch, held, random) {
+    /** @type {number[]} */
     const items = held.map(Number);
     if (this.bits) {
       const bits = this.false.draw(this.items, random);
-      for (const item of items) bits[item - 1] ^= 1;
+      for (const item of items) bits[item - 1] = 1 - bits[item - 1];
       const words = new Uint8Array(this.width);
-      bits.forEach((bit, index) => (words[index >> 3] |= bit << (index & 7)));
+      bits.forEach((bit, index) => {
+        words[index >> 3] |= bit << (index & 7);
+      });
       return words;
     }
     const [own = 0] = items;
     const [lies] = this.false.draw(1, random);
     const [drawn] = random.integers(this.items, 1);
-    return this.wordType.of(lies ? drawn + Number(drawn >= own) : own);
+    return sorted(this.wordType, [lies ? drawn + Number(drawn >= own) : own]);
   }
 }

@@ -1,0 +1,275 @@
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import { ByteGenerator } from '../src/byte_generator.js';
+import { createDevice, parseJson, systemRandom } from '../src/index.js';
+import { sha512 } from '../src/hashes.js';
+import { createHash } from 'node:crypto';
+import { vectorsOf } from './support.js';
+
+/** How unlikely a statistic is, at least, that is refused. */
+const FALSE_ALARM = 1e-9;
+
+/** P(chi-square with so many degrees of freedom is above x), by Wilson and Hilferty. */
+function tail(x, degrees) {
+  const spread = 2 / (9 * degrees);
+  const z = (Math.cbrt(x / degrees) - (1 - spread)) / Math.sqrt(spread);
+  return z < 0 ? 1 : 0.5 * Math.exp(-0.717 * z - 0.416 * z * z);
+}
+
+/** How likely counts are as far from their probabilities as these; rare ones are put together. */
+function likelihood(counts, probabilities) {
+  const draws = counts.reduce((sum, count) => sum + count, 0);
+  let [x, cells, rareSeen, rareExpected] = [0, 0, 0, 0];
+  counts.forEach((count, index) => {
+    const expected = draws * probabilities[index];
+    if (expected < 20) {
+      rareSeen += count;
+      rareExpected += expected;
+    } else {
+      x += (count - expected) ** 2 / expected;
+      cells++;
+    }
+  });
+  if (rareExpected > 0) {
+    x += (rareSeen - rareExpected) ** 2 / Math.max(rareExpected, 1);
+    cells++;
+  }
+  return tail(x, cells - 1);
+}
+
+/** Draw anew what a device draws in advance. */
+function anew(device) {
+  Object.assign(device, { enrolled: false, epoch: 0 });
+  device.enrol();
+  return device;
+}
+
+/** That draws follow one law, and not another. */
+function follows(counts, law, other) {
+  if (process.env.POWER) console.log(likelihood(counts, law), likelihood(counts, other));
+  assert.ok(likelihood(counts, law) > FALSE_ALARM, `not the law: ${counts}`);
+  assert.ok(likelihood(counts, other) < FALSE_ALARM, `no power: ${counts}`);
+}
+
+/** How often each word is drawn; a new device for each. */
+function countsOf(draws, size, draw) {
+  const counts = new Array(size).fill(0);
+  for (let index = 0; index < draws; index++) counts[draw()]++;
+  return counts;
+}
+
+const lawsOf = (protocol) => vectorsOf(protocol).cases.map(({ law }) => law);
+
+test('integers are uniform over any range', () => {
+  const random = new ByteGenerator(systemRandom);
+  for (const values of [3, 200, 1000, 70000, 5e9, 1n << 63n]) {
+    const cells = values < 300 ? Number(values) : 100;
+    const counts = new Array(cells).fill(0);
+    for (const drawn of random.integers(values, 100_000)) {
+      counts[values < 300 ? drawn : Number((BigInt(drawn) * 100n) / BigInt(values))]++;
+    }
+    const even = new Array(cells).fill(1 / cells);
+    const tilted = even.map((each, cell) => each * (cell % 2 ? 1.1 : 1 - 0.1 * (Math.floor(cells / 2) / Math.ceil(cells / 2))));
+    follows(counts, even, tilted);
+  }
+});
+
+test('letters of value_stream that are noise are normal', () => {
+  const [law] = lawsOf('value_stream');
+  const device = createDevice('value_stream', law);
+  const counts = countsOf(20_000, 145, () => {
+    anew(device).kept.noise[0] = 1;
+    return device.report(1, 1)[0] - 8;
+  });
+  const normal = (deviation) => {
+    const weights = counts.map((_, letter) => Math.exp(-(((letter - 72) / 8 / deviation) ** 2) / 2));
+    const total = weights.reduce((sum, each) => sum + each);
+    return weights.map((each) => each / total);
+  };
+  // Half the noise is a deviation of 1/2.
+  follows(counts, normal(1), normal(0.5));
+});
+
+test('letters of value_stream that are tilted follow the tilt, and noise has its share', () => {
+  const [, law] = lawsOf('value_stream');
+  const device = createDevice('value_stream', law);
+  const counts = new Array(145).fill(0);
+  const noise = countsOf(20_000, 2, () => {
+    const isNoise = anew(device).kept.noise[0];
+    if (!isNoise) counts[device.report(1, 1)[0] - 8]++;
+    return isNoise;
+  });
+  const share = Number(law.noise) / 2 ** 64;
+  follows(noise, [1 - share, share], [1 - share / 2, share / 2]);
+  // The step of the first epoch, with the boost of a change from 0.
+  const { boost, reserve, clock } = device;
+  const step = Math.min(0.5 + boost, Math.sqrt(clock - reserve));
+  const tiltedBy = (pull) => {
+    const weights = counts.map((_, letter) => {
+      const z = (letter - 72) / 8;
+      return Math.exp(-(z * z) / 2) * device.reach(pull * z, clock - step * step);
+    });
+    const total = weights.reduce((sum, each) => sum + each);
+    return weights.map((each) => each / total);
+  };
+  follows(counts, tiltedBy(step), tiltedBy(2 * step));
+});
+
+test('signs of future_rand keep their distance from the truth, and orders have their shares', () => {
+  const law = lawsOf('future_rand')[0];
+  const orders = law.order_weights.map(Number);
+  const total = orders.reduce((sum, each) => sum + each);
+  const device = createDevice('future_rand', law);
+  const { composed } = device.booleans;
+  const most = Math.max(...composed.map(({ k }) => k));
+  const longest = composed.findIndex(({ k }, order) => k === most && orders[order]);
+  const sums = new Array(most + 1).fill(0);
+  const counts = countsOf(20_000, orders.length, () => {
+    const { order, signs } = anew(device).kept;
+    if (order[0] === longest) {
+      let kept = 0;
+      for (let index = 0; index < most; index++) kept += (signs[index >> 3] >> (index & 7)) & 1;
+      sums[most - kept]++;
+    }
+    return order[0];
+  });
+  const shares = orders.map((each) => each / total);
+  follows(counts, shares, [...shares].reverse());
+  const { masses } = composed[longest];
+  const all = Number(masses.reduce((sum, each) => sum + each));
+  const probabilities = masses.map((mass) => Number(mass) / all);
+  // Half the noise: a distance of 0 with half the odds against it.
+  const [near, ...far] = probabilities;
+  const halved = [1 - (1 - near) / 2, ...far.map((each) => each / 2)];
+  follows(sums, probabilities, halved);
+});
+
+test('coins of future_rand are fair', () => {
+  const device = createDevice('future_rand', lawsOf('future_rand')[0]);
+  const counts = countsOf(10_000, 2, () => {
+    anew(device).kept.order[0] = 0;
+    return device.report(1, 0)[0] & 1;
+  });
+  follows(counts, [0.5, 0.5], [0.6, 0.4]);
+});
+
+test('dummies of cells follow their laws', () => {
+  const laws = lawsOf('count_min');
+  const ofCell = (law, epochs) => {
+    const device = createDevice('count_min', { ...law, last_epoch: epochs });
+    device.enrol();
+    return countsOf(epochs, 400, () => device.report(device.epoch + 1, []).length);
+  };
+  const poisson = (mean) => {
+    const weights = [Math.exp(-mean)];
+    for (let count = 1; count < 400; count++) weights.push((weights[count - 1] * mean) / count);
+    return weights;
+  };
+  const few = laws[0].noise.mean * laws[0].code.buckets;
+  follows(ofCell(laws[0], 8_000), poisson(few), poisson(few / 2));
+  const binomial = (trials, share) => {
+    const weights = [(1 - share) ** trials];
+    for (let count = 1; count < 400; count++) {
+      weights.push((weights[count - 1] * (trials + 1 - count) * share) / (1 - share) / count);
+    }
+    return weights.map((each) => Math.max(each, 0));
+  };
+  const { mean, minimum } = laws[1].noise;
+  follows(ofCell(laws[1], 8_000), binomial(40, mean / minimum), binomial(40, mean / minimum / 2));
+  const clustered = (shape, each) => {
+    const stop = each / (shape + each);
+    const weights = [(1 - stop) ** shape];
+    for (let count = 1; count < 400; count++) {
+      weights.push((weights[count - 1] * (shape + count - 1) * stop) / count);
+    }
+    return weights;
+  };
+  const { noise, code } = laws[5];
+  const [shape, average] = [noise.shape, noise.mean].map((each) => (each * code.size) / noise.minimum);
+  follows(ofCell(laws[5], 8_000), clustered(shape, average), clustered(shape / 2, average / 2));
+});
+
+test('words of balls_into_bins are uniform over those of an item', () => {
+  const law = lawsOf('balls_into_bins').find(({ noise }) => noise.dummies === 'shuffle');
+  const small = { ...law, size: 6, items: 1, buckets: 3, last_epoch: 20_000 };
+  const device = createDevice('balls_into_bins', small);
+  device.enrol();
+  const words = Number(device.hashes.words);
+  const counts = countsOf(20_000, words, () => device.report(device.epoch + 1, [5])[0]);
+  const own = counts.map((count) => Number(count > 0));
+  assert.equal(own.reduce((sum, each) => sum + each), words / 3);
+  const counted = counts.filter((count) => count);
+  const even = counted.map(() => 3 / words);
+  const tilted = even.map((each, index) => each * (index % 2 ? 1.2 : 0.8));
+  follows(counted, even, tilted);
+});
+
+test('single messages lie as often as they should', () => {
+  const laws = lawsOf('single_message');
+  const device = createDevice('single_message', { ...laws[0], last_epoch: 20_000 });
+  device.enrol();
+  const { items, odds } = laws[0];
+  const counts = countsOf(20_000, items + 1, () => device.report(device.epoch + 1, [2])[0]);
+  const [own, other] = odds.weights.map(([, weight]) => Number(weight));
+  const answers = (truth) => counts.map((_, item) => (item === 2 ? truth : other) / (truth + other * items));
+  follows(counts, answers(own), answers(2 * own));
+  const rappor = createDevice('single_message', { ...laws[3], last_epoch: 20_000 });
+  rappor.enrol();
+  const [kept, reversed] = laws[3].odds.weights.map(([, weight]) => Number(weight));
+  const masks = countsOf(20_000, 8, () => rappor.report(rappor.epoch + 1, [1])[0]);
+  const of = (flip) =>
+    masks.map((_, mask) =>
+      [1, 0, 0].reduce((all, bit, index) => all * (((mask >> index) & 1) === bit ? 1 - flip : flip), 1),
+    );
+  follows(masks, of(reversed / (kept + reversed)), of(reversed / (kept + reversed) / 2));
+});
+
+test('words of shuffled_counts are rounded up with the share that is left', () => {
+  const law = lawsOf('shuffled_counts').find((each) => 'clock' in each);
+  const device = createDevice('shuffled_counts', law);
+  const ups = countsOf(60_000, 2, () => {
+    const word = anew(device).report(1, 1)[0];
+    return word - 32768 - Math.floor((0.5 + device.boost) * 256);
+  });
+  const share = ((0.5 + device.boost) * 256) % 1;
+  follows(ups, [1 - share, share], [1 - share / 2, share / 2]);
+});
+
+test('production draws from WebCrypto, and from nothing else', (context) => {
+  const asked = [];
+  context.mock.method(globalThis.crypto, 'getRandomValues', (array) => {
+    asked.push(array.length);
+    return array.fill(7);
+  });
+  assert.deepEqual(systemRandom(70_000), new Uint8Array(70_000).fill(7));
+  assert.deepEqual(asked, [65536, 4464]);
+  const device = createDevice('value_stream', lawsOf('value_stream')[0]);
+  device.enrol();
+  device.report(1, 1);
+  assert.ok(asked.length > 3);
+});
+
+test('bytes that are missing are refused, and nothing has changed', () => {
+  const device = createDevice('value_stream', lawsOf('value_stream')[0]);
+  device.enrol();
+  const before = device.state();
+  assert.throws(() => device.report(1, 1, (count) => new Uint8Array(count - 1)), /asked for 8 random bytes, 7/);
+  assert.deepEqual(device.state(), before);
+  device.report(1, 1);
+});
+
+test('SHA-512 is that of FIPS 180-4', () => {
+  for (const length of [0, 1, 111, 112, 127, 128, 300]) {
+    const message = new Uint8Array(length).fill(97);
+    assert.deepEqual([...sha512(message)], [...createHash('sha512').update(message).digest()]);
+  }
+});
+
+test('large whole numbers are read as they are written', () => {
+  const text = '{"a":[9007199254740991,-9007199254740993,18446744073709551615,1.2345678901234567891,1e30,0],"12345678901234567890":"-99999999999999999999"}';
+  const read = parseJson(text);
+  assert.deepEqual(read.a, [9007199254740991, -9007199254740993n, 18446744073709551615n, 1.2345678901234568, 1e30, 0]);
+  assert.equal(read['12345678901234567890'], '-99999999999999999999');
+  assert.deepEqual(parseJson('{"a\\"b":"\\\\", "c":[true,null]}'), { 'a"b': '\\', c: [true, null] });
+  assert.throws(() => parseJson('{"a": 1'), SyntaxError);
+});

@@ -1,0 +1,99 @@
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import { DeviceError, PROTOCOLS, createDevice, restoreDevice } from '../src/index.js';
+import { vectorsOf } from './support.js';
+
+const WRONG = [null, undefined, 'x', '', -1, 0, 1.5, NaN, Infinity, 1e300, true, [], [[]], {}, [null], 1n << 70n];
+
+/** All that differs from a value in one place. */
+function* mutations(value) {
+  yield* WRONG;
+  if (Array.isArray(value)) {
+    yield [...value, ...value];
+    yield value.slice(1);
+    for (const [index, each] of value.slice(0, 3).entries()) {
+      for (const wrong of mutations(each)) yield value.with?.(index, wrong) ?? Object.assign([...value], { [index]: wrong });
+    }
+  } else if (value !== null && typeof value === 'object') {
+    yield { ...value, more: 1 };
+    for (const key of Object.keys(value)) {
+      const { [key]: _, ...without } = value;
+      yield without;
+      for (const wrong of mutations(value[key])) yield { ...value, [key]: wrong };
+    }
+  }
+}
+
+/** What a call throws has to be a sentence of a `DeviceError`. */
+function refusal(call) {
+  try {
+    call();
+  } catch (error) {
+    assert.ok(error instanceof DeviceError, error.stack);
+    assert.match(error.message, /^[\w"-].{8,250}$/s, error.message);
+    return error.message;
+  }
+  return null;
+}
+
+for (const protocol of PROTOCOLS) {
+  const { cases } = vectorsOf(protocol);
+  test(`${protocol}: laws that are none are refused with a sentence`, () => {
+    let [refused, read] = [0, 0];
+    for (const { law } of cases) {
+      for (const wrong of mutations(law)) {
+        if (refusal(() => createDevice(protocol, wrong)) === null) read++;
+        else refused++;
+      }
+    }
+    // Some numbers may be others, and some places are not of this law.
+    assert.ok(refused > 8 * read, `${refused} refused, ${read} read`);
+  });
+
+  test(`${protocol}: states that are none are refused with a sentence, and values too`, () => {
+    for (const { law, runs } of cases) {
+      const [[epoch, value]] = runs[0].epochs;
+      for (const wrong of mutations(runs[0].state)) {
+        const why = refusal(() => restoreDevice(protocol, law, wrong));
+        if (why === null) assert.equal(typeof wrong.epoch, 'number');
+      }
+      assert.match(refusal(() => createDevice(protocol, law).report(epoch, value)), /call enrol first/);
+      const device = restoreDevice(protocol, law, runs[0].enrolled[1]);
+      assert.match(refusal(() => device.enrol()), /would cost its privacy/);
+      assert.match(refusal(() => device.restore(runs[0].state)), /restore a new one/);
+      const fits = Array.isArray(value) ? [0, true, 'x', null, {}, [0.5], ['1'], [-1], [1e17], [null]] : [[], [1], 'x', null, {}, 0.5, -1, 1e17, 1n];
+      for (const wrong of fits) {
+        assert.match(refusal(() => device.report(epoch, wrong)) ?? 'taken', /must be/);
+      }
+      for (const wrong of [0, -1, 1.5, '1', null, device.lastEpoch + 1, NaN]) {
+        assert.match(refusal(() => device.report(wrong, value)) ?? 'taken', /must be after the last one/);
+      }
+      assert.deepEqual(device.state(), runs[0].enrolled[1]);
+      device.report(epoch, value);
+      assert.match(refusal(() => device.report(epoch, value)) ?? 'taken', /must be after the last one/);
+    }
+  });
+}
+
+test('protocols that no device runs by itself are refused', () => {
+  for (const name of ['bun', '', null, 3, '__proto__', 'toString', {}]) {
+    assert.match(refusal(() => createDevice(name, {})), /no device of its own runs/);
+  }
+});
+
+test('a law that costs more than it says is refused', () => {
+  const [{ law }] = vectorsOf('future_rand').cases;
+  assert.match(refusal(() => createDevice('future_rand', { ...law, epsilon: law.epsilon * 0.9 })), /a loss of/);
+  const [[, heavy], ...others] = law.laws[0].weights;
+  const sharper = { weights: [[1, String(3n * BigInt(heavy))], ...others] };
+  assert.match(refusal(() => createDevice('future_rand', { ...law, laws: [sharper, ...law.laws.slice(1)] })), /a loss of/);
+  const [{ law: stream }] = vectorsOf('value_stream').cases;
+  for (const change of [{ epsilon: stream.epsilon * 0.9 }, { noise: stream.noise / 2n }, { noise: 1 }]) {
+    assert.match(refusal(() => createDevice('value_stream', { ...stream, ...change })), /a loss of/);
+  }
+});
+
+test('a law read by JSON.parse, which has lost digits, is refused', () => {
+  const [{ law }] = vectorsOf('value_stream').cases;
+  assert.match(refusal(() => createDevice('value_stream', { ...law, noise: Number(law.noise) })), /parseJson/);
+});

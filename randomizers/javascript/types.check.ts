@@ -1,0 +1,12 @@
+// What `npm run types` checks: the types say what the modules do.
+import * as untyped from './src/devices.js';
+import { createDevice, parseJson, restoreDevice, type Device, type Words } from './src/index.js';
+
+const law = parseJson('{}');
+const device: Device = createDevice('value_stream', law);
+device.enrol();
+const words: Words = device.report(1, [1, 2n]);
+const again: Device = restoreDevice('value_stream', law, device.state());
+// Classes have all that the types promise.
+const promised: Device = untyped.createDevice('value_stream', law);
+export const lengths: number[] = [words.length, again.epoch, promised.width];
