@@ -5,6 +5,8 @@ It is ``$DPSTREAM_HOME``, else ``$XDG_STATE_HOME/dpstream``, else ``~/.local/sta
     kafka/                     the local broker: settings, log, data
     noise-keys/JOB             the key of the noise that the shuffle stage adds
     sealing-keys/NAME.key      private keys that open sealed reports
+    collector-keys/JOB         the key of the tags that collectors put on reports of devices
+    signing-keys/devices.key   the key that signs what devices are told of jobs
     producers/JOB/NAME/        what devices have drawn and not yet sent
     workers/JOB/STAGE/NAME/    scratch of the stages
     up/                        held by ``dpstream up`` while it runs
@@ -57,6 +59,16 @@ def noise_key_file(job: str) -> Path:
 def sealing_keys_folder() -> Path:
     """Return the folder of the private keys of sealed reports, unless another is named."""
     return state_home() / "sealing-keys"
+
+
+def collector_key_file(job: str) -> Path:
+    """Return the file of the key that a job's collectors share, unless another is named."""
+    return state_home() / "collector-keys" / _component(job)
+
+
+def signing_key_file() -> Path:
+    """Return the file of the key that signs what devices are told, unless another is named."""
+    return state_home() / "signing-keys" / "devices.key"
 
 
 def producer_folder(job: str, name: str) -> Path:

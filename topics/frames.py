@@ -57,6 +57,9 @@ class Kind(IntEnum):
     CHUNK = 4
     PARTIAL = 5
     SEALED_BATCH = 6
+    LOOSE_BATCH = 7
+    ENROLMENTS = 8
+    WATERMARK = 9
 
 
 # Of kinds that have more than one version.

@@ -45,6 +45,7 @@ class Role(StrEnum):
     PARTIALS = "partials"
     ESTIMATES = "estimates"
     PRODUCERS = "producers"
+    DEVICES = "devices"
     MODEL = "model"
     STATUS = "status"
     DEAD_LETTERS = "dead-letters"
@@ -125,6 +126,7 @@ def job_topics(
     hops: Collection[Role] = (),
     further_reports: Collection[Role] = (),
     shared: bool = False,
+    devices: bool = False,
 ) -> dict[Role, TopicSettings]:
     """All topics of a job.
 
@@ -139,6 +141,7 @@ def job_topics(
         hops: between shuffle stages in series.
         further_reports: for shuffle instances side by side, all but the first.
         shared: whether two parties add up a share each.
+        devices: whether devices report for themselves, through collectors.
 
     Raises:
         ValueError: an argument is out of range.
@@ -156,6 +159,7 @@ def job_topics(
         Role.PARTIALS: kept,
         Role.ESTIMATES: kept,
         Role.PRODUCERS: kept,
+        **({Role.DEVICES: kept} if devices else {}),
         **({Role.MODEL: kept} if learns else {}),
         Role.STATUS: _compacted(),
         Role.DEAD_LETTERS: {

@@ -56,6 +56,21 @@ def sealing_context(party: str, deployment: bytes, fingerprint: bytes, epoch: in
     )
 
 
+def device_context(deployment: bytes, fingerprint: bytes, epoch: int, report: bytes) -> bytes:
+    """What the box in a device's envelope is about.
+
+    RFC 9180 would have it in `aad`, which single shots of the library do not take; in `info` it
+    binds as well.
+
+    Args:
+        deployment: 16 bytes.
+        fingerprint: 16 bytes.
+        epoch: at least 1.
+        report: 16 bytes, id of the report.
+    """
+    return sealing_context("device", deployment, fingerprint, epoch) + report
+
+
 def seal(content: bytes, lock: Lock) -> bytes:
     """A box of `BOX_BYTES` more bytes than its content."""
     public_key = X25519PublicKey.from_public_bytes(lock.public_key)

@@ -13,6 +13,7 @@ import json
 import math
 import secrets
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
@@ -27,6 +28,7 @@ from pipeline.protocols.protocol import Aggregator, Exposure, Law, StageDummies,
 from randomizers.crowds import CrowdsLaw, sum_rounded_up
 from randomizers.devices import Devices
 from randomizers.guarantee import Guarantee
+from topics.envelopes import ContentForm
 from topics.names import SUMS, Role, TopicSettings
 from topics.sealed_words import sealed_form
 from topics.sealing import Lock
@@ -52,6 +54,20 @@ _AS_HEXADECIMAL = PlainSerializer(lambda value: value.hex(), str)
 Identifier = Annotated[bytes, _from_hexadecimal(IDENTIFIER_BYTES), _AS_HEXADECIMAL]
 Digest = Annotated[bytes, _from_hexadecimal(32), _AS_HEXADECIMAL]
 Offsets = tuple[Annotated[int, Field(ge=0)], ...]
+
+
+class SignedDescription(Section):
+    """What devices are told of a job, and the operator's word for it; see `descriptions`.
+
+    Attributes:
+        statement: canonical JSON.
+        signature: of Ed25519, 64 bytes.
+        signer: the public key to it, 32 bytes, which an app has built in.
+    """
+
+    statement: str
+    signature: Annotated[bytes, _from_hexadecimal(64), _AS_HEXADECIMAL]
+    signer: Digest
 
 
 class Origin(Section):
@@ -89,6 +105,8 @@ class DeployedJob(Job):
             None for one that goes on without end.
         noise_key: SHA-256 of the noise key that its shuffle workers share; None where they need
             none, and until one has been made.
+        collector_key: SHA-256 of the key that its collectors share; None where it has none.
+        description: what devices are told, where they report for themselves.
         replay_of: of a replay, whose windows it aggregates again; it has no devices and no shuffle
             stage, and charges nobody.
     """
@@ -101,12 +119,14 @@ class DeployedJob(Job):
     deployed_at: int = Field(ge=0)
     horizons: int | None = Field(default=None, ge=1, description="a whole number from 1 on")
     noise_key: Digest | None = Field(default=None, description="32 bytes in hexadecimal")
+    collector_key: Digest | None = Field(default=None, description="32 bytes in hexadecimal")
+    description: SignedDescription | None = None
     replay_of: Origin | None = None
 
     @model_validator(mode="after")
     def _every_partition_begins_somewhere(self) -> Self:
         wanted = super().topic_settings()
-        needed = {Role.MODEL, *self.report_roles, *SUMS} & wanted.keys()
+        needed = {Role.MODEL, Role.DEVICES, *self.report_roles, *SUMS} & wanted.keys()
         for role in _ALWAYS | needed | self.start_offsets.keys():
             if role not in wanted:
                 raise ValueError(f"start_offsets of {role}, {self.protocol} has no such topic")
@@ -186,6 +206,26 @@ class DeployedJob(Job):
         return self.protocol_entry.word_form(self._law)
 
     @cached_property
+    def content_form(self) -> ContentForm:
+        """What a device's report looks like, where devices report for themselves."""
+        form, capacity = self.word_form, self.protocol_entry.capacity
+        slots = 1
+        if capacity is not None:
+            # Most is due where the most intervals end: at powers of two.
+            powers = {1 << order for order in range(self.epochs.count.bit_length())}
+            epochs = powers | {self.epochs.count}
+            slots = max(capacity(self._law, epoch, 1) for epoch in epochs)
+        return ContentForm(slots, form.width, form.dtype.itemsize)
+
+    @property
+    def first_device_epoch(self) -> int:
+        """The first epoch of a deployment whose devices report for themselves: that it began in."""
+        assert self.epochs.start is not None
+        assert self.epochs.length is not None
+        moment = datetime.fromtimestamp(self.deployed_at / 1000, UTC)
+        return max(1, self.epochs.length.epoch_of(self.epochs.start, moment))
+
+    @cached_property
     def table_form(self) -> ShareForm:
         """How tables of counts are shared, of a job whose reports are."""
         return self.share_form(self._law)
@@ -259,7 +299,8 @@ class DeployedJob(Job):
     def to_bytes(self) -> bytes:
         """The record: canonical JSON, so that equal jobs have equal bytes."""
         # Only in jobs that have them: software that knows of none reads all others.
-        left_out = self._absent | ({"replay_of"} if self.replay_of is None else set())
+        later = ("replay_of", "collector_key", "description")
+        left_out = self._absent | {name for name in later if getattr(self, name) is None}
         return _canonical(self.model_dump(mode="json", exclude=left_out))
 
     @classmethod
@@ -373,8 +414,16 @@ def fingerprint_of(values: Mapping[str, Any]) -> bytes:
         **_several(values.get("shuffle", {}).get("instances")),
         **({"sealed": values["sealed"]} if values.get("sealed") else {}),
         **({"crowds": values["crowds"]} if values.get("crowds") else {}),
+        **_read_by(values.get("devices")),
     }
     return hashlib.sha256(_canonical(meaning)).digest()[:IDENTIFIER_BYTES]
+
+
+def _read_by(devices: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Who can read what devices report, not who may report or how late."""
+    if devices is None:
+        return {}
+    return {"devices": {key: devices[key] for key in ("seal", "rotate") if key in devices}}
 
 
 def _several(instances: object) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from pydantic import (
     model_validator,
 )
 
+from pipeline.jobs.device_reports import DeviceReports, with_device_keys
 from pipeline.jobs.domains import with_labels
 from pipeline.jobs.job_problems import (
     JobError,
@@ -73,7 +74,19 @@ from topics.shares import MOST_ALIKE, MOST_SHARED, ShareForm
 LONGEST_HORIZON = 2**20
 """The most epochs of a horizon."""
 
-_LENGTHS_OF_TIME = ("epochs.length", "shuffle.grace", "topics.retention")
+DEVICE_PROTOCOLS = (
+    "balls_into_bins",
+    "count_min",
+    "future_rand",
+    "hadamard_stream",
+    "range_stream",
+    "shuffled_counts",
+    "single_message",
+    "value_stream",
+)
+"""Those that a device can run by itself."""
+
+_LENGTHS_OF_TIME = ("epochs.length", "shuffle.grace", "devices.late", "topics.retention")
 
 
 def _text(value: object) -> str:
@@ -224,6 +237,7 @@ class Job(Section):
     budget: Budget | None = None
     crowds: Crowds | None = None
     sealed: Sealed | None = None
+    devices: DeviceReports | None = None
 
     @field_serializer("parameters", mode="wrap")
     def _written_parameters(
@@ -255,6 +269,36 @@ class Job(Section):
             )
         if self.sealed is not None:
             self.sealed.check_instances(self.shuffle.instances)
+        return self
+
+    @model_validator(mode="after")
+    def _devices_can_be(self) -> Self:
+        if self.devices is None:
+            return self
+        others = ("crowds", self.crowds), ("sealed", self.sealed)
+        excluded = [name for name, section in others if section is not None]
+        excluded += ["shuffle.instances"] if self.shuffle.instances > 1 else []
+        if excluded:
+            raise ValueError(
+                f"devices that report for themselves send one envelope to one shuffle stage: "
+                f"leave out {' and '.join(excluded)}, or devices; devices.seal hides reports from "
+                "collectors"
+            )
+        if self.protocol in PROTOCOLS and self.protocol not in DEVICE_PROTOCOLS:
+            raise ValueError(
+                f"devices run {', '.join(DEVICE_PROTOCOLS)}: choose one of these, or leave out "
+                "devices, for producers"
+            )
+        if self.epochs.start is None:
+            raise ValueError(
+                "devices report without waiting for each other, so that a calendar says when an "
+                "epoch is over: give epochs.start and epochs.length"
+            )
+        if self.devices.late is not None and self.devices.late > self.shuffle.grace:
+            raise ValueError(
+                "devices.late is longer than shuffle.grace, after which windows are closed: give "
+                "at most as much"
+            )
         return self
 
     @model_validator(mode="after")
@@ -367,6 +411,7 @@ class Job(Section):
             hops=self.hops,
             further_reports=self.report_roles[1:],
             shared=self.shared,
+            devices=self.devices is not None,
         )
 
     @property
@@ -383,6 +428,12 @@ class Job(Section):
     def shared(self) -> bool:
         """Whether reports are counted in tables, of which two parties add up a share each."""
         return self.sealed is not None and bool(self.sealed.shares)
+
+    @property
+    def late(self) -> float:
+        """Seconds after the end of an epoch in which collectors take reports of devices."""
+        assert self.devices is not None
+        return self.shuffle.grace / 2 if self.devices.late is None else self.devices.late
 
     @property
     def seals_batches(self) -> bool:
@@ -492,7 +543,7 @@ class Job(Section):
     @property
     def _absent(self) -> set[str]:
         """Keys that are not written where they say nothing: software that knows none reads on."""
-        return {name for name in ("crowds", "sealed") if getattr(self, name) is None}
+        return {name for name in ("crowds", "sealed", "devices") if getattr(self, name) is None}
 
 
 def load_job(path: Path) -> Job:
@@ -528,7 +579,7 @@ def make_job(values: Mapping[str, Any], folder: Path = Path()) -> Job:
     Raises:
         JobError: a line for everything that is wrong, with key and what is allowed.
     """
-    for read_files in (with_labels, with_test_set, with_public_keys):
+    for read_files in (with_labels, with_test_set, with_public_keys, with_device_keys):
         values = read_files(values, folder)
     return validate(Job, values)
 

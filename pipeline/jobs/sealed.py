@@ -250,20 +250,32 @@ def with_public_keys(values: Mapping[str, Any], folder: Path) -> Mapping[str, An
         return values
     read: dict[str, Any] = dict(sealed)
     if "aggregate" in sealed:
-        read["aggregate"] = _turns(sealed["aggregate"], folder, "aggregate")
+        read["aggregate"] = read_turns(sealed["aggregate"], folder, "sealed", "aggregate")
     for key in ("stages", "shares"):
         if isinstance(sealed.get(key), list | tuple):
-            read[key] = [_turns(keys, folder, key, index) for index, keys in enumerate(sealed[key])]
+            read[key] = [
+                read_turns(keys, folder, "sealed", key, index)
+                for index, keys in enumerate(sealed[key])
+            ]
     return {**values, "sealed": read}
 
 
-def _turns(keys: object, folder: Path, *place: str | int) -> list[object]:
+def read_turns(keys: object, folder: Path, *place: str | int) -> list[object]:
+    """Public keys in place of the files that hold them, of one key or a list.
+
+    Args:
+        keys: as a job file has them.
+        folder: where names of files begin.
+        place: of the keys in the job file, for messages.
+
+    Raises:
+        JobError: a file cannot be read, or holds no public key.
+    """
     listed: Sequence[object] = keys if isinstance(keys, list | tuple) else [keys]
     return [_key(key, folder, place) for key in listed]
 
 
-def _key(key: object, folder: Path, place: Sequence[str | int]) -> str:
-    where = ("sealed", *place)
+def _key(key: object, folder: Path, where: tuple[str | int, ...]) -> str:
     if not isinstance(key, str):
         raise JobError([Problem(where, f"{shown(key)} is not the name of a file")])
     if len(key) == 2 * SEALING_KEY_BYTES and not set(key) - set("0123456789abcdef"):

@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipeline.jobs.budgets import BudgetError, Charge, check_budget
+from pipeline.jobs.collector_keys import collector_key_at
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.descriptions import described, signing_key_at
 from pipeline.jobs.epoch_times import calendar_of
 from pipeline.jobs.job_files import Job, describe_difference
 from pipeline.jobs.jobs_topic import JobsTopic
@@ -21,7 +23,7 @@ from pipeline.operations.deploy_plan import DeployPlan, Step, plan_deployment
 from pipeline.results.follow import EstimateReader
 from pipeline.stages.admission import Admission, Refusal
 from pipeline.stages.decision_log import DecisionLog
-from pipeline.state import noise_key_file
+from pipeline.state import collector_key_file, noise_key_file, signing_key_file
 from topics.names import JOBS_TOPIC, Role, topic_name
 
 
@@ -151,6 +153,12 @@ def carry_out(cluster: Cluster, plan: DeployPlan, noise_key: Path | None = None)
     if deployed.needs_noise_key:
         key = noise_key_at(noise_key or noise_key_file(deployed.name))
         deployed = deployed.model_copy(update={"noise_key": key.digest})
+    if deployed.devices is not None:
+        secret = collector_key_at(collector_key_file(deployed.name))
+        deployed = described(
+            deployed.model_copy(update={"collector_key": secret.digest}),
+            signing_key_at(signing_key_file()),
+        )
     nothing = replaced(Charge.of(deployed), epsilon=0.0, delta=0.0, horizons=1)
     _state(cluster, plan)
     _append_charge(cluster, Charge.of(deployed))

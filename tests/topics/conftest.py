@@ -19,6 +19,17 @@ from topics.batches import (
 )
 from topics.chunks import Chunk, decode_chunk, encode_chunk
 from topics.frames import Kind
+from topics.loose_batches import (
+    Enrolments,
+    LooseBatch,
+    Watermark,
+    decode_enrolments,
+    decode_loose_batch,
+    decode_watermark,
+    encode_enrolments,
+    encode_loose_batch,
+    encode_watermark,
+)
 from topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
 from topics.partials import PartialPart, decode_partial, encode_partial
 from topics.sealed_batches import SealedBatch, decode_sealed_batch, encode_sealed_batch
@@ -29,6 +40,8 @@ Codec: TypeAlias = tuple[Callable[[Any], bytes], Callable[[bytes], Any]]
 FINGERPRINT, DEPLOYMENT, BATCH, ENROLMENT, ATTEMPT = (
     bytes(range(start, start + 16)) for start in range(0x10, 0x60, 0x10)
 )
+
+ROWS = np.arange(2 * 27, dtype=np.uint8).reshape(2, 27)
 
 
 @pytest.fixture(scope="session")
@@ -41,6 +54,9 @@ def codecs() -> dict[Kind, Codec]:
         Kind.CHUNK: (encode_chunk, decode_chunk),
         Kind.PARTIAL: (encode_partial, decode_partial),
         Kind.SEALED_BATCH: (encode_sealed_batch, decode_sealed_batch),
+        Kind.LOOSE_BATCH: (encode_loose_batch, decode_loose_batch),
+        Kind.ENROLMENTS: (encode_enrolments, decode_enrolments),
+        Kind.WATERMARK: (encode_watermark, decode_watermark),
     }
 
 
@@ -65,6 +81,12 @@ def examples() -> dict[str, Any]:
             7,
             Words(np.array([[1, 0x201], [1, 0x302], [2, 0]], np.uint16), counts),
         ),
+        "loose batch": LooseBatch(FINGERPRINT, DEPLOYMENT, 7, None, ROWS[:, :13]),
+        "sealed loose batch": LooseBatch(FINGERPRINT, DEPLOYMENT, 7, BATCH[:8], ROWS),
+        "enrolments": Enrolments(
+            FINGERPRINT, DEPLOYMENT, 7, np.array([5, 2**64 - 1, 5], np.uint64)
+        ),
+        "watermark": Watermark(FINGERPRINT, DEPLOYMENT, ENROLMENT, 7),
         "punctuation": Punctuation(FINGERPRINT, DEPLOYMENT, ENROLMENT, 7, 2, 900, 1000),
         "punctuation of a drawing": Punctuation(
             FINGERPRINT, DEPLOYMENT, ENROLMENT, 7, 2, 900, 1000, BATCH[:8]

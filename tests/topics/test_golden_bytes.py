@@ -65,6 +65,26 @@ _GOLDEN = {
         0700000000000000 0b00000000000000 505152535455565758595a5b5c5d5e5f 00000000 02000000
         05000000 9ecc7ca6
         7374617465""",
+    "loose batch": f"""
+        64707374 01 07 4800 {_IDENTITY}
+        0700000000000000 02000000 0d000000 0000000000000000
+        1a000000 6ba13b63
+        0001020304050607 08090a0b0c 1b1c1d1e1f202122 2324252627""",
+    "sealed loose batch": f"""
+        64707374 01 07 4800 {_IDENTITY}
+        0700000000000000 02000000 1b000000 3031323334353637
+        36000000 4af3ee92
+        0001020304050607 08090a0b0c0d0e0f1011121314151617 18191a
+        1b1c1d1e1f202122 232425262728292a2b2c2d2e2f303132 333435""",
+    "enrolments": f"""
+        64707374 01 08 3800 {_IDENTITY}
+        0700000000000000
+        18000000 ca92d212
+        0500000000000000 ffffffffffffffff 0500000000000000""",
+    "watermark": f"""
+        64707374 01 09 4800 {_IDENTITY}
+        404142434445464748494a4b4c4d4e4f 0700000000000000
+        00000000 2877317d""",
 }
 
 
@@ -86,7 +106,7 @@ def _fields(record: Any) -> dict[str, Any]:
         if name == "words":
             counts = None if value.counts is None else value.counts.tolist()
             value = (value.values.dtype.str, value.values.tolist(), counts)
-        fields[name] = value
+        fields[name] = value.tolist() if isinstance(value, np.ndarray) else value
     return fields
 
 

@@ -21,6 +21,7 @@ import pytest
 from topics.batches import Batch, Punctuation
 from topics.chunks import Chunk
 from topics.frames import RECORD_CAP, CodecError, Kind, kind_of
+from topics.loose_batches import Enrolments, LooseBatch, Watermark
 from topics.manifests import PRODUCERS_MAX, Manifest
 from topics.partials import PartialPart
 from topics.sealed_batches import SealedBatch
@@ -58,6 +59,9 @@ _KINDS: dict[type, Kind] = {
     Manifest: Kind.MANIFEST,
     PartialPart: Kind.PARTIAL,
     SealedBatch: Kind.SEALED_BATCH,
+    LooseBatch: Kind.LOOSE_BATCH,
+    Enrolments: Kind.ENROLMENTS,
+    Watermark: Kind.WATERMARK,
 }
 
 

@@ -42,6 +42,7 @@ def test_names_of_topics_are_pinned() -> None:
         "partials": "a-b_c.partials",
         "estimates": "a-b_c.estimates",
         "producers": "a-b_c.producers",
+        "devices": "a-b_c.devices",
         "model": "a-b_c.model",
         "status": "a-b_c.status",
         "dead-letters": "a-b_c.dead-letters",
@@ -73,11 +74,21 @@ def test_topics_differ_also_where_kafka_takes_dots_for_underscores(jobs: set[str
 
 def test_partitions_and_replication() -> None:
     topics = job_topics(
-        "job", 4, 3, _WEEK, learns=True, hops=HOPS, further_reports=FURTHER_REPORTS, shared=True
+        "job",
+        4,
+        3,
+        _WEEK,
+        learns=True,
+        hops=HOPS,
+        further_reports=FURTHER_REPORTS,
+        shared=True,
+        devices=True,
     )
     assert list(topics) == list(Role)
     assert list(job_topics("job", 4, 3, _WEEK)) == [
-        role for role in Role if role not in (Role.MODEL, *FURTHER_REPORTS, *HOPS, *SUMS)
+        role
+        for role in Role
+        if role not in (Role.MODEL, Role.DEVICES, *FURTHER_REPORTS, *HOPS, *SUMS)
     ]
     for role, topic in topics.items():
         assert topic.name == topic_name("job", role)

@@ -105,7 +105,7 @@ def test_an_epoch_lies_whole_in_one_partition_and_neighbours_in_others() -> None
     assert {role: topic.partitions for role, topic in job.topic_settings().items()} == {
         role: 4 if role in (Role.REPORTS, Role.SHUFFLED) else 1
         for role in Role
-        if role not in (Role.MODEL, *FURTHER_REPORTS, *HOPS, *SUMS)
+        if role not in (Role.MODEL, Role.DEVICES, *FURTHER_REPORTS, *HOPS, *SUMS)
     }
 
 
@@ -139,7 +139,7 @@ topics:
         "job.yaml:7: epochs.count: 0 is not allowed: give a whole number from 1 to 1048576",
         "job.yaml:8: shufle: unknown key; did you mean shuffle? "
         "allowed: name, protocol, parameters, epochs, shuffle, topics, population, budget, "
-        "crowds, sealed",
+        "crowds, sealed, devices",
         "job.yaml:10: topics.partitions: 4.5 is not allowed: give a whole number from 1 to 1024",
     ]
 

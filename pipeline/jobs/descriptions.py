@@ -1,0 +1,163 @@
+"""What devices are told of a job: a statement that its operator signs when the job is deployed.
+
+An app has the operator's public key built in. So a collector, which hands the statement out, can
+neither promise less privacy than the operator did nor have reports sealed to a key of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from pipeline.jobs.deployed_job import DeployedJob, SignedDescription
+from pipeline.jobs.sealing_keys import SealingKeyError
+from pipeline.state import private_folder
+from pipeline.values.numbers import NumericDomain
+from pipeline.values.times import microseconds
+from pipeline.values.value_domains import ValueDomain
+
+STATEMENT_VERSION: Final = 1
+LABELS_TOLD: Final = 1 << 14
+"""Labels that devices are told; of more, devices are given numbers."""
+_LABEL = b"dpstream job description\0"
+
+
+class SigningKeyError(SealingKeyError):
+    """A signing key is missing, or no such key; the message says what to do."""
+
+
+def statement_of(job: DeployedJob) -> str:
+    """What devices are told of a job, as canonical JSON.
+
+    Args:
+        job: as deployed, whose devices report for themselves.
+    """
+    assert job.devices is not None
+    start, length = job.epochs.start, job.epochs.length
+    assert start is not None
+    assert length is not None
+    guarantee, form = job.guarantee(), job.content_form
+    statement: dict[str, Any] = {
+        "version": STATEMENT_VERSION,
+        "job": job.name,
+        "deployment": job.deployment.hex(),
+        "fingerprint": job.fingerprint.hex(),
+        "protocol": job.protocol,
+        "law": job.constants,
+        "values": _values(job.domain),
+        "content": {"slots": form.slots, "width": form.width, "word_bytes": form.word_bytes},
+        "epochs": {
+            "count": job.epochs.count,
+            "start": microseconds(start) // 1000,
+            "months": length.months,
+            "milliseconds": round(length.exact.total_seconds() * 1000),
+            "first": job.first_device_epoch,
+            "last": job.last_epoch,
+            "renew": job.epochs.renew,
+        },
+        "late": job.late,
+        "guarantee": {
+            "epsilon": guarantee.epsilon,
+            "delta": guarantee.delta,
+            "unit": guarantee.unit,
+            "neighbours": guarantee.neighbours,
+            "trust": guarantee.trust,
+        },
+        "population": job.population_name,
+        "minimum": job.shuffle.minimum,
+        "seal": [
+            {"key": key.hex(), "first": first, "last": last}
+            for key, first, last in job.devices.turns()
+        ],
+        "tokens": job.devices.tokens is not None,
+    }
+    return json.dumps(statement, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _values(domain: ValueDomain) -> dict[str, Any]:
+    """What a device's value may be: labels where there are few, numbers from 0 on in any case."""
+    values: dict[str, Any] = {
+        "kind": domain.kind,
+        "size": domain.size,
+        "slots": domain.slots,
+        "initial": domain.initial,
+    }
+    if isinstance(domain, NumericDomain):
+        buckets = {"low": domain.low, "high": domain.high, "buckets": domain.buckets}
+        return {**values, **buckets, "optional": domain.optional}
+    if domain.size <= LABELS_TOLD and domain.items is not None:
+        return {**values, "labels": list(domain.items)}
+    return values
+
+
+def described(job: DeployedJob, key: Ed25519PrivateKey) -> DeployedJob:
+    """The job with what devices are told of it, signed."""
+    statement = statement_of(job)
+    signed = SignedDescription.model_validate(
+        {
+            "statement": statement,
+            "signature": key.sign(_LABEL + statement.encode()).hex(),
+            "signer": signer_of(key).hex(),
+        }
+    )
+    return job.model_copy(update={"description": signed})
+
+
+def is_signed(description: SignedDescription) -> bool:
+    """Whether the signer that a description names has signed it."""
+    try:
+        Ed25519PublicKey.from_public_bytes(description.signer).verify(
+            description.signature, _LABEL + description.statement.encode()
+        )
+    except InvalidSignature:
+        return False
+    return True
+
+
+def signer_of(key: Ed25519PrivateKey) -> bytes:
+    """The public key to a signing key, 32 bytes: what an app has built in."""
+    return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+def signing_key_at(path: Path) -> Ed25519PrivateKey:
+    """The signing key in a file, which is made, for its owner alone, if it is missing.
+
+    Raises:
+        SigningKeyError: the file is there and holds none, or others have access to it.
+    """
+    private_folder(path.absolute().parent)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return _read(path)
+    key = Ed25519PrivateKey.generate()
+    with open(descriptor, "wb") as file:
+        file.write(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        # Apps that were built with its public key believe no other.
+        file.flush()
+        os.fsync(file.fileno())
+    return key
+
+
+def _read(path: Path) -> Ed25519PrivateKey:
+    if path.stat().st_mode & 0o077:
+        raise SigningKeyError(f"others have access to the signing key {path}: chmod 600 {path}")
+    try:
+        key = load_pem_private_key(path.read_bytes(), None)
+    except (OSError, ValueError, TypeError):
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise SigningKeyError(f"{path} holds no signing key of Ed25519 without a password")
+    return key

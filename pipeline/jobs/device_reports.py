@@ -1,0 +1,167 @@
+"""The section of a job file for devices that randomize themselves, and report through collectors.
+
+::
+
+    devices: {}
+
+is enough: every device is taken at its word about who it is, once an epoch. Reports are sealed to
+the shuffle stage, so that collectors cannot read them, with a key of ``dpstream keygen``::
+
+    devices: {seal: stage.pub}
+    devices: {seal: [stage-1.pub, stage-2.pub], rotate: 90}
+
+With a token that the app's own backend signs, who reports is checked::
+
+    devices: {tokens: {keys: jwks.json, audience: logins}}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Self
+
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from pipeline.jobs.job_problems import JobError, Problem, read_settings, shown
+from pipeline.jobs.sealed import PublicKey, read_turns
+from pipeline.jobs.section import Section
+from pipeline.jobs.shuffle import FIXED_DURATION, Seconds
+
+ALGORITHMS: Final = {"EC": "ES256", "OKP": "EdDSA", "RSA": "RS256"}
+"""How tokens are signed, by the type of a key."""
+
+
+class Tokens(Section):
+    """Who may report: whoever has a token (a JWT) that one of these keys has signed.
+
+    Attributes:
+        keys: public keys, as a JSON Web Key Set has them, each with an id.
+        audience: that tokens must be for.
+        issuer: that tokens must be of; None: anybody who has a key.
+    """
+
+    keys: tuple[dict[str, Any], ...] = Field(
+        min_length=1,
+        max_length=16,
+        description="the file of a JSON Web Key Set with up to 16 public keys",
+    )
+    audience: str = Field(
+        min_length=1, max_length=200, description="the audience (aud) of tokens, 1 to 200 letters"
+    )
+    issuer: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="the issuer (iss) of tokens, 1 to 200 letters",
+    )
+
+    @model_validator(mode="after")
+    def _public_keys_of_known_types(self) -> Self:
+        for key in self.keys:
+            if "d" in key or "k" in key:
+                raise ValueError("keys has a private or a symmetric key: name public keys alone")
+            if key.get("kty") not in ALGORITHMS:
+                raise ValueError(
+                    f"keys has one of type {shown(key.get('kty'))}, known are "
+                    f"{', '.join(ALGORITHMS)}"
+                )
+            if not isinstance(key.get("kid"), str):
+                raise ValueError("keys has one without an id (kid), by which tokens name it")
+        if len({key["kid"] for key in self.keys}) < len(self.keys):
+            raise ValueError("keys has two with one id (kid)")
+        return self
+
+
+class DeviceReports(Section):
+    """What is said of devices that report for themselves.
+
+    Attributes:
+        late: seconds after the end of an epoch in which collectors take its reports; None: half of
+            the shuffle stage's grace period.
+        seal: the shuffle stage's public keys, in turn; none: collectors can read reports.
+        rotate: epochs that a key serves; the last one goes on.
+        tokens: who may report; None: whoever wants to.
+    """
+
+    late: Seconds | None = Field(default=None, description=FIXED_DURATION)
+    seal: tuple[PublicKey, ...] = Field(
+        default=(), description="a public key, or a list of keys that follow each other"
+    )
+    rotate: int | None = Field(
+        default=None, ge=1, description="how many epochs a key serves, a whole number from 1 on"
+    )
+    tokens: Tokens | None = None
+
+    @model_validator(mode="after")
+    def _keys_have_turns(self) -> Self:
+        if len(self.seal) > 1 and self.rotate is None:
+            raise ValueError("keys follow each other: say by rotate how many epochs one serves")
+        if len(set(self.seal)) < len(self.seal):
+            raise ValueError("seal names a key twice: every turn has its own")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_left_out(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = write(self)
+        return {key: value for key, value in values.items() if value not in (None, [], ())}
+
+    @property
+    def keys(self) -> tuple[bytes, ...]:
+        """The public keys that reports are sealed to, in turn."""
+        return tuple(map(bytes.fromhex, self.seal))
+
+    def key_at(self, epoch: int) -> bytes | None:
+        """The public key that reports of an epoch are sealed to; None where they are not."""
+        if not self.seal:
+            return None
+        turn = 0 if self.rotate is None else (epoch - 1) // self.rotate
+        return self.keys[min(turn, len(self.seal) - 1)]
+
+    def turns(self) -> list[tuple[bytes, int, int | None]]:
+        """Every key with the first and the last epoch that it serves; None: it goes on."""
+        rotate, last = self.rotate or 1, len(self.seal) - 1
+        return [
+            (key, 1 + turn * rotate, None if turn == last else (turn + 1) * rotate)
+            for turn, key in enumerate(self.keys)
+        ]
+
+    @property
+    def meaning(self) -> dict[str, Any]:
+        """What of it belongs to a job's fingerprint: who can read reports, not who may send any."""
+        return {"seal": list(self.seal), "rotate": self.rotate}
+
+
+def with_device_keys(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """The values of a job file with keys in place of the files that hold them.
+
+    Args:
+        values: of a job file, or of a deployed job, whose keys stay as they are.
+        folder: where names of files begin.
+
+    Raises:
+        JobError: a file cannot be read, or holds no keys.
+    """
+    devices = values.get("devices")
+    if not isinstance(devices, Mapping):
+        return values
+    read: dict[str, Any] = dict(devices)
+    if "seal" in devices:
+        read["seal"] = read_turns(devices["seal"], folder, "devices", "seal")
+    tokens = devices.get("tokens")
+    if isinstance(tokens, Mapping) and isinstance(tokens.get("keys"), str):
+        read["tokens"] = {**tokens, "keys": _key_set(folder / tokens["keys"])}
+    return {**values, "devices": read}
+
+
+def _key_set(path: Path) -> list[object]:
+    where = ("devices", "tokens", "keys")
+    try:
+        keys = json.loads(read_settings(path, "key set"))["keys"]
+        if not isinstance(keys, list):
+            raise TypeError
+    except (ValueError, LookupError, TypeError):
+        message = f"{path} is no JSON Web Key Set: {{'keys': [...]}}"
+        raise JobError([Problem(where, message)]) from None
+    return keys

@@ -1,0 +1,237 @@
+"""What devices send to a collector over HTTP: envelopes of one epoch, one device's report in each.
+
+A body is a header and then any number of envelopes, all of them of one size, little-endian:
+
+======  =====  ========================================================================
+offset  bytes  header
+======  =====  ========================================================================
+0       4      ``dpsd``
+4       1      version, 1
+5       1      1: contents are sealed; 0: they are not
+6       2      bytes of an envelope
+8       16     deployment
+24      16     fingerprint
+40      8      epoch, from 1 on
+48      8      id of the key that contents are sealed to, see `topics.sealing`; zeros: not sealed
+======  =====  ========================================================================
+
+======  =====  ========================================================================
+offset  bytes  envelope
+======  =====  ========================================================================
+0       16     device: random, drawn when it joins a deployment, and kept
+16      16     report: random, drawn with the report, and kept while it is sent again
+32      1      1 until a first envelope of the horizon was acknowledged, then 0
+33      ...    content
+======  =====  ========================================================================
+
+A content is as long whatever a device has to say: the number of its words (2 bytes), then as many
+slots for words as any report of the job needs, those that are not used zero (`ContentForm`). Sealed
+it is a box of that (`topics.sealing`), bound to deployment, job, epoch and report.
+
+This module needs NumPy alone: it is on devices too.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAGIC: Final = b"dpsd"
+VERSION: Final = 1
+CONTENT_TYPE: Final = "application/vnd.dpstream.reports"
+IDENTITY_BYTES: Final = 16
+KEY_ID_BYTES: Final = 8
+ENVELOPE_OVERHEAD: Final = 2 * IDENTITY_BYTES + 1
+"""Bytes of an envelope that are not content."""
+ENVELOPE_MAX: Final = 0xFFFF
+BODY_MAX: Final = 256 * 1024
+"""Bytes of a body beyond which it is neither written nor looked at."""
+
+_HEADER = struct.Struct("<4sBBH16s16sQ8s")
+HEADER_BYTES: Final = _HEADER.size
+_NO_KEY = bytes(KEY_ID_BYTES)
+_EPOCH_MAX = 2**63 - 1
+_COUNT_TYPE = np.dtype("<u2")
+_ENROLS_OFFSET = 2 * IDENTITY_BYTES
+
+
+class EnvelopeError(ValueError):
+    """A body or a content is not of the form described here; the message says in what way."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Envelopes:
+    """A body.
+
+    Attributes:
+        deployment: 16 bytes.
+        fingerprint: 16 bytes.
+        epoch: at least 1.
+        key: 8 bytes, that contents are sealed to; None where they are not.
+        rows: uint8, shape (envelopes, bytes of one), at least one.
+    """
+
+    deployment: bytes
+    fingerprint: bytes
+    epoch: int
+    key: bytes | None
+    rows: NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def devices(self) -> NDArray[np.uint8]:
+        """Ids of devices, shape (envelopes, 16)."""
+        return self.rows[:, :IDENTITY_BYTES]
+
+    @property
+    def reports(self) -> NDArray[np.uint8]:
+        """Ids of reports, shape (envelopes, 16)."""
+        return self.rows[:, IDENTITY_BYTES:_ENROLS_OFFSET]
+
+    @property
+    def enrols(self) -> NDArray[np.bool_]:
+        """Whether no envelope of the device's horizon was acknowledged before."""
+        enrols: NDArray[np.bool_] = self.rows[:, _ENROLS_OFFSET] == 1
+        return enrols
+
+    @property
+    def contents(self) -> NDArray[np.uint8]:
+        """Shape (envelopes, bytes of a content), sealed or not."""
+        return self.rows[:, ENVELOPE_OVERHEAD:]
+
+
+def encode_envelope(device: bytes, report: bytes, enrols: bool, content: bytes) -> bytes:
+    """One envelope.
+
+    Raises:
+        EnvelopeError: an id has another length, or the content is too long.
+    """
+    if len(device) != IDENTITY_BYTES or len(report) != IDENTITY_BYTES:
+        raise EnvelopeError(f"ids of device and report must have {IDENTITY_BYTES} bytes")
+    envelope = b"".join((device, report, b"\1" if enrols else b"\0", content))
+    if len(envelope) > ENVELOPE_MAX:
+        raise EnvelopeError(f"envelope of {len(envelope)} bytes, at most {ENVELOPE_MAX} can be")
+    return envelope
+
+
+def encode_body(
+    deployment: bytes, fingerprint: bytes, epoch: int, key: bytes | None, envelopes: list[bytes]
+) -> bytes:
+    """The body of a request.
+
+    Raises:
+        EnvelopeError: there is no envelope, they differ in size, or are more than a body holds.
+    """
+    size = len(envelopes[0]) if envelopes else 0
+    if not envelopes or any(len(envelope) != size for envelope in envelopes):
+        raise EnvelopeError("a body has one envelope or more, all of them of one size")
+    header = _HEADER.pack(
+        MAGIC, VERSION, key is not None, size, deployment, fingerprint, epoch, key or _NO_KEY
+    )
+    body = b"".join((header, *envelopes))
+    if len(body) > BODY_MAX:
+        raise EnvelopeError(f"body of {len(body)} bytes, at most {BODY_MAX} can be")
+    return body
+
+
+def decode_body(data: bytes) -> Envelopes:
+    """The envelopes of a body; arrays are read-only views of it.
+
+    Raises:
+        EnvelopeError: it is not a valid body. The message names nothing that it says.
+    """
+    if len(data) > BODY_MAX:
+        raise EnvelopeError(f"body of {len(data)} bytes, at most {BODY_MAX} can be")
+    if len(data) < HEADER_BYTES:
+        raise EnvelopeError(f"body of {len(data)} bytes ends within its {HEADER_BYTES}-byte header")
+    magic, version, sealed, size, deployment, fingerprint, epoch, key = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise EnvelopeError(f"body does not begin with {MAGIC!r}")
+    if version != VERSION:
+        raise EnvelopeError(f"body of version {version}, known is {VERSION} alone")
+    if sealed > 1 or (not sealed and key != _NO_KEY):
+        raise EnvelopeError("body that says neither that it is sealed nor that it is not")
+    if not 1 <= epoch <= _EPOCH_MAX:
+        raise EnvelopeError("epochs are numbered from 1")
+    count, rest = divmod(len(data) - HEADER_BYTES, size) if size else (0, 1)
+    if rest or not count or size <= ENVELOPE_OVERHEAD:
+        raise EnvelopeError(
+            f"body of {len(data)} bytes: after {HEADER_BYTES} bytes there must be envelopes of "
+            f"{size} bytes"
+        )
+    rows = np.frombuffer(data, np.uint8, offset=HEADER_BYTES).reshape(count, size)
+    if rows[:, _ENROLS_OFFSET].max() > 1:
+        raise EnvelopeError("envelope that says neither that its device enrols nor that it has")
+    return Envelopes(deployment, fingerprint, epoch, key if sealed else None, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class ContentForm:
+    """What one device's report looks like: as many slots for words, whatever there is to say.
+
+    Attributes:
+        slots: the most words that a device of the job sends at an epoch.
+        width: words of a report, as `topics.word_forms.WordForm` has it.
+        word_bytes: 1, 2, 4 or 8.
+    """
+
+    slots: int
+    width: int
+    word_bytes: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of a content that is not sealed."""
+        return _COUNT_TYPE.itemsize + self.slots * self.width * self.word_bytes
+
+    @property
+    def dtype(self) -> np.dtype[np.unsignedinteger]:
+        """Of a word."""
+        return np.dtype(f"<u{self.word_bytes}")
+
+    def pack(self, words: NDArray[np.unsignedinteger]) -> bytes:
+        """The content that holds words, shape (n, width), in canonical order.
+
+        Raises:
+            EnvelopeError: there are more than slots, or they are of another form.
+        """
+        if words.dtype != self.dtype or words.ndim != 2 or words.shape[1] != self.width:
+            raise EnvelopeError(f"words of shape {words.shape} and type {words.dtype}")
+        if len(words) > self.slots:
+            raise EnvelopeError(f"{len(words)} words, a content has {self.slots} slots")
+        slots = np.zeros((self.slots, self.width), self.dtype)
+        slots[: len(words)] = words[np.lexsort(words.T[::-1])]
+        return len(words).to_bytes(_COUNT_TYPE.itemsize, "little") + slots.tobytes()
+
+    def unpack(
+        self, contents: NDArray[np.uint8]
+    ) -> tuple[NDArray[np.unsignedinteger], NDArray[np.uint16], NDArray[np.bool_]]:
+        """The words of many contents.
+
+        Args:
+            contents: shape (n, `size`).
+
+        Returns:
+            Slots, shape (n, slots, width); how many of them are used, shape (n,); and which of the
+            contents are well formed, shape (n,): no more words than slots, the others zero.
+
+        Raises:
+            EnvelopeError: contents have another size.
+        """
+        if contents.ndim != 2 or contents.shape[1] != self.size:
+            raise EnvelopeError(
+                f"contents of {contents.shape[-1]} bytes, of this job they have {self.size}"
+            )
+        head = _COUNT_TYPE.itemsize
+        counts = np.ascontiguousarray(contents[:, :head]).view(_COUNT_TYPE)[:, 0]
+        slots = np.ascontiguousarray(contents[:, head:]).view(self.dtype)
+        slots = slots.reshape(len(contents), self.slots, self.width)
+        unused = np.arange(self.slots) >= counts[:, None]
+        well_formed = (counts <= self.slots) & ~((slots != 0).any(axis=2) & unused).any(axis=1)
+        return slots, counts, well_formed
