@@ -145,6 +145,7 @@ class Device:
             LimitError: the account has no room.
             ClosedError: the job is over.
             NotJoinedError: the user had left it.
+            DeviceError: the app is too old for the job, or cannot seal. Nothing is charged.
         """
         member = self._document().member(self.job)
         if statement is None and member is not None and not member.gone:
@@ -160,6 +161,7 @@ class Device:
                 f"the statement is about job {told.job} and population {told.population}, the app "
                 f"means job {self.job} and population {self.population}"
             )
+        steps.check_randomizer(told)
         if told.sealed:
             _sealing()
         device = self._read(IDENTITY_BYTES)

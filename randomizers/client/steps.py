@@ -38,6 +38,16 @@ Seal = Callable[[bytes, bytes, bytes], tuple[bytes, bytes]]
 """Content, public key and context in; box and id of the key out."""
 
 
+def check_randomizer(statement: Statement) -> None:
+    """Raise `DeviceError` unless this app has a randomizer for such a job."""
+    try:
+        OneDevice(statement.protocol, statement.law)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise DeviceError(
+            f"this app has no randomizer for job {statement.job}: update the app"
+        ) from None
+
+
 def joined(
     document: Document,
     statement: Statement,

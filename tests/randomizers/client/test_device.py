@@ -387,6 +387,17 @@ def test_what_was_not_written_here_is_left_alone(phone: Phone, text: str) -> Non
     assert phone.store.text == text
 
 
+@pytest.mark.parametrize("more", [{"protocol": "later"}, {"law": {}}, {"law": {"horizon": 1}}])
+def test_a_job_that_the_app_has_no_randomizer_for_costs_nothing(
+    phone: Phone, more: dict[str, Any]
+) -> None:
+    told = phone.collector.job.description
+    assert told is not None
+    with pytest.raises(DeviceError, match="update the app"):
+        phone.start().join(json.dumps({**json.loads(told.statement), **more}).encode())
+    assert phone.store.text is None
+
+
 def test_damaged_state_is_not_drawn_anew(phone: Phone) -> None:
     device = phone.start()
     device.join()
