@@ -101,7 +101,8 @@ class Page:
 def _found() -> Iterator[Path]:
     yield from ROOT.glob("*.md")
     for folder in FOLDERS:
-        yield from (ROOT / folder).rglob("*.md")
+        pages = (ROOT / folder).rglob("*.md")
+        yield from (page for page in pages if "node_modules" not in page.parts)
 
 
 PAGES = {

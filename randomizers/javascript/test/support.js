@@ -27,3 +27,21 @@ export function countedBytes(label) {
 
 export const vectorsOf = (protocol) =>
   parseJson(readFileSync(new URL(`../vectors/${protocol}.json`, import.meta.url), 'utf8'));
+
+/** What survives of pages that are closed; every action takes a turn of its own. */
+export class MemoryStore {
+  revision = 0;
+  text = null;
+
+  async read() {
+    return { revision: this.revision, text: this.text };
+  }
+
+  async replace(revision, text) {
+    await null;
+    if (revision !== this.revision) return false;
+    this.revision += 1;
+    this.text = text;
+    return true;
+  }
+}

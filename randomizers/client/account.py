@@ -1,0 +1,172 @@
+"""What a device has spent of its user's privacy, over all jobs and deployments it ever joined.
+
+The server keeps an account too, of what it deployed. This one is kept by whoever it is about: a
+device that would be charged more than its app allows stays silent, whatever a server says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from randomizers.client.amounts import DELTA_DIGITS, EPSILON_DIGITS, allowed, read, written
+from randomizers.client.errors import LimitError
+from randomizers.client.statements import Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The most that a population's jobs may cost a device, together.
+
+    Attributes:
+        epsilon: in 10^-9.
+        delta: in 10^-18.
+    """
+
+    epsilon: int
+    delta: int
+
+    @classmethod
+    def of(cls, epsilon: float, delta: float = 0.0) -> Self:
+        """As numbers, rounded down; `ValueError` if one is negative or none."""
+        return cls(allowed(epsilon, EPSILON_DIGITS), allowed(delta, DELTA_DIGITS))
+
+    def __str__(self) -> str:
+        return _losses(self.epsilon, self.delta)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one deployment has cost.
+
+    Attributes:
+        population: whose budget it was.
+        job: name.
+        deployment: in hexadecimal.
+        unit: "stream", charged for horizons, or "epoch".
+        epsilon: of one charge, in 10^-9.
+        delta: of one charge, in 10^-18.
+        charges: how many.
+        last: the horizon or epoch last charged for; -1: none yet. They only go up.
+    """
+
+    population: str
+    job: str
+    deployment: str
+    unit: str
+    epsilon: int
+    delta: int
+    charges: int = 0
+    last: int = -1
+
+    def __str__(self) -> str:
+        times = f"{self.charges:,} x " if self.charges != 1 else ""
+        each = _losses(self.epsilon, self.delta)
+        return f"job {self.job}, deployment {self.deployment[:8]}: {times}{each}"
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values; losses as decimals, which people can read."""
+        return {
+            "population": self.population,
+            "job": self.job,
+            "deployment": self.deployment,
+            "unit": self.unit,
+            "epsilon": written(self.epsilon, EPSILON_DIGITS),
+            "delta": written(self.delta, DELTA_DIGITS),
+            "charges": self.charges,
+            "last": self.last,
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        """What `to_json` wrote; `ValueError`, `KeyError` or `TypeError` if it has not."""
+        entry = cls(
+            population=body["population"],
+            job=body["job"],
+            deployment=body["deployment"],
+            unit=body["unit"],
+            epsilon=read(body["epsilon"], EPSILON_DIGITS),
+            delta=read(body["delta"], DELTA_DIGITS),
+            charges=body["charges"],
+            last=body["last"],
+        )
+        if type(entry.charges) is not int or type(entry.last) is not int or entry.charges < 0:
+            raise ValueError("no number of charges")
+        return entry
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Every deployment that was ever joined; none is ever taken out.
+
+    Attributes:
+        entries: in the order in which they were joined.
+    """
+
+    entries: tuple[Entry, ...] = ()
+
+    def spent(self, population: str) -> Limit:
+        """What a population's jobs have cost so far."""
+        own = [entry for entry in self.entries if entry.population == population]
+        return Limit(
+            sum(entry.epsilon * entry.charges for entry in own),
+            sum(entry.delta * entry.charges for entry in own),
+        )
+
+    def entry(self, deployment: bytes) -> Entry | None:
+        """What a deployment has cost; None if it was never joined."""
+        name = deployment.hex()
+        return next((entry for entry in self.entries if entry.deployment == name), None)
+
+    def opened(self, statement: Statement) -> Account:
+        """With an entry for a deployment, which has cost nothing yet."""
+        if self.entry(statement.deployment) is not None:
+            return self
+        entry = Entry(
+            statement.population,
+            statement.job,
+            statement.deployment.hex(),
+            statement.unit,
+            statement.epsilon,
+            statement.delta,
+        )
+        return Account((*self.entries, entry))
+
+    def check_room(self, statement: Statement, limit: Limit) -> None:
+        """Raise `LimitError` unless there is room for one more charge."""
+        so_far = self.spent(statement.population)
+        if (
+            so_far.epsilon + statement.epsilon > limit.epsilon
+            or so_far.delta + statement.delta > limit.delta
+        ):
+            raise LimitError(
+                f"job {statement.job} costs {_losses(statement.epsilon, statement.delta)} for "
+                f"{'each horizon' if statement.unit == 'stream' else 'each epoch'}; of population "
+                f"{statement.population}, {so_far} is spent already and the app allows {limit}: "
+                "the device stays silent"
+            )
+
+    def charged(self, statement: Statement, index: int, limit: Limit) -> Account:
+        """With a charge for a horizon or an epoch, unless it stands there already.
+
+        Args:
+            statement: of the deployment, which has an entry.
+            index: of the horizon or epoch.
+            limit: the app's.
+
+        Raises:
+            LimitError: there is no room for it.
+        """
+        entry = self.entry(statement.deployment)
+        assert entry is not None
+        if index <= entry.last:
+            return self
+        self.check_room(statement, limit)
+        more = replace(entry, charges=entry.charges + 1, last=index)
+        return Account(tuple(more if each is entry else each for each in self.entries))
+
+
+def _losses(epsilon: int, delta: int) -> str:
+    more = f", delta {written(delta, DELTA_DIGITS)}" if delta else ""
+    return f"epsilon {written(epsilon, EPSILON_DIGITS)}{more}"

@@ -1,0 +1,167 @@
+"""What a device keeps: one JSON document, written whole. Clients in other languages keep the same.
+
+It is the only thing between a user and a second draw: secret, never copied, never brought back from
+a backup.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, Self
+
+from randomizers.client.account import Account, Entry
+from randomizers.client.errors import StoreError
+from randomizers.client.statements import Statement, read_statement
+
+DOCUMENT_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A report that is drawn, and not known to have arrived.
+
+    Attributes:
+        epoch: it is of.
+        report: its id, 16 bytes.
+        body: of the request, as it was made: it is sent again unchanged.
+    """
+
+    epoch: int
+    report: bytes
+    body: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Membership:
+    """A device in a deployment of a job.
+
+    Attributes:
+        text: the statement, as it was signed, which is pinned.
+        device: id, 16 bytes, drawn when it joined.
+        epoch: the last one drawn, 0 if none. It only goes up.
+        horizon: that the state is of; None before the first draw.
+        acknowledged: whether an envelope of that horizon was.
+        state: of the randomizer.
+        waiting: reports to be sent, in the order of epochs.
+        gone: another deployment is said to run.
+    """
+
+    text: bytes = field(repr=False)
+    device: bytes
+    epoch: int = 0
+    horizon: int | None = None
+    acknowledged: bool = False
+    state: Mapping[str, Any] | None = field(default=None, repr=False)
+    waiting: tuple[Waiting, ...] = ()
+    gone: bool = False
+
+    @cached_property
+    def statement(self) -> Statement:
+        """What was joined."""
+        return read_statement(self.text)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values."""
+        return {
+            "statement": self.text.decode(),
+            "device": self.device.hex(),
+            "epoch": self.epoch,
+            "horizon": self.horizon,
+            "acknowledged": self.acknowledged,
+            "state": self.state,
+            "waiting": [
+                {
+                    "epoch": waiting.epoch,
+                    "report": waiting.report.hex(),
+                    "body": base64.b64encode(waiting.body).decode(),
+                }
+                for waiting in self.waiting
+            ],
+            "gone": self.gone,
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        """What `to_json` wrote."""
+        return cls(
+            text=body["statement"].encode(),
+            device=bytes.fromhex(body["device"]),
+            epoch=int(body["epoch"]),
+            horizon=body["horizon"],
+            acknowledged=bool(body["acknowledged"]),
+            state=body["state"],
+            waiting=tuple(
+                Waiting(
+                    int(waiting["epoch"]),
+                    bytes.fromhex(waiting["report"]),
+                    base64.b64decode(waiting["body"], validate=True),
+                )
+                for waiting in body["waiting"]
+            ),
+            gone=bool(body["gone"]),
+        )
+
+
+@dataclass(frozen=True)
+class Document:
+    """Everything.
+
+    Attributes:
+        account: over all jobs.
+        members: by job; None for a job that the user has left.
+    """
+
+    account: Account = field(default_factory=Account)
+    members: Mapping[str, Membership | None] = field(default_factory=dict)
+
+    def member(self, job: str) -> Membership | None:
+        """The device in a job, if it is in it."""
+        return self.members.get(job)
+
+    def with_member(self, job: str, member: Membership | None) -> Document:
+        """With another membership in a job; None: the user has left it."""
+        return Document(self.account, {**self.members, job: member})
+
+    def to_text(self) -> str:
+        """JSON."""
+        body = {
+            "version": DOCUMENT_VERSION,
+            "account": [entry.to_json() for entry in self.account.entries],
+            "members": {
+                job: None if member is None else member.to_json()
+                for job, member in self.members.items()
+            },
+        }
+        return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    @classmethod
+    def from_text(cls, text: str | None) -> Document:
+        """What `to_text` wrote; an empty one for None.
+
+        Raises:
+            StoreError: it has not written this, or a later version of the app has.
+        """
+        if text is None:
+            return cls()
+        try:
+            body = json.loads(text)
+            if body["version"] != DOCUMENT_VERSION:
+                raise StoreError(
+                    "what the device keeps was written by a later version of the app: update it"
+                )
+            return cls(
+                Account(tuple(map(Entry.from_json, body["account"]))),
+                {
+                    job: None if member is None else Membership.from_json(member)
+                    for job, member in body["members"].items()
+                },
+            )
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            raise StoreError(
+                "what the device keeps is damaged. Drawing anew could cost more privacy than the "
+                "app allows, so the device stays silent"
+            ) from None

@@ -1,0 +1,305 @@
+"""What a device does, one step at a time, without input or output: document in, document out.
+
+Every step is stored before anything that follows from it is sent. A step that finds nothing to do
+returns the document it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from randomizers.byte_generator import ReadBytes
+from randomizers.client.account import Limit
+from randomizers.client.document import Document, Membership, Waiting
+from randomizers.client.errors import (
+    ClosedError,
+    DeviceError,
+    NotJoinedError,
+    StatementError,
+)
+from randomizers.client.statements import Statement
+from randomizers.one_device import OneDevice
+from topics.envelopes import IDENTITY_BYTES, EnvelopeError, encode_body, encode_envelope
+
+MOST_WAITING: Final = 32
+"""Reports that a device keeps while nobody takes them; the oldest is given up for another one."""
+CLOCK_TOLERANCE: Final = 60_000
+"""Milliseconds between the device's clock and the server's, from which the server's counts."""
+LAST_MOMENT: Final = 253_402_300_799_999
+"""Milliseconds since 1970, of year 9999: no clock that is right says more."""
+LONGEST_WAIT: Final = 86_400.0
+"""Seconds that a server can make a device wait."""
+_FIRST_WAIT: Final = 1.0
+_LAST_WAIT: Final = 3_600.0
+
+Seal = Callable[[bytes, bytes, bytes], tuple[bytes, bytes]]
+"""Content, public key and context in; box and id of the key out."""
+
+
+def check_randomizer(statement: Statement) -> None:
+    """Raise `DeviceError` unless this app has a randomizer for such a job."""
+    try:
+        OneDevice(statement.protocol, statement.law)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise DeviceError(
+            f"this app has no randomizer for job {statement.job}: update the app"
+        ) from None
+
+
+def joined(
+    document: Document,
+    statement: Statement,
+    device: bytes,
+    limit: Limit,
+    now: int,
+    *,
+    again: bool = False,
+) -> Document:
+    """The device joins a deployment, or finds that it is in it already.
+
+    Args:
+        document: what it keeps.
+        statement: of the deployment, which is believed.
+        device: 16 random bytes, its id if it joins.
+        limit: of the app.
+        now: milliseconds since 1970.
+        again: the user, who had left the job, wants to be in it.
+
+    Raises:
+        StatementError: it is not the statement that was joined, or the deployment was left.
+        ClosedError: the job is over.
+        NotJoinedError: the user has left the job.
+        LimitError: the account has no room for it.
+    """
+    member = document.member(statement.job)
+    if member is not None and member.statement.deployment == statement.deployment:
+        if member.text != statement.text:
+            raise StatementError(
+                "the server tells another thing of this deployment than when it was joined: the "
+                "device stays with what it has joined"
+            )
+        if not member.gone:
+            return document
+        return document.with_member(statement.job, replace(member, gone=False))
+    if statement.job in document.members and member is None and not again:
+        raise NotJoinedError("the user has left this job: join again only if they want to")
+    if document.account.entry(statement.deployment) is not None:
+        raise StatementError(
+            "this deployment was joined before and left: drawing anew would cost privacy again, so "
+            "the device waits for another one"
+        )
+    clock = statement.clock
+    epoch = max(clock.epoch_at(now), clock.first)
+    if not clock.has(epoch):
+        raise ClosedError(f"job {statement.job} is over")
+    if statement.unit == "stream":
+        account = document.account.opened(statement).charged(statement, clock.horizon(epoch), limit)
+    else:
+        document.account.check_room(statement, limit)
+        account = document.account.opened(statement)
+    return Document(account, document.members).with_member(
+        statement.job, Membership(statement.text, device)
+    )
+
+
+def left(document: Document, job: str) -> Document:
+    """Everything of a job is forgotten but what it has cost."""
+    return document.with_member(job, None)
+
+
+def present_member(document: Document, job: str) -> Membership:
+    """The device in a running deployment of a job; `NotJoinedError` if it is in none."""
+    member = document.member(job)
+    if member is None:
+        raise NotJoinedError(f"the device is not in job {job}: call join first")
+    if member.gone:
+        raise NotJoinedError(
+            f"the deployment of job {job} that the device was in has ended: call join for another"
+        )
+    return member
+
+
+def corrected(own: int, server: int | None) -> int:
+    """What time it is, in milliseconds since 1970.
+
+    The server's time may be a lie, as the device's may be wrong. Neither can do harm: epochs only
+    go up, each is drawn once, and all that is charged for is charged for by the account.
+
+    Args:
+        own: the device's clock.
+        server: what the server's says; None if nobody answered.
+    """
+    own = min(max(own, 0), LAST_MOMENT)
+    if server is None or not 0 <= server <= LAST_MOMENT:
+        return own
+    return server if abs(server - own) > CLOCK_TOLERANCE else own
+
+
+def epoch_at(statement: Statement, now: int) -> int:
+    """The epoch to report; `ClosedError` if the deployment has none then."""
+    epoch = statement.clock.epoch_at(now)
+    if epoch < statement.clock.first:
+        raise ClosedError(f"job {statement.job} has not begun")
+    if not statement.clock.has(epoch):
+        raise ClosedError(f"job {statement.job} is over")
+    return epoch
+
+
+def charged(document: Document, job: str, epoch: int, limit: Limit) -> Document:
+    """What a report of an epoch costs, in the account before it is drawn; see `Account.charged`."""
+    member = present_member(document, job)
+    if epoch <= member.epoch:
+        return document
+    statement = member.statement
+    account = document.account.charged(statement, statement.charge_index(epoch), limit)
+    return document if account is document.account else Document(account, document.members)
+
+
+def drawn(
+    document: Document,
+    job: str,
+    epoch: int,
+    value: int | list[int],
+    read: ReadBytes,
+    seal: Seal | None,
+) -> Document:
+    """The report of an epoch, drawn and waiting to be sent; nothing if it was drawn before.
+
+    Args:
+        document: in which it has been charged for.
+        job: name.
+        epoch: to report.
+        value: as `DeviceValues.number` returned it.
+        read: cryptographic randomness.
+        seal: how contents are sealed; not asked for where they are not.
+
+    Raises:
+        DeviceError: the randomizer cannot do what the statement says. It does not say the value.
+    """
+    member = present_member(document, job)
+    if epoch <= member.epoch:
+        return document
+    statement = member.statement
+    horizon = statement.clock.horizon(epoch)
+    entry = document.account.entry(statement.deployment)
+    if entry is None or entry.last < statement.charge_index(epoch):
+        raise DeviceError(f"epoch {epoch} of job {job} is not charged for: it is not drawn")
+    fresh = horizon != member.horizon
+    enrols = fresh or not member.acknowledged
+    try:
+        device = _randomizer(member, fresh, read)
+        words = device.report(statement.clock.local(epoch), value, read)
+        content = statement.form.pack(words)
+    except (ValueError, EnvelopeError):
+        # What they say may name the value.
+        raise DeviceError(
+            f"the randomizer of this app cannot report to job {job}: the app is too old for it, or "
+            "what it keeps is damaged; nothing was sent"
+        ) from None
+    report = read(IDENTITY_BYTES)
+    key = None
+    public_key = statement.key_at(epoch)
+    if statement.sealed:
+        if public_key is None or seal is None:
+            raise DeviceError(f"job {job} names no key that epoch {epoch} is sealed to")
+        content, key = seal(content, public_key, sealing_info(statement, epoch, report))
+    envelope = encode_envelope(member.device, report, enrols, content)
+    body = encode_body(statement.deployment, statement.fingerprint, epoch, key, [envelope])
+    waiting = (*member.waiting, Waiting(epoch, report, body))[-MOST_WAITING:]
+    now = replace(
+        member,
+        epoch=epoch,
+        horizon=horizon,
+        acknowledged=not enrols,
+        state=device.state(),
+        waiting=waiting,
+    )
+    return document.with_member(job, now)
+
+
+def sealing_info(statement: Statement, epoch: int, report: bytes) -> bytes:
+    """What a device's box is about, the same as `topics.sealing.device_context`."""
+    return b"".join(
+        (
+            b"dpstream sealed report\0device\0",
+            statement.deployment,
+            statement.fingerprint,
+            epoch.to_bytes(8, "little"),
+            report,
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an answer means for a report.
+
+    Attributes:
+        kind: "acknowledged"; "late", given up; "gone", given up with the deployment; "again",
+            wait and send it again.
+        others: whether other reports can be tried at once.
+    """
+
+    kind: str
+    others: bool
+
+
+def outcome_of(status: int, problem: Mapping[str, object]) -> Outcome:
+    """What an answer means.
+
+    Args:
+        status: of HTTP.
+        problem: the answer's JSON; empty if it is none.
+    """
+    kind = str(problem.get("type", "")).rpartition("/")[2]
+    if status == 202:
+        return Outcome("acknowledged", others=True)
+    if status == 410:
+        return Outcome("gone", others=False)
+    if status == 409 and kind == "late":
+        return Outcome("late", others=True)
+    # What is wrong with this one need not be wrong with the next.
+    return Outcome("again", others=status in (400, 409))
+
+
+def settled(document: Document, job: str, waiting: Waiting, kind: str) -> Document:
+    """A report is done with, as `Outcome.kind` says; nothing for "again"."""
+    member = document.member(job)
+    if member is None or waiting not in member.waiting or kind == "again":
+        return document
+    own = member.statement.clock.horizon(waiting.epoch) == member.horizon
+    rest = tuple(each for each in member.waiting if each != waiting)
+    return document.with_member(
+        job,
+        replace(
+            member,
+            waiting=() if kind == "gone" else rest,
+            acknowledged=member.acknowledged or (kind == "acknowledged" and own),
+            gone=member.gone or kind == "gone",
+        ),
+    )
+
+
+def seconds_to_wait(failures: int, retry_after: float | None, jitter: float) -> float:
+    """How long to leave the server alone.
+
+    Args:
+        failures: in a row, at least 1.
+        retry_after: what the server asks for, in seconds.
+        jitter: uniform from 0 to 1, drawn for this alone, so that a fleet does not come at once.
+    """
+    longest = min(_FIRST_WAIT * float(1 << min(failures - 1, 30)), _LAST_WAIT)
+    own = longest * (0.5 + 0.5 * jitter)
+    asked = min(max(retry_after or 0.0, 0.0), LONGEST_WAIT)
+    return max(own, asked * (1 + 0.1 * jitter))
+
+
+def _randomizer(member: Membership, fresh: bool, read: ReadBytes) -> OneDevice:
+    statement = member.statement
+    if not fresh and member.state is not None:
+        return OneDevice.restore(statement.protocol, statement.law, member.state)
+    device = OneDevice(statement.protocol, statement.law)
+    device.enrol(read)
+    return device

@@ -1,0 +1,98 @@
+"""Where a device keeps its document: a file that survives crashes and that processes share."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from randomizers.client.errors import StoreError
+
+
+class Store(Protocol):
+    """A text with a revision, which only whoever has read the latest one can replace.
+
+    So two processes are one device: the slower one's step is undone before anybody sees it, and it
+    takes it anew from what the other one has stored.
+    """
+
+    def read(self) -> tuple[int, str | None]:
+        """The revision, 0 and None at first, and the text."""
+
+    def replace(self, revision: int, text: str) -> bool:
+        """Durably write the text that follows a revision.
+
+        Returns:
+            False, and nothing is written, if there is another revision by now. When it returns
+            True, the text survives whatever happens.
+        """
+
+
+class FileStore:
+    """A file of SQLite, for its owner alone.
+
+    Args:
+        path: of the file, made if it is missing; its folder must be there.
+
+    Raises:
+        StoreError: from every method, if the file cannot be used.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+        with _explained(self._path):
+            # SQLite gives its journal the permissions of the file.
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+            if os.name == "posix" and self._path.stat().st_mode & 0o077:
+                raise StoreError(f"others have access to {self._path}: chmod 600 {self._path}")
+
+    def read(self) -> tuple[int, str | None]:
+        """See `Store.read`."""
+        with self._open() as connection:
+            row = connection.execute("SELECT revision, text FROM document").fetchone()
+            return (0, None) if row is None else (int(row[0]), str(row[1]))
+
+    def replace(self, revision: int, text: str) -> bool:
+        """See `Store.replace`."""
+        with self._open() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            row = connection.execute("SELECT revision FROM document").fetchone()
+            if (0 if row is None else row[0]) != revision:
+                connection.execute("ROLLBACK")
+                return False
+            connection.execute(
+                "INSERT OR REPLACE INTO document (id, revision, text) VALUES (1, ?, ?)",
+                (revision + 1, text),
+            )
+            connection.execute("COMMIT")
+            return True
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """A connection of its own each time: processes fork, and apps have threads."""
+        with (
+            _explained(self._path),
+            contextlib.closing(
+                sqlite3.connect(self._path, timeout=60.0, isolation_level=None)
+            ) as connection,
+        ):
+            # The folder is synchronized too; what was replaced is overwritten.
+            connection.execute("PRAGMA synchronous = EXTRA")
+            connection.execute("PRAGMA secure_delete = ON")
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS document "
+                "(id INTEGER PRIMARY KEY, revision INTEGER NOT NULL, text TEXT NOT NULL)"
+            )
+            yield connection
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise StoreError(f"what the device keeps, {path}, cannot be used: {why}") from None

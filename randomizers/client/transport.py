@@ -1,0 +1,122 @@
+"""How a device asks a collector: HTTP by the standard library, or whatever an app puts in place."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from email.message import Message
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
+
+from randomizers.client.errors import UnreachableError
+
+ANSWER_MAX: Final = 8 * 1024 * 1024
+"""Bytes of an answer; of longer ones no more is read."""
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Of a server.
+
+    Attributes:
+        status: of HTTP.
+        body: bytes.
+        headers: names in small letters.
+    """
+
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Transport(Protocol):
+    """Whatever brings a request to a collector, an OHTTP client for one."""
+
+    def request(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> Answer:
+        """Ask once, without a retry.
+
+        Args:
+            method: GET or POST.
+            path: from the root of the server.
+            body: None for GET.
+            headers: of the request.
+
+        Raises:
+            UnreachableError: there is no answer.
+        """
+
+
+class HttpTransport:
+    """Requests over HTTPS.
+
+    Args:
+        url: of the collector, such as ``https://reports.example.org``.
+        timeout: seconds for a request, in all that can be bounded.
+        plain: unencrypted HTTP is allowed to other machines too, where something else protects it.
+
+    Raises:
+        ValueError: it is no such URL, or one without encryption.
+    """
+
+    def __init__(self, url: str, timeout: float = 30.0, *, plain: bool = False) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{url!r} is no address of a collector: https://reports.example.org")
+        if parts.scheme == "http" and not plain and parts.hostname not in _LOOPBACK:
+            raise ValueError(f"{url} is not encrypted: give an address that begins with https")
+        self._url, self._timeout = url.rstrip("/"), timeout
+        self._opener = urllib.request.build_opener(_NoRedirects)
+
+    def request(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> Answer:
+        """See `Transport.request`."""
+        request = urllib.request.Request(
+            self._url + path,
+            body,
+            {"User-Agent": "dpstream-device", **headers},
+            method=method,
+        )
+        deadline = time.monotonic() + self._timeout
+        try:
+            with contextlib.closing(self._answer(request)) as response:
+                parts, size = [], 0
+                while part := response.read1(65_536):
+                    parts.append(part)
+                    size += len(part)
+                    if size > ANSWER_MAX or time.monotonic() > deadline:
+                        raise UnreachableError("the server's answer has no end")
+                fields = {name.lower(): value for name, value in response.headers.items()}
+                return Answer(response.status, b"".join(parts), fields)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            # Its text may name the address.
+            raise UnreachableError(f"no answer from the server: {type(error).__name__}") from None
+
+    def _answer(self, request: urllib.request.Request) -> Any:
+        try:
+            return self._opener.open(request, timeout=self._timeout)
+        except urllib.error.HTTPError as error:
+            return error
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect is an answer like any other: reports and tokens go to no other server."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: Any,
+        code: int,
+        msg: str,
+        headers: Message[str, str],
+        newurl: str,
+    ) -> None:
+        """None: it is not followed."""

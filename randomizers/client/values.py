@@ -1,0 +1,111 @@
+"""What an app may hand to its device: a value as people know it, made a number of the domain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias
+
+from randomizers.client.errors import ValueRefusedError
+
+Value: TypeAlias = bool | int | float | str | Sequence[int | str] | None
+"""As apps give it: see `DeviceValues.number`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceValues:
+    """The values of a job, as its statement has them.
+
+    Attributes:
+        kind: "value" yes or no; "items" one of a list, or none; "numbers" a measured number.
+        size: numbers are 0 to this one, exclusive.
+        slots: the most items of a set; None where a value is not a set.
+        labels: of the numbers 1, 2, ...; empty where they are too many to be told.
+        low: of measured numbers; all are below `high`.
+        high: see there.
+        buckets: of measured numbers.
+        optional: whether there may be no measured number.
+    """
+
+    kind: str
+    size: int
+    slots: int | None
+    labels: tuple[str, ...] = ()
+    low: float = 0.0
+    high: float = 1.0
+    buckets: int = 1
+    optional: bool = False
+
+    @classmethod
+    def from_statement(cls, values: Mapping[str, Any]) -> Self:
+        """Read them; `ValueError`, `KeyError` or `TypeError` if they are of no known form."""
+        kind, size, slots = values["kind"], values["size"], values["slots"]
+        if kind not in ("value", "items", "numbers", "found") or type(size) is not int or size < 2:
+            raise ValueError("values are of no known kind")
+        if slots is not None and (type(slots) is not int or slots < 1):
+            raise ValueError("values are sets of no size")
+        if kind == "numbers":
+            low, high = float(values["low"]), float(values["high"])
+            buckets, optional = values["buckets"], values["optional"]
+            if type(buckets) is not int or size != buckets + 1 or not low < high:
+                raise ValueError("values are numbers of no range")
+            return cls(kind, size, slots, (), low, high, buckets, bool(optional))
+        labels = tuple(values.get("labels", ()))
+        if not all(type(label) is str for label in labels):
+            raise ValueError("labels are not text")
+        return cls(kind, size, slots, labels)
+
+    def number(self, value: Value) -> int | list[int]:
+        """What the randomizer is given.
+
+        Args:
+            value: True or False; a label; a measured number; a number of the domain, where the job
+                is over items; None for no item. Where users have sets, a list of such, or one.
+
+        Raises:
+            ValueRefusedError: there is no such value. The message does not say it.
+        """
+        if self.slots is None:
+            return self._one(value)
+        given = [value] if value is None or isinstance(value, str | int | float) else list(value)
+        numbers = [number for number in map(self._one, given) if number]
+        if len(numbers) > self.slots or len(set(numbers)) < len(numbers):
+            raise ValueRefusedError(
+                f"a set of this job has at most {self.slots} items, each of them once"
+            )
+        return numbers
+
+    def _one(self, value: object) -> int:
+        number: int | None = None
+        if self.kind == "numbers":
+            number = self._bucket(value)
+        elif value is None and self.kind != "value":
+            number = 0
+        elif isinstance(value, str):
+            number = self.labels.index(value) + 1 if value in self.labels else None
+        elif type(value) is int or (type(value) is bool and self.kind == "value"):
+            number = int(value)
+        if number is None or not 0 <= number < self.size:
+            raise ValueRefusedError(f"the value must be {self._allowed}")
+        return number
+
+    def _bucket(self, value: object) -> int | None:
+        if value is None:
+            return 0 if self.optional else None
+        if type(value) not in (int, float):
+            return None
+        measured = float(value)  # type: ignore[arg-type]
+        if not self.low <= measured < self.high:
+            return None
+        share = (measured - self.low) / (self.high - self.low)
+        return 1 + min(math.floor(share * self.buckets), self.buckets - 1)
+
+    @property
+    def _allowed(self) -> str:
+        if self.kind == "value":
+            return "True or False"
+        if self.kind == "numbers":
+            return f"a number from {self.low:g} to below {self.high:g}"
+        labels = f"one of the {len(self.labels):,} labels of this job, " if self.labels else ""
+        return f"{labels}a whole number from 1 to {self.size - 1:,}, or none"

@@ -1,0 +1,97 @@
+/**
+ * What a device has spent of its user's privacy, over all jobs and deployments it ever joined: as
+ * `randomizers/client/account.py`. Entries are those of the document.
+ */
+
+import { DELTA_DIGITS, EPSILON_DIGITS, amount, read, written } from './amounts.js';
+import { ClientError } from './errors.js';
+
+/** @typedef {import('./statements.js').Statement} Statement */
+/** @typedef {{ epsilon: bigint, delta: bigint }} Losses */
+/** @typedef {{ population: string, job: string, deployment: string, unit: string, epsilon: string, delta: string, charges: number, last: number }} Entry */
+
+/** @param {{ epsilon: number, delta?: number }} limit @returns {Losses} */
+export const limitOf = ({ epsilon, delta = 0 }) => ({
+  epsilon: amount(epsilon, EPSILON_DIGITS, false),
+  delta: amount(delta, DELTA_DIGITS, false),
+});
+
+/** For people. @param {Losses} losses */
+export const inWords = ({ epsilon, delta }) =>
+  `epsilon ${written(epsilon, EPSILON_DIGITS)}` + (delta ? `, delta ${written(delta, DELTA_DIGITS)}` : '');
+
+/** @param {Entry} entry @returns {Losses} */
+export const lossesOf = (entry) => ({
+  epsilon: read(entry.epsilon, EPSILON_DIGITS),
+  delta: read(entry.delta, DELTA_DIGITS),
+});
+
+/**
+ * What a population's jobs have cost so far.
+ *
+ * @param {Entry[]} account
+ * @param {string} population
+ * @returns {Losses}
+ */
+export function spent(account, population) {
+  const total = { epsilon: 0n, delta: 0n };
+  for (const entry of account.filter((each) => each.population === population)) {
+    const { epsilon, delta } = lossesOf(entry);
+    total.epsilon += epsilon * BigInt(entry.charges);
+    total.delta += delta * BigInt(entry.charges);
+  }
+  return total;
+}
+
+/** @param {Entry[]} account @param {Statement} statement */
+export const entryOf = (account, { deployment }) => account.find((entry) => entry.deployment === deployment);
+
+/**
+ * With an entry for a deployment, which has cost nothing yet.
+ *
+ * @param {Entry[]} account
+ * @param {Statement} statement
+ * @returns {Entry[]}
+ */
+export function opened(account, statement) {
+  if (entryOf(account, statement)) return account;
+  const { population, job, deployment, guarantee } = statement;
+  const [epsilon, delta] = [written(statement.epsilon, EPSILON_DIGITS), written(statement.delta, DELTA_DIGITS)];
+  return [...account, { population, job, deployment, unit: guarantee.unit, epsilon, delta, charges: 0, last: -1 }];
+}
+
+/**
+ * Throw unless there is room for one more charge.
+ *
+ * @param {Entry[]} account
+ * @param {Statement} statement
+ * @param {Losses} limit
+ */
+export function checkRoom(account, statement, limit) {
+  const soFar = spent(account, statement.population);
+  if (soFar.epsilon + statement.epsilon > limit.epsilon || soFar.delta + statement.delta > limit.delta) {
+    throw new ClientError(
+      'limit',
+      `job ${statement.job} costs ${inWords(statement)} for ` +
+        `${statement.guarantee.unit === 'stream' ? 'each horizon' : 'each epoch'}; of population ` +
+        `${statement.population}, ${inWords(soFar)} is spent already and the app allows ${inWords(limit)}: ` +
+        'the device stays silent',
+    );
+  }
+}
+
+/**
+ * With a charge for a horizon or an epoch, unless it stands there already.
+ *
+ * @param {Entry[]} account
+ * @param {Statement} statement - of a deployment that has an entry
+ * @param {number} index
+ * @param {Losses} limit
+ */
+export function charged(account, statement, index, limit) {
+  const entry = entryOf(account, statement);
+  if (!entry) throw new ClientError('store', 'an account without an entry for what was joined');
+  if (index <= entry.last) return account;
+  checkRoom(account, statement, limit);
+  return account.map((each) => (each === entry ? { ...entry, charges: entry.charges + 1, last: index } : each));
+}

@@ -1,0 +1,51 @@
+/**
+ * Losses as whole numbers, epsilons in 10^-9 and deltas in 10^-18: as `randomizers/client/amounts.py`,
+ * to the same digits. A number counts as the shortest decimal that no other number has.
+ */
+
+export const EPSILON_DIGITS = 9;
+export const DELTA_DIGITS = 18;
+
+/**
+ * A number in units of 10^-digits.
+ *
+ * @param {any} number
+ * @param {number} digits
+ * @param {boolean} up - rounded up, or down
+ */
+export function amount(number, digits, up) {
+  if (typeof number !== 'number' || !(number >= 0 && number < Infinity)) {
+    throw new Error('no loss: give a number from 0 on');
+  }
+  const [significand, exponent = '0'] = String(number).split('e');
+  const [whole, part = ''] = significand.split('.');
+  const power = Number(exponent) + digits - part.length;
+  const value = BigInt(whole + part);
+  if (power >= 0) return value * 10n ** BigInt(power);
+  const unit = 10n ** BigInt(-power);
+  return (value + (up ? unit - 1n : 0n)) / unit;
+}
+
+/**
+ * Units of 10^-digits as a decimal.
+ *
+ * @param {bigint} units
+ * @param {number} digits
+ */
+export function written(units, digits) {
+  const text = units.toString().padStart(digits + 1, '0');
+  return `${text.slice(0, -digits)}.${text.slice(-digits)}`.replace(/\.?0+$/, '');
+}
+
+/**
+ * What `written` wrote.
+ *
+ * @param {any} text
+ * @param {number} digits
+ */
+export function read(text, digits) {
+  const [whole, part = ''] = String(text).split('.');
+  const units = /^\d+$/.test(whole + part) ? BigInt(whole + part.padEnd(digits, '0')) : -1n;
+  if (units < 0n || written(units, digits) !== text) throw new Error('no amount');
+  return units;
+}

@@ -1,0 +1,230 @@
+/** A device as an app has it: what `steps` says is stored, then sent. */
+
+import { systemRandom } from '../byte_generator.js';
+import { inWords, limitOf, lossesOf, spent } from './account.js';
+import { fromBase64 } from './bytes.js';
+import { epochAt } from './epoch_clock.js';
+import { ClientError } from './errors.js';
+import { fetching } from './fetching.js';
+import { IndexedDbStore } from './indexed_db_store.js';
+import { randomizer } from './randomizers.js';
+import { sealing } from './sealing.js';
+import { readStatement, signedStatement } from './statements.js';
+import * as steps from './steps.js';
+import { numberOf } from './values.js';
+
+/** @typedef {import('./steps.js').Document} Document */
+/** @typedef {{ waiting: number, after: number, gone: boolean }} Sending */
+
+/** One user's device in one job; see `index.d.ts` for what it is made of. */
+export class Device {
+  #signers;
+  #limit;
+  #population;
+  #token;
+  #store;
+  #transport;
+  #read;
+  #now;
+  #monotonic;
+  #jitter;
+  #failures = 0;
+  #quietUntil = -1;
+
+  /** @param {any} options */
+  constructor({
+    url,
+    job,
+    signers,
+    limit,
+    population = job,
+    token = null,
+    store = new IndexedDbStore(),
+    transport = fetching(url),
+    read = systemRandom,
+    now = Date.now,
+    monotonic = () => performance.now() / 1000,
+    jitter = () => new DataView(systemRandom(4).buffer).getUint32(0) / 2 ** 32,
+  }) {
+    if (!/^[a-z0-9][a-z0-9_-]*$/.test(job)) throw new ClientError('app', 'no name of a job');
+    this.job = job;
+    this.#signers = [signers].flat();
+    this.#limit = limitOf(limit);
+    this.#population = population;
+    this.#token = token;
+    this.#store = store;
+    this.#transport = transport;
+    this.#read = read;
+    this.#now = now;
+    this.#monotonic = monotonic;
+    this.#jitter = jitter;
+  }
+
+  /**
+   * Be in the job's running deployment; where the device is in it already, nothing is asked.
+   *
+   * @param {{ statement?: string, again?: boolean }} [options]
+   */
+  async join({ statement, again = false } = {}) {
+    const member = (await this.#document()).members[this.job];
+    if (statement === undefined && member && !member.gone) {
+      const { epochs, guarantee } = readStatement(member.statement);
+      if (epochs.last === null || epochAt(epochs, this.#now()) <= epochs.last) return guarantee;
+    }
+    const text = statement ?? (await signedStatement(await this.#ask(''), this.#signers));
+    const told = readStatement(text);
+    if (told.job !== this.job || told.population !== this.#population) {
+      throw new ClientError(
+        'statement',
+        `the statement is about job ${told.job} and population ${told.population}, the app means job ` +
+          `${this.job} and population ${this.#population}`,
+      );
+    }
+    // Loaded now, while there is a network, and before anything is charged.
+    await randomizer(told);
+    if (told.seal.length) await sealing();
+    const device = this.#read(16);
+    const now = await this.#time();
+    await this.#change((document) => steps.joined(document, told, device, this.#limit, now, again));
+    return told.guarantee;
+  }
+
+  /**
+   * The value of the epoch that runs: drawn once, stored, and sent if there is a network.
+   *
+   * @param {any} value
+   */
+  async report(value) {
+    const statement = readStatement(steps.presentMember(await this.#document(), this.job).statement);
+    const number = numberOf(statement.values, value);
+    const epoch = steps.reportedEpoch(statement, await this.#time());
+    const seal = statement.seal.length ? await sealing() : null;
+    await this.#change((document) => steps.charged(document, this.job, epoch, this.#limit));
+    const drawn = await this.#change((document) =>
+      steps.drawn(document, this.job, epoch, number, this.#read, seal),
+    );
+    return { epoch, drawn, sending: await this.send() };
+  }
+
+  /**
+   * Send what waits, unchanged, if the server is not to be left alone for now.
+   *
+   * @returns {Promise<Sending>}
+   */
+  async send() {
+    let failed = false;
+    const quiet = this.#monotonic() < this.#quietUntil;
+    for (const waiting of quiet ? [] : ((await this.#document()).members[this.job]?.waiting ?? [])) {
+      const { outcome, retryAfter } = await this.#sendOne(waiting);
+      if (outcome.kind === 'again' && !failed) {
+        failed = true;
+        this.#failures += 1;
+        this.#quietUntil = this.#monotonic() + steps.secondsToWait(this.#failures, retryAfter, this.#jitter());
+      }
+      await this.#change((document) => steps.settled(document, this.job, waiting, outcome.kind));
+      if (!outcome.others) break;
+    }
+    if (!failed && this.#monotonic() >= this.#quietUntil) this.#failures = 0;
+    const member = (await this.#document()).members[this.job];
+    const left = member?.waiting.length ?? 0;
+    const after = left ? Math.max(0, this.#quietUntil - this.#monotonic()) : 0;
+    return { waiting: left, after, gone: member?.gone ?? false };
+  }
+
+  /**
+   * Send, wait and send again until nothing waits or the time is over.
+   *
+   * @param {number} seconds
+   */
+  async deliver(seconds) {
+    const end = this.#monotonic() + seconds;
+    let sending = await this.send();
+    while (sending.waiting && this.#monotonic() + sending.after < end) {
+      const milliseconds = 1000 * sending.after;
+      await new Promise((resolve) => setTimeout(resolve, milliseconds));
+      sending = await this.send();
+    }
+    return sending;
+  }
+
+  /** Forget state, id and what waits; what was spent is kept. */
+  async leave() {
+    await this.#change((document) => steps.left(document, this.job));
+  }
+
+  /** What the device has spent, of what it is allowed. */
+  async account() {
+    const { account } = await this.#document();
+    const entries = account.filter(({ population }) => population === this.#population);
+    const total = spent(account, this.#population);
+    const lines = entries.map(
+      (entry) =>
+        `job ${entry.job}, deployment ${entry.deployment.slice(0, 8)}: ` +
+        `${entry.charges === 1 ? '' : `${entry.charges} x `}${inWords(lossesOf(entry))}`,
+    );
+    const head = `population ${this.#population}: ${inWords(total)} spent, ${inWords(this.#limit)} allowed`;
+    return { spent: total, limit: this.#limit, entries, text: [head, ...lines].join('\n  ') };
+  }
+
+  /** @param {import('./steps.js').Waiting} waiting */
+  async #sendOne(waiting) {
+    /** @type {Record<string, string>} */
+    const headers = { 'Content-Type': 'application/vnd.dpstream.reports' };
+    if (this.#token) headers.Authorization = `Bearer ${await this.#token()}`;
+    let answer;
+    try {
+      const path = `/v1/jobs/${this.job}/reports`;
+      answer = await this.#transport('POST', path, fromBase64(waiting.body), headers);
+    } catch {
+      return { outcome: steps.outcomeOf(0, null), retryAfter: null };
+    }
+    const asked = /^\d{1,9}$/.test(answer.retryAfter ?? '') ? Number(answer.retryAfter) : null;
+    return { outcome: steps.outcomeOf(answer.status, jsonOf(answer.text)), retryAfter: asked };
+  }
+
+  async #time() {
+    const own = this.#now();
+    let told = null;
+    try {
+      told = jsonOf(await this.#ask('/time'))?.time;
+    } catch {
+      // Without a server the device's clock counts.
+    }
+    return steps.corrected(own, told);
+  }
+
+  /** @param {string} path */
+  async #ask(path) {
+    const { status, text } = await this.#transport('GET', `/v1/jobs/${this.job}${path}`, null, {});
+    if (status !== 200) throw new ClientError('unreachable', `the server answers ${status} to a question about a job`);
+    return text;
+  }
+
+  async #document() {
+    return steps.documentOf((await this.#store.read()).text);
+  }
+
+  /**
+   * Take a step and store it; anew, if another tab or process has stored one in the meantime.
+   *
+   * @param {(document: Document) => Document | Promise<Document>} step
+   */
+  async #change(step) {
+    for (;;) {
+      const { revision, text } = await this.#store.read();
+      const document = steps.documentOf(text);
+      const changed = await step(document);
+      if (changed === document) return false;
+      if (await this.#store.replace(revision, JSON.stringify(changed))) return true;
+    }
+  }
+}
+
+/** @param {string} text */
+function jsonOf(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,55 @@
+/** How a device asks a collector: `fetch`, or whatever an app puts in place. */
+
+import { ClientError } from './errors.js';
+
+const ANSWER_MAX = 8 * 1024 * 1024;
+
+/** @typedef {{ status: number, text: string, retryAfter: string | null }} Answer */
+/** @typedef {(method: string, path: string, body: Uint8Array | null, headers: Record<string, string>) => Promise<Answer>} Transport */
+
+/**
+ * Requests over HTTPS, once each and without redirects.
+ *
+ * @param {string} url - of the collector
+ * @param {{ timeout?: number, plain?: boolean }} [options] - seconds for a request; `plain` allows
+ *   unencrypted HTTP to other machines, where something else protects it
+ * @returns {Transport}
+ */
+export function fetching(url, { timeout = 30, plain = false } = {}) {
+  const { protocol, hostname } = new URL(url);
+  const own = ['localhost', '127.0.0.1', '[::1]'].includes(hostname);
+  if (protocol !== 'https:' && !(protocol === 'http:' && (plain || own))) {
+    throw new ClientError('app', 'the address of a collector begins with https');
+  }
+  return async (method, path, body, headers) => {
+    try {
+      const response = await fetch(url.replace(/\/+$/, '') + path, {
+        method,
+        headers,
+        body: /** @type {any} */ (body),
+        redirect: 'manual',
+        credentials: 'omit',
+        cache: 'no-store',
+        referrerPolicy: 'no-referrer',
+        signal: AbortSignal.timeout(timeout * 1000),
+      });
+      let text = '';
+      const decoder = new TextDecoder();
+      const reader = response.body?.getReader();
+      for (let size = 0; reader; ) {
+        const { done, value } = await reader.read();
+        if (done) break;
+        size += value.length;
+        if (size > ANSWER_MAX) {
+          await reader.cancel();
+          throw new Error('no end');
+        }
+        text += decoder.decode(value, { stream: true });
+      }
+      return { status: response.status, text: text + decoder.decode(), retryAfter: response.headers.get('retry-after') };
+    } catch {
+      // What it says may name the address.
+      throw new ClientError('unreachable', 'no answer from the server: try again later');
+    }
+  };
+}

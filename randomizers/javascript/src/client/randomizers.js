@@ -1,0 +1,36 @@
+/** The randomizer of a job, loaded when a device needs it: a page needs those of its jobs alone. */
+
+import { ClientError } from './errors.js';
+
+/** @type {Record<string, (law: any) => Promise<new (law: any) => import('../device.js').Device>>} */
+const LOADED = {
+  future_rand: async () => (await import('../protocols/future_rand.js')).FutureRand,
+  value_stream: async () => (await import('../protocols/value_stream.js')).ValueStream,
+  hadamard_stream: async () => (await import('../protocols/hadamard_stream.js')).HadamardStream,
+  range_stream: async () => (await import('../protocols/range_stream.js')).RangeStream,
+  count_min: async () => (await import('../protocols/count_min.js')).CountMin,
+  balls_into_bins: async () => (await import('../protocols/balls_into_bins.js')).BallsIntoBins,
+  single_message: async () => (await import('../protocols/single_message.js')).SingleMessage,
+  shuffled_counts: async (law) => {
+    if ('clock' in law) return (await import('../protocols/shuffled_value_stream.js')).ShuffledValueStream;
+    const { ShuffledCounts, ShuffledItemCounts } = await import('../protocols/shuffled_counts.js');
+    return 'noise' in law ? ShuffledCounts : ShuffledItemCounts;
+  },
+};
+
+/** The protocols that a device can run by itself. */
+export const PROTOCOLS = Object.freeze(Object.keys(LOADED));
+
+/**
+ * A device of a job that has drawn nothing yet; `restore` or `enrol` it.
+ *
+ * @param {{ job: string, protocol: string, law: any }} statement
+ */
+export async function randomizer({ job, protocol, law }) {
+  try {
+    const Randomizer = await LOADED[protocol](law);
+    return new Randomizer(law);
+  } catch {
+    throw new ClientError('app', `this app has no randomizer for job ${job}: update the app`);
+  }
+}

@@ -1,0 +1,122 @@
+/** What a job's operator has signed for devices: read, checked, and pinned by whoever joins. */
+
+import { parseJson } from '../json.js';
+import { DELTA_DIGITS, EPSILON_DIGITS, amount } from './amounts.js';
+import { fromBase64, fromHex, joined, utf8 } from './bytes.js';
+import { horizonOf, readEpochs } from './epoch_clock.js';
+import { ClientError } from './errors.js';
+import { readValues } from './values.js';
+
+const LABEL = utf8('dpstream job description\0');
+
+/** @typedef {ReturnType<typeof read>} Statement */
+
+/**
+ * The statement in a description, if one of the app's signers has signed it. The signer that the
+ * answer names is not looked at: whoever answers could name its own.
+ *
+ * @param {string} description
+ * @param {string[]} signers - public keys of Ed25519 in hexadecimal
+ * @returns {Promise<string>}
+ */
+export async function signedStatement(description, signers) {
+  let statement, signature;
+  try {
+    const body = JSON.parse(description);
+    [statement, signature] = [fromBase64(body.statement), fromBase64(body.signature)];
+  } catch {
+    throw new ClientError('statement', "the server's answer is no description of a job");
+  }
+  for (const signer of signers) {
+    if (await isGood(signature, joined(LABEL, statement), fromHex(signer, 32))) {
+      return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(statement);
+    }
+  }
+  throw new ClientError(
+    'statement',
+    'the description of the job is not signed by the key that this app has built in: the server is ' +
+      "not the operator's, or the operator has a new key and the app is too old",
+  );
+}
+
+/** @param {Uint8Array<any>} signature @param {Uint8Array<any>} message @param {Uint8Array<any>} signer */
+async function isGood(signature, message, signer) {
+  const { subtle } = globalThis.crypto;
+  let key;
+  try {
+    key = await subtle.importKey('raw', signer, 'Ed25519', false, ['verify']);
+  } catch {
+    throw new ClientError(
+      'app',
+      'this browser cannot check signatures of Ed25519, without which no job is joined: Chrome 137, ' +
+        'Firefox 129, Safari 17, Node 20 and later ones can',
+    );
+  }
+  return subtle.verify('Ed25519', key, signature, message);
+}
+
+/**
+ * What a statement says.
+ *
+ * @param {string} text
+ */
+export function readStatement(text) {
+  try {
+    return read(text, parseJson(text));
+  } catch (error) {
+    if (error instanceof ClientError) throw error;
+    const why = error instanceof Error ? error.message : '';
+    throw new ClientError('statement', `the statement of the job is not of the known form: ${why}`);
+  }
+}
+
+/** @param {string} text @param {any} body */
+function read(text, body) {
+  if (body.version !== 1) {
+    throw new ClientError('statement', 'a statement of another version, this app knows 1: update the app');
+  }
+  const { content, guarantee } = body;
+  const sizes = [content.slots, content.width, content.word_bytes];
+  if (!sizes.every((size) => Number.isSafeInteger(size) && size > 0)) throw new Error('content of no size');
+  if (!['stream', 'epoch'].includes(guarantee.unit)) {
+    throw new Error('a loss that no account can be kept of');
+  }
+  if (!/^[a-z0-9][a-z0-9_-]*$/.test(body.job)) throw new Error('job without a name');
+  for (const name of [body.job, body.population, body.protocol]) {
+    if (typeof name !== 'string') throw new Error('names are not text');
+  }
+  return {
+    text,
+    job: /** @type {string} */ (body.job),
+    deployment: /** @type {string} */ (body.deployment),
+    /** Deployment and fingerprint. */
+    identity: joined(fromHex(body.deployment, 16), fromHex(body.fingerprint, 16)),
+    protocol: /** @type {string} */ (body.protocol),
+    law: body.law,
+    values: readValues(body.values),
+    slots: sizes[0],
+    width: sizes[1],
+    wordBytes: sizes[2],
+    epochs: readEpochs(body.epochs),
+    guarantee,
+    epsilon: amount(guarantee.epsilon, EPSILON_DIGITS, true),
+    delta: amount(guarantee.delta, DELTA_DIGITS, true),
+    population: /** @type {string} */ (body.population),
+    seal: body.seal.map((/** @type {any} */ turn) => ({ ...turn, key: fromHex(turn.key, 32) })),
+    tokens: Boolean(body.tokens),
+  };
+}
+
+/**
+ * The public key that the report of an epoch is sealed to; undefined where it is not.
+ *
+ * @param {Statement} statement
+ * @param {number} epoch
+ * @returns {Uint8Array | undefined}
+ */
+export const keyAt = ({ seal }, epoch) =>
+  seal.find((/** @type {any} */ { first, last }) => first <= epoch && (last === null || epoch <= last))?.key;
+
+/** What a report of an epoch is charged for: its horizon, or itself. @param {Statement} statement @param {number} epoch */
+export const chargeIndex = ({ guarantee, epochs }, epoch) =>
+  guarantee.unit === 'stream' ? horizonOf(epochs, epoch) : epoch;

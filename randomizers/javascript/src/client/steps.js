@@ -1,0 +1,306 @@
+/**
+ * What a device does, one step at a time, without input or output: document in, document out. The
+ * steps are those of `randomizers/client/steps.py`, and so is the document. A step that finds nothing
+ * to do returns the document it was given.
+ */
+
+import { charged as accountCharged, checkRoom, entryOf, opened } from './account.js';
+import { fromHex, joined as bytesOf, littleEndian, toBase64, toHex, utf8 } from './bytes.js';
+import { LAST_MOMENT, epochAt, hasEpoch, horizonOf, localEpoch } from './epoch_clock.js';
+import { ClientError } from './errors.js';
+import { randomizer } from './randomizers.js';
+import { chargeIndex, keyAt, readStatement } from './statements.js';
+
+/** @typedef {import('./statements.js').Statement} Statement */
+/** @typedef {import('./account.js').Losses} Losses */
+/** @typedef {import('./account.js').Entry} Entry */
+/** @typedef {{ epoch: number, report: string, body: string }} Waiting */
+/** @typedef {{ statement: string, device: string, epoch: number, horizon: number | null, acknowledged: boolean, state: any, waiting: Waiting[], gone: boolean }} Member */
+/** @typedef {{ version: 1, account: Entry[], members: Record<string, Member | null> }} Document */
+/** @typedef {(content: Uint8Array, key: Uint8Array, info: Uint8Array) => Promise<{ box: Uint8Array, keyId: Uint8Array }>} Seal */
+
+const MOST_WAITING = 32;
+const CLOCK_TOLERANCE = 60_000;
+const FIRST_WAIT = 1;
+const LAST_WAIT = 3_600;
+const LONGEST_WAIT = 86_400;
+const IDENTITY_BYTES = 16;
+
+/**
+ * What is kept, from its text.
+ *
+ * @param {string | null} text
+ * @returns {Document}
+ */
+export function documentOf(text) {
+  if (text === null) return { version: 1, account: [], members: {} };
+  let body;
+  try {
+    body = JSON.parse(text);
+  } catch {
+    body = {};
+  }
+  if (Number.isInteger(body?.version) && body.version > 1) {
+    throw new ClientError('store', 'what the device keeps was written by a later version of the app: update it');
+  }
+  if (body?.version !== 1 || !Array.isArray(body.account) || typeof body.members !== 'object') {
+    throw new ClientError(
+      'store',
+      'what the device keeps is damaged. Drawing anew could cost more privacy than the app allows, so ' +
+        'the device stays silent',
+    );
+  }
+  return body;
+}
+
+/** @param {Document} document @param {string} job @param {Member | null} member @returns {Document} */
+const withMember = (document, job, member) => ({ ...document, members: { ...document.members, [job]: member } });
+
+/**
+ * The device joins a deployment, or finds that it is in it already.
+ *
+ * @param {Document} document
+ * @param {Statement} statement - which is believed
+ * @param {Uint8Array} device - 16 random bytes, its id if it joins
+ * @param {Losses} limit
+ * @param {number} now
+ * @param {boolean} again - the user, who had left the job, wants to be in it
+ * @returns {Document}
+ */
+export function joined(document, statement, device, limit, now, again) {
+  const { job, epochs, text } = statement;
+  const member = document.members[job];
+  if (member && readStatement(member.statement).deployment === statement.deployment) {
+    if (member.statement !== text) {
+      throw new ClientError(
+        'statement',
+        'the server tells another thing of this deployment than when it was joined: the device stays ' +
+          'with what it has joined',
+      );
+    }
+    return member.gone ? withMember(document, job, { ...member, gone: false }) : document;
+  }
+  if (member === null && !again) {
+    throw new ClientError('not-joined', 'the user has left this job: join again only if they want to');
+  }
+  if (entryOf(document.account, statement)) {
+    throw new ClientError(
+      'statement',
+      'this deployment was joined before and left: drawing anew would cost privacy again, so the device ' +
+        'waits for another one',
+    );
+  }
+  const epoch = Math.max(epochAt(epochs, now), epochs.first);
+  if (!hasEpoch(epochs, epoch)) throw new ClientError('closed', `job ${job} is over`);
+  let account = document.account;
+  if (statement.guarantee.unit === 'stream') {
+    account = accountCharged(opened(account, statement), statement, horizonOf(epochs, epoch), limit);
+  } else {
+    checkRoom(account, statement, limit);
+    account = opened(account, statement);
+  }
+  return withMember({ ...document, account }, job, {
+    statement: text,
+    device: toHex(device),
+    epoch: 0,
+    horizon: null,
+    acknowledged: false,
+    state: null,
+    waiting: [],
+    gone: false,
+  });
+}
+
+/** Everything of a job is forgotten but what it has cost. @param {Document} document @param {string} job */
+export const left = (document, job) => withMember(document, job, null);
+
+/** The device in a running deployment of a job. @param {Document} document @param {string} job */
+export function presentMember(document, job) {
+  const member = document.members[job];
+  if (!member) throw new ClientError('not-joined', `the device is not in job ${job}: call join first`);
+  if (member.gone) {
+    throw new ClientError(
+      'not-joined',
+      `the deployment of job ${job} that the device was in has ended: call join for another`,
+    );
+  }
+  return member;
+}
+
+/**
+ * What time it is. The server's may be a lie, as the device's may be wrong: epochs only go up, each is
+ * drawn once, and all that is charged for is charged for by the account.
+ *
+ * @param {number} own
+ * @param {any} server - what it says, if anything
+ */
+export function corrected(own, server) {
+  const clock = Math.min(Math.max(own, 0), LAST_MOMENT);
+  if (!Number.isSafeInteger(server) || server < 0 || server > LAST_MOMENT) return clock;
+  return Math.abs(server - clock) > CLOCK_TOLERANCE ? server : clock;
+}
+
+/** The epoch to report. @param {Statement} statement @param {number} now */
+export function reportedEpoch({ job, epochs }, now) {
+  const epoch = epochAt(epochs, now);
+  if (epoch < epochs.first) throw new ClientError('closed', `job ${job} has not begun`);
+  if (!hasEpoch(epochs, epoch)) throw new ClientError('closed', `job ${job} is over`);
+  return epoch;
+}
+
+/**
+ * What a report of an epoch costs, in the account before it is drawn.
+ *
+ * @param {Document} document
+ * @param {string} job
+ * @param {number} epoch
+ * @param {Losses} limit
+ * @returns {Document}
+ */
+export function charged(document, job, epoch, limit) {
+  const member = presentMember(document, job);
+  if (epoch <= member.epoch) return document;
+  const statement = readStatement(member.statement);
+  const account = accountCharged(document.account, statement, chargeIndex(statement, epoch), limit);
+  return account === document.account ? document : { ...document, account };
+}
+
+/**
+ * The report of an epoch, drawn and waiting to be sent; nothing if it was drawn before.
+ *
+ * @param {Document} document - in which it has been charged for
+ * @param {string} job
+ * @param {number} epoch
+ * @param {number | number[]} value
+ * @param {(count: number) => Uint8Array} read - cryptographic randomness
+ * @param {Seal | null} seal
+ * @returns {Promise<Document>}
+ */
+export async function drawn(document, job, epoch, value, read, seal) {
+  const member = presentMember(document, job);
+  if (epoch <= member.epoch) return document;
+  const statement = readStatement(member.statement);
+  const { epochs, identity } = statement;
+  const entry = entryOf(document.account, statement);
+  if (!entry || entry.last < chargeIndex(statement, epoch)) {
+    throw new ClientError('app', `epoch ${epoch} of job ${job} is not charged for: it is not drawn`);
+  }
+  const horizon = horizonOf(epochs, epoch);
+  const fresh = horizon !== member.horizon;
+  const enrols = fresh || !member.acknowledged;
+  let device, content;
+  try {
+    device = await randomizer(statement);
+    if (fresh || member.state === null) device.enrol(read);
+    else device.restore(member.state);
+    content = contentOf(statement, device.report(localEpoch(epochs, epoch), value, read), device);
+  } catch {
+    // What is said there may name the value.
+    throw new ClientError(
+      'app',
+      `the randomizer of this app cannot report to job ${job}: the app is too old for it, or what it ` +
+        'keeps is damaged; nothing was sent',
+    );
+  }
+  const report = read(IDENTITY_BYTES);
+  /** @type {Uint8Array} */
+  let keyId = new Uint8Array(8);
+  if (statement.seal.length) {
+    const key = keyAt(statement, epoch);
+    if (!key || !seal) throw new ClientError('app', `job ${job} names no key that epoch ${epoch} is sealed to`);
+    const info = bytesOf(
+      utf8('dpstream sealed report\0device\0'),
+      identity,
+      littleEndian(epoch, 8),
+      report,
+    );
+    ({ box: content, keyId } = await seal(content, key, info));
+  }
+  const envelope = bytesOf(fromHex(member.device, IDENTITY_BYTES), report, [enrols ? 1 : 0], content);
+  const body = bytesOf(
+    utf8('dpsd'),
+    [1, statement.seal.length ? 1 : 0],
+    littleEndian(envelope.length, 2),
+    identity,
+    littleEndian(epoch, 8),
+    keyId,
+    envelope,
+  );
+  return withMember(document, job, {
+    ...member,
+    epoch,
+    horizon,
+    acknowledged: !enrols,
+    state: device.state(),
+    waiting: [...member.waiting, { epoch, report: toHex(report), body: toBase64(body) }].slice(-MOST_WAITING),
+  });
+}
+
+/**
+ * The number of words and as many slots as any report needs, those not used zero.
+ *
+ * @param {Statement} statement
+ * @param {ArrayLike<number | bigint>} words - in canonical order
+ * @param {{ width: number, wordBytes: number }} device
+ */
+function contentOf({ slots, width, wordBytes }, words, device) {
+  const count = words.length / width;
+  if (device.width !== width || device.wordBytes !== wordBytes || count > slots) throw new Error('other words');
+  const content = new Uint8Array(2 + slots * width * wordBytes);
+  content.set(littleEndian(count, 2));
+  Array.from(words, (word, index) => content.set(littleEndian(Number(word), wordBytes), 2 + index * wordBytes));
+  return content;
+}
+
+/**
+ * What an answer means for a report.
+ *
+ * @param {number} status
+ * @param {any} problem - the answer's JSON, if it is any
+ * @returns {{ kind: 'acknowledged' | 'late' | 'gone' | 'again', others: boolean }} `others`: whether
+ *   other reports can be tried at once
+ */
+export function outcomeOf(status, problem) {
+  const type = problem?.type;
+  if (status === 202) return { kind: 'acknowledged', others: true };
+  if (status === 410) return { kind: 'gone', others: false };
+  if (status === 409 && typeof type === 'string' && type.split('/').pop() === 'late') {
+    return { kind: 'late', others: true };
+  }
+  return { kind: 'again', others: status === 400 || status === 409 };
+}
+
+/**
+ * A report is done with.
+ *
+ * @param {Document} document
+ * @param {string} job
+ * @param {Waiting} waiting
+ * @param {string} kind - of the outcome
+ * @returns {Document}
+ */
+export function settled(document, job, waiting, kind) {
+  const member = document.members[job];
+  const rest = member?.waiting.filter(({ report }) => report !== waiting.report);
+  if (!member || !rest || rest.length === member.waiting.length || kind === 'again') return document;
+  const own = horizonOf(readStatement(member.statement).epochs, waiting.epoch) === member.horizon;
+  return withMember(document, job, {
+    ...member,
+    waiting: kind === 'gone' ? [] : rest,
+    acknowledged: member.acknowledged || (kind === 'acknowledged' && own),
+    gone: member.gone || kind === 'gone',
+  });
+}
+
+/**
+ * How long to leave the server alone, in seconds.
+ *
+ * @param {number} failures - in a row, at least 1
+ * @param {number | null} retryAfter - what the server asks for
+ * @param {number} jitter - from 0 to 1, drawn for this alone
+ */
+export function secondsToWait(failures, retryAfter, jitter) {
+  const longest = Math.min(FIRST_WAIT * 2 ** Math.min(failures - 1, 30), LAST_WAIT);
+  const asked = Math.min(Math.max(retryAfter ?? 0, 0), LONGEST_WAIT);
+  return Math.max(longest * (0.5 + 0.5 * jitter), asked * (1 + 0.1 * jitter));
+}

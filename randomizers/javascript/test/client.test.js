@@ -1,0 +1,255 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import test from 'node:test';
+import { amount, read, written } from '../src/client/amounts.js';
+import { begins, epochAt } from '../src/client/epoch_clock.js';
+import { ClientError, Device, fetching } from '../src/client/index.js';
+import { PROTOCOLS as LOADED } from '../src/client/randomizers.js';
+import { signedStatement } from '../src/client/statements.js';
+import { documentOf, outcomeOf, secondsToWait } from '../src/client/steps.js';
+import { numberOf, readValues } from '../src/client/values.js';
+import { PROTOCOLS } from '../src/index.js';
+import { MemoryStore, countedBytes } from './support.js';
+
+const vectors = JSON.parse(readFileSync(new URL('../vectors/client/client.json', import.meta.url), 'utf8'));
+
+test('losses have the digits that they have in Python', () => {
+  for (const [number, digits, up, units, text] of vectors.amounts) {
+    assert.equal(amount(number, digits, up), BigInt(units), String(number));
+    assert.equal(written(BigInt(units), digits), text);
+    assert.equal(read(text, digits), BigInt(units));
+  }
+  for (const wrong of [-1, NaN, Infinity, '1', null, true, 1n]) assert.throws(() => amount(wrong, 9, true));
+  for (const wrong of ['', '-1', '1.50', '01', '1.', '.5', '1e3', ' 1', '1_0', null]) assert.throws(() => read(wrong, 9));
+});
+
+test('calendars are those of jobs', () => {
+  for (const { epochs, begins: starts, at } of vectors.calendars) {
+    for (const [epoch, moment] of starts) assert.equal(begins(epochs, epoch), moment, JSON.stringify([epochs, epoch]));
+    for (const [moment, epoch] of at) assert.equal(epochAt(epochs, moment), epoch, JSON.stringify([epochs, moment]));
+  }
+});
+
+test('values are numbers of the domain, and refusals do not name them', () => {
+  for (const { values, numbers } of vectors.values) {
+    for (const [value, number] of numbers) {
+      const told = readValues(values);
+      if (number === null) assert.throws(() => numberOf(told, value), { kind: 'value' }, JSON.stringify([values, value]));
+      else assert.deepEqual(numberOf(told, value), number, JSON.stringify([values, value]));
+    }
+  }
+  const told = readValues(vectors.values[1].values);
+  assert.throws(() => numberOf(told, 'bicycle'), (error) => !error.message.includes('bicycle'));
+});
+
+test('answers mean what they mean in Python', () => {
+  for (const [status, type, kind, others] of vectors.outcomes) {
+    assert.deepEqual(outcomeOf(status, type === null ? null : { type }), { kind, others });
+  }
+  for (const [failures, asked, jitter, seconds] of vectors.pauses) {
+    assert.ok(Math.abs(secondsToWait(failures, asked, jitter) - seconds) < 1e-9 * seconds);
+  }
+});
+
+test('a statement is believed if one of the signers has signed it', async () => {
+  const { signers, good, bad } = vectors.signatures;
+  assert.equal(await signedStatement(good, signers), Buffer.from(JSON.parse(good).statement, 'base64').toString());
+  await assert.rejects(signedStatement(good, [signers[0]]), { kind: 'statement' });
+  await assert.rejects(signedStatement(good, []), { kind: 'statement' });
+  for (const wrong of bad) await assert.rejects(signedStatement(wrong, signers), { kind: 'statement' }, wrong);
+});
+
+/** A device that is asked what the vectors say, and has to ask the same. */
+class Replay {
+  constructor({ label, job, limit }) {
+    this.source = countedBytes(label);
+    this.store = new MemoryStore();
+    this.requests = [];
+    this.options = {
+      job,
+      limit,
+      signers: [vectors.signer],
+      store: this.store,
+      read: (count) => this.source.read(count),
+      now: () => this.step.now,
+      monotonic: () => this.step.seconds,
+      jitter: () => 0.5,
+      transport: async (method, path, body) => {
+        const request = this.requests.shift();
+        assert.deepEqual([method, path], [request?.method, request?.path]);
+        if (body) assert.equal(Buffer.from(body).toString('base64'), request.body);
+        if (!('status' in request)) throw new ClientError('unreachable', 'nobody is there');
+        return request;
+      },
+    };
+  }
+
+  async take(device, step) {
+    this.step = step;
+    this.requests = [...step.requests];
+    const actions = {
+      join: () => device.join(),
+      'join again': () => device.join({ again: true }),
+      report: () => device.report(step.value),
+      send: () => device.send(),
+      leave: () => device.leave(),
+    };
+    if ('error' in step) {
+      await assert.rejects(actions[step.do](), { name: 'ClientError', kind: step.error });
+    } else {
+      const result = await actions[step.do]();
+      if (step.result !== null) assert.deepEqual(result, step.result);
+    }
+    assert.deepEqual(this.requests, []);
+    if ('document' in step) this.document = step.document;
+    assert.deepEqual(JSON.parse(this.store.text), this.document ?? null);
+    assert.equal((await device.account()).text, step.account);
+    assert.equal(this.source.taken, step.taken);
+  }
+}
+
+for (const scenario of vectors.scenarios) {
+  test(`${scenario.label}: asks, sends and keeps what it does in Python`, async () => {
+    const replay = new Replay(scenario);
+    const device = new Device(replay.options);
+    for (const step of scenario.steps) await replay.take(device, step);
+  });
+
+  test(`${scenario.label}: goes on from what Python has kept, in a new page each time`, async () => {
+    const replay = new Replay(scenario);
+    let text = null;
+    for (const step of scenario.steps) {
+      // Pauses are kept by the page, not in the document.
+      if (step.do === 'send' && !step.requests.length) continue;
+      replay.store.text = text;
+      if (step.result?.sending?.after || step.result?.after) replay.step = step;
+      const device = new Device(replay.options);
+      const { after, sending, ...rest } = step.result ?? {};
+      if (after || sending?.after) {
+        replay.step = step;
+        replay.requests = [...step.requests];
+        const result = step.do === 'report' ? await device.report(step.value) : await device.send();
+        assert.equal((result.sending ?? result).waiting, (sending ?? step.result).waiting);
+        if ('document' in step) replay.document = step.document;
+      } else {
+        await replay.take(device, step);
+      }
+      if ('document' in step) text = JSON.stringify(step.document);
+    }
+  });
+}
+
+test('whoever is slower finds its step undone', async () => {
+  const scenario = vectors.scenarios.find(({ label }) => label === 'client future_rand');
+  const sent = [];
+  const collector = async (method, path, body) => {
+    if (method === 'GET') {
+      const { text } = scenario.steps[0].requests[0];
+      return path.endsWith('/time') ? { status: 500, text: '', retryAfter: null } : { status: 200, text, retryAfter: null };
+    }
+    sent.push(Buffer.from(body).toString('hex'));
+    return { status: sent.length < 30 ? 503 : 202, text: '', retryAfter: null };
+  };
+  const store = new MemoryStore();
+  let seconds = 0;
+  const options = {
+    job: 'logins',
+    signers: [vectors.signer],
+    limit: { epsilon: 1 },
+    store,
+    transport: collector,
+    now: () => scenario.steps[0].now,
+    monotonic: () => (seconds += 5000),
+  };
+  const tabs = Array.from({ length: 6 }, () => new Device(options));
+  await Promise.all(tabs.map((tab) => tab.join()));
+  const reports = await Promise.all(tabs.map((tab, index) => tab.report(index % 2 === 0)));
+  assert.equal(reports.filter(({ drawn }) => drawn).length, 1);
+  for (let round = 0; round < 30; round++) await Promise.all(tabs.map((tab) => tab.send()));
+  assert.equal(new Set(sent).size, 1);
+  assert.equal((await tabs[0].send()).waiting, 0);
+  assert.equal((await tabs[0].account()).spent.epsilon, 1_000_000_000n);
+});
+
+test('a page that dies at any moment draws nothing twice', async () => {
+  const scenario = vectors.scenarios.find(({ label }) => label === 'client single_message');
+  const description = scenario.steps[0].requests[0].text;
+  const run = async (deaths) => {
+    let actions = 0;
+    const store = new MemoryStore();
+    const sent = new Map();
+    const carryOut = async (action) => {
+      const done = await action();
+      actions += 1;
+      if (actions === deaths) throw new Error('the page is closed');
+      return done;
+    };
+    let day = 0;
+    const start = () =>
+      new Device({
+        job: 'fruits',
+        signers: [vectors.signer],
+        limit: { epsilon: 50, delta: 1 },
+        store: {
+          read: () => store.read(),
+          replace: (revision, text) => carryOut(() => store.replace(revision, text)),
+        },
+        transport: (method, path, body) =>
+          carryOut(() => {
+            if (method === 'GET') return { status: path.endsWith('time') ? 404 : 200, text: description, retryAfter: null };
+            const epoch = Buffer.from(body).readBigUInt64LE(40);
+            sent.set(epoch, (sent.get(epoch) ?? new Set()).add(Buffer.from(body).toString('hex')));
+            return { status: day === 2 ? 503 : 202, text: '', retryAfter: null };
+          }),
+        now: () => scenario.steps[0].now + day * 86_400_000,
+        monotonic: () => day * 86_400,
+      });
+    let device = start();
+    for (; day < 4; day++) {
+      for (let turn = 0; turn < 2; turn++) {
+        try {
+          await device.join();
+          await device.report(['pear', null, 1][(day + turn) % 3]);
+        } catch {
+          device = start();
+        }
+      }
+    }
+    day += 1;
+    await device.send();
+    for (const bodies of sent.values()) assert.equal(bodies.size, 1);
+    assert.equal((await device.account()).spent.epsilon, 4_000_000_000n);
+    assert.equal(sent.size, 4);
+    return actions;
+  };
+  const actions = await run(Infinity);
+  assert.ok(actions > 20);
+  for (let deaths = 1; deaths <= actions; deaths++) await run(deaths);
+});
+
+test('clients have all randomizers, and join no job that needs another', async () => {
+  assert.deepEqual(LOADED, PROTOCOLS);
+  const { good } = vectors.signatures;
+  const told = JSON.parse(Buffer.from(JSON.parse(good).statement, 'base64').toString());
+  for (const more of [{ protocol: 'later' }, { protocol: 'toString' }, { law: {} }]) {
+    const store = new MemoryStore();
+    const device = new Device({ url: 'https://localhost', job: 'logins', signers: [], limit: { epsilon: 9 }, store });
+    await assert.rejects(device.join({ statement: JSON.stringify({ ...told, ...more }) }), { kind: 'app' });
+    assert.equal(store.text, null);
+  }
+});
+
+test('what was not written here is left alone', () => {
+  for (const text of ['', '{}', '[]', 'null', '{"version":2}', '{"version":1}', '['.repeat(99_999)]) {
+    assert.throws(() => documentOf(text), { kind: 'store' }, text.slice(0, 20));
+  }
+});
+
+test('addresses are encrypted', () => {
+  for (const url of ['http://example.org', 'ftp://example.org']) assert.throws(() => fetching(url), { kind: 'app' });
+  assert.equal(typeof fetching('https://example.org'), 'function');
+  assert.equal(typeof fetching('http://127.0.0.1:8080'), 'function');
+  for (const job of ['', 'a/b', '..', 'A', 'a?b']) {
+    assert.throws(() => new Device({ url: 'https://a.org', job, signers: [], limit: { epsilon: 1 } }), { kind: 'app' });
+  }
+});

@@ -1,0 +1,65 @@
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { mkdtemp, readFile, readdir, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test from 'node:test';
+import { promisify } from 'node:util';
+import { FileStore } from '../src/client/node.js';
+
+const run = promisify(execFile);
+
+async function folder(context) {
+  const made = await mkdtemp(join(tmpdir(), 'dpstream-'));
+  context.after(() => rm(made, { recursive: true }));
+  return join(made, 'device');
+}
+
+test('a folder keeps the latest text', async (context) => {
+  const path = await folder(context);
+  const [one, other] = [new FileStore(path), new FileStore(path)];
+  assert.deepEqual(await one.read(), { revision: 0, text: null });
+  assert.equal(await one.replace(0, 'first'), true);
+  assert.equal(await other.replace(0, 'second'), false);
+  assert.deepEqual(await other.read(), { revision: 1, text: 'first' });
+  assert.equal(await other.replace(1, 'second'), true);
+  assert.equal(await one.replace(1, 'third'), false);
+  // Revision 1 is there no more: whoever read it long ago writes it, and finds that it is too late.
+  assert.equal(await one.replace(0, 'fourth'), false);
+  assert.deepEqual(await one.read(), { revision: 2, text: 'second' });
+  assert.deepEqual(await readdir(path), ['document.2.json']);
+  assert.equal((await stat(path)).mode & 0o777, 0o700);
+  assert.equal((await stat(join(path, 'document.2.json'))).mode & 0o777, 0o600);
+});
+
+test('what a dead process left behind does no harm, and is taken away', async (context) => {
+  const path = await folder(context);
+  const store = new FileStore(path);
+  await store.replace(0, 'first');
+  await writeFile(join(path, 'half.new'), 'no document');
+  assert.deepEqual(await store.read(), { revision: 1, text: 'first' });
+  await store.replace(1, 'second');
+  await writeFile(join(path, 'document.1.json'), 'what was linked too late');
+  assert.deepEqual(await store.read(), { revision: 2, text: 'second' });
+  await store.replace(2, 'third');
+  assert.deepEqual(await readdir(path), ['document.3.json']);
+});
+
+test('processes lose nothing that they were told is kept', async (context) => {
+  const path = await folder(context);
+  const url = new URL('../src/client/node.js', import.meta.url);
+  const program = `
+    import { FileStore } from ${JSON.stringify(url.href)};
+    const store = new FileStore(${JSON.stringify(path)});
+    for (let count = 0; count < 40; ) {
+      const { revision, text } = await store.read();
+      if (await store.replace(revision, (text ?? '') + process.argv[1])) count += 1;
+    }`;
+  const names = ['a', 'b', 'c'];
+  await Promise.all(names.map((name) => run(process.execPath, ['--input-type=module', '-e', program, name])));
+  const { revision, text } = await new FileStore(path).read();
+  assert.equal(revision, text.length);
+  // One that was built upon before it was looked at again may stand there more often, never less.
+  for (const name of names) assert.ok(text.split(name).length - 1 >= 40);
+  assert.equal(await readFile(join(path, `document.${revision}.json`), 'utf8'), text);
+});

@@ -1,0 +1,60 @@
+"""Devices with everything about them in hand: their clock, their store, the collector they ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from randomizers.client import Device, Limit
+from tests.support.small_collector import SIGNER, START, MemoryStore, SmallCollector, deployed
+
+
+@dataclass
+class Phone:
+    """What a device stands in; `start` is a new process of the app.
+
+    Attributes:
+        time: its own clock, milliseconds since 1970.
+        seconds: its clock that never goes back.
+    """
+
+    collector: SmallCollector
+    store: Any = field(default_factory=MemoryStore)
+    limit: Limit = field(default_factory=lambda: Limit.of(100, 1e-3))
+    time: int = START
+    seconds: float = 0.0
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def start(self) -> Device:
+        more: dict[str, Any] = {
+            "transport": self.collector,
+            "store": self.store,
+            "now": lambda: self.time,
+            "monotonic": lambda: self.seconds,
+            "jitter": lambda: 1.0,
+            **self.more,
+        }
+        name = self.collector.job.name
+        return Device("https://example.org", name, signers=[SIGNER], limit=self.limit, **more)
+
+    def wait(self, milliseconds: int) -> None:
+        """Both clocks and the server's go on."""
+        self.time += milliseconds
+        self.seconds += milliseconds / 1000
+        self.collector.time += milliseconds
+
+
+@pytest.fixture
+def make_phone() -> Callable[..., Phone]:
+    def make(job: dict[str, Any] | None = None, **more: Any) -> Phone:
+        return Phone(SmallCollector(deployed(**(job or {}))), **more)
+
+    return make
+
+
+@pytest.fixture
+def phone(make_phone: Callable[..., Phone]) -> Phone:
+    return make_phone()

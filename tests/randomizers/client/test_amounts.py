@@ -1,0 +1,96 @@
+"""Losses as whole numbers, and what a device's account adds up."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from randomizers.client import Limit, LimitError
+from randomizers.client.account import Account, Entry
+from randomizers.client.amounts import allowed, read, spent, written
+from randomizers.client.statements import read_statement
+from tests.support.small_collector import SETS, STREAM, deployed
+
+numbers = st.floats(0, 1e6, allow_nan=False) | st.integers(0, 10**6)
+
+
+@given(numbers, st.sampled_from([9, 18]))
+def test_losses_are_rounded_up_and_limits_down(number: float, digits: int) -> None:
+    exact = Fraction(repr(number))
+    unit = Fraction(1, 10**digits)
+    assert 0 <= spent(number, digits) * unit - exact < unit
+    assert 0 <= exact - allowed(number, digits) * unit < unit
+
+
+def test_a_tenth_is_a_tenth() -> None:
+    assert spent(0.1, 9) == 100_000_000
+    assert 10 * spent(0.1, 9) == allowed(1, 9)
+    assert spent(1e-10, 9) == 1
+    assert allowed(1e-10, 9) == 0
+    assert spent(5e-324, 18) == 1
+
+
+@given(st.integers(0, 10**30), st.sampled_from([9, 18]))
+def test_what_is_written_is_read(amount: int, digits: int) -> None:
+    assert read(written(amount, digits), digits) == amount
+    assert Fraction(written(amount, digits)) == Fraction(amount, 10**digits)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.50", "01", "1.", ".5", "1e3", "1,5", " 1", "1_0"])
+def test_what_was_not_written_is_not_read(text: str) -> None:
+    with pytest.raises(ValueError, match=r"amount|invalid literal"):
+        read(text, 9)
+
+
+@pytest.mark.parametrize("number", [-1, float("nan"), float("inf"), True, "1", None])
+def test_what_is_no_loss_is_refused(number: object) -> None:
+    with pytest.raises(ValueError, match="is no loss"):
+        spent(number, 9)  # type: ignore[arg-type]
+
+
+def statement_of(**values: object) -> bytes:
+    description = deployed(**values).description  # type: ignore[arg-type]
+    assert description is not None
+    return description.statement.encode()
+
+
+def test_a_horizon_is_charged_once_and_up_to_the_limit_exactly() -> None:
+    statement = read_statement(statement_of(values=STREAM))
+    limit, account = Limit.of(2), Account().opened(statement)
+    assert account.spent("logins") == Limit(0, 0)
+    account = account.charged(statement, 0, limit).charged(statement, 0, limit)
+    account = account.charged(statement, 3, limit)
+    assert account.spent("logins") == Limit.of(2)
+    assert account.charged(statement, 2, limit) is account
+    with pytest.raises(LimitError, match="epsilon 2 is spent already and the app allows epsilon 2"):
+        account.charged(statement, 4, limit)
+    assert account.spent("others") == Limit(0, 0)
+
+
+def test_deltas_have_a_limit_of_their_own() -> None:
+    statement = read_statement(statement_of(values=SETS))
+    account = Account().opened(statement)
+    with pytest.raises(LimitError, match=r"costs epsilon 1, delta 0\.000001 for each epoch"):
+        account.charged(statement, 1, Limit.of(100))
+    account = account.charged(statement, 1, Limit.of(100, 2e-6))
+    account = account.charged(statement, 2, Limit.of(100, 2e-6))
+    with pytest.raises(LimitError):
+        account.charged(statement, 3, Limit.of(100, 2e-6))
+
+
+def test_deployments_of_one_population_are_added_up() -> None:
+    account, limit = Account(), Limit.of(3)
+    for number, name in enumerate(("one", "two", "three", "four")):
+        text = statement_of(values={**STREAM, "name": name}, number=number, population="people")
+        statement = read_statement(text)
+        if name == "four":
+            with pytest.raises(LimitError):
+                account.check_room(statement, limit)
+        else:
+            account = account.opened(statement).charged(statement, 0, limit)
+    assert account.spent("people") == limit
+    assert str(account.entries[1]) == "job two, deployment 00000000: epsilon 1"
+    assert [Entry.from_json(each.to_json()) for each in account.entries] == [*account.entries]

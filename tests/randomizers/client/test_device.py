@@ -1,0 +1,523 @@
+"""A device in a job: each of the outcomes that the package lists."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from randomizers.client import (
+    Answer,
+    ClosedError,
+    Device,
+    DeviceError,
+    Limit,
+    LimitError,
+    NotJoinedError,
+    StatementError,
+    StoreError,
+    UnreachableError,
+    ValueRefusedError,
+)
+from randomizers.client.steps import LAST_MOMENT, MOST_WAITING, sealing_info, seconds_to_wait
+from tests.randomizers.client.conftest import Phone
+from tests.support.small_collector import (
+    DAY,
+    SETS,
+    SIGNER,
+    STREAM,
+    SmallCollector,
+    deployed,
+    problem,
+)
+from topics.envelopes import decode_body
+from topics.sealing import device_context, key_id, unseal
+
+MakePhone = Callable[..., Phone]
+
+
+def bodies(phone: Phone) -> list[bytes]:
+    return [body for method, _, _, body in phone.collector.requests if method == "POST"]
+
+
+def document(phone: Phone) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads(phone.store.text)
+    return read
+
+
+def test_a_device_joins_once_and_reports_once_an_epoch(phone: Phone) -> None:
+    device = phone.start()
+    device.join()
+    first, second = device.report(True), device.report(False)
+    assert (first.epoch, first.drawn, first.sending.waiting) == (1, True, 0)
+    assert (second.epoch, second.drawn) == (1, False)
+    phone.start().join()
+    assert len(bodies(phone)) == 1
+    assert str(device.account()) == (
+        "population logins: epsilon 1 spent, epsilon 100, delta 0.001 allowed\n"
+        "  job logins, deployment 00000000: epsilon 1"
+    )
+
+
+def test_the_first_envelopes_of_a_horizon_enrol(phone: Phone) -> None:
+    device = phone.start()
+    device.join()
+    enrols, devices = [], set()
+    for day in range(6):
+        phone.collector.dead = day == 0
+        device.report(True)
+        phone.wait(DAY)
+    for body in bodies(phone)[1:]:
+        envelopes = decode_body(body)
+        enrols.append((envelopes.epoch, bool(envelopes.enrols[0])))
+        devices.add(envelopes.devices.tobytes())
+    # The first epoch's is late by the time that the server is back; the second horizon begins at 5.
+    assert enrols == [(1, True), (2, True), (3, False), (4, False), (5, True), (6, False)]
+    assert len(devices) == 1
+    assert str(device.account().entries[0]) == "job logins, deployment 00000000: 2 x epsilon 1"
+
+
+def test_what_was_not_acknowledged_is_sent_again_unchanged(phone: Phone) -> None:
+    device = phone.start()
+    device.join()
+    phone.collector.answer = lambda _: problem(503, "busy")
+    assert device.report(True).sending.waiting == 1
+    assert device.send().after == 1.0
+    assert len(bodies(phone)) == 1
+    for _ in range(5):
+        phone.seconds += 4000
+        device = phone.start()
+        assert device.send().waiting == 1
+    phone.collector.answer = lambda answer: answer
+    phone.seconds += 4000
+    assert phone.start().send().waiting == 0
+    assert len(bodies(phone)) == 7
+    assert len(set(bodies(phone))) == 1
+
+
+def test_what_is_late_is_given_up_and_not_drawn_again(phone: Phone) -> None:
+    device = phone.start()
+    device.join()
+    phone.collector.dead = True
+    assert device.report(True).sending.waiting == 1
+    phone.collector.dead = False
+    phone.collector.time += DAY
+    phone.seconds += 100
+    assert device.send().waiting == 0
+    phone.collector.time -= DAY
+    assert not device.report(False).drawn
+    assert len(phone.collector.drawn) == 1
+    assert not phone.collector.taken
+
+
+def test_offline_the_oldest_reports_are_given_up(phone: Phone) -> None:
+    device = phone.start()
+    device.join()
+    phone.collector.dead = True
+    for _ in range(MOST_WAITING + 3):
+        device.report(True)
+        phone.wait(DAY)
+    waiting = document(phone)["members"]["logins"]["waiting"]
+    assert [each["epoch"] for each in waiting] == list(range(4, MOST_WAITING + 4))
+
+
+def test_one_report_that_is_refused_does_not_hold_up_the_next(phone: Phone) -> None:
+    device = phone.start()
+    device.join()
+    phone.collector.answer = lambda _: problem(400, "malformed")
+    device.report(True)
+    phone.wait(DAY)
+    phone.collector.answer = lambda answer: (
+        answer if answer.status == 202 else problem(400, "malformed")
+    )
+    assert device.report(True).sending.waiting == 1
+    assert 2 in [epoch for epoch, _ in phone.collector.taken]
+
+
+@pytest.mark.parametrize("wrong", [-40 * DAY, -DAY, -61_000, 61_000, DAY, 40 * DAY])
+def test_a_clock_that_is_wrong_gives_way_to_the_servers(phone: Phone, wrong: int) -> None:
+    phone.collector.time += 10 * DAY + DAY // 2
+    phone.time = phone.collector.time + wrong
+    device = phone.start()
+    device.join()
+    assert device.report(True).epoch == 11
+    assert device.report(True).sending.waiting == 0
+    assert len(phone.collector.taken) == 1
+
+
+def test_a_minute_between_clocks_is_none(phone: Phone) -> None:
+    device = phone.start()
+    device.join()
+    phone.time = phone.collector.time + DAY - 30_000
+    phone.collector.time += DAY + 30_000
+    assert device.report(True).epoch == 1
+
+
+@pytest.mark.parametrize("time", [-5, LAST_MOMENT + 1, 10**400, True, 5.5, "soon", None, [1]])
+def test_a_server_that_says_no_time_is_not_asked(phone: Phone, time: object) -> None:
+    phone.collector.tell = lambda _: time
+    device = phone.start()
+    device.join()
+    assert device.report(True).epoch == 1
+
+
+def test_offline_and_early_it_waits_until_its_epoch_begins(phone: Phone) -> None:
+    device = phone.start()
+    device.join()
+    phone.collector.dead = True
+    phone.time += 2 * DAY
+    assert device.report(True).epoch == 3
+    phone.collector.dead = False
+    phone.seconds += 1e6
+    assert device.send().waiting == 1
+    phone.time -= 2 * DAY
+    assert device.report(True) == device.report(True)
+    phone.wait(2 * DAY)
+    assert device.send().waiting == 0
+    assert [epoch for epoch, _ in phone.collector.taken] == [3]
+
+
+def test_lies_about_time_cost_no_more_than_the_limit(make_phone: MakePhone) -> None:
+    for job, affordable in ((STREAM, 3), (SETS, 3)):
+        phone = make_phone({"values": job}, limit=Limit.of(3, 1))
+        device = phone.start()
+        device.join()
+        drawn = 0
+        for _ in range(40):
+            try:
+                drawn += device.report(1).drawn
+            except LimitError:
+                break
+            phone.collector.time += DAY
+        else:
+            pytest.fail("it reports without end")
+        assert device.account().spent.epsilon == 3_000_000_000
+        assert drawn == affordable * (4 if job is STREAM else 1)
+
+
+def test_the_account_outlives_deployments(make_phone: MakePhone) -> None:
+    phone = make_phone(limit=Limit.of(2))
+    device = phone.start()
+    device.join()
+    device.report(True)
+    for number in (2, 3):
+        phone.collector.job = deployed(number=number)
+        phone.wait(DAY)
+        assert device.report(True).sending.gone
+        with pytest.raises(NotJoinedError, match="call join for another"):
+            device.report(True)
+        if number == 2:
+            device.join()
+            assert device.report(True).drawn is True
+    with pytest.raises(LimitError, match="epsilon 2 is spent already"):
+        device.join()
+    assert [str(each) for each in device.account().entries] == [
+        "job logins, deployment 00000000: epsilon 1"
+    ] * 2
+
+
+def test_a_deployment_that_was_left_for_another_is_not_joined_again(phone: Phone) -> None:
+    first, second = phone.collector.job, deployed(number=2)
+    device = phone.start()
+    device.join()
+    for job in (second, first):
+        phone.collector.job = job
+        phone.collector.answer = lambda _: problem(410, "deployment")
+        phone.wait(DAY)
+        device.report(True)
+        if job is second:
+            device.join()
+    with pytest.raises(StatementError, match="was joined before and left"):
+        device.join()
+
+
+def test_a_lie_that_the_deployment_has_ended_loses_reports_alone(phone: Phone) -> None:
+    device = phone.start()
+    device.join()
+    phone.collector.answer = lambda _: problem(410, "deployment")
+    assert device.report(True).sending == device.send()
+    assert device.send().gone
+    phone.collector.answer = lambda answer: answer
+    device.join()
+    assert not device.report(False).drawn
+    phone.wait(DAY)
+    assert device.report(True).drawn
+    assert device.account().spent.epsilon == 1_000_000_000
+
+
+def test_another_statement_for_what_was_joined_is_refused(phone: Phone) -> None:
+    device = phone.start()
+    device.join()
+    phone.collector.answer = lambda _: problem(410, "deployment")
+    device.report(True)
+    phone.collector.job = deployed(shuffle={"minimum": 5})
+    with pytest.raises(StatementError, match="stays with what it has joined"):
+        device.join()
+
+
+def test_what_nobody_known_has_signed_is_refused(phone: Phone) -> None:
+    phone.collector.job = deployed(key=Ed25519PrivateKey.from_private_bytes(bytes(32)))
+    with pytest.raises(StatementError, match="not signed by the key"):
+        phone.start().join()
+    assert phone.store.text is None
+
+
+def test_keys_may_change(phone: Phone) -> None:
+    device = Device(
+        "https://example.org",
+        "logins",
+        signers=["00" * 32, SIGNER],
+        limit=phone.limit,
+        store=phone.store,
+        transport=phone.collector,
+        now=lambda: phone.time,
+    )
+    assert device.join().job == "logins"
+
+
+@pytest.mark.parametrize("more", [{"name": "others"}, {"population": "everybody"}])
+def test_a_statement_about_others_is_refused(phone: Phone, more: dict[str, Any]) -> None:
+    told = deployed(**more).description
+    assert told is not None
+    with pytest.raises(StatementError, match="the app means job logins"):
+        phone.start().join(told.statement.encode())
+
+
+def test_a_statement_that_the_app_has_needs_no_server(phone: Phone) -> None:
+    told = phone.collector.job.description
+    assert told is not None
+    phone.collector.dead = True
+    device = phone.start()
+    device.join(told.statement.encode())
+    assert device.report(True).sending.waiting == 1
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"version": 2}', b"\xff", b"[" * 100_000])
+def test_what_is_no_statement_is_refused(phone: Phone, text: bytes) -> None:
+    with pytest.raises(StatementError):
+        phone.start().join(text)
+
+
+def test_no_part_of_a_statement_can_be_missing(phone: Phone) -> None:
+    told = phone.collector.job.description
+    assert told is not None
+    whole = json.loads(told.statement)
+    for part in whole.keys() - {"minimum", "late"}:
+        if part in ("content", "epochs", "guarantee", "values", "deployment", "fingerprint"):
+            others: list[Any] = [None, 5, "text", [], {}]
+            for other in others:
+                with pytest.raises(StatementError):
+                    phone.start().join(json.dumps({**whole, part: other}).encode())
+        with pytest.raises(StatementError):
+            phone.start().join(json.dumps({k: v for k, v in whole.items() if k != part}).encode())
+
+
+def test_a_job_that_is_over_or_has_not_begun(make_phone: MakePhone) -> None:
+    phone = make_phone({"epochs": {**STREAM["epochs"], "renew": False}})
+    device = phone.start()
+    device.join()
+    phone.time = phone.collector.time = phone.time - 1
+    with pytest.raises(ClosedError, match="has not begun"):
+        device.report(True)
+    phone.wait(4 * DAY + 1)
+    with pytest.raises(ClosedError, match="is over"):
+        device.report(True)
+    phone.collector.job = deployed(number=2)
+    device.join()
+    assert device.report(True).drawn
+    phone.collector.job = deployed(number=3, epochs={**STREAM["epochs"], "renew": False})
+    phone.collector.answer = lambda _: problem(410, "deployment")
+    phone.wait(DAY)
+    device.report(True)
+    with pytest.raises(ClosedError, match="is over"):
+        device.join()
+
+
+def test_whoever_has_left_is_forgotten_and_what_was_spent_is_not(phone: Phone) -> None:
+    device = phone.start()
+    device.join()
+    phone.collector.dead = True
+    device.report(True)
+    before = document(phone)["members"]["logins"]
+    device.leave()
+    assert before["device"] not in phone.store.text
+    assert document(phone)["members"] == {"logins": None}
+    assert device.account().spent.epsilon == 1_000_000_000
+    assert device.send().waiting == 0
+    phone.collector.dead = False
+    for again in (False, True):
+        with pytest.raises((NotJoinedError, StatementError)):
+            device.join(again=again)
+    phone.collector.job = deployed(number=2)
+    with pytest.raises(NotJoinedError, match="the user has left"):
+        device.join()
+    device.join(again=True)
+    assert device.report(True).drawn
+
+
+def test_a_value_that_is_none_is_refused_before_anything_else(phone: Phone) -> None:
+    device = phone.start()
+    device.join()
+    before, asked = phone.store.text, len(phone.collector.requests)
+    with pytest.raises(ValueRefusedError, match="must be True or False"):
+        device.report("secret")
+    assert phone.store.text == before
+    assert len(phone.collector.requests) == asked
+
+
+def test_nothing_is_reported_before_the_device_has_joined(phone: Phone) -> None:
+    with pytest.raises(NotJoinedError, match="call join first"):
+        phone.start().report(True)
+    assert phone.collector.requests == []
+    phone.collector.dead = True
+    with pytest.raises(UnreachableError):
+        phone.start().join()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"version": 2}', '{"version": 1}', "[" * 99_999])
+def test_what_was_not_written_here_is_left_alone(phone: Phone, text: str) -> None:
+    phone.store.revision, phone.store.text = 1, text
+    with pytest.raises(StoreError, match=r"damaged|later version"):
+        phone.start().join()
+    assert phone.store.text == text
+
+
+@pytest.mark.parametrize("more", [{"protocol": "later"}, {"law": {}}, {"law": {"horizon": 1}}])
+def test_a_job_that_the_app_has_no_randomizer_for_costs_nothing(
+    phone: Phone, more: dict[str, Any]
+) -> None:
+    told = phone.collector.job.description
+    assert told is not None
+    with pytest.raises(DeviceError, match="update the app"):
+        phone.start().join(json.dumps({**json.loads(told.statement), **more}).encode())
+    assert phone.store.text is None
+
+
+def test_damaged_state_is_not_drawn_anew(phone: Phone) -> None:
+    device = phone.start()
+    device.join()
+    device.report(True)
+    wrong = document(phone)
+    wrong["members"]["logins"]["state"]["arrays"] = {}
+    phone.store.text = json.dumps(wrong)
+    phone.wait(DAY)
+    with pytest.raises(DeviceError, match="nothing was sent"):
+        device.report(True)
+    assert len(bodies(phone)) == 1
+
+
+def test_sealed_reports_open_for_the_stage_alone(make_phone: MakePhone) -> None:
+    keys = [X25519PrivateKey.from_private_bytes(bytes([number]) * 32) for number in (1, 2)]
+    public = [key.public_key().public_bytes_raw().hex() for key in keys]
+    phone = make_phone({"devices": {"seal": public, "rotate": 2}})
+    device = phone.start()
+    statement = device.join()
+    for day in range(3):
+        device.report(True)
+        envelopes = decode_body(bodies(phone)[-1])
+        key = keys[day // 2]
+        assert envelopes.key == key_id(key.public_key().public_bytes_raw())
+        parts = statement.deployment, statement.fingerprint, day + 1, envelopes.reports.tobytes()
+        assert sealing_info(statement, day + 1, parts[3]) == device_context(*parts)
+        content = unseal(envelopes.contents.tobytes(), key, device_context(*parts))
+        assert content is not None
+        assert len(content) == statement.form.size
+        phone.wait(DAY)
+
+
+def test_tokens_go_with_reports_alone(phone: Phone) -> None:
+    tokens = iter(["one", "two"])
+    phone.more["token"] = lambda: next(tokens)
+    device = phone.start()
+    device.join()
+    phone.collector.answer = lambda _: problem(401, "token")
+    assert device.report(True).sending.waiting == 1
+    phone.collector.answer = lambda answer: answer
+    phone.seconds += 10
+    assert device.send().waiting == 0
+    said = [headers.get("Authorization") for _, _, headers, _ in phone.collector.requests]
+    assert [each for each in said if each] == ["Bearer one", "Bearer two"]
+    assert [method for method, _, headers, _ in phone.collector.requests if headers] == ["POST"] * 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "after"),
+    [
+        (problem(503, "busy"), 1.0),
+        (problem(429, "rate", **{"retry-after": "20"}), 22.0),
+        (problem(503, "busy", **{"retry-after": "999999999"}), 95_040.0),
+        (problem(503, "busy", **{"retry-after": "soon"}), 1.0),
+        (problem(503, "busy", **{"retry-after": "-5"}), 1.0),
+        (Answer(202 + 1, b""), 1.0),
+        (Answer(301, b"", {"location": "https://elsewhere"}), 1.0),
+        (Answer(409, b"[" * 99_999), 1.0),
+        (Answer(409, b'{"type": 5}'), 1.0),
+        (Answer(500, b"\xff"), 1.0),
+    ],
+)
+def test_other_answers_mean_wait(phone: Phone, answer: Answer, after: float) -> None:
+    device = phone.start()
+    device.join()
+    phone.collector.answer = lambda _: answer
+    sending = device.report(True).sending
+    assert (sending.waiting, sending.gone) == (1, False)
+    assert sending.after == pytest.approx(after)
+    phone.seconds += after - 0.001
+    device.send()
+    assert len(bodies(phone)) == 1
+    phone.seconds += 0.002
+    device.send()
+    assert len(bodies(phone)) == 2
+
+
+def test_pauses_grow_up_to_an_hour() -> None:
+    assert [seconds_to_wait(n, None, 1.0) for n in (1, 2, 5, 12, 13, 10**6)] == [
+        1.0,
+        2.0,
+        16.0,
+        2048.0,
+        3600.0,
+        3600.0,
+    ]
+    assert seconds_to_wait(3, None, 0.0) == 2.0
+    assert seconds_to_wait(1, 60.0, 0.0) == 60.0
+
+
+@pytest.mark.parametrize("url", ["http://example.org", "example.org", "ftp://example.org", ""])
+def test_addresses_are_encrypted(phone: Phone, url: str) -> None:
+    with pytest.raises(ValueError, match=r"https"):
+        Device(url, "logins", signers=[], limit=phone.limit, store=phone.store)
+    for name in ("", "a/b", "..", "A", "a?b"):
+        with pytest.raises(ValueError, match="no name of a job"):
+            Device("https://a.org", name, signers=[], limit=phone.limit, store=phone.store)
+
+
+def test_what_others_see_is_the_same_whatever_the_value_is() -> None:
+    for job, values in ((STREAM, [True, False]), (SETS, ["apple", None]), (SETS, [[], ["plum"]])):
+        seen = []
+        for value in values:
+            phone = Phone(SmallCollector(deployed(job)))
+            counter = iter(range(1 << 20))
+            phone.more["read"] = lambda count, counter=counter: hashlib.shake_128(
+                str(next(counter)).encode()
+            ).digest(count)
+            device = phone.start()
+            device.join()
+            stored = []
+            for day in range(6):
+                phone.collector.dead = day == 2
+                device.report(value)
+                stored.append(len(phone.store.text))
+                phone.wait(DAY)
+            requests = [
+                # All but the id of the report, which is random, and the content.
+                (method, path, headers, len(body), body[:72], body[88:89])
+                for method, path, headers, body in phone.collector.requests
+            ]
+            seen.append((requests, stored, phone.seconds))
+        assert seen[0] == seen[1]

@@ -1,0 +1,156 @@
+"""The file that a device keeps, and what it needs of the world."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from randomizers.client import Answer, FileStore, HttpTransport, StoreError, UnreachableError
+from tests.support.small_collector import (
+    SIGNER,
+    START,
+    SmallCollector,
+    deployed,
+)
+
+ROOT = Path(__file__).parents[3]
+DEVICE = """
+import sys
+for name in ("cryptography", "randomgen", "scipy", "pydantic", "crc32c", "yaml", "aiohttp",
+             "pipeline", "aggregators"):
+    sys.modules[name] = None
+from randomizers.client import Device, Limit
+url, path, signer, now = sys.argv[1:]
+device = Device(url, "logins", signers=[signer], limit=Limit.of(2), path=path,
+                now=lambda: int(now))
+device.join()
+print(device.report(True).drawn, device.report(False).drawn, device.account().spent)
+"""
+
+
+@contextmanager
+def served(collector: SmallCollector) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            answer = collector.request(self.command, self.path, body, {})
+            self.send_response(answer.status)
+            self.send_header("Content-Length", str(len(answer.body)))
+            for name, value in answer.headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(answer.body)
+
+        do_POST = do_GET  # noqa: N815 - the name that the library calls
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_processes_are_one_device_and_need_numpy_alone(tmp_path: Path) -> None:
+    collector = SmallCollector(deployed())
+    path = tmp_path / "device"
+    with served(collector) as url:
+        command = [sys.executable, "-c", DEVICE, url, str(path), SIGNER, str(START)]
+        running = [
+            subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(3)
+        ]
+        said = [process.communicate()[0].split() for process in running]
+    assert sorted(words[0] for words in said) == ["False", "False", "True"]
+    assert {tuple(words[1:]) for words in said} == {("False", "epsilon", "1")}
+    assert len(collector.drawn) == 1
+    assert len(set().union(*collector.drawn.values())) == 1
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_keeps_the_latest_text(tmp_path: Path) -> None:
+    store, other = FileStore(tmp_path / "device"), FileStore(tmp_path / "device")
+    assert store.read() == (0, None)
+    assert store.replace(0, "one")
+    assert not other.replace(0, "two")
+    assert other.read() == (1, "one")
+    assert other.replace(1, "two")
+    assert not store.replace(1, "three")
+    assert store.read() == (2, "two")
+    data = (tmp_path / "device").read_bytes()
+    assert b"two" in data
+    assert b"one" not in data
+
+
+def test_what_is_replaced_is_nowhere_in_the_file(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "device")
+    secret = "a value that nobody shall find " * 1000
+    assert store.replace(0, secret)
+    assert store.replace(1, "gone")
+    assert secret[:31].encode() not in (tmp_path / "device").read_bytes()
+
+
+def test_files_that_others_can_read_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "device"
+    path.touch(0o644)
+    path.chmod(0o644)
+    with pytest.raises(StoreError, match="chmod 600"):
+        FileStore(path)
+    with pytest.raises(StoreError, match="No such file"):
+        FileStore(tmp_path / "missing" / "device")
+
+
+def test_a_file_that_is_damaged_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "device"
+    path.write_bytes(b"nothing of SQLite" * 100)
+    path.chmod(0o600)
+    with pytest.raises(StoreError, match="cannot be used"):
+        FileStore(path).read()
+    assert path.read_bytes() == b"nothing of SQLite" * 100
+
+
+def test_answers_of_all_kinds_are_answers() -> None:
+    collector = SmallCollector(deployed())
+    with served(collector) as url:
+        transport = HttpTransport(url)
+        assert transport.request("GET", "/v1/jobs/logins", None, {}).status == 200
+        missing = transport.request("GET", "/v1/jobs/other", None, {})
+        assert (missing.status, json.loads(missing.body)["type"]) == (404, "/problems/unknown-job")
+    with pytest.raises(UnreachableError, match="no answer from the server: URLError") as error:
+        transport.request("GET", "/v1/jobs/logins", None, {})
+    assert "127.0.0.1" not in str(error.value)
+
+
+def test_redirects_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    collector = SmallCollector(deployed())
+    with served(collector) as url:
+        monkeypatch.setattr(
+            collector,
+            "request",
+            lambda *_: Answer(307, b"", {"location": url + "/v1/jobs/logins"}),
+        )
+        assert HttpTransport(url).request("POST", "/v1/jobs/logins/reports", b"", {}).status == 307
+
+
+def test_an_answer_without_end_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    collector = SmallCollector(deployed())
+    with served(collector) as url:
+        monkeypatch.setattr(
+            collector, "request", lambda *_: Answer(200, b"x" * (8 * 1024 * 1024 + 1))
+        )
+        with pytest.raises(UnreachableError, match="no end"):
+            HttpTransport(url).request("GET", "/", None, {})

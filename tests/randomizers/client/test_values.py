@@ -1,0 +1,73 @@
+"""What apps hand over: numbers are those of the job's domain, and errors name no value."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.values.numbers import NumericDomain
+from randomizers.client import ValueRefusedError
+from randomizers.client.values import DeviceValues
+
+YES = DeviceValues("value", 2, None)
+LABELS = DeviceValues("items", 4, None, ("walk", "bus", "car"))
+SETS = DeviceValues("items", 6, 2, ("a", "b", "c", "d", "e"))
+UNTOLD = DeviceValues("found", 1 << 40, 3)
+
+
+@given(
+    st.floats(-1e3, 1e3),
+    st.floats(1e-3, 1e4),
+    st.integers(1, 70_000),
+    st.lists(st.floats(0, 1, exclude_max=True), min_size=1),
+)
+def test_buckets_are_those_of_jobs(low: float, width: float, n: int, shares: list[float]) -> None:
+    high = low + width
+    domain = NumericDomain(low, high, n)
+    values = DeviceValues("numbers", n + 1, None, (), low, high, n)
+    given_numbers = [min(max(low + share * width, low), high) for share in shares]
+    inside = [number for number in given_numbers if number < high]
+    parsed, problems = domain.parse([repr(number) for number in inside])
+    assert not problems
+    assert [values.number(number) for number in inside] == parsed.tolist()
+
+
+def test_values_as_people_know_them() -> None:
+    assert [YES.number(value) for value in (True, False, 1, 0)] == [1, 0, 1, 0]
+    assert [LABELS.number(value) for value in ("walk", "car", 2, None, 0)] == [1, 3, 2, 0, 0]
+    assert SETS.number(["e", 1]) == [5, 1]
+    assert SETS.number("b") == [2]
+    assert SETS.number(None) == SETS.number([]) == []
+    assert UNTOLD.number([1 << 39]) == [1 << 39]
+    optional = DeviceValues("numbers", 5, None, (), 0.0, 8.0, 4, optional=True)
+    assert [optional.number(value) for value in (None, 0, 7.99, 2)] == [0, 1, 4, 2]
+
+
+@pytest.mark.parametrize(
+    ("values", "value"),
+    [
+        (YES, 2),
+        (YES, "yes"),
+        (YES, None),
+        (YES, -1),
+        (YES, 1.0),
+        (LABELS, "bicycle"),
+        (LABELS, 4),
+        (LABELS, True),
+        (LABELS, ["walk"]),
+        (SETS, ["a", "b", "c"]),
+        (SETS, ["a", "a"]),
+        (SETS, [6]),
+        (DeviceValues("numbers", 5, None, (), 0.0, 8.0, 4), 8.0),
+        (DeviceValues("numbers", 5, None, (), 0.0, 8.0, 4), float("nan")),
+        (DeviceValues("numbers", 5, None, (), 0.0, 8.0, 4), None),
+        (DeviceValues("numbers", 5, None, (), 0.0, 8.0, 4), True),
+        (DeviceValues("numbers", 5, None, (), 0.0, 8.0, 4), "3"),
+    ],
+)
+def test_others_are_refused_without_being_named(values: DeviceValues, value: object) -> None:
+    with pytest.raises(ValueRefusedError) as refusal:
+        values.number(value)  # type: ignore[arg-type]
+    assert "bicycle" not in str(refusal.value)
+    assert "nan" not in str(refusal.value)

@@ -1,0 +1,474 @@
+"""Golden vectors of whole devices: what an app and a server do, and what is sent and kept then.
+
+Clients in other languages are told the same and must send the same bytes, keep the same
+document and spend the same digits. Randomness is that of `tests.randomizers.javascript.vectors`.
+Written by::
+
+    python -m tests.randomizers.javascript.client_vectors [--check]
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.values.durations import Duration
+from randomizers.client import Answer, Device, DeviceError, Limit
+from randomizers.client.amounts import allowed, read, spent, written
+from randomizers.client.epoch_clock import EpochClock
+from randomizers.client.errors import ValueRefusedError
+from randomizers.client.steps import outcome_of, seconds_to_wait
+from randomizers.client.values import DeviceValues
+from tests.randomizers.javascript.vectors import FOLDER, CountedBytes
+from tests.support.small_collector import (
+    DAY,
+    OPERATOR,
+    SETS,
+    SIGNER,
+    START,
+    STREAM,
+    MemoryStore,
+    SmallCollector,
+    deployed,
+    description_of,
+    problem,
+)
+from topics.envelopes import decode_body
+from topics.sealing import device_context, unseal
+
+FILE: Final = FOLDER / "client" / "client.json"
+STAGE: Final = X25519PrivateKey.from_private_bytes(bytes(range(1, 33)))
+KINDS: Final = {
+    "StatementError": "statement",
+    "LimitError": "limit",
+    "NotJoinedError": "not-joined",
+    "ClosedError": "closed",
+    "ValueRefusedError": "value",
+    "StoreError": "store",
+    "UnreachableError": "unreachable",
+    "DeviceError": "app",
+}
+"""What clients without classes for it call an error."""
+
+
+def _job(protocol: str, length: str = "1d", **parameters: Any) -> dict[str, Any]:
+    epochs = {"count": 4, "start": "2026-03-01", "length": length, "renew": True}
+    named = {"name": protocol.replace("_", "-"), "protocol": protocol, "parameters": parameters}
+    return {**named, "epochs": epochs, "shuffle": {"minimum": 1000}, "devices": {}}
+
+
+JOBS: Final[Mapping[str, tuple[dict[str, Any], list[Any]]]] = {
+    "future_rand": (STREAM, [True, False, True, True]),
+    "value_stream": (_job("value_stream", epsilon=0.1, changes=2), [1, 0]),
+    "hadamard_stream": (
+        _job("hadamard_stream", "P1M", epsilon=2, changes=1, domain=["a", "b", "c"]),
+        ["a", None, "c", 2],
+    ),
+    "range_stream": (
+        _job("range_stream", "P1MT1H", epsilon=2, changes=1, low=-1, high=1, buckets=8),
+        [-1, 0, 0.999, 0.25],
+    ),
+    "count_min": (
+        _job("count_min", epsilon=1, delta=1e-6, domain=["a", "b", "c"], items=2),
+        [["a", "c"], None, "b", [2, 1]],
+    ),
+    "balls_into_bins": (
+        _job("balls_into_bins", epsilon=1, delta=1e-6, domain=["a", "b", "c", "d"], items=1),
+        ["d", []],
+    ),
+    "single_message": (SETS, ["pear", None, 3]),
+    "shuffled_counts": (_job("shuffled_counts", epsilon=1, delta=1e-6), [1, 1, 0, 1]),
+}
+"""Jobs of all protocols, and the values of their devices, day after day."""
+
+
+@dataclass
+class Recorder:
+    """What a device was told to do, what it asked, and what it keeps if that has changed.
+
+    Attributes:
+        steps: one after the other.
+    """
+
+    label: str
+    job: DeployedJob
+    limit: tuple[float, float] = (4, 1e-3)
+    time: int = START
+    seconds: float = 0.0
+    steps: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.collector, self.store = SmallCollector(self.job, self.time), MemoryStore()
+        self.source = CountedBytes(self.label)
+        self.asked: list[dict[str, Any]] = []
+        self.kept: str | None = None
+        self.device = Device(
+            "https://example.org",
+            self.job.name,
+            signers=[SIGNER],
+            limit=Limit.of(*self.limit),
+            store=self.store,
+            transport=self,
+            read=self.source.read,
+            now=lambda: self.time,
+            monotonic=lambda: self.seconds,
+            jitter=lambda: 0.5,
+        )
+
+    def request(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> Answer:
+        """See `Transport.request`."""
+        entry: dict[str, Any] = {"method": method, "path": path}
+        if body is not None:
+            entry["body"] = base64.b64encode(body).decode()
+        self.asked.append(entry)
+        answer = self.collector.request(method, path, body, headers)
+        entry["status"], entry["text"] = answer.status, answer.body.decode()
+        entry["retryAfter"] = answer.headers.get("retry-after")
+        return answer
+
+    def does(self, action: str, value: Any = None) -> None:
+        """One step, with whatever comes of it."""
+        step: dict[str, Any] = {"do": action, "now": self.time, "seconds": self.seconds}
+        if value is not None or action == "report":
+            step["value"] = value
+        self.asked = step["requests"] = []
+        actions: dict[str, Callable[[], Any]] = {
+            "join": lambda: self.device.join() and None,
+            "join again": lambda: self.device.join(again=True) and None,
+            "report": lambda: self.device.report(value),
+            "send": self.device.send,
+            "leave": self.device.leave,
+        }
+        try:
+            step["result"] = _plain(actions[action]())
+        except DeviceError as error:
+            step["error"] = KINDS[type(error).__name__]
+        step["account"] = str(self.device.account())
+        if self.store.text != self.kept:
+            assert self.store.text is not None
+            step["document"], self.kept = json.loads(self.store.text), self.store.text
+        step["taken"] = self.source.taken
+        self.steps.append(step)
+
+    def wait(self, milliseconds: int) -> None:
+        """All clocks go on."""
+        self.time += milliseconds
+        self.collector.time += milliseconds
+        self.seconds += milliseconds / 1000
+
+    def to_json(self) -> dict[str, Any]:
+        """What is written."""
+        return {
+            "label": self.label,
+            "job": self.job.name,
+            "limit": {"epsilon": self.limit[0], "delta": self.limit[1]},
+            "steps": self.steps,
+        }
+
+
+def _plain(result: Any) -> Any:
+    if hasattr(result, "sending"):
+        return {"epoch": result.epoch, "drawn": result.drawn, "sending": _plain(result.sending)}
+    if hasattr(result, "gone"):
+        return {"waiting": result.waiting, "after": result.after, "gone": result.gone}
+    return result
+
+
+def of_protocol(protocol: str) -> dict[str, Any]:
+    """Days of a device of a protocol, into a second horizon."""
+    values, given = JOBS[protocol]
+    recorder = Recorder(f"client {protocol}", deployed(values), (50, 1))
+    recorder.does("join")
+    for epoch in range(6):
+        recorder.does("report", given[epoch % len(given)])
+        months = "P1M" in values["epochs"]["length"]
+        recorder.wait(31 * DAY if months else DAY)
+    return recorder.to_json()
+
+
+def of_accidents() -> dict[str, Any]:
+    """A server that is dead, busy, wrong about the time, gone and back; a user who leaves."""
+    recorder = Recorder("client accidents", deployed())
+    collector = recorder.collector
+    recorder.does("report", True)
+    collector.dead = True
+    recorder.does("join")
+    collector.dead = False
+    recorder.does("join")
+    recorder.does("join")
+    recorder.does("report", 5)
+    recorder.does("report", None)
+    collector.answer = lambda _: problem(503, "busy", **{"retry-after": "7"})
+    recorder.does("report", True)
+    recorder.does("send")
+    recorder.seconds += 30
+    collector.answer = lambda _: problem(429, "rate")
+    recorder.does("send")
+    recorder.seconds += 30
+    collector.answer = lambda answer: answer
+    recorder.does("send")
+    recorder.does("report", False)
+    recorder.wait(DAY)
+    collector.dead = True
+    recorder.does("report", False)
+    collector.dead = False
+    recorder.wait(DAY)
+    recorder.does("report", True)
+    recorder.time -= 9 * DAY
+    recorder.does("report", True)
+    recorder.time += 18 * DAY
+    recorder.does("send")
+    recorder.wait(DAY)
+    recorder.does("report", True)
+    for number in (2, 2):
+        collector.job = deployed(number=number)
+        recorder.wait(DAY)
+        recorder.does("report", True)
+        recorder.does("report", True)
+        recorder.does("join")
+    recorder.does("leave")
+    recorder.does("join")
+    recorder.does("join again")
+    collector.job = deployed(number=3)
+    recorder.does("join again")
+    recorder.does("report", True)
+    for _ in range(3):
+        recorder.wait(4 * DAY)
+        recorder.does("report", True)
+    return recorder.to_json()
+
+
+def of_strangers() -> dict[str, Any]:
+    """Descriptions that are not signed, are another job's, or are nothing."""
+    key = Ed25519PrivateKey.from_private_bytes(bytes(32))
+    recorder = Recorder("client strangers", deployed(key=key))
+    recorder.does("join")
+    for more in ({"population": "everybody"}, {"epochs": {**STREAM["epochs"], "renew": False}}):
+        recorder.collector.job = deployed(**more)
+        recorder.time = recorder.collector.time = START + 4 * DAY
+        recorder.does("join")
+    return recorder.to_json()
+
+
+def amounts() -> list[list[Any]]:
+    """Numbers, digits, whether rounded up, and what comes of it, as units and as text."""
+    numbers = [
+        0,
+        1,
+        0.1,
+        1 / 3,
+        1e-9,
+        1e-10,
+        1.5e-7,
+        2.5,
+        123456.789,
+        1e21,
+        5e-324,
+        0.30000000000000004,
+    ]
+    rows: list[list[Any]] = []
+    for number in numbers:
+        for digits in (9, 18):
+            for rounded in (spent, allowed):
+                units = rounded(number, digits)
+                text = written(units, digits)
+                assert read(text, digits) == units
+                rows.append([number, digits, rounded is spent, str(units), text])
+    return rows
+
+
+def calendars() -> list[dict[str, Any]]:
+    """Epochs at instants, on calendars of all kinds, as jobs have them."""
+    rows = []
+    for start, months, exact in (
+        ("2024-01-31T00:00", 1, 0),
+        ("2024-01-31T22:30", 1, 3_600_000),
+        ("2023-12-15T12:00", 12, 0),
+        ("1999-02-28T23:59", 5, 86_400_001),
+        ("2026-03-01T00:00", 0, 86_400_000),
+        ("1960-03-01T00:00", 0, 1),
+        ("1960-02-29T00:00", 7, 0),
+    ):
+        begin = datetime.fromisoformat(start).replace(tzinfo=UTC)
+        duration = Duration(months, timedelta(milliseconds=exact))
+        first = _milliseconds(begin)
+        clock = EpochClock(first, months, exact, 4, 1, None)
+        starts = [[epoch, clock.begins(epoch)] for epoch in (-3, 1, 2, 3, 13, 14, 100)]
+        moments = [first + day * 86_400_000 + 5 for day in (-90, 0, 27, 28, 29, 30, 31, 365, 3000)]
+        moments += [moment + off for _, moment in starts for off in (-1, 0)]
+        assert all(_milliseconds(duration.epoch_start(begin, e)) == at for e, at in starts)
+        rows.append(
+            {
+                "epochs": {
+                    "start": first,
+                    "months": months,
+                    "milliseconds": exact,
+                    "count": 4,
+                    "first": 1,
+                    "last": None,
+                },
+                "begins": starts,
+                "at": [[moment, clock.epoch_at(moment)] for moment in moments],
+            }
+        )
+    return rows
+
+
+def _milliseconds(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def values() -> list[dict[str, Any]]:
+    """What apps hand over, and the numbers that it is; None where it is refused."""
+    numbers = {"kind": "numbers", "size": 8, "slots": None, "low": -0.3, "high": 0.4, "buckets": 7}
+    told: list[dict[str, Any]] = [
+        {"kind": "value", "size": 2, "slots": None},
+        {"kind": "items", "size": 4, "slots": None, "labels": ["walk", "bus", "car"]},
+        {"kind": "items", "size": 4, "slots": 2, "labels": ["walk", "bus", "car"]},
+        {"kind": "found", "size": 2**40, "slots": 1},
+        {**numbers, "optional": False},
+        {**numbers, "optional": True},
+    ]
+    given: list[Any] = [True, False, None, 0, 1, 2, 3, 4, -1, 0.5, "walk", "car", "", "x", 2**39]
+    given += [[], ["bus"], ["bus", 3], ["bus", 2], [1, 2, 3], [None], -0.3, -0.2, 0.05, 0.1, 0.3999]
+    rows = []
+    for each in told:
+        domain = DeviceValues.from_statement(each)
+        pairs = []
+        for value in given:
+            if isinstance(value, list) and each["slots"] is None:
+                continue
+            try:
+                pairs.append([value, domain.number(value)])
+            except ValueRefusedError:
+                pairs.append([value, None])
+        rows.append({"values": each, "numbers": pairs})
+    return rows
+
+
+def outcomes() -> list[list[Any]]:
+    """Answers, and what they mean."""
+    types: list[Any] = [None, "/problems/late", "/problems/early", 5, "late"]
+    return [
+        [status, kind, outcome.kind, outcome.others]
+        for status in (0, 200, 202, 301, 400, 401, 404, 409, 410, 413, 429, 500, 503)
+        for kind in types
+        for outcome in [outcome_of(status, {} if kind is None else {"type": kind})]
+    ]
+
+
+def pauses() -> list[list[Any]]:
+    """Failures in a row, what the server asks for, jitter, and seconds to wait."""
+    return [
+        [failures, asked, jitter, seconds_to_wait(failures, asked, jitter)]
+        for failures in (1, 2, 7, 13, 60)
+        for asked in (None, 0, 20, 10**8)
+        for jitter in (0, 0.25, 1)
+    ]
+
+
+def sealed_job() -> DeployedJob:
+    """Whose reports are sealed to `STAGE`."""
+    return deployed(devices={"seal": STAGE.public_key().public_bytes_raw().hex()})
+
+
+def opened(body: bytes) -> bytes | None:
+    """The content of a sealed report, by the stage's key."""
+    envelopes = decode_body(body)
+    report = envelopes.reports[0].tobytes()
+    context = device_context(envelopes.deployment, envelopes.fingerprint, envelopes.epoch, report)
+    return unseal(envelopes.contents[0].tobytes(), STAGE, context)
+
+
+def sealed(earlier: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A sealed report of each language, whose boxes are new each time.
+
+    Those of the file stay, as long as the job is the same; `node sealed_report.js`, beside the
+    file, prints another one.
+    """
+    told = description_of(sealed_job()).decode()
+    plain = Recorder("client sealed", deployed())
+    plain.does("join")
+    plain.does("report", True)
+    content = decode_body(base64.b64decode(plain.steps[-1]["requests"][-1]["body"])).contents
+    bodies = {"body": "", "javascript": ""}
+    if earlier is not None and earlier["description"] == told:
+        bodies = {name: earlier[name] for name in bodies}
+    else:
+        recorder = Recorder("client sealed", sealed_job())
+        recorder.does("join")
+        recorder.does("report", True)
+        bodies["body"] = recorder.steps[-1]["requests"][-1]["body"]
+    return {
+        "label": "client sealed",
+        "description": told,
+        "privateKey": STAGE.private_bytes_raw().hex(),
+        "content": content[0].tobytes().hex(),
+        "now": START,
+        **bodies,
+    }
+
+
+def signatures() -> dict[str, Any]:
+    """A description, and others that are not to be believed."""
+    good = description_of(deployed()).decode()
+    parts = json.loads(good)
+    statement = base64.b64decode(parts["statement"])
+    bad: list[Any] = ["", "{}", "[]", "null", json.dumps({**parts, "signature": ""})]
+    changed = base64.b64encode(statement.replace(b'"epsilon":1.0', b'"epsilon":9.0')).decode()
+    bad.append(json.dumps({**parts, "statement": changed}))
+    bare = base64.b64encode(OPERATOR.sign(statement)).decode()
+    bad.append(json.dumps({**parts, "signature": bare}))
+    bad.append(json.dumps({**parts, "statement": 5}))
+    return {"signers": ["00" * 31 + "07", SIGNER], "good": good, "bad": bad}
+
+
+def client_vectors(earlier: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Everything; `earlier` is what the file holds."""
+    return {
+        "signer": SIGNER,
+        "amounts": amounts(),
+        "calendars": calendars(),
+        "values": values(),
+        "outcomes": outcomes(),
+        "pauses": pauses(),
+        "signatures": signatures(),
+        "sealed": sealed(None if earlier is None else earlier["sealed"]),
+        "scenarios": [of_accidents(), of_strangers(), *map(of_protocol, JOBS)],
+    }
+
+
+def written_vectors() -> str:
+    """The file: one line for each step."""
+    earlier = json.loads(FILE.read_text()) if FILE.exists() else None
+    text = json.dumps(client_vectors(earlier), separators=(",", ":"))
+    return text.replace('{"do"', '\n{"do"').replace('{"label"', '\n{"label"') + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    """Write the file, or say that it is not what is made now."""
+    text = written_vectors()
+    if arguments != ["--check"]:
+        Path(FILE).parent.mkdir(exist_ok=True)
+        FILE.write_text(text)
+        return 0
+    differs = FILE.read_text() != text
+    if differs:
+        print("not what devices send and keep now: client.json", file=sys.stderr)
+    return int(differs)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

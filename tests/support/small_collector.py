@@ -1,0 +1,165 @@
+"""A collector for tests of clients, in memory: as it should be, or dead, slow, or lying."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.descriptions import described, signer_of
+from pipeline.jobs.job_files import make_job
+from randomizers.client import Answer, UnreachableError
+from topics.envelopes import decode_body
+
+OPERATOR = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+SIGNER = signer_of(OPERATOR).hex()
+DAY = 86_400_000
+START = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp() * 1000)
+
+STREAM: dict[str, Any] = {
+    "name": "logins",
+    "protocol": "future_rand",
+    "parameters": {"epsilon": 1, "changes": 2},
+    "epochs": {"count": 4, "start": "2026-03-01", "length": "1d", "renew": True},
+    "devices": {},
+}
+"""Spends its epsilon once in four days."""
+SETS: dict[str, Any] = {
+    "name": "fruits",
+    "protocol": "single_message",
+    "parameters": {
+        "domain": ["apple", "pear", "plum"],
+        "response": "randomized_response",
+        "epsilon": 1,
+        "delta": 1e-6,
+    },
+    "epochs": {"count": 4, "start": "2026-03-01", "length": "1d", "renew": True},
+    "shuffle": {"minimum": 1000},
+    "devices": {},
+}
+"""Spends its epsilon at every epoch."""
+
+
+def deployed(
+    values: Mapping[str, Any] = STREAM,
+    *,
+    number: int = 1,
+    at: int = START,
+    key: Ed25519PrivateKey = OPERATOR,
+    **more: Any,
+) -> DeployedJob:
+    """A job with what its devices are told, signed; its deployment is a number."""
+    job = make_job({**values, **more})
+    return described(deploy_job(job, deployed_at=at, deployment=number.to_bytes(16, "big")), key)
+
+
+def description_of(job: DeployedJob) -> bytes:
+    """What a collector answers to whoever asks about a job."""
+    told = job.description
+    assert told is not None
+    parts = {
+        "statement": told.statement.encode(),
+        "signature": told.signature,
+        "signer": told.signer,
+    }
+    return json.dumps(
+        {name: base64.b64encode(part).decode() for name, part in parts.items()}
+    ).encode()
+
+
+def problem(status: int, kind: str, **headers: str) -> Answer:
+    """A refusal."""
+    body = json.dumps({"type": f"/problems/{kind}", "status": status}).encode()
+    return Answer(status, body, headers)
+
+
+@dataclass
+class SmallCollector:
+    """Takes reports of the deployment that runs, in one thread.
+
+    Attributes:
+        job: that runs.
+        time: the server's clock, milliseconds since 1970.
+        answer: to a report, called with the right one.
+        tell: the time, called with the right one.
+        dead: nobody answers.
+        requests: everything that was asked: method, path, headers, body.
+        taken: bodies that were acknowledged, by epoch and device.
+        received: all bodies by report id.
+        drawn: all bodies by deployment, epoch and device.
+    """
+
+    job: DeployedJob
+    time: int = START
+    answer: Callable[[Answer], Answer] = lambda answer: answer
+    tell: Callable[[int], object] = lambda time: time
+    dead: bool = False
+    requests: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
+    taken: dict[tuple[int, bytes], bytes] = field(default_factory=dict)
+    received: dict[bytes, bytes] = field(default_factory=dict)
+    drawn: dict[tuple[bytes, int, bytes], set[bytes]] = field(default_factory=dict)
+
+    def request(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> Answer:
+        """See `Transport.request`."""
+        self.requests.append((method, path, dict(headers), body or b""))
+        if self.dead:
+            raise UnreachableError("nobody is there")
+        root = f"/v1/jobs/{self.job.name}"
+        if (method, path) == ("GET", root):
+            return Answer(200, description_of(self.job))
+        if (method, path) == ("GET", f"{root}/time"):
+            return Answer(200, json.dumps({"time": self.tell(self.time)}).encode())
+        if (method, path) == ("POST", f"{root}/reports"):
+            assert body is not None
+            return self.answer(self._take(body))
+        return problem(404, "unknown-job")
+
+    @property
+    def epoch(self) -> int:
+        """The one that runs."""
+        start, length = self.job.epochs.start, self.job.epochs.length
+        assert start is not None
+        assert length is not None
+        return length.epoch_of(start, datetime.fromtimestamp(self.time / 1000, UTC))
+
+    def _take(self, body: bytes) -> Answer:
+        envelopes = decode_body(body)
+        device, report = envelopes.devices[0].tobytes(), envelopes.reports[0].tobytes()
+        # Whatever it answers, it has seen what was drawn.
+        self.drawn.setdefault((envelopes.deployment, envelopes.epoch, device), set()).add(body)
+        assert self.received.setdefault(report, body) == body
+        if envelopes.deployment != self.job.deployment:
+            return problem(410, "deployment")
+        if envelopes.epoch < self.epoch:
+            return problem(409, "late")
+        if envelopes.epoch > self.epoch:
+            return problem(409, "early")
+        self.taken.setdefault((envelopes.epoch, device), body)
+        return Answer(202, json.dumps({"accepted": 1, "epoch": envelopes.epoch}).encode())
+
+
+@dataclass
+class MemoryStore:
+    """What survives of a device whose processes die."""
+
+    revision: int = 0
+    text: str | None = None
+
+    def read(self) -> tuple[int, str | None]:
+        """See `Store.read`."""
+        return self.revision, self.text
+
+    def replace(self, revision: int, text: str) -> bool:
+        """See `Store.replace`."""
+        if revision != self.revision:
+            return False
+        self.revision, self.text = revision + 1, text
+        return True
