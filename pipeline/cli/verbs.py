@@ -96,6 +96,12 @@ VERBS = {
         "Randomize the values of a change log and send the reports, epoch by epoch.",
         "students --input students.csv.gz --rate 10",
     ),
+    "collect": Verb(
+        _JOBS,
+        "collect:collect",
+        "Take reports of devices over HTTP, and write them to Kafka, until told to stop (Ctrl-C).",
+        "--bind 0.0.0.0:8300 --allow-origin https://app.example.org",
+    ),
     "record": Verb(
         _JOBS,
         "record:record",

@@ -16,7 +16,7 @@ LAST_MOMENT = 253_402_300_799_999
 """The last millisecond of the year 9999, after which there are no epochs."""
 CLOCK_TOLERANCE = 60.0
 """Seconds by which clocks may differ: beyond them a clock is called wrong, and an epoch early."""
-_TOLERANCE = int(1000 * CLOCK_TOLERANCE)
+TOLERANCE_MS = int(1000 * CLOCK_TOLERANCE)
 
 
 def calendar_of(job: Job) -> EpochCalendar | None:
@@ -39,14 +39,14 @@ class EpochTimes:
         None from `CLOCK_TOLERANCE` before its beginning on; infinite for an epoch that begins after
         the year 9999.
         """
-        start = self._start(epoch)
+        start = self.start(epoch)
         if start is None:
             return float("inf")
-        return (start - written) / 1000 if written < start - _TOLERANCE else None
+        return (start - written) / 1000 if written < start - TOLERANCE_MS else None
 
     def has_ended(self, epoch: int, now: int) -> bool:
         """Whether an epoch is over."""
-        end = self._start(epoch + 1)
+        end = self.start(epoch + 1)
         return end is not None and end <= now
 
     def epoch_of(self, now: int) -> int:
@@ -66,7 +66,8 @@ class EpochTimes:
             f"the broker's clock ({roughly(CLOCK_TOLERANCE)} before is early enough)"
         )
 
-    def _start(self, epoch: int) -> int | None:
+    def start(self, epoch: int) -> int | None:
+        """When an epoch begins, in milliseconds since 1970; None: after the year 9999."""
         try:
             return microseconds(self._calendar.start_of(epoch)) // 1000
         except OverflowError:

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pipeline.actions import Append
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_range import place_problem
@@ -96,6 +99,42 @@ def decode_raw(value: bytes) -> Batch | SealedBatch | Punctuation:
     raise CodecError(f"a {kind.name.lower()} has no place in this topic")
 
 
+class WordCheck:
+    """Which words the reports of a job can have, at an epoch.
+
+    Args:
+        job: the deployed job.
+        role: of the topic that reports are in.
+    """
+
+    def __init__(self, job: DeployedJob, role: Role = Role.REPORTS) -> None:
+        self._job = job
+        self._form = job.form_of(role)
+        # What a stage that adds up releases are no reports.
+        checks = job.aggregator() if job.stage_sum is None else job.stage_sum
+        self._check_words = checks.check_words
+
+    def form_problem(self, values: NDArray[np.unsignedinteger]) -> str | None:
+        """What is wrong with the type and number of words of a report; None if nothing is."""
+        if values.dtype != self._form.dtype or values.shape[1] != self._form.width:
+            return (
+                f"reports of {values.shape[1]} x {values.dtype}, {self._job.protocol} has "
+                f"{self._form}"
+            )
+        return None
+
+    def word_problem(self, epoch: int, values: NDArray[np.unsignedinteger]) -> str | None:
+        """What is wrong with words of the right type, shape (reports, width); None: nothing."""
+        distinct = self._form.distinct
+        if distinct is not None and values.size and int(values.max()) >= distinct:
+            return f"word {int(values.max())}, {self._job.protocol} has words below {distinct}"
+        try:
+            self._check_words(self._job.local_epoch(epoch), values)
+        except ValueError as error:
+            return str(error)
+        return None
+
+
 class Admission:
     """Reads and checks single records of a raw topic: pure, and the same on every worker.
 
@@ -111,10 +150,7 @@ class Admission:
         self._job = job
         self._keys = keys
         self._role = role
-        self._form = job.form_of(role)
-        # What a stage that adds up releases are no reports.
-        checks = job.aggregator() if job.stage_sum is None else job.stage_sum
-        self._check_words = checks.check_words
+        self._words = WordCheck(job, role)
 
     def admit(self, partition: int, value: bytes) -> Batch | Punctuation | Refusal:
         """A batch or punctuation of this job and partition, or the reason to refuse it."""
@@ -166,28 +202,18 @@ class Admission:
             return Refusal(Reason.SEALED, str(error))
 
     def _foreign_words(self, batch: Batch) -> Refusal | None:
-        values, form = batch.words.values, self._form
-        if values.dtype != form.dtype or values.shape[1] != form.width:
-            return Refusal(
-                Reason.PROTOCOL,
-                f"reports of {values.shape[1]} x {values.dtype}, {self._job.protocol} has {form}",
-            )
+        values = batch.words.values
+        problem = self._words.form_problem(values)
+        if problem is not None:
+            return Refusal(Reason.PROTOCOL, problem)
         if self._job.sealed is not None:
             # What they say is for the party that adds them up.
             return None
-        if form.distinct is not None and values.size and int(values.max()) >= form.distinct:
-            return Refusal(
-                Reason.PROTOCOL,
-                f"word {int(values.max())}, {self._job.protocol} has words below {form.distinct}",
-            )
         if self._job.shuffle.order == "random" and batch.words.messages > WRITTEN_OUT_MAX:
             return Refusal(
                 Reason.OVERSIZED,
                 f"stands for {batch.words.messages} messages; order: random writes every one of "
                 f"them, and takes at most {WRITTEN_OUT_MAX} from a record",
             )
-        try:
-            self._check_words(self._job.local_epoch(batch.epoch), values)
-        except ValueError as error:
-            return Refusal(Reason.PROTOCOL, str(error))
-        return None
+        problem = self._words.word_problem(batch.epoch, values)
+        return None if problem is None else Refusal(Reason.PROTOCOL, problem)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -22,7 +23,7 @@ from pipeline.operations.signals import Signals
 from pipeline.operations.supervisor.children import Children, Ended
 from pipeline.operations.supervisor.lines import Lines
 from pipeline.operations.supervisor.schedule import Kill, Schedule, Start, Terminate
-from pipeline.operations.supervisor.wanted import SHUFFLE, Away, Follower, Task, Tasks
+from pipeline.operations.supervisor.wanted import SHUFFLE, Away, Follower, Task, Tasks, tasks_of
 from pipeline.operations.supervisor.watch import View, Watched, liveness, readiness, registry_of
 from pipeline.state import FolderLock, noise_key_file, supervisor_folder
 
@@ -120,7 +121,7 @@ class _Supervisor:
             )
         pattern = self._settings.pattern
         self._lines.info(None, f"supervising {'all jobs' if pattern == '*' else f'jobs {pattern}'}")
-        follower = Follower(self._connection, pattern, self._events.put)
+        follower = Follower(self._connection, partial(tasks_of, pattern=pattern), self._events.put)
         with self._children, closing(follower):
             while not self._stopping or self._schedule.jobs:
                 self._take_events()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Generic, TypeVar
 
 from kafka.errors import KafkaError
 
@@ -132,13 +133,16 @@ class Away:
     reason: str
 
 
-class Follower:
+Wanted = TypeVar("Wanted")
+
+
+class Follower(Generic[Wanted]):
     """Follows the topic until it is closed.
 
     Args:
         connection: the cluster.
-        pattern: of job names.
-        post: is given the tasks whenever they may have changed, the first time when the topic has
+        meaning: of the state of the topic.
+        post: is given that whenever it may have changed, the first time when the topic has
             been read to its end; `Away` and None when the broker goes away and is back; and
             the error that nobody expected, after which nothing more is read.
     """
@@ -146,11 +150,11 @@ class Follower:
     def __init__(
         self,
         connection: Connection,
-        pattern: str,
-        post: Callable[[Tasks | Away | Exception | None], None],
+        meaning: Callable[[JobsTopic], Wanted],
+        post: Callable[[Wanted | Away | Exception | None], None],
     ) -> None:
         self._connection = connection
-        self._pattern = pattern
+        self._meaning = meaning
         self._post = post
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="jobs", daemon=True)
@@ -197,7 +201,7 @@ class Follower:
                     self._post(None)
                 away = False
                 if not posted:
-                    self._post(tasks_of(reader.topic, self._pattern))
+                    self._post(self._meaning(reader.topic))
                     posted = True
             self._over.wait(_POLL_SECONDS)
 

@@ -1,0 +1,145 @@
+"""``dpstream collect``: the collector of device reports."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvloop
+
+from pipeline.cli.cluster_and_jobs import cluster_of, name_of
+from pipeline.cli.errors import UsageProblem
+from pipeline.cli.options import KafkaConfig, Servers
+from pipeline.cli.output import say, tell
+from pipeline.cli.run import LogFormat
+from pipeline.collector.collector import CollectorSettings, raise_file_limit
+from pipeline.collector.collector import collect as run_collector
+from pipeline.collector.http_connections import HttpLimits
+from pipeline.collector.service import Access
+
+
+def collect(
+    job: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--job",
+            metavar="NAME",
+            help="Take reports of this job alone; may be repeated. Default: all whose job files "
+            "have devices, as they are deployed, changed and undeployed.",
+        ),
+    ] = None,
+    bind: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where to answer; port 0 for any that is free.")
+    ] = "127.0.0.1:8300",
+    collector_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--collector-key",
+            metavar="FILE",
+            help="The key that all collectors of the job share. Default: where deploy has made it, "
+            "on the same machine.",
+        ),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option("--tls-cert", metavar="FILE", help="Answer by TLS, with this chain (PEM)."),
+    ] = None,
+    tls_key: Annotated[
+        Path | None,
+        typer.Option("--tls-key", metavar="FILE", help="The private key to it (PEM)."),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-origin",
+            metavar="ORIGIN",
+            help="Pages of this origin may report, such as https://app.example.org; may be "
+            "repeated. '*' allows all of them. Default: none.",
+        ),
+    ] = None,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--proxy",
+            metavar="ADDRESS",
+            help="Of a proxy, whose X-Forwarded-For says for whom it asks; may be repeated.",
+        ),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001,
+            metavar="N",
+            help="Requests a second that one address may send. Default: as many as it likes.",
+        ),
+    ] = None,
+    connections: Annotated[
+        int,
+        typer.Option(min=1, metavar="N", help="That may be open at once."),
+    ] = HttpLimits().connections,
+    log_format: Annotated[
+        LogFormat,
+        typer.Option(help="Of the lines on standard error: one for every epoch that is over."),
+    ] = LogFormat.text,
+    servers: Servers = None,
+    kafka_config: KafkaConfig = None,
+) -> None:
+    """Take reports of devices over HTTP, and write them to Kafka, until told to stop (Ctrl-C).
+
+    Any number of collectors may run, anywhere: they keep nothing, and share a key.
+    """
+    host, port = _address(bind)
+    if (tls_cert is None) != (tls_key is None):
+        raise UsageProblem("--tls-cert and --tls-key are needed together")
+    names = tuple(dict.fromkeys(map(name_of, job or ())))
+    for name in ("asyncio", "aiokafka"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    settings = CollectorSettings(
+        host=host,
+        port=port,
+        jobs=names,
+        key_file=collector_key,
+        tls=None if tls_cert is None or tls_key is None else _tls(tls_cert, tls_key),
+        access=Access(frozenset(allow_origin or ()), frozenset(proxy or ())),
+        rate=rate,
+        limits=replace(HttpLimits(), connections=raise_file_limit(connections)),
+        as_json=log_format is LogFormat.json,
+    )
+    with cluster_of(servers, kafka_config) as cluster:
+        connection = cluster.connection
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run_collector(settings, connection, _ready))
+
+
+def _ready(address: str) -> None:
+    say(f"collector: {address}")
+    tell("Ctrl-C ends it")
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+        raise UsageProblem(f"--bind is {text}: give HOST:PORT, such as 0.0.0.0:8300")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _tls(certificate: Path, key: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    for path in (certificate, key):
+        if not path.is_file():
+            raise UsageProblem(f"there is no file {path}")
+    try:
+        # Never None: OpenSSL would ask for the password on the terminal.
+        context.load_cert_chain(certificate, key, password="")
+    except (ssl.SSLError, OSError) as error:
+        raise UsageProblem(
+            f"{certificate} and {key} are no certificate with its key, in PEM and without a "
+            f"password: {error.strerror or error}"
+        ) from None
+    return context

@@ -1,0 +1,454 @@
+"""Runs a collector: an event loop that answers, and a thread that follows the deployed jobs.
+
+It keeps nothing. What it has acknowledged is in Kafka; what it has not, devices send again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import secrets
+import signal
+import ssl
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol
+
+from pipeline.collector.following import WantedJobs, wanted_jobs
+from pipeline.collector.gathering import Gathering, Room, WriteError
+from pipeline.collector.http_connections import Connections, HttpLimits
+from pipeline.collector.intake import Intake
+from pipeline.collector.kafka_writer import KafkaWriter
+from pipeline.collector.rates import Rates
+from pipeline.collector.service import Access, Served, Service
+from pipeline.collector.tokens import TokenCheck
+from pipeline.collector.watermarks import Watermarks
+from pipeline.errors import WRONG_INPUT, DpstreamError
+from pipeline.jobs.collector_keys import CollectorKeyError, read_collector_key
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
+from pipeline.kafka.connection import Connection
+from pipeline.kafka.workers.log_lines import LogLines
+from pipeline.operations.supervisor.wanted import Away, Follower
+from pipeline.state import collector_key_file
+from topics.loose_batches import Watermark, encode_watermark
+from topics.names import Role
+
+STAGE: Final = "collect"
+ID_BYTES: Final = 16
+_BACKLOG: Final = 4_096
+_FILES_BESIDES: Final = 100
+_STATUS_SECONDS: Final = 1.0
+_WATERMARK_SECONDS: Final = 0.1
+_TICK_SECONDS: Final = 0.5
+_SAID_SECONDS: Final = 10.0
+_AWAY_SECONDS: Final = 10.0
+_ENDING_SECONDS: Final = 20.0
+_RETRY_SECONDS: Final = 0.5
+# What is said to connections that are open before they are closed.
+_LAST_ANSWERS_SECONDS: Final = 0.25
+
+
+class CollectorError(DpstreamError):
+    """A collector cannot be run as it should be; the message says what to do."""
+
+    exit_code = WRONG_INPUT
+
+
+class LogWriter(Protocol):
+    """Writes records; as of `pipeline.collector.kafka_writer.KafkaWriter`."""
+
+    async def start(self) -> None:
+        """Connect, or raise `WriteError`."""
+
+    async def write(
+        self, topic: str, partition: int, value: bytes, key: bytes | None = None
+    ) -> None:
+        """Write a record until it is acknowledged, or raise `WriteError`."""
+
+    async def stop(self) -> None:
+        """Disconnect."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorSettings:
+    """Where a collector answers, and for whom.
+
+    Attributes:
+        host: of the interface.
+        port: 0 for any that is free.
+        jobs: names of those it is for; none: all that have devices.
+        key_file: of the key that collectors share; None: of every job where deploy makes it.
+        tls: None: it speaks HTTP without.
+        access: who may ask.
+        rate: requests a second of one address; None: as many as come.
+        limits: of what clients may use.
+        as_json: whether its lines are JSON.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8300
+    jobs: tuple[str, ...] = ()
+    key_file: Path | None = None
+    tls: ssl.SSLContext | None = None
+    access: Access = field(default_factory=Access)
+    rate: float | None = None
+    limits: HttpLimits = field(default_factory=HttpLimits)
+    as_json: bool = False
+
+
+@dataclass(eq=False)
+class _Running:
+    """A job that reports are taken of."""
+
+    served: Served
+    watermarks: Watermarks | None = None
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+
+class Collector:
+    """A collector, to be made and run in one event loop.
+
+    Args:
+        settings: where and for whom.
+        writer: to Kafka.
+        clock: the broker's, told by the writer.
+        lines: what it says.
+    """
+
+    def __init__(
+        self,
+        settings: CollectorSettings,
+        writer: LogWriter,
+        clock: BrokerClock,
+        lines: Callable[[str | None], LogLines],
+        identity: bytes | None = None,
+    ) -> None:
+        self.identity = secrets.token_bytes(ID_BYTES) if identity is None else identity
+        self.settings = settings
+        self.refused: Counter[str] = Counter()
+        self._writer = writer
+        self._clock = clock
+        self._lines = lines
+        self._room = Room()
+        self._running: dict[str, _Running] = {}
+        self._told: dict[str, str] = {}
+        self._answered = float("-inf")
+        self._said_error = float("-inf")
+        self._tasks: list[asyncio.Task[None]] = []
+        self._changes: asyncio.Task[None] | None = None
+        self._server: asyncio.Server | None = None
+        rates = None if settings.rate is None else Rates(settings.rate, time.monotonic)
+        self.service = Service(
+            clock,
+            settings.access,
+            rates,
+            kafka_answers=self.kafka_answers,
+            refused=self._count_refusal,
+        )
+        self.connections = Connections(
+            self.service.handle, self.service.look, settings.limits, self._failed
+        )
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for their answer."""
+        return self._room.waiting
+
+    @property
+    def served(self) -> list[Served]:
+        """The jobs that reports are taken of."""
+        return [running.served for running in self._running.values()]
+
+    def kafka_answers(self) -> bool:
+        """Whether Kafka acknowledged anything lately."""
+        return time.monotonic() - self._answered < _AWAY_SECONDS
+
+    async def start(self) -> str:
+        """Begin to answer; returns the address.
+
+        Raises:
+            CollectorError: the port is taken, or the address is not this machine's.
+        """
+        loop = asyncio.get_running_loop()
+        self.connections.tick(loop.time())
+        settings = self.settings
+        try:
+            self._server = await loop.create_server(
+                self.connections,
+                settings.host,
+                settings.port,
+                backlog=_BACKLOG,
+                ssl=settings.tls,
+                reuse_address=True,
+            )
+        except OSError as error:
+            raise CollectorError(
+                f"cannot answer at {settings.host}, port {settings.port}: {error.strerror}; give "
+                "another --bind, or port 0 for one that is free"
+            ) from None
+        self._tasks = [
+            loop.create_task(self._connect()),
+            loop.create_task(self._tick()),
+        ]
+        port = self._server.sockets[0].getsockname()[1]
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        return f"{'http' if settings.tls is None else 'https'}://{host}:{port}"
+
+    def take(self, news: WantedJobs | Away | Exception | None) -> None:
+        """What was found out about jobs; in the event loop."""
+        match news:
+            case WantedJobs():
+                self._set_jobs(news)
+            case Away(reason):
+                self._lines(None).warning(f"Kafka does not answer: {reason}")
+            case Exception():
+                self._failed(news)
+            case None:
+                self._lines(None).info("Kafka answers again")
+
+    async def stop(self) -> None:
+        """Take no more, write what was taken, say which epochs are over, and leave."""
+        self.service.stopping = True
+        self.connections.close_idle()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_ENDING_SECONDS):
+                await asyncio.gather(
+                    *(each.gathering.finish() for each in self.served),
+                )
+                await asyncio.gather(*(self._end_job(run) for run in self._running.values()))
+        await asyncio.sleep(_LAST_ANSWERS_SECONDS)
+        if self._server is not None:
+            self._server.close()
+        self.connections.abort()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._writer.stop()
+
+    def _set_jobs(self, wanted: WantedJobs) -> None:
+        for name, why in wanted.refused.items():
+            self._say_once(name, why)
+        for name, running in list(self._running.items()):
+            new = wanted.jobs.get(name)
+            if new is None or new.job.deployment != running.served.job.deployment:
+                del self._running[name]
+                self._leave(running)
+        for name, new in wanted.jobs.items():
+            known = self._running.get(name)
+            if known is not None and known.served.job == new.job:
+                known.served.phase = new.phase
+                continue
+            checks = self._checks(new.job)
+            if checks is None:
+                if known is not None:
+                    del self._running[name]
+                    self._leave(known)
+                continue
+            intake, tokens = checks
+            if known is None:
+                gathering = Gathering(intake, self._writer, self._room, self._failed)
+                self._run(name, Served(new.job, gathering, tokens, new.phase))
+                continue
+            # What its operator changed; what is on its way goes on.
+            gathering = known.served.gathering
+            gathering.intake = intake
+            known.served = Served(new.job, gathering, tokens, new.phase)
+            if known.watermarks is not None:
+                known.watermarks.intake = intake
+        self.service.jobs = {name: each.served for name, each in self._running.items()}
+        self.service.informed = True
+
+    def _checks(self, job: DeployedJob) -> tuple[Intake, TokenCheck | None] | None:
+        """What decides about its reports; None: it cannot be, and that was said."""
+        assert job.devices is not None
+        said = job.devices.tokens
+        try:
+            key = read_collector_key(self.settings.key_file or collector_key_file(job.name))
+            tokens = None if said is None else TokenCheck(said, self._clock.milliseconds)
+            checks = Intake(job, key), tokens
+        except (CollectorKeyError, ValueError) as error:
+            self._say_once(job.name, str(error))
+            return None
+        self._told.pop(job.name, None)
+        return checks
+
+    def _run(self, name: str, served: Served) -> None:
+        running = _Running(served)
+        self._running[name] = running
+        loop = asyncio.get_running_loop()
+        running.tasks = [
+            loop.create_task(self._tell_status(running)),
+            loop.create_task(self._say_watermarks(running)),
+        ]
+        self._lines(name).info("taking reports")
+
+    def _leave(self, running: _Running) -> None:
+        """Take no more reports of a job that is gone."""
+        for task in running.tasks:
+            task.cancel()
+        task = asyncio.get_running_loop().create_task(running.served.gathering.finish())
+        self._tasks.append(task)
+        self._lines(running.served.job.name).info("ended, or deployed anew: left")
+
+    async def _end_job(self, running: _Running) -> None:
+        for task in running.tasks:
+            task.cancel()
+        await asyncio.gather(*running.tasks, return_exceptions=True)
+        with suppress(WriteError):
+            await self._write_watermarks(running)
+            await self._say(running.served, {"stopped": True})
+
+    async def _connect(self) -> None:
+        while True:
+            try:
+                await self._writer.start()
+                return
+            except WriteError as error:
+                self._complain(f"Kafka does not answer: {error}")
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self.connections.tick(loop.time())
+            self._tasks = [task for task in self._tasks if not task.done()]
+            await asyncio.sleep(_TICK_SECONDS)
+
+    async def _tell_status(self, running: _Running) -> None:
+        while True:
+            served = running.served
+            try:
+                await self._say(served, self._words(served))
+            except WriteError as error:
+                self._complain(f"Kafka does not take what this collector says: {error}")
+            await asyncio.sleep(_STATUS_SECONDS)
+
+    def _words(self, served: Served) -> dict[str, object]:
+        tally = served.gathering.tally
+        return {
+            "partitions": [],
+            "busy": self._room.waiting > 0,
+            "counts": {
+                "received": tally.received,
+                "reports": tally.acknowledged,
+                **{f"refused {reason}": count for reason, count in sorted(tally.refused.items())},
+            },
+            "waiting": self._room.waiting,
+        }
+
+    async def _say(self, served: Served, words: Mapping[str, object]) -> None:
+        job, name = served.job, self.identity.hex()
+        ahead = self._clock.ahead()
+        said = {
+            **words,
+            "deployment": job.deployment.hex(),
+            "stage": STAGE,
+            "worker": name,
+            "time": own_milliseconds(),
+            "clock_ahead": None if ahead is None else round(ahead, 1),
+        }
+        value = json.dumps(said, allow_nan=False, separators=(",", ":")).encode()
+        await self._writer.write(job.topic(Role.STATUS), 0, value, f"{STAGE}/{name}".encode())
+        self._answered = time.monotonic()
+
+    async def _say_watermarks(self, running: _Running) -> None:
+        while True:
+            await asyncio.sleep(_WATERMARK_SECONDS)
+            try:
+                await self._write_watermarks(running)
+            except WriteError as error:
+                self._complain(f"Kafka does not take watermarks: {error}")
+
+    async def _write_watermarks(self, running: _Running) -> None:
+        now, gathering = self._clock.now(), running.served.gathering
+        if now is None:
+            return
+        if running.watermarks is None:
+            running.watermarks = Watermarks(gathering.intake, now)
+        job = running.served.job
+        for epoch in running.watermarks.due(now):
+            gathering.close(epoch)
+            if gathering.is_open(epoch):
+                return
+            record = encode_watermark(
+                Watermark(job.fingerprint, job.deployment, self.identity, epoch)
+            )
+            await self._writer.write(job.topic(Role.REPORTS), job.partition_of(epoch), record)
+            running.watermarks.said(epoch)
+            reports = gathering.tally.epochs.pop(epoch, 0)
+            told = f"{reports:,} report{'' if reports == 1 else 's'}"
+            self._lines(job.name).info(f"epoch {epoch}: over, {told} taken")
+
+    def _count_refusal(self, reason: str) -> None:
+        self.refused[reason] += 1
+
+    def _say_once(self, name: str, why: str) -> None:
+        if self._told.get(name) != why:
+            self._told[name] = why
+            self._lines(name).warning(f"no reports of this job are taken: {why}")
+
+    def _complain(self, sentence: str) -> None:
+        now = time.monotonic()
+        if now - self._said_error >= _SAID_SECONDS:
+            self._said_error = now
+            self._lines(None).warning(sentence)
+
+    def _failed(self, error: Exception) -> None:
+        # Its type alone: what it says may hold what somebody sent.
+        self._complain(f"something failed, and was answered 500: {type(error).__name__}")
+
+
+async def collect(
+    settings: CollectorSettings,
+    connection: Connection,
+    ready: Callable[[str], None],
+    started: Callable[[Collector], None] = lambda collector: None,
+) -> None:
+    """Run a collector until the process is told to end.
+
+    Args:
+        settings: where and for whom.
+        connection: the cluster.
+        ready: is told the address.
+        started: is given the collector, to watch it.
+
+    Raises:
+        CollectorError: it cannot answer there.
+    """
+    clock = BrokerClock()
+    identity = secrets.token_bytes(ID_BYTES)
+    lines = partial(LogLines, stage=STAGE, worker=identity.hex()[:8], as_json=settings.as_json)
+    collector = Collector(settings, KafkaWriter(connection, clock), clock, lines, identity)
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ended.set)
+
+    def tell(news: WantedJobs | Away | Exception | None) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(collector.take, news)
+
+    address = await collector.start()
+    started(collector)
+    follower = Follower(connection, partial(wanted_jobs, names=settings.jobs), tell)
+    ready(address)
+    await ended.wait()
+    await collector.stop()
+    follower.close()
+
+
+def raise_file_limit(connections: int) -> int:
+    """Let this process have so many connections; returns how many it can have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + _FILES_BESIDES
+    if soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return min(wanted, soft) - _FILES_BESIDES

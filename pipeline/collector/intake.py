@@ -1,0 +1,297 @@
+"""What of a request's body is taken: pure, and the same in every collector.
+
+A body is looked at twice. Its header says at once whether the job takes it at this moment; what
+its envelopes hold is looked at when some have been gathered, all of them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.collector.answers import Answer, Problem
+from pipeline.collector.tags import HORIZON, REPORT, Tagger
+from pipeline.jobs.collector_keys import CollectorKey, CollectorKeyError
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.epoch_times import TOLERANCE_MS, EpochTimes, times_of
+from pipeline.jobs.job_range import epoch_problem
+from pipeline.stages.admission import WordCheck
+from topics.envelopes import (
+    ENVELOPE_OVERHEAD,
+    HEADER_BYTES,
+    IDENTITY_BYTES,
+    EnvelopeError,
+    Envelopes,
+    decode_body,
+)
+from topics.loose_batches import (
+    LOOSE_PAYLOAD_TARGET,
+    TAG_BYTES,
+    Enrolments,
+    LooseBatch,
+    encode_enrolments,
+    encode_loose_batch,
+    subject_of_device,
+    subject_of_token,
+)
+from topics.sealing import BOX_BYTES, key_id
+
+_GATES: Final = 256
+"""Headers that are remembered: every epoch that is taken at a time has one."""
+_DEVICE: Final = subject_of_device(b"")
+_TAG_TYPE: Final = np.dtype("<u8")
+_EVER: Final = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What reports of one epoch have in common, and when they are taken.
+
+    Attributes:
+        job: the name of the job.
+        epoch: of all of them.
+        key: id of the key that contents are sealed to; None: they are not.
+        envelope_bytes: of one.
+        opens: milliseconds since 1970 from which on they are taken.
+        begins: when the epoch begins.
+        closes: from which on they are not taken any more.
+    """
+
+    job: str
+    epoch: int
+    key: bytes | None
+    envelope_bytes: int
+    opens: int
+    begins: int
+    closes: int
+
+    def refusal(self, body_bytes: int, now: int) -> Answer | None:
+        """Why a body with this header is not taken now; None if it is."""
+        envelopes, rest = divmod(body_bytes - HEADER_BYTES, self.envelope_bytes)
+        if rest or not envelopes:
+            return Problem.MALFORMED.answer()
+        if now >= self.closes:
+            return Problem.LATE.answer()
+        if now < self.opens:
+            return Problem.EARLY.answer(begins=self.begins)
+        return None
+
+    def envelopes(self, body: bytes) -> int:
+        """How many there are in a body that is not refused."""
+        return (len(body) - HEADER_BYTES) // self.envelope_bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Taken:
+    """What is to be written of some bodies.
+
+    Attributes:
+        refusals: of every body why it is not taken; None: it is.
+        enrolments: records, to be acknowledged before any of the batches is written.
+        batches: records with the reports of all bodies that are taken.
+        reports: how many these are.
+    """
+
+    refusals: Sequence[Answer | None]
+    enrolments: Sequence[bytes] = ()
+    batches: Sequence[bytes] = ()
+    reports: int = 0
+
+
+@dataclass(eq=False)
+class Intake:
+    """The reports of one deployment.
+
+    Args:
+        job: as deployed, whose devices report for themselves.
+        key: that its collectors share.
+
+    Raises:
+        CollectorKeyError: it is not the key that the job was deployed with.
+    """
+
+    job: DeployedJob
+    key: CollectorKey
+    times: EpochTimes = field(init=False)
+    _gates: dict[bytes, Gate] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.key.digest != self.job.collector_key:
+            raise CollectorKeyError(
+                f"this is not the collector key that job {self.job.name} was deployed with: copy "
+                "the file from where it was, and name it by --collector-key"
+            )
+        times = times_of(self.job)
+        assert times is not None
+        self.times = times
+        self._check = WordCheck(self.job)
+        self._form = self.job.content_form
+        self._late = round(self.job.late * 1000)
+
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether reports come with a token each, which says who sends them."""
+        return self.job.devices is not None and self.job.devices.tokens is not None
+
+    def closes(self, epoch: int) -> int:
+        """When reports of an epoch cease to be taken, milliseconds since 1970."""
+        end = self.times.start(epoch + 1)
+        return _EVER if end is None else end + self._late
+
+    def gate(self, body: bytes) -> Gate | Answer:
+        """The gate that a body passes, or why it passes none, at whatever time."""
+        gate = self._gates.get(body[:HEADER_BYTES])
+        if gate is not None:
+            return gate
+        try:
+            found = self._new_gate(decode_body(body))
+        except EnvelopeError:
+            return Problem.MALFORMED.answer()
+        if isinstance(found, Gate):
+            if len(self._gates) >= _GATES:
+                self._gates.clear()
+            self._gates[body[:HEADER_BYTES]] = found
+        return found
+
+    def _new_gate(self, envelopes: Envelopes) -> Gate | Answer:
+        job, epoch = self.job, envelopes.epoch
+        if envelopes.deployment != job.deployment:
+            return Problem.DEPLOYMENT.answer(deployment=job.deployment.hex())
+        if envelopes.fingerprint != job.fingerprint:
+            return Problem.FINGERPRINT.answer()
+        begins = self.times.start(epoch)
+        if epoch_problem(job, epoch) is not None or begins is None:
+            return Problem.EPOCH.answer()
+        if epoch < job.first_device_epoch:
+            return Problem.LATE.answer()
+        assert job.devices is not None
+        public_key = job.devices.key_at(epoch)
+        if envelopes.key != (None if public_key is None else key_id(public_key)):
+            return Problem.SEALED.answer()
+        size = ENVELOPE_OVERHEAD + self._form.size + (0 if public_key is None else BOX_BYTES)
+        if envelopes.rows.shape[1] != size:
+            return Problem.MALFORMED.answer()
+        opens = begins - TOLERANCE_MS
+        return Gate(job.name, epoch, envelopes.key, size, opens, begins, self.closes(epoch))
+
+    def take(self, gate: Gate, bodies: Sequence[bytes], subjects: Sequence[str | None]) -> Taken:
+        """Look at the envelopes of bodies that one gate has let through.
+
+        Args:
+            gate: of all of them.
+            bodies: whole, each with its header.
+            subjects: of every body who the token says it is from; None: there are no tokens.
+        """
+        size = gate.envelope_bytes
+        data = b"".join([body[HEADER_BYTES:] for body in bodies])
+        rows = np.frombuffer(data, np.uint8).reshape(-1, size)
+        counts = [gate.envelopes(body) for body in bodies]
+        ends = np.cumsum([0, *counts]).tolist()
+        devices = [data[at : at + IDENTITY_BYTES] for at in range(0, len(data), size)]
+        refusals = self._refusals(gate, rows, ends)
+        for index, (begin, end) in enumerate(pairwise(ends)):
+            if end - begin > 1 and refusals[index] is None:
+                if len(set(devices[begin:end])) < end - begin:
+                    refusals[index] = Problem.TWICE.answer()
+                elif self.takes_tokens:
+                    refusals[index] = Problem.SEVERAL.answer()
+        good = [refusal is None for refusal in refusals]
+        taken = np.flatnonzero(np.repeat(good, counts))
+        if not len(taken):
+            return Taken(refusals)
+        rows = rows[taken]
+        if self.takes_tokens:
+            of = np.repeat(np.arange(len(bodies)), counts)[taken]
+            who = [subject_of_token(subjects[index] or "") for index in of]
+        else:
+            who = [_DEVICE + devices[index] for index in taken]
+        return Taken(
+            refusals,
+            list(self._enrolments(gate.epoch, rows, who)),
+            list(self._batches(gate, rows, who)),
+            len(rows),
+        )
+
+    def _refusals(
+        self, gate: Gate, rows: NDArray[np.uint8], ends: Sequence[int]
+    ) -> list[Answer | None]:
+        """Of every body why its envelopes cannot be."""
+        formed = rows[:, 2 * IDENTITY_BYTES] <= 1
+        if gate.key is not None:
+            return [None if good else Problem.MALFORMED.answer() for good in _all(formed, ends)]
+        slots, used, well_formed = self._form.unpack(rows[:, ENVELOPE_OVERHEAD:])
+        refusals = [
+            None if good else Problem.MALFORMED.answer()
+            for good in _all(formed & well_formed, ends)
+        ]
+        in_use = np.arange(self._form.slots) < used[:, None]
+        for index in self._foreign(gate.epoch, slots, in_use, ends, 0, len(refusals)):
+            refusals[index] = refusals[index] or Problem.FOREIGN.answer()
+        return refusals
+
+    def _foreign(
+        self,
+        epoch: int,
+        slots: NDArray[np.unsignedinteger],
+        in_use: NDArray[np.bool_],
+        ends: Sequence[int],
+        first: int,
+        last: int,
+    ) -> Iterator[int]:
+        """Which of the bodies from `first` to before `last` have words that cannot be.
+
+        Halves are asked about, so that a single foreign word does not cost a look at every body.
+        """
+        begin, end = ends[first], ends[last]
+        words = slots[begin:end][in_use[begin:end]]
+        if not len(words) or self._check.word_problem(epoch, words) is None:
+            return
+        if last - first == 1:
+            yield first
+            return
+        middle = (first + last) // 2
+        yield from self._foreign(epoch, slots, in_use, ends, first, middle)
+        yield from self._foreign(epoch, slots, in_use, ends, middle, last)
+
+    def _enrolments(
+        self, epoch: int, rows: NDArray[np.uint8], who: Sequence[bytes]
+    ) -> Iterator[bytes]:
+        enrols = np.flatnonzero(rows[:, 2 * IDENTITY_BYTES]).tolist()
+        if not enrols:
+            return
+        job = self.job
+        tagger = Tagger(self.key.secret, HORIZON, job.deployment, job.horizon_of(epoch))
+        tags = np.ascontiguousarray(tagger.tags([who[index] for index in enrols]))
+        numbers = tags.view(_TAG_TYPE)[:, 0]
+        most = LOOSE_PAYLOAD_TARGET // TAG_BYTES
+        for at in range(0, len(numbers), most):
+            part = numbers[at : at + most]
+            yield encode_enrolments(Enrolments(job.fingerprint, job.deployment, epoch, part))
+
+    def _batches(
+        self, gate: Gate, rows: NDArray[np.uint8], who: Sequence[bytes]
+    ) -> Iterator[bytes]:
+        job = self.job
+        tags = Tagger(self.key.secret, REPORT, job.deployment, gate.epoch).tags(who)
+        parts = [tags, rows[:, ENVELOPE_OVERHEAD:]]
+        if gate.key is not None:
+            # The box is bound to it.
+            parts.insert(1, rows[:, IDENTITY_BYTES : 2 * IDENTITY_BYTES])
+        whole = np.concatenate(parts, axis=1)
+        most = max(1, LOOSE_PAYLOAD_TARGET // whole.shape[1])
+        for at in range(0, len(whole), most):
+            part = whole[at : at + most]
+            yield encode_loose_batch(
+                LooseBatch(job.fingerprint, job.deployment, gate.epoch, gate.key, part)
+            )
+
+
+def _all(good: NDArray[np.bool_], ends: Sequence[int]) -> list[bool]:
+    """Of every body whether all its envelopes are good."""
+    whole: list[bool] = np.logical_and.reduceat(good, ends[:-1]).tolist()
+    return whole

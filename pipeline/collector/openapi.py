@@ -1,0 +1,206 @@
+"""The collector's HTTP interface as OpenAPI 3.1, which it hands out itself."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pipeline.collector.answers import JSON, PROBLEM_JSON, told
+from topics.envelopes import BODY_MAX, CONTENT_TYPE
+
+_HEXADECIMAL: Final = {"type": "string", "pattern": "^([0-9a-f]{2})+$"}
+_PROBLEMS: Final = {
+    "400": "The body is not of the form that this job's reports have. Send it no more.",
+    "401": "A bearer token is missing, or not valid any more. Send it again with another.",
+    "403": "With a token, a body has one envelope.",
+    "404": "There is no such job that devices report to.",
+    "405": "This is not done with this method.",
+    "408": "The request was not complete in time. Send it again.",
+    "409": "The epoch is over (late), has not begun (early: with begins), or the job has another "
+    "form (fingerprint).",
+    "410": "Another deployment of this job runs (deployment). Send this report no more.",
+    "413": "The body is too large.",
+    "415": f"Reports are sent as {CONTENT_TYPE}.",
+    "429": "Too many requests from this address. Send it again, after Retry-After seconds.",
+    "500": "The collector has failed. Send it again.",
+    "503": "Not now. Send it again, after Retry-After seconds.",
+}
+_RETRIED: Final = ("429", "503")
+
+
+def _answers(*refusals: str, **answers: Any) -> dict[str, Any]:
+    """Answers of an operation, by status; of refusals the status alone is named."""
+    problems = {
+        status: {
+            "description": _PROBLEMS[status],
+            "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+            **(
+                {
+                    "headers": {
+                        "Retry-After": {
+                            "description": "Seconds.",
+                            "schema": {"type": "integer", "minimum": 0},
+                        }
+                    }
+                }
+                if status in _RETRIED
+                else {}
+            ),
+        }
+        for status in refusals
+    }
+    return {**{status.removeprefix("s"): answer for status, answer in answers.items()}, **problems}
+
+
+def _said(description: str, **properties: Any) -> dict[str, Any]:
+    """An answer with a JSON object, all of whose members are always there."""
+    schema = {"type": "object", "required": list(properties), "properties": properties}
+    return {"description": description, "content": {JSON: {"schema": schema}}}
+
+
+_JOB: Final = {
+    "name": "job",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]*$", "maxLength": 236},
+}
+_INTEGER: Final = {"type": "integer", "minimum": 0}
+
+DESCRIPTION: Final[dict[str, Any]] = {
+    "openapi": "3.1.0",
+    "info": {
+        "title": "dpstream collector",
+        "version": "1",
+        "description": "Takes reports of devices, which randomize what they say themselves.",
+        "license": {"name": "see the repository", "identifier": "LicenseRef-dpstream"},
+    },
+    "servers": [{"url": "/"}],
+    "paths": {
+        "/v1/jobs": {
+            "get": {
+                "operationId": "listJobs",
+                "summary": "The jobs that devices report to.",
+                "responses": _answers(
+                    "405",
+                    "503",
+                    s200=_said("Their names.", jobs={"type": "array", "items": {"type": "string"}}),
+                ),
+            }
+        },
+        "/v1/jobs/{job}": {
+            "parameters": [_JOB],
+            "get": {
+                "operationId": "describeJob",
+                "summary": "What devices are told of a job, signed by its operator.",
+                "responses": _answers(
+                    "404",
+                    "405",
+                    "503",
+                    s200=_said(
+                        "The statement is JSON; the signature is Ed25519, over the bytes "
+                        "'dpstream job description' and a zero, and those of the statement.",
+                        statement={"type": "string"},
+                        signature={**_HEXADECIMAL, "minLength": 128, "maxLength": 128},
+                        signer={**_HEXADECIMAL, "minLength": 64, "maxLength": 64},
+                    ),
+                ),
+            },
+        },
+        "/v1/jobs/{job}/time": {
+            "parameters": [_JOB],
+            "get": {
+                "operationId": "tellTime",
+                "summary": "What time it is for a job.",
+                "responses": _answers(
+                    "404",
+                    "405",
+                    "503",
+                    s200=_said(
+                        "Milliseconds since 1970 (UTC), and the epoch that is running; 0 or below "
+                        "before the first.",
+                        now=_INTEGER,
+                        epoch={"type": "integer"},
+                    ),
+                ),
+            },
+        },
+        "/v1/jobs/{job}/reports": {
+            "parameters": [_JOB],
+            "post": {
+                "operationId": "report",
+                "summary": "Send reports of one epoch, each in an envelope.",
+                "description": "Send the same bytes again until they are answered by 202, 400, "
+                "409 or 410: however often they arrive, and at which collectors, a report counts "
+                "once.",
+                "security": [{}, {"token": []}],
+                "requestBody": {
+                    "required": True,
+                    "content": {
+                        CONTENT_TYPE: {
+                            "schema": {
+                                "type": "string",
+                                "contentMediaType": CONTENT_TYPE,
+                                "maxLength": BODY_MAX,
+                            }
+                        }
+                    },
+                },
+                "responses": _answers(
+                    *_PROBLEMS,
+                    s202=_said(
+                        "All of them are stored.",
+                        accepted={"type": "integer", "minimum": 1},
+                        epoch={"type": "integer", "minimum": 1},
+                    ),
+                ),
+            },
+        },
+        "/v1/openapi.json": {
+            "get": {
+                "operationId": "describeInterface",
+                "summary": "This description.",
+                "responses": {
+                    "200": {
+                        "description": "OpenAPI 3.1.",
+                        "content": {JSON: {"schema": {"type": "object"}}},
+                    }
+                },
+            }
+        },
+        "/healthz": {
+            "get": {
+                "operationId": "isAlive",
+                "summary": "Whether the collector answers.",
+                "responses": _answers("405", s200=_said("It does.", status={"const": "alive"})),
+            }
+        },
+        "/readyz": {
+            "get": {
+                "operationId": "isReady",
+                "summary": "Whether it takes reports at present.",
+                "responses": _answers(
+                    "405", "503", s200=_said("It does.", status={"const": "ready"})
+                ),
+            }
+        },
+    },
+    "components": {
+        "securitySchemes": {
+            "token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+        },
+        "schemas": {
+            "Problem": {
+                "type": "object",
+                "description": "RFC 9457.",
+                "required": ["type", "title", "status"],
+                "properties": {
+                    "type": {"type": "string", "pattern": "^/problems/[a-z-]+$"},
+                    "title": {"type": "string"},
+                    "status": {"type": "integer", "minimum": 400, "maximum": 599},
+                    "begins": {**_INTEGER, "description": "Milliseconds since 1970."},
+                    "deployment": {**_HEXADECIMAL, "description": "The one that runs."},
+                },
+            }
+        },
+    },
+}
+OPENAPI: Final = told(DESCRIPTION)

@@ -1,0 +1,247 @@
+"""What a collector answers to which request: pure but for the gathering of reports.
+
+`Service` knows the jobs, the time and who may ask; `Connections` brings it requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pipeline.collector.answers import Answer, Headers, Problem, told
+from pipeline.collector.gathering import RETRY_SECONDS, Gathering
+from pipeline.collector.http_connections import Request, Slot
+from pipeline.collector.openapi import OPENAPI
+from pipeline.collector.rates import Rates
+from pipeline.collector.tokens import TokenCheck, TokenError
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.phases import Phase
+from pipeline.kafka.broker_clock import BrokerClock
+from topics.envelopes import CONTENT_TYPE
+
+_JOBS: Final = b"/v1/jobs"
+_REPORTS: Final = b"reports"
+_CONTENT_TYPE: Final = CONTENT_TYPE.encode()
+_TOLD: Final = (b"", b"time")
+_OPENAPI: Final = b"/v1/openapi.json"
+_ALIVE: Final = b"/healthz"
+_READY: Final = b"/readyz"
+_PATHS: Final = frozenset({_JOBS, _OPENAPI, _ALIVE, _READY})
+_ALLOWED_FOR: Final = 86_400
+_DRAINED_SECONDS: Final = 60
+_RATE_SECONDS: Final = 1
+
+
+@dataclass(eq=False)
+class Served:
+    """A job that the collector takes reports of.
+
+    Attributes:
+        job: as deployed.
+        gathering: of its reports.
+        tokens: checks who may report; None: whoever wants to.
+        phase: what its operator wants.
+    """
+
+    job: DeployedJob
+    gathering: Gathering
+    tokens: TokenCheck | None
+    phase: Phase = Phase.RUNNING
+
+    def __post_init__(self) -> None:
+        described = self.job.description
+        assert described is not None
+        self.description = told(described.model_dump(mode="json"))
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may ask.
+
+    Attributes:
+        origins: of pages that may report, or ``*`` for all.
+        proxies: addresses whose word is taken for whom they ask for.
+    """
+
+    origins: frozenset[str] = frozenset()
+    proxies: frozenset[str] = frozenset()
+
+    def allows(self, origin: str) -> bool:
+        """Whether pages of an origin may report."""
+        return origin in self.origins or "*" in self.origins
+
+    def address_of(self, request: Request) -> str:
+        """Who asks; of what a proxy says the last address, which it has seen itself."""
+        if request.peer in self.proxies:
+            said = request.headers.get(b"x-forwarded-for", b"").rpartition(b",")[2].strip()
+            return said.decode("latin-1") or request.peer
+        return request.peer
+
+
+@dataclass(eq=False)
+class Service:
+    """Answers requests.
+
+    Attributes:
+        clock: the broker's.
+        access: who may ask.
+        rates: of addresses; None: they are not limited.
+        jobs: by name; put in place whole.
+        informed: whether the jobs are known.
+        stopping: whether no more reports are taken.
+        kafka_answers: whether it did lately.
+        refused: is told of refusals that concern no job, by their reason.
+    """
+
+    clock: BrokerClock
+    access: Access = field(default_factory=Access)
+    rates: Rates | None = None
+    jobs: Mapping[str, Served] = field(default_factory=dict)
+    informed: bool = False
+    stopping: bool = False
+    kafka_answers: Callable[[], bool] = lambda: True
+    refused: Callable[[str], None] = lambda reason: None
+
+    def look(self, request: Request) -> Answer | None:
+        """Whether a request is refused before its body has come."""
+        if request.method != "POST":
+            return None
+        if self.stopping:
+            return self._refused(Problem.STOPPING.answer(retry_after=RETRY_SECONDS))
+        if self.rates is not None and not self.rates.allow(self.access.address_of(request)):
+            return self._refused(Problem.RATE.answer(retry_after=_RATE_SECONDS))
+        return None
+
+    def handle(self, request: Request, slot: Slot) -> None:
+        """Answer a request, now or later."""
+        origin = request.headers.get(b"origin")
+        if origin is not None and self.access.origins:
+            slot.allow(self._allowed(origin.decode("latin-1")))
+        if request.method == "POST":
+            answer = self._post(request, slot)
+        elif request.method in ("GET", "HEAD"):
+            answer = self._get(request.path)
+        elif request.method == "OPTIONS":
+            answer = self._preflight(request)
+        else:
+            answer = Problem.METHOD.answer(headers=(("Allow", "GET, HEAD, POST, OPTIONS"),))
+        if answer is not None:
+            slot(answer)
+
+    def _refused(self, answer: Answer) -> Answer:
+        self.refused(answer.reason or "")
+        return answer
+
+    def _post(self, request: Request, slot: Slot) -> Answer | None:
+        job, what = _place(request.path)
+        if job is None or what != _REPORTS:
+            return _method_or_nothing(request.path)
+        served = self.jobs.get(job)
+        if served is None:
+            return self._refused(self._no_job())
+        gathering = served.gathering
+        if request.headers.get(b"content-type", b"").lower() != _CONTENT_TYPE:
+            return _counted(gathering, Problem.MEDIA_TYPE.answer())
+        subject = None
+        if served.tokens is not None:
+            try:
+                subject = served.tokens.subject(request.headers.get(b"authorization"))
+            except TokenError as error:
+                return _counted(gathering, error.answer)
+        if served.phase in (Phase.DRAINING, Phase.DRAINED):
+            return _counted(gathering, Problem.DRAINED.answer(retry_after=_DRAINED_SECONDS))
+        now = self.clock.now()
+        if now is None:
+            return _counted(gathering, Problem.NOT_READY.answer(retry_after=1))
+        return gathering.offer(request.body, subject, now, slot)
+
+    def _no_job(self) -> Answer:
+        # Before they are known, a device must not take its job for one that has ended.
+        if not self.informed:
+            return Problem.NOT_READY.answer(retry_after=1)
+        return Problem.NO_JOB.answer()
+
+    def _get(self, path: bytes) -> Answer:
+        if path == _JOBS:
+            return told({"jobs": sorted(self.jobs)}) if self.informed else self._no_job()
+        if path == _OPENAPI:
+            return OPENAPI
+        if path == _ALIVE:
+            return told({"status": "alive"})
+        if path == _READY:
+            return self._readiness()
+        job, what = _place(path)
+        if job is None or what not in _TOLD:
+            return _method_or_nothing(path)
+        served = self.jobs.get(job)
+        if served is None:
+            return self._no_job()
+        return served.description if not what else self._time(served)
+
+    def _time(self, served: Served) -> Answer:
+        now = self.clock.now()
+        if now is None:
+            return Problem.NOT_READY.answer(retry_after=1)
+        return told({"now": now, "epoch": served.gathering.intake.times.epoch_of(now)})
+
+    def _readiness(self) -> Answer:
+        if self.stopping:
+            return Problem.STOPPING.answer(retry_after=RETRY_SECONDS)
+        if not self.informed or self.clock.now() is None:
+            return Problem.NOT_READY.answer(retry_after=1)
+        if not self.kafka_answers():
+            return Problem.UNAVAILABLE.answer(retry_after=RETRY_SECONDS)
+        return told({"status": "ready"})
+
+    def _preflight(self, request: Request) -> Answer:
+        origin = request.headers.get(b"origin")
+        if origin is None or b"access-control-request-method" not in request.headers:
+            return Answer(204, b"", headers=(("Allow", "GET, HEAD, POST, OPTIONS"),))
+        if not self.access.allows(origin.decode("latin-1")):
+            return Problem.ORIGIN.answer()
+        return Answer(
+            204,
+            b"",
+            headers=(
+                ("Access-Control-Allow-Methods", "GET, HEAD, POST"),
+                ("Access-Control-Allow-Headers", "Authorization, Content-Type"),
+                ("Access-Control-Max-Age", str(_ALLOWED_FOR)),
+            ),
+        )
+
+    def _allowed(self, origin: str) -> Headers:
+        if not self.access.allows(origin):
+            return (("Vary", "Origin"),)
+        return (
+            ("Access-Control-Allow-Origin", origin),
+            ("Access-Control-Expose-Headers", "Retry-After"),
+            ("Vary", "Origin"),
+        )
+
+
+def _counted(gathering: Gathering, answer: Answer) -> Answer:
+    gathering.refuse(answer)
+    return answer
+
+
+def _place(path: bytes) -> tuple[str | None, bytes]:
+    """The job that a path names, and what of it; None: it names none."""
+    parts = path.split(b"/")
+    if not 4 <= len(parts) <= 5 or parts[:3] != [b"", b"v1", b"jobs"] or not all(parts[3:]):
+        return None, b""
+    try:
+        job = parts[3].decode("ascii")
+    except UnicodeDecodeError:
+        return None, b""
+    return job, parts[4] if len(parts) == 5 else b""
+
+
+def _method_or_nothing(path: bytes) -> Answer:
+    """Of a path that is for another method, if it is for any."""
+    job, what = _place(path)
+    if job is not None and what == _REPORTS:
+        return Problem.METHOD.answer(headers=(("Allow", "POST, OPTIONS"),))
+    if path in _PATHS or (job is not None and what in _TOLD):
+        return Problem.METHOD.answer(headers=(("Allow", "GET, HEAD, OPTIONS"),))
+    return Problem.NOT_FOUND.answer()

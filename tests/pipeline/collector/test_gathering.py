@@ -1,0 +1,199 @@
+"""What is acknowledged is written, in the right order, and what is not is said to be not."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from pipeline.collector.answers import Answer
+from pipeline.collector.gathering import Gathering, Room
+from pipeline.collector.intake import Intake
+from pipeline.jobs.deployed_job import DeployedJob
+from tests.support.device_jobs import BEGIN, KEY, body, device_job, envelope
+from tests.support.memory_writer import MemoryWriter
+from topics.loose_batches import decode_loose_batch
+
+NOW = BEGIN + 1000
+
+
+@pytest.fixture(scope="module")
+def job() -> DeployedJob:
+    return device_job()
+
+
+class World:
+    """A gathering and all that it says."""
+
+    def __init__(self, job: DeployedJob, room: Room | None = None, patience: float = 60.0) -> None:
+        self.job = job
+        self.writer = MemoryWriter()
+        self.room = room or Room()
+        self.failed: list[Exception] = []
+        self.answers: list[Answer] = []
+        self.gathering = Gathering(
+            Intake(job, KEY), self.writer, self.room, self.failed.append, 0.0, patience
+        )
+
+    def offer(self, data: bytes, now: int = NOW) -> Answer | None:
+        return self.gathering.offer(data, None, now, self.answers.append)
+
+    @property
+    def statuses(self) -> list[int]:
+        return [answer.status for answer in self.answers]
+
+    def rows(self) -> int:
+        batches = map(decode_loose_batch, self.writer.of("phones.reports"))
+        return sum(len(batch.rows) for batch in batches)
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(work(), 60))
+
+
+def test_bodies_that_come_together_are_written_together(job: DeployedJob) -> None:
+    async def work() -> None:
+        world = World(job)
+        for _ in range(3):
+            assert world.offer(body(job, 1, [envelope(job), envelope(job)])) is None
+        assert world.offer(body(job, 2), BEGIN + 86_400_000) is None
+        assert not world.answers
+        await world.gathering.finish()
+        assert world.statuses == [202] * 4
+        assert b'"accepted":2,"epoch":1' in world.answers[0].body
+        topics = [(topic, partition) for topic, partition, _ in world.writer.records]
+        assert topics.count(("phones.reports", job.partition_of(1))) == 1
+        assert topics.count(("phones.reports", job.partition_of(2))) == 1
+        assert world.rows() == 7
+        assert world.gathering.tally.acknowledged == world.gathering.tally.received == 7
+        assert world.room.waiting == 0
+
+    run(work)
+
+
+def test_enrolments_are_acknowledged_before_reports_are_written(job: DeployedJob) -> None:
+    async def work() -> None:
+        world = World(job)
+        world.writer.fails, world.writer.fails_of = 1, lambda topic: topic == "phones.devices"
+        world.offer(body(job))
+        await world.gathering.finish()
+        assert world.statuses == [503]
+        assert not world.writer.records
+        world.offer(body(job))
+        await world.gathering.finish()
+        assert [topic for topic, _, _ in world.writer.records] == [
+            "phones.devices",
+            "phones.reports",
+        ]
+        assert world.statuses == [503, 202]
+
+    run(work)
+
+
+def test_nothing_is_acknowledged_before_kafka_has(job: DeployedJob) -> None:
+    async def work() -> None:
+        world = World(job)
+        world.writer.gate = asyncio.Event()
+        world.offer(body(job))
+        ending = asyncio.create_task(world.gathering.finish())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not world.answers
+        assert world.gathering.is_open(1)
+        assert not world.gathering.is_open(2)
+        world.writer.gate.set()
+        await ending
+        assert world.statuses == [202]
+        assert not world.gathering.is_open(1)
+
+    run(work)
+
+
+def test_kafka_that_fails_is_told_of(job: DeployedJob) -> None:
+    async def work() -> None:
+        world = World(job)
+        world.writer.fails, world.writer.fails_of = 1, lambda topic: topic == "phones.reports"
+        world.offer(body(job))
+        await world.gathering.finish()
+        (answer,) = world.answers
+        assert answer.status == 503
+        assert ("Retry-After", "5") in answer.headers
+        assert world.gathering.tally.acknowledged == 0
+        assert world.room.waiting == 0
+
+    run(work)
+
+
+def test_kafka_that_is_slow_is_not_waited_for(job: DeployedJob) -> None:
+    async def work() -> None:
+        world = World(job, patience=0.0)
+        world.writer.gate = asyncio.Event()
+        world.offer(body(job))
+        await world.gathering.finish()
+        assert world.statuses == [503]
+
+    run(work)
+
+
+def test_beyond_its_room_nothing_waits(job: DeployedJob) -> None:
+    async def work() -> None:
+        data = body(job)
+        for room in (Room(requests=2), Room(envelope_bytes=2 * len(data) + 1)):
+            world = World(job, room)
+            assert [world.offer(data) for _ in range(2)] == [None, None]
+            answer = world.offer(data)
+            assert answer is not None
+            assert (answer.status, answer.reason) == (503, "busy")
+            await world.gathering.finish()
+            assert world.offer(data) is None
+            await world.gathering.finish()
+            assert world.statuses == [202] * 3
+
+    run(work)
+
+
+def test_an_error_that_nobody_expected_is_answered(
+    job: DeployedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        world = World(job)
+
+        def broken(*arguments: object) -> None:
+            raise RuntimeError("secret")
+
+        monkeypatch.setattr(world.gathering.intake, "take", broken)
+        world.offer(body(job))
+        await world.gathering.finish()
+        (answer,) = world.answers
+        assert answer.status == 500
+        assert b"secret" not in answer.body
+        assert [type(error) for error in world.failed] == [RuntimeError]
+        assert world.room.waiting == 0
+
+    run(work)
+
+
+def test_an_epoch_that_was_closed_stays_closed(job: DeployedJob) -> None:
+    async def work() -> None:
+        world = World(job)
+        world.gathering.close(1)
+        answer = world.offer(body(job))
+        assert answer is not None
+        assert answer.reason == "late"
+        assert world.gathering.tally.refused == {"late": 1}
+
+    run(work)
+
+
+def test_a_group_that_is_full_does_not_wait(job: DeployedJob) -> None:
+    async def work() -> None:
+        world = World(job)
+        world.gathering._seconds = 3600.0
+        envelopes = [envelope(job) for _ in range(500)]
+        for _ in range(4):
+            world.offer(body(job, 1, envelopes))
+        await asyncio.sleep(0)
+        while world.gathering._commits:
+            await asyncio.wait(world.gathering._commits)
+        assert world.statuses == [202] * 4
+
+    run(work)

@@ -1,0 +1,318 @@
+"""What is taken of bodies: every refusal, what is written, and that values change none of it."""
+
+import secrets
+
+import numpy as np
+import pytest
+
+from pipeline.collector.answers import Answer, Problem
+from pipeline.collector.intake import Gate, Intake, Taken
+from pipeline.jobs.collector_keys import CollectorKey, CollectorKeyError
+from pipeline.jobs.deployed_job import DeployedJob
+from tests.support.device_jobs import BEGIN, DAY, KEY, LATE, body, device_job, envelope, words_of
+from topics.envelopes import HEADER_BYTES, encode_body, encode_envelope
+from topics.loose_batches import (
+    LOOSE_PAYLOAD_TARGET,
+    decode_enrolments,
+    decode_loose_batch,
+    horizon_tag,
+    report_tag,
+    subject_of_device,
+    subject_of_token,
+)
+from topics.sealing import key_id
+
+PUBLIC_KEYS = ("aa" * 32, "bb" * 32)
+NOW = BEGIN + DAY // 2
+TOKENS = {
+    "audience": "reports",
+    "keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "1", "x": "A" * 43}],
+}
+
+
+@pytest.fixture(scope="module")
+def job() -> DeployedJob:
+    return device_job()
+
+
+@pytest.fixture(scope="module")
+def sealing() -> DeployedJob:
+    return device_job(seal=list(PUBLIC_KEYS), rotate=2)
+
+
+def passed(intake: Intake, data: bytes, now: int = NOW) -> Gate:
+    gate = intake.gate(data)
+    assert isinstance(gate, Gate), gate
+    assert gate.refusal(len(data), now) is None
+    return gate
+
+
+def taken(intake: Intake, *bodies: bytes, subjects: list[str | None] | None = None) -> Taken:
+    gate = passed(intake, bodies[0])
+    return intake.take(gate, bodies, subjects or [None] * len(bodies))
+
+
+def said(answer: Answer | Gate | None) -> tuple[int, str] | None:
+    return (answer.status, answer.reason or "") if isinstance(answer, Answer) else None
+
+
+def test_open_reports_become_tags_with_contents(job: DeployedJob) -> None:
+    devices = [secrets.token_bytes(16) for _ in range(5)]
+    bodies = [
+        body(job, 1, [envelope(job, 1, [word % 2], device, enrols=word != 2)])
+        for word, device in enumerate(devices)
+    ]
+    found = taken(Intake(job, KEY), *bodies)
+    assert list(found.refusals) == [None] * 5
+    assert found.reports == 5
+    (batch,) = map(decode_loose_batch, found.batches)
+    assert (batch.deployment, batch.fingerprint) == (job.deployment, job.fingerprint)
+    assert (batch.epoch, batch.key) == (1, None)
+    subjects = list(map(subject_of_device, devices))
+    wanted = [report_tag(KEY.secret, job.deployment, 1, subject) for subject in subjects]
+    assert [row[:8].tobytes() for row in batch.rows] == wanted
+    slots, used, good = job.content_form.unpack(batch.contents)
+    assert good.all()
+    assert used.tolist() == [1] * 5
+    assert slots[:, 0, 0].tolist() == [0, 1, 0, 1, 0]
+    (enrolled,) = map(decode_enrolments, found.enrolments)
+    wanted = [horizon_tag(KEY.secret, job.deployment, 0, subjects[i]) for i in (0, 1, 3, 4)]
+    assert [tag.tobytes() for tag in enrolled.tags] == wanted
+
+
+def test_sealed_reports_keep_their_ids_and_boxes(sealing: DeployedJob) -> None:
+    reports = [secrets.token_bytes(16) for _ in range(3)]
+    envelopes = [envelope(sealing, 3, [1], report=report, enrols=False) for report in reports]
+    intake = Intake(sealing, KEY)
+    data = body(sealing, 3, envelopes)
+    gate = passed(intake, data, BEGIN + 2 * DAY)
+    found = intake.take(gate, [data], [None])
+    assert not found.enrolments
+    (batch,) = map(decode_loose_batch, found.batches)
+    assert batch.key == key_id(bytes.fromhex(PUBLIC_KEYS[1]))
+    assert [report.tobytes() for report in batch.reports] == reports
+    assert [box.tobytes() for box in batch.contents] == [each[33:] for each in envelopes]
+
+
+def test_a_gate_opens_and_closes_by_the_clock(job: DeployedJob) -> None:
+    data = body(job, 2)
+    gate = Intake(job, KEY).gate(data)
+    assert isinstance(gate, Gate)
+    begins = BEGIN + DAY
+    early = gate.refusal(len(data), begins - 60_001)
+    assert said(early) == (409, "early")
+    assert early is not None
+    assert b'"begins":%d' % begins in early.body
+    assert gate.refusal(len(data), begins - 60_000) is None
+    closes = BEGIN + 2 * DAY + LATE
+    assert gate.refusal(len(data), closes - 1) is None
+    assert said(gate.refusal(len(data), closes)) == (409, "late")
+
+
+def test_what_is_not_of_this_job_passes_no_gate(job: DeployedJob, sealing: DeployedJob) -> None:
+    intake = Intake(job, KEY)
+    of = encode_body
+    one = [envelope(job)]
+    other = secrets.token_bytes(16)
+    gone = intake.gate(of(other, job.fingerprint, 1, None, one))
+    assert said(gone) == (410, "deployment")
+    assert isinstance(gone, Answer)
+    assert job.deployment.hex().encode() in gone.body
+    assert other.hex().encode() not in gone.body
+    assert said(intake.gate(of(job.deployment, other, 1, None, one))) == (409, "fingerprint")
+    assert said(intake.gate(body(job, 17, one))) == (400, "epoch")
+    assert said(intake.gate(body(job, 2**62, one))) == (400, "epoch")
+    sealed = of(job.deployment, job.fingerprint, 1, b"k" * 8, one)
+    assert said(intake.gate(sealed)) == (400, "sealed")
+    longer = of(job.deployment, job.fingerprint, 1, None, [one[0] + b"\0"])
+    assert said(intake.gate(longer)) == (400, "malformed")
+    assert said(intake.gate(b"")) == (400, "malformed")
+    strict = Intake(sealing, KEY)
+    boxed = [envelope(sealing, 3)]
+    for key in (None, b"k" * 8, key_id(bytes.fromhex(PUBLIC_KEYS[0]))):
+        data = of(sealing.deployment, sealing.fingerprint, 3, key, boxed)
+        assert said(strict.gate(data)) == (400, "sealed")
+    plain = [encode_envelope(b"d" * 16, b"r" * 16, True, b"\0" * sealing.content_form.size)]
+    key = key_id(bytes.fromhex(PUBLIC_KEYS[0]))
+    data = of(sealing.deployment, sealing.fingerprint, 1, key, plain)
+    assert said(strict.gate(data)) == (400, "malformed")
+
+
+def test_epochs_before_the_deployment_are_late(job: DeployedJob) -> None:
+    later = job.model_copy(update={"deployed_at": BEGIN + 3 * DAY})
+    assert said(Intake(later, KEY).gate(body(later, 3))) == (409, "late")
+    assert isinstance(Intake(later, KEY).gate(body(later, 4)), Gate)
+
+
+def test_a_known_header_says_nothing_of_what_follows(job: DeployedJob) -> None:
+    intake = Intake(job, KEY)
+    data = body(job)
+    gate = passed(intake, data)
+    for wrong in (data[:HEADER_BYTES], data[:-1], data + b"\0"):
+        assert intake.gate(wrong) in (gate, Problem.MALFORMED.answer())
+        assert said(gate.refusal(len(wrong), NOW)) == (400, "malformed")
+
+
+def test_a_body_is_taken_whole_or_not_at_all(job: DeployedJob) -> None:
+    device = secrets.token_bytes(16)
+    form = job.content_form
+    crowded = encode_envelope(secrets.token_bytes(16), b"r" * 16, False, b"\2\0\1")
+    unclean = encode_envelope(secrets.token_bytes(16), b"r" * 16, False, b"\0\0\1")
+    strange = bytearray(envelope(job))
+    strange[32] = 2
+    foreign = encode_envelope(
+        secrets.token_bytes(16), b"r" * 16, False, form.pack(words_of(job, [77]))
+    )
+    good = [envelope(job) for _ in range(3)]
+    bodies = [
+        body(job, 1, good),
+        body(job, 1, [*good, crowded]),
+        body(job, 1, [*good, unclean]),
+        body(job, 1, [good[0]])[:HEADER_BYTES] + good[0] + bytes(strange),
+        body(job, 1, [foreign, *good]),
+        body(job, 1, [envelope(job, 1, [], device), envelope(job, 1, [1], device)]),
+        body(job, 1, [envelope(job, 1, [1], device)]),
+    ]
+    found = taken(Intake(job, KEY), *bodies)
+    reasons = [said(refusal) for refusal in found.refusals]
+    malformed, twice, words = (400, "malformed"), (400, "twice"), (400, "foreign")
+    assert reasons == [None, malformed, malformed, malformed, words, twice, None]
+    (batch,) = map(decode_loose_batch, found.batches)
+    assert len(batch.rows) == found.reports == 4
+    tag = report_tag(KEY.secret, job.deployment, 1, subject_of_device(device))
+    assert batch.rows[3, :8].tobytes() == tag
+
+
+def test_nothing_is_written_of_nothing(job: DeployedJob) -> None:
+    foreign = encode_envelope(b"d" * 16, b"r" * 16, True, job.content_form.pack(words_of(job, [9])))
+    found = taken(Intake(job, KEY), body(job, 1, [foreign]))
+    assert (found.reports, found.batches, found.enrolments) == (0, (), ())
+
+
+def test_with_tokens_their_subject_reports(job: DeployedJob) -> None:
+    asking = device_job(tokens=TOKENS)
+    device = secrets.token_bytes(16)
+    two = body(asking, 1, [envelope(asking), envelope(asking)])
+    one = body(asking, 1, [envelope(asking, 1, [1], device)])
+    found = taken(Intake(asking, KEY), two, one, one, subjects=["eve", "ann", "bob"])
+    assert [said(refusal) for refusal in found.refusals] == [(403, "several"), None, None]
+    (batch,) = map(decode_loose_batch, found.batches)
+    deployment = asking.deployment
+    wanted = [report_tag(KEY.secret, deployment, 1, subject_of_token(n)) for n in ("ann", "bob")]
+    assert [row[:8].tobytes() for row in batch.rows] == wanted
+    (enrolled,) = map(decode_enrolments, found.enrolments)
+    wanted = [horizon_tag(KEY.secret, deployment, 0, subject_of_token(n)) for n in ("ann", "bob")]
+    assert [tag.tobytes() for tag in enrolled.tags] == wanted
+
+
+def test_records_are_of_the_size_that_is_aimed_at(job: DeployedJob) -> None:
+    envelopes = [envelope(job) for _ in range(5000)]
+    found = taken(Intake(job, KEY), body(job, 1, envelopes[:2500]), body(job, 1, envelopes[2500:]))
+    batches = list(map(decode_loose_batch, found.batches))
+    assert [len(batch.rows) for batch in batches] == [5000]
+    wide = device_job(protocol="shuffled_counts")
+    envelopes = [envelope(wide, 1, [0]) for _ in range(4000)]
+    found = taken(Intake(wide, KEY), *(body(wide, 1, [each]) for each in envelopes))
+    batches = list(map(decode_loose_batch, found.batches))
+    row = 8 + wide.content_form.size
+    most = LOOSE_PAYLOAD_TARGET // row
+    assert [len(batch.rows) for batch in batches] == [most, most, 4000 - 2 * most]
+
+
+def test_another_key_is_refused(job: DeployedJob) -> None:
+    with pytest.raises(CollectorKeyError, match="not the collector key"):
+        Intake(job, CollectorKey(b"x" * 32))
+
+
+def test_a_single_foreign_word_costs_few_looks(
+    job: DeployedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intake = Intake(job, KEY)
+    bodies = [body(job, 1, [envelope(job, 1, [word % 2])]) for word in range(256)]
+    wrong = job.content_form.pack(words_of(job, [99]))
+    bodies[100] = body(job, 1, [encode_envelope(b"d" * 16, b"r" * 16, True, wrong)])
+    looks = 0
+    check = intake._check.word_problem
+
+    def counted(epoch: int, values: np.ndarray) -> str | None:
+        nonlocal looks
+        looks += 1
+        return check(epoch, values)
+
+    monkeypatch.setattr(intake._check, "word_problem", counted)
+    found = taken(intake, *bodies)
+    assert [index for index, refusal in enumerate(found.refusals) if refusal] == [100]
+    assert looks <= 17
+
+
+@pytest.mark.parametrize(("protocol", "most"), [("future_rand", 1), ("shuffled_counts", 0)])
+def test_what_is_seen_does_not_depend_on_values(protocol: str, most: int) -> None:
+    """`most` is the largest word that there is at the first epoch."""
+    job = device_job(protocol=protocol)
+    intake = Intake(job, KEY)
+    slots = job.content_form.slots
+    generator = np.random.default_rng(3)
+    devices = [secrets.token_bytes(16) for _ in range(300)]
+    seen = set()
+    for words in ([], [0], [most] * slots, None):
+        bodies = []
+        for at in range(0, 300, 3):
+            values = (
+                generator.integers(0, most + 1, generator.integers(0, slots + 1)).tolist()
+                if words is None
+                else words
+            )
+            each = [envelope(job, 1, values, device) for device in devices[at : at + 3]]
+            bodies.append(body(job, 1, each))
+        found = taken(intake, *bodies)
+        enrolments = [decode_enrolments(record) for record in found.enrolments]
+        batches = [decode_loose_batch(record) for record in found.batches]
+        seen.add(
+            (
+                tuple(map(len, bodies)),
+                tuple(map(said, found.refusals)),
+                found.reports,
+                tuple(map(len, found.batches)),
+                tuple(record.tags.tobytes() for record in enrolments),
+                tuple(batch.rows[:, :8].tobytes() for batch in batches),
+            )
+        )
+    assert len(seen) == 1
+
+
+def test_twenty_thousand_mutated_bodies(job: DeployedJob, sealing: DeployedJob) -> None:
+    """None is taken for what it is not: each is refused by a problem, or is a body again."""
+    generator = np.random.default_rng(11)
+    for which in (job, sealing):
+        intake = Intake(which, KEY)
+        originals = [body(which, 1, [envelope(which, 1, [1]) for _ in range(n)]) for n in (1, 2, 9)]
+        statuses = set()
+        for _ in range(10_000):
+            data = bytearray(originals[generator.integers(3)])
+            for _ in range(generator.integers(1, 4)):
+                data[generator.integers(len(data))] = generator.integers(256)
+            if generator.integers(4) == 0:
+                del data[generator.integers(len(data)) :]
+            if generator.integers(8) == 0:
+                data += generator.bytes(int(generator.integers(1, 300)))
+            whole = bytes(data)
+            gate = intake.gate(whole)
+            refusal = gate if isinstance(gate, Answer) else gate.refusal(len(whole), NOW)
+            if isinstance(gate, Gate) and refusal is None:
+                found = intake.take(gate, [whole], [None])
+                (refusal,) = found.refusals
+                if refusal is None:
+                    assert sum(len(decode_loose_batch(b).rows) for b in found.batches) > 0
+                else:
+                    assert not found.batches
+            statuses.add(None if refusal is None else refusal.status)
+            assert refusal is None or refusal.status in (400, 409, 410)
+        assert statuses >= {None, 400, 409, 410}
+
+
+def test_gates_are_forgotten_before_they_are_too_many(job: DeployedJob) -> None:
+    many = job.model_copy(update={"epochs": job.epochs.model_copy(update={"count": 2000})})
+    intake = Intake(many, KEY)
+    for epoch in range(1, 1000):
+        intake.gate(body(many, epoch, [envelope(job)]))
+    assert len(intake._gates) <= 256

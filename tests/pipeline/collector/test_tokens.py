@@ -1,0 +1,133 @@
+"""Tokens: only what a key of the job has signed, for it, and now."""
+
+import json
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from jwt.algorithms import ECAlgorithm, HMACAlgorithm, OKPAlgorithm, RSAAlgorithm
+
+from pipeline.collector.tokens import LEEWAY_SECONDS, TokenCheck, TokenError
+from pipeline.jobs.device_reports import Tokens
+
+NOW = 1_800_000_000
+EC = ec.generate_private_key(ec.SECP256R1())
+ED = ed25519.Ed25519PrivateKey.generate()
+RSA = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+OTHER = ec.generate_private_key(ec.SECP256R1())
+KEYS = [
+    {**json.loads(ECAlgorithm.to_jwk(EC.public_key())), "kid": "ec"},
+    {**json.loads(OKPAlgorithm.to_jwk(ED.public_key())), "kid": "ed"},
+    {**json.loads(RSAAlgorithm.to_jwk(RSA.public_key())), "kid": "rsa"},
+]
+CLAIMS = {"sub": "ann", "aud": "reports", "iss": "backend", "exp": NOW + 60}
+SIGNERS: dict[str, tuple[Any, str]] = {
+    "ec": (EC, "ES256"),
+    "ed": (ED, "EdDSA"),
+    "rsa": (RSA, "RS256"),
+}
+
+
+def check(**settings: Any) -> TokenCheck:
+    said = {"keys": KEYS, "audience": "reports", "issuer": "backend", **settings}
+    said["keys"] = tuple(said["keys"])
+    return TokenCheck(Tokens.model_validate(said), lambda: NOW * 1000)
+
+
+def token(kid: str = "ec", **changes: Any) -> str:
+    key, algorithm = SIGNERS[kid]
+    claims = {key: value for key, value in {**CLAIMS, **changes}.items() if value is not None}
+    return jwt.encode(claims, key, algorithm, headers={"kid": kid})
+
+
+def bearer(text: str) -> bytes:
+    return b"Bearer " + text.encode()
+
+
+@pytest.mark.parametrize("kid", list(SIGNERS))
+def test_tokens_of_every_kind_of_key(kid: str) -> None:
+    assert check().subject(bearer(token(kid))) == "ann"
+    assert check().subject(b"bearer  " + token(kid).encode()) == "ann"
+
+
+def test_an_issuer_that_is_not_stated_may_be_anybody() -> None:
+    assert check(issuer=None).subject(bearer(token(iss="x"))) == "ann"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"aud": "other"},
+        {"aud": None},
+        {"iss": "other"},
+        {"iss": None},
+        {"exp": None},
+        {"exp": NOW - LEEWAY_SECONDS},
+        {"exp": "soon"},
+        {"exp": True},
+        {"nbf": NOW + LEEWAY_SECONDS + 1},
+        {"sub": None},
+        {"sub": ""},
+        {"sub": "a" * 1025},
+        {"sub": 7},
+        {"sub": "\ud800"},
+    ],
+)
+def test_claims_that_are_not_ours(changes: dict[str, Any]) -> None:
+    refused(bearer(token(**changes)), 'Bearer error="invalid_token"')
+
+
+def refused(authorization: bytes | None, challenge: str) -> None:
+    with pytest.raises(TokenError) as caught:
+        check().subject(authorization)
+    answer = caught.value.answer
+    assert answer.status == 401
+    assert dict(answer.headers)["WWW-Authenticate"] == challenge
+    assert b"ann" not in answer.body
+
+
+def test_a_clock_may_differ_a_little() -> None:
+    assert check().subject(bearer(token(exp=NOW - LEEWAY_SECONDS + 1))) == "ann"
+    assert check().subject(bearer(token(nbf=NOW + LEEWAY_SECONDS))) == "ann"
+
+
+@pytest.mark.parametrize("header", [None, b"", b"Bearer", b"Bearer ", b"Basic YTpi", b"\xff\xfe"])
+def test_no_token(header: bytes | None) -> None:
+    refused(header, "Bearer")
+
+
+def test_algorithms_follow_from_keys() -> None:
+    wrong = 'Bearer error="invalid_token"'
+    none = jwt.encode(CLAIMS, "", "none", headers={"kid": "ec"})
+    refused(bearer(none), wrong)
+    # The public key taken for a secret.
+    pem = RSA.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    header, payload = (
+        jwt.utils.base64url_encode(json.dumps(part).encode())
+        for part in ({"alg": "HS256", "kid": "rsa", "typ": "JWT"}, CLAIMS)
+    )
+    signature = HMACAlgorithm(HMACAlgorithm.SHA256).sign(header + b"." + payload, pem)
+    forged = b".".join((header, payload, jwt.utils.base64url_encode(signature)))
+    refused(b"Bearer " + forged, wrong)
+    for algorithm in ("RS384", "PS256"):
+        refused(bearer(jwt.encode(CLAIMS, RSA, algorithm, headers={"kid": "rsa"})), wrong)
+
+
+def test_keys_that_are_not_named() -> None:
+    wrong = 'Bearer error="invalid_token"'
+    refused(bearer(jwt.encode(CLAIMS, OTHER, "ES256", headers={"kid": "ec"})), wrong)
+    refused(bearer(jwt.encode(CLAIMS, EC, "ES256", headers={"kid": "other"})), wrong)
+    refused(bearer(jwt.encode(CLAIMS, EC, "ES256")), wrong)
+    whole = token()
+    for text in (whole[:-5], whole + "A" * 9000, "a.b.c", "..", "é", whole.replace(".", "")):
+        refused(bearer(text), wrong)
+
+
+def test_a_key_that_is_none_is_named() -> None:
+    with pytest.raises(ValueError, match="'bad'"):
+        check(keys=[{"kty": "EC", "crv": "P-256", "kid": "bad", "x": "AA", "y": "AA"}])
+    larger = ECAlgorithm.to_jwk(ec.generate_private_key(ec.SECP384R1()).public_key())
+    with pytest.raises(ValueError, match="'large'"):
+        check(keys=[{**json.loads(larger), "kid": "large"}])

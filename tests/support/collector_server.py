@@ -1,0 +1,142 @@
+"""A collector's server in the event loop of a test, with a writer that keeps what it is given."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from pipeline.collector.gathering import Gathering, Room
+from pipeline.collector.http_connections import Connections, HttpLimits
+from pipeline.collector.intake import Intake
+from pipeline.collector.rates import Rates
+from pipeline.collector.service import Access, Served, Service
+from pipeline.collector.tokens import TokenCheck
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.kafka.broker_clock import BrokerClock
+from tests.support.device_jobs import BEGIN, KEY
+from tests.support.memory_writer import MemoryWriter
+from topics.envelopes import CONTENT_TYPE
+
+NOW = BEGIN + 1000
+
+
+@dataclass
+class Reply:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def problem(self) -> str:
+        assert self.headers["content-type"] == "application/problem+json"
+        said = json.loads(self.body)
+        assert said["status"] == self.status
+        return str(said["type"])
+
+
+@dataclass(eq=False)
+class Client:
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def reply(self, *, has_body: bool = True) -> Reply:
+        """The next answer; `asyncio.IncompleteReadError` if the connection was closed."""
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
+        first, *lines = head.strip().split("\r\n")
+        status = int(first.split(" ")[1])
+        if status == 100:
+            return await self.reply()
+        headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+        length = int(headers.get("content-length", 0)) if has_body else 0
+        return Reply(status, headers, await self.reader.readexactly(length))
+
+    async def ask(self, method: str, path: str, *headers: str, body: bytes = b"") -> Reply:
+        self.send(request(method, path, *headers, body=body))
+        return await self.reply(has_body=method != "HEAD")
+
+    async def report(self, body: bytes, *headers: str, job: str = "phones") -> Reply:
+        self.send(report(body, *headers, job=job))
+        return await self.reply()
+
+    async def closed(self) -> bool:
+        """Whether nothing more comes; waits for it."""
+        try:
+            return await self.reader.read() == b""
+        except ConnectionError:
+            return True
+
+
+@dataclass
+class Server:
+    service: Service
+    connections: Connections
+    writer: MemoryWriter
+    port: int
+    failed: list[Exception]
+    clients: list[Client] = field(default_factory=list)
+
+    async def connect(self) -> Client:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self.clients.append(Client(reader, writer))
+        return self.clients[-1]
+
+    @property
+    def gathering(self) -> Gathering:
+        return self.service.jobs["phones"].gathering
+
+
+@asynccontextmanager
+async def collecting(
+    job: DeployedJob,
+    *,
+    limits: HttpLimits | None = None,
+    access: Access | None = None,
+    rates: Rates | None = None,
+    now: int | None = NOW,
+) -> AsyncIterator[Server]:
+    """Serve a job; the broker's clock stands still."""
+    clock = BrokerClock(own=lambda: NOW, steady=lambda: 0.0)
+    if now is not None:
+        clock.note(now, 0.0)
+    failed: list[Exception] = []
+    writer = MemoryWriter()
+    gathering = Gathering(Intake(job, KEY), writer, Room(), failed.append)
+    assert job.devices is not None
+    said = job.devices.tokens
+    tokens = None if said is None else TokenCheck(said, lambda: NOW)
+    service = Service(clock, access or Access(), rates)
+    service.jobs = {job.name: Served(job, gathering, tokens)}
+    service.informed = True
+    connections = Connections(service.handle, service.look, limits or HttpLimits(), failed.append)
+    loop = asyncio.get_running_loop()
+    connections.tick(0.0)
+    listener = await loop.create_server(connections, "127.0.0.1", 0, backlog=1024)
+    port = listener.sockets[0].getsockname()[1]
+    server = Server(service, connections, writer, port, failed)
+    try:
+        yield server
+    finally:
+        for client in server.clients:
+            client.writer.close()
+        listener.close()
+        connections.abort()
+        await gathering.finish()
+        assert not failed
+
+
+def request(method: str, path: str, *headers: str, body: bytes = b"") -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "Host: collector", *headers]
+    if body:
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def report(body: bytes, *headers: str, job: str = "phones") -> bytes:
+    kind = f"Content-Type: {CONTENT_TYPE}"
+    return request("POST", f"/v1/jobs/{job}/reports", kind, *headers, body=body)

@@ -1,0 +1,91 @@
+"""Jobs whose devices report for themselves, and bodies as their devices send them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from numpy.typing import NDArray
+
+from pipeline.jobs.collector_keys import CollectorKey
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.descriptions import described
+from pipeline.jobs.job_files import make_job
+from topics.envelopes import encode_body, encode_envelope
+from topics.sealing import Lock, device_context, key_id, seal
+
+KEY = CollectorKey(b"k" * 32)
+START = datetime(2026, 1, 1, tzinfo=UTC)
+BEGIN = int(START.timestamp() * 1000)
+"""Of the first epoch, in milliseconds since 1970."""
+DAY = int(timedelta(days=1).total_seconds() * 1000)
+LATE = 1_800_000
+"""Milliseconds in which reports are taken after the end of their epoch."""
+
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "future_rand": {"epsilon": 1, "changes": 2},
+    "shuffled_counts": {"epsilon": 0.5, "delta": 1e-6},
+}
+
+
+def device_job(name: str = "phones", protocol: str = "future_rand", **devices: Any) -> DeployedJob:
+    """A job of days, deployed when its first one began; `minimum` and others stay as they are."""
+    shuffle: dict[str, Any] = {"grace": "1h"}
+    parameters = PARAMETERS[protocol]
+    if protocol == "shuffled_counts":
+        shuffle["minimum"] = 1000
+    job = make_job(
+        {
+            "name": name,
+            "protocol": protocol,
+            "parameters": parameters,
+            "epochs": {"count": 16, "start": START.isoformat(), "length": "1d"},
+            "shuffle": shuffle,
+            "devices": devices,
+        }
+    )
+    deployed = deploy_job(job, deployed_at=BEGIN)
+    deployed = deployed.model_copy(update={"collector_key": KEY.digest})
+    return described(deployed, Ed25519PrivateKey.generate())
+
+
+def words_of(job: DeployedJob, numbers: Sequence[int]) -> NDArray[np.unsignedinteger]:
+    """Words of one column."""
+    form = job.content_form
+    return np.array(numbers, form.dtype).reshape(-1, form.width)
+
+
+def envelope(
+    job: DeployedJob,
+    epoch: int = 1,
+    words: Sequence[int] = (),
+    device: bytes | None = None,
+    report: bytes | None = None,
+    enrols: bool = True,
+) -> bytes:
+    """An envelope, sealed if the job seals."""
+    assert job.devices is not None
+    report = secrets.token_bytes(16) if report is None else report
+    content = job.content_form.pack(words_of(job, words))
+    key = job.devices.key_at(epoch)
+    if key is not None:
+        context = device_context(job.deployment, job.fingerprint, epoch, report)
+        content = seal(content, Lock(key, context))
+    return encode_envelope(device or secrets.token_bytes(16), report, enrols, content)
+
+
+def body(job: DeployedJob, epoch: int = 1, envelopes: Sequence[bytes] | None = None) -> bytes:
+    """The body of a request; of one envelope unless some are given."""
+    assert job.devices is not None
+    key = job.devices.key_at(epoch)
+    return encode_body(
+        job.deployment,
+        job.fingerprint,
+        epoch,
+        None if key is None else key_id(key),
+        list(envelopes) if envelopes is not None else [envelope(job, epoch)],
+    )

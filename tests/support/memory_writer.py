@@ -1,0 +1,33 @@
+import asyncio
+from collections.abc import Callable
+
+from pipeline.collector.gathering import WriteError
+
+
+class MemoryWriter:
+    """Keeps what it is given; may be told to fail, or to wait."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[str, int, bytes]] = []
+        self.fails = 0
+        self.gate: asyncio.Event | None = None
+        self.fails_of: Callable[[str], bool] = lambda topic: True
+
+    async def start(self) -> None:
+        pass
+
+    async def write(
+        self, topic: str, partition: int, value: bytes, key: bytes | None = None
+    ) -> None:
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.fails and self.fails_of(topic):
+            self.fails -= 1
+            raise WriteError("away")
+        self.records.append((topic, partition, value))
+
+    async def stop(self) -> None:
+        pass
+
+    def of(self, topic: str) -> list[bytes]:
+        return [value for name, _, value in self.records if name == topic]
