@@ -96,11 +96,11 @@ DESCRIPTION: Final[dict[str, Any]] = {
                     "405",
                     "503",
                     s200=_said(
-                        "The statement is JSON; the signature is Ed25519, over the bytes "
-                        "'dpstream job description' and a zero, and those of the statement.",
+                        "All in base64. The statement is JSON; the signature is Ed25519, over the "
+                        "bytes 'dpstream job description' and a zero, and those of the statement.",
                         statement={"type": "string"},
-                        signature={**_HEXADECIMAL, "minLength": 128, "maxLength": 128},
-                        signer={**_HEXADECIMAL, "minLength": 64, "maxLength": 64},
+                        signature={"type": "string", "minLength": 88, "maxLength": 88},
+                        signer={"type": "string", "minLength": 44, "maxLength": 44},
                     ),
                 ),
             },
@@ -117,7 +117,7 @@ DESCRIPTION: Final[dict[str, Any]] = {
                     s200=_said(
                         "Milliseconds since 1970 (UTC), and the epoch that is running; 0 or below "
                         "before the first.",
-                        now=_INTEGER,
+                        time=_INTEGER,
                         epoch={"type": "integer"},
                     ),
                 ),

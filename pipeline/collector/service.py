@@ -52,7 +52,7 @@ class Served:
     def __post_init__(self) -> None:
         described = self.job.description
         assert described is not None
-        self.description = told(described.model_dump(mode="json"))
+        self.description = told(described.told())
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class Service:
         now = self.clock.now()
         if now is None:
             return Problem.NOT_READY.answer(retry_after=1)
-        return told({"now": now, "epoch": served.gathering.intake.times.epoch_of(now)})
+        return told({"time": now, "epoch": served.gathering.intake.times.epoch_of(now)})
 
     def _readiness(self) -> Answer:
         if self.stopping:

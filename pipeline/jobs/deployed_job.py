@@ -8,6 +8,7 @@ another deployment or fingerprint are refused.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import math
@@ -68,6 +69,15 @@ class SignedDescription(Section):
     statement: str
     signature: Annotated[bytes, _from_hexadecimal(64), _AS_HEXADECIMAL]
     signer: Digest
+
+    def told(self) -> dict[str, str]:
+        """What collectors answer, as JSON: all of it in base64, so that bytes stay as signed."""
+        parts = {
+            "statement": self.statement.encode(),
+            "signature": self.signature,
+            "signer": self.signer,
+        }
+        return {name: base64.b64encode(part).decode() for name, part in parts.items()}
 
 
 class Origin(Section):

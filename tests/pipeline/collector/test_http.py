@@ -82,8 +82,8 @@ def test_questions(job: DeployedJob) -> None:
             }
             assert job.description is not None
             assert said["/v1/jobs"] == {"jobs": ["phones"]}
-            assert said["/v1/jobs/phones"] == job.description.model_dump(mode="json")
-            assert said["/v1/jobs/phones/time"] == {"now": BEGIN + 1000, "epoch": 1}
+            assert said["/v1/jobs/phones"] == job.description.told()
+            assert said["/v1/jobs/phones/time"] == {"time": BEGIN + 1000, "epoch": 1}
             assert (await client.ask("GET", "/v1/jobs?x=1")).status == 200
             head = await client.ask("HEAD", "/v1/jobs")
             assert (head.status, head.headers["content-length"]) == (200, "19")
