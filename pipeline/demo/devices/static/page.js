@@ -46,8 +46,8 @@ function showProblem(error) {
 }
 
 async function member() {
-  const [, text] = await store.read();
-  return text === null ? undefined : JSON.parse(text).members[config.job];
+  const { text } = await store.read();
+  return text === null ? null : JSON.parse(text).members[config.job];
 }
 
 function showTerms() {
@@ -62,7 +62,7 @@ function showTerms() {
 
 async function showHeld() {
   const held = await member();
-  joined = held !== undefined && !held.gone;
+  joined = Boolean(held) && !held.gone;
   $('join').hidden = joined;
   $('leave').hidden = !joined;
   const value = kept.value;
@@ -73,7 +73,7 @@ async function showHeld() {
     $('state').textContent = '';
     return;
   }
-  const drawn = held.drawn ?? held.epoch ?? 0;
+  const drawn = held.epoch;
   $('state-words').textContent = drawn
     ? `Kept in this browser, too: what was drawn for you once, up to the question of ${clock(beginsAt(drawn))}.`
     : 'Kept in this browser, too: that you have joined. Nothing is drawn yet.';
@@ -85,10 +85,10 @@ function showLeft() {
   const sent = kept.last;
   if (!sent) return;
   const parts = dissect(sent.body);
-  const words = parts.words.join(' and ') || 'nothing';
+  const words = parts.words.join(' and ') || 'nothing this time';
   $('left-words').textContent =
     `${sent.body.length} bytes, for the question of ${clock(beginsAt(parts.epoch))}: “I say ${words}.” ` +
-    'Whether that is your answer or chance, nobody can tell from it.';
+    'That number is drawn, and your answer only makes some numbers a little likelier than others.';
   const rows = parts.fields.map(({ kind, name, hex }) => {
     const row = document.createElement('div');
     row.className = kind;
@@ -125,7 +125,7 @@ async function showSeen() {
     `At ${clock(beginsAt(last.epoch))} about ${number(Math.max(0, last.value))} of ${number(last.population)} had it on ` +
     `(between ${low} and ${number(last.high)}, give or take ${number(margin)}).`;
   $('seen-words').dataset.epoch = String(last.epoch);
-  draw($('chart'), epochs, (epoch) => clock(beginsAt(epoch)), Math.max(config.devices, last.population));
+  draw($('chart'), epochs, (epoch) => clock(beginsAt(epoch)), config.devices);
 }
 
 async function show() {
@@ -141,7 +141,7 @@ async function step() {
   try {
     if (joined) {
       const held = await member();
-      const drawn = held?.drawn ?? held?.epoch ?? 0;
+      const drawn = held?.epoch ?? 0;
       if (held?.gone) throw new Error('The job was replaced: take part again, if you like.');
       const epoch = epochNow();
       if (epoch >= statement.epochs.first && epoch > drawn) await device.report(kept.value);
