@@ -4,6 +4,8 @@ import { ByteGenerator } from '../src/byte_generator.js';
 import { Categories } from '../src/draws.js';
 import { PROTOCOLS, createDevice, restoreDevice } from '../src/index.js';
 import { dummiesOf } from '../src/dummies.js';
+import { tables } from '../src/lattice.js';
+import { distributionFunction } from '../src/normal.js';
 import { poissonTable } from '../src/noise_tables.js';
 import { countedBytes, vectorsOf } from './support.js';
 
@@ -57,4 +59,11 @@ test('draws that hardly ever happen are those of Python', () => {
     const found = dummies ? dummies.draw(1, random).length : law.draw(1, random)[0];
     assert.deepEqual([found, at], [drawn, 8 * taken], `${masses ?? mean ?? rate}: ${words}`);
   }
+});
+
+test('letters are drawn from the same weights, and the same function, to the last bit', () => {
+  const { weights, normal } = vectorsOf('rare_draws');
+  let total = 0n;
+  assert.deepEqual(tables().sums, weights.map((weight) => (total += BigInt(weight))));
+  for (const [point, value] of normal) assert.equal(distributionFunction(point), value, `at ${point}`);
 });

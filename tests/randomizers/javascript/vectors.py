@@ -20,6 +20,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+import numpy as np
+
 from randomizers.balls_into_bins import BallsIntoBinsParameters
 from randomizers.balls_into_bins.calibration import calibrate as balls_into_bins
 from randomizers.byte_generator import byte_randomness
@@ -50,6 +52,8 @@ from randomizers.shuffled_value_stream.calibration import calibrate as shuffled_
 from randomizers.single_message import SingleMessageLaw
 from randomizers.value_stream import ValueStreamParameters
 from randomizers.value_stream.calibration import calibrate as value_stream
+from randomizers.value_stream.lattice import weights
+from randomizers.value_stream.normal import distribution_function
 
 FOLDER: Final = Path(__file__).parents[3] / "randomizers" / "javascript" / "vectors"
 
@@ -130,7 +134,8 @@ def rare_draws() -> dict[str, Any]:
     """Draws that hardly ever happen: words that lie on the bounds of tables.
 
     Of categories by their masses, of Poisson numbers by their mean, of dummies by their rate: the
-    words of 64 bits that there are, what is drawn, and how many of them were taken.
+    words of 64 bits that there are, what is drawn, and how many of them were taken. And what
+    letters are drawn from: their weights, and the normal distribution function, to the last bit.
     """
     cases = []
     masses = [3, 5, 1 << 70, 7]
@@ -149,7 +154,12 @@ def rare_draws() -> dict[str, Any]:
             cases.append(_drawn("mean", 2.5, words))
     # More dummies than there is room for are drawn again.
     cases.append(_drawn("rate", 2.5, [_WORD] * 6 + [1 << 62] * 2))
-    return {"draws": cases}
+    halves = np.arange(-1, 28 * 16) / 32 - 5.5  # as near to one center as to the next, and centers
+    return {
+        "draws": cases,
+        "weights": list(weights()),
+        "normal": np.column_stack([halves, distribution_function(halves)]).tolist(),
+    }
 
 
 def _drawn(kind: str, parameter: Any, words: list[int]) -> dict[str, Any]:
@@ -336,7 +346,7 @@ def main(arguments: list[str]) -> int:
     """Write all files, or say which of them are not what is made now."""
     differing = []
     files = {protocol: written(protocol) for protocol in PROTOCOLS}
-    files[RARE] = json.dumps(rare_draws()).replace('{"m', '\n{"m') + "\n"
+    files[RARE] = json.dumps(rare_draws(), separators=(",", ":")).replace('{"m', '\n{"m') + "\n"
     for name, text in files.items():
         path = FOLDER / f"{name}.json"
         if arguments == ["--check"]:
