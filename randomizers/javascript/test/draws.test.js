@@ -65,11 +65,11 @@ test('integers are uniform over any range', () => {
   for (const values of [3, 200, 1000, 70000, 5e9, 1n << 63n]) {
     const cells = values < 300 ? Number(values) : 100;
     const counts = new Array(cells).fill(0);
-    for (const drawn of random.integers(values, 100_000)) {
+    for (const drawn of random.integers(values, 50_000)) {
       counts[values < 300 ? drawn : Number((BigInt(drawn) * 100n) / BigInt(values))]++;
     }
     const even = new Array(cells).fill(1 / cells);
-    const tilted = even.map((each, cell) => each * (cell % 2 ? 1.1 : 1 - 0.1 * (Math.floor(cells / 2) / Math.ceil(cells / 2))));
+    const tilted = even.map((each, cell) => each * (cell % 2 ? 1.2 : 1 - 0.2 * (Math.floor(cells / 2) / Math.ceil(cells / 2))));
     follows(counts, even, tilted);
   }
 });
@@ -77,7 +77,7 @@ test('integers are uniform over any range', () => {
 test('letters of value_stream that are noise are normal', () => {
   const [law] = lawsOf('value_stream');
   const device = createDevice('value_stream', law);
-  const counts = countsOf(20_000, 145, () => {
+  const counts = countsOf(6_000, 145, () => {
     anew(device).kept.noise[0] = 1;
     return device.report(1, 1)[0] - 8;
   });
@@ -94,7 +94,7 @@ test('letters of value_stream that are tilted follow the tilt, and noise has its
   const [, law] = lawsOf('value_stream');
   const device = createDevice('value_stream', law);
   const counts = new Array(145).fill(0);
-  const noise = countsOf(20_000, 2, () => {
+  const noise = countsOf(8_000, 2, () => {
     const isNoise = anew(device).kept.noise[0];
     if (!isNoise) counts[device.report(1, 1)[0] - 8]++;
     return isNoise;
@@ -124,7 +124,7 @@ test('signs of future_rand keep their distance from the truth, and orders have t
   const most = Math.max(...composed.map(({ k }) => k));
   const longest = composed.findIndex(({ k }, order) => k === most && orders[order]);
   const sums = new Array(most + 1).fill(0);
-  const counts = countsOf(20_000, orders.length, () => {
+  const counts = countsOf(12_000, orders.length, () => {
     const { order, signs } = anew(device).kept;
     if (order[0] === longest) {
       let kept = 0;
@@ -166,7 +166,7 @@ test('dummies of cells follow their laws', () => {
     return weights;
   };
   const few = laws[0].noise.mean * laws[0].code.buckets;
-  follows(ofCell(laws[0], 8_000), poisson(few), poisson(few / 2));
+  follows(ofCell(laws[0], 4_000), poisson(few), poisson(few / 2));
   const binomial = (trials, share) => {
     const weights = [(1 - share) ** trials];
     for (let count = 1; count < 400; count++) {
@@ -175,7 +175,7 @@ test('dummies of cells follow their laws', () => {
     return weights.map((each) => Math.max(each, 0));
   };
   const { mean, minimum } = laws[1].noise;
-  follows(ofCell(laws[1], 8_000), binomial(40, mean / minimum), binomial(40, mean / minimum / 2));
+  follows(ofCell(laws[1], 4_000), binomial(40, mean / minimum), binomial(40, mean / minimum / 2));
   const clustered = (shape, each) => {
     const stop = each / (shape + each);
     const weights = [(1 - stop) ** shape];
@@ -186,16 +186,16 @@ test('dummies of cells follow their laws', () => {
   };
   const { noise, code } = laws[5];
   const [shape, average] = [noise.shape, noise.mean].map((each) => (each * code.size) / noise.minimum);
-  follows(ofCell(laws[5], 8_000), clustered(shape, average), clustered(shape / 2, average / 2));
+  follows(ofCell(laws[5], 4_000), clustered(shape, average), clustered(shape / 2, average / 2));
 });
 
 test('words of balls_into_bins are uniform over those of an item', () => {
   const law = lawsOf('balls_into_bins').find(({ noise }) => noise.dummies === 'shuffle');
-  const small = { ...law, size: 6, items: 1, buckets: 3, last_epoch: 20_000 };
+  const small = { ...law, size: 6, items: 1, buckets: 3, last_epoch: 8_000 };
   const device = createDevice('balls_into_bins', small);
   device.enrol();
   const words = Number(device.hashes.words);
-  const counts = countsOf(20_000, words, () => device.report(device.epoch + 1, [5])[0]);
+  const counts = countsOf(8_000, words, () => device.report(device.epoch + 1, [5])[0]);
   const own = counts.map((count) => Number(count > 0));
   assert.equal(own.reduce((sum, each) => sum + each), words / 3);
   const counted = counts.filter((count) => count);
@@ -206,17 +206,17 @@ test('words of balls_into_bins are uniform over those of an item', () => {
 
 test('single messages lie as often as they should', () => {
   const laws = lawsOf('single_message');
-  const device = createDevice('single_message', { ...laws[0], last_epoch: 20_000 });
+  const device = createDevice('single_message', { ...laws[0], last_epoch: 8_000 });
   device.enrol();
   const { items, odds } = laws[0];
-  const counts = countsOf(20_000, items + 1, () => device.report(device.epoch + 1, [2])[0]);
+  const counts = countsOf(8_000, items + 1, () => device.report(device.epoch + 1, [2])[0]);
   const [own, other] = odds.weights.map(([, weight]) => Number(weight));
   const answers = (truth) => counts.map((_, item) => (item === 2 ? truth : other) / (truth + other * items));
   follows(counts, answers(own), answers(2 * own));
-  const rappor = createDevice('single_message', { ...laws[3], last_epoch: 20_000 });
+  const rappor = createDevice('single_message', { ...laws[3], last_epoch: 8_000 });
   rappor.enrol();
   const [kept, reversed] = laws[3].odds.weights.map(([, weight]) => Number(weight));
-  const masks = countsOf(20_000, 8, () => rappor.report(rappor.epoch + 1, [1])[0]);
+  const masks = countsOf(8_000, 8, () => rappor.report(rappor.epoch + 1, [1])[0]);
   const of = (flip) =>
     masks.map((_, mask) =>
       [1, 0, 0].reduce((all, bit, index) => all * (((mask >> index) & 1) === bit ? 1 - flip : flip), 1),
@@ -227,7 +227,7 @@ test('single messages lie as often as they should', () => {
 test('words of shuffled_counts are rounded up with the share that is left', () => {
   const law = lawsOf('shuffled_counts').find((each) => 'clock' in each);
   const device = createDevice('shuffled_counts', law);
-  const ups = countsOf(60_000, 2, () => {
+  const ups = countsOf(40_000, 2, () => {
     const word = anew(device).report(1, 1)[0];
     return word - 32768 - Math.floor((0.5 + device.boost) * 256);
   });

@@ -1,6 +1,12 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
+import { ByteGenerator } from '../src/byte_generator.js';
+import { Categories } from '../src/draws.js';
 import { PROTOCOLS, createDevice, restoreDevice } from '../src/index.js';
+import { dummiesOf } from '../src/dummies.js';
+import { tables } from '../src/lattice.js';
+import { distributionFunction } from '../src/normal.js';
+import { poissonTable } from '../src/noise_tables.js';
 import { countedBytes, vectorsOf } from './support.js';
 
 const plain = (words) => Array.from(words, (word) => (Number.isSafeInteger(Number(word)) ? Number(word) : word));
@@ -41,3 +47,23 @@ for (const protocol of PROTOCOLS) {
     });
   });
 }
+
+test('draws that hardly ever happen are those of Python', () => {
+  for (const { masses, mean, rate, words, drawn, taken } of vectorsOf('rare_draws').draws) {
+    const view = new DataView(new ArrayBuffer(8 * words.length));
+    words.forEach((word, index) => view.setBigUint64(8 * index, BigInt(word), true));
+    let at = 0;
+    const random = new ByteGenerator((count) => new Uint8Array(view.buffer.slice(at, (at += count))));
+    const dummies = rate && dummiesOf({ dummies: 'poisson', mean: rate, minimum: 1, shape: null }, 1);
+    const law = masses ? new Categories(masses.map(BigInt)) : poissonTable(mean ?? rate);
+    const found = dummies ? dummies.draw(1, random).length : law.draw(1, random)[0];
+    assert.deepEqual([found, at], [drawn, 8 * taken], `${masses ?? mean ?? rate}: ${words}`);
+  }
+});
+
+test('letters are drawn from the same weights, and the same function, to the last bit', () => {
+  const { weights, normal } = vectorsOf('rare_draws');
+  let total = 0n;
+  assert.deepEqual(tables().sums, weights.map((weight) => (total += BigInt(weight))));
+  for (const [point, value] of normal) assert.equal(distributionFunction(point), value, `at ${point}`);
+});

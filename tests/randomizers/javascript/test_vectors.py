@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from randomizers.one_device import PROTOCOLS, OneDevice
-from tests.randomizers.javascript.vectors import CASES, FOLDER, CountedBytes, main, recorded
+from tests.randomizers.javascript.vectors import (
+    CASES,
+    FOLDER,
+    RARE,
+    CountedBytes,
+    main,
+    rare_draws,
+    recorded,
+)
 
 NODE = shutil.which("node")
 
@@ -21,7 +29,7 @@ def runs_of(protocol: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 def test_there_are_vectors_of_every_protocol_that_a_device_can_run() -> None:
-    assert set(PROTOCOLS) == set(CASES) == {path.stem for path in FOLDER.glob("*.json")}
+    assert set(PROTOCOLS) == set(CASES) == {path.stem for path in FOLDER.glob("*.json")} - {RARE}
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 400_000
 
 
@@ -43,6 +51,10 @@ def test_devices_go_on_from_the_states_of_vectors(protocol: str) -> None:
         for epoch, value, words, _ in epochs[half:]:
             assert device.report(epoch, value, source.read).ravel().tolist() == words
         assert device.state() == run["state"]
+
+
+def test_rare_draws_are_what_the_vectors_say() -> None:
+    assert json.loads((FOLDER / f"{RARE}.json").read_text()) == rare_draws()
 
 
 @pytest.mark.verify

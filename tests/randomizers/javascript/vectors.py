@@ -15,11 +15,16 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+import numpy as np
+
 from randomizers.balls_into_bins import BallsIntoBinsParameters
 from randomizers.balls_into_bins.calibration import calibrate as balls_into_bins
+from randomizers.byte_generator import byte_randomness
 from randomizers.cell_codes.grid import Grid
 from randomizers.cell_codes.hashed_rows import HashedRows
 from randomizers.cell_codes.kept_nodes import KeptNodes
@@ -28,11 +33,14 @@ from randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
 from randomizers.cell_noise_law import CellNoiseLaw
 from randomizers.composed import ComposedLaw
 from randomizers.count_min import CountMinLaw
+from randomizers.draws import draw_categories
+from randomizers.dummies import PoissonDummies
 from randomizers.future_rand import FutureRandParameters
 from randomizers.future_rand.calibration import calibrate as future_rand
 from randomizers.hadamard_stream import HadamardStreamParameters
 from randomizers.hadamard_stream.calibration import calibrate as hadamard_stream
 from randomizers.item_domains import Numbers
+from randomizers.noise_tables import poisson_table
 from randomizers.one_device import PROTOCOLS, OneDevice
 from randomizers.range_stream import RangeStreamParameters
 from randomizers.range_stream.calibration import calibrate as range_stream
@@ -44,8 +52,15 @@ from randomizers.shuffled_value_stream.calibration import calibrate as shuffled_
 from randomizers.single_message import SingleMessageLaw
 from randomizers.value_stream import ValueStreamParameters
 from randomizers.value_stream.calibration import calibrate as value_stream
+from randomizers.value_stream.lattice import weights
+from randomizers.value_stream.normal import distribution_function
 
 FOLDER: Final = Path(__file__).parents[3] / "randomizers" / "javascript" / "vectors"
+
+RARE: Final = "rare_draws"
+"""The file of draws that hardly ever happen."""
+
+_WORD: Final = (1 << 64) - 1
 
 Value: TypeAlias = int | list[int]
 Stream: TypeAlias = list[tuple[int, Value]]
@@ -115,6 +130,56 @@ def written(protocol: str) -> str:
     return text.replace('{"law"', '\n{"law"').replace('{"label"', '\n{"label"') + "\n"
 
 
+def rare_draws() -> dict[str, Any]:
+    """Draws that hardly ever happen: words that lie on the bounds of tables.
+
+    Of categories by their masses, of Poisson numbers by their mean, of dummies by their rate: the
+    words of 64 bits that there are, what is drawn, and how many of them were taken. And what
+    letters are drawn from: their weights, and the normal distribution function, to the last bit.
+    """
+    cases = []
+    masses = [3, 5, 1 << 70, 7]
+    cumulated = list(accumulate(masses))
+    scale = (1 << 192) // cumulated[-1]
+    for bound in [scale * each for each in cumulated]:
+        for value in (bound - 1, bound, bound + 1, (1 << 192) - 1):
+            words = [value >> 128, value >> 64 & _WORD, value & _WORD, 1 << 63, 5, 9]
+            cases.append(_drawn("masses", masses, words))
+    table = poisson_table(2.5)
+    for bound in table.bounds[:-1]:
+        for value in (bound - 1, bound, bound + (1 << 64), bound - (1 << 64)):
+            leading, rest = divmod(value % (1 << 128), 1 << 64)
+            # The first word has 16 bits of each draw, the second the others, above 16 unused ones.
+            words = [leading >> 48, (leading << 16) & _WORD, rest]
+            cases.append(_drawn("mean", 2.5, words))
+    # More dummies than there is room for are drawn again.
+    cases.append(_drawn("rate", 2.5, [_WORD] * 6 + [1 << 62] * 2))
+    halves = np.arange(-1, 28 * 16) / 32 - 5.5  # as near to one center as to the next, and centers
+    return {
+        "draws": cases,
+        "weights": list(weights()),
+        "normal": np.column_stack([halves, distribution_function(halves)]).tolist(),
+    }
+
+
+def _drawn(kind: str, parameter: Any, words: list[int]) -> dict[str, Any]:
+    data, taken = b"".join(word.to_bytes(8, "little") for word in words), 0
+
+    def read(count: int) -> bytes:
+        nonlocal taken
+        taken += count
+        return data[taken - count : taken]
+
+    rng = byte_randomness(read)
+    if kind == "masses":
+        drawn = int(draw_categories(parameter, 1, rng)[0])
+    elif kind == "rate":
+        drawn = PoissonDummies(parameter).total(1, rng)
+    else:
+        drawn = int(poisson_table(parameter).draw(1, rng)[0])
+    return {kind: parameter, "words": words, "drawn": drawn, "taken": taken // 8}
+
+
 def every(epochs: int, values: Callable[[int], Value]) -> Stream:
     """A device that is never silent."""
     return [(epoch, values(epoch)) for epoch in range(1, epochs + 1)]
@@ -166,12 +231,15 @@ def _future_rand() -> Iterator[tuple[Any, list[Stream]]]:
         streams = of_booleans(min(epochs, 64))
         yield law, [stream for stream in streams * 2 if stream]
     late: Stream = [((1 << 40) + epoch, epoch & 1) for epoch in range(40)]
-    yield future_rand(FutureRandParameters(2.0, 2), 1 << 41), [late] * 3
+    yield future_rand(FutureRandParameters(2.0, 2), 1 << 41), [late] * 6
 
 
 def _value_stream() -> Iterator[tuple[Any, list[Stream]]]:
     for epsilon, changes, epochs in ((1.0, 2, 170), (4.0, 4, 64), (0.1, 1, 12), (10.0, 30, 365)):
         yield value_stream(ValueStreamParameters(epsilon, changes), epochs), of_booleans(epochs)
+    # A clock that runs out, which that of a calibrated law does not: its limits are kept, too.
+    law = value_stream(ValueStreamParameters(8.0, 2), 40)
+    yield replace(law, clock=law.clock / 3), of_booleans(40)
     law = value_stream(ValueStreamParameters(6.0, 3), 1500)
     yield law, [without(every(1500, lambda epoch: epoch // 100 & 1), lambda epoch: epoch % 97 == 5)]
 
@@ -186,12 +254,12 @@ def _hadamard_stream() -> Iterator[tuple[Any, list[Stream]]]:
 def _range_stream() -> Iterator[tuple[Any, list[Stream]]]:
     for epsilon, changes, buckets, epochs in ((2.0, 4, 16, 32), (1.0, 20, 256, 64)):
         law = range_stream(RangeStreamParameters(epsilon, changes, 0, 1, buckets), epochs)
-        yield law, of_items(epochs, buckets) * 3
+        yield law, of_items(epochs, buckets) * 2
 
 
 def _count_min() -> Iterator[tuple[Any, list[Stream]]]:
     poisson = CellNoiseLaw("poisson", 43.7, 1000)
-    clusters = CellNoiseLaw("negative_binomial", 61.3, 50, 12.7)
+    clusters = CellNoiseLaw("negative_binomial", 61.3, 500, 12.7)
     for code, items, noise, size in (
         (HashedRows.histogram(3), 1, CellNoiseLaw("poisson", 4.4, 1), 3),
         (HashedRows.histogram(40), 4, CellNoiseLaw("bernoulli", 43.7, 100), 40),
@@ -244,6 +312,8 @@ def _shuffled_counts() -> Iterator[tuple[Any, list[Stream]]]:
         yield shuffled_counts(asked, 24, 1000), booleans
     summed = ShuffledCountsParameters(1.0, 1e-6, changes=3, dummies="shuffle")
     yield shuffled_value_stream(summed, 200, 100), of_booleans(200)
+    few = shuffled_value_stream(summed, 40, 100)
+    yield replace(few, clock=few.clock // 3), of_booleans(40)
     items = of_items(24, 4)
     for asked in (
         ShuffledCountsParameters(1.0, 1e-6, domain=tuple("abcd"), buckets=3),
@@ -275,9 +345,10 @@ CASES: Final[dict[str, Callable[[], Iterator[tuple[Any, list[Stream]]]]]] = {
 def main(arguments: list[str]) -> int:
     """Write all files, or say which of them are not what is made now."""
     differing = []
-    for protocol in PROTOCOLS:
-        path = FOLDER / f"{protocol}.json"
-        text = written(protocol)
+    files = {protocol: written(protocol) for protocol in PROTOCOLS}
+    files[RARE] = json.dumps(rare_draws(), separators=(",", ":")).replace('{"m', '\n{"m') + "\n"
+    for name, text in files.items():
+        path = FOLDER / f"{name}.json"
         if arguments == ["--check"]:
             differing += [path.name] if path.read_text() != text else []
         else:
