@@ -240,7 +240,7 @@ def _say_deployed(deployed: DeployedJob, where: tuple[str, ...], noise_key: Path
         file = noise_key or noise_key_file(name)
         say("its shuffle workers share this noise key: whoever has it can remove their noise")
         say_command(str(file))
-    if deployed.sealed is not None:
+    if deployed.sealing_turns:
         say("its reports are sealed: a worker reads them with the private keys of its own stage,")
         say("which dpstream keygen left here, unless --keys names another folder")
         say_command(str(sealing_keys_folder()))

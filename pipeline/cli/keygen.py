@@ -73,6 +73,7 @@ def keygen(
     say("a job file names the public keys:")
     say("  sealed: {aggregate: NAME.pub, stages: [NAME.pub]}  # a key for each shuffle stage")
     say("  sealed: {shares: [NAME.pub, NAME.pub]}")
+    say("  devices: {seal: NAME.pub}  # where devices report for themselves")
 
 
 def key_ring(job: DeployedJob, folder: Path | None) -> KeyRing:
@@ -81,4 +82,6 @@ def key_ring(job: DeployedJob, folder: Path | None) -> KeyRing:
     Raises:
         SealingKeyError: a file holds no private key, or others than its owner have access.
     """
-    return NO_KEYS if job.sealed is None else KeyRing.of_folder(folder or sealing_keys_folder())
+    if not job.sealing_turns:
+        return NO_KEYS
+    return KeyRing.of_folder(folder or sealing_keys_folder())

@@ -44,7 +44,13 @@ from pipeline.jobs.job_problems import (
     shown,
 )
 from pipeline.jobs.public_examples import with_test_set
-from pipeline.jobs.sealed import Sealed, output_role, stage_roles, with_public_keys
+from pipeline.jobs.sealed import (
+    Sealed,
+    output_role,
+    stage_party,
+    stage_roles,
+    with_public_keys,
+)
 from pipeline.jobs.section import Section
 from pipeline.jobs.shuffle import DURATION, FIXED_DURATION, Seconds, Shuffle, SizedShuffle
 from pipeline.protocols.crowds import in_crowds
@@ -427,6 +433,22 @@ class Job(Section):
         """Seconds after the end of an epoch in which collectors take reports of devices."""
         assert self.devices is not None
         return self.shuffle.grace / 2 if self.devices.late is None else self.devices.late
+
+    @property
+    def sealing_turns(self) -> list[tuple[str, bytes, int | None]]:
+        """Who opens sealed reports: the party, a public key of it, and the last epoch it serves.
+
+        None: the key goes on. Empty where nothing is sealed.
+        """
+        if self.devices is not None:
+            return [(stage_party(0), key, last) for key, _, last in self.devices.turns()]
+        if self.sealed is None:
+            return []
+        return [
+            (party, key, self.sealed.last_epoch_of(party, turn))
+            for party, keys in self.sealed.parties.items()
+            for turn, key in enumerate(keys)
+        ]
 
     @property
     def seals_batches(self) -> bool:

@@ -65,20 +65,16 @@ def key_turns(keys: Mapping[bytes, Path], jobs: Iterable[tuple[DeployedJob, int]
         jobs: each with the last epoch of it that is published.
     """
     turns = [
-        KeyTurn(keys[key], job.name, party, _last_epoch(job, party, turn), published)
+        KeyTurn(keys[key], job.name, party, _last_epoch(job, last), published)
         for job, published in jobs
-        if job.sealed is not None
-        for party, own in job.sealed.parties.items()
-        for turn, key in enumerate(own)
+        for party, key, last in job.sealing_turns
         if key in keys
     ]
     return sorted(turns, key=lambda turn: (turn.path, turn.job))
 
 
-def _last_epoch(job: DeployedJob, party: str, turn: int) -> int | None:
-    """The last epoch that is sealed to a key; no turn outlasts the job."""
-    assert job.sealed is not None
-    last = job.sealed.last_epoch_of(party, turn)
+def _last_epoch(job: DeployedJob, last: int | None) -> int | None:
+    """The last epoch that is sealed to a key, of one that serves up to `last`, or the job's."""
     ends = [each for each in (last, job.last_epoch) if each is not None]
     return min(ends, default=None)
 
@@ -105,7 +101,7 @@ def turns_on(cluster: Cluster, folder: Path) -> list[KeyTurn]:
             f"{names}: deployed by another version of this software, which may need any of these "
             "keys: use that version, or undeploy what is over"
         )
-    sealed = [job for job in state.jobs.values() if job.sealed is not None]
+    sealed = [job for job in state.jobs.values() if job.sealing_turns]
     return key_turns(keys, ((job, _last_published(cluster, job)) for job in sealed))
 
 

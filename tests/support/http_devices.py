@@ -89,16 +89,16 @@ class HttpDevices:
         assert times is not None
         connector = aiohttp.TCPConnector(limit=60)
         timeout = aiohttp.ClientTimeout(total=5)
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+        async with (
+            aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
+            asyncio.TaskGroup() as sending,
+        ):
             for epoch in epochs:
                 while times.epoch_of(int(time.time() * 1000)) < epoch:
                     await asyncio.sleep(0.1)
                 self.draw(epoch)
-                sending = [
-                    self._deliver(session, urls, epoch, number) for number in range(self.count)
-                ]
-                random.shuffle(sending)
-                await asyncio.gather(*sending)
+                for number in random.sample(range(self.count), self.count):
+                    sending.create_task(self._deliver(session, urls, epoch, number))
 
     async def _deliver(
         self, session: aiohttp.ClientSession, urls: Sequence[str], epoch: int, number: int
@@ -111,12 +111,13 @@ class HttpDevices:
             if status == 202:
                 more -= (epoch, number) in self.acknowledged
                 self.acknowledged.add((epoch, number))
+            elif (epoch, number) in self.acknowledged:
+                # A copy that nobody needs.
+                return
             elif status in (0, 429, 503):
-                if (epoch, number) in self.acknowledged:
-                    return
                 await asyncio.sleep(_PAUSE * random.random())
             else:
-                raise AssertionError(f"a collector answers {status}")
+                raise AssertionError(f"a collector answers {status} to a report of epoch {epoch}")
 
     async def _post(self, session: aiohttp.ClientSession, url: str, epoch: int, number: int) -> int:
         headers: Mapping[str, str] = {"Content-Type": CONTENT_TYPE}
