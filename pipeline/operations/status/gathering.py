@@ -142,6 +142,12 @@ class JobWatch:
             topics=tuple(self._changed_topics()),
             other_clocks=self._other_clocks,
             clock_ahead=self._clock.ahead,
+            collectors=tuple(
+                sorted(
+                    self._heartbeats.collectors(now),
+                    key=lambda collector: (not collector.alive, collector.collector),
+                )
+            ),
         )
         return replace(
             status,

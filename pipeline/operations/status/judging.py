@@ -48,6 +48,8 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     if workers_needed(job, status):
         for stage in status.stages:
             yield from _stage_problem(job, stage)
+        if job.devices is not None and not any(each.alive for each in status.collectors):
+            yield "no collector is running, and devices cannot report: dpstream collect"
         if status.withheld >= EPOCHS_MISSED and job.replay_of is None:
             yield (
                 f"nothing was released of the last {status.withheld:,} epochs: fewer than "
