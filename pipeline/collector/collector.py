@@ -300,6 +300,7 @@ class Collector:
             if known.watermarks is not None:
                 known.watermarks.intake = intake
         self.service.jobs = {name: each.served for name, each in self._running.items()}
+        self.service.withheld = frozenset(wanted.jobs.keys() - self._running.keys())
         self.service.informed = True
 
     def _checks(self, job: DeployedJob) -> tuple[Intake, TokenCheck | None] | None:

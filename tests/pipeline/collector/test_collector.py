@@ -193,6 +193,13 @@ def test_a_key_that_is_not_the_jobs_is_refused(job: DeployedJob, tmp_path: Path)
         world.wanted(job)
         assert "not the collector key that job phones was deployed with" in world.said.getvalue()
         assert not world.collector.served
+        assert world.collector.service.withheld == {"phones"}
+        await world.collector.start()
+        client = await world.client()
+        for reply in (await client.report(body(job)), await client.ask("GET", "/v1/jobs/phones")):
+            assert reply.problem == "/problems/unavailable"
+        await world.collector.stop()
+        client.writer.close()
 
     run(work)
 
