@@ -21,6 +21,7 @@ from pipeline.collector.collector import CollectorSettings, raise_file_limit
 from pipeline.collector.collector import collect as run_collector
 from pipeline.collector.http_connections import HttpLimits
 from pipeline.collector.service import Access
+from pipeline.kafka.workers.monitor import MonitorAddress
 
 
 def collect(
@@ -82,6 +83,20 @@ def collect(
         int,
         typer.Option(min=1, metavar="N", help="That may be open at once."),
     ] = HttpLimits().connections,
+    metrics: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port",
+            min=1,
+            max=65_535,
+            metavar="PORT",
+            help="Serve /metrics (for Prometheus), /healthz and /readyz here. Default: nowhere.",
+        ),
+    ] = None,
+    metrics_address: Annotated[
+        str,
+        typer.Option(metavar="ADDRESS", help="Of the interface on which --metrics-port serves."),
+    ] = "127.0.0.1",
     log_format: Annotated[
         LogFormat,
         typer.Option(help="Of the lines on standard error: one for every epoch that is over."),
@@ -109,6 +124,7 @@ def collect(
         rate=rate,
         limits=replace(HttpLimits(), connections=raise_file_limit(connections)),
         as_json=log_format is LogFormat.json,
+        monitor=None if metrics is None else MonitorAddress(metrics, metrics_address),
     )
     with cluster_of(servers, kafka_config) as cluster:
         connection = cluster.connection

@@ -9,8 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from pipeline.cli.output import duration, instant, number, table_of
-from pipeline.operations.status import JobStatus, OpenWindow, StageStatus
-from pipeline.stages.device_decision import COLLECT
+from pipeline.operations.status import CollectorStatus, JobStatus, OpenWindow, StageStatus
 
 
 def status_lines(
@@ -35,6 +34,12 @@ def status_lines(
         chain.from_iterable(map(_stage_rows, status.stages)),
     )
     yield from _window_lines(status)
+    if status.collectors:
+        yield Text()
+        yield table_of(
+            ["collector", "heard", ">stored", ">waiting", "refused requests"],
+            map(_collector_row, status.collectors),
+        )
     if status.dead_letters or status.redriven or status.dismissed:
         listed = [f"{count:,} {reason}" for reason, count in status.dead_letters.items()]
         settled = {"fed back": status.redriven, "dismissed": status.dismissed}
@@ -51,10 +56,9 @@ def status_lines(
 
 
 def _who_reports(status: JobStatus) -> str:
-    collectors = next((stage for stage in status.stages if stage.stage == COLLECT), None)
-    if collectors is None:
-        return f"producers: {status.producers:,}"
-    return f"collectors: {sum(worker.alive for worker in collectors.workers):,}"
+    if status.collectors:
+        return f"collectors: {sum(each.alive for each in status.collectors):,}"
+    return f"producers: {status.producers:,}"
 
 
 def _publication(status: JobStatus, moment: int) -> str:
@@ -84,6 +88,13 @@ def _stage_rows(stage: StageStatus) -> Iterator[tuple[str, ...]]:
             *last,
         )
         first, last = ("", ""), ("", "")
+
+
+def _collector_row(collector: CollectorStatus) -> tuple[str, ...]:
+    heard = f"{duration(collector.age)} ago" + ("" if collector.alive else ", silent")
+    refused = ", ".join(f"{count:,} {reason}" for reason, count in collector.refused.items())
+    stored, waiting = f"{collector.acknowledged:,}", f"{collector.waiting:,}"
+    return collector.collector[:8], heard, stored, waiting, refused or "none"
 
 
 def _window_lines(status: JobStatus) -> Iterator[RenderableType]:

@@ -25,6 +25,7 @@ from pipeline.collector.gathering import Gathering, Room, WriteError
 from pipeline.collector.http_connections import Connections, HttpLimits
 from pipeline.collector.intake import Intake
 from pipeline.collector.kafka_writer import KafkaWriter
+from pipeline.collector.metrics import CollectorSnapshot, JobCounts, registry_of
 from pipeline.collector.rates import Rates
 from pipeline.collector.service import Access, Served, Service
 from pipeline.collector.tokens import TokenCheck
@@ -34,7 +35,10 @@ from pipeline.jobs.collector_keys import CollectorKeyError, read_collector_key
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
 from pipeline.kafka.connection import Connection
+from pipeline.kafka.workers.health import Health
 from pipeline.kafka.workers.log_lines import LogLines
+from pipeline.kafka.workers.monitor import MonitorAddress
+from pipeline.kafka.workers.monitor import serve as serve_monitor
 from pipeline.operations.supervisor.wanted import Away, Follower
 from pipeline.state import collector_key_file
 from topics.loose_batches import Watermark, encode_watermark
@@ -90,6 +94,7 @@ class CollectorSettings:
         rate: requests a second of one address; None: as many as come.
         limits: of what clients may use.
         as_json: whether its lines are JSON.
+        monitor: where metrics are served; None: nowhere.
     """
 
     host: str = "127.0.0.1"
@@ -101,6 +106,7 @@ class CollectorSettings:
     rate: float | None = None
     limits: HttpLimits = field(default_factory=HttpLimits)
     as_json: bool = False
+    monitor: MonitorAddress | None = None
 
 
 @dataclass(eq=False)
@@ -140,6 +146,7 @@ class Collector:
         self._running: dict[str, _Running] = {}
         self._told: dict[str, str] = {}
         self._answered = float("-inf")
+        self._ticked = time.monotonic()
         self._said_error = float("-inf")
         self._tasks: list[asyncio.Task[None]] = []
         self._changes: asyncio.Task[None] | None = None
@@ -165,6 +172,36 @@ class Collector:
     def served(self) -> list[Served]:
         """The jobs that reports are taken of."""
         return [running.served for running in self._running.values()]
+
+    def snapshot(self) -> CollectorSnapshot:
+        """What it tells Prometheus; any thread may call it."""
+        loop_is_late = time.monotonic() - self._ticked > _AWAY_SECONDS
+        jobs = {}
+        for served in list(self.service.jobs.values()):
+            tally = served.gathering.tally
+            jobs[served.job.name] = JobCounts(
+                tally.received, tally.acknowledged, tally.records, dict(tally.refused)
+            )
+        answers = self.kafka_answers()
+        return CollectorSnapshot(
+            answers and self.service.informed and not self.service.stopping and not loop_is_late,
+            answers,
+            len(self.connections.open),
+            self.waiting,
+            dict(self.refused),
+            jobs,
+        )
+
+    def liveness(self) -> Health:
+        """Whether the event loop ticks; a broker that is away is not held against it."""
+        if time.monotonic() - self._ticked > _AWAY_SECONDS:
+            return Health(False, "the event loop does not tick")
+        return Health(True, "alive")
+
+    def readiness(self) -> Health:
+        """Whether reports are taken."""
+        ready = self.snapshot().ready
+        return Health(ready, "ready" if ready else "takes no reports at present")
 
     def kafka_answers(self) -> bool:
         """Whether Kafka acknowledged anything lately."""
@@ -263,6 +300,7 @@ class Collector:
             if known.watermarks is not None:
                 known.watermarks.intake = intake
         self.service.jobs = {name: each.served for name, each in self._running.items()}
+        self.service.withheld = frozenset(wanted.jobs.keys() - self._running.keys())
         self.service.informed = True
 
     def _checks(self, job: DeployedJob) -> tuple[Intake, TokenCheck | None] | None:
@@ -282,6 +320,7 @@ class Collector:
     def _run(self, name: str, served: Served) -> None:
         running = _Running(served)
         self._running[name] = running
+        self._begin_watermarks(running)
         loop = asyncio.get_running_loop()
         running.tasks = [
             loop.create_task(self._tell_status(running)),
@@ -317,6 +356,7 @@ class Collector:
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
+            self._ticked = time.monotonic()
             self.connections.tick(loop.time())
             self._tasks = [task for task in self._tasks if not task.done()]
             await asyncio.sleep(_TICK_SECONDS)
@@ -326,6 +366,7 @@ class Collector:
             served = running.served
             try:
                 await self._say(served, self._words(served))
+                self._begin_watermarks(running)
             except WriteError as error:
                 self._complain(f"Kafka does not take what this collector says: {error}")
             await asyncio.sleep(_STATUS_SECONDS)
@@ -358,9 +399,16 @@ class Collector:
         await self._writer.write(job.topic(Role.STATUS), 0, value, f"{STAGE}/{name}".encode())
         self._answered = time.monotonic()
 
+    def _begin_watermarks(self, running: _Running) -> None:
+        """With the epochs that are open, as soon as it is known what time it is."""
+        now = self._clock.now()
+        if running.watermarks is None and now is not None:
+            running.watermarks = Watermarks(running.served.gathering.intake, now)
+
     async def _say_watermarks(self, running: _Running) -> None:
         while True:
             await asyncio.sleep(_WATERMARK_SECONDS)
+            self._begin_watermarks(running)
             try:
                 await self._write_watermarks(running)
             except WriteError as error:
@@ -368,10 +416,8 @@ class Collector:
 
     async def _write_watermarks(self, running: _Running) -> None:
         now, gathering = self._clock.now(), running.served.gathering
-        if now is None:
+        if now is None or running.watermarks is None:
             return
-        if running.watermarks is None:
-            running.watermarks = Watermarks(gathering.intake, now)
         job = running.served.job
         for epoch in running.watermarks.due(now):
             gathering.close(epoch)
@@ -409,7 +455,6 @@ async def collect(
     settings: CollectorSettings,
     connection: Connection,
     ready: Callable[[str], None],
-    started: Callable[[Collector], None] = lambda collector: None,
 ) -> None:
     """Run a collector until the process is told to end.
 
@@ -417,10 +462,10 @@ async def collect(
         settings: where and for whom.
         connection: the cluster.
         ready: is told the address.
-        started: is given the collector, to watch it.
 
     Raises:
         CollectorError: it cannot answer there.
+        WorkerError: metrics cannot be served where they should be.
     """
     clock = BrokerClock()
     identity = secrets.token_bytes(ID_BYTES)
@@ -436,7 +481,13 @@ async def collect(
             loop.call_soon_threadsafe(collector.take, news)
 
     address = await collector.start()
-    started(collector)
+    if settings.monitor is not None:
+        serve_monitor(
+            settings.monitor,
+            registry_of(collector.snapshot),
+            alive=collector.liveness,
+            ready=collector.readiness,
+        )
     follower = Follower(connection, partial(wanted_jobs, names=settings.jobs), tell)
     ready(address)
     await ended.wait()

@@ -17,7 +17,7 @@ from pipeline.collector.intake import Gate, Intake, Taken
 from topics.loose_batches import LOOSE_PAYLOAD_TARGET
 from topics.names import Role
 
-GATHER_SECONDS: Final = 0.005
+GATHER_SECONDS: Final = 0.01
 """How long the first body of a group waits for others."""
 RETRY_SECONDS: Final = 5
 """After which somebody whose report could not be stored should try again."""
@@ -102,6 +102,7 @@ class _Group:
     subjects: list[str | None] = field(default_factory=list)
     replies: list[Reply] = field(default_factory=list)
     size: int = 0
+    row_bytes: int = 0
 
 
 class Gathering:
@@ -169,7 +170,8 @@ class Gathering:
             return Problem.LATE.answer()
         if not self._room.enter(len(body)):
             return Problem.BUSY.answer(retry_after=RETRY_SECONDS)
-        self.tally.received += gate.envelopes(body)
+        envelopes = gate.envelopes(body)
+        self.tally.received += envelopes
         group = self._groups.get(gate)
         if group is None:
             group = self._groups[gate] = _Group()
@@ -179,7 +181,8 @@ class Gathering:
         group.subjects.append(subject)
         group.replies.append(reply)
         group.size += len(body)
-        if group.size >= LOOSE_PAYLOAD_TARGET:
+        group.row_bytes += envelopes * gate.row_bytes
+        if group.row_bytes >= LOOSE_PAYLOAD_TARGET:
             self._seal(gate, group)
         return None
 

@@ -31,6 +31,7 @@ from topics.envelopes import (
 )
 from topics.loose_batches import (
     LOOSE_PAYLOAD_TARGET,
+    REPORT_ID_BYTES,
     TAG_BYTES,
     Enrolments,
     LooseBatch,
@@ -80,6 +81,12 @@ class Gate:
         if now < self.opens:
             return Problem.EARLY.answer(begins=self.begins)
         return None
+
+    @property
+    def row_bytes(self) -> int:
+        """Of one report in a record."""
+        beside = TAG_BYTES if self.key is None else TAG_BYTES + REPORT_ID_BYTES
+        return self.envelope_bytes - ENVELOPE_OVERHEAD + beside
 
     def envelopes(self, body: bytes) -> int:
         """How many there are in a body that is not refused."""

@@ -31,6 +31,7 @@ _PATHS: Final = frozenset({_JOBS, _OPENAPI, _ALIVE, _READY})
 _ALLOWED_FOR: Final = 86_400
 _DRAINED_SECONDS: Final = 60
 _RATE_SECONDS: Final = 1
+_NOT_INFORMED: Final = Problem.NOT_READY.answer(retry_after=1)
 
 
 @dataclass(eq=False)
@@ -88,6 +89,7 @@ class Service:
         access: who may ask.
         rates: of addresses; None: they are not limited.
         jobs: by name; put in place whole.
+        withheld: names of jobs that are deployed, and that this collector cannot serve.
         informed: whether the jobs are known.
         stopping: whether no more reports are taken.
         kafka_answers: whether it did lately.
@@ -98,6 +100,7 @@ class Service:
     access: Access = field(default_factory=Access)
     rates: Rates | None = None
     jobs: Mapping[str, Served] = field(default_factory=dict)
+    withheld: frozenset[str] = frozenset()
     informed: bool = False
     stopping: bool = False
     kafka_answers: Callable[[], bool] = lambda: True
@@ -139,7 +142,7 @@ class Service:
             return _method_or_nothing(request.path)
         served = self.jobs.get(job)
         if served is None:
-            return self._refused(self._no_job())
+            return self._refused(self._no_job(job))
         gathering = served.gathering
         if request.headers.get(b"content-type", b"").lower() != _CONTENT_TYPE:
             return _counted(gathering, Problem.MEDIA_TYPE.answer())
@@ -156,15 +159,17 @@ class Service:
             return _counted(gathering, Problem.NOT_READY.answer(retry_after=1))
         return gathering.offer(request.body, subject, now, slot)
 
-    def _no_job(self) -> Answer:
-        # Before they are known, a device must not take its job for one that has ended.
+    def _no_job(self, name: str) -> Answer:
+        # A device must not take its job for one that has ended.
         if not self.informed:
-            return Problem.NOT_READY.answer(retry_after=1)
+            return _NOT_INFORMED
+        if name in self.withheld:
+            return Problem.UNAVAILABLE.answer(retry_after=_DRAINED_SECONDS)
         return Problem.NO_JOB.answer()
 
     def _get(self, path: bytes) -> Answer:
         if path == _JOBS:
-            return told({"jobs": sorted(self.jobs)}) if self.informed else self._no_job()
+            return told({"jobs": sorted(self.jobs)}) if self.informed else _NOT_INFORMED
         if path == _OPENAPI:
             return OPENAPI
         if path == _ALIVE:
@@ -176,7 +181,7 @@ class Service:
             return _method_or_nothing(path)
         served = self.jobs.get(job)
         if served is None:
-            return self._no_job()
+            return self._no_job(job)
         return served.description if not what else self._time(served)
 
     def _time(self, served: Served) -> Answer:

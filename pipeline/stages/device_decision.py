@@ -39,7 +39,7 @@ class Collectors:
 
     def __init__(self, job: DeployedJob) -> None:
         self._deployment = job.deployment.hex()
-        self._heard: dict[bytes, tuple[int, bytes, str]] = {}
+        self._heard: dict[bytes, tuple[int, bytes]] = {}
 
     def apply(self, record: LogRecord) -> None:
         """Take in a record of the topic; what nobody can read is passed over."""
@@ -50,17 +50,14 @@ class Collectors:
             if body.get("stopped"):
                 self._heard.pop(record.key or b"", None)
             elif body.get("stage") == COLLECT and record.key:
-                collector = bytes.fromhex(body["collector"])
-                self._heard[record.key] = (record.timestamp, collector, str(body["worker"]))
+                self._heard[record.key] = record.timestamp, bytes.fromhex(body["worker"])
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
             return
 
-    def alive(self, now: int) -> dict[bytes, str]:
-        """Ids and names of those heard of lately; `now` in milliseconds by the broker's clock."""
+    def alive(self, now: int) -> set[bytes]:
+        """Ids of those heard of lately; `now` in milliseconds by the broker's clock."""
         return {
-            collector: name
-            for written, collector, name in self._heard.values()
-            if now - written <= ALIVE_MS
+            collector for written, collector in self._heard.values() if now - written <= ALIVE_MS
         }
 
 
@@ -100,13 +97,13 @@ class DeviceDecision(WindowDecision[DeviceWindow]):
         if now is None or not self.time_has_come(window.epoch, window):
             return False
         alive = self._collectors.alive(now)
-        return bool(alive) and alive.keys() <= window.watermarks
+        return bool(alive) and alive <= window.watermarks
 
     def missing(self, window: DeviceWindow) -> Iterator[str]:
-        """Names of the collectors that still take reports."""
-        for collector, name in self._collectors.alive(self._timeline.now or 0).items():
-            if collector not in window.watermarks:
-                yield name
+        """The collectors that still take reports: what their ids begin with."""
+        alive = self._collectors.alive(self._timeline.now or 0)
+        for collector in sorted(alive - window.watermarks):
+            yield f"collector {collector.hex()[:8]}"
 
     def time_has_come(self, epoch: int, window: DeviceWindow | None) -> bool:
         """Whether an epoch has ended by the broker's clock."""

@@ -15,6 +15,7 @@ import yaml
 
 from pipeline.cli.verbs import build_command
 from pipeline.kafka.local_kafka.broker import SETTINGS
+from topics.envelopes import BODY_MAX
 from topics.names import BATCH_BYTES_MAX, KEPT_BATCH_BYTES_MAX
 
 DOCKER = Path(__file__).parents[2] / "docker"
@@ -117,6 +118,37 @@ def test_noise_keys_are_for_who_shuffles_and_who_deploys() -> None:
     assert holders == {"shuffle", "deploy"}
 
 
+def test_keys_of_collectors_are_for_those_and_for_who_deploys() -> None:
+    """Whoever has them can tell whose reports are whose; the signing key is for nobody else."""
+    volumes = {name: service.get("volumes", []) for name, service in SERVICES.items()}
+    holders = {name for name, each in volumes.items() if "collector-keys" in str(each)}
+    assert holders == {"collect", "deploy"}
+    assert volumes["collect"] == ["collector-keys:/var/lib/dpstream/collector-keys:ro"]
+    assert {name for name, each in volumes.items() if "signing-keys" in str(each)} == {"deploy"}
+    dockerfile = (DOCKER / "Dockerfile").read_text()
+    for folder in ("collector-keys", "signing-keys"):
+        assert f"/var/lib/dpstream/{folder}" in dockerfile
+
+
+def test_two_collectors_answer_behind_a_proxy() -> None:
+    collect, proxy = SERVICES["collect"], SERVICES["proxy"]
+    assert collect["deploy"]["replicas"] == 2
+    assert "ports" not in collect
+    arguments = shlex.split(collect["command"])[1:]
+    context = build_command().commands["collect"].make_context("collect", arguments)
+    port = context.params["bind"].rpartition(":")[2]
+    # Where the image's health check and Prometheus look.
+    assert (context.params["metrics"], context.params["metrics_address"]) == (9400, "0.0.0.0")
+    context.close()
+    assert proxy["ports"] == [f"127.0.0.1:{port}:{port}"]
+    assert proxy["volumes"] == ["./nginx:/etc/nginx/conf.d:ro"]
+    settings = (DOCKER / "nginx" / "collectors.conf").read_text()
+    assert f"server collect:{port} resolve;" in settings
+    assert f"listen {port};" in settings
+    assert "access_log off;" in settings
+    assert f"client_max_body_size {BODY_MAX // 1024}k;" in settings
+
+
 def test_clients_know_all_brokers() -> None:
     for service in OURS.values():
         servers = service["environment"]["DPSTREAM_BOOTSTRAP_SERVERS"].split(",")
@@ -164,12 +196,12 @@ def test_files_name_no_secret() -> None:
     assert names == []
 
 
-def test_prometheus_asks_every_stage() -> None:
+def test_prometheus_asks_every_stage_and_collectors() -> None:
     settings = yaml.safe_load((DOCKER / "prometheus" / "prometheus.yml").read_text())
     workers = next(each for each in settings["scrape_configs"] if each["job_name"] == "dpstream")
     (found,) = workers["dns_sd_configs"]
     running = {name for name, each in OURS.items() if each["command"].startswith("run ")}
-    assert set(found["names"]) == running
+    assert set(found["names"]) == {*running, "collect"}
     assert workers["honor_labels"] is True
     for rules in settings["rule_files"]:
         assert (DOCKER / "prometheus" / rules).is_file()

@@ -136,8 +136,7 @@ class DeviceWorld(World):
         body = {
             "deployment": self.job.deployment.hex(),
             "stage": "collect",
-            "worker": f"collector-{collector}",
-            "collector": _collector(collector).hex(),
+            "worker": _collector(collector).hex(),
             "partitions": [],
             **said,
         }

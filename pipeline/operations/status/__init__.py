@@ -9,6 +9,7 @@ stage to hide how many messages they send, nothing here counts those: devices an
 from pipeline.operations.status.facts import (
     SILENCE,
     STAGES,
+    CollectorStatus,
     JobStatus,
     OpenWindow,
     StageStatus,
@@ -24,6 +25,7 @@ __all__ = [
     "PATIENCE",
     "SILENCE",
     "STAGES",
+    "CollectorStatus",
     "JobStatus",
     "JobWatch",
     "OpenWindow",

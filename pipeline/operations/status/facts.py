@@ -98,6 +98,32 @@ class WorkerStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class CollectorStatus:
+    """The last word of a collector; its counts are of its own life.
+
+    Attributes:
+        collector: its id, of this life.
+        age: seconds since then.
+        received: reports that were looked at.
+        acknowledged: reports that it has stored.
+        refused: requests, by reason.
+        waiting: requests that waited for Kafka.
+    """
+
+    collector: str
+    age: float
+    received: int
+    acknowledged: int
+    refused: Mapping[str, int]
+    waiting: int
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has spoken lately."""
+        return self.age <= SILENCE
+
+
+@dataclass(frozen=True, slots=True)
 class StageStatus:
     """A stage: its workers, and how far its committed offsets are behind.
 
@@ -165,6 +191,7 @@ class JobStatus:
         clock_ahead: by how many seconds the clock of the machine that looks is ahead of the
             broker's, at least; negative if behind, None where that is not known.
         notes: sentences on what is good to know.
+        collectors: of devices that report for themselves, live ones first.
     """
 
     job: str
@@ -189,6 +216,7 @@ class JobStatus:
     other_clocks: tuple[str, ...] = ()
     clock_ahead: float | None = None
     notes: tuple[str, ...] = ()
+    collectors: tuple[CollectorStatus, ...] = ()
 
     @property
     def finished(self) -> bool:

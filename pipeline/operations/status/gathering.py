@@ -37,7 +37,6 @@ from pipeline.operations.status.judging import find_notes, find_problems
 from pipeline.operations.status.lags import Lags
 from pipeline.results.headlines import headline_of
 from pipeline.stages.decision_log import Decision, DecisionLog
-from pipeline.stages.device_decision import COLLECT
 from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
 from topics.frames import CodecError
 from topics.manifests import DECIDED_FATES, Fate
@@ -128,10 +127,7 @@ class JobWatch:
             deployed_at=job.deployed_at,
             last_epoch=job.last_epoch,
             published=published,
-            stages=(
-                *self._collectors(workers),
-                *(self._stage(stage, workers, now) for stage in stages_of(job)),
-            ),
+            stages=tuple(self._stage(stage, workers, now) for stage in stages_of(job)),
             dead_letters=dict(sorted(refused.items())),
             position="" if published is None else job.position_of(published.epoch),
             headline=self._headline,
@@ -146,6 +142,12 @@ class JobWatch:
             topics=tuple(self._changed_topics()),
             other_clocks=self._other_clocks,
             clock_ahead=self._clock.ahead,
+            collectors=tuple(
+                sorted(
+                    self._heartbeats.collectors(now),
+                    key=lambda collector: (not collector.alive, collector.collector),
+                )
+            ),
         )
         return replace(
             status,
@@ -256,12 +258,6 @@ class JobWatch:
             epoch=reached.get(stage),
             deleted=lag.deleted,
         )
-
-    def _collectors(self, workers: list[WorkerStatus]) -> Iterator[StageStatus]:
-        """Who takes in what devices report, of a job whose devices report for themselves."""
-        if self._job.devices is not None and self._job.replay_of is None:
-            own = tuple(worker for worker in workers if worker.stage == COLLECT)
-            yield StageStatus(stage=COLLECT, workers=own, lag=None, waiting=None)
 
     def _see_settings(self) -> None:
         """Now and then, see which topics go by the clocks of whoever writes to them."""

@@ -10,10 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pipeline.actions import LogRecord
-from pipeline.operations.status.facts import OpenWindow, WorkerStatus
+from pipeline.operations.status.facts import CollectorStatus, OpenWindow, WorkerStatus
+from pipeline.stages.device_decision import COLLECT
 
 # Seconds. Who has said nothing for so long is listed no more.
 FORGOTTEN = 86_400.0
+_REFUSED = "refused "
+_OTHER_WORDS = (AttributeError, KeyError, TypeError, ValueError, OverflowError)
 
 
 class Heartbeats:
@@ -52,10 +55,20 @@ class Heartbeats:
             # Another version's heartbeats may say other things.
             try:
                 worker = _worker(beats, now)
-            except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+            except _OTHER_WORDS:
                 continue
-            if worker.age <= FORGOTTEN:
+            if worker.age <= FORGOTTEN and worker.stage != COLLECT:
                 yield worker
+
+    def collectors(self, now: int) -> Iterator[CollectorStatus]:
+        """The same of collectors."""
+        for beats in self._last.values():
+            try:
+                collector = _collector(beats[-1], now)
+            except _OTHER_WORDS:
+                continue
+            if collector is not None and collector.age <= FORGOTTEN:
+                yield collector
 
 
 class _Beat(NamedTuple):
@@ -63,6 +76,25 @@ class _Beat(NamedTuple):
 
     written: int
     body: Mapping[str, Any]
+
+
+def _collector(beat: _Beat, now: int) -> CollectorStatus | None:
+    body = beat.body
+    if body["stage"] != COLLECT:
+        return None
+    counts: Mapping[str, int] = body["counts"]
+    return CollectorStatus(
+        collector=body["worker"],
+        age=max(0, now - beat.written) / 1000,
+        received=int(counts["received"]),
+        acknowledged=int(counts["reports"]),
+        refused={
+            key.removeprefix(_REFUSED): int(count)
+            for key, count in counts.items()
+            if key.startswith(_REFUSED)
+        },
+        waiting=int(body["waiting"]),
+    )
 
 
 def _worker(beats: Sequence[_Beat], now: int) -> WorkerStatus:

@@ -16,7 +16,6 @@ from pipeline.operations.status.facts import (
     stages_of,
 )
 from pipeline.stages.decision_log import PATIENCE as EPOCHS_MISSED
-from pipeline.stages.device_decision import COLLECT
 from topics.records import Reason
 from topics.topic_checks import clock_problem
 
@@ -49,6 +48,8 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     if workers_needed(job, status):
         for stage in status.stages:
             yield from _stage_problem(job, stage)
+        if job.devices is not None and not any(each.alive for each in status.collectors):
+            yield "no collector is running, and devices cannot report: dpstream collect"
         if status.withheld >= EPOCHS_MISSED and job.replay_of is None:
             yield (
                 f"nothing was released of the last {status.withheld:,} epochs: fewer than "
@@ -202,9 +203,9 @@ def _topic_problem(job: DeployedJob, topic: TopicStatus) -> Iterator[str]:
 def _stage_problem(job: DeployedJob, stage: StageStatus) -> Iterator[str]:
     alive = [worker for worker in stage.workers if worker.alive]
     if not alive:
-        starts = "collect --job" if stage.stage == COLLECT else f"run {stage.stage}"
         yield (
-            f"no worker of stage {stage.stage} is alive: dpstream {starts} {job.name} starts one"
+            f"no worker of stage {stage.stage} is alive: "
+            f"dpstream run {stage.stage} {job.name} starts one"
         )
     elif _stuck(job, stage, alive):
         records = "" if stage.lag is None else f"{stage.lag:,} records wait, "

@@ -11,7 +11,7 @@ from pipeline.collector.intake import Intake
 from pipeline.jobs.deployed_job import DeployedJob
 from tests.support.device_jobs import BEGIN, KEY, body, device_job, envelope
 from tests.support.memory_writer import MemoryWriter
-from topics.loose_batches import decode_loose_batch
+from topics.loose_batches import LOOSE_PAYLOAD_TARGET, decode_loose_batch
 
 NOW = BEGIN + 1000
 
@@ -188,12 +188,15 @@ def test_a_group_that_is_full_does_not_wait(job: DeployedJob) -> None:
     async def work() -> None:
         world = World(job)
         world.gathering._seconds = 3600.0
-        envelopes = [envelope(job) for _ in range(500)]
-        for _ in range(4):
+        envelopes = [envelope(job) for _ in range(1000)]
+        row = 8 + job.content_form.size
+        enough = -(-LOOSE_PAYLOAD_TARGET // (1000 * row))
+        for _ in range(enough - 1):
             world.offer(body(job, 1, envelopes))
-        await asyncio.sleep(0)
+        assert not world.gathering._commits
+        world.offer(body(job, 1, envelopes))
         while world.gathering._commits:
             await asyncio.wait(world.gathering._commits)
-        assert world.statuses == [202] * 4
+        assert world.statuses == [202] * enough
 
     run(work)

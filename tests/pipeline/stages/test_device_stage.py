@@ -211,7 +211,7 @@ def test_a_window_closes_when_all_collectors_alive_take_no_more() -> None:
     world.settle()
     assert 1 not in world.manifests()
     heartbeat = world.worker("shuffle").stage.heartbeat()
-    assert heartbeat["windows"][0]["waits_for"] == ["collector-2"]  # type: ignore[index]
+    assert heartbeat["windows"][0]["waits_for"] == ["collector 02020202"]  # type: ignore[index]
     world.watermark(1, 2)
     world.settle()
     assert world.manifests()[1].contributors == 3

@@ -1,0 +1,159 @@
+"""Two collectors on a real broker: whatever they acknowledged is in the log, however they end."""
+
+import http.client
+import json
+import secrets
+import select
+import subprocess
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_files import make_job
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection
+from pipeline.operations.deployments import deploy
+from pipeline.operations.status.heartbeats import Heartbeats
+from pipeline.state import collector_key_file
+from tests.kafka.conftest import PATIENCE
+from tests.support.device_jobs import body, envelope
+from topics.envelopes import CONTENT_TYPE
+from topics.frames import Kind, kind_of
+from topics.loose_batches import (
+    decode_enrolments,
+    decode_loose_batch,
+    decode_watermark,
+    horizon_tag,
+    report_tag,
+    subject_of_device,
+)
+from topics.names import Role
+
+Start = Callable[..., "subprocess.Popen[str]"]
+HEADERS = {"Content-Type": CONTENT_TYPE}
+
+
+def deployed(servers: str, name: str, start: datetime, length: str, late: str) -> DeployedJob:
+    job = make_job(
+        {
+            "name": name,
+            "protocol": "future_rand",
+            "parameters": {"epsilon": 1, "changes": 2},
+            "epochs": {"count": 1024, "start": start.isoformat(), "length": length},
+            "shuffle": {"grace": "1h"},
+            "devices": {"late": late},
+            "topics": {"partitions": 2},
+        }
+    )
+    with Cluster(Connection((servers,))) as cluster:
+        now = int(time.time() * 1000)
+        return deploy(cluster, job, deployment=secrets.token_bytes(16), now=now)
+
+
+def collector(start: Start, job: str) -> tuple["subprocess.Popen[str]", int]:
+    process = start("collect", "--job", job, "--bind", "127.0.0.1:0")
+    assert process.stdout is not None
+    assert select.select([process.stdout], [], [], PATIENCE)[0], "the collector says nothing"
+    return process, int(process.stdout.readline().rpartition(":")[2])
+
+
+def post(port: int, job: str, data: bytes) -> int | None:
+    """The status of an answer; None where there was none."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    try:
+        connection.request("POST", f"/v1/jobs/{job}/reports", data, HEADERS)
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+
+
+def until_taken(port: int, job: str, data: bytes) -> None:
+    """Send again until it is acknowledged."""
+    deadline = time.monotonic() + PATIENCE
+    while (status := post(port, job, data)) != 202:
+        assert status in (503, None)
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def servers(bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path))
+    return bootstrap_servers
+
+
+@pytest.mark.verify
+def test_what_is_acknowledged_is_in_the_log(servers: str, job_name: str, start: Start) -> None:
+    job = deployed(servers, job_name, datetime.now(UTC), "1d", "10min")
+    secret = collector_key_file(job_name).read_bytes()
+    (killed, first), (other, second) = (collector(start, job_name) for _ in range(2))
+    until_taken(first, job_name, body(job))
+    until_taken(second, job_name, body(job))
+    acknowledged = []
+    ports = [first, second]
+    for number in range(300):
+        device = secrets.token_bytes(16)
+        data = body(job, 1, [envelope(job, 1, [number % 2], device)])
+        if number == 150:
+            killed.kill()
+            killed.wait(PATIENCE)
+        # Every third one is sent to both, as by a device that has heard no answer.
+        answers = [post(port, job_name, data) for port in ports[number % 2 :][: 1 + number % 3]]
+        if 202 in answers:
+            acknowledged.append(device)
+    assert len(acknowledged) >= 200
+    other.terminate()
+    assert other.wait(PATIENCE) == 0
+    with Cluster(Connection((servers,))) as cluster:
+        tags = {
+            row[:8].tobytes()
+            for record in cluster.read(job.topic(Role.REPORTS), job.partition_of(1))
+            if kind_of(record.value) is Kind.LOOSE_BATCH
+            for row in decode_loose_batch(record.value).rows
+        }
+        enrolled = {
+            tag.tobytes()
+            for record in cluster.read(job.topic(Role.DEVICES))
+            for tag in decode_enrolments(record.value).tags
+        }
+    for device in acknowledged:
+        subject = subject_of_device(device)
+        assert report_tag(secret, job.deployment, 1, subject) in tags
+        assert horizon_tag(secret, job.deployment, 0, subject) in enrolled
+
+
+@pytest.mark.verify
+def test_epochs_that_are_over_are_said_to_be(servers: str, job_name: str, start: Start) -> None:
+    job = deployed(servers, job_name, datetime.now(UTC), "2s", "1s")
+    process, _ = collector(start, job_name)
+    deadline = time.monotonic() + PATIENCE
+    with Cluster(Connection((servers,))) as cluster:
+        marks: list[tuple[int, bytes]] = []
+        while len(marks) < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+            marks = sorted(
+                (mark.epoch, mark.collector)
+                for partition in range(2)
+                for record in cluster.read(job.topic(Role.REPORTS), partition)
+                for mark in [decode_watermark(record.value)]
+            )
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
+        beats = list(cluster.read(job.topic(Role.STATUS)))
+    epochs = [epoch for epoch, _ in marks]
+    assert epochs == list(range(epochs[0], epochs[0] + len(epochs)))
+    (identity,) = {who for _, who in marks}
+    assert {beat.key for beat in beats} == {f"collect/{identity.hex()}".encode()}
+    assert json.loads(beats[-1].value)["stopped"] is True
+    heard = Heartbeats(job.deployment)
+    for beat in beats[:-1]:
+        heard.apply(beat)
+    (known,) = heard.collectors(beats[-1].timestamp)
+    assert known.collector == identity.hex()

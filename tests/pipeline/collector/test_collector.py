@@ -1,0 +1,264 @@
+"""A collector as it runs, with a writer that keeps what it is given."""
+
+import asyncio
+import io
+import json
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from prometheus_client.exposition import generate_latest
+
+from pipeline.collector import rates as rates_module
+from pipeline.collector.collector import Collector, CollectorError, CollectorSettings
+from pipeline.collector.following import WantedJob, WantedJobs, wanted_jobs
+from pipeline.collector.intake import Intake
+from pipeline.collector.metrics import registry_of
+from pipeline.collector.rates import Rates
+from pipeline.collector.watermarks import Watermarks
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.jobs_topic import JobsTopic
+from pipeline.jobs.phases import JobPhase, Phase
+from pipeline.kafka.broker_clock import BrokerClock
+from pipeline.kafka.workers.log_lines import LogLines
+from pipeline.operations.supervisor.wanted import Away
+from tests.support.collector_server import Client
+from tests.support.device_jobs import BEGIN, DAY, KEY, LATE, body, device_job
+from tests.support.memory_writer import MemoryWriter
+from topics.frames import Kind, kind_of
+from topics.loose_batches import Watermark, decode_watermark
+
+IDENTITY = b"i" * 16
+
+
+@pytest.fixture(scope="module")
+def job() -> DeployedJob:
+    return device_job()
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    path = tmp_path / "key"
+    path.write_bytes(KEY.secret)
+    path.chmod(0o600)
+    return path
+
+
+class World:
+    """A collector whose clock stands where it is put."""
+
+    def __init__(self, key_file: Path | None) -> None:
+        self.writer = MemoryWriter()
+        self.clock = BrokerClock(own=lambda: BEGIN, steady=lambda: 0.0)
+        self.said = io.StringIO()
+        lines = partial(LogLines, stage="collect", worker="c", stream=self.said)
+        settings = CollectorSettings(port=0, key_file=key_file)
+        self.collector = Collector(settings, self.writer, self.clock, lines, IDENTITY)
+
+    def wanted(self, *jobs: DeployedJob, phase: Phase = Phase.RUNNING) -> None:
+        self.collector.take(WantedJobs({job.name: WantedJob(job, phase) for job in jobs}, {}))
+
+    async def client(self) -> Client:
+        server = self.collector._server
+        assert server is not None
+        port = server.sockets[0].getsockname()[1]
+        return Client(*await asyncio.open_connection("127.0.0.1", port))
+
+    def watermarks(self) -> list[Watermark]:
+        return [
+            decode_watermark(value)
+            for value in self.writer.of("phones.reports")
+            if kind_of(value) is Kind.WATERMARK
+        ]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(60):
+            await work()
+
+    asyncio.run(bounded())
+
+
+def test_the_life_of_a_collector(job: DeployedJob, key_file: Path) -> None:
+    async def work() -> None:
+        world = World(key_file)
+        await world.collector.start()
+        client = await world.client()
+        assert (await client.report(body(job))).problem == "/problems/not-ready"
+        world.clock.note(BEGIN + 1000, 0.0)
+        world.wanted(job)
+        assert (await client.report(body(job))).status == 202
+        await until(lambda: bool(world.writer.of("phones.status")))
+        world.clock.note(BEGIN + DAY + LATE - 1, 0.0)
+        assert (await client.report(body(job))).status == 202
+        assert (await client.report(body(job, 2))).status == 202
+        assert not world.watermarks()
+        world.clock.note(BEGIN + DAY + LATE, 0.0)
+        await until(lambda: bool(world.watermarks()))
+        assert world.watermarks() == [Watermark(job.fingerprint, job.deployment, IDENTITY, 1)]
+        # Also for a clock that is set back.
+        world.clock.note(BEGIN + 1000, 0.0)
+        assert (await client.report(body(job))).problem == "/problems/late"
+        text = generate_latest(registry_of(world.collector.snapshot)).decode()
+        assert 'dpstream_collector_acknowledged_reports_total{job="phones"} 3.0' in text
+        assert 'refused_requests_total{job="",reason="not_ready"} 1.0' in text
+        assert world.collector.readiness().good
+        assert world.collector.liveness().good
+        world.clock.note(BEGIN + 2 * DAY + LATE, 0.0)
+        await world.collector.stop()
+        assert [mark.epoch for mark in world.watermarks()] == [1, 2]
+        last = json.loads(world.writer.of("phones.status")[-1])
+        assert (last["stopped"], last["worker"]) == (True, IDENTITY.hex())
+        assert "epoch 1: over, 2 reports taken" in world.said.getvalue()
+        client.writer.close()
+
+    run(work)
+
+
+def test_a_watermark_waits_for_what_is_on_its_way(job: DeployedJob, key_file: Path) -> None:
+    async def work() -> None:
+        world = World(key_file)
+        await world.collector.start()
+        world.clock.note(BEGIN + 1000, 0.0)
+        world.wanted(job)
+        client = await world.client()
+        assert (await client.report(body(job))).status == 202
+        gathering = world.collector.served[0].gathering
+        world.writer.gate = asyncio.Event()
+        replies: list[object] = []
+        assert gathering.offer(body(job), None, BEGIN + 1000, replies.append) is None
+        world.clock.note(BEGIN + DAY + LATE, 0.0)
+        await until(lambda: gathering._first_open == 2)
+        assert not world.watermarks()
+        world.writer.gate.set()
+        await until(lambda: bool(world.watermarks()))
+        kinds = [kind_of(value) for value in world.writer.of("phones.reports")]
+        assert kinds == [Kind.LOOSE_BATCH, Kind.LOOSE_BATCH, Kind.WATERMARK]
+        assert len(replies) == 1
+        await world.collector.stop()
+        client.writer.close()
+
+    run(work)
+
+
+def test_jobs_come_and_go(job: DeployedJob, key_file: Path) -> None:
+    async def work() -> None:
+        world = World(key_file)
+        await world.collector.start()
+        world.clock.note(BEGIN + 1000, 0.0)
+        client = await world.client()
+        world.wanted(job)
+        assert (await client.report(body(job))).status == 202
+        again = device_job()
+        world.wanted(again)
+        gone = await client.report(body(job))
+        assert gone.problem == "/problems/deployment"
+        assert json.loads(gone.body)["deployment"] == again.deployment.hex()
+        assert (await client.report(body(again))).status == 202
+        longer = again.model_copy(
+            update={"devices": again.devices.model_copy(update={"late": 60.0})}  # type: ignore[union-attr]
+        )
+        before = world.collector.served[0].gathering
+        world.wanted(longer)
+        assert world.collector.served[0].gathering is before
+        assert before.tally.acknowledged == 1
+        world.wanted(longer, phase=Phase.DRAINED)
+        assert (await client.report(body(again))).problem == "/problems/drained"
+        world.wanted()
+        assert (await client.report(body(again))).problem == "/problems/unknown-job"
+        world.collector.take(Away("nobody listens"))
+        world.collector.take(None)
+        assert "Kafka does not answer: nobody listens" in world.said.getvalue()
+        await world.collector.stop()
+        client.writer.close()
+
+    run(work)
+
+
+def test_a_key_that_is_not_the_jobs_is_refused(job: DeployedJob, tmp_path: Path) -> None:
+    async def work() -> None:
+        path = tmp_path / "other"
+        world = World(path)
+        world.wanted(job)
+        assert "there is no collector key" in world.said.getvalue()
+        path.write_bytes(b"x" * 32)
+        path.chmod(0o600)
+        world.wanted(job)
+        assert "not the collector key that job phones was deployed with" in world.said.getvalue()
+        assert not world.collector.served
+        assert world.collector.service.withheld == {"phones"}
+        await world.collector.start()
+        client = await world.client()
+        for reply in (await client.report(body(job)), await client.ask("GET", "/v1/jobs/phones")):
+            assert reply.problem == "/problems/unavailable"
+        await world.collector.stop()
+        client.writer.close()
+
+    run(work)
+
+
+def test_a_port_that_is_taken(job: DeployedJob) -> None:
+    async def work() -> None:
+        world = World(None)
+        address = await world.collector.start()
+        port = int(address.rpartition(":")[2])
+        other = Collector(CollectorSettings(port=port), world.writer, world.clock, lambda job: None)  # type: ignore[arg-type,return-value]
+        with pytest.raises(CollectorError, match="give another --bind"):
+            await other.start()
+        await world.collector.stop()
+
+    run(work)
+
+
+def test_watermarks_begin_with_what_is_open(job: DeployedJob) -> None:
+    intake = Intake(job, KEY)
+    assert Watermarks(intake, BEGIN + 3 * DAY + LATE).next == 4
+    # The third day is over, and its reports are still taken.
+    open_still = Watermarks(intake, BEGIN + 3 * DAY + LATE - 1)
+    assert open_still.next == 3
+    assert open_still.due(BEGIN + 3 * DAY + LATE - 1) == []
+    assert open_still.due(BEGIN + 5 * DAY + LATE) == [3, 4, 5]
+    open_still.said(3)
+    assert open_still.due(BEGIN + 99 * DAY) == list(range(4, 17))
+    assert Watermarks(intake, BEGIN - 10 * DAY).next == 1
+    assert Watermarks(intake, BEGIN + 99 * DAY).due(BEGIN + 100 * DAY) == []
+
+
+def test_which_jobs_are_wanted(job: DeployedJob) -> None:
+    topic = JobsTopic()
+    topic.apply(b"phones", job.to_bytes())
+    plain = job.model_copy(
+        update={"name": "plain", "description": None, "collector_key": None, "devices": None}
+    )
+    topic.apply(b"broken", b"{}")
+    topic.jobs["plain"] = plain
+    paused = JobPhase("phones", job.deployment, Phase.PAUSED, 0)
+    topic.apply(paused.key, paused.to_bytes())
+    found = wanted_jobs(topic)
+    assert set(found.jobs) == {"phones"}
+    assert found.jobs["phones"].phase is Phase.PAUSED
+    assert set(found.refused) == {"broken"}
+    named = wanted_jobs(topic, ("plain", "missing"))
+    assert not named.jobs
+    assert set(named.refused) == {"plain", "missing"}
+
+
+def test_rates_fill_again_and_forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates_module, "REMEMBERED", 50)
+    now = 0.0
+    rates = Rates(2.0, lambda: now, burst=1)
+    assert [rates.allow("2001:db8::1"), rates.allow("2001:db8::2")] == [True, False]
+    assert rates.allow("2001:db8:0:1::1")
+    now = 0.5
+    assert [rates.allow("2001:db8::3"), rates.allow("2001:db8::3")] == [True, False]
+    for number in range(60):
+        rates.allow(str(number))
+    assert len(rates._buckets) == 50
+    assert rates.allow("not:an:address")

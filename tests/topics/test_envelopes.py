@@ -1,0 +1,222 @@
+"""Bodies and contents of devices: round trips, every refusal, and whatever else arrives."""
+
+import secrets
+from dataclasses import replace
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from topics.envelopes import (
+    BODY_MAX,
+    ENVELOPE_MAX,
+    ENVELOPE_OVERHEAD,
+    HEADER_BYTES,
+    ContentForm,
+    EnvelopeError,
+    decode_body,
+    encode_body,
+    encode_envelope,
+)
+from topics.loose_batches import (
+    LOOSE_PAYLOAD_MAX,
+    LooseBatch,
+    decode_loose_batch,
+    encode_loose_batch,
+    horizon_tag,
+    report_tag,
+    subject_of_device,
+    subject_of_token,
+)
+
+ids = st.binary(min_size=16, max_size=16)
+forms = st.builds(ContentForm, st.integers(1, 40), st.integers(1, 4), st.sampled_from([1, 2, 4, 8]))
+ID = b"i" * 16
+ONE = encode_envelope(ID, ID, True, b"content")
+
+
+@given(
+    st.lists(st.tuples(ids, ids, st.booleans()), min_size=1, max_size=20),
+    ids,
+    ids,
+    st.integers(1, 2**63 - 1),
+    st.none() | st.binary(min_size=8, max_size=8),
+    st.integers(1, 200),
+)
+def test_bodies_are_read_as_they_were_written(
+    said: Any, deployment: bytes, fingerprint: bytes, epoch: int, key: bytes | None, size: int
+) -> None:
+    contents = [secrets.token_bytes(size) for _ in said]
+    envelopes = [
+        encode_envelope(device, report, enrols, content)
+        for (device, report, enrols), content in zip(said, contents, strict=True)
+    ]
+    data = encode_body(deployment, fingerprint, epoch, key, envelopes)
+    assert len(data) == HEADER_BYTES + len(said) * (ENVELOPE_OVERHEAD + size)
+    read = decode_body(data)
+    assert (read.deployment, read.fingerprint, read.epoch) == (deployment, fingerprint, epoch)
+    assert (read.key, len(read)) == (key, len(said))
+    devices, reports = [each.tobytes() for each in read.devices], list(map(bytes, read.reports))
+    assert list(zip(devices, reports, read.enrols.tolist(), strict=True)) == said
+    assert [each.tobytes() for each in read.contents] == contents
+
+
+def header(**changes: Any) -> bytes:
+    said = {
+        "magic": b"dpsd",
+        "version": b"\1",
+        "sealed": b"\0",
+        "size": len(ONE).to_bytes(2, "little"),
+        "ids": ID + ID,
+        "epoch": (1).to_bytes(8, "little"),
+        "key": bytes(8),
+    }
+    return b"".join({**said, **changes}.values())
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "ends within its 56-byte header"),
+        (header()[:-1], "ends within its 56-byte header"),
+        (header(magic=b"dpst") + ONE, "does not begin with b'dpsd'"),
+        (header(version=b"\2") + ONE, "version 2"),
+        (header(sealed=b"\2") + ONE, "neither that it is sealed"),
+        (header(key=b"k" * 8) + ONE, "neither that it is sealed"),
+        (header(epoch=bytes(8)) + ONE, "numbered from 1"),
+        (header(epoch=b"\xff" * 8) + ONE, "numbered from 1"),
+        (header(), "after 56 bytes there must be envelopes"),
+        (header() + ONE[:-1], "after 56 bytes there must be envelopes"),
+        (header() + ONE + b"x", "after 56 bytes there must be envelopes"),
+        (header(size=bytes(2)) + ONE, "envelopes of 0 bytes"),
+        (header(size=b"\x21\0") + ONE[:33], "envelopes of 33 bytes"),
+        (header() + ONE[:32] + b"\2" + ONE[33:], "neither that its device enrols"),
+        (header() + bytes(BODY_MAX), "at most"),
+    ],
+)
+def test_bodies_that_are_none(data: bytes, why: str) -> None:
+    with pytest.raises(EnvelopeError, match=why):
+        decode_body(data)
+
+
+def test_what_cannot_be_written() -> None:
+    for device, report in ((ID[1:], ID), (ID, ID + b"x")):
+        with pytest.raises(EnvelopeError, match="16 bytes"):
+            encode_envelope(device, report, True, b"c")
+    with pytest.raises(EnvelopeError, match="at most"):
+        encode_envelope(ID, ID, True, bytes(ENVELOPE_MAX))
+    for envelopes in ([], [ONE, ONE + b"x"]):
+        with pytest.raises(EnvelopeError, match="all of them of one size"):
+            encode_body(ID, ID, 1, None, envelopes)
+    with pytest.raises(EnvelopeError, match="at most"):
+        encode_body(ID, ID, 1, None, [bytes(ENVELOPE_MAX)] * 5)
+
+
+def test_twenty_thousand_mutated_bodies() -> None:
+    """Each is refused with a sentence, or is a body that is written back as it was."""
+    generator = np.random.default_rng(5)
+    outcomes = {True: 0, False: 0}
+    for number in range(20_000):
+        envelopes = [encode_envelope(ID, ID, bool(n % 2), b"c" * 9) for n in range(number % 4 + 1)]
+        data = bytearray(encode_body(ID, ID, 7, b"k" * 8 if number % 2 else None, envelopes))
+        for _ in range(generator.integers(1, 4)):
+            # Most of them in the header.
+            most = HEADER_BYTES + 5 if generator.integers(3) else len(data)
+            data[generator.integers(most)] = generator.integers(256)
+        if generator.integers(5) == 0:
+            del data[generator.integers(len(data)) :]
+        whole = bytes(data)
+        try:
+            read = decode_body(whole)
+        except EnvelopeError:
+            outcomes[False] += 1
+            continue
+        outcomes[True] += 1
+        rows = [row.tobytes() for row in read.rows]
+        again = encode_body(read.deployment, read.fingerprint, read.epoch, read.key, rows)
+        assert again == whole
+    assert min(outcomes.values()) > 1_000
+
+
+@given(forms, st.data())
+@settings(deadline=None)
+def test_contents_are_read_as_they_were_written(form: ContentForm, data: st.DataObject) -> None:
+    counts = data.draw(st.lists(st.integers(0, form.slots), min_size=1, max_size=5))
+    generator = np.random.default_rng(1)
+    limit = 2 ** (8 * form.word_bytes) - 1
+    words = [
+        generator.integers(0, limit, (count, form.width), form.dtype, endpoint=True)
+        for count in counts
+    ]
+    packed = [form.pack(each) for each in words]
+    assert {len(each) for each in packed} == {form.size}
+    rows = np.frombuffer(b"".join(packed), np.uint8).reshape(len(counts), -1)
+    slots, used, good = form.unpack(rows)
+    assert good.all()
+    assert used.tolist() == counts
+    for each, count, read in zip(words, counts, slots, strict=True):
+        assert sorted(map(tuple, each.tolist())) == list(map(tuple, read[:count].tolist()))
+
+
+def test_contents_that_are_none() -> None:
+    form = ContentForm(2, 1, 1)
+    contents = np.array([[1, 0, 7, 0], [1, 0, 7, 7], [0, 0, 0, 7], [3, 0, 7, 7], [2, 1, 7, 7]])
+    assert form.unpack(contents.astype(np.uint8))[2].tolist() == [True, False, False, False, False]
+    for wrong in (np.zeros((1, 3), np.uint8), np.zeros(4, np.uint8)):
+        with pytest.raises(EnvelopeError, match="of this job they have 4"):
+            form.unpack(wrong)
+    for words in (np.zeros((1, 1), np.uint16), np.zeros((1, 2), np.uint8), np.zeros(1, np.uint8)):
+        with pytest.raises(EnvelopeError, match="words of shape"):
+            form.pack(words)
+    with pytest.raises(EnvelopeError, match="2 slots"):
+        form.pack(np.zeros((3, 1), np.uint8))
+
+
+@given(
+    st.integers(1, 2**63 - 1),
+    st.none() | st.binary(min_size=8, max_size=8).filter(any),
+    st.integers(1, 50),
+    st.integers(1, 60),
+)
+def test_loose_batches_are_read_as_they_were_written(
+    epoch: int, key: bytes | None, count: int, content: int
+) -> None:
+    beside = 8 if key is None else 24
+    rows = np.frombuffer(secrets.token_bytes(count * (beside + content)), np.uint8)
+    batch = LooseBatch(ID, b"d" * 16, epoch, key, rows.reshape(count, -1))
+    read = decode_loose_batch(encode_loose_batch(batch))
+    assert (read.fingerprint, read.deployment, read.epoch, read.key) == (ID, b"d" * 16, epoch, key)
+    assert np.array_equal(read.rows, batch.rows)
+    assert [tag.tobytes() for tag in read.tags] == [row[:8].tobytes() for row in batch.rows]
+    assert read.contents.shape == (count, content)
+    if key is not None:
+        assert np.array_equal(read.reports, batch.rows[:, 8:24])
+
+
+def test_the_largest_loose_batch() -> None:
+    rows = np.zeros((LOOSE_PAYLOAD_MAX // 16, 16), np.uint8)
+    batch = LooseBatch(ID, ID, 1, None, rows)
+    assert len(decode_loose_batch(encode_loose_batch(batch)).rows) == len(rows)
+    more = np.zeros((len(rows) + 1, 16), np.uint8)
+    with pytest.raises(ValueError, match="at most"):
+        encode_loose_batch(replace(batch, rows=more))
+
+
+def test_tags_differ_in_all_that_they_are_made_of() -> None:
+    key, other = b"k" * 32, b"x" * 32
+    ann, device = subject_of_token("ann"), subject_of_device(b"ann")
+    tags = {
+        report_tag(key, ID, 1, ann),
+        report_tag(other, ID, 1, ann),
+        report_tag(key, b"j" * 16, 1, ann),
+        report_tag(key, ID, 2, ann),
+        report_tag(key, ID, 1, device),
+        horizon_tag(key, ID, 1, ann),
+        horizon_tag(key, ID, 2, ann),
+    }
+    assert len(tags) == 7
+    assert {len(tag) for tag in tags} == {8}
+    assert report_tag(key, ID, 1, ann) in tags
+    assert report_tag(key, ID, 1, ann).hex() == "b4be450f8d321243"
