@@ -129,14 +129,23 @@ def test_offline_the_oldest_reports_are_given_up(phone: Phone) -> None:
 def test_one_report_that_is_refused_does_not_hold_up_the_next(phone: Phone) -> None:
     device = phone.start()
     device.join()
-    phone.collector.answer = lambda _: problem(400, "malformed")
+    phone.collector.answer = lambda _: problem(400, "proxy")
     device.report(True)
     phone.wait(DAY)
     phone.collector.answer = lambda answer: (
-        answer if answer.status == 202 else problem(400, "malformed")
+        answer if answer.status == 202 else problem(400, "proxy")
     )
     assert device.report(True).sending.waiting == 1
     assert 2 in [epoch for epoch, _ in phone.collector.taken]
+
+
+@pytest.mark.parametrize(("status", "kind"), [(400, "malformed"), (409, "fingerprint")])
+def test_what_will_never_be_taken_is_given_up(phone: Phone, status: int, kind: str) -> None:
+    device = phone.start()
+    device.join()
+    phone.collector.answer = lambda _: problem(status, kind)
+    assert device.report(True).sending.waiting == 0
+    assert not device.report(True).drawn
 
 
 @pytest.mark.parametrize("wrong", [-40 * DAY, -DAY, -61_000, 61_000, DAY, 40 * DAY])
