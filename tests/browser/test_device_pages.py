@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -139,3 +140,26 @@ def test_a_network_that_is_away_comes_back(
     # Requests have nothing beside what the client says.
     posts = [headers for method, _, headers, _ in collector.requests if method == "POST"]
     assert all("Cookie" not in headers and "Referer" not in headers for headers in posts)
+
+
+def test_the_example_of_the_page_for_app_developers_runs(
+    watch: Watch, address: str, collector: SmallCollector
+) -> None:
+    readme = SOURCES.parents[1] / "client" / "README.md"
+    (example,) = re.findall(r"^```js\n(.*?)^```$", readme.read_text(), re.MULTILINE | re.DOTALL)
+    for said, meant in (
+        ("dpstream-device/client", "/src/client/index.js"),
+        ("https://reports.example.org", address),
+        ("PUBLIC KEY", SIGNER),
+    ):
+        assert said in example
+        example = example.replace(said, meant)
+    watched = watch(address)
+    said_there: list[str] = []
+    watched.page.on("console", lambda message: said_there.append(message.text))
+    watched.page.goto(address)
+    watched.page.evaluate("() => { window.askUser = async () => true; }")
+    with watched.page.expect_console_message():
+        watched.page.add_script_tag(content=example, type="module")
+    assert said_there[0].startswith("population logins: epsilon 1 spent, epsilon 4 allowed")
+    assert len(collector.taken) == 1

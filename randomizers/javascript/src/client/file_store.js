@@ -5,8 +5,11 @@
  * count, that finds nothing left to do.
  */
 
+// @ts-ignore: of Node
 import { randomUUID } from 'node:crypto';
+// @ts-ignore: of Node
 import { link, mkdir, open, readFile, readdir, unlink } from 'node:fs/promises';
+// @ts-ignore: of Node
 import { join } from 'node:path';
 
 const NAME = /^document\.(\d+)\.json$/;
