@@ -85,7 +85,7 @@ export class FileStore {
       if (/** @type {any} */ (error).code !== 'ENOENT') throw error;
       return 0;
     }
-    return Math.max(0, ...names.map((name) => Number(NAME.exec(name)?.[1] ?? 0)));
+    return Math.max(0, ...names.map((/** @type {string} */ name) => Number(NAME.exec(name)?.[1] ?? 0)));
   }
 
   /** @param {number} revision */
