@@ -257,7 +257,7 @@ class Device:
 
     def _server_time(self) -> int | None:
         try:
-            told = _json(self._ask(f"/v1/jobs/{self.job}/time")).get("now")
+            told = _json(self._ask(f"/v1/jobs/{self.job}/time")).get("time")
         except UnreachableError:
             return None
         return told if type(told) is int else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -101,9 +102,9 @@ def signed_statement(description: bytes, signers: Iterable[bytes]) -> bytes:
     """
     try:
         body = json.loads(description)
-        statement: bytes = body["statement"].encode()
-        signature = bytes.fromhex(body["signature"])
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        statement = base64.b64decode(body["statement"], validate=True)
+        signature = base64.b64decode(body["signature"], validate=True)
+    except (ValueError, LookupError, TypeError, RecursionError):
         raise StatementError("the server's answer is no description of a job") from None
     if not any(is_good(signature, _LABEL + statement, signer) for signer in signers):
         raise StatementError(

@@ -62,7 +62,7 @@ def description_of(job: DeployedJob) -> bytes:
     """What a collector answers to whoever asks about a job."""
     told = job.description
     assert told is not None
-    return json.dumps(told.model_dump(mode="json")).encode()
+    return json.dumps(told.told()).encode()
 
 
 def problem(status: int, kind: str, **headers: str) -> Answer:
@@ -108,7 +108,7 @@ class SmallCollector:
         if (method, path) == ("GET", root):
             return Answer(200, description_of(self.job))
         if (method, path) == ("GET", f"{root}/time"):
-            return Answer(200, json.dumps({"now": self.tell(self.time)}).encode())
+            return Answer(200, json.dumps({"time": self.tell(self.time)}).encode())
         if (method, path) == ("POST", f"{root}/reports"):
             assert body is not None
             return self.answer(self._take(body))

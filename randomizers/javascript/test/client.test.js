@@ -53,7 +53,7 @@ test('answers mean what they mean in Python', () => {
 
 test('a statement is believed if one of the signers has signed it', async () => {
   const { signers, good, bad } = vectors.signatures;
-  assert.equal(await signedStatement(good, signers), JSON.parse(good).statement);
+  assert.equal(await signedStatement(good, signers), Buffer.from(JSON.parse(good).statement, 'base64').toString());
   await assert.rejects(signedStatement(good, [signers[0]]), { kind: 'statement' });
   await assert.rejects(signedStatement(good, []), { kind: 'statement' });
   for (const wrong of bad) await assert.rejects(signedStatement(wrong, signers), { kind: 'statement' }, wrong);
@@ -230,7 +230,7 @@ test('a page that dies at any moment draws nothing twice', async () => {
 test('clients have all randomizers, and join no job that needs another', async () => {
   assert.deepEqual(LOADED, PROTOCOLS);
   const { good } = vectors.signatures;
-  const told = JSON.parse(JSON.parse(good).statement);
+  const told = JSON.parse(Buffer.from(JSON.parse(good).statement, 'base64').toString());
   for (const more of [{ protocol: 'later' }, { protocol: 'toString' }, { law: {} }]) {
     const store = new MemoryStore();
     const device = new Device({ url: 'https://localhost', job: 'logins', signers: [], limit: { epsilon: 9 }, store });

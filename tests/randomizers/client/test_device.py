@@ -23,7 +23,9 @@ from randomizers.client import (
     StoreError,
     UnreachableError,
     ValueRefusedError,
+    steps,
 )
+from randomizers.client.document import Document
 from randomizers.client.steps import LAST_MOMENT, MOST_WAITING, sealing_info, seconds_to_wait
 from tests.randomizers.client.conftest import Phone
 from tests.support.small_collector import (
@@ -405,6 +407,35 @@ def test_a_job_that_the_app_has_no_randomizer_for_costs_nothing(
     with pytest.raises(DeviceError, match="update the app"):
         phone.start().join(json.dumps({**json.loads(told.statement), **more}).encode())
     assert phone.store.text is None
+
+
+def test_an_earlier_horizon_does_not_enrol_in_the_next(phone: Phone) -> None:
+    device = phone.start()
+    device.join()
+    phone.wait(3 * DAY)
+    phone.collector.dead = True
+    for _ in range(2):
+        device.report(True)
+        phone.wait(DAY)
+    phone.collector.dead = False
+    answers = iter([Answer(202), problem(503, "busy")])
+    phone.collector.answer = lambda _: next(answers)
+    assert device.send().waiting == 1
+    phone.collector.answer = lambda answer: answer
+    phone.seconds += 10
+    device.report(True)
+    last = decode_body(bodies(phone)[-1])
+    assert (last.epoch, bool(last.enrols[0])) == (6, True)
+
+
+def test_what_is_not_charged_for_is_not_drawn(make_phone: MakePhone) -> None:
+    for job, epoch in ((STREAM, 5), (SETS, 1)):
+        phone = make_phone({"values": job})
+        phone.start().join()
+        kept = Document.from_text(phone.store.text)
+        name = phone.collector.job.name
+        with pytest.raises(DeviceError, match="is not charged for: it is not drawn"):
+            steps.drawn(kept, name, epoch, 1, bytes, None)
 
 
 def test_damaged_state_is_not_drawn_anew(phone: Phone) -> None:

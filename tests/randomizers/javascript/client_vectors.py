@@ -426,12 +426,12 @@ def signatures() -> dict[str, Any]:
     """A description, and others that are not to be believed."""
     good = description_of(deployed()).decode()
     parts = json.loads(good)
-    statement = parts["statement"].encode()
+    statement = base64.b64decode(parts["statement"])
     bad: list[Any] = ["", "{}", "[]", "null", json.dumps({**parts, "signature": ""})]
-    changed = parts["statement"].replace('"epsilon":1.0', '"epsilon":9.0')
+    changed = base64.b64encode(statement.replace(b'"epsilon":1.0', b'"epsilon":9.0')).decode()
     assert changed != parts["statement"]
     bad.append(json.dumps({**parts, "statement": changed}))
-    bare = OPERATOR.sign(statement).hex()
+    bare = base64.b64encode(OPERATOR.sign(statement)).decode()
     bad.append(json.dumps({**parts, "signature": bare}))
     bad.append(json.dumps({**parts, "statement": 5}))
     return {"signers": ["00" * 31 + "07", SIGNER], "good": good, "bad": bad}

@@ -186,7 +186,7 @@ export class Device {
     const own = this.#now();
     let told = null;
     try {
-      told = jsonOf(await this.#ask('/time'))?.now;
+      told = jsonOf(await this.#ask('/time'))?.time;
     } catch {
       // Without a server the device's clock counts.
     }

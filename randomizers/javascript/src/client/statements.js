@@ -2,7 +2,7 @@
 
 import { parseJson } from '../json.js';
 import { DELTA_DIGITS, EPSILON_DIGITS, amount } from './amounts.js';
-import { fromHex, joined, utf8 } from './bytes.js';
+import { fromBase64, fromHex, joined, utf8 } from './bytes.js';
 import { horizonOf, readEpochs } from './epoch_clock.js';
 import { ClientError } from './errors.js';
 import { readValues } from './values.js';
@@ -23,13 +23,14 @@ export async function signedStatement(description, signers) {
   let statement, signature;
   try {
     const body = JSON.parse(description);
-    [statement, signature] = [body.statement, fromHex(body.signature, 64)];
-    if (typeof statement !== 'string') throw new Error('no text');
+    [statement, signature] = [fromBase64(body.statement), fromBase64(body.signature)];
   } catch {
     throw new ClientError('statement', "the server's answer is no description of a job");
   }
   for (const signer of signers) {
-    if (await isGood(signature, joined(LABEL, utf8(statement)), fromHex(signer, 32))) return statement;
+    if (await isGood(signature, joined(LABEL, statement), fromHex(signer, 32))) {
+      return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(statement);
+    }
   }
   throw new ClientError(
     'statement',
