@@ -110,7 +110,7 @@ def test_two_tabs_that_report_at_once_draw_once(
 ) -> None:
     watched = watch(address)
     open_device(watched.page, address)
-    watched.page.evaluate(
+    reports = watched.page.evaluate(
         """([signer, now]) => import("/src/client/index.js").then(({ Device }) => {
           const options = { url: location.origin, job: "logins", signers: signer,
                             limit: { epsilon: 1 }, now: () => now };
@@ -119,6 +119,7 @@ def test_two_tabs_that_report_at_once_draw_once(
         })""",
         [SIGNER, START],
     )
+    assert sum(report["drawn"] for report in reports) == 1
     assert [len(bodies) for bodies in collector.drawn.values()] == [1]
 
 
