@@ -16,10 +16,11 @@ What a device is in, for each job:
 What happens, and what comes of it. Never is an epoch of a deployment drawn twice, and never is more
 lost than the app's `Limit`:
 
-* Late: what is drawn is sent unchanged until the server takes it (202) or says that the epoch is
-  closed (409, late); then it is given up, never drawn anew. The device was silent at that epoch.
-* Offline: it draws by its own clock and keeps what waits, 32 reports at most; the
-  oldest is given up.
+* Late: what is drawn is sent unchanged until the server takes it (202) or says that it never will,
+  because the epoch is closed (409, late) for one; then it is given up, never drawn anew. The device
+  was silent at that epoch.
+* Offline: it draws by its own clock and keeps what waits, 32 reports at most; the oldest is given
+  up.
 * Asleep: epochs at which the app said nothing are epochs at which the device is silent.
 * Clock wrong: if the server's time is more than a minute away it counts for this report. Without a
   server the device's own counts: too early, the report waits until its epoch has begun; too late,

@@ -34,6 +34,9 @@ LONGEST_WAIT: Final = 86_400.0
 _FIRST_WAIT: Final = 1.0
 _LAST_WAIT: Final = 3_600.0
 
+_FINAL: Final = {(409, "late"), (409, "fingerprint"), (400, "malformed"), (400, "epoch")}
+"""Answers of collectors that the same report would get for ever. Others in between say 400 too."""
+
 Seal = Callable[[bytes, bytes, bytes], tuple[bytes, bytes]]
 """Content, public key and context in; box and id of the key out."""
 
@@ -237,7 +240,7 @@ class Outcome:
     """What an answer means for a report.
 
     Attributes:
-        kind: "acknowledged"; "late", given up; "gone", given up with the deployment; "again",
+        kind: "acknowledged"; "refused", given up; "gone", given up with the deployment; "again",
             wait and send it again.
         others: whether other reports can be tried at once.
     """
@@ -258,8 +261,8 @@ def outcome_of(status: int, problem: Mapping[str, object]) -> Outcome:
         return Outcome("acknowledged", others=True)
     if status == 410:
         return Outcome("gone", others=False)
-    if status == 409 and kind == "late":
-        return Outcome("late", others=True)
+    if (status, kind) in _FINAL:
+        return Outcome("refused", others=True)
     # What is wrong with this one need not be wrong with the next.
     return Outcome("again", others=status in (400, 409))
 

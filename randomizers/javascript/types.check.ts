@@ -1,4 +1,7 @@
 // What `npm run types` checks: the types say what the modules do.
+import * as untypedClient from './src/client/device.js';
+import { Device as Client, type Report } from './src/client/index.js';
+import { FileStore } from './src/client/node.js';
 import * as untyped from './src/devices.js';
 import { createDevice, parseJson, restoreDevice, type Device, type Words } from './src/index.js';
 
@@ -10,3 +13,8 @@ const again: Device = restoreDevice('value_stream', law, device.state());
 // Classes have all that the types promise.
 const promised: Device = untyped.createDevice('value_stream', law);
 export const lengths: number[] = [words.length, again.epoch, promised.width];
+
+const client: Client = new Client({ job: 'a', signers: '', limit: { epsilon: 1 }, store: new FileStore('kept') });
+export const report: Promise<Report> = client.report([1, 'label']);
+export const promisedClient: Pick<Client, 'job' | 'join' | 'report' | 'send' | 'deliver' | 'leave' | 'account'> =
+  new untypedClient.Device({});

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -63,14 +62,7 @@ def description_of(job: DeployedJob) -> bytes:
     """What a collector answers to whoever asks about a job."""
     told = job.description
     assert told is not None
-    parts = {
-        "statement": told.statement.encode(),
-        "signature": told.signature,
-        "signer": told.signer,
-    }
-    return json.dumps(
-        {name: base64.b64encode(part).decode() for name, part in parts.items()}
-    ).encode()
+    return json.dumps(told.told()).encode()
 
 
 def problem(status: int, kind: str, **headers: str) -> Answer:

@@ -23,7 +23,9 @@ from randomizers.client import (
     StoreError,
     UnreachableError,
     ValueRefusedError,
+    steps,
 )
+from randomizers.client.document import Document
 from randomizers.client.steps import LAST_MOMENT, MOST_WAITING, sealing_info, seconds_to_wait
 from tests.randomizers.client.conftest import Phone
 from tests.support.small_collector import (
@@ -129,14 +131,23 @@ def test_offline_the_oldest_reports_are_given_up(phone: Phone) -> None:
 def test_one_report_that_is_refused_does_not_hold_up_the_next(phone: Phone) -> None:
     device = phone.start()
     device.join()
-    phone.collector.answer = lambda _: problem(400, "malformed")
+    phone.collector.answer = lambda _: problem(400, "proxy")
     device.report(True)
     phone.wait(DAY)
     phone.collector.answer = lambda answer: (
-        answer if answer.status == 202 else problem(400, "malformed")
+        answer if answer.status == 202 else problem(400, "proxy")
     )
     assert device.report(True).sending.waiting == 1
     assert 2 in [epoch for epoch, _ in phone.collector.taken]
+
+
+@pytest.mark.parametrize(("status", "kind"), [(400, "malformed"), (409, "fingerprint")])
+def test_what_will_never_be_taken_is_given_up(phone: Phone, status: int, kind: str) -> None:
+    device = phone.start()
+    device.join()
+    phone.collector.answer = lambda _: problem(status, kind)
+    assert device.report(True).sending.waiting == 0
+    assert not device.report(True).drawn
 
 
 @pytest.mark.parametrize("wrong", [-40 * DAY, -DAY, -61_000, 61_000, DAY, 40 * DAY])
@@ -396,6 +407,35 @@ def test_a_job_that_the_app_has_no_randomizer_for_costs_nothing(
     with pytest.raises(DeviceError, match="update the app"):
         phone.start().join(json.dumps({**json.loads(told.statement), **more}).encode())
     assert phone.store.text is None
+
+
+def test_an_earlier_horizon_does_not_enrol_in_the_next(phone: Phone) -> None:
+    device = phone.start()
+    device.join()
+    phone.wait(3 * DAY)
+    phone.collector.dead = True
+    for _ in range(2):
+        device.report(True)
+        phone.wait(DAY)
+    phone.collector.dead = False
+    answers = iter([Answer(202), problem(503, "busy")])
+    phone.collector.answer = lambda _: next(answers)
+    assert device.send().waiting == 1
+    phone.collector.answer = lambda answer: answer
+    phone.seconds += 10
+    device.report(True)
+    last = decode_body(bodies(phone)[-1])
+    assert (last.epoch, bool(last.enrols[0])) == (6, True)
+
+
+def test_what_is_not_charged_for_is_not_drawn(make_phone: MakePhone) -> None:
+    for job, epoch in ((STREAM, 5), (SETS, 1)):
+        phone = make_phone({"values": job})
+        phone.start().join()
+        kept = Document.from_text(phone.store.text)
+        name = phone.collector.job.name
+        with pytest.raises(DeviceError, match="is not charged for: it is not drawn"):
+            steps.drawn(kept, name, epoch, 1, bytes, None)
 
 
 def test_damaged_state_is_not_drawn_anew(phone: Phone) -> None:

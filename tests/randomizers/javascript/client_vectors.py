@@ -360,7 +360,8 @@ def values() -> list[dict[str, Any]]:
 
 def outcomes() -> list[list[Any]]:
     """Answers, and what they mean."""
-    types: list[Any] = [None, "/problems/late", "/problems/early", 5, "late"]
+    types: list[Any] = [None, 5, "late", *(f"/problems/{kind}" for kind in ("late", "early"))]
+    types += [f"/problems/{kind}" for kind in ("malformed", "epoch", "fingerprint", "token")]
     return [
         [status, kind, outcome.kind, outcome.others]
         for status in (0, 200, 202, 301, 400, 401, 404, 409, 410, 413, 429, 500, 503)
@@ -428,6 +429,7 @@ def signatures() -> dict[str, Any]:
     statement = base64.b64decode(parts["statement"])
     bad: list[Any] = ["", "{}", "[]", "null", json.dumps({**parts, "signature": ""})]
     changed = base64.b64encode(statement.replace(b'"epsilon":1.0', b'"epsilon":9.0')).decode()
+    assert changed != parts["statement"]
     bad.append(json.dumps({**parts, "statement": changed}))
     bare = base64.b64encode(OPERATOR.sign(statement)).decode()
     bad.append(json.dumps({**parts, "signature": bare}))

@@ -5,8 +5,11 @@
  * count, that finds nothing left to do.
  */
 
+// @ts-ignore: of Node
 import { randomUUID } from 'node:crypto';
+// @ts-ignore: of Node
 import { link, mkdir, open, readFile, readdir, unlink } from 'node:fs/promises';
+// @ts-ignore: of Node
 import { join } from 'node:path';
 
 const NAME = /^document\.(\d+)\.json$/;
@@ -82,7 +85,7 @@ export class FileStore {
       if (/** @type {any} */ (error).code !== 'ENOENT') throw error;
       return 0;
     }
-    return Math.max(0, ...names.map((name) => Number(NAME.exec(name)?.[1] ?? 0)));
+    return Math.max(0, ...names.map((/** @type {string} */ name) => Number(NAME.exec(name)?.[1] ?? 0)));
   }
 
   /** @param {number} revision */

@@ -25,6 +25,8 @@ const FIRST_WAIT = 1;
 const LAST_WAIT = 3_600;
 const LONGEST_WAIT = 86_400;
 const IDENTITY_BYTES = 16;
+/** Answers of collectors that the same report would get for ever. Others in between say 400 too. */
+const FINAL = ['409 late', '409 fingerprint', '400 malformed', '400 epoch'];
 
 /**
  * What is kept, from its text.
@@ -257,15 +259,15 @@ function contentOf({ slots, width, wordBytes }, words, device) {
  *
  * @param {number} status
  * @param {any} problem - the answer's JSON, if it is any
- * @returns {{ kind: 'acknowledged' | 'late' | 'gone' | 'again', others: boolean }} `others`: whether
+ * @returns {{ kind: 'acknowledged' | 'refused' | 'gone' | 'again', others: boolean }} `others`: whether
  *   other reports can be tried at once
  */
 export function outcomeOf(status, problem) {
   const type = problem?.type;
   if (status === 202) return { kind: 'acknowledged', others: true };
   if (status === 410) return { kind: 'gone', others: false };
-  if (status === 409 && typeof type === 'string' && type.split('/').pop() === 'late') {
-    return { kind: 'late', others: true };
+  if (typeof type === 'string' && FINAL.includes(`${status} ${type.split('/').pop()}`)) {
+    return { kind: 'refused', others: true };
   }
   return { kind: 'again', others: status === 400 || status === 409 };
 }

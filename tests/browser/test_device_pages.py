@@ -1,0 +1,166 @@
+"""A device in a real browser: pages opened anew, two tabs, a network that is away."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.support import chromium
+from tests.support.chromium import Watched
+from tests.support.small_collector import SIGNER, START, SmallCollector, deployed
+from topics.envelopes import decode_body
+
+pytestmark = pytest.mark.browser
+
+browser, watch = chromium.browser, chromium.watch
+Watch = Callable[..., Watched]
+
+SOURCES = Path(__file__).parents[2] / "randomizers" / "javascript" / "src"
+OPEN = """([signer, now]) => import("/src/client/index.js").then(({ Device }) => {
+  const seconds = () => (window.second = (window.second ?? 0) + 5000);
+  window.device = new Device({
+    url: location.origin, job: "logins", signers: signer, limit: { epsilon: 1 },
+    now: () => now, monotonic: seconds,
+  });
+  return device.join().then(() => undefined);
+})"""
+REPORT = "(value) => device.report(value)"
+ACCOUNT = "() => device.account().then(({ text }) => text)"
+
+
+@pytest.fixture
+def collector() -> SmallCollector:
+    return SmallCollector(deployed())
+
+
+@pytest.fixture
+def address(collector: SmallCollector) -> Iterator[str]:
+    """A server of the package's modules, and of a collector."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            kind, status = "application/json", 200
+            if self.path.startswith("/v1/"):
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                answer = collector.request(self.command, self.path, body, dict(self.headers))
+                status, data = answer.status, answer.body
+            elif self.path.startswith("/src/"):
+                kind, data = "text/javascript", (SOURCES / self.path[5:]).read_bytes()
+            else:
+                kind, data = "text/html", b"<!doctype html><link rel=icon href=data:,>"
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_POST = do_GET  # noqa: N815 - the name that the library calls
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def open_device(page: Page, address: str) -> None:
+    page.goto(address)
+    page.evaluate(OPEN, [SIGNER, START])
+
+
+def test_a_page_that_is_opened_again_and_another_tab_are_one_device(
+    watch: Watch, address: str, collector: SmallCollector
+) -> None:
+    watched = watch(address)
+    page, other = watched.page, watched.page.context.new_page()
+    for each in (page, other):
+        open_device(each, address)
+    reports: list[Any] = [each.evaluate(REPORT, True) for each in (page, other, page)]
+    open_device(page, address)
+    reports.append(page.evaluate(REPORT, False))
+    assert [report["drawn"] for report in reports] == [True, False, False, False]
+    assert [len(bodies) for bodies in collector.drawn.values()] == [1]
+    (body,) = collector.taken.values()
+    slots, counts, good = collector.job.content_form.unpack(decode_body(body).contents)
+    assert good.all()
+    assert counts[0] <= slots.shape[1]
+    assert page.evaluate(ACCOUNT) == (
+        "population logins: epsilon 1 spent, epsilon 1 allowed\n"
+        "  job logins, deployment 00000000: epsilon 1"
+    )
+    assert watched.complaints == []
+
+
+def test_two_tabs_that_report_at_once_draw_once(
+    watch: Watch, address: str, collector: SmallCollector
+) -> None:
+    watched = watch(address)
+    open_device(watched.page, address)
+    reports = watched.page.evaluate(
+        """([signer, now]) => import("/src/client/index.js").then(({ Device }) => {
+          const options = { url: location.origin, job: "logins", signers: signer,
+                            limit: { epsilon: 1 }, now: () => now };
+          const tabs = Array.from({ length: 8 }, () => new Device(options));
+          return Promise.all(tabs.map((tab, index) => tab.report(index % 2 === 0)));
+        })""",
+        [SIGNER, START],
+    )
+    assert sum(report["drawn"] for report in reports) == 1
+    assert [len(bodies) for bodies in collector.drawn.values()] == [1]
+
+
+def test_a_network_that_is_away_comes_back(
+    watch: Watch, address: str, collector: SmallCollector
+) -> None:
+    watched = watch(address)
+    page = watched.page
+    open_device(page, address)
+    watched.cable_cut = True
+    page.context.set_offline(True)
+    report = page.evaluate(REPORT, True)
+    assert (report["drawn"], report["sending"]["waiting"]) == (True, 1)
+    assert collector.drawn == {}
+    page.context.set_offline(False)
+    open_device(page, address)
+    assert page.evaluate("() => device.send()")["waiting"] == 0
+    assert len(collector.taken) == 1
+    # Requests have nothing beside what the client says.
+    posts = [headers for method, _, headers, _ in collector.requests if method == "POST"]
+    assert all("Cookie" not in headers and "Referer" not in headers for headers in posts)
+
+
+def test_the_example_of_the_page_for_app_developers_runs(
+    watch: Watch, address: str, collector: SmallCollector
+) -> None:
+    readme = SOURCES.parents[1] / "client" / "README.md"
+    (example,) = re.findall(r"^```js\n(.*?)^```$", readme.read_text(), re.MULTILINE | re.DOTALL)
+    for said, meant in (
+        ("dpstream-device/client", "/src/client/index.js"),
+        ("https://reports.example.org", address),
+        ("PUBLIC KEY", SIGNER),
+    ):
+        assert said in example
+        example = example.replace(said, meant)
+    watched = watch(address)
+    said_there: list[str] = []
+    watched.page.on("console", lambda message: said_there.append(message.text))
+    watched.page.goto(address)
+    watched.page.evaluate("() => { window.askUser = async () => true; }")
+    with watched.page.expect_console_message():
+        watched.page.add_script_tag(content=example, type="module")
+    assert said_there[0].startswith("population logins: epsilon 1 spent, epsilon 4 allowed")
+    assert len(collector.taken) == 1
