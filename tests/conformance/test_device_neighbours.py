@@ -1,0 +1,182 @@
+"""Whatever devices hold, all that anybody sees but their contents is the same: from HTTP on.
+
+Real clients report to a real collector's intake, and the shuffle stage decides. Of two runs some
+devices hold other values. What the network, an access log, Kafka's operator and readers of
+manifests and heartbeats see is compared, byte by byte where contents are not in it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from pipeline.actions import Append
+from pipeline.collector.intake import Gate, Intake
+from pipeline.jobs.collector_keys import CollectorKey
+from pipeline.jobs.descriptions import described, signer_of
+from pipeline.jobs.sealing_keys import KeyRing
+from randomizers.client import Answer, Device, Limit
+from tests.support.device_world import EPOCH, GRACE, DeviceWorld, device_job
+from tests.support.small_collector import MemoryStore
+from tests.support.world import BEGUN
+from topics.envelopes import ENVELOPE_OVERHEAD, HEADER_BYTES
+from topics.names import Role
+
+DEVICES = 6
+EPOCHS = 5
+SIGNING_KEY = Ed25519PrivateKey.from_private_bytes(bytes(32))
+SEALING_KEY = X25519PrivateKey.from_private_bytes(bytes([7]) * 32)
+ITEMS = {"domain": ["a", "b", "c"]}
+PROTOCOLS: dict[str, tuple[dict[str, Any], list[Any]]] = {
+    "balls_into_bins": ({"epsilon": 2, "delta": 1e-6, **ITEMS}, [[], ["a"], ["c"]]),
+    "count_min": ({"epsilon": 2, "delta": 1e-6, **ITEMS}, [[], ["a"], ["c"]]),
+    "future_rand": ({"epsilon": 4, "changes": 2}, [False, True]),
+    "hadamard_stream": ({"epsilon": 2, "changes": 2, **ITEMS}, [None, "a", "c"]),
+    "range_stream": ({"epsilon": 2, "changes": 2, "low": 0, "high": 8, "buckets": 8}, [0, 7]),
+    "shuffled_counts": ({"epsilon": 2, "delta": 1e-6}, [False, True]),
+    "single_message": ({"epsilon": 2, "delta": 1e-6, **ITEMS}, [[], ["a"], ["c"]]),
+    "value_stream": ({"epsilon": 8, "changes": 1}, [False, True]),
+}
+
+
+@dataclass
+class Run:
+    """One run, and what was seen of it.
+
+    Attributes:
+        seen: by everybody between the devices and the published windows, in order.
+        contents: of envelopes, which may differ.
+    """
+
+    world: DeviceWorld
+    intake: Intake
+    seen: list[object] = field(default_factory=list)
+    contents: list[bytes] = field(default_factory=list)
+    gathered: list[bytes] = field(default_factory=list)
+
+    def request(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> Answer:
+        """See `randomizers.client.Transport`: what an access log would have, and more."""
+        job = self.world.job
+        answer = self._answer(path, body)
+        public = b""
+        if body is not None:
+            public = body[: HEADER_BYTES + ENVELOPE_OVERHEAD]
+            self.contents.append(body[len(public) :])
+        size = len(body or b"")
+        self.seen.append((method, path, dict(headers), size, public, answer.status, answer.body))
+        assert job.description is not None
+        return answer
+
+    def _answer(self, path: str, body: bytes | None) -> Answer:
+        job, now = self.world.job, self.world.broker_time()
+        assert job.description is not None
+        if body is None:
+            told: object = {"time": now} if path.endswith("/time") else job.description.told()
+            return Answer(200, json.dumps(told).encode())
+        gate = self.intake.gate(body)
+        assert isinstance(gate, Gate)
+        refusal = gate.refusal(len(body), now)
+        assert refusal is None
+        (refusal,) = self.intake.take(gate, [body], [None]).refusals
+        assert refusal is None
+        self.gathered.append(body)
+        return Answer(202, b'{"accepted":1}')
+
+    def write(self) -> None:
+        """What a collector writes of the requests it has gathered."""
+        gate = self.intake.gate(self.gathered[0])
+        assert isinstance(gate, Gate)
+        taken = self.intake.take(gate, self.gathered, [None] * len(self.gathered))
+        for record in taken.enrolments:
+            self.seen.append(("enrolments", record))
+            self.world.log.append(Append(Role.DEVICES, 0, record))
+        for record in taken.batches:
+            self.seen.append(("batch", len(record), record[: HEADER_BYTES // 2]))
+            self.world.log.append(
+                Append(Role.REPORTS, self.world.job.partition_of(gate.epoch), record)
+            )
+        self.gathered.clear()
+
+
+def coins(number: int) -> Any:
+    """The bytes that a device draws: the same in both runs, as far as as many are drawn."""
+    return random.Random(number).randbytes
+
+
+def run(protocol: str, values: list[list[Any]], *, sealed: bool, minimum: int) -> Run:
+    """Have devices report values, by device and epoch."""
+    parameters, _ = PROTOCOLS[protocol]
+    keys = (SEALING_KEY,) if sealed else ()
+    shuffle = {"minimum": minimum, "grace": "PT40S"}
+    job = device_job(protocol, parameters, EPOCHS, keys, shuffle=shuffle)
+    key = CollectorKey(bytes(32))
+    job = described(job.model_copy(update={"collector_key": key.digest}), SIGNING_KEY)
+    world = DeviceWorld(job, keys=KeyRing.of(keys))
+    seen = Run(world, Intake(job, key))
+    devices = [
+        Device(
+            "https://example.org",
+            job.name,
+            signers=[signer_of(SIGNING_KEY).hex()],
+            limit=Limit.of(1_000, 0.5),
+            store=MemoryStore(),
+            transport=seen,
+            read=coins(number),
+            now=lambda: BEGUN + int(1000 * world.now),
+        )
+        for number in range(DEVICES)
+    ]
+    for epoch in range(1, EPOCHS + 1):
+        world.at(epoch, 10)
+        for number, device in enumerate(devices):
+            # Who reports when is public: the last device is silent at an epoch.
+            if number == DEVICES - 1 and epoch == 3:
+                continue
+            device.join()
+            device.report(values[number][epoch - 1])
+            seen.seen.append(str(device.account()))
+        seen.write()
+        world.settle(("shuffle",))
+        seen.seen.append(world.worker("shuffle").stage.heartbeat())
+    world.at(EPOCHS + 1, 1)
+    world.settle(("shuffle",))
+    world.now += GRACE + EPOCH / 100
+    world.settle(("shuffle",))
+    seen.seen.append(world.worker("shuffle").stage.heartbeat())
+    seen.seen.append(world.log.values(Role.MANIFESTS))
+    seen.seen.append(world.log.values(Role.DEAD_LETTERS))
+    return seen
+
+
+@pytest.mark.parametrize("sealed", [False, True], ids=["open", "sealed"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_is_seen_is_the_same_whatever_devices_hold(protocol: str, sealed: bool) -> None:
+    _, domain = PROTOCOLS[protocol]
+    rng = random.Random(3)
+    first = [[rng.choice(domain) for _ in range(EPOCHS)] for _ in range(DEVICES)]
+    second = [list(row) for row in first]
+    second[0] = [domain[-1]] * EPOCHS if first[0] != [domain[-1]] * EPOCHS else [domain[0]] * EPOCHS
+    second[1] = [domain[index % len(domain)] for index in range(EPOCHS)]
+    # Windows that are released, and, where the law takes it, some that are withheld.
+    one, other = (
+        run(protocol, values, sealed=sealed, minimum=100 if domain[0] == [] else 2)
+        for values in (first, second)
+    )
+    assert len(one.seen) == len(other.seen)
+    for left, right in zip(one.seen, other.seen, strict=True):
+        assert left == right
+    # Something does depend on values: what is randomized.
+    assert one.contents != other.contents
+    assert {len(content) for content in one.contents} == {
+        len(content) for content in other.contents
+    }
+    assert len({len(content) for content in one.contents}) == 1
