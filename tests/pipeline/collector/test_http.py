@@ -279,6 +279,12 @@ def test_bodies_without_end(job: DeployedJob) -> None:
                     client.send(piece)
                 await _no_answer_or(client, "too-large", "headers", "malformed")
             client = await server.connect()
+            client.send(chunked + b"%x\r\n%b\r\n0\r\n\r\n" % (BODY_MAX + 1, bytes(BODY_MAX + 1)))
+            await _no_answer_or(client, "too-large")
+            client = await server.connect()
+            client.send(chunked + b"0\r\nx: " + b"y" * (8 * BODY_MAX))
+            await _no_answer_or(client, "too-large")
+            client = await server.connect()
             good = body(job)
             client.send(chunked + b"%x\r\n%b\r\n0\r\n\r\n" % (len(good), good))
             assert (await client.reply()).status == 202
