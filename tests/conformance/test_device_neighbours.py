@@ -1,6 +1,6 @@
 """Whatever devices hold, all that anybody sees but their contents is the same: from HTTP on.
 
-Real clients report to a real collector's intake, and the shuffle stage decides. Of two runs some
+Real clients report to a real collector's intake, and the shuffle stage decides. Of two runs all
 devices hold other values. What the network, an access log, Kafka's operator and readers of
 manifests and heartbeats see is compared, byte by byte where contents are not in it.
 """
@@ -26,7 +26,7 @@ from randomizers.client import Answer, Device, Limit
 from tests.support.device_world import EPOCH, GRACE, DeviceWorld, device_job
 from tests.support.small_collector import MemoryStore
 from tests.support.world import BEGUN
-from topics.envelopes import ENVELOPE_OVERHEAD, HEADER_BYTES
+from topics.envelopes import ENVELOPE_OVERHEAD, HEADER_BYTES, IDENTITY_BYTES
 from topics.names import Role
 
 DEVICES = 6
@@ -69,8 +69,11 @@ class Run:
         answer = self._answer(path, body)
         public = b""
         if body is not None:
-            public = body[: HEADER_BYTES + ENVELOPE_OVERHEAD]
-            self.contents.append(body[len(public) :])
+            report = HEADER_BYTES + IDENTITY_BYTES
+            content = HEADER_BYTES + ENVELOPE_OVERHEAD
+            # A report's id comes after its words, of the same coins: it is random on a device.
+            public = body[:report] + body[report + IDENTITY_BYTES : content]
+            self.contents.append(body[content:])
         size = len(body or b"")
         self.seen.append((method, path, dict(headers), size, public, answer.status, answer.body))
         assert job.description is not None
@@ -163,9 +166,8 @@ def test_what_is_seen_is_the_same_whatever_devices_hold(protocol: str, sealed: b
     _, domain = PROTOCOLS[protocol]
     rng = random.Random(3)
     first = [[rng.choice(domain) for _ in range(EPOCHS)] for _ in range(DEVICES)]
-    second = [list(row) for row in first]
-    second[0] = [domain[-1]] * EPOCHS if first[0] != [domain[-1]] * EPOCHS else [domain[0]] * EPOCHS
-    second[1] = [domain[index % len(domain)] for index in range(EPOCHS)]
+    following = dict(zip(map(str, domain), [*domain[1:], domain[0]], strict=True))
+    second = [[following[str(value)] for value in row] for row in first]
     # Windows that are released, and, where the law takes it, some that are withheld.
     one, other = (
         run(protocol, values, sealed=sealed, minimum=100 if domain[0] == [] else 2)

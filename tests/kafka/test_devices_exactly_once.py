@@ -59,7 +59,7 @@ class Story:
     tokens: bool = False
 
 
-SHORT = Story(devices=150, epochs=2, length=6, late=25, kills=7, sealed=True, tokens=True)
+SHORT = Story(devices=120, epochs=2, length=5, late=20, kills=6, sealed=True, tokens=True)
 LONG = Story(devices=2_000, epochs=5, length=20, late=60, kills=60)
 
 
