@@ -74,7 +74,7 @@ class Reader:
         if program == "dpstream":
             self.prepare(words)
             words = [str(free_port()) if word == "9400" else word for word in words]
-            if words[0] in ("run", "serve") or "--watch" in words:
+            if words[0] in ("run", "serve", "collect") or "--watch" in words:
                 self.start(words)
             else:
                 self.run("dpstream", *words, again=words[0] == "status")

@@ -36,7 +36,7 @@ class Example:
         return "user,epoch,value\n" + "".join(held)
 
 
-(_JOB,) = (block.text for block in README.blocks if block.language == "yaml")
+_JOB, *_ = (block.text for block in README.blocks if block.language == "yaml")
 
 EXAMPLES = {
     "logins": Example(_JOB.partition("\n")[2], ("1", "0"), (1, 60, 169, 170)),
