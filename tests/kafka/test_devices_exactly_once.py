@@ -41,7 +41,7 @@ from topics.manifests import Fate, decode_manifest
 from topics.names import Role
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 150.0
+PATIENCE = 400.0
 """Seconds, far longer than anything takes: who needs them has failed."""
 STAGES = ("shuffle", "aggregate", "publish")
 
@@ -60,7 +60,7 @@ class Story:
 
 
 SHORT = Story(devices=120, epochs=2, length=5, late=20, kills=6, sealed=True, tokens=True)
-LONG = Story(devices=2_000, epochs=5, length=20, late=60, kills=60)
+LONG = Story(devices=2_000, epochs=5, length=30, late=200, kills=60)
 
 
 class Commands:
@@ -165,7 +165,7 @@ def deployed(story: Story, cluster: Cluster, tmp_path: Path) -> tuple[DeployedJo
         SHORT,
         pytest.param(LONG, marks=pytest.mark.verify),
         pytest.param(
-            Story(2_000, 5, 20, 60, 60, sealed=True, tokens=True), marks=pytest.mark.verify
+            Story(2_000, 5, 30, 200, 60, sealed=True, tokens=True), marks=pytest.mark.verify
         ),
     ],
     ids=["short", "long", "long, sealed and with tokens"],
@@ -240,11 +240,11 @@ def _send(
 
 
 def strike(story: Story, broker: LocalKafka, commands: Commands, sender: threading.Thread) -> None:
-    """Kill or pause somebody again and again, as long as devices report."""
+    """Kill or pause somebody again and again, while devices report and after."""
     chance = random.Random(20261123)
     every = story.epochs * story.length / story.kills
     done = 0
-    while done < story.kills and sender.is_alive():
+    while done < story.kills:
         begun = time.monotonic()
         name = chance.choice([*commands.names, "broker" if done % 4 == 0 else commands.names[0]])
         if name == "broker":
@@ -254,17 +254,16 @@ def strike(story: Story, broker: LocalKafka, commands: Commands, sender: threadi
             broker.start()
         elif chance.random() < 0.3:
             commands.signal(name, signal.SIGSTOP)
-            sender.join(every / 2)
+            time.sleep(every / 2)
             commands.signal(name, signal.SIGCONT)
         else:
             commands.signal(name, signal.SIGKILL)
         done += 1
-        sender.join(max(0.0, every - (time.monotonic() - begun)))
+        time.sleep(max(0.0, every - (time.monotonic() - begun)))
         commands.revive()
     while sender.is_alive():
         commands.revive()
         sender.join(0.5)
-    assert done == story.kills
 
 
 def published(

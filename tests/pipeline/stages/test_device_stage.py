@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.sealing_keys import KeyRing, SealingKeyError
+from pipeline.planning.influence import influence_of_one
 from randomizers.counted_words import written_out
 from randomizers.randomness import seeded_generator
 from tests.support.device_world import (
@@ -168,6 +169,36 @@ def test_a_report_that_differs_under_one_tag_is_the_first_in_the_log() -> None:
         finish(reference, 1)
         assert world.integers() == reference.integers()
         assert world.manifests()[1].contributors == 3
+
+
+def test_a_thousand_reports_of_one_device_move_an_estimate_no_further_than_plan_says() -> None:
+    rng, devices = seeded_generator(4), 3_000
+    population = JOB.randomizer()
+    population.enrol(devices, rng)
+    honest = {}
+    for epoch in (1, 2):
+        words = written_out(population.report(epoch, np.zeros(devices, np.int8), None, rng))
+        # Which device a word is of does not matter, but that a device sends one.
+        honest[epoch] = words[:, 0].tolist()
+    found = []
+    for lies in (0, 1_000):
+        world = DeviceWorld(JOB)
+        for epoch in (1, 2):
+            world.at(epoch, 10)
+            sent = [Sent(n, [word], enrols=epoch == 1) for n, word in enumerate(honest[epoch])]
+            world.collect(epoch, sent)
+            silent = range(len(honest[epoch]), devices)
+            world.collect(epoch, [Sent(n, [], enrols=epoch == 1) for n in silent] or sent[:1])
+            for lie in range(lies // 100):
+                world.collect(epoch, [Sent(9_999, [1 + lie % 2], enrols=epoch == 1)] * 100)
+        finish(world, 2)
+        estimate = world.published()[2].estimate
+        assert estimate is not None
+        found.append(estimate.headline.value)
+        assert world.manifests()[2].contributors == devices + (lies > 0)
+    allowed = influence_of_one(JOB)
+    assert allowed is not None
+    assert 0 < abs(found[1] - found[0]) <= 1.15 * allowed
 
 
 def finish(world: DeviceWorld, epoch: int) -> None:
