@@ -4,13 +4,20 @@ import http.client
 import json
 import secrets
 import select
+import ssl
 import subprocess
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_files import make_job
@@ -54,8 +61,8 @@ def deployed(servers: str, name: str, start: datetime, length: str, late: str) -
         return deploy(cluster, job, deployment=secrets.token_bytes(16), now=now)
 
 
-def collector(start: Start, job: str) -> tuple["subprocess.Popen[str]", int]:
-    process = start("collect", "--job", job, "--bind", "127.0.0.1:0")
+def collector(start: Start, job: str, *options: str) -> tuple["subprocess.Popen[str]", int]:
+    process = start("collect", "--job", job, "--bind", "127.0.0.1:0", *options)
     assert process.stdout is not None
     assert select.select([process.stdout], [], [], PATIENCE)[0], "the collector says nothing"
     return process, int(process.stdout.readline().rpartition(":")[2])
@@ -126,6 +133,47 @@ def test_what_is_acknowledged_is_in_the_log(servers: str, job_name: str, start: 
         subject = subject_of_device(device)
         assert report_tag(secret, job.deployment, 1, subject) in tags
         assert horizon_tag(secret, job.deployment, 0, subject) in enrolled
+
+
+@pytest.mark.verify
+def test_by_tls_and_not_without(servers: str, job_name: str, start: Start, tmp_path: Path) -> None:
+    job = deployed(servers, job_name, datetime.now(UTC), "1d", "10min")
+    certificate, key = tmp_path / "chain.pem", tmp_path / "key.pem"
+    write_certificate(certificate, key)
+    _, port = collector(start, job_name, "--tls-cert", str(certificate), "--tls-key", str(key))
+    context = ssl.create_default_context(cafile=str(certificate))
+    deadline = time.monotonic() + PATIENCE
+    status = 0
+    while status != 202:
+        assert time.monotonic() < deadline
+        assert status in (0, 503)
+        connection = http.client.HTTPSConnection("127.0.0.1", port, context=context)
+        connection.request("POST", f"/v1/jobs/{job_name}/reports", body(job), HEADERS)
+        status = connection.getresponse().status
+        connection.close()
+    assert post(port, job_name, body(job)) is None
+
+
+def write_certificate(certificate: Path, key: Path) -> None:
+    """Of 127.0.0.1, signed by itself."""
+    private_key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(private_key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+        )
+        .sign(private_key, hashes.SHA256())
+    )
+    certificate.write_bytes(made.public_bytes(Encoding.PEM))
+    key.write_bytes(private_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
 
 
 @pytest.mark.verify
