@@ -60,7 +60,7 @@ class Story:
 
 
 SHORT = Story(devices=120, epochs=2, length=5, late=20, kills=6, sealed=True, tokens=True)
-LONG = Story(devices=2_000, epochs=5, length=30, late=200, kills=60)
+LONG = Story(devices=2_000, epochs=5, length=40, late=120, kills=60)
 
 
 class Commands:
@@ -102,6 +102,10 @@ class Commands:
 
     def log(self, name: str) -> str:
         return (self._folder / f"{name}.log").read_text(errors="replace")
+
+    def logs(self) -> str:
+        """The ends of all logs."""
+        return "\n".join(f"--- {name}\n{self.log(name)[-2000:]}" for name in self.names)
 
     def _launch(self, name: str) -> None:
         with (self._folder / f"{name}.log").open("ab") as log:
@@ -165,7 +169,7 @@ def deployed(story: Story, cluster: Cluster, tmp_path: Path) -> tuple[DeployedJo
         SHORT,
         pytest.param(LONG, marks=pytest.mark.verify),
         pytest.param(
-            Story(2_000, 5, 30, 200, 60, sealed=True, tokens=True), marks=pytest.mark.verify
+            Story(2_000, 5, 40, 120, 60, sealed=True, tokens=True), marks=pytest.mark.verify
         ),
     ],
     ids=["short", "long", "long, sealed and with tokens"],
@@ -210,7 +214,7 @@ def test_every_device_and_epoch_counts_once(
             sender.start()
             strike(story, own_broker, commands, sender)
             sender.join()
-            assert not failed, failed
+            assert not failed, f"{failed}: {devices.statuses}\n{commands.logs()}"
             expected = {(epoch, n) for epoch in epochs for n in range(story.devices)}
             assert devices.acknowledged == expected
             integers = published(cluster, job, story.epochs, commands)
@@ -246,12 +250,17 @@ def strike(story: Story, broker: LocalKafka, commands: Commands, sender: threadi
     done = 0
     while done < story.kills:
         begun = time.monotonic()
-        name = chance.choice([*commands.names, "broker" if done % 4 == 0 else commands.names[0]])
-        if name == "broker":
+        name = chance.choice(commands.names)
+        if done % 10 == 4:
             pid = broker.status().pid
             assert pid is not None
-            os.kill(pid, signal.SIGKILL)
-            broker.start()
+            if done % 20 == 14:
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(every / 2)
+                os.kill(pid, signal.SIGCONT)
+            else:
+                os.kill(pid, signal.SIGKILL)
+                broker.start()
         elif chance.random() < 0.3:
             commands.signal(name, signal.SIGSTOP)
             time.sleep(every / 2)
@@ -281,5 +290,4 @@ def published(
         if partials.keys() >= set(range(1, epochs + 1)) and estimates >= epochs:
             return partials
         time.sleep(0.5)
-    logs = "\n".join(f"--- {name}\n{commands.log(name)[-2000:]}" for name in commands.names)
-    raise AssertionError(f"epochs are missing:\n{logs}")
+    raise AssertionError(f"epochs are missing:\n{commands.logs()}")
