@@ -1,0 +1,126 @@
+"""The demonstration of devices, by its parts: the fleet's requests are taken, the page is whole."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from aiohttp.test_utils import TestClient, TestServer
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from pipeline.collector.intake import Gate, Intake
+from pipeline.demo.devices.fleet import Fleet, Told
+from pipeline.demo.devices.job import EPOCH_SECONDS, NAME, job_text
+from pipeline.demo.devices.page import application
+from pipeline.jobs.collector_keys import CollectorKey
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.descriptions import described
+from pipeline.jobs.job_files import parse_job
+from topics.loose_batches import decode_enrolments, decode_loose_batch
+
+KEY = CollectorKey(bytes(32))
+NOW = datetime(2026, 5, 1, 12, 0, 7, tzinfo=UTC)
+
+
+def deployed() -> DeployedJob:
+    job = deploy_job(parse_job(job_text(NOW)), deployed_at=int(NOW.timestamp() * 1000))
+    job = job.model_copy(update={"collector_key": KEY.digest})
+    return described(job, Ed25519PrivateKey.generate())
+
+
+def test_the_fleet_sends_what_a_collector_takes_and_enrols_once() -> None:
+    job = deployed()
+    assert job.description is not None
+    told = Told.read(job.description.told())
+    assert (told.deployment, told.law) == (job.deployment, job.law())
+    assert told.epoch_at(NOW.timestamp()) == 1
+    assert told.begins(2) - told.begins(1) == EPOCH_SECONDS
+    fleet, intake, devices = Fleet(told, 50, seed=1), Intake(job, KEY), set()
+    for epoch in (1, 2, 3):
+        values = fleet.values(150.0 * epoch)
+        bodies = dict(fleet.draw(epoch, values))
+        assert len({len(body) for body in bodies.values()}) == 1
+        gate = intake.gate(bodies[0])
+        assert isinstance(gate, Gate)
+        assert gate.refusal(len(bodies[0]), int(1000 * told.begins(epoch)) + 1) is None
+        taken = intake.take(gate, list(bodies.values()), [None] * 50)
+        assert taken.refusals == [None] * 50
+        (batch,) = map(decode_loose_batch, taken.batches)
+        assert len(set(batch.tags.tolist())) == 50
+        enrolled = [tag for each in taken.enrolments for tag in decode_enrolments(each).tags]
+        # The first ten are never acknowledged.
+        assert len(enrolled) == (50 if epoch == 1 else 10)
+        devices.update(enrolled)
+        for number in range(10, 50):
+            fleet.acknowledged(number)
+    assert len(devices) == 50
+
+
+def test_what_people_do_goes_up_and_down() -> None:
+    job = deployed()
+    assert job.description is not None
+    fleet = Fleet(Told.read(job.description.told()), 2_000, seed=2)
+    counts = [int(fleet.values(float(second)).sum()) for second in range(0, 960, 60)]
+    assert counts[0] == 0
+    assert max(counts) > 900
+    assert min(counts[8:]) < max(counts) / 2
+
+
+def test_the_page_is_whole_and_says_nothing_that_is_not_public(tmp_path: Path) -> None:
+    truth = tmp_path / "truth.jsonl"
+    truth.write_text('{"epoch": 1, "true": 7, "taken": 9}\n')
+    settings = {
+        "job": NAME,
+        "collectors": ["http://127.0.0.1:1"],
+        "signer": "00",
+        "operators": "http://127.0.0.1:2/",
+        "devices": 10,
+        "truth": str(truth),
+    }
+    epochs: list[dict[str, Any]] = [{"epoch": 1, "value": 3.0, "true": 7}]
+    published: Any = SimpleNamespace(epochs=lambda file: epochs if file == truth else [])
+
+    async def work() -> None:
+        async with TestClient(TestServer(application(settings, published))) as client:
+            page = await client.get("/")
+            text = await page.text()
+            assert page.headers["Content-Type"].startswith("text/html")
+            assert (
+                "connect-src 'self' http://127.0.0.1:1;"
+                in (page.headers["Content-Security-Policy"])
+            )
+            assert truth.name not in await (await client.get("/config.json")).text()
+            assert await (await client.get("/estimates.json")).json() == epochs
+            assert (await client.get("/static/none.js")).status == 404
+            assert (await client.get("/../page.py")).status == 404
+            # Every file that is loaded is there, and whatever it loads in turn.
+            waiting = re.findall(r'(?:href|src)="(/static/[^"]+)"', text)
+            loaded: Counter[str] = Counter()
+            while waiting:
+                path = waiting.pop()
+                loaded[path] += 1
+                answer = await client.get(path)
+                assert answer.status == 200, path
+                if loaded[path] == 1 and path.endswith(".js"):
+                    source = await answer.text()
+                    for other in re.findall(r"(?:from|import)\s*\(?'([^']+)'", source):
+                        if other.startswith("."):
+                            other = str((Path(path).parent / other).resolve())
+                        if other.startswith("/"):
+                            waiting.append(other)
+            assert "/device/client/index.js" in loaded
+            assert "/device/byte_generator.js" in loaded
+
+    asyncio.run(work())
+
+
+def test_the_calendar_begins_at_once() -> None:
+    job = parse_job(job_text(datetime.fromtimestamp(time.time(), UTC)))
+    assert job.devices is not None
+    assert job.name == NAME
