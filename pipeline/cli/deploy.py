@@ -218,7 +218,8 @@ def _say_changed(plan: DeployPlan) -> None:
             say(f"  topic {topic.wanted.name}: {topic.fate_in_words}")
     if plan.running is not None and plan.running.horizons != job.horizons:
         say(f"  it has {length(job)} now")
-        say("producers take this up when they are started again")
+        if job.devices is None:
+            say("producers take this up when they are started again")
     say(
         "workers under a supervisor start again by themselves; those started by hand take it up "
         "when they are started again"
@@ -336,7 +337,8 @@ def undeploy(
     fate = "its topics stay"
     if delete_topics:
         fate = f"its topics are deleted, with {plural(lost, 'epoch')} of estimates"
-    say(f"undeployed {ended.name}: {fate}; stop its workers and producers")
+    ends = "workers and producers" if ended.devices is None else "workers"
+    say(f"undeployed {ended.name}: {fate}; stop its {ends}")
     if not delete_topics:
         say(
             "dpstream estimates, record and replay find deployed jobs only: before the next "

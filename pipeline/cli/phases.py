@@ -45,8 +45,9 @@ def pause(
         say(f"{deployed.name} is paused already")
         return
     retention = duration(deployed.topics.retention)
+    who = "producers" if deployed.devices is None else "collectors"
     say(f"{deployed.name} is paused: supervisors end its workers; end those started by hand")
-    say(f"what producers write waits for dpstream resume {deployed.name}, for {retention} at most")
+    say(f"what {who} write waits for dpstream resume {deployed.name}, for {retention} at most")
     if before is Phase.DRAINING:
         say("its drain waits too, and goes on when it is resumed")
 
@@ -73,7 +74,7 @@ def resume(
     if before is Phase.DRAINING:
         say(
             "epochs that were open when it was drained are still decided without waiting "
-            "for missing producers"
+            f"for {'missing producers' if deployed.devices is None else 'collectors'}"
         )
 
 

@@ -27,6 +27,7 @@ from pipeline.devices.producer import Producer
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_times import calendar_of
 from pipeline.kafka.broker_clock import BrokerClock
+from pipeline.operations.deployments import check_has_producers
 from pipeline.state import producer_folder
 
 # Seconds: the clock may be set, or the machine sleep, while rows are waited for.
@@ -87,6 +88,7 @@ def produce(
     check_name(name)
     with cluster_of(servers, kafka_config) as cluster:
         deployed = find_job(cluster, job)
+        check_has_producers(deployed)
         # One folder for each deployment: the devices of another one have drawn for another law.
         folder = state_directory or producer_folder(deployed.name, name) / deployed.deployment.hex()
         opened = partial(

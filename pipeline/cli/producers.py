@@ -10,6 +10,7 @@ import typer
 from pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
 from pipeline.cli.output import number, say, say_json, say_table
+from pipeline.operations.deployments import check_has_producers
 from pipeline.operations.registrations import Registrations
 
 
@@ -25,7 +26,9 @@ def producers(
 ) -> None:
     """List who reports to a job, or end a producer for good."""
     with cluster_of(servers, kafka_config) as cluster:
-        registrations = Registrations(cluster, find_job(cluster, job))
+        deployed = find_job(cluster, job)
+        check_has_producers(deployed)
+        registrations = Registrations(cluster, deployed)
         if retire is not None:
             last_epoch = registrations.retire(retire)
     if retire is not None:

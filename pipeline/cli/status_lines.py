@@ -27,7 +27,7 @@ def status_lines(
     )
     yield Text(_publication(status, moment))
     counted = ", ".join(f"{count:,} {fate}" for fate, count in status.windows.items())
-    yield Text(f"windows: {counted}; {_who_reports(status)}")
+    yield Text(f"windows: {counted}{_who_reports(status)}")
     yield Text()
     yield table_of(
         ["stage", ">epoch", "worker", "heard", "partitions", ">reports/s", ">lag", ">behind"],
@@ -37,7 +37,7 @@ def status_lines(
     if status.collectors:
         yield Text()
         yield table_of(
-            ["collector", "heard", ">stored", ">waiting", "refused requests"],
+            ["collector", "heard", ">stored/s", ">stored", ">waiting", "refused requests"],
             map(_collector_row, status.collectors),
         )
     if status.dead_letters or status.redriven or status.dismissed:
@@ -56,9 +56,12 @@ def status_lines(
 
 
 def _who_reports(status: JobStatus) -> str:
-    if status.collectors:
-        return f"collectors: {sum(each.alive for each in status.collectors):,}"
-    return f"producers: {status.producers:,}"
+    if status.producers is not None:
+        return f"; producers: {status.producers:,}"
+    if status.replay_of is not None:
+        return ""
+    alive = sum(collector.alive for collector in status.collectors)
+    return f"; collectors: {alive:,}"
 
 
 def _publication(status: JobStatus, moment: int) -> str:
@@ -91,10 +94,18 @@ def _stage_rows(stage: StageStatus) -> Iterator[tuple[str, ...]]:
 
 
 def _collector_row(collector: CollectorStatus) -> tuple[str, ...]:
-    heard = f"{duration(collector.age)} ago" + ("" if collector.alive else ", silent")
+    alive, age = collector.alive, duration(collector.age)
+    speed = number(collector.stored_per_second) if alive else "-"
     refused = ", ".join(f"{count:,} {reason}" for reason, count in collector.refused.items())
     stored, waiting = f"{collector.acknowledged:,}", f"{collector.waiting:,}"
-    return collector.collector[:8], heard, stored, waiting, refused or "none"
+    return (
+        collector.collector[:8],
+        f"{age} ago" if alive else f"silent {age}",
+        speed,
+        stored,
+        waiting if alive else "-",
+        refused or "none",
+    )
 
 
 def _window_lines(status: JobStatus) -> Iterator[RenderableType]:
@@ -114,7 +125,7 @@ def _window_lines(status: JobStatus) -> Iterator[RenderableType]:
             (
                 f"epoch {window.epoch}",
                 number(window.devices if window.reports is None else window.reports),
-                _awaited(window),
+                _awaited(window, collected=status.producers is None),
                 "its time" if window.grace_left is None else duration(window.grace_left),
             )
             for window in windows
@@ -125,5 +136,10 @@ def _window_lines(status: JobStatus) -> Iterator[RenderableType]:
         yield Text(f"and {more:,} more")
 
 
-def _awaited(window: OpenWindow) -> str:
+def _awaited(window: OpenWindow, *, collected: bool) -> str:
+    if collected and window.grace_left is None:
+        # Until then collectors take reports of it, and are not waited for.
+        return "the end of the epoch"
+    if collected:
+        return ", ".join(window.waits_for) or "the end of its grace period"
     return ", ".join(window.waits_for) or "producers that may still register"

@@ -133,7 +133,7 @@ class DeviceReports(Section):
         """What collectors have to be trusted with where a guarantee rests on the shuffle stage."""
         if self.seal:
             return "collectors cannot read reports, which are sealed to the shuffle stage"
-        return "so have the collectors, which can read every report and see who sends it"
+        return "and the collectors, which can read every report and see who sends it"
 
 
 def with_device_keys(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ from dataclasses import replace as replaced
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pipeline.errors import WRONG_INPUT
 from pipeline.jobs.budgets import BudgetError, Charge, check_budget
 from pipeline.jobs.collector_keys import collector_key_at
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
@@ -281,16 +282,23 @@ def check_has_devices(job: DeployedJob) -> None:
         )
 
 
+class NoProducersError(DeploymentError):
+    """Producers are asked for, of a job that has none."""
+
+    exit_code = WRONG_INPUT
+
+
 def check_has_producers(job: Job) -> None:
     """See that a job has producers, which one whose devices report for themselves has not.
 
     Raises:
-        DeploymentError: it has none.
+        NoProducersError: it has none.
     """
     if job.devices is not None:
-        raise DeploymentError(
+        raise NoProducersError(
             f"devices of job {job.name} report for themselves, and it has no producers: dpstream "
-            "collect takes their reports, and dpstream simulate tries the job on a file"
+            "collect takes their reports, dpstream status says what collectors do, and dpstream "
+            "simulate tries the job on a file"
         )
 
 

@@ -176,7 +176,7 @@ class Background(threading.Thread):
             held = self._watches[key] = job, JobWatch(cluster, job)
         status = held[1].status(now := self._clock(), shown.phase)
         self._listener.pipeline(
-            job, pipeline_json(job, status, now), status.problems, behind(status)
+            job, pipeline_json(job, status, now), status.problems, behind(job, status)
         )
 
     def _forget(self, shown: set[bytes]) -> None:

@@ -6,9 +6,11 @@ from typing import Any
 
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.operations.status import (
+    CollectorStatus,
     JobStatus,
     StageStatus,
     WorkerStatus,
+    allowed_wait,
     hides_messages,
     stages_of,
     workers_needed,
@@ -53,16 +55,47 @@ def pipeline_json(job: DeployedJob, status: JobStatus, now: int) -> dict[str, An
         "decided": dict(status.windows),
         "producers": status.producers,
         "silent": list(status.silent),
+        "collectors": _collectors(job, status),
         "dead_letters": dict(status.dead_letters),
         "late_reports": status.late_reports,
+        "unusable_reports": status.unusable_reports,
         "problems": list(status.problems),
         "notes": list(status.notes),
     }
 
 
-def behind(status: JobStatus) -> float:
-    """Seconds since the oldest record that waits was written; 0 when none does."""
-    return max((stage.waiting or 0.0 for stage in status.stages), default=0.0)
+def behind(job: DeployedJob, status: JobStatus) -> float:
+    """Seconds since the oldest record that waits was written; 0 when none does.
+
+    Where devices report for themselves, the reports of an epoch wait until its window is closed:
+    only what is older is behind.
+    """
+    return max((_behind(job, stage) for stage in status.stages), default=0.0)
+
+
+def _behind(job: DeployedJob, stage: StageStatus) -> float:
+    waiting = stage.waiting or 0.0
+    longest = allowed_wait(job, stage) if job.devices is not None else 0.0
+    return waiting if waiting > longest else 0.0
+
+
+def _collectors(job: DeployedJob, status: JobStatus) -> list[dict[str, Any]] | None:
+    """Who takes the reports of devices; None where producers report, and of a replay."""
+    if job.devices is None or job.replay_of is not None:
+        return None
+    return [_collector(each) for each in status.collectors]
+
+
+def _collector(collector: CollectorStatus) -> dict[str, Any]:
+    return {
+        "name": collector.collector[:8],
+        "alive": collector.alive,
+        "age": round(collector.age, 1),
+        "stored": collector.acknowledged,
+        "stored_per_second": collector.stored_per_second if collector.alive else None,
+        "waiting": collector.waiting if collector.alive else None,
+        "refused": dict(collector.refused),
+    }
 
 
 def _stage(stage: StageStatus, *, hidden: bool) -> dict[str, Any]:

@@ -19,7 +19,13 @@ from pipeline.operations.status.facts import (
     stages_of,
 )
 from pipeline.operations.status.gathering import JobWatch, gather_status
-from pipeline.operations.status.judging import PATIENCE, find_notes, find_problems, workers_needed
+from pipeline.operations.status.judging import (
+    PATIENCE,
+    allowed_wait,
+    find_notes,
+    find_problems,
+    workers_needed,
+)
 
 __all__ = [
     "PATIENCE",
@@ -32,6 +38,7 @@ __all__ = [
     "StageStatus",
     "TopicStatus",
     "WorkerStatus",
+    "allowed_wait",
     "find_notes",
     "find_problems",
     "gather_status",

@@ -76,6 +76,8 @@ class WorkerStatus:
         clock_ahead: by how many seconds its machine's clock is ahead of the broker's, negative if
             behind; None where that is not known.
         ahead: producers that send epochs whose time has not come, and by how many.
+        unusable_reports: of devices that report for themselves: that did not open, or say what the
+            protocol does not know, since the worker started.
     """
 
     stage: str
@@ -90,6 +92,7 @@ class WorkerStatus:
     busy: bool = False
     clock_ahead: float | None = None
     ahead: Mapping[str, int] = field(default_factory=dict)
+    unusable_reports: int = 0
 
     @property
     def alive(self) -> bool:
@@ -108,6 +111,7 @@ class CollectorStatus:
         acknowledged: reports that it has stored.
         refused: requests, by reason.
         waiting: requests that waited for Kafka.
+        stored_per_second: reports, lately; None from a single heartbeat.
     """
 
     collector: str
@@ -116,6 +120,7 @@ class CollectorStatus:
     acknowledged: int
     refused: Mapping[str, int]
     waiting: int
+    stored_per_second: float | None = None
 
     @property
     def alive(self) -> bool:
@@ -180,7 +185,7 @@ class JobStatus:
         phase: what an operator wants it to do.
         replay_of: of a replay, the job that ran.
         windows: decided so far, by fate.
-        producers: how many have registered.
+        producers: how many have registered; None where devices report for themselves.
         silent: names of producers that are not waited for until they are back.
         redriven: dead letters that were fed back.
         dismissed: dead letters that somebody has seen and dismissed.
@@ -207,7 +212,7 @@ class JobStatus:
     phase: Phase = Phase.RUNNING
     replay_of: str | None = None
     windows: Mapping[str, int] = field(default_factory=dict)
-    producers: int = 0
+    producers: int | None = 0
     silent: tuple[str, ...] = ()
     redriven: int = 0
     dismissed: int = 0
@@ -228,6 +233,11 @@ class JobStatus:
     def late_reports(self) -> int:
         """That came after their epoch was decided, as far as the workers remember."""
         return sum(worker.late_reports for stage in self.stages for worker in stage.workers)
+
+    @property
+    def unusable_reports(self) -> int:
+        """Of devices that report for themselves, as far as the workers remember."""
+        return sum(worker.unusable_reports for stage in self.stages for worker in stage.workers)
 
     def to_json(self) -> dict[str, Any]:
         """The fields, as JSON values."""

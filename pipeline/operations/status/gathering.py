@@ -134,7 +134,7 @@ class JobWatch:
             phase=phase,
             replay_of=None if job.replay_of is None else job.replay_of.job,
             windows={fate.value: self._fates[fate.value] for fate in DECIDED_FATES},
-            producers=len(self._roster),
+            producers=len(self._roster) if job.devices is None else None,
             silent=self._silent_producers(),
             redriven=len(letters.redriven),
             dismissed=len(letters.dismissed - letters.redriven),

@@ -64,7 +64,7 @@ class Heartbeats:
         """The same of collectors."""
         for beats in self._last.values():
             try:
-                collector = _collector(beats[-1], now)
+                collector = _collector(beats, now)
             except _OTHER_WORDS:
                 continue
             if collector is not None and collector.age <= FORGOTTEN:
@@ -78,14 +78,14 @@ class _Beat(NamedTuple):
     body: Mapping[str, Any]
 
 
-def _collector(beat: _Beat, now: int) -> CollectorStatus | None:
-    body = beat.body
+def _collector(beats: Sequence[_Beat], now: int) -> CollectorStatus | None:
+    written, body = beats[-1]
     if body["stage"] != COLLECT:
         return None
     counts: Mapping[str, int] = body["counts"]
     return CollectorStatus(
         collector=body["worker"],
-        age=max(0, now - beat.written) / 1000,
+        age=max(0, now - written) / 1000,
         received=int(counts["received"]),
         acknowledged=int(counts["reports"]),
         refused={
@@ -94,6 +94,7 @@ def _collector(beat: _Beat, now: int) -> CollectorStatus | None:
             if key.startswith(_REFUSED)
         },
         waiting=int(body["waiting"]),
+        stored_per_second=_reports_per_second(beats),
     )
 
 
@@ -114,6 +115,7 @@ def _worker(beats: Sequence[_Beat], now: int) -> WorkerStatus:
         busy=bool(beat.get("busy", rate)),
         clock_ahead=None if (ahead := beat.get("clock_ahead")) is None else float(ahead),
         ahead={each["producer"]: int(each["epochs"]) for each in beat.get("ahead", ())},
+        unusable_reports=int(beat.get("counts", {}).get("unusable_reports", 0)),
     )
 
 

@@ -48,13 +48,17 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     if workers_needed(job, status):
         for stage in status.stages:
             yield from _stage_problem(job, stage)
-        if job.devices is not None and not any(each.alive for each in status.collectors):
+        if _collects(job) and not any(each.alive for each in status.collectors):
             yield "no collector is running, and devices cannot report: dpstream collect"
         if status.withheld >= EPOCHS_MISSED and job.replay_of is None:
+            see = (
+                "see whether their app reports, and what collectors refuse"
+                if _collects(job)
+                else f"dpstream producers {job.name} shows who reports"
+            )
             yield (
                 f"nothing was released of the last {status.withheld:,} epochs: fewer than "
-                f"{job.shuffle.minimum:,} devices were in each: dpstream producers {job.name} "
-                "shows who reports"
+                f"{job.shuffle.minimum:,} devices were in each: {see}"
             )
     published = status.published
     if published is not None and published.reason is not None:
@@ -64,10 +68,16 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
             f"these are: dpstream producers {job.name} shows who reports"
         )
     if status.late_reports:
-        what = "devices" if job.counts_devices else "reports"
+        what = "devices" if job.counts_devices and not _collects(job) else "reports"
+        see = (
+            "collectors were too slow to store them: see that they reach Kafka without delay, or "
+            "give a longer shuffle.grace"
+            if _collects(job)
+            else f"dpstream producers {job.name} shows who is behind"
+        )
         yield (
             f"{status.late_reports:,} {what} came after their epoch was decided, and do not count: "
-            f"dpstream producers {job.name} shows who is behind"
+            f"{see}"
         )
     refused = sum(
         count for reason, count in status.dead_letters.items() if reason != Reason.DEPLOYMENT.value
@@ -78,6 +88,11 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
             f"{letters}: dpstream dead-letters {job.name} lists what was refused, --redrive feeds "
             "back after a fix what can be, --dismiss is for what cannot"
         )
+
+
+def _collects(job: DeployedJob) -> bool:
+    """Whether devices report for themselves, through collectors."""
+    return job.devices is not None and job.replay_of is None
 
 
 def workers_needed(job: DeployedJob, status: JobStatus) -> bool:
@@ -113,17 +128,24 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
                 f"topic {topic.name} has {topic.partitions} partitions, the job uses the first "
                 f"{topic.deployed}: the others stay empty"
             )
-    missing = job.shuffle.producers - status.producers
-    waits = job.replay_of is None and job.devices is None
-    if waits and missing > 0 and not status.finished:
+    registered = status.producers
+    waits = job.replay_of is None and not status.finished
+    if waits and registered is not None and registered < job.shuffle.producers:
         until = (
             "windows wait for more than half of them"
             if calendar_of(job) is None
             else "windows close when their grace is over"
         )
         yield (
-            f"{status.producers} of {job.shuffle.producers} producers have registered: until then "
-            f"{until}"
+            f"{registered} of {job.shuffle.producers} producers have registered: until then {until}"
+        )
+    if status.unusable_reports:
+        unusable = status.unusable_reports
+        yield (
+            f"{'1 report was' if unusable == 1 else f'{unusable:,} reports were'} of no use, and "
+            "not counted: "
+            "what does not open, or says what the protocol does not know. Anybody can send such; "
+            "if there are many, see that the app has the client of this version"
         )
     if status.silent and not status.finished:
         yield (
@@ -216,11 +238,16 @@ def _stage_problem(job: DeployedJob, stage: StageStatus) -> Iterator[str]:
 
 
 def _stuck(job: DeployedJob, stage: StageStatus, alive: Sequence[WorkerStatus]) -> bool:
-    allowed = PATIENCE
-    if _waits_for_windows(job, stage):
-        allowed += job.shuffle.grace + _longest_window(job)
+    allowed = PATIENCE + allowed_wait(job, stage)
     idle = not any(worker.busy for worker in alive)
     return stage.waiting is not None and stage.waiting > allowed and idle
+
+
+def allowed_wait(job: DeployedJob, stage: StageStatus) -> float:
+    """Seconds that a record may wait for nothing but its window to close."""
+    if stages_of(job).get(stage.stage) not in job.report_roles:
+        return 0.0
+    return job.shuffle.grace + _longest_window(job)
 
 
 def _longest_window(job: DeployedJob) -> float:
@@ -229,10 +256,6 @@ def _longest_window(job: DeployedJob) -> float:
     if job.devices is None or length is None:
         return 0.0
     return length.months * 31 * 86_400.0 + length.exact.total_seconds()
-
-
-def _waits_for_windows(job: DeployedJob, stage: StageStatus) -> bool:
-    return stages_of(job).get(stage.stage) in job.report_roles
 
 
 def _listed(names: Sequence[str]) -> str:

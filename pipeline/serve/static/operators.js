@@ -3,10 +3,20 @@
 import { jobPath } from "./api.js";
 import { column, h, numbers, table } from "./dom.js";
 import { count, moment, rate, seconds } from "./format.js";
-import { idleWords, waitsFor } from "./pipeline.js";
+import { idleWords, reasons, waitsFor } from "./pipeline.js";
+
+// Where it is wider than the page, it is moved inside.
+const wide = (name, columns, rows) => h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, table(name, columns, rows));
+
+const silent = ({ age }) => `silent for ${seconds(age)}`;
+
+function collectorRows(collectors, idle) {
+  return collectors.map((each) => [
+    each.name, each.alive ? `${seconds(each.age)} ago` : idle ? silent(each) : h("b", { class: "bad" }, silent(each)),
+    count(each.stored), rate(each.stored_per_second), count(each.waiting), reasons(each.refused) || "none"]);
+}
 
 function stageRows(stages, idle) {
-  const silent = (worker) => `silent for ${seconds(worker.age)}`;
   return stages.flatMap(({ stage, workers, lag, waiting }) => {
     const behind = [count(lag), seconds(waiting)];
     if (!workers.length) return [[stage, idle || "none", "–", "–", "–", "–", ...behind]];
@@ -28,33 +38,40 @@ export class Operators {
 
   show() {
     const { detail, pipeline } = this.model;
+    const collectors = pipeline?.collectors;
     const known = (value) => value !== null && value !== undefined;
     const facts = [["Protocol", detail.protocol], ["Phase", detail.phase], ["Deployment", detail.deployment], ["Deployed", moment(detail.deployed_at)],
       ["Replay of", detail.replay_of ?? "no other job"], ["Position", detail.position ?? "no epoch yet"], ["Domain", detail.domain.kind], ["Horizon", `${count(detail.horizon)} epochs`]];
     if (pipeline?.stages) {
-      const decided = Object.entries(pipeline.decided ?? {}).map(([fate, number]) => `${count(number)} ${fate}`).join(", ");
-      facts.push(["Windows decided", decided || "none"], ["Producers", known(pipeline.producers) ? count(pipeline.producers) : "–"],
-        ["Silent producers", pipeline.silent?.join(", ") || "none"], ["Late reports", count(pipeline.late_reports)]);
+      facts.push(["Windows decided", reasons(pipeline.decided ?? {}) || "none"]);
+      if (collectors) facts.push(["Collectors", `${count(collectors.filter((each) => each.alive).length)} alive`], ["Reports of no use", count(pipeline.unusable_reports)]);
+      else if (known(pipeline.producers)) facts.push(["Producers", count(pipeline.producers)], ["Silent producers", pipeline.silent?.join(", ") || "none"]);
+      facts.push(["Late reports", count(pipeline.late_reports)]);
     }
     this.facts.replaceChildren(...facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
     if (!pipeline?.stages) {
       this.body.replaceChildren(h("p", { class: "empty" }, "Nothing is known of the workers yet."));
       return;
     }
+    const idle = idleWords(pipeline, detail.phase);
+    const counted = pipeline.windows.every((each) => known(each.reports)) ? "reports" : "devices";
     const dead = Object.entries(pipeline.dead_letters ?? {});
     this.body.replaceChildren(
       h("h3", {}, "Stages and workers"),
-      h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Stages and workers" }, table("Stages and workers",
-        [column("stage"), column("worker"), column("heard"), column("partitions"), numbers("records"), numbers("reports"), numbers("lag"), numbers("oldest")], stageRows(pipeline.stages, idleWords(pipeline, detail.phase)))),
+      wide("Stages and workers",
+        [column("stage"), column("worker"), column("heard"), column("partitions"), numbers("records"), numbers("reports"), numbers("lag"), numbers("oldest")], stageRows(pipeline.stages, idle)),
+      ...(collectors ? [h("h3", {}, "Collectors"), collectors.length
+        ? wide("Collectors", [column("collector"), column("heard"), numbers("stored"), numbers("per second"), numbers("waiting"), column("refused requests")], collectorRows(collectors, idle))
+        : h("p", { class: "empty" }, "None.")] : []),
       h("h3", {}, "Open windows"),
       pipeline.windows.length
-        ? table("Open windows", [numbers("epoch"), numbers("reports so far"), column("waits for")], pipeline.windows.map((each) => [count(each.epoch), count(each.reports), waitsFor(each)]))
+        ? wide("Open windows", [numbers("epoch"), numbers(`${counted} so far`), column("waits for")], pipeline.windows.map((each) => [count(each.epoch), count(each[counted]), waitsFor(each, Boolean(collectors))]))
         : h("p", { class: "empty" }, "None."),
       h("h3", {}, "Dead letters"),
       dead.length ? table("Dead letters", [column("reason"), numbers("records")], dead.map(([reason, number]) => [reason, count(number)])) : h("p", { class: "empty" }, "None."),
       h("h3", {}, "What needs a person"),
       pipeline.problems.length ? h("ul", { class: "problems" }, pipeline.problems.map((each) => h("li", {}, each))) : h("p", { class: "empty" }, "Nothing: all is well."),
-      (pipeline.notes ?? []).map((each) => h("p", { class: "note" }, each)),
+      ...(pipeline.notes ?? []).map((each) => h("p", { class: "note" }, each)),
       h("p", { class: "note" }, "For programs: ", ["", "estimates", "pipeline"].map((what) => [h("a", { href: jobPath(this.model.name, what) }, jobPath(this.model.name, what)), " "])));
   }
 }

@@ -58,6 +58,22 @@ function stageBox(x, y, width, height, stage, found, idle) {
     found && (alive || !idle) && text(middle, y + 86, speed, { class: "small" }));
 }
 
+// Who takes the reports of devices, where those report for themselves.
+function collectorsBox(x, y, width, height, all, idle) {
+  const alive = all.filter((each) => each.alive);
+  const speeds = alive.map((each) => each.stored_per_second).filter(known);
+  const speed = rate(speeds.length ? speeds.reduce((sum, each) => sum + each, 0) : null).replace("/s", " stored/s");
+  const middle = x + width / 2;
+  const state = all.length ? `${count(alive.length)} of ${count(all.length)} alive` : "none";
+  return svg("g", { class: alive.length ? "stage" : idle ? "stage idle" : "stage bad" },
+    svg("title", {}, "collectors: take reports of devices"),
+    svg("rect", { x, y, width, height, rx: 9 }),
+    text(middle, y + 24, "collectors", { class: "name" }),
+    workers(middle, y + 44, all, idle),
+    text(middle, y + 68, state, { class: !idle && (alive.length < all.length || !all.length) ? "small warn" : "small" }),
+    alive.length > 0 && text(middle, y + 86, speed, { class: "small" }));
+}
+
 // A topic as the pipe that it is, with how much waits in it.
 function topic(x, y, name, found) {
   const waits = found?.lag > 0;
@@ -83,8 +99,12 @@ function across(body, replay, idle) {
   const by = stagesOf(body);
   const columns = columnsOf(body, replay);
   const [y, row] = [62, 128];
-  const nodes = [source(52, y, replay)];
+  const nodes = [source(52, y, replay, body)];
   let x = 104;
+  if (body?.collectors) {
+    nodes.push(arrow(x, y, x + 18, y, stores(body)), collectorsBox(x + 19, y - 50, 134, 100, body.collectors, idle));
+    x += 153;
+  }
   for (const column of columns) {
     column.forEach((each, index) => {
       const found = by.get(each.stage);
@@ -104,8 +124,13 @@ function across(body, replay, idle) {
 // Folded for narrow places: a row for every stage, with the topic that it reads on the left.
 function folded(body, replay, idle) {
   const by = stagesOf(body);
-  const nodes = [source(66, 26, replay)];
+  const nodes = [source(66, body?.collectors ? 46 : 26, replay, body)];
   let y = 46;
+  if (body?.collectors) {
+    nodes.push(arrow(117, y, 162, y, stores(body)), collectorsBox(163, y - 44, 200, 100, body.collectors, idle),
+      svg("path", { d: `M263 ${y + 56}v10h-197v8`, class: stores(body) ? "flow busy" : "flow" }));
+    y += 74;
+  }
   for (const column of columnsOf(body, replay)) {
     column.forEach((each, index) => {
       const found = by.get(each.stage);
@@ -121,9 +146,11 @@ function folded(body, replay, idle) {
   return svg("svg", { viewBox: `0 0 372 ${y + 46}`, role: "img", "aria-label": words(body, idle), class: "folded" }, nodes);
 }
 
-function source(x, y, replay) {
+const stores = (body) => body.collectors.some((each) => each.alive && each.stored_per_second > 0);
+
+function source(x, y, replay, body) {
   return svg("g", { class: "stage source" }, svg("rect", { x: x - 51, y: y - 20, width: 102, height: 40, rx: 20 }),
-    text(x, y + 4, replay ? "replay" : "producers", { class: "name" }));
+    text(x, y + 4, replay ? "replay" : body?.collectors ? "devices" : "producers", { class: "name" }));
 }
 
 const stagesOf = (body) => new Map((body?.stages ?? []).map((each) => [each.stage, each]));
@@ -131,25 +158,52 @@ const stagesOf = (body) => new Map((body?.stages ?? []).map((each) => [each.stag
 // The drawing in words, for those who do not see it.
 function words(body, idle) {
   if (!body?.stages) return "Nothing is known of the pipeline yet.";
-  return body.stages.map((each) => {
+  const collectors = body.collectors ? [`collectors: ${count(body.collectors.filter((each) => each.alive).length)} of ${count(body.collectors.length)} alive`] : [];
+  return collectors.concat(body.stages.map((each) => {
     const alive = each.workers.filter((worker) => worker.alive).length;
     const waits = known(each.lag) ? `, ${plural(each.lag, "record")} waiting` : "";
     const state = idle && !alive ? idle : `${alive} of ${plural(each.workers.length, "worker")} alive`;
     return `${each.stage}: ${state}${waits}`;
-  }).join("; ");
+  })).join("; ");
 }
 
-export function waitsFor(window) {
-  if (!window.waits_for.length) return "its time to close";
+// `collected`: whether devices report for themselves.
+export function waitsFor(window, collected) {
+  // Until then collectors take reports of it, and are not waited for.
+  if (collected && !known(window.grace_left)) return "its end";
+  if (!window.waits_for.length) return collected ? `the end of its grace period, ${seconds(window.grace_left)}` : "its time to close";
   const [first, second, ...others] = window.waits_for;
   const names = [first, second && `, ${second}`, others.length > 0 && ` and ${plural(others.length, "other")}`].filter(Boolean).join("");
   return known(window.grace_left) ? `${names}, ${seconds(window.grace_left)} at most` : names;
+}
+
+// Of reports where their number is told, and else of devices.
+function soFar(window) {
+  if (known(window.reports)) return ` with ${plural(window.reports, "report")}`;
+  return known(window.devices) ? ` with ${plural(window.devices, "device")}` : "";
 }
 
 // Why it is well that no worker is alive; empty where workers are needed.
 export function idleWords(body, phase) {
   if (!body?.stages || body.workers_needed) return "";
   return phase === "paused" ? "paused" : "no worker needed";
+}
+
+// How many there are of every reason, in words.
+export const reasons = (found) => Object.entries(found).map(([reason, number]) => `${count(number)} ${reason}`).join(", ");
+
+// What collectors say, as sentences: `[words, whether a person should look]`.
+function collectorWords(all, idle) {
+  if (!all?.length) return [];
+  const refused = {};
+  for (const each of all) for (const [reason, number] of Object.entries(each.refused)) refused[reason] = (refused[reason] ?? 0) + number;
+  const sum = (what) => all.reduce((total, each) => total + (each[what] ?? 0), 0);
+  const waiting = sum("waiting");
+  const stored = `Collectors have stored ${plural(sum("stored"), "report")}; ${waiting ? `${plural(waiting, "request waits", "requests wait")} for Kafka` : "no request waits"}; `;
+  const silent = all.filter((each) => !each.alive);
+  return [[`${stored}${Object.keys(refused).length ? `requests refused: ${reasons(refused)}` : "no request was refused"}.`, false],
+    ...silent.slice(0, 3).map((each) => [`Collector ${each.name} has been silent for ${seconds(each.age)}.`, !idle]),
+    ...(silent.length > 3 ? [[`${plural(silent.length - 3, "more collector")} silent.`, !idle]] : [])];
 }
 
 export const deadLetters = (found) => Object.values(found ?? {}).reduce((sum, each) => sum + each, 0);
@@ -170,8 +224,9 @@ export class PipelineCard {
     const more = (body?.open_windows ?? 0) - open.length;
     const dead = deadLetters(body?.dead_letters);
     this.windows.replaceChildren(
-      ...open.map((window) => h("li", {}, h("b", {}, `Epoch ${count(window.epoch)}`), ` is open${known(window.reports) ? ` with ${plural(window.reports, "report")}` : ""}; it waits for ${waitsFor(window)}.`)),
+      ...open.map((window) => h("li", {}, h("b", {}, `Epoch ${count(window.epoch)}`), ` is open${soFar(window)}; it waits for ${waitsFor(window, known(body.collectors))}.`)),
       ...(more > 0 ? [h("li", {}, `${plural(more, "more window")} open.`)] : []),
+      ...collectorWords(body?.collectors, idle).map(([words, warns]) => h("li", { class: warns ? "warn" : "" }, words)),
       ...(body?.stages ? [h("li", { class: dead ? "warn" : "" }, dead ? `${plural(dead, "record")} refused (dead letters).` : "No record was refused.")] : []),
       ...(body?.problems ?? []).map((problem) => h("li", { class: "bad" }, problem)));
   }
