@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Page, Route, expect
 
 from aggregators.estimate import Estimate
 from aggregators.item_estimates import ItemEstimates
@@ -421,8 +421,8 @@ def test_a_page_says_what_some_reports_of_a_device_tell(
     expect(seen.page.locator(".exposure")).to_have_count(0)
 
 
-_BOXES = """() => {
-  const drawing = document.querySelector("svg.across");
+_BOXES = """(name) => {
+  const drawing = document.querySelector("svg." + name);
   const parts = drawing.querySelectorAll(".stage rect, .topic path:not(.rim)");
   return [drawing, ...parts].map((part) => {
     const { left, top, right, bottom } = part.getBoundingClientRect();
@@ -430,6 +430,18 @@ _BOXES = """() => {
   });
 }"""
 """Of the drawing of the pipeline, and of every stage and topic in it."""
+
+
+def assert_nothing_overlaps(page: Page, drawing: str) -> None:
+    """See that stages and topics lie beside each other in a drawing, and inside it."""
+    # All at once: the page may still move.
+    view, *boxes = page.evaluate(_BOXES, drawing)
+    for index, (left, top, right, bottom) in enumerate(boxes):
+        assert view[0] <= left <= right <= view[2]
+        assert view[1] <= top <= bottom <= view[3]
+        for other in boxes[:index]:
+            across = right <= other[0] or other[2] <= left
+            assert across or bottom <= other[1] or other[3] <= top
 
 
 @pytest.mark.parametrize(
@@ -457,12 +469,106 @@ def test_the_drawing_has_every_stage_that_a_job_has(
     for drawing in (seen.page.locator("svg.across"), seen.page.locator("svg.folded")):
         expect(drawing.locator(".stage .name")).to_have_text(["producers", *stages])
         expect(drawing.locator(".topic .name")).to_have_text(topics)
-    # All at once: the page may still move.
-    view, *boxes = seen.page.evaluate(_BOXES)
-    for index, (left, top, right, bottom) in enumerate(boxes):
-        assert view[0] <= left <= right <= view[2]
-        assert view[1] <= top <= bottom <= view[3]
-        for other in boxes[:index]:
-            across = right <= other[0] or other[2] <= left
-            assert across or bottom <= other[1] or other[3] <= top
+    assert_nothing_overlaps(seen.page, "across")
     seen.assert_well_behaved()
+
+
+def collected(*collectors: dict[str, Any], needed: bool = True) -> dict[str, Any]:
+    """What is said of a job whose devices report for themselves."""
+    windows = [
+        {"epoch": 8, "reports": None, "devices": 9_950, "grace_left": 12.0,
+         "waits_for": ["collector 1a2b3c4d"]},
+        {"epoch": 9, "reports": None, "devices": 40, "grace_left": None,
+         "waits_for": ["collector 1a2b3c4d"]},
+    ]  # fmt: skip
+    facts: dict[str, Any] = {
+        "producers": None,
+        "silent": [],
+        "late_reports": 0,
+        "unusable_reports": 6,
+    }
+    notes = ["something is good to know"]
+    return at_rest("shuffle", "aggregate", "publish", needed=needed) | facts | {
+        "collectors": list(collectors), "windows": windows, "open_windows": 2, "notes": notes,
+    }  # fmt: skip
+
+
+COLLECTOR: dict[str, Any] = {
+    "name": "1a2b3c4d",
+    "alive": True,
+    "age": 0.5,
+    "stored": 409_990,
+    "stored_per_second": 710.0,
+    "waiting": 3,
+    "refused": {"late": 12, "malformed": 4},
+}
+SILENT: dict[str, Any] = COLLECTOR | {
+    "name": "5e6f7081",
+    "alive": False,
+    "age": 95.0,
+    "stored": 10,
+    "stored_per_second": None,
+    "waiting": None,
+    "refused": {"late": 1},
+}
+
+
+def test_devices_that_report_for_themselves_have_collectors(
+    served: ServedPage, watch: Watch, artefacts: Path
+) -> None:
+    days = "{count: 64, start: 2024-01-01, length: P1D}"
+    job = served.deploy(count_job("phones", "devices: {}", epochs=days))
+    served.publish(job, 1, [estimate(5_000)] * 9)
+    for name, options in (VIEWS[1], VIEWS[2]):
+        served.show_pipeline(job, collected(COLLECTOR, SILENT))
+        seen = watch(served.address, **options)
+        seen.open()
+        page = seen.page
+        across, folded = page.locator("svg.across"), page.locator("svg.folded")
+        for drawing in (across, folded):
+            names = ["devices", "collectors", "shuffle", "aggregate", "publish"]
+            expect(drawing.locator(".stage .name")).to_have_text(names)
+            box = drawing.locator(".stage").nth(1)
+            expect(box).to_contain_text("1 of 2 alive")
+            expect(box).to_contain_text("710 stored/s")
+            expect(box.locator(".alive")).to_have_count(1)
+            expect(box.locator(".gone")).to_have_count(1)
+            assert "collectors: 1 of 2 alive" in (drawing.get_attribute("aria-label") or "")
+        assert_nothing_overlaps(page, "folded" if name == "phone" else "across")
+        said = page.locator(".windows li")
+        expect(said).to_have_text(
+            [
+                "Epoch 8 is open with 9,950 devices; it waits for collector 1a2b3c4d, "
+                "12 s at most.",
+                "Epoch 9 is open with 40 devices; it waits for its end.",
+                "Collectors have stored 410,000 reports; 3 requests wait for Kafka; "
+                "requests refused: 13 late, 4 malformed.",
+                "Collector 5e6f7081 has been silent for 95 s.",
+                "No record was refused.",
+            ]
+        )
+        expect(page.locator(".windows .warn")).to_have_text(
+            ["Collector 5e6f7081 has been silent for 95 s."]
+        )
+        page.locator(".pipeline").screenshot(path=artefacts / f"collectors-{name}.png")
+        page.get_by_role("tab", name="For operators").click()
+        operators = page.locator(".operators")
+        expect(operators).to_contain_text("Collectors1 alive")
+        expect(operators).to_contain_text("Reports of no use6")
+        expect(operators).not_to_contain_text("roducers")
+        expect(operators.locator(".note").first).to_have_text("something is good to know")
+        expect(operators).not_to_contain_text("[object")
+        rows = operators.get_by_role("table", name="Collectors").locator("tbody tr")
+        expect(rows.nth(0)).to_contain_text("12 late, 4 malformed")
+        expect(rows.nth(1).locator(".bad")).to_have_text("silent for 95 s")
+        width = page.viewport_size["width"] if page.viewport_size else 0
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.screenshot(path=artefacts / f"collectors-operators-{name}.png", full_page=True)
+        page.get_by_role("tab", name="Results").click()
+        served.show_pipeline(job, collected())
+        expect(across.locator(".stage").nth(1)).to_have_class("stage bad")
+        expect(across.locator(".stage").nth(1)).to_contain_text("none")
+        served.show_pipeline(job, collected(SILENT, needed=False))
+        expect(across.locator(".stage").nth(1)).to_have_class("stage idle")
+        expect(page.locator(".windows .warn")).to_have_count(0)
+        seen.assert_well_behaved()

@@ -244,4 +244,5 @@ class JobStatus:
         # Not by `asdict`, which would copy every number of the estimate.
         published = None if self.published is None else self.published.to_json()
         body = asdict(replace(self, published=None))
-        return {**body, "published": published, "late_reports": self.late_reports}
+        counts = {"late_reports": self.late_reports, "unusable_reports": self.unusable_reports}
+        return {**body, "published": published, **counts}
