@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from random import SystemRandom
+from secrets import SystemRandom
 from typing import Any, Final
 
 from randomizers.byte_generator import ReadBytes

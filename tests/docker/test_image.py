@@ -23,6 +23,10 @@ LEFT_OUT = (
     "pipeline/simulation/experiments/*.gz",
     "pipeline/simulation/experiments/*.txt",
     "pipeline/simulation/experiments/*.md",
+    # Published by `npm pack`; only what a page of the demonstration loads is installed.
+    "randomizers/javascript/[!s]*",
+    "randomizers/javascript/.npmrc",
+    "randomizers/javascript/src/*.d.ts",
 )
 
 
@@ -69,7 +73,9 @@ def test_what_is_installed_is_complete(tmp_path: Path) -> None:
     for name in copied():
         if (ROOT / name).is_dir():
             shutil.copytree(
-                ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", ".*")
+                ROOT / name,
+                source / name,
+                ignore=shutil.ignore_patterns("__pycache__", ".*", "node_modules"),
             )
         elif "/" not in name:
             shutil.copy(ROOT / name, source)

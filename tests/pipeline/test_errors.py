@@ -37,6 +37,17 @@ HANDLED_BEFORE = {
     "pipeline.whole_files.WholeFileError": "an OSError with the name of a file, told as those are",
     "pipeline.stages.windows.PunctuationError": "the stage sends the record to dead letters",
     "pipeline.kafka.workers.errors.AbandonedError": "a worker goes on with its next assignment",
+    "pipeline.collector.gathering.WriteError": "answered over HTTP, with status 503",
+    "pipeline.collector.tokens.TokenError": "answered over HTTP, with status 401",
+    "topics.envelopes.EnvelopeError": "answered over HTTP, with status 400",
+    "randomizers.client.errors.DeviceError": "told to the app, as all of these",
+    "randomizers.client.errors.StatementError": "as DeviceError",
+    "randomizers.client.errors.LimitError": "as DeviceError",
+    "randomizers.client.errors.NotJoinedError": "as DeviceError",
+    "randomizers.client.errors.ClosedError": "as DeviceError",
+    "randomizers.client.errors.ValueRefusedError": "as DeviceError",
+    "randomizers.client.errors.StoreError": "as DeviceError",
+    "randomizers.client.errors.UnreachableError": "as DeviceError",
 }
 
 
