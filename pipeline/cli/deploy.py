@@ -78,9 +78,10 @@ def deploy(
 ) -> None:
     """Create a job's topics and begin a new deployment. Starts the local broker if need be.
 
-    Of a job that runs, shuffle.grace, topics.retention and budget are changed in place; if nothing
-    is another, nothing is done. The smallest budget ever stated for a population binds every job
-    about it, until --set-budget sets another.
+    Of a job that runs, shuffle.grace, topics.retention, budget and what readers are told (title,
+    description, unit, labels) are changed in place; if nothing is another, nothing is done. The
+    smallest budget ever stated for a population binds every job about it, until --set-budget sets
+    another.
     """
     loaded = load_job(job)
     change = None if set_budget is None else _budget_change(set_budget)
@@ -245,10 +246,10 @@ def _say_deployed(deployed: DeployedJob, where: tuple[str, ...], noise_key: Path
         say("its reports are sealed: a worker reads them with the private keys of its own stage,")
         say("which dpstream keygen left here, unless --keys names another folder")
         say_command(str(sealing_keys_folder()))
-    if deployed.description is not None:
+    if deployed.signed_description is not None:
         say("devices report for themselves: their app has this public key built in, by which it")
         say("knows what you say of the job, signed with the key that lies here")
-        say_command(deployed.description.signer.hex())
+        say_command(deployed.signed_description.signer.hex())
         say_command(str(signing_key_file()))
         say("its collectors share this key, by which they know a device's second report")
         say_command(str(collector_key_file(name)))

@@ -43,7 +43,7 @@ def wanted_jobs(topic: JobsTopic, names: Collection[str] = ()) -> WantedJobs:
     for name, job in topic.jobs.items():
         if names and name not in names:
             continue
-        if job.devices is None or job.description is None or job.replay_of is not None:
+        if job.devices is None or job.signed_description is None or job.replay_of is not None:
             if names:
                 refused[name] = "it is deployed without devices, that report for themselves"
             continue

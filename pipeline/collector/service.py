@@ -51,7 +51,7 @@ class Served:
     phase: Phase = Phase.RUNNING
 
     def __post_init__(self) -> None:
-        described = self.job.description
+        described = self.job.signed_description
         assert described is not None
         self.description = told(described.told())
 

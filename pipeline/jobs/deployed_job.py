@@ -116,7 +116,7 @@ class DeployedJob(Job):
         noise_key: SHA-256 of the noise key that its shuffle workers share; None where they need
             none, and until one has been made.
         collector_key: SHA-256 of the key that its collectors share; None where it has none.
-        description: what devices are told, where they report for themselves.
+        signed_description: what devices are told, where they report for themselves.
         replay_of: of a replay, whose windows it aggregates again; it has no devices and no shuffle
             stage, and charges nobody.
     """
@@ -130,7 +130,7 @@ class DeployedJob(Job):
     horizons: int | None = Field(default=None, ge=1, description="a whole number from 1 on")
     noise_key: Digest | None = Field(default=None, description="32 bytes in hexadecimal")
     collector_key: Digest | None = Field(default=None, description="32 bytes in hexadecimal")
-    description: SignedDescription | None = None
+    signed_description: SignedDescription | None = None
     replay_of: Origin | None = None
 
     @model_validator(mode="after")
@@ -230,10 +230,9 @@ class DeployedJob(Job):
     @property
     def first_device_epoch(self) -> int:
         """The first epoch of a deployment whose devices report for themselves: that it began in."""
-        assert self.epochs.start is not None
-        assert self.epochs.length is not None
+        assert self.epochs.calendar is not None
         moment = datetime.fromtimestamp(self.deployed_at / 1000, UTC)
-        return max(1, self.epochs.length.epoch_of(self.epochs.start, moment))
+        return max(1, self.epochs.calendar.epoch_of(moment))
 
     @cached_property
     def table_form(self) -> ShareForm:
@@ -309,7 +308,7 @@ class DeployedJob(Job):
     def to_bytes(self) -> bytes:
         """The record: canonical JSON, so that equal jobs have equal bytes."""
         # Only in jobs that have them: software that knows of none reads all others.
-        later = ("replay_of", "collector_key", "description")
+        later = ("replay_of", "collector_key", "signed_description")
         left_out = self._absent | {name for name in later if getattr(self, name) is None}
         return _canonical(self.model_dump(mode="json", exclude=left_out))
 
@@ -419,6 +418,7 @@ def fingerprint_of(values: Mapping[str, Any]) -> bytes:
         "epochs": {
             **{key: values["epochs"].get(key) for key in ("count", "start", "length")},
             **({"renew": True} if values["epochs"].get("renew") else {}),
+            **_zone(values["epochs"].get("timezone")),
         },
         "minimum": values.get("shuffle", {}).get("minimum"),
         **_several(values.get("shuffle", {}).get("instances")),
@@ -434,6 +434,10 @@ def _read_by(devices: Mapping[str, Any] | None) -> dict[str, Any]:
     if devices is None:
         return {}
     return {"devices": {key: devices[key] for key in ("seal", "rotate") if key in devices}}
+
+
+def _zone(name: object) -> dict[str, Any]:
+    return {} if name is None else {"timezone": name}
 
 
 def _several(instances: object) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def described(job: DeployedJob, key: Ed25519PrivateKey) -> DeployedJob:
             "signer": signer_of(key).hex(),
         }
     )
-    return job.model_copy(update={"description": signed})
+    return job.model_copy(update={"signed_description": signed})
 
 
 def is_signed(description: SignedDescription) -> bool:

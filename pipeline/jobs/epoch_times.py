@@ -21,10 +21,7 @@ TOLERANCE_MS = int(1000 * CLOCK_TOLERANCE)
 
 def calendar_of(job: Job) -> EpochCalendar | None:
     """When the epochs of a job begin and end; None if its job file does not say."""
-    epochs = job.epochs
-    if epochs.start is None or epochs.length is None:
-        return None
-    return EpochCalendar(epochs.start, epochs.length)
+    return job.epochs.calendar
 
 
 class EpochTimes:

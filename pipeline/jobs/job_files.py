@@ -16,10 +16,11 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
     AfterValidator,
@@ -30,6 +31,7 @@ from pydantic import (
     ValidationError,
     create_model,
     field_serializer,
+    model_serializer,
     model_validator,
 )
 
@@ -53,11 +55,14 @@ from pipeline.jobs.sealed import (
 )
 from pipeline.jobs.section import Section
 from pipeline.jobs.shuffle import DURATION, FIXED_DURATION, Seconds, Shuffle, SizedShuffle
+from pipeline.jobs.wording import KEYS as WORDS
+from pipeline.jobs.wording import Wording
 from pipeline.protocols.crowds import in_crowds
 from pipeline.protocols.protocol import Law, Protocol
 from pipeline.protocols.registry import PROTOCOLS
 from pipeline.values.crowds import BETWEEN
 from pipeline.values.durations import Duration, parse_duration
+from pipeline.values.times import EpochCalendar
 from pipeline.values.value_domains import ValueDomain
 from randomizers.crowds import MOST_CROWDS
 from randomizers.guarantee import Guarantee
@@ -96,13 +101,24 @@ def _job_name(name: str) -> str:
 
 
 def _instant(value: object) -> datetime:
-    instant = datetime.fromisoformat(_text(value))
-    if instant.tzinfo is None:
-        return instant.replace(tzinfo=UTC)
+    return _in_utc(datetime.fromisoformat(_text(value)), UTC)
+
+
+def _in_utc(instant: datetime, zone: tzinfo) -> datetime:
+    """A moment, which is of a time zone unless it names another one, in UTC."""
     try:
-        return instant.astimezone(UTC)
+        return (instant if instant.tzinfo else instant.replace(tzinfo=zone)).astimezone(UTC)
     except OverflowError:
         raise ValueError("outside the years 1 to 9999") from None
+
+
+def _zone_name(value: object) -> str:
+    name = _text(value)
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError("no such time zone") from None
+    return name
 
 
 Instant = Annotated[
@@ -116,29 +132,62 @@ CalendarDuration = Annotated[
 
 
 class Epochs(Section):
-    """A horizon, whether others follow, and, for input that carries times, when epochs begin."""
+    """A horizon, whether others follow, and when epochs begin: by a calendar, if there is one."""
 
     count: int = Field(
         ge=1, le=LONGEST_HORIZON, description=f"a whole number from 1 to {LONGEST_HORIZON}"
     )
     start: Instant | None = Field(
-        default=None, description="a date or time in UTC, such as 2013-10-01 or 2013-10-01T06:00Z"
+        default=None,
+        description="a date or time, such as 2013-10-01 or 2013-10-01T06:00Z, in UTC or timezone",
     )
     length: CalendarDuration | None = Field(default=None, description=DURATION)
+    timezone: Annotated[str, PlainValidator(_zone_name)] | None = Field(
+        default=None,
+        description="the name of a time zone whose days and months epochs are made of, such as "
+        "Europe/Berlin",
+    )
     renew: bool = Field(
         default=False,
         description="true or false: whether another horizon of count epochs follows every one that "
         "is over, for the same privacy loss again",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _by_the_clocks_there(cls, values: Any) -> Any:
+        """A start that names no zone is one of the time zone's."""
+        try:
+            start = datetime.fromisoformat(values["start"])
+            moment = _in_utc(start, ZoneInfo(values["timezone"]))
+        except (LookupError, TypeError, ValueError, OSError):
+            return values
+        return {**values, "start": moment.isoformat()}
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Software that knows no time zones reads jobs that have none."""
+        values: dict[str, Any] = write(self)
+        return {key: value for key, value in values.items() if (key, value) != ("timezone", None)}
+
+    @cached_property
+    def calendar(self) -> EpochCalendar | None:
+        """When epochs begin and end; None if that is not said."""
+        if self.start is None or self.length is None:
+            return None
+        zone = None if self.timezone is None else ZoneInfo(self.timezone)
+        return EpochCalendar(self.start, self.length, zone)
+
     @model_validator(mode="after")
     def _placed_in_time(self) -> Self:
         if (self.start is None) != (self.length is None):
             missing = "start" if self.start is None else "length"
             raise ValueError(f"{missing} is missing: give start and length, or neither of them")
-        if self.start is not None and self.length is not None:
+        if self.start is None and self.timezone is not None:
+            raise ValueError("start is missing: give start and length, or leave out timezone")
+        if self.calendar is not None:
             try:
-                self.length.epoch_start(self.start, self.count + 1)
+                self.calendar.start_of(self.count + 1)
             except OverflowError:
                 raise ValueError(
                     "length is too long: the last epoch ends after year 9999"
@@ -212,7 +261,7 @@ class Crowds(Section):
         return self
 
 
-class Job(Section):
+class Job(Wording):
     """A job with nothing left open; `grace` and `retention` are in seconds."""
 
     name: Annotated[str, AfterValidator(_job_name)] = Field(
@@ -290,6 +339,11 @@ class Job(Section):
                 "devices report without waiting for each other, so that a calendar says when an "
                 "epoch is over: give epochs.start and epochs.length"
             )
+        if self.epochs.timezone is not None:
+            raise ValueError(
+                "devices count epochs in UTC, whose days are all as long: leave out "
+                "epochs.timezone, or devices"
+            )
         if self.devices.late is not None and self.devices.late > self.shuffle.grace:
             raise ValueError(
                 "devices.late is longer than shuffle.grace, after which windows are closed: give "
@@ -314,6 +368,23 @@ class Job(Section):
                 f"crowds are {len(crowds.values):,}, each with {items:,} estimates, which is "
                 f"{len(crowds.values) * items:,} in all; give fewer crowds or items, for at most "
                 f"{MOST_PUBLISHED:,}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _labels_can_be(self) -> Self:
+        if self.labels is None or self.protocol not in PROTOCOLS or self.domain.kind == "found":
+            return self
+        items = self.domain.items if self.domain.kind == "items" else None
+        if self.domain.kind == "value" and self.domain.measure is None:
+            items = ("0", "1")
+        if items is None:
+            raise ValueError("labels are for items and values of a list: leave them out")
+        strange = [name for name in self.labels if name not in items]
+        if strange:
+            raise ValueError(
+                f"labels has {shown(strange[0])}, which is none of the job's values: "
+                f"{', '.join(map(shown, items[:5]))}{' ...' if len(items) > 5 else ''}"
             )
         return self
 
@@ -558,7 +629,8 @@ class Job(Section):
     @property
     def _absent(self) -> set[str]:
         """Keys that are not written where they say nothing: software that knows none reads on."""
-        return {name for name in ("crowds", "sealed", "devices") if getattr(self, name) is None}
+        names = (*WORDS, "crowds", "sealed", "devices")
+        return {name for name in names if getattr(self, name) is None}
 
 
 def load_job(path: Path) -> Job:

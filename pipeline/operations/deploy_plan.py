@@ -1,8 +1,9 @@
 """What deploying a job comes to, found before anything is written.
 
 A name that is free begins a deployment. Under a running name only what is the operators' (grace,
-retention, budget) may change, and the deployment goes on; anything else would change what reports
-mean or where they are, and is refused unless another deployment is to take the place of this one.
+retention, budget, what readers are told) may change, and the deployment goes on; anything else
+would change what reports mean or where they are, and is refused unless another deployment is to
+take the place of this one.
 
 What a job file states as its budget is kept for its population; a larger one than the smallest so
 far changes nothing, until an operator sets the budget of these people in words.
@@ -28,11 +29,13 @@ from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import Job, describe_difference, find_differences
 from pipeline.jobs.jobs_topic import JobsTopic
 from pipeline.jobs.stated_budgets import QUANTITIES, BudgetChange, StatedBudget, binding_budget
+from pipeline.jobs.wording import KEYS as WORDS
 from pipeline.kafka.cluster import ClusterError
 from pipeline.operations.topic_changes import TopicChange
 from topics.names import TIMESTAMP_TYPE, TopicSettings, jobs_topic
 
 _OPERATORS_KEYS = ("shuffle.grace", "topics.retention")
+_OPERATORS_SECTIONS = ("budget", *WORDS)
 
 
 class DeploymentError(DpstreamError):
@@ -253,6 +256,7 @@ def _with_operators_keys(running: DeployedJob, job: Job) -> DeployedJob:
             "shuffle": running.shuffle.model_copy(update={"grace": job.shuffle.grace}),
             "topics": running.topics.model_copy(update={"retention": job.topics.retention}),
             "budget": job.budget,
+            **{name: getattr(job, name) for name in WORDS},
         }
     )
 
@@ -385,10 +389,10 @@ def _name_refusal(
         return None
     return DeploymentError(
         f"{deployed}, with other settings ({changes}) that leave the meaning of its reports as it "
-        "is: under a running name only shuffle.grace, topics.retention and budget can be changed, "
-        f"so it goes on with its own; {begin}"
+        "is: under a running name only shuffle.grace, topics.retention, budget and what readers "
+        f"are told ({', '.join(WORDS)}) can be changed, so it goes on with its own; {begin}"
     )
 
 
 def _is_operators(key: str) -> bool:
-    return key in _OPERATORS_KEYS or key.startswith("budget.")
+    return key in _OPERATORS_KEYS or key.partition(".")[0] in _OPERATORS_SECTIONS

@@ -1,15 +1,16 @@
 """Lengths of time: exact ones, and calendar months and years.
 
-A day is 24 hours (all times are UTC) and a week is 7 days, so only months and years depend on where
-they start. Epoch e of a job begins at `start + (e - 1) * length`, always counted from the start and
-never from the epoch before: months from January 31st begin on February 28th and again on March
-31st.
+Here a day is 24 hours and a week is 7 days, as they are in UTC, so only months and years depend on
+where they start; `times` has the days of a time zone. Epoch e of a job begins at `start + (e - 1) *
+length`, always counted from the start and never from the epoch before: months from January 31st
+begin on February 28th and again on March 31st.
 """
 
 from __future__ import annotations
 
 import re
 from calendar import monthrange
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -30,6 +31,7 @@ _ISO = re.compile(
 )
 _SHORT = re.compile(r"(?P<number>\d{1,15})\s*(?P<unit>ms|s|min|h|d|w)", re.ASCII)
 _LONGEST = timedelta(days=366 * 1000)
+_MEAN_MONTH = timedelta(days=30.436875)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,20 +110,29 @@ class Duration:
         start, instant = start.astimezone(UTC), instant.astimezone(UTC)
         if not self.months:
             return (instant - start) // self.exact + 1
+        return self.epoch_by(start, instant, lambda epoch: self.epoch_start(start, epoch))
+
+    def epoch_by(
+        self, start: datetime, instant: datetime, start_of: Callable[[int], datetime]
+    ) -> int:
+        """The last epoch that has begun, where `start_of` says when each of about this length does.
+
+        `start_of` raises `OverflowError` for epochs beyond the years 1 to 9999.
+        """
+
+        def begins_later(epoch: int) -> bool:
+            try:
+                return start_of(epoch) > instant
+            except OverflowError:
+                return epoch > 1
+
         # The mean Gregorian month places it to within a few epochs; the calendar settles it.
-        mean = self.months * timedelta(days=30.436875) + self.exact
-        epoch = (instant - start) // mean + 1
-        while self._begins_after(instant, start, epoch):
+        epoch = (instant - start) // (self.months * _MEAN_MONTH + self.exact) + 1
+        while begins_later(epoch):
             epoch -= 1
-        while not self._begins_after(instant, start, epoch + 1):
+        while not begins_later(epoch + 1):
             epoch += 1
         return epoch
-
-    def _begins_after(self, instant: datetime, start: datetime, epoch: int) -> bool:
-        try:
-            return self.epoch_start(start, epoch) > instant
-        except OverflowError:
-            return epoch > 1
 
 
 def parse_duration(text: str) -> Duration:

@@ -10,8 +10,9 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from fractions import Fraction
+from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,8 @@ from pipeline.values.durations import Duration
 
 _MICROSECOND = timedelta(microseconds=1)
 _SECOND = 1_000_000
+_MINUTE = timedelta(minutes=1)
+_DAY = timedelta(days=1)
 _ORIGIN = datetime(1970, 1, 1, tzinfo=UTC)
 _NAIVE_ORIGIN = datetime(1970, 1, 1)
 _FIRST = (datetime.min - _NAIVE_ORIGIN) // _MICROSECOND
@@ -99,22 +102,74 @@ class EpochCalendar:
     >>> days = [parse_time(day) for day in ("2023-12-31", "2024-01-07", "2024-01-08")]
     >>> weeks.epochs_of(np.array(days)).tolist()
     [0, 1, 2]
+
+    In a time zone, days, weeks, months and years are those of its clocks: a day may have 23 hours,
+    or 25. What is shorter than a day lasts as long as it says.
+
+    >>> days = EpochCalendar(datetime(2024, 3, 30, 23, tzinfo=UTC), Duration(exact=timedelta(1)),
+    ...                      ZoneInfo("Europe/Berlin"))
+    >>> [str(days.start_of(epoch)) for epoch in (1, 2)]
+    ['2024-03-30 23:00:00+00:00', '2024-03-31 22:00:00+00:00']
+
+    Args:
+        start: of epoch 1.
+        length: of every epoch.
+        zone: whose days they are; None: those of UTC.
     """
 
     start: datetime
     length: Duration
+    zone: ZoneInfo | None = None
 
     def start_of(self, epoch: int) -> datetime:
-        """When an epoch begins, which is when the one before it ends. `OverflowError` as there."""
-        return self.length.epoch_start(self.start, epoch)
+        """When an epoch begins, in UTC, which is when the one before it ends.
+
+        Where clocks skip the time of day at which it would begin, it begins as much later.
+
+        Raises:
+            OverflowError: that is beyond the years 1 to 9999.
+        """
+        days, rest = divmod(self.length.exact, _DAY)
+        if self.zone is None or not (days or self.length.months):
+            return self.length.epoch_start(self.start, epoch)
+        clocks = self.start.astimezone(self.zone)
+        whole = Duration(self.length.months, days * _DAY)
+        wall = whole.epoch_start(clocks.replace(tzinfo=UTC, fold=0), epoch)
+        moment = wall.replace(tzinfo=self.zone, fold=clocks.fold).astimezone(UTC)
+        return moment + (epoch - 1) * rest
 
     def epoch_of(self, moment: datetime) -> int:
         """The epoch a moment lies in; 0 or below before the start."""
-        return self.length.epoch_of(self.start, moment)
+        if self.zone is None:
+            return self.length.epoch_of(self.start, moment)
+        return self.length.epoch_by(self.start, moment, self.start_of)
+
+    def local(self, moment: datetime) -> datetime:
+        """A moment as clocks there show it."""
+        return moment.astimezone(self.zone or UTC)
+
+    def shown(self, epoch: int) -> str:
+        """When an epoch begins, by the clocks there, as short as its length allows.
+
+        >>> weeks = EpochCalendar(datetime(2024, 1, 1, tzinfo=UTC), Duration(exact=timedelta(7)))
+        >>> hours = EpochCalendar(weeks.start, Duration(exact=timedelta(hours=1)))
+        >>> weeks.shown(2), hours.shown(2)
+        ('2024-01-08', '2024-01-01 01:00')
+
+        Raises:
+            OverflowError: that is beyond the years 1 to 9999.
+        """
+        begins = self.local(self.start_of(epoch))
+        first = self.local(self.start)
+        if not self.length.exact % _DAY and first.time() == time():
+            return f"{begins:%Y-%m-%d}"
+        if self.length.exact % _MINUTE or first.second:
+            return f"{begins:%Y-%m-%d %H:%M:%S}"
+        return f"{begins:%Y-%m-%d %H:%M}"
 
     def epochs_of(self, moments: NDArray[np.int64]) -> NDArray[np.int64]:
         """`epoch_of` for int64 microseconds (n,); int64 (n,)."""
-        if not self.length.months:
+        if not self.length.months and (self.zone is None or self.length.exact < _DAY):
             length = self.length.exact // _MICROSECOND
             return np.asarray((moments - microseconds(self.start)) // length + 1, dtype=np.int64)
         if not len(moments):

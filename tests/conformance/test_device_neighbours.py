@@ -76,14 +76,16 @@ class Run:
             self.contents.append(body[content:])
         size = len(body or b"")
         self.seen.append((method, path, dict(headers), size, public, answer.status, answer.body))
-        assert job.description is not None
+        assert job.signed_description is not None
         return answer
 
     def _answer(self, path: str, body: bytes | None) -> Answer:
         job, now = self.world.job, self.world.broker_time()
-        assert job.description is not None
+        assert job.signed_description is not None
         if body is None:
-            told: object = {"time": now} if path.endswith("/time") else job.description.told()
+            told: object = (
+                {"time": now} if path.endswith("/time") else job.signed_description.told()
+            )
             return Answer(200, json.dumps(told).encode())
         gate = self.intake.gate(body)
         assert isinstance(gate, Gate)

@@ -104,13 +104,13 @@ def demo(bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             now=int(time.time() * 1000),
             replace=True,
         )
-        assert job.description is not None
+        assert job.signed_description is not None
         truth = tmp_path / "truth.jsonl"
         truth.touch()
         settings = {
             "job": NAME,
             "collectors": [url],
-            "signer": job.description.signer.hex(),
+            "signer": job.signed_description.signer.hex(),
             "operators": address,
             "devices": 10,
             "truth": str(truth),
@@ -233,7 +233,7 @@ def test_the_words_of_the_page_are_the_bytes_that_arrive_and_none_is_drawn_twice
     assert page.evaluate("window.violations") == []
     # The statement that the browser has pinned is the operator's.
     pinned = page.evaluate("fetch('/config.json').then((answer) => answer.json())")
-    assert demo.job.description is not None
+    assert demo.job.signed_description is not None
     assert bytes.fromhex(pinned["signer"]) == base64.b64decode(
-        demo.job.description.told()["signer"]
+        demo.job.signed_description.told()["signer"]
     )

@@ -60,7 +60,7 @@ def deployed(
 
 def description_of(job: DeployedJob) -> bytes:
     """What a collector answers to whoever asks about a job."""
-    told = job.description
+    told = job.signed_description
     assert told is not None
     return json.dumps(told.told()).encode()
 

@@ -170,11 +170,11 @@ class _Demo:
             options = ["--job", NAME, "--bind", f"127.0.0.1:{port}", "--allow-origin", origin]
             self._run(processes, f"collector-{number}", ["collect", *options, *where])
         self._run(processes, "serve", ["serve", NAME, "--port", str(operators), *where])
-        assert job.description is not None
+        assert job.signed_description is not None
         visited = {
             "job": NAME,
             "collectors": urls,
-            "signer": job.description.signer.hex(),
+            "signer": job.signed_description.signer.hex(),
             "operators": address_of(operators, [NAME]),
             "devices": self._settings.devices,
             "truth": str(self._truth_file),

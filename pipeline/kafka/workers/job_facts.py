@@ -33,9 +33,8 @@ class JobFacts:
         """Those of a deployed job."""
         guarantee = job.guarantee()
         epoch_seconds = None
-        if job.epochs.start is not None and job.epochs.length is not None:
-            begin, end = (job.epochs.length.epoch_start(job.epochs.start, e) for e in (1, 2))
-            epoch_seconds = (end - begin).total_seconds()
+        if (calendar := job.epochs.calendar) is not None:
+            epoch_seconds = (calendar.start_of(2) - calendar.start_of(1)).total_seconds()
         return cls(
             job.shuffle.grace,
             job.shuffle.minimum,

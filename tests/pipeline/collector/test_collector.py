@@ -240,7 +240,7 @@ def test_which_jobs_are_wanted(job: DeployedJob) -> None:
     topic = JobsTopic()
     topic.apply(b"phones", job.to_bytes())
     plain = job.model_copy(
-        update={"name": "plain", "description": None, "collector_key": None, "devices": None}
+        update={"name": "plain", "signed_description": None, "collector_key": None, "devices": None}
     )
     topic.apply(b"broken", b"{}")
     topic.jobs["plain"] = plain

@@ -80,9 +80,9 @@ def test_questions(job: DeployedJob) -> None:
                 path: json.loads((await client.ask("GET", path)).body)
                 for path in ("/v1/jobs", "/v1/jobs/phones", "/v1/jobs/phones/time", "/healthz")
             }
-            assert job.description is not None
+            assert job.signed_description is not None
             assert said["/v1/jobs"] == {"jobs": ["phones"]}
-            assert said["/v1/jobs/phones"] == job.description.told()
+            assert said["/v1/jobs/phones"] == job.signed_description.told()
             assert said["/v1/jobs/phones/time"] == {"time": BEGIN + 1000, "epoch": 1}
             assert (await client.ask("GET", "/v1/jobs?x=1")).status == 200
             head = await client.ask("HEAD", "/v1/jobs")

@@ -36,8 +36,8 @@ def deployed() -> DeployedJob:
 
 def test_the_fleet_sends_what_a_collector_takes_and_enrols_once() -> None:
     job = deployed()
-    assert job.description is not None
-    told = Told.read(job.description.told())
+    assert job.signed_description is not None
+    told = Told.read(job.signed_description.told())
     assert (told.deployment, told.law) == (job.deployment, job.law())
     assert told.epoch_at(NOW.timestamp()) == 1
     assert told.begins(2) - told.begins(1) == EPOCH_SECONDS
@@ -64,8 +64,8 @@ def test_the_fleet_sends_what_a_collector_takes_and_enrols_once() -> None:
 
 def test_what_people_do_goes_up_and_down() -> None:
     job = deployed()
-    assert job.description is not None
-    fleet = Fleet(Told.read(job.description.told()), 2_000, seed=2)
+    assert job.signed_description is not None
+    fleet = Fleet(Told.read(job.signed_description.told()), 2_000, seed=2)
     counts = [int(fleet.values(float(second)).sum()) for second in range(0, 960, 60)]
     assert counts[0] == 0
     assert max(counts) > 900

@@ -77,8 +77,8 @@ def test_a_deployed_job_is_read_back() -> None:
     told = described(job, Ed25519PrivateKey.generate())
     again = DeployedJob.from_bytes(told.to_bytes())
     assert again == told
-    assert again.description == told.description
-    assert b"description" not in job.to_bytes()
+    assert again.signed_description == told.signed_description
+    assert b"signed_description" not in job.to_bytes()
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_statement_says_all_that_a_device_needs() -> None:
 
 def test_a_statement_that_was_altered_is_not_signed() -> None:
     key = Ed25519PrivateKey.generate()
-    description = described(deployed_of(), key).description
+    description = described(deployed_of(), key).signed_description
     assert description is not None
     assert is_signed(description)
     assert description.signer == signer_of(key)

@@ -138,7 +138,8 @@ topics:
         'job.yaml:5: parameters.changes: "four" is not allowed: give a valid integer',
         "job.yaml:7: epochs.count: 0 is not allowed: give a whole number from 1 to 1048576",
         "job.yaml:8: shufle: unknown key; did you mean shuffle? "
-        "allowed: name, protocol, parameters, epochs, shuffle, topics, population, budget, "
+        "allowed: title, description, unit, labels, "
+        "name, protocol, parameters, epochs, shuffle, topics, population, budget, "
         "crowds, sealed, devices",
         "job.yaml:10: topics.partitions: 4.5 is not allowed: give a whole number from 1 to 1024",
     ]
@@ -167,7 +168,7 @@ topics:
         ("epochs: {count: 99999999999999999999}", "is not allowed: give a whole number from 1"),
         ("epochs: {count: 8, start: 2013-10-01}", "epochs.length: is missing: give start and"),
         ("epochs: {count: 8, length: P1W}", "epochs.start: is missing: give start and length"),
-        ("epochs: {count: 8, start: May, length: P1W}", "give a date or time in UTC, such as"),
+        ("epochs: {count: 8, start: May, length: P1W}", "give a date or time, such as"),
         ("epochs: {count: 8, start: 0001-01-01T00:00+05:00, length: P1W}", "give a date or time"),
         ("epochs: {count: 8, start: 2013-10-01, length: week}", 'epochs.length: "week" is not'),
         ("epochs: {count: 99, start: 2013-10-01, length: P900Y}", "epochs.length: is too long"),

@@ -52,7 +52,7 @@ def test_what_is_no_loss_is_refused(number: object) -> None:
 
 
 def statement_of(**values: object) -> bytes:
-    description = deployed(**values).description  # type: ignore[arg-type]
+    description = deployed(**values).signed_description  # type: ignore[arg-type]
     assert description is not None
     return description.statement.encode()
 

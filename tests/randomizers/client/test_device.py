@@ -293,14 +293,14 @@ def test_keys_may_change(phone: Phone) -> None:
 
 @pytest.mark.parametrize("more", [{"name": "others"}, {"population": "everybody"}])
 def test_a_statement_about_others_is_refused(phone: Phone, more: dict[str, Any]) -> None:
-    told = deployed(**more).description
+    told = deployed(**more).signed_description
     assert told is not None
     with pytest.raises(StatementError, match="the app means job logins"):
         phone.start().join(told.statement.encode())
 
 
 def test_a_statement_that_the_app_has_needs_no_server(phone: Phone) -> None:
-    told = phone.collector.job.description
+    told = phone.collector.job.signed_description
     assert told is not None
     phone.collector.dead = True
     device = phone.start()
@@ -315,7 +315,7 @@ def test_what_is_no_statement_is_refused(phone: Phone, text: bytes) -> None:
 
 
 def test_no_part_of_a_statement_can_be_missing(phone: Phone) -> None:
-    told = phone.collector.job.description
+    told = phone.collector.job.signed_description
     assert told is not None
     whole = json.loads(told.statement)
     for part in whole.keys() - {"minimum", "late"}:
@@ -402,7 +402,7 @@ def test_what_was_not_written_here_is_left_alone(phone: Phone, text: str) -> Non
 def test_a_job_that_the_app_has_no_randomizer_for_costs_nothing(
     phone: Phone, more: dict[str, Any]
 ) -> None:
-    told = phone.collector.job.description
+    told = phone.collector.job.signed_description
     assert told is not None
     with pytest.raises(DeviceError, match="update the app"):
         phone.start().join(json.dumps({**json.loads(told.statement), **more}).encode())

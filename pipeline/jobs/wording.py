@@ -1,0 +1,63 @@
+"""What a job is about, in the words of whoever reads it: nothing that is computed depends on it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from pipeline.jobs.section import Section
+
+PEOPLE = "users"
+"""What people are called where a job does not say."""
+
+KEYS = ("title", "description", "unit", "labels")
+
+
+def _one_line(text: str) -> str:
+    if text != text.strip() or not text.isprintable():
+        raise ValueError("not a line of text")
+    return text
+
+
+def _words(most: int, about: str) -> Any:
+    return Field(
+        default=None,
+        min_length=1,
+        max_length=most,
+        description=f"{about}, a line of at most {most:,} characters",
+    )
+
+
+Line = Annotated[str, AfterValidator(_one_line)]
+
+
+class Wording(Section):
+    """Keys of a job file that say what readers are told.
+
+    Attributes:
+        title: what is counted, such as "Students enrolled".
+        description: a sentence or two about it.
+        unit: what people are called, in the plural, such as "students".
+        labels: what readers see instead of an item or value, by its name in the input.
+    """
+
+    title: Line | None = _words(100, "what is counted")
+    description: Line | None = _words(1_000, "what readers should know")
+    unit: Line | None = _words(40, "what people are called, in the plural, such as students")
+    labels: dict[str, Line] | None = Field(
+        default=None, description="{NAME: TEXT, ...}, what readers see instead of an item or value"
+    )
+
+    @property
+    def people(self) -> str:
+        """What people are called, in the plural."""
+        return self.unit or PEOPLE
+
+    def reads(self, label: str) -> str:
+        """What readers see for an item or value.
+
+        >>> Wording(labels={"1": "enrolled"}).reads("1"), Wording().reads("bus")
+        ('enrolled', 'bus')
+        """
+        return (self.labels or {}).get(label, label)

@@ -1,0 +1,118 @@
+"""Epochs made of the days of a time zone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import parse_job
+from pipeline.jobs.job_problems import JobError
+from pipeline.values.durations import parse_duration
+from pipeline.values.times import EpochCalendar, microseconds
+
+ZONES = ("Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Asia/Kathmandu", "UTC")
+JOB = """
+name: students
+protocol: future_rand
+parameters: {{epsilon: 4, changes: 4}}
+epochs: {{count: 8, {calendar}}}
+"""
+
+calendars = st.builds(
+    EpochCalendar,
+    st.datetimes(datetime(1990, 1, 1), datetime(2030, 1, 1)).map(lambda at: at.replace(tzinfo=UTC)),
+    st.sampled_from(["1d", "7d", "P1M", "P1Y", "6h", "P1DT7H", "P1M3D", "36h"]).map(parse_duration),
+    st.sampled_from(ZONES).map(ZoneInfo),
+)
+
+
+@given(calendars, st.integers(1, 400))
+def test_every_moment_lies_in_the_epoch_that_has_begun_last(
+    calendar: EpochCalendar, epoch: int
+) -> None:
+    begins, ends = calendar.start_of(epoch), calendar.start_of(epoch + 1)
+    assert begins < ends
+    last = ends - timedelta(microseconds=1)
+    assert [calendar.epoch_of(at) for at in (begins, last, ends)] == [epoch, epoch, epoch + 1]
+    moments = np.array([microseconds(at) for at in (begins, last, ends)])
+    assert calendar.epochs_of(moments).tolist() == [epoch, epoch, epoch + 1]
+
+
+@given(calendars)
+def test_the_first_epoch_begins_at_the_start(calendar: EpochCalendar) -> None:
+    assert calendar.start_of(1) == calendar.start
+
+
+@given(st.sampled_from(ZONES), st.integers(1, 4_000))
+def test_days_begin_at_midnight_there(zone: str, epoch: int) -> None:
+    midnight = datetime(2020, 1, 1, tzinfo=ZoneInfo(zone))
+    calendar = EpochCalendar(midnight.astimezone(UTC), parse_duration("1d"), ZoneInfo(zone))
+    begins = calendar.local(calendar.start_of(epoch))
+    assert (begins.hour, begins.minute) == (0, 0)
+    assert begins.date() == (midnight + timedelta(days=epoch - 1)).date()
+    assert calendar.shown(epoch) == begins.date().isoformat()
+
+
+def test_days_of_berlin_have_23_24_and_25_hours() -> None:
+    job = parse_job(JOB.format(calendar="start: 2024-01-01, length: 1d, timezone: Europe/Berlin"))
+    calendar = job.epochs.calendar
+    assert calendar is not None
+    starts = [calendar.start_of(epoch) for epoch in range(1, 368)]
+    hours = [(after - begins) / timedelta(hours=1) for begins, after in pairwise(starts)]
+    assert starts[0] == datetime(2023, 12, 31, 23, tzinfo=UTC)
+    assert (hours.count(23), hours.count(24), hours.count(25)) == (1, 364, 1)
+
+
+def test_hours_last_an_hour_whatever_clocks_do() -> None:
+    calendar = EpochCalendar(
+        datetime(2024, 3, 30, 23, tzinfo=UTC), parse_duration("1h"), ZoneInfo("Europe/Berlin")
+    )
+    starts = [calendar.start_of(epoch) for epoch in range(1, 30)]
+    assert {after - before for before, after in pairwise(starts)} == {timedelta(hours=1)}
+    assert [calendar.shown(epoch) for epoch in (2, 3, 4)] == [
+        "2024-03-31 01:00",
+        "2024-03-31 03:00",
+        "2024-03-31 04:00",
+    ]
+
+
+def test_the_zone_is_part_of_what_reports_mean() -> None:
+    there, here = (
+        deploy_job(
+            parse_job(JOB.format(calendar=f"start: 2024-01-01T00:00Z, length: 1d{zone}")),
+            deployed_at=0,
+            deployment=bytes(16),
+        )
+        for zone in (", timezone: Europe/London", "")
+    )
+    assert there.fingerprint != here.fingerprint
+    assert DeployedJob.from_bytes(there.to_bytes()) == there
+    assert there.epochs.start == here.epochs.start
+
+
+@pytest.mark.parametrize(
+    ("calendar", "problem"),
+    [
+        ("start: 2024-01-01, length: 1d, timezone: Europe/Berln", "timezone"),
+        ("start: 2024-01-01, length: 1d, timezone: ../../etc/passwd", "timezone"),
+        ("start: 2024-01-01, length: 1d, timezone: 1", "timezone"),
+        ("timezone: Europe/Berlin", "start: is missing"),
+        ("start: 9999-12-25, length: 1d, timezone: Europe/Berlin", "year 9999"),
+    ],
+)
+def test_zones_and_starts_that_cannot_be(calendar: str, problem: str) -> None:
+    with pytest.raises(JobError, match=problem):
+        parse_job(JOB.format(calendar=calendar))
+
+
+def test_devices_that_report_for_themselves_count_in_utc() -> None:
+    text = JOB.format(calendar="start: 2024-01-01, length: 1d, timezone: Europe/Berlin")
+    with pytest.raises(JobError, match=r"leave out epochs\.timezone"):
+        parse_job(text + "devices: {}")
