@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 
 from pipeline.actions import LogRecord
 from pipeline.stages import populations, tagged_contents
-from pipeline.stages.multisets import temporary_file
+from pipeline.stages.device_admission import AdmittedReports
+from pipeline.stages.device_windows import DeviceWindow
+from pipeline.stages.multisets import WordMultiset, temporary_file
 from pipeline.stages.populations import Population
 from pipeline.stages.tagged_contents import TaggedContents
 from tests.support.device_world import COLLECTOR_KEY, device_job
@@ -61,6 +64,22 @@ def test_scratch_files_are_given_back() -> None:
     contents.close()
     assert opened[0].closed
     assert contents.held_bytes == 0
+
+
+def test_what_comes_after_a_look_at_a_window_is_counted_too() -> None:
+    job = device_job()
+    form = job.content_form
+    window = DeviceWindow(1, 0.0, form, partial(WordMultiset, job.word_form), temporary_file)
+
+    def come(*tags: int) -> None:
+        content = np.frombuffer(form.pack(np.array([[1]], form.dtype)), np.uint8)
+        contents = np.tile(content, (len(tags), 1))
+        window.add(AdmittedReports(1, np.array(tags, np.uint64), contents, 0))
+
+    come(1, 2)
+    assert (window.devices, window.words.sorted().messages) == (2, 2)
+    come(2, 3)
+    assert (window.devices, window.words.sorted().messages) == (3, 3)
 
 
 @pytest.mark.verify
