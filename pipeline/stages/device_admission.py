@@ -30,12 +30,15 @@ class AdmittedReports:
         tags: whose they are, uint64 of shape (reports,).
         contents: uint8 of shape (reports, bytes of a content), open.
         left_out: how many other reports the batch has.
+        boxes: what tells sealed reports apart that are no copies, uint64 of shape (reports,): 8
+            bytes of the random ids that they are bound to. None where they are not sealed.
     """
 
     epoch: int
     tags: NDArray[np.uint64]
     contents: NDArray[np.uint8]
     left_out: int
+    boxes: NDArray[np.uint64] | None = None
 
 
 def decode_collected(value: bytes) -> LooseBatch | Watermark:
@@ -121,19 +124,23 @@ class DeviceAdmission:
         return batch
 
     def _reports(self, batch: LooseBatch) -> AdmittedReports | Refusal:
-        tags, contents = batch.tags, batch.contents
+        tags, contents, boxes = batch.tags, batch.contents, None
         if batch.key is not None:
             opened = self._opened(batch)
             if isinstance(opened, Refusal):
                 return opened
             here = np.array([content is not None for content in opened], np.bool_)
-            tags = tags[here]
+            tags, boxes = tags[here], _identities(batch)[here]
             contents = np.frombuffer(
                 b"".join(content for content in opened if content is not None), np.uint8
             ).reshape(-1, self._form.size)
         known = self.known(batch.epoch, contents)
         return AdmittedReports(
-            batch.epoch, tags[known], contents[known], len(batch.rows) - int(known.sum())
+            batch.epoch,
+            tags[known],
+            contents[known],
+            len(batch.rows) - int(known.sum()),
+            None if boxes is None else boxes[known],
         )
 
     def _opened(self, batch: LooseBatch) -> list[bytes | None] | Refusal:
@@ -193,6 +200,11 @@ class DeviceAdmission:
         except ValueError:
             return False
         return True
+
+
+def _identities(batch: LooseBatch) -> NDArray[np.uint64]:
+    """See `AdmittedReports.boxes`."""
+    return np.ascontiguousarray(batch.reports[:, -8:]).view("<u8")[:, 0]
 
 
 RawRecord: TypeAlias = Batch | SealedBatch | Punctuation | LooseBatch | Watermark

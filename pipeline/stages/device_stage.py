@@ -141,7 +141,15 @@ class DeviceStage(DecidingStage[DeviceWindow, AdmittedReports | Watermark]):
         return DeviceWindows(self._job, self._admission, self._new_window)
 
     def _new_window(self, epoch: int, now: float) -> DeviceWindow:
-        return DeviceWindow(epoch, now, self._job.content_form, self._multiset, self._scratch)
+        assert self._job.devices is not None
+        return DeviceWindow(
+            epoch,
+            now,
+            self._job.content_form,
+            self._multiset,
+            self._scratch,
+            sealed=self._job.devices.key_at(epoch) is not None,
+        )
 
     @property
     def _known(self) -> object:

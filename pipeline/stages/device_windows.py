@@ -1,8 +1,16 @@
-"""Windows of devices that report for themselves: one report of each tag, the first in the log."""
+"""Windows of devices that report for themselves: one report of each tag, the first in the log.
+
+A sealed report is also counted once under whatever tags it comes. Whoever hands reports on cannot
+read them, but could send copies of one in the names of devices that do not exist, and see by how
+much the estimate moves. Of copies the one with the lowest tag counts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.actions import LogRecord, Steps, end_offset, scan
 from pipeline.jobs.deployed_job import DeployedJob
@@ -15,6 +23,8 @@ from topics.manifests import Manifest
 from topics.names import Role
 from topics.words import Words
 
+_BOX = np.dtype("<u8")
+
 
 class DeviceWindow(OpenWindow):
     """What devices reported of one epoch, as collectors took it in.
@@ -25,6 +35,7 @@ class DeviceWindow(OpenWindow):
         form: of contents.
         multiset: makes an empty multiset of words.
         scratch: opens a scratch file.
+        sealed: whether the reports were.
 
     Attributes:
         watermarks: ids of the collectors that take no more reports of the epoch.
@@ -37,18 +48,27 @@ class DeviceWindow(OpenWindow):
         form: ContentForm,
         multiset: Callable[[], WordMultiset],
         scratch: Scratch,
+        *,
+        sealed: bool = False,
     ) -> None:
         super().__init__(epoch, opened_at)
         self.watermarks: set[bytes] = set()
         self._form = form
-        self._contents = TaggedContents(form.size, scratch)
+        self._scratch = scratch
+        self._sealed = sealed
+        self._contents = TaggedContents(form.size + sealed * _BOX.itemsize, scratch)
         self._multiset = multiset
         self._counted: tuple[int, WordMultiset] | None = None
 
     def add(self, reports: AdmittedReports) -> None:
         """Take reports in; of two with one tag the first is in."""
         self._uncount()
-        self._contents.add(reports.tags, reports.contents)
+        contents = reports.contents
+        if self._sealed:
+            assert reports.boxes is not None
+            boxes = reports.boxes.astype(_BOX)[:, None].view(np.uint8)
+            contents = np.concatenate([boxes, contents], axis=1)
+        self._contents.add(reports.tags, contents)
 
     @property
     def held_bytes(self) -> int:
@@ -77,7 +97,7 @@ class DeviceWindow(OpenWindow):
 
     @property
     def devices(self) -> int:
-        """The devices that are in: distinct tags."""
+        """The devices that are in."""
         return self._count()[0]
 
     def drop_words(self) -> None:
@@ -99,12 +119,26 @@ class DeviceWindow(OpenWindow):
     def _count(self) -> tuple[int, WordMultiset]:
         if self._counted is None:
             devices, words = 0, self._multiset()
-            for contents in self._contents.first_of_each():
+            for contents in self._one_of_each():
                 slots, counts, _ = self._form.unpack(contents)
                 words.add(Words(used_words(slots, counts)))
                 devices += len(contents)
             self._counted = devices, words
         return self._counted
+
+    def _one_of_each(self) -> Iterator[NDArray[np.uint8]]:
+        """What counts, in pieces of shape (n, bytes of a content)."""
+        if not self._sealed:
+            yield from self._contents.first_of_each()
+            return
+        by_box = TaggedContents(self._form.size, self._scratch)
+        try:
+            for rows in self._contents.first_of_each():
+                boxes = np.ascontiguousarray(rows[:, : _BOX.itemsize]).view(_BOX)[:, 0]
+                by_box.add(boxes, rows[:, _BOX.itemsize :])
+            yield from by_box.first_of_each()
+        finally:
+            by_box.close()
 
     def _uncount(self) -> None:
         if self._counted is not None:

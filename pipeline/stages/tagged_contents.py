@@ -84,7 +84,7 @@ class TaggedContents:
         self._waiting_bytes = 0
 
     def first_of_each(self) -> Iterator[NDArray[np.uint8]]:
-        """The first content of every tag, in pieces of shape (n, bytes of one), in no stated order.
+        """The first content of every tag, in pieces of shape (n, bytes of one), by ascending tags.
 
         Nothing is forgotten by it.
         """

@@ -441,6 +441,23 @@ def test_what_does_not_open_is_left_out_and_holds_no_place() -> None:
     assert world.worker("shuffle").stage.counts["unusable_reports"] == 2  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_copies_of_a_sealed_report_count_once_whoever_sends_them(first: bool) -> None:
+    """Else whoever hands one on could multiply it, and read it off the estimate."""
+    honest = [Sent(device, [device % 2]) for device in range(5)]
+    alone, copied = (DeviceWorld(SEALED_JOB, keys=KeyRing.of(PRIVATE_KEYS)) for _ in range(2))
+    for world in (alone, copied):
+        world.at(1, 10)
+        rows = [world.row(1, each) for each in honest]
+        if world is copied:
+            copies = [tag.to_bytes(8, "big") + rows[1][8:] for tag in range(0, 2**64, 2**56)]
+            rows = copies + rows if first else rows + copies
+        world.write_batch(1, rows)
+        finish(world, 1)
+    assert copied.manifests()[1].contributors == alone.manifests()[1].contributors == 5
+    assert copied.integers() == alone.integers()
+
+
 def test_a_batch_that_is_not_sealed_or_to_another_key_is_refused() -> None:
     world = DeviceWorld(SEALED_JOB, keys=KeyRing.of(PRIVATE_KEYS))
     world.at(3, 10)

@@ -82,6 +82,34 @@ def test_what_comes_after_a_look_at_a_window_is_counted_too() -> None:
     assert (window.devices, window.words.sorted().messages) == (3, 3)
 
 
+def test_which_of_two_with_one_seal_counts_does_not_depend_on_what_is_in_memory() -> None:
+    job = device_job()
+    form = job.content_form
+    rng = np.random.default_rng(3)
+    tags = rng.integers(2**64, size=500, dtype=np.uint64)
+    boxes = rng.integers(100, size=500).astype(np.uint64)
+    words = rng.integers(2, size=500)
+    packed = [form.pack(np.array([[word]], form.dtype)) for word in words.tolist()]
+    contents = np.frombuffer(b"".join(packed), np.uint8).reshape(500, -1)
+    lowest = {box: words[boxes == box][np.argmin(tags[boxes == box])] for box in set(boxes)}
+    found = set()
+    for spilled_after in (None, 1, 250):
+        window = DeviceWindow(
+            1, 0.0, form, partial(WordMultiset, job.word_form), temporary_file, sealed=True
+        )
+        for at in range(0, 500, 50):
+            part = slice(at, at + 50)
+            window.add(AdmittedReports(1, tags[part], contents[part], 0, boxes[part]))
+            if spilled_after is not None and at >= spilled_after:
+                window.drop_words()
+        assert window.devices == len(lowest)
+        taken = window.take_words().sorted()
+        found.add(
+            np.repeat(taken.values[:, 0], 1 if taken.counts is None else taken.counts).tobytes()
+        )
+    assert found == {np.sort([int(word) for word in lowest.values()]).astype(form.dtype).tobytes()}
+
+
 @pytest.mark.verify
 def test_a_window_of_ten_million_devices_stays_within_300_mb() -> None:
     rng = np.random.default_rng(1)
