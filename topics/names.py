@@ -51,6 +51,9 @@ class Role(StrEnum):
     DEAD_LETTERS = "dead-letters"
 
 
+COMPACTED = frozenset({Role.STATUS})
+"""Topics that keep the last record of every key: offsets before others may be gone."""
+
 HOPS = (Role.HOP_1, Role.HOP_2)
 """What one shuffle stage passes on to the next, where several stand in series."""
 

@@ -27,7 +27,7 @@ from pipeline.actions import (
 )
 from pipeline.kafka.broker_clock import own_milliseconds
 from pipeline.stages.stage import Stage
-from topics.names import Role
+from topics.names import COMPACTED, Role
 
 # Small, so that reading in several slices is the usual case.
 SLICE_BYTES = 1 << 20
@@ -41,10 +41,14 @@ class DeletedError(LookupError):
 
 @dataclass(slots=True)
 class _Partition:
-    """Records from offset `base` on; those below were deleted."""
+    """Records from offset `base` on; those below were deleted.
+
+    `latest` has the offset of the last record of every key.
+    """
 
     base: int = 0
     records: deque[LogRecord] = field(default_factory=deque)
+    latest: dict[bytes | None, int] = field(default_factory=dict)
 
     @property
     def end(self) -> int:
@@ -70,6 +74,7 @@ class MemoryLog:
     def append(self, action: Append) -> None:
         """Write a record at the end of its partition."""
         partition = self._partitions[action.role, action.partition]
+        partition.latest[action.key] = partition.end
         partition.records.append(
             LogRecord(partition.end, action.value, self.clock(), action.key, action.headers)
         )
@@ -81,6 +86,8 @@ class MemoryLog:
     def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
         """Records from `start` to before `stop`, at most about `SLICE_BYTES` of them.
 
+        Of a topic that is compacted, no others than the last of each key.
+
         Raises:
             DeletedError: the record at `start` was deleted.
         """
@@ -90,11 +97,13 @@ class MemoryLog:
         taken: list[LogRecord] = []
         size = 0
         for record in islice(held.records, start - held.base, max(stop - held.base, 0)):
+            if role in COMPACTED and held.latest[record.key] != record.offset:
+                continue
             taken.append(record)
             size += len(record.value)
             if size >= SLICE_BYTES:
                 break
-        return LogSlice(tuple(taken), start + len(taken))
+        return LogSlice(tuple(taken), taken[-1].offset + 1 if taken else start)
 
     def delete_below(self, role: Role, partition: int, offset: int) -> None:
         """Delete the records below an offset."""

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from aiokafka.errors import KafkaError
 from kafka import KafkaAdminClient
-from kafka.admin import NewTopic
+from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
 from pipeline.actions import Append, LogRecord
 from pipeline.kafka.connection import Connection
@@ -96,6 +96,26 @@ def test_refused_record_is_raised_by_flush(connection: Connection, job_name: str
         log.forget_appends()
         await log.append(Append(Role.REPORTS, 0, b"small"))
         await log.flush()
+
+    run(connection, job_name, story)
+
+
+def test_what_a_compacted_topic_has_lost_is_not_missed(
+    connection: Connection, job_name: str
+) -> None:
+    topic = topic_name(job_name, Role.STATUS)
+    admin = KafkaAdminClient(**connection.kafka_python())
+    # So that the test need not wait for the compaction, which leaves as much.
+    policy = {"cleanup.policy": "delete"}
+    admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, policy)])
+    admin.close()
+
+    async def story(log: KafkaLog) -> None:
+        for number in range(10):
+            await log.append(Append(Role.STATUS, 0, b"%d" % number, key=b"worker"))
+        await log.flush()
+        await log.delete_below(Role.STATUS, 0, 7)
+        assert [r.offset for r in (await log.read(Role.STATUS, 0, 0, 10)).records] == [7, 8, 9]
 
     run(connection, job_name, story)
 

@@ -22,7 +22,7 @@ from pipeline.kafka.broker_clock import BrokerClock
 from pipeline.kafka.workers.errors import PositionDeletedError
 from pipeline.kafka.workers.internals import never_give_up
 from pipeline.kafka.workers.patience import patiently
-from topics.names import BATCH_BYTES_MAX, TIMESTAMP_TYPE, Role
+from topics.names import BATCH_BYTES_MAX, COMPACTED, TIMESTAMP_TYPE, Role
 
 # The client counts the records of a batch, the topic what is around them too.
 BATCH_BYTES = BATCH_BYTES_MAX - 4096
@@ -153,12 +153,13 @@ class KafkaLog:
     async def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
         """Read records from `start` to before `stop`: some of them, or none if there are none.
 
-        Raises `PositionDeletedError` if `start` lies before the beginning of the log.
+        Raises `PositionDeletedError` if `start` lies before the beginning of the log, of which
+        nothing is missed where it is compacted.
         """
         where = TopicPartition(self._topic(role), partition)
         async with self._reading:
             found = await patiently(lambda: self._read(where, start, stop))
-        if found and found[0].offset > start:
+        if found and found[0].offset > start and role not in COMPACTED:
             raise PositionDeletedError(where.topic, partition, start, found[0].offset)
         records = tuple(
             LogRecord(
