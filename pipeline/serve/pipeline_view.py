@@ -27,7 +27,8 @@ def pipeline_json(job: DeployedJob, status: JobStatus, now: int) -> dict[str, An
         status: of the job.
         now: milliseconds since 1970.
     """
-    hidden = job.protocol_entry.needs_shuffle
+    # A device that reports for itself sends one at every epoch, whatever its value is.
+    hidden = job.protocol_entry.needs_shuffle and job.devices is None
     workers = [worker for stage in status.stages for worker in stage.workers if worker.alive]
     windows = sorted(
         (window for worker in workers for window in worker.windows),

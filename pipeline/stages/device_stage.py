@@ -102,7 +102,8 @@ class DeviceStage(DecidingStage[DeviceWindow, AdmittedReports | Watermark]):
             "windows": [
                 {
                     "epoch": window.epoch,
-                    "devices": window.contributors,
+                    # One that sends again counts again: devices are known when windows close.
+                    "reports": window.contributors,
                     "grace_left": self._grace_left(window),
                     "waits_for": [*islice(self._decision.missing(window), _NAMES_SHOWN)],
                 }
