@@ -20,7 +20,15 @@ from pipeline.operations.lifeline import tell
 from pipeline.printable import printable
 
 INTERRUPTED = 130
-
+# What Typer says of text where a number should be.
+_NO_NUMBER = {
+    "Input should be a valid number, unable to parse string as a number": (
+        "give a number, with a decimal point: 1.5"
+    ),
+    "Input should be a valid integer, unable to parse string as an integer": (
+        "give a whole number, in digits alone: 10000"
+    ),
+}
 
 _RENAMED = {
     "--items": "give --item X for each of them, or --item @FILE",
@@ -96,6 +104,8 @@ def _usage(error: Any) -> str:
     command = "dpstream" if context is None else context.command_path
     # Typer puts it before what is wrong with a choice.
     message = error.format_message().replace("Value error, ", "")
+    for unhelpful, helpful in _NO_NUMBER.items():
+        message = message.replace(unhelpful, helpful)
     option = getattr(error, "option_name", None)
     if option in _RENAMED:
         message = f"No such option: {option}: {_RENAMED[option]}"
