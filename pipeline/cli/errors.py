@@ -18,8 +18,10 @@ import typer
 from pipeline.errors import FAILED, WRONG_INPUT, DpstreamError
 from pipeline.operations.lifeline import tell
 from pipeline.printable import printable
+from pipeline.whole_files import NO_ROOM
 
 INTERRUPTED = 130
+_OUTPUT = "standard output"
 # What Typer says of text where a number should be.
 _NO_NUMBER = {
     "Input should be a valid number, unable to parse string as a number": (
@@ -54,8 +56,7 @@ def run_command(command: Callable[..., Any], arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:
-        # Python flushes once more at its end, and would complain then.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return FAILED
     except Exception as error:
         if hasattr(error, "format_message"):  # Typer's, whichever of its bases there is
@@ -66,7 +67,16 @@ def run_command(command: Callable[..., Any], arguments: Sequence[str]) -> int:
             raise
         message, code = known
         _complain(message)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _drop_output()
     return code if isinstance(code, int) else 0
+
+
+def _drop_output() -> None:
+    """Python flushes once more at its end, and would complain then."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def explain(error: Exception) -> tuple[str, int] | None:
@@ -95,7 +105,10 @@ def _explain_others(error: Exception) -> tuple[str, int] | None:
         case BrokenProcessPool():
             return "a process that ran trials was killed: is there too little memory?", FAILED
         case OSError() if error.filename is not None:
-            return f"{error.filename}: {error.strerror}", FAILED
+            return f"{error.filename}: {error.strerror or error}", FAILED
+        case OSError() if error.errno in NO_ROOM:
+            # Whoever writes a file names it.
+            return f"{_OUTPUT}: {error.strerror}; what was written there is cut short", FAILED
     return None
 
 
