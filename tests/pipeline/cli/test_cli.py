@@ -365,7 +365,7 @@ def test_horizons_without_end_of_people_shared_with_others_are_warned_of(
         ("", False),
     ):
         renewing(job_file, keys, "a" if warned else "b")
-        said = dpstream("deploy", job_file, "--replace", "--json")
+        said = dpstream("deploy", job_file, "--replace", "--yes", "--json")
         assert (said.errors.startswith("WARNING: ") and warning in said.errors) == warned
         assert said.errors.count("\n") <= 2  # the other line is about rounded epochs
         warnings = dpstream("plan", job_file, "--json").json["warnings"]
