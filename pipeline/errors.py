@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 FAILED = 1
 WRONG_INPUT = 2
@@ -17,3 +17,14 @@ class DpstreamError(Exception):
     """
 
     exit_code: ClassVar[int] = FAILED
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """How it gets from a process that runs trials to the one that tells it, as it is there.
+
+        Python would call `__init__` again, with the message for whatever that takes.
+        """
+        return _as_it_was, (type(self), self.args), self.__dict__
+
+
+def _as_it_was(kind: type[DpstreamError], message: tuple[Any, ...]) -> DpstreamError:
+    return kind.__new__(kind, *message)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from pipeline.errors import WRONG_INPUT, DpstreamError
+from pipeline.whole_files import replaced_whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 INSTALL = "pip install 'dpstream[plot]'"
 
@@ -11,3 +18,14 @@ class PlotError(DpstreamError):
     """Matplotlib is not installed; the message says how to install it."""
 
     exit_code = WRONG_INPUT
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a picture of the kind that the end of its name says, else a PNG; whole or not at all.
+
+    Raises:
+        ValueError: there is no such kind of picture.
+        OSError: it cannot be written.
+    """
+    with replaced_whole(path) as part:
+        figure.savefig(part, dpi=150, format=path.suffix.removeprefix(".") or "png")

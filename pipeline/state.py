@@ -28,6 +28,7 @@ from types import TracebackType
 from typing import Self
 
 from pipeline.errors import DpstreamError
+from pipeline.whole_files import naming
 
 LOCK_FILE = "lock"
 
@@ -119,7 +120,8 @@ class FolderLock:
                     )
                 time.sleep(0.05)
             os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, f"{os.getpid()} {purpose}\n".encode(), 0)
+            with naming(path):
+                os.pwrite(self._descriptor, f"{os.getpid()} {purpose}\n".encode(), 0)
         except BaseException:
             self.release()
             raise

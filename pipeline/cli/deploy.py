@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from pipeline.cli.asking import Yes, ask
 from pipeline.cli.cluster_and_jobs import cluster_of, name_of
 from pipeline.cli.deploy_lines import budget_change, show_deploy_plan
 from pipeline.cli.errors import UsageProblem
@@ -28,6 +29,7 @@ from pipeline.kafka.topic_reader import TopicReader
 from pipeline.operations import deployments
 from pipeline.operations.deploy_plan import DeployPlan, Step
 from pipeline.operations.deployments import carry_out, find_deployed, plan_on
+from pipeline.operations.losses import loss_on, of_published
 from pipeline.operations.registrations import Registrations
 from pipeline.operations.status import stages_of
 from pipeline.operations.status.heartbeats import Heartbeats
@@ -60,9 +62,7 @@ def deploy(
             "first.",
         ),
     ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Set it without asking, as scripts need it.")
-    ] = False,
+    yes: Yes = False,
     noise_key: Annotated[
         Path | None,
         typer.Option(
@@ -81,7 +81,8 @@ def deploy(
     Of a job that runs, shuffle.grace, topics.retention, budget and what readers are told (title,
     description, unit, labels) are changed in place; if nothing is another, nothing is done. The
     smallest budget ever stated for a population binds every job about it, until --set-budget sets
-    another.
+    another. What --replace ends, and whom a deployment charges again, is said and asked about
+    before.
     """
     loaded = load_job(job)
     change = None if set_budget is None else _budget_change(set_budget)
@@ -97,8 +98,11 @@ def deploy(
             replace=replace,
             set_budget=change,
         )
-        if plan.sets_budget and plan.refusal is None and not yes:
-            _confirm_budget(plan)
+        if plan.refusal is None and not yes:
+            if plan.sets_budget:
+                _confirm_budget(plan)
+            if (loss := loss_on(cluster, plan)) is not None:
+                ask(loss, "nothing is deployed, and nobody is charged")
         deployed = carry_out(cluster, plan, noise_key)
         where = cluster.connection.bootstrap_servers
         if plan.step is Step.REPLACE and plan.running is not None:
@@ -310,9 +314,7 @@ def undeploy(
         bool,
         typer.Option("--delete-topics", help="Delete the job's topics, estimates included."),
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Delete them without asking, as scripts need it.")
-    ] = False,
+    yes: Yes = False,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
@@ -320,15 +322,17 @@ def undeploy(
     """End a deployment. Its topics, with the estimates, stay unless they are to be deleted.
 
     Those are still there, but estimates, query, serve, record and replay find deployed jobs only:
-    dpstream record it before, to have a recording that can be read and replayed.
+    dpstream record it before, to have a recording that can be read and replayed. What is lost is
+    said and asked about before.
     """
     with cluster_of(servers, kafka_config) as cluster:
         name = name_of(job)
+        running = find_deployed(cluster, name)
         lost = 0
-        if delete_topics:
-            lost = deployments.published_epochs(cluster, find_deployed(cluster, name))
-            if not yes:
-                _confirm_deletion(name, lost)
+        if delete_topics or not yes:
+            lost = deployments.published_epochs(cluster, running)
+        if not yes:
+            _confirm_end(running, lost, delete_topics=delete_topics)
         ended = deployments.undeploy(cluster, name, delete_topics=delete_topics)
         where = ",".join(cluster.connection.bootstrap_servers)
     if as_json:
@@ -352,13 +356,16 @@ def undeploy(
             say_command(f"rm {file}")
 
 
-def _confirm_deletion(name: str, lost: int) -> None:
-    if not sys.stdin.isatty():
-        raise UsageProblem(
-            f"--delete-topics would delete {plural(lost, 'epoch')} of estimates of {name} for "
-            "good, and there is no terminal to ask on: add --yes"
-        )
-    question = f"delete the topics of {name}, with {plural(lost, 'epoch')} of estimates, for good?"
-    if not typer.confirm(question, err=True):
-        tell(f"nothing is deleted, and {name} is still deployed")
-        raise typer.Exit(FAILED)
+def _confirm_end(job: DeployedJob, published: int, *, delete_topics: bool) -> None:
+    if delete_topics:
+        fate = f"its topics are deleted, with {plural(published, 'epoch')} of estimates, for good"
+    else:
+        fate = f"its topics stay, but {of_published(published, job.name)}"
+    again = ""
+    if job.replay_of is None:
+        charge = f"epsilon {promised(job).epsilon:.6g}"
+        again = f"; to deploy it again charges population {job.population_name} {charge} again"
+    ask(
+        f"deployment {job.deployment.hex()[:8]} of job {job.name} would end: {fate}{again}",
+        f"nothing is changed, and {job.name} is still deployed",
+    )

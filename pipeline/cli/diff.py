@@ -122,6 +122,10 @@ def _to_json(jobs: Sequence[DeployedJob], found: Sequence[Difference]) -> dict[s
 
 
 def _show(jobs: Sequence[DeployedJob], found: Sequence[Difference]) -> None:
+    if not any(each.differs for each in found):
+        one, other = (job.name for job in jobs)
+        say(f"{one} and {other} are equal, integers and estimates: {plural(len(found), 'epoch')}")
+        return
     say_table(
         [">epoch", "integers", "estimates", ">by (sd)", "of"],
         (_row(jobs, each) for each in found),
@@ -154,9 +158,6 @@ def _label(domain: ValueDomain, item: int | None) -> str:
 
 def _summary(found: Sequence[Difference]) -> Iterator[str]:
     both = [each for each in found if each.only is None]
-    if not any(each.differs for each in found):
-        yield f"{plural(len(found), 'epoch')} compared: integers and estimates are equal"
-        return
     integers = sum(bool(each.integers) for each in both)
     estimates = sum(each.estimates for each in both)
     yield (

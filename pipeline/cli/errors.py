@@ -18,9 +18,19 @@ import typer
 from pipeline.errors import FAILED, WRONG_INPUT, DpstreamError
 from pipeline.operations.lifeline import tell
 from pipeline.printable import printable
+from pipeline.whole_files import NO_ROOM
 
 INTERRUPTED = 130
-
+_OUTPUT = "standard output"
+# What Typer says of text where a number should be.
+_NO_NUMBER = {
+    "Input should be a valid number, unable to parse string as a number": (
+        "give a number, with a decimal point: 1.5"
+    ),
+    "Input should be a valid integer, unable to parse string as an integer": (
+        "give a whole number, in digits alone: 10000"
+    ),
+}
 
 _RENAMED = {
     "--items": "give --item X for each of them, or --item @FILE",
@@ -46,8 +56,7 @@ def run_command(command: Callable[..., Any], arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:
-        # Python flushes once more at its end, and would complain then.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return FAILED
     except Exception as error:
         if hasattr(error, "format_message"):  # Typer's, whichever of its bases there is
@@ -58,7 +67,16 @@ def run_command(command: Callable[..., Any], arguments: Sequence[str]) -> int:
             raise
         message, code = known
         _complain(message)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _drop_output()
     return code if isinstance(code, int) else 0
+
+
+def _drop_output() -> None:
+    """Python flushes once more at its end, and would complain then."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def explain(error: Exception) -> tuple[str, int] | None:
@@ -87,7 +105,10 @@ def _explain_others(error: Exception) -> tuple[str, int] | None:
         case BrokenProcessPool():
             return "a process that ran trials was killed: is there too little memory?", FAILED
         case OSError() if error.filename is not None:
-            return f"{error.filename}: {error.strerror}", FAILED
+            return f"{error.filename}: {error.strerror or error}", FAILED
+        case OSError() if error.errno in NO_ROOM:
+            # Whoever writes a file names it.
+            return f"{_OUTPUT}: {error.strerror}; what was written there is cut short", FAILED
     return None
 
 
@@ -96,6 +117,8 @@ def _usage(error: Any) -> str:
     command = "dpstream" if context is None else context.command_path
     # Typer puts it before what is wrong with a choice.
     message = error.format_message().replace("Value error, ", "")
+    for unhelpful, helpful in _NO_NUMBER.items():
+        message = message.replace(unhelpful, helpful)
     option = getattr(error, "option_name", None)
     if option in _RENAMED:
         message = f"No such option: {option}: {_RENAMED[option]}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from aggregators.estimate import NORMAL_95
 from pipeline.cli.output import guarantee_pairs, number, plural, say, say_pairs, say_table
-from pipeline.planning.alternatives import least_error
+from pipeline.planning.alternatives import Alternative, least_error, under_another_trust
 from pipeline.planning.crowd_sizes import CrowdsPlan
 from pipeline.planning.plan import ANY_NUMBER, Plan, rounding_note
 
@@ -189,6 +189,15 @@ def _show_alternatives(made: Plan) -> None:
             f"{better.protocol} errs less here, with nobody more to be trusted: by "
             f"{number(better.rmse)} users instead of {number(made.rmse)}"
         )
+    if (other := under_another_trust(made.alternatives)) is not None:
+        say(_another_trust(other))
+
+
+def _another_trust(other: Alternative) -> str:
+    who = "nobody" if other.trusts_nobody else "the shuffle stage"
+    delta = f", delta {other.delta:g}" if other.delta else ""
+    loss = f"epsilon {other.epsilon:.3g}{delta}"
+    return f"if {who} may be trusted: {number(other.rmse)} users at {loss}, by {other.protocol}"
 
 
 def _show_traffic(made: Plan) -> None:

@@ -21,7 +21,6 @@ from pipeline.cli.output import (
     number,
     plural,
     say,
-    say_command,
     say_json,
     say_line,
     say_pairs,
@@ -222,17 +221,19 @@ def _run(
         body = _to_json(source, begun, plan)
         say_json({**body, "deployment": begun.deployment.hex(), "published": workers})
         return
-    fate = "published" if workers else "written"
-    say(
-        f"{plural(plan.epochs, 'epoch')} of {source.job.name} are {fate} as {begun.name} "
-        f"in {number(seconds)} s; it cost no epsilon"
-    )
-    say("to go on:")
-    if not workers:
-        for stage in stages_of(begun):
-            say_command(f"dpstream run {stage} {begun.name}")
-    say_command(f"dpstream diff {source.job.name} {begun.name}{_epochs(plan)}")
-    say_command(f"dpstream estimates {begun.name}")
+    say(_ending(source.job.name, begun, plan, seconds, workers=workers), whole=True)
+
+
+def _ending(
+    original: str, job: DeployedJob, plan: ReplayPlan, seconds: float, *, workers: bool
+) -> str:
+    done = f"{plural(plan.epochs, 'epoch')} of {original}"
+    took = f"in {number(seconds)} s, and cost no epsilon"
+    if workers:
+        compare = f"dpstream diff {original} {job.name}{_epochs(plan)}"
+        return f"{done} are published again as {job.name} {took}; to compare: {compare}"
+    to_run = " and ".join(f"dpstream run {stage} {job.name}" for stage in stages_of(job))
+    return f"{done} are written as {job.name} {took}; to estimate: {to_run}"
 
 
 def _epochs(plan: ReplayPlan) -> str:

@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from pipeline.cli.asking import Yes, ask
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.inputs import Roster, ToEpoch
 from pipeline.cli.options import AsJson, JobFile, KafkaConfig, Servers, SkipBadRows
@@ -37,6 +38,7 @@ from pipeline.demo import (
 )
 from pipeline.demo.devices.run_demo import DemoSettings, run_demo
 from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.operations.losses import UnaskedError
 from pipeline.operations.restarted_processes import ProcessError
 from pipeline.operations.signals import SignalledError
 from pipeline.operations.status.facts import stages_of
@@ -95,6 +97,7 @@ def up(
         ),
     ] = False,
     browser: Browser = True,
+    yes: Yes = False,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
@@ -102,7 +105,8 @@ def up(
     """Run a job on this machine from its deployment to its last estimate, beside the truth.
 
     Starts the local broker, a worker for each stage and a producer, and ends them all. A deployed
-    job of the same name is replaced. The truth is taken from the input and sent nowhere.
+    job of the same name is replaced, and its people are charged again: it asks before. The truth is
+    taken from the input and sent nowhere.
     """
     if str(input) == "-":
         raise UsageProblem(
@@ -122,6 +126,7 @@ def up(
         users=users,
         to_epoch=to_epoch,
         skip_bad_rows=skip_bad_rows,
+        agreed=yes,
     )
     _run(_watched(settings, browser, as_json), output, as_json)
 
@@ -224,7 +229,12 @@ def _run(
             say("It stays until Ctrl-C.")
 
     try:
-        run_up(settings, _screen(as_json), finished)
+        try:
+            run_up(settings, _screen(as_json), finished)
+        except UnaskedError as error:
+            # Asked when all processes have ended: Ctrl-C at the question leaves nothing behind.
+            ask("\n".join(error.losses), "nothing is deployed, and nobody is charged")
+            run_up(replace(settings, agreed=True), _screen(as_json), finished)
     except SignalledError as error:
         tell(f"{error}; the processes have ended, and nothing was written")
         raise typer.Exit(_SIGNALLED + error.number) from None

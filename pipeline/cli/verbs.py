@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -189,7 +189,31 @@ VERBS = {
 }
 
 
-class LazyCommand(TyperCommand):
+def _with_bare_flags(params: list[Any]) -> list[Any]:
+    """Options, of which flags say no type: they take no value."""
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
+
+
+class PlainCommand(TyperCommand):
+    """A command whose flags are shown as flags."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its arguments and options, that for help included."""
+        return _with_bare_flags(super().get_params(ctx))
+
+
+class PlainGroup(TyperGroup):
+    """A list of commands whose flags are shown as flags."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its options, that for help included."""
+        return _with_bare_flags(super().get_params(ctx))
+
+
+class LazyCommand(PlainCommand):
     """Stands for a verb in the list; parses and runs with what the verb's module defines."""
 
     def __init__(self, name: str, verb: Verb) -> None:
@@ -209,24 +233,56 @@ class LazyCommand(TyperCommand):
 
 def build_command() -> TyperGroup:
     """The command line, ready to be run."""
-    return TyperGroup(
+    app = typer.Typer(
         name="dpstream",
+        cls=PlainGroup,
         help="Continual, differentially private statistics from Kafka streams.",
-        commands={name: LazyCommand(name, verb) for name, verb in VERBS.items()},
         no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+    app.callback()(_of_all_verbs)
+    group = get_group(app)
+    group.commands = {name: LazyCommand(name, verb) for name, verb in VERBS.items()}
+    return group
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        # Not at the top: it reads mail, too.
+        from importlib.metadata import version as version_of
+
+        print(f"dpstream {version_of('dpstream')}")
+        raise typer.Exit
+
+
+def _of_all_verbs(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_say_version, is_eager=True, help="Print the version, and exit."
+        ),
+    ] = False,
+) -> None:
+    pass
 
 
 def _load(name: str, verb: Verb) -> Any:
     module, _, attribute = verb.target.partition(":")
     target = getattr(import_module(f"pipeline.cli.{module}"), attribute)
     if isinstance(target, typer.Typer):
+        target.info.cls = PlainGroup
+        for command in target.registered_commands:
+            command.cls = PlainCommand
         return get_group(target)
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command(name, help=_flowing(target), epilog=f"Example: dpstream {name} {verb.example}")(
-        target
-    )
+    app.command(
+        name,
+        cls=PlainCommand,
+        help=_flowing(target),
+        epilog=f"Example: dpstream {name} {verb.example}",
+    )(target)
     return get_command(app)
 
 

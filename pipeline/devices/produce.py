@@ -30,6 +30,7 @@ from pipeline.devices.producer import Producer
 from pipeline.devices.rows import BadRow, InputError, counted
 from pipeline.jobs.epoch_times import calendar_of
 from pipeline.jobs.job_files import Job
+from pipeline.whole_files import naming
 
 # Waits until a moment at most; returns the bytes that came, b"" at the end of the input, None when
 # the moment came first.
@@ -286,7 +287,8 @@ class LiveProducer:
         if self._path is None or self._kept:
             return
         fresh = self._path.with_suffix(".new")
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with naming(fresh), open(descriptor, "w") as file:
             json.dump(self._to_keep(), file)
             file.flush()
             os.fsync(file.fileno())

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pipeline.errors import WRONG_INPUT, DpstreamError
 from pipeline.state import private_folder
-from pipeline.whole_files import WholeFileError, open_regular
+from pipeline.whole_files import WholeFileError, open_regular, write_new
 from topics.loose_batches import COLLECTOR_KEY_BYTES
 
 
@@ -74,14 +74,10 @@ def collector_key_at(path: Path) -> CollectorKey:
         CollectorKeyError: the file is there and holds none, or others have access to it.
     """
     private_folder(path.absolute().parent)
+    key = CollectorKey(secrets.token_bytes(COLLECTOR_KEY_BYTES))
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        # A deployment whose key was lost with the machine could not go on.
+        write_new(path, key.secret, 0o600)
     except FileExistsError:
         return read_collector_key(path)
-    key = CollectorKey(secrets.token_bytes(COLLECTOR_KEY_BYTES))
-    with open(descriptor, "wb") as file:
-        file.write(key.secret)
-        # A deployment whose key was lost with the machine could not go on.
-        file.flush()
-        os.fsync(file.fileno())
     return key

@@ -7,7 +7,6 @@ neither promise less privacy than the operator did nor have reports sealed to a 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +26,7 @@ from pipeline.state import private_folder
 from pipeline.values.numbers import NumericDomain
 from pipeline.values.times import microseconds
 from pipeline.values.value_domains import ValueDomain
+from pipeline.whole_files import write_new
 
 STATEMENT_VERSION: Final = 1
 LABELS_TOLD: Final = 1 << 14
@@ -138,16 +138,13 @@ def signing_key_at(path: Path) -> Ed25519PrivateKey:
         SigningKeyError: the file is there and holds none, or others have access to it.
     """
     private_folder(path.absolute().parent)
+    key = Ed25519PrivateKey.generate()
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        # Apps that were built with its public key believe no other.
+        write_new(path, secret, 0o600)
     except FileExistsError:
         return _read(path)
-    key = Ed25519PrivateKey.generate()
-    with open(descriptor, "wb") as file:
-        file.write(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-        # Apps that were built with its public key believe no other.
-        file.flush()
-        os.fsync(file.fileno())
     return key
 
 

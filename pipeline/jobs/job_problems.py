@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -18,6 +19,9 @@ from pipeline.jobs.marked_yaml import Path, YamlError, dotted, read_marked_yaml
 from pipeline.whole_files import read_whole_text
 
 Made = TypeVar("Made")
+
+_DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+")
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +134,22 @@ def _wrong_value(path: Path, error: Mapping[str, Any], model: type[BaseModel]) -
         message = str(error["ctx"]["error"])
         key, _, rest = message.partition(" ")
         return Problem((*path, key), rest) if key in keys else Problem(path, message)
+    if (better := _without_commas(error)) is not None:
+        return Problem(path, f"{shown(error['input'])} is not allowed: {better}")
     allowed = _allowed(model, path) or error["msg"].removeprefix("Input should be ")
     return Problem(path, f"{shown(error['input'])} is not allowed: give {allowed}")
+
+
+def _without_commas(error: Mapping[str, Any]) -> str | None:
+    """How to write a number of which a comma has made text; None for anything else."""
+    text, kind = error["input"], error["type"]
+    if not isinstance(text, str):
+        return None
+    if kind.startswith("int_") and _THOUSANDS.fullmatch(text):
+        return f"write it without commas, {text.replace(',', '')}"
+    if kind.startswith("float_") and _DECIMAL_COMMA.fullmatch(text):
+        return f"use a decimal point, {text.replace(',', '.')}"
+    return None
 
 
 def _allowed(model: type[BaseModel], path: Path, prefix: str = "") -> str:

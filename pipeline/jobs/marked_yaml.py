@@ -119,20 +119,37 @@ class _Reader:
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
         values: dict[str, Any] = {}
+        before = ""
         for key, child in node.value:
             line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
                 self._complain(line, path, "a key must be text")
+            elif _ends_decimal_comma(values.get(before), key, child):
+                number = f"{values[before]},{key.value}"
+                self._complain(
+                    line,
+                    (*path, before),
+                    f"{number} is two things between braces: use a decimal point "
+                    f"({number.replace(',', '.')}), and nothing between thousands",
+                )
             elif key.value in values:
                 first = self.lines[(*path, key.value)]
                 self._complain(line, (*path, key.value), f"is there twice, first on line {first}")
             else:
                 self.lines[(*path, key.value)] = line
+                before = key.value
                 values[key.value] = self.value(child, (*path, key.value))
         return values
 
     def _complain(self, line: int, path: Path, message: str) -> None:
         self.problems.append((line, f"{dotted(path)}: {message}" if path else message))
+
+
+def _ends_decimal_comma(before: object, key: yaml.ScalarNode, child: yaml.Node) -> bool:
+    """Whether ``{epsilon: 1,5}`` was read as ``epsilon`` 1 and ``5`` nothing."""
+    bare = isinstance(child, yaml.ScalarNode) and child.style is None and child.value == ""
+    whole = isinstance(before, int) and not isinstance(before, bool)
+    return bare and whole and key.value.isdecimal()
 
 
 def _scalar(text: str) -> Any:

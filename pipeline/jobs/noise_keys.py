@@ -19,7 +19,7 @@ import numpy as np
 
 from pipeline.errors import WRONG_INPUT, DpstreamError
 from pipeline.state import private_folder
-from pipeline.whole_files import WholeFileError, open_regular
+from pipeline.whole_files import WholeFileError, open_regular, write_new
 from randomizers.randomness import keyed_generator
 
 KEY_BYTES = 32
@@ -100,14 +100,10 @@ def noise_key_at(path: Path) -> NoiseKey:
         NoiseKeyError: the file is there and holds none, or others have access to it.
     """
     private_folder(path.absolute().parent)
+    key = NoiseKey.random()
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        # A deployment whose key was lost with the machine could not go on.
+        write_new(path, key.secret, 0o600)
     except FileExistsError:
         return read_noise_key(path)
-    key = NoiseKey.random()
-    with open(descriptor, "wb") as file:
-        file.write(key.secret)
-        # A deployment whose key was lost with the machine could not go on.
-        file.flush()
-        os.fsync(file.fileno())
     return key

@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from pipeline.errors import WRONG_INPUT, DpstreamError
 from pipeline.state import private_folder
-from pipeline.whole_files import WholeFileError, open_regular
+from pipeline.whole_files import WholeFileError, open_regular, write_new
 from topics.sealing import key_id
 
 PRIVATE_SUFFIX: Final = ".key"
@@ -92,8 +92,13 @@ def make_key_pair(private_file: Path, public_file: Path) -> bytes:
         raise SealingKeyError(f"{public_file} is there already: choose another name, or remove it")
     try:
         private_folder(private_file.absolute().parent)
-        _write_new(private_file, private, 0o600)
-        _write_new(public_file, public, 0o644)
+        # What is sealed to a key that was lost with the machine can never be opened.
+        write_new(private_file, private, 0o600)
+        try:
+            write_new(public_file, public, 0o644)
+        except BaseException:
+            private_file.unlink()
+            raise
     except FileExistsError as error:
         raise SealingKeyError(
             f"{error.filename} is there already: choose another name, or remove it; who erases a "
@@ -148,12 +153,3 @@ def _read(path: Path, what: str) -> tuple[int, bytes]:
         raise SealingKeyError(f"{path} holds no {what}: {error.strerror}") from None
     except OSError as error:
         raise SealingKeyError(f"cannot read the {what} {path}: {error.strerror}") from None
-
-
-def _write_new(path: Path, data: bytes, mode: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    with open(descriptor, "wb") as file:
-        file.write(data)
-        # What is sealed to a key that was lost with the machine can never be opened.
-        file.flush()
-        os.fsync(file.fileno())

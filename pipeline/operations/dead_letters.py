@@ -14,6 +14,7 @@ from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.topic_reader import TopicReader
 from pipeline.stages.device_admission import RawRecord
 from pipeline.state import private_folder
+from pipeline.whole_files import replaced_whole
 from topics.batches import decode_batch, decode_punctuation
 from topics.chunks import Chunk, decode_chunk
 from topics.frames import CodecError, Kind, kind_of
@@ -165,5 +166,6 @@ def save_dead_letter(letter: DeadLetter, folder: Path) -> Path:
     topic = _NOT_IN_TOPICS.sub("_", letter.topic)
     path = private_folder(folder) / f"{topic}-{letter.partition}-{letter.offset}.bin"
     path.touch(mode=0o600)
-    path.write_bytes(letter.value)
+    with replaced_whole(path) as part:
+        part.write_bytes(letter.value)
     return path

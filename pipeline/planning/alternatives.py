@@ -34,7 +34,8 @@ class Alternative:
         rmse: root mean squared error over all epochs, in users.
         messages_per_user: over the horizon.
         trust: who has to be trusted.
-        delta: of the guarantee; 0 of a pure one.
+        epsilon: what the whole horizon costs a user.
+        delta: the same; 0 of a pure guarantee.
         planned: whether this is the job's own.
     """
 
@@ -44,6 +45,7 @@ class Alternative:
     rmse: float
     messages_per_user: float
     trust: str
+    epsilon: float
     delta: float
     planned: bool = False
 
@@ -51,6 +53,11 @@ class Alternative:
     def trusted(self) -> str:
         """Who has to be trusted, in short."""
         return self.trust.partition(";")[0]
+
+    @property
+    def trusts_nobody(self) -> bool:
+        """Whether the guarantee holds against everybody; otherwise the shuffle stage is trusted."""
+        return self.trust.startswith("nobody")
 
 
 def alternatives(job: Job, law: Law, users: int) -> tuple[Alternative, ...]:
@@ -99,7 +106,7 @@ def alternatives(job: Job, law: Law, users: int) -> tuple[Alternative, ...]:
 def least_error(found: Sequence[Alternative]) -> Alternative | None:
     """What errs less than the job, with nobody more to be trusted; None if nothing does.
 
-    >>> shown = {"changes": 1, "boost": None, "messages_per_user": 1.0, "delta": 0.0}
+    >>> shown = {"changes": 1, "boost": None, "messages_per_user": 1.0, "epsilon": 1, "delta": 0.0}
     >>> ours = Alternative("value_stream", rmse=9.0, trust="nobody", planned=True, **shown)
     >>> asked_anew = Alternative("split_budget", rmse=7.0, trust="nobody; really", **shown)
     >>> shuffled = Alternative("shuffled_counts", rmse=1.0, trust="the shuffle stage", **shown)
@@ -117,12 +124,29 @@ def least_error(found: Sequence[Alternative]) -> Alternative | None:
     return least if least.rmse < own.rmse else None
 
 
+def under_another_trust(found: Sequence[Alternative]) -> Alternative | None:
+    """What errs least where the shuffle stage is trusted and the job trusts nobody, or reversed.
+
+    Args:
+        found: as of `alternatives`.
+
+    Returns:
+        None: there is no such protocol.
+    """
+    own = next((each for each in found if each.planned), None)
+    if own is None:
+        return None
+    others = (each for each in found if each.trusts_nobody != own.trusts_nobody)
+    return min(others, key=lambda each: each.rmse, default=None)
+
+
 def _expected(job: Job, protocol: str, parameters: Any, law: Any, users: int) -> Alternative:
     entry = PROTOCOLS[protocol]
     assert entry.forecast is not None
     forecast = entry.forecast(law, parameters, job.epochs.count)
     boost = forecast.boost if isinstance(forecast, BoostedForecast) else None
     guarantee = entry.randomizer(law).guarantee
+    paid = job.epochs.count if guarantee.unit == "epoch" and not guarantee.stream_epsilon else 1
     return Alternative(
         protocol=protocol,
         changes=None if boost == 0 else getattr(parameters, "changes", None),
@@ -130,5 +154,6 @@ def _expected(job: Job, protocol: str, parameters: Any, law: Any, users: int) ->
         rmse=math.sqrt(float(np.square(forecast.standard_deviations(users)).mean())),
         messages_per_user=float(forecast.reports_per_user.sum()),
         trust=guarantee.trust,
-        delta=guarantee.delta,
+        epsilon=paid * (guarantee.stream_epsilon or guarantee.epsilon),
+        delta=paid * guarantee.delta,
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.planning.plan import Plan
-from pipeline.plots import INSTALL, PlotError
+from pipeline.plots import INSTALL, PlotError, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,7 +16,7 @@ _BLUE, _VERMILION = "#0072B2", "#D55E00"
 
 def write_plan_plot(made: Plan, path: Path) -> None:
     """Draw a plan into a PNG file; see `draw_plan`."""
-    draw_plan(made).savefig(path, dpi=150)
+    save_figure(draw_plan(made), path)
 
 
 def draw_plan(made: Plan) -> Figure:

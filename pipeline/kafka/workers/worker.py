@@ -46,6 +46,7 @@ from pipeline.kafka.workers.topic_watch import TopicWatch
 from pipeline.kafka.workers.watchdog import Pulse, Watchdog, guard
 from pipeline.stages.stage import Stage
 from pipeline.state import FolderInUse, FolderLock
+from pipeline.whole_files import naming
 from topics.names import Role
 from topics.topic_checks import clock_problem, wrong_clock
 
@@ -420,7 +421,8 @@ def _identity(directory: Path) -> str:
     path = directory / "identity"
     if not path.exists():
         fresh = path.with_suffix(".new")
-        fresh.write_text(secrets.token_hex(8))
+        with naming(path):
+            fresh.write_text(secrets.token_hex(8))
         fresh.replace(path)
     return path.read_text()
 

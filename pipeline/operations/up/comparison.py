@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.operations.up.outcome import NOT_PRIVATE, Outcome
-from pipeline.plots import INSTALL, PlotError
+from pipeline.plots import INSTALL, PlotError, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +44,7 @@ def write_comparison(outcomes: Sequence[Outcome], path: Path) -> None:
     Raises:
         PlotError: matplotlib is missing.
     """
-    _draw(outcomes).savefig(path, dpi=150)
+    save_figure(_draw(outcomes), path)
 
 
 def _draw(outcomes: Sequence[Outcome]) -> Figure:

@@ -16,7 +16,7 @@ from pipeline.jobs.epoch_times import calendar_of
 from pipeline.jobs.job_files import Job
 from pipeline.operations.up.plot import GAPS, draw_plot, mark_gaps
 from pipeline.operations.up.progress import Row
-from pipeline.plots import INSTALL, PlotError
+from pipeline.plots import INSTALL, PlotError, save_figure
 from pipeline.results.queries import Query, overview
 from pipeline.results.questions import Question, Top
 from pipeline.stages.estimate_records import EstimateRecord
@@ -104,7 +104,7 @@ def curves_of(
 
 def write_rows(job: DeployedJob, rows: Sequence[Row], path: Path) -> None:
     """Draw a run into a PNG file; see `draw_rows`."""
-    draw_rows(job, rows).savefig(path, dpi=150)
+    save_figure(draw_rows(job, rows), path)
 
 
 def draw_rows(job: DeployedJob, rows: Sequence[Row]) -> Figure:
@@ -133,7 +133,7 @@ def write_curves(
     curves: Sequence[Curve],
 ) -> None:
     """Draw curves into a PNG file; see `draw_curves`."""
-    draw_curves(job, guarantee, question, epochs, curves).savefig(path, dpi=150)
+    save_figure(draw_curves(job, guarantee, question, epochs, curves), path)
 
 
 def draw_curves(

@@ -22,6 +22,7 @@ from pipeline.operations.up.progress import Row
 from pipeline.planning.plan import plan
 from pipeline.results.queries import usual_query
 from pipeline.results.smoothing import SmoothedHorizon, columns
+from pipeline.whole_files import replaced_whole
 
 NOT_PRIVATE = "demo: not private"
 """How the truth is labelled wherever it is shown."""
@@ -147,7 +148,7 @@ def write_csv(job: DeployedJob, rows: Sequence[Row], path: Path) -> None:
     """
     query = usual_query(job.domain, everything=True)
     epoch, *columns = CSV_COLUMNS
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with replaced_whole(path) as part, part.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([epoch, *([] if query is None else [query.question.kind]), *columns])
         for row in rows:

@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
+from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection, find_cluster
 from pipeline.kafka.local_kafka import LocalKafkaError
 from pipeline.operations.forks import Forks
+from pipeline.operations.losses import check_losses
 from pipeline.operations.restarted_processes import RestartedProcesses
 from pipeline.operations.signals import Signals
 from pipeline.operations.up.job_run import JobEvent, JobInput, JobRun
@@ -47,6 +49,7 @@ class UpSettings:
         page: serve the live page.
         browser: open it.
         linger: leave the page after the last estimate, until a signal comes.
+        agreed: whether deployments may end, and people be charged again, by what is deployed.
     """
 
     job_files: tuple[Path, ...]
@@ -61,6 +64,7 @@ class UpSettings:
     page: bool = False
     browser: bool = False
     linger: bool = False
+    agreed: bool = True
 
 
 Finished = Callable[[Sequence[Outcome], str | None], None]
@@ -79,6 +83,7 @@ def run_up(settings: UpSettings, screen: Screen, finished: Finished) -> None:
         ProcessError: a process has failed again and again.
         LocalKafkaError: the local broker cannot be had.
         ClusterError: the cluster cannot be used.
+        UnaskedError: it is not agreed to what would be lost or charged; nothing was deployed.
     """
     given = [
         JobInput.load(
@@ -198,10 +203,18 @@ class _Run:
     def _connect(self, connection: Connection) -> None:
         for notice in connection.notices:
             self._screen.say(notice)
+        if not self._settings.agreed:
+            self._check_losses(connection)
         self._connection = connection
         self._activity = ""
         for job in self._jobs:
             job.begin(connection)
+
+    def _check_losses(self, connection: Connection) -> None:
+        self._activity = "seeing what is deployed"
+        self._show()
+        with Cluster(connection) as cluster:
+            check_losses(cluster, [each.job for each in self._given])
 
     def _take_events(self, workers: RestartedProcesses, pages: RestartedProcesses) -> None:
         """Wait a moment for an event, and take in all there are."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.plots import INSTALL, PlotError
+from pipeline.plots import INSTALL, PlotError, save_figure
 from pipeline.simulation.evaluation.columns import series_of
 from pipeline.simulation.evaluation.experiment import Case
 from pipeline.simulation.evaluation.plots import COLOURS, tidy
@@ -30,7 +30,7 @@ def write_curves(cases: Sequence[Case], folder: Path) -> list[Path]:
         title = f"{case.data}, {case.label}\n{str(case.job.guarantee()).partition(';')[0]}"
         figure.axes[0].set_title(title, loc="left", fontsize=11)
         paths.append(folder / (f"curves-{number}.png" if len(cases) > 1 else "curves.png"))
-        figure.savefig(paths[-1], dpi=150)
+        save_figure(figure, paths[-1])
     return paths
 
 

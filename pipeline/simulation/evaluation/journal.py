@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from pipeline.simulation.evaluation.trial import Trial
+from pipeline.whole_files import naming
 
 
 class Journal:
@@ -34,17 +35,31 @@ class Journal:
                 # Written by another version: tried again.
                 continue
         self._file.truncate(end)
+        self._end = end
 
     def get(self, key: str) -> Trial | None:
         """The trial of that key, if it is finished."""
         return self._finished.get(key)
 
     def append(self, key: str, trial: Trial) -> None:
-        """Keep a trial, whatever happens to this process or machine from now on."""
+        """Keep a trial, whatever happens to this process or machine from now on.
+
+        Raises:
+            OSError: it cannot be written, and no part of it is there.
+        """
         line = json.dumps({"key": key, "trial": trial.to_json()}, separators=(",", ":"))
-        self._file.write(line.encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        rest = memoryview(line.encode() + b"\n")
+        end = self._end + len(rest)
+        descriptor = self._file.fileno()
+        try:
+            with naming(Path(self._file.name)):
+                while rest:
+                    rest = rest[os.write(descriptor, rest) :]
+                os.fsync(descriptor)
+        except BaseException:
+            os.ftruncate(descriptor, self._end)
+            raise
+        self._end = end
         self._finished[key] = trial
 
     def __enter__(self) -> Self:

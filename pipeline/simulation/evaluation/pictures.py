@@ -26,6 +26,7 @@ from pipeline.simulation.evaluation.counted_answers import SHARES, item_interval
 from pipeline.simulation.evaluation.experiment import Case
 from pipeline.simulation.evaluation.plots import COLOURS, tidy
 from pipeline.values.sets import SetDomain
+from pipeline.whole_files import replaced_whole
 from randomizers.item_domains import Numbers, Points
 
 if TYPE_CHECKING:
@@ -161,7 +162,8 @@ def _save(figure: Figure, path: Path, dots: int = _DOTS, palette: int = _PALETTE
 
     drawn = BytesIO()
     figure.savefig(drawn, format="png", dpi=dots)
-    Image.open(drawn).convert("RGB").quantize(palette).save(path, optimize=True)
+    with replaced_whole(path) as part:
+        Image.open(drawn).convert("RGB").quantize(palette).save(part, optimize=True)
 
 
 def _guarantee(job: DeployedJob) -> str:

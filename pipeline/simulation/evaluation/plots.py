@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.plots import INSTALL, PlotError
+from pipeline.plots import INSTALL, PlotError, save_figure
 from pipeline.results.smoothing import UNBIASED
 from pipeline.simulation.evaluation.counted_answers import ALL_ITEMS
 from pipeline.simulation.evaluation.results import Line, loss_differs_from_request, variables
@@ -48,7 +48,7 @@ def write_plots(name: str, lines: Sequence[Line], folder: Path) -> list[Path]:
     paths = []
     for what, figure in draw_plots(name, lines).items():
         paths.append(folder / f"{what}.png")
-        figure.savefig(paths[-1], dpi=150)
+        save_figure(figure, paths[-1])
     return paths
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -19,6 +18,7 @@ from pipeline.simulation.evaluation.data import ChangeLogFile
 from pipeline.simulation.evaluation.drawn_items import DrawnItems, SelectionSets
 from pipeline.simulation.evaluation.experiment import Case
 from pipeline.simulation.evaluation.trial import Accuracy, Trial
+from pipeline.whole_files import replaced_whole
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,9 +69,8 @@ def write_csv(experiment: str, finished: Sequence[Finished], path: Path) -> None
             {**shared, "estimate": name, **asdict(accuracy)}
             for name, accuracy in trial.accuracies.items()
         )
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(text.getvalue(), "utf-8")
-    os.replace(part, path)
+    with replaced_whole(path) as part:
+        part.write_text(text.getvalue(), "utf-8")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

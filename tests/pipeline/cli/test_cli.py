@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from concurrent.futures.process import BrokenProcessPool
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -121,7 +122,19 @@ def test_lists_of_commands_offer_no_options_but_help(
     dpstream: Commands, words: tuple[str, ...]
 ) -> None:
     options = re.findall(r"^. (--[a-z-]+)", dpstream(*words, "--help").output, re.MULTILINE)
-    assert options == ["--help"]
+    assert options == (["--help"] if words else ["--version", "--help"])
+
+
+def test_it_says_its_version(dpstream: Commands) -> None:
+    said = dpstream("--version")
+    assert (said.code, said.output, said.errors) == (0, f"dpstream {version('dpstream')}\n", "")
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_flags_are_shown_as_flags(dpstream: Commands, command: str) -> None:
+    output = dpstream(*command.split("|"), "--help").output if command else dpstream().output
+    assert "--help" in output
+    assert "bool" not in output.lower()
 
 
 def test_without_arguments_it_says_what_there_is(dpstream: Commands) -> None:
@@ -352,7 +365,7 @@ def test_horizons_without_end_of_people_shared_with_others_are_warned_of(
         ("", False),
     ):
         renewing(job_file, keys, "a" if warned else "b")
-        said = dpstream("deploy", job_file, "--replace", "--json")
+        said = dpstream("deploy", job_file, "--replace", "--yes", "--json")
         assert (said.errors.startswith("WARNING: ") and warning in said.errors) == warned
         assert said.errors.count("\n") <= 2  # the other line is about rounded epochs
         warnings = dpstream("plan", job_file, "--json").json["warnings"]

@@ -172,7 +172,7 @@ def test_an_earlier_deployments_topic_is_kept_no_longer_when_the_job_is_deployed
     said = dpstream("deploy", path, "--replace", "--dry-run")
     assert said.code == 0, said.errors
     assert "retention: 28 d -> 7 d" in said.output
-    assert dpstream("deploy", path, "--replace").code == 0
+    assert dpstream("deploy", path, "--replace", "--yes").code == 0
     assert cluster.settings["small.dead-letters"].configs == wanted
 
 

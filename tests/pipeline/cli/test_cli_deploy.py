@@ -403,7 +403,7 @@ def test_a_file_that_says_nothing_new_does_nothing(
     assert "nothing would be done" in said.output
     assert "refused" not in said.output
     assert snapshot(cluster) == before
-    assert dpstream("deploy", job_file, "--replace").code == 0
+    assert dpstream("deploy", job_file, "--replace", "--yes").code == 0
     assert len(jobs(cluster).charges) == 2
 
 
@@ -472,8 +472,8 @@ def test_topics_of_an_earlier_deployment_get_the_retention_of_the_new_one(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
-    assert dpstream("undeploy", "small").code == 0
-    assert dpstream("deploy", with_operators_keys(job_file)).code == 0
+    assert dpstream("undeploy", "small", "--yes").code == 0
+    assert dpstream("deploy", with_operators_keys(job_file), "--yes").code == 0
     assert retention(cluster, Role.REPORTS) == 2 * WEEK
 
 
@@ -502,13 +502,13 @@ def test_a_replacement_warns_of_who_goes_on_for_the_earlier_deployment(
     old = deployed(cluster)
     record = Registration(old.deployment, "gateway", bytes(16), 1)
     cluster.append(old.topic(Role.PRODUCERS), record.to_bytes())
-    said = dpstream("deploy", job_file, "--replace")
+    said = dpstream("deploy", job_file, "--replace", "--yes")
     assert said.code == 0
     workers, producers = said.errors.splitlines()[:2]
     assert workers.startswith("WARNING: workers of the deployment that was replaced, ")
     assert ": shuffle w1; a supervisor ends its own" in workers
     assert ": gateway; what they send is refused from now on" in producers
-    quiet = dpstream("deploy", job_file, "--replace")
+    quiet = dpstream("deploy", job_file, "--replace", "--yes")
     assert "WARNING" not in quiet.errors
 
 
@@ -532,8 +532,8 @@ def test_topics_are_deleted_only_after_a_yes(
     typing("n\n")
     said = dpstream("undeploy", "small", "--delete-topics")
     assert said.code == 1
-    assert "delete the topics of small, with 7 epochs of estimates, for good?" in said.errors
-    assert "nothing is deleted, and small is still deployed" in said.errors
+    assert "its topics are deleted, with 7 epochs of estimates, for good" in said.errors
+    assert "nothing is changed, and small is still deployed" in said.errors
     assert list(jobs(cluster).jobs) == ["small"]
     assert "small.estimates" in cluster.partitions
     typing("y\n")
@@ -552,7 +552,7 @@ def test_without_a_terminal_a_yes_has_to_be_given_as_an_option(
     publish(cluster, 1)
     said = dpstream("undeploy", "small", "--delete-topics")
     assert (said.code, said.output, said.errors.count("\n")) == (2, "", 1)
-    assert "would delete 1 epoch of estimates of small for good" in said.errors
+    assert "its topics are deleted, with 1 epoch of estimates, for good" in said.errors
     assert "add --yes" in said.errors
     assert list(jobs(cluster).jobs) == ["small"]
     said = dpstream("undeploy", "small", "--delete-topics", "--yes", "--json")
@@ -560,11 +560,86 @@ def test_without_a_terminal_a_yes_has_to_be_given_as_an_option(
     assert list(cluster.partitions) == [JOBS_TOPIC]
 
 
+def test_an_end_says_what_is_lost_and_what_it_costs_to_begin_again(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, typing: Callable[[str], None]
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    running = jobs(cluster).jobs["small"].deployment.hex()[:8]
+    publish(cluster, 7)
+    typing("n\n")
+    said = dpstream("undeploy", "small")
+    assert said.code == 1
+    question = said.errors.splitlines()[0]
+    assert question == (
+        f"deployment {running} of job small would end: its topics stay, but its 7 published epochs "
+        "are found no more (dpstream record small --output FOLDER keeps what there is); to deploy "
+        "it again charges population small epsilon 2 again"
+    )
+    assert list(jobs(cluster).jobs) == ["small"]
+    typing("y\n")
+    assert dpstream("undeploy", "small").code == 0
+    assert not jobs(cluster).jobs
+
+
+@pytest.mark.parametrize("command", [("deploy", "--replace"), ("undeploy",)])
+def test_nothing_is_lost_where_nobody_can_be_asked(
+    dpstream: Commands,
+    cluster: MemoryCluster,
+    job_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert dpstream("deploy", job_file).code == 0
+    before = len(cluster.records[JOBS_TOPIC, 0])
+    verb, *options = command
+    said = dpstream(verb, job_file, *options)
+    assert (said.code, said.output, said.errors.count("\n")) == (2, "", 1)
+    assert said.errors.endswith("there is no terminal to ask on: add --yes\n")
+    assert len(cluster.records[JOBS_TOPIC, 0]) == before
+    assert dpstream(verb, job_file, *options, "--yes").code == 0
+
+
+def test_who_replaces_is_told_what_ends_and_who_is_charged_again(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, typing: Callable[[str], None]
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    running = jobs(cluster).jobs["small"].deployment.hex()
+    publish(cluster, 1)
+    typing("n\n")
+    said = dpstream("deploy", job_file, "--replace")
+    assert said.code == 1
+    assert said.errors.splitlines()[0] == (
+        f"deployment {running[:8]} of job small would end: its 1 published epoch is found no more "
+        "(dpstream record small --output FOLDER keeps what there is); population small would be "
+        "charged again: epsilon 2, 4 in all"
+    )
+    assert "nothing is deployed, and nobody is charged" in said.errors
+    assert jobs(cluster).jobs["small"].deployment.hex() == running
+
+
+def test_people_who_were_charged_before_are_asked_about_under_any_name(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, typing: Callable[[str], None]
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    other = job_file.with_name("other.yaml")
+    other.write_text(job_file.read_text().replace("name: small", "name: other"))
+    typing("")
+    assert dpstream("deploy", other).code == 0, "people of its own: nobody is charged again"
+    other.write_text(other.read_text().replace("name: other", "name: third\npopulation: small"))
+    typing("n\n")
+    said = dpstream("deploy", other)
+    assert said.code == 1
+    assert said.errors.splitlines()[0] == (
+        "population small would be charged again: epsilon 2, 4 in all"
+    )
+
+
 def test_estimates_that_stay_can_be_read_from_their_topic(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
-    said = dpstream("undeploy", "small")
+    said = dpstream("undeploy", "small", "--yes")
     assert "its topics stay" in said.output
     assert "  kcat -C -e -b memory:9092 -t small.estimates\n" in said.output
     assert "before the next undeploy, dpstream record JOB keeps what they read" in said.output
@@ -596,7 +671,7 @@ def test_pause_and_resume_are_told_and_listed(
     assert phase() is Phase.RUNNING
 
     dpstream("pause", "small")
-    assert dpstream("deploy", job_file, "--replace").code == 0
+    assert dpstream("deploy", job_file, "--replace", "--yes").code == 0
     assert phase() is Phase.RUNNING, "a phase says nothing of a later deployment"
     dpstream("pause", "small")
     assert dpstream("deploy", with_operators_keys(job_file)).code == 0
@@ -678,4 +753,4 @@ def test_a_name_that_another_version_deployed_is_not_taken_over(
     assert said.code == 1
     assert "was deployed by another version of this software" in said.errors
     assert "job small was deployed by another version" in dpstream("list").errors
-    assert dpstream("deploy", job_file, "--replace").code == 0
+    assert dpstream("deploy", job_file, "--replace", "--yes").code == 0

@@ -152,6 +152,17 @@ topics:
         ("parameters: {epsilon: 1, changes: 0}", "parameters.changes: is 0, must be a whole numb"),
         ("parameters: {epsilon: 1, changes: true}", "true is not allowed: give a valid integer"),
         ("parameters: {epsilon: '1', changes: 1}", '"1" is not allowed: give a valid number'),
+        (
+            "parameters: {epsilon: '1,5', changes: 1}",
+            '"1,5" is not allowed: use a decimal point, 1.5',
+        ),
+        (
+            "parameters: {epsilon: 1,5, changes: 1}",
+            "parameters.epsilon: 1,5 is two things between braces: use a decimal point (1.5)",
+        ),
+        ("epochs: {count: '10,000'}", '"10,000" is not allowed: write it without commas, 10000'),
+        ("epochs: {count: '1,5'}", '"1,5" is not allowed: give a whole number from 1'),
+        ("topics: {partitions: true, 5}", "topics.5: has no value"),
         ("parameters: {epsilon: 1e999, changes: 1}", "Infinity is not allowed: give a finite"),
         (
             "parameters: {epsilon: 1, changes: 1, calibration: best}",

@@ -103,7 +103,7 @@ def test_deploy_makes_the_key_and_the_worker_finds_it(
     assert path.read_bytes().hex() not in said.output + said.errors
     assert dpstream("run", "shuffle", "noise").code == 0
     first = deployed(cluster)
-    assert dpstream("deploy", job_file, "--replace").code == 0
+    assert dpstream("deploy", job_file, "--replace", "--yes").code == 0
     assert deployed(cluster).noise_key == first.noise_key
     assert deployed(cluster).deployment != first.deployment
 
@@ -112,7 +112,7 @@ def test_the_key_of_a_job_that_is_over_is_to_be_deleted(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
-    said = dpstream("undeploy", "noise")
+    said = dpstream("undeploy", "noise", "--yes")
     assert said.code == 0, said.errors
     assert f"  rm {noise_key_file('noise')}\n" in said.output
 
@@ -127,7 +127,10 @@ def test_a_key_file_of_ones_own_is_taken_or_made(
     assert deployed(cluster).noise_key == key.digest
     assert not noise_key_file("noise").exists()
     assert dpstream("run", "shuffle", "noise", "--noise-key", path).code == 0
-    assert dpstream("deploy", job_file, "--replace", "--noise-key", tmp_path / "new").code == 0
+    assert (
+        dpstream("deploy", job_file, "--replace", "--yes", "--noise-key", tmp_path / "new").code
+        == 0
+    )
     assert deployed(cluster).noise_key == read_noise_key(tmp_path / "new").digest
 
 

@@ -103,7 +103,7 @@ def test_a_second_job_of_the_same_people_is_bound_by_the_first_ones_budget(
     assert dpstream("deploy", job_file(tmp_path, "first", 4)).code == 0
     first = deployed_jobs(cast(Cluster, cluster))["first"].deployment.hex()[:8]
     if undeployed:
-        assert dpstream("undeploy", "first").code == 0
+        assert dpstream("undeploy", "first", "--yes").code == 0
     before = len(cluster.records[JOBS_TOPIC, 0])
     for option, code in (("--dry-run", 1), ("--json", 1)):
         said = dpstream("deploy", job_file(tmp_path, "second", budget), option)
@@ -121,7 +121,7 @@ def test_people_of_a_job_without_a_population_are_its_own(
     path = job_file(tmp_path, "alone", 4)
     path.write_text(path.read_text().replace("population: students\n", ""))
     assert dpstream("deploy", path).code == 0
-    assert dpstream("undeploy", "alone").code == 0
+    assert dpstream("undeploy", "alone", "--yes").code == 0
     path.write_text(path.read_text().replace("budget: {epsilon: 4}\n", ""))
     said = dpstream("deploy", path)
     assert (said.code, said.errors.count("\n")) == (1, 1)
@@ -159,7 +159,7 @@ def test_a_job_that_renews_is_bound_by_what_others_stated(
     assert dpstream("deploy", job_file(tmp_path, "first", 14)).code == 0
     path = job_file(tmp_path, "second")
     path.write_text(path.read_text().replace("count: 8", "count: 8, renew: true"))
-    said = dpstream("deploy", path)
+    said = dpstream("deploy", path, "--yes")
     assert (said.code, said.errors) == (0, ""), "and not said to be without end"
     assert deployed_jobs(cast(Cluster, cluster))["second"].horizons == 2
 
@@ -191,8 +191,10 @@ def test_a_budget_is_set_in_words_after_a_yes(
     )
     assert "nothing is set, and nothing is deployed" in said.errors
     assert len(cluster.records[JOBS_TOPIC, 0]) == before
-    typing("y\n")
-    assert dpstream("deploy", second, "--set-budget", "students=9").code == 0
+    typing("y\ny\n")
+    said = dpstream("deploy", second, "--set-budget", "students=9")
+    assert said.code == 0
+    assert "population students would be charged again: epsilon 4, 8 in all" in said.errors
     assert (
         "as an operator set it with job second"
         in dpstream("deploy", job_file(tmp_path, "third"), "--dry-run").errors
@@ -227,7 +229,7 @@ def test_the_budget_of_a_running_job_is_raised_in_words_and_its_file_may_stay(
     assert "budget of population students, for all jobs: epsilon 4 (" in said.output
     again = dpstream("deploy", larger)
     assert "nothing to do" in again.output
-    assert dpstream("deploy", job_file(tmp_path, "second")).code == 0
+    assert dpstream("deploy", job_file(tmp_path, "second"), "--yes").code == 0
 
 
 @pytest.mark.parametrize(

@@ -207,9 +207,9 @@ def test_no_verb_tells_of_producers(dpstream: Commands) -> None:
         ("pause", "what collectors write waits for dpstream resume phones"),
         ("undeploy", "its topics stay; stop its workers\n"),
     ):
-        output = dpstream(verb, "phones").output
+        output = dpstream(verb, "phones", *(["--yes"] if verb == "undeploy" else [])).output
         assert said in output
         assert "producers" not in output
     assert dpstream("deploy", "small.yaml").code == 0
     assert "what producers write" in dpstream("pause", "small").output
-    assert "stop its workers and producers" in dpstream("undeploy", "small").output
+    assert "stop its workers and producers" in dpstream("undeploy", "small", "--yes").output

@@ -266,13 +266,13 @@ def test_who_watches_sees_jobs_come_and_go(
     cluster.append("small.producers", registration.to_bytes())
     ((then,), _) = read()
     assert then.producers == 1
-    assert dpstream("deploy", path, "--replace").code == 0
+    assert dpstream("deploy", path, "--replace", "--yes").code == 0
     ((other,), _) = read()
     assert other.deployment != first.deployment
     assert other.producers == 0
     one = status_reader(cast(Cluster, cluster), "small")
     assert one()[0][0].deployment == other.deployment
-    assert dpstream("undeploy", "small").code == 0
+    assert dpstream("undeploy", "small", "--yes").code == 0
     assert read() == ([], [])
     with pytest.raises(DeploymentError, match="job small is not deployed"):
         one()

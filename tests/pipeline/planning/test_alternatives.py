@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from pipeline.cli.output import number
+from pipeline.cli.plan_lines import show_plan
 from pipeline.jobs.job_files import Job, make_job
-from pipeline.planning.alternatives import Alternative, least_error
+from pipeline.planning.alternatives import Alternative, least_error, under_another_trust
 from pipeline.planning.plan import Plan, plan
 
 pytestmark = pytest.mark.slow
@@ -170,6 +172,44 @@ def test_yes_or_no_is_compared_with_all_that_count_it(protocol: str) -> None:
     assert (None if least is None else least.protocol) == (
         None if protocol == "value_stream" else "value_stream"
     )
+
+
+@pytest.mark.parametrize(
+    ("protocol", "own_parameters", "other", "other_parameters"),
+    [
+        (
+            "value_stream",
+            {},
+            "shuffled_counts",
+            {"delta": 1e-6, "dummies": "shuffle"},
+        ),
+        ("shuffled_counts", {"delta": 1e-6}, "value_stream", {}),
+    ],
+)
+def test_another_trust_is_told_with_the_numbers_of_its_own_plan(
+    capsys: pytest.CaptureFixture[str],
+    protocol: str,
+    own_parameters: dict[str, Any],
+    other: str,
+    other_parameters: dict[str, Any],
+) -> None:
+    made = planned(protocol, changes=2, **own_parameters)
+    expected = planned(other, compared=False, changes=2, **other_parameters)
+    found = under_another_trust(made.alternatives)
+    assert found is not None
+    assert shown(found) == own(expected, 2)
+    assert (found.epsilon, found.delta) == (expected.guarantee.epsilon, expected.guarantee.delta)
+    show_plan(made)
+    who = "nobody" if other == "value_stream" else "the shuffle stage"
+    delta = ", delta 1e-06" if expected.guarantee.delta else ""
+    line = f"if {who} may be trusted: {number(expected.rmse)} users at epsilon 1{delta}, by {other}"
+    assert line in capsys.readouterr().out.splitlines()
+
+
+def test_what_is_paid_at_every_epoch_is_told_of_the_whole_horizon() -> None:
+    made = plan(job_of("value_stream", epochs=3, changes=1), USERS, compared=True)
+    for each in made.alternatives:
+        assert 0.95 < each.epsilon <= 1 + 1e-9, each.protocol
 
 
 def test_over_one_epoch_it_is_better_to_be_asked_once_with_all_of_epsilon() -> None:

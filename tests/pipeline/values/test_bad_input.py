@@ -277,7 +277,7 @@ def test_a_job_changed_under_a_running_name_is_refused_with_the_difference(
     assert not cluster.records["job.producers", 0]
 
     assert dpstream("produce", "job", "--input", changes).code == 0
-    assert dpstream("deploy", job_file, "--replace").code == 0
+    assert dpstream("deploy", job_file, "--replace", "--yes").code == 0
 
 
 @every_protocol

@@ -30,6 +30,17 @@ instants = st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1), timezones=st
         ("7d", "P7D"),
         ("2 w", "P14D"),
         ("250 ms", "PT0.25S"),
+        ("1 day", "P1D"),
+        ("24h", "P1D"),
+        ("24 hours", "P1D"),
+        ("1 week", "P7D"),
+        ("2weeks", "P14D"),
+        ("90 minutes", "PT1H30M"),
+        ("1 second", "PT1S"),
+        ("250 milliseconds", "PT0.25S"),
+        ("1 month", "P1M"),
+        ("18 months", "P1Y6M"),
+        ("2 years", "P2Y"),
         ("P1W", "P7D"),
         ("P1M", "P1M"),
         ("PT1M", "PT1M"),
@@ -48,10 +59,28 @@ def test_text_round_trip(duration: Duration) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "P", "PT", "P1DT", "60", "5m", "1.5h", "-P1D", "1 fortnight", "PT1H30", "²s"]
+    "text",
+    [
+        "",
+        "P",
+        "PT",
+        "P1DT",
+        "60",
+        "5m",
+        "1.5h",
+        "-P1D",
+        "1 fortnight",
+        "PT1H30",
+        "²s",
+        "1 dayss",
+        "2 hs",
+        "1 d ay",
+    ],
 )
 def test_anything_else_is_refused_with_what_is_accepted(text: str) -> None:
-    with pytest.raises(ValueError, match=re.escape("give ISO 8601 (P7D, PT1H, P1M) or a number")):
+    with pytest.raises(
+        ValueError, match=re.escape("give ISO 8601 (P7D, PT1H, P1M) or a whole number")
+    ):
         parse_duration(text)
 
 

@@ -1,0 +1,88 @@
+"""What a deployment that begins takes from others, in words: to be asked about before."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from pipeline.errors import WRONG_INPUT, DpstreamError
+from pipeline.jobs.budgets import Account
+from pipeline.jobs.deployed_job import IDENTIFIER_BYTES
+from pipeline.jobs.job_files import Job
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.deploy_plan import DeployPlan, Step
+from pipeline.operations.deployments import plan_on, published_epochs
+
+
+class UnaskedError(DpstreamError):
+    """Something would be lost, or people charged again, and nobody has agreed to it.
+
+    Attributes:
+        losses: what, a sentence for each job.
+    """
+
+    exit_code = WRONG_INPUT
+
+    def __init__(self, losses: Sequence[str]) -> None:
+        super().__init__("\n".join(losses))
+        self.losses = tuple(losses)
+
+
+def check_losses(cluster: Cluster, jobs: Sequence[Job]) -> None:
+    """See that nothing ends and nobody is charged again if jobs are deployed, by `replace`.
+
+    Raises:
+        UnaskedError: something does, or somebody is.
+    """
+    now, deployment = time.time_ns() // 1_000_000, bytes(IDENTIFIER_BYTES)
+    plans = [plan_on(cluster, job, deployment=deployment, now=now, replace=True) for job in jobs]
+    losses = [loss for plan in plans if (loss := loss_on(cluster, plan)) is not None]
+    if losses:
+        raise UnaskedError(losses)
+
+
+def loss_on(cluster: Cluster, plan: DeployPlan) -> str | None:
+    """What carrying out a plan would end and whom it would charge again; None for neither.
+
+    Args:
+        cluster: that the plan is for.
+        plan: it is only read.
+    """
+    if plan.refusal is not None or not plan.starts_over:
+        return None
+    parts = []
+    if plan.step is Step.REPLACE and plan.running is not None:
+        job = plan.running
+        parts.append(
+            f"deployment {job.deployment.hex()[:8]} of job {job.name} would end: "
+            f"{of_published(published_epochs(cluster, job), job.name)}"
+        )
+    charged = " and ".join(_charged_again(plan.accounts))
+    if charged:
+        parts.append(
+            f"population {plan.deployed.population_name} would be charged again: {charged}"
+        )
+    return "; ".join(parts) or None
+
+
+def of_published(epochs: int, job: str) -> str:
+    """What becomes of so many epochs of a job whose deployment ends.
+
+    >>> of_published(0, "logins")
+    'nothing of it is published yet'
+    """
+    if not epochs:
+        return "nothing of it is published yet"
+    counted = "its 1 published epoch is" if epochs == 1 else f"its {epochs:,} published epochs are"
+    return f"{counted} found no more (dpstream record {job} --output FOLDER keeps what there is)"
+
+
+def _charged_again(accounts: Sequence[Account]) -> Iterator[str]:
+    for account in accounts:
+        earlier, more = account.earlier, account.charged
+        if earlier == 0 or more == 0:
+            continue
+        if earlier is None or more is None:
+            yield f"{account.quantity} without end in all"
+        else:
+            yield f"{account.quantity} {more:.6g}, {earlier + more:.6g} in all"

@@ -1,0 +1,230 @@
+"""A disk that is full: a sentence that names the file, exit code 1, and nothing half written."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli.errors import explain
+from pipeline.errors import FAILED
+from pipeline.jobs.collector_keys import collector_key_at
+from pipeline.jobs.descriptions import signing_key_at
+from pipeline.jobs.noise_keys import noise_key_at
+from pipeline.jobs.sealing_keys import SealingKeyError, make_key_pair
+from pipeline.kafka.local_kafka import LocalKafka, LocalKafkaError
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.state import FolderLock
+from pipeline.whole_files import replaced_whole
+from tests.support.commands import Commands
+from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from tests.support.no_room import no_room
+from tests.support.replays import LiveRun, example_job
+from tests.support.small_run import job_text
+from topics.names import JOBS_TOPIC, jobs_topic
+
+EXPERIMENT = """
+name: small
+data: [{synthetic: {users: 200, epochs: 8}}]
+jobs: [{protocol: future_rand, parameters: {epsilon: 1, changes: 2}}]
+seeds: 1
+"""
+TOO_LARGE = "File too large"
+
+
+@pytest.fixture
+def dpstream(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Commands:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("DPSTREAM_BOOTSTRAP_SERVERS", raising=False)
+    return Commands(capsys)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
+    """A cluster on which a job, `live`, has run."""
+    cluster = use_memory_cluster(monkeypatch)
+    run = LiveRun.of(example_job("future_rand", PROTOCOLS["future_rand"].examples[1]), epochs=4)
+    topics = run.job.topic_settings()
+    cluster.create_topics([jobs_topic(None), *topics.values()])
+    cluster.append(JOBS_TOPIC, run.job.to_bytes(), key=b"live")
+    for role, topic in topics.items():
+        for partition in range(topic.partitions):
+            for value in run.log.values(role, partition):
+                cluster.send(topic.name, value, partition)
+    return cluster
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(job_text())
+    return path
+
+
+@pytest.mark.parametrize("there", [None, b"the picture of yesterday"])
+def test_a_picture_is_there_whole_or_stays_what_it_was(
+    dpstream: Commands, job_file: Path, there: bytes | None
+) -> None:
+    folder = job_file.parent
+    picture = folder / "plan.png"
+    if there is not None:
+        picture.write_bytes(there)
+    before = sorted(folder.iterdir())
+    with no_room(2_000):
+        said = dpstream("plan", job_file, "--plot", picture)
+    assert (said.code, said.errors) == (1, f"error: {picture}: {TOO_LARGE}\n")
+    assert sorted(folder.iterdir()) == before
+    assert there is None or picture.read_bytes() == there
+    assert dpstream("plan", job_file, "--plot", picture).code == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_is_no_file_is_written_to_as_it_is(dpstream: Commands, job_file: Path) -> None:
+    said = dpstream("plan", job_file, "--plot", "/dev/full")
+    assert (said.code, said.errors) == (1, "error: /dev/full: No space left on device\n")
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+def test_results_that_are_not_wholly_written_are_no_results(job_file: Path, buffered: bool) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, *([] if buffered else ["-u"]), "-m", "pipeline.cli", "--version"],
+            cwd=Path(__file__).parents[3],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    said = "error: standard output: No space left on device; what was written there is cut short\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
+def test_what_cannot_be_written_is_told_and_other_nameless_errors_keep_their_traceback() -> None:
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO):
+        told = explain(OSError(number, "why"))
+        assert told == ("standard output: why; what was written there is cut short", FAILED)
+    assert explain(OSError(errno.EBADF, "a mistake of ours")) is None
+
+
+@pytest.mark.parametrize("room", [0, 100, 1_000])
+def test_a_recording_has_nothing_half_written_and_goes_on_when_there_is_room(
+    dpstream: Commands, cluster: MemoryCluster, tmp_path: Path, room: int
+) -> None:
+    folder = tmp_path / "recording"
+    with no_room(room):
+        said = dpstream("record", "live", "--output", folder)
+    assert said.code == 1
+    assert said.errors.startswith(f"error: {folder}")
+    assert TOO_LARGE in said.errors
+    assert said.errors.count("\n") == 1
+    assert [file.name for file in folder.iterdir()] == ["lock"]
+
+    assert dpstream("record", "live", "--output", folder).code == 0
+    assert dpstream("record", "--verify", folder, "--deep").code == 0
+
+
+@pytest.mark.parametrize("room", [0, 40, 700])
+def test_an_experiment_is_told_which_file_and_keeps_whole_trials(
+    dpstream: Commands, tmp_path: Path, room: int
+) -> None:
+    experiment, folder = tmp_path / "small.yaml", tmp_path / "results"
+    experiment.write_text(EXPERIMENT)
+    command = ("evaluate", experiment, "--output", folder, "--processes", 1)
+    with no_room(room):
+        said = dpstream(*command)
+    assert said.code == 1
+    assert f"error: {folder}/" in said.errors
+    assert TOO_LARGE in said.errors
+    assert not (folder / "results.csv").exists()
+    assert not list(folder.glob(".*"))
+    trials = folder / "trials.jsonl"
+    assert not trials.exists() or trials.read_bytes()[-1:] in (b"", b"\n")
+    assert dpstream(*command).code == 0
+    assert (folder / "results.csv").read_text().count("\n") > 1
+
+
+def test_the_local_broker_does_not_begin_where_it_cannot_go_on(
+    dpstream: Commands, tmp_path: Path
+) -> None:
+    with no_room(1 << 20):
+        said = dpstream("kafka", "start")
+    assert said.code == 1
+    assert said.output == ""
+    folder = tmp_path / "home" / "kafka"
+    assert said.errors == (
+        f"error: the local Kafka keeps its data in {folder}, where less than 32 MiB can be written "
+        f"({TOO_LARGE}): make room, or name another folder by DPSTREAM_HOME\n"
+    )
+    assert [file.name for file in folder.iterdir()] == ["lock"]
+
+
+def test_a_broker_that_runs_on_a_full_disk_is_not_said_to_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalKafka, "_serves", lambda self, timeout: True)
+    with no_room(1 << 20), pytest.raises(LocalKafkaError, match="make room"):
+        LocalKafka(tmp_path).start()
+
+
+def test_a_folder_that_cannot_be_locked_is_named(tmp_path: Path) -> None:
+    with no_room(), pytest.raises(OSError, match="lock") as caught:
+        FolderLock(tmp_path, "a test")
+    assert explain(caught.value) == (f"{tmp_path}/lock: {TOO_LARGE}", FAILED)
+
+
+@pytest.mark.parametrize("make", [noise_key_at, collector_key_at, signing_key_at])
+def test_a_key_that_is_not_wholly_written_is_not_there(tmp_path: Path, make: object) -> None:
+    path = tmp_path / "key"
+    assert callable(make)
+    with no_room(8), pytest.raises(OSError, match=TOO_LARGE) as caught:
+        make(path)
+    assert caught.value.filename == str(path)
+    assert not path.exists()
+    make(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("room", [10, 116])
+def test_of_a_key_pair_there_are_both_or_none(tmp_path: Path, room: int) -> None:
+    files = tmp_path / "a.key", tmp_path / "a.pub"
+    with no_room(room), pytest.raises(SealingKeyError, match=TOO_LARGE):
+        make_key_pair(*files)
+    assert not any(file.exists() for file in files)
+
+
+def test_a_file_is_replaced_with_its_rights_where_its_name_leads(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.csv", tmp_path / "link.csv"
+    real.write_text("old")
+    real.chmod(0o600)
+    link.symlink_to(real)
+    with replaced_whole(link) as part:
+        assert part.suffix == ".csv"
+        part.write_text("new")
+        assert real.read_text() == "old"
+    assert link.is_symlink()
+    assert real.read_text() == "new"
+    assert real.stat().st_mode & 0o777 == 0o600
+    assert sorted(tmp_path.iterdir()) == [link, real]
+
+
+def test_a_writer_that_gives_up_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("old")
+    with suppress(KeyboardInterrupt), replaced_whole(path) as part:
+        part.write_text("ne")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_is_missing_is_told_by_the_name_that_was_given(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "table.csv"
+    with pytest.raises(FileNotFoundError) as caught, replaced_whole(path):
+        pass
+    assert caught.value.filename == str(path)

@@ -1,0 +1,102 @@
+"""What ``dpstream up`` would end or charge again: asked about before anything is done."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from pipeline.cli import up as up_command
+from pipeline.jobs.job_files import parse_job
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.deployments import deploy, deployed_jobs
+from pipeline.operations.losses import UnaskedError, check_losses
+from pipeline.operations.up.run_up import UpSettings
+from tests.support.commands import Commands
+from tests.support.memory_cluster import MemoryCluster
+from tests.support.small_run import job_text
+
+LOSSES = ("job one would end", "population two would be charged again")
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return cast(Cluster, MemoryCluster())
+
+
+def test_jobs_that_are_new_take_nothing(cluster: Cluster) -> None:
+    check_losses(cluster, [parse_job(job_text())])
+
+
+def test_what_every_job_takes_is_said_and_nothing_is_done(cluster: Cluster) -> None:
+    job = parse_job(job_text())
+    first = deploy(cluster, job, deployment=bytes([1] * 16), now=1)
+    other = parse_job(job_text().replace("name: small", "name: other\npopulation: small"))
+    new = parse_job(job_text().replace("name: small", "name: new"))
+    with pytest.raises(UnaskedError) as caught:
+        check_losses(cluster, [job, other, new])
+    ended, charged = caught.value.losses
+    assert ended == (
+        "deployment 01010101 of job small would end: nothing of it is published yet; "
+        "population small would be charged again: epsilon 2, 4 in all"
+    )
+    assert charged == "population small would be charged again: epsilon 2, 4 in all"
+    assert deployed_jobs(cluster) == {"small": first}
+
+
+class Runs:
+    """In place of `run_up`: refuses until it is agreed."""
+
+    def __init__(self) -> None:
+        self.agreed: list[bool] = []
+
+    def __call__(self, settings: UpSettings, *others: Any) -> None:
+        self.agreed.append(settings.agreed)
+        if not settings.agreed:
+            raise UnaskedError(LOSSES)
+
+
+class Terminal(io.StringIO):
+    """Somebody who types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stdin", "options", "code", "agreed", "said"),
+    [
+        (Terminal("y\n"), (), 0, [False, True], LOSSES),
+        (Terminal("n\n"), (), 1, [False], (*LOSSES, "nothing is deployed, and nobody is charged")),
+        (io.StringIO("y\n"), (), 2, [False], (*LOSSES, "no terminal to ask on: add --yes")),
+        (io.StringIO(), ("--yes",), 0, [True], ()),
+    ],
+)
+def test_up_goes_on_only_where_somebody_agrees(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    stdin: io.StringIO,
+    options: tuple[str, ...],
+    code: int,
+    agreed: list[bool],
+    said: tuple[str, ...],
+) -> None:
+    runs = Runs()
+    monkeypatch.setattr(up_command, "run_up", runs)
+    monkeypatch.setattr("sys.stdin", stdin)
+    result = Commands(capsys)("up", tmp_path / "job.yaml", "--input", tmp_path / "rows", *options)
+    assert (result.code, runs.agreed) == (code, agreed)
+    assert all(sentence in result.errors for sentence in said)
+    assert said or not result.errors
+
+
+def test_the_demonstration_of_students_asks_nobody(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    runs = Runs()
+    monkeypatch.setattr(up_command, "run_up", runs)
+    assert Commands(capsys)("demo", "--output", tmp_path).code == 0
+    assert runs.agreed == [True]
