@@ -1,4 +1,4 @@
-"""Files that are read whole: regular ones, and no larger than such a file can sensibly be.
+"""Files that are read whole, regular ones of a sensible size, and files that are written whole.
 
 A pipe that nobody writes to would be waited for without end, and a device read until memory ends.
 """
@@ -6,9 +6,13 @@ A pipe that nobody writes to would be waited for without end, and a device read 
 from __future__ import annotations
 
 import os
+import secrets
 import stat
-from io import BufferedReader
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import BufferedReader, BufferedWriter, FileIO
 from pathlib import Path
+from typing import Any, BinaryIO
 
 LARGEST = 64 << 20
 """Bytes of the largest file that is read whole."""
@@ -65,3 +69,59 @@ def read_whole_text(path: Path, encoding: str = "utf-8", largest: int = LARGEST)
     """
     text = read_whole_file(path, largest).decode(encoding)
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to, which takes its name once all of it is on the disk.
+
+    If anything fails there is what was there before. What is not a regular file, such as a pipe or
+    ``/dev/stdout``, is written to as it is.
+
+    Raises:
+        OSError: it cannot be written; `filename` says which.
+    """
+    target = path.resolve()
+    if target.exists() and not target.is_file():
+        with _open(target, target, "wb") as file:
+            yield file
+        return
+    part = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
+    try:
+        with _open(part, target, "xb") as file:
+            yield file
+            file.flush()
+            with naming(target):
+                os.fsync(file.fileno())
+        with naming(target):
+            os.replace(part, target)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Have an error say which file it is about: that of a full disk names none."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+class _NamedFile(FileIO):
+    """A file whose errors name another one, which it is to become."""
+
+    def __init__(self, path: Path, named: Path, mode: str) -> None:
+        self._named = named
+        super().__init__(path, mode)
+
+    def write(self, data: Any) -> int:
+        with naming(self._named):
+            return super().write(data)
+
+
+def _open(path: Path, named: Path, mode: str) -> BufferedWriter:
+    with naming(named):
+        return BufferedWriter(_NamedFile(path, named, mode))
