@@ -115,7 +115,8 @@ def replaced_whole(path: Path) -> Iterator[Path]:
         _sync(part)
         os.replace(part, whole)
     except OSError as error:
-        if error.filename is None or Path(error.filename) == part:
+        own = error.filename is None and not isinstance(error, ConnectionError)
+        if own or (error.filename is not None and Path(error.filename) == part):
             error.filename, error.filename2 = str(path), None
         raise
     finally:

@@ -11,7 +11,7 @@ DASHBOARD = Path(__file__).parent / "dashboards" / "dpstream.json"
 
 _SOURCE = {"type": "prometheus", "uid": "prometheus"}
 _COLUMNS = 24
-_JOB = 'job=~"$job"'
+_JOB = 'dpstream_job=~"$job"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,12 @@ class Panel:
 PANELS = (
     Panel(
         "Last epoch published",
-        ((f'max by (job) (dpstream_last_epoch{{{_JOB}, stage="publish"}})', "{{job}}"),),
+        (
+            (
+                f'max by (dpstream_job) (dpstream_last_epoch{{{_JOB}, stage="publish"}})',
+                "{{dpstream_job}}",
+            ),
+        ),
         "none",
         "The highest epoch whose estimate the publisher has written since it was started.",
         kind="stat",
@@ -51,9 +56,9 @@ PANELS = (
         "Since the last estimate",
         (
             (
-                "time() - max by (job) (dpstream_last_window_timestamp_seconds"
+                "time() - max by (dpstream_job) (dpstream_last_window_timestamp_seconds"
                 f'{{{_JOB}, stage="publish"}})',
-                "{{job}}",
+                "{{dpstream_job}}",
             ),
         ),
         "s",
@@ -64,7 +69,12 @@ PANELS = (
     ),
     Panel(
         "Privacy loss stated",
-        ((f"max by (job, unit) (dpstream_epsilon{{{_JOB}}})", "{{job}}, a user's {{unit}}"),),
+        (
+            (
+                f"max by (dpstream_job, unit) (dpstream_epsilon{{{_JOB}}})",
+                "{{dpstream_job}}, a user's {{unit}}",
+            ),
+        ),
         "none",
         "The epsilon that the job's guarantee states, and what of a user's it is spent on: "
         "dpstream list says what has been charged in all.",
@@ -76,8 +86,8 @@ PANELS = (
         "Dead letters in the last hour",
         (
             (
-                f"sum by (job) (increase(dpstream_dead_letters_total{{{_JOB}}}[1h]))",
-                "{{job}}",
+                f"sum by (dpstream_job) (increase(dpstream_dead_letters_total{{{_JOB}}}[1h]))",
+                "{{dpstream_job}}",
             ),
         ),
         "short",
@@ -88,25 +98,35 @@ PANELS = (
     ),
     Panel(
         "Epochs done with",
-        ((f"max by (job, stage) (dpstream_last_epoch{{{_JOB}}})", "{{job}} {{stage}}"),),
+        (
+            (
+                f"max by (dpstream_job, stage) (dpstream_last_epoch{{{_JOB}}})",
+                "{{dpstream_job}} {{stage}}",
+            ),
+        ),
         "none",
         "The highest epoch that each stage is done with.",
     ),
     Panel(
         "Open windows",
-        ((f"sum by (job, stage) (dpstream_open_windows{{{_JOB}}})", "{{job}} {{stage}}"),),
+        (
+            (
+                f"sum by (dpstream_job, stage) (dpstream_open_windows{{{_JOB}}})",
+                "{{dpstream_job}} {{stage}}",
+            ),
+        ),
         "short",
         "Windows begun and not finished: dpstream status JOB says whom they wait for.",
     ),
     Panel(
         "Lag in seconds",
-        ((f"dpstream:lag_seconds{{{_JOB}}}", "{{job}} {{stage}}"),),
+        ((f"dpstream:lag_seconds{{{_JOB}}}", "{{dpstream_job}} {{stage}}"),),
         "s",
         "Age of the oldest record that is not finished.",
     ),
     Panel(
         "Lag in records",
-        ((f"dpstream:lag_records{{{_JOB}}}", "{{job}} {{stage}}"),),
+        ((f"dpstream:lag_records{{{_JOB}}}", "{{dpstream_job}} {{stage}}"),),
         "short",
         "Records that are not finished; not told of a shuffle stage that hides messages.",
     ),
@@ -114,12 +134,12 @@ PANELS = (
         "Throughput",
         (
             (
-                f"sum by (job, stage) (rate(dpstream_reports_total{{{_JOB}}}[1m]))",
-                "{{job}} {{stage}}: reports",
+                f"sum by (dpstream_job, stage) (rate(dpstream_reports_total{{{_JOB}}}[1m]))",
+                "{{dpstream_job}} {{stage}}: reports",
             ),
             (
-                f"sum by (job, stage) (rate(dpstream_contributors_total{{{_JOB}}}[1m]))",
-                "{{job}} {{stage}}: devices",
+                f"sum by (dpstream_job, stage) (rate(dpstream_contributors_total{{{_JOB}}}[1m]))",
+                "{{dpstream_job}} {{stage}}: devices",
             ),
         ),
         "cps",
@@ -129,9 +149,9 @@ PANELS = (
         "Windows by fate, an hour",
         (
             (
-                'sum by (job, fate) (increase(dpstream_windows_total{stage="shuffle", '
+                'sum by (dpstream_job, fate) (increase(dpstream_windows_total{stage="shuffle", '
                 f"{_JOB}}}[1h]))",
-                "{{job}}: {{fate}}",
+                "{{dpstream_job}}: {{fate}}",
             ),
         ),
         "short",
@@ -141,9 +161,9 @@ PANELS = (
         "Time from a window's beginning to its end",
         (
             (
-                f"sum by (job, stage) (rate(dpstream_window_seconds_total{{{_JOB}}}[5m])) "
-                f"/ sum by (job, stage) (rate(dpstream_windows_total{{{_JOB}}}[5m]))",
-                "{{job}} {{stage}}",
+                f"sum by (dpstream_job, stage) (rate(dpstream_window_seconds_total{{{_JOB}}}[5m])) "
+                f"/ sum by (dpstream_job, stage) (rate(dpstream_windows_total{{{_JOB}}}[5m]))",
+                "{{dpstream_job}} {{stage}}",
             ),
         ),
         "s",
@@ -153,16 +173,16 @@ PANELS = (
         "Late, and refused",
         (
             (
-                f"sum by (job) (rate(dpstream_late_reports_total{{{_JOB}}}[5m]))",
-                "{{job}}: late reports",
+                f"sum by (dpstream_job) (rate(dpstream_late_reports_total{{{_JOB}}}[5m]))",
+                "{{dpstream_job}}: late reports",
             ),
             (
-                f"sum by (job) (rate(dpstream_late_contributors_total{{{_JOB}}}[5m]))",
-                "{{job}}: late devices",
+                f"sum by (dpstream_job) (rate(dpstream_late_contributors_total{{{_JOB}}}[5m]))",
+                "{{dpstream_job}}: late devices",
             ),
             (
-                f"sum by (job, reason) (rate(dpstream_dead_letters_total{{{_JOB}}}[5m]))",
-                "{{job}}: {{reason}}",
+                f"sum by (dpstream_job, reason) (rate(dpstream_dead_letters_total{{{_JOB}}}[5m]))",
+                "{{dpstream_job}}: {{reason}}",
             ),
         ),
         "cps",
@@ -171,10 +191,14 @@ PANELS = (
     Panel(
         "Workers ready",
         (
-            (f"sum by (job, stage) (dpstream_worker_ready{{{_JOB}}})", "{{job}} {{stage}}"),
             (
-                f"sum by (job, stage) (increase(dpstream_worker_restarts_total{{{_JOB}}}[1h]))",
-                "{{job}} {{stage}}: restarts in an hour",
+                f"sum by (dpstream_job, stage) (dpstream_worker_ready{{{_JOB}}})",
+                "{{dpstream_job}} {{stage}}",
+            ),
+            (
+                "sum by (dpstream_job, stage) "
+                f"(increase(dpstream_worker_restarts_total{{{_JOB}}}[1h]))",
+                "{{dpstream_job}} {{stage}}: restarts in an hour",
             ),
         ),
         "short",
@@ -183,14 +207,19 @@ PANELS = (
     ),
     Panel(
         "Memory",
-        (("dpstream_process_resident_memory_bytes", "{{job}} {{stage}} {{instance}}"),),
+        (("dpstream_process_resident_memory_bytes", "{{dpstream_job}} {{stage}} {{instance}}"),),
         "bytes",
         "Of every worker.",
         width=8,
     ),
     Panel(
         "CPU",
-        (("rate(dpstream_process_cpu_seconds_total[1m])", "{{job}} {{stage}} {{instance}}"),),
+        (
+            (
+                "rate(dpstream_process_cpu_seconds_total[1m])",
+                "{{dpstream_job}} {{stage}} {{instance}}",
+            ),
+        ),
         "percentunit",
         "Of every worker, in cores.",
         width=8,
@@ -223,7 +252,7 @@ def build_dashboard() -> dict[str, Any]:
                     "label": "Job",
                     "type": "query",
                     "datasource": _SOURCE,
-                    "query": "label_values(dpstream_worker_ready, job)",
+                    "query": "label_values(dpstream_worker_ready, dpstream_job)",
                     "refresh": 2,
                     "includeAll": True,
                     "multi": True,

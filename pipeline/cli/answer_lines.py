@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 from pipeline.cli.answer_table import AnswerTable
 from pipeline.cli.errors import UsageProblem
-from pipeline.cli.estimate_lines import LINES
+from pipeline.cli.estimate_lines import json_lines, table_lines
 from pipeline.cli.output import number, plural, say, say_pairs, say_table, tell
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.operations.up.curves import curves_of, plotted_query, write_curves
-from pipeline.results.estimate_csv import answer_csv_lines
+from pipeline.results.estimate_csv import csv_lines
+from pipeline.results.published_rows import PublishedRows
 from pipeline.results.queries import Query, usual_query
 from pipeline.simulation.query_trials import accuracy
 from pipeline.simulation.simulate import Simulation
 from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.values.value_domains import ValueDomain
 
 _ROWS_SHOWN = 24
 _PANEL = "Items and numbers"
@@ -56,25 +56,31 @@ def answer_table(query: Query, *, truth: bool = False) -> AnswerTable:
 
 
 def printed_lines(
-    domain: ValueDomain, query: Query | None, format: str, records: Iterable[EstimateRecord]
+    job: DeployedJob, query: Query | None, format: str, records: Iterable[EstimateRecord]
 ) -> Iterator[str]:
     """Lines of records as ``dpstream estimates`` prints them.
 
     Args:
-        domain: of the job.
+        job: as deployed.
         query: that is answered; None for what is usual, in JSON for the records themselves.
         format: "table", "csv" or "json".
         records: in the order in which they are printed.
     """
-    if query is None and format != "json":
-        query = usual_query(domain, everything=format == "csv")
-    return LINES[format](records, domain) if query is None else answer_lines(query, format, records)
+    if query is None and format == "csv":
+        return csv_lines(PublishedRows.of_everything(job), records)
+    if query is None and format == "json":
+        return json_lines(records, job.domain)
+    query = query or usual_query(job.domain, everything=False)
+    return table_lines(records) if query is None else answer_lines(job, query, format, records)
 
 
-def answer_lines(query: Query, format: str, records: Iterable[EstimateRecord]) -> Iterator[str]:
+def answer_lines(
+    job: DeployedJob, query: Query, format: str, records: Iterable[EstimateRecord]
+) -> Iterator[str]:
     """Lines of answers: "table", "csv" or "json" as of ``dpstream estimates``."""
-    lines = {"table": _table_lines, "csv": answer_csv_lines, "json": _json_lines}[format]
-    return lines(query, records)
+    if format == "csv":
+        return csv_lines(PublishedRows(job, query), records)
+    return (_table_lines if format == "table" else _json_lines)(query, records)
 
 
 def _table_lines(query: Query, records: Iterable[EstimateRecord]) -> Iterator[str]:

@@ -1,12 +1,11 @@
-"""Estimates as lines of text: a table, CSV, or JSON, each line as soon as there is one."""
+"""Estimates as lines of text: a table or JSON, each line as soon as there is one."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from pipeline.cli.output import number
-from pipeline.results.estimate_csv import csv_lines
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.values.value_domains import BOOLEAN, ValueDomain
 
@@ -37,11 +36,3 @@ def json_lines(records: Iterable[EstimateRecord], domain: ValueDomain = BOOLEAN)
         if estimate is not None and estimate.found_above is not None:
             body["estimate"]["labels"] = domain.labels(estimate.numbers)
         yield json.dumps(body, allow_nan=False)
-
-
-LINES: Mapping[str, Callable[[Iterable[EstimateRecord], ValueDomain], Iterator[str]]] = {
-    "table": lambda records, domain: table_lines(records),
-    "csv": lambda records, domain: csv_lines(records),
-    "json": json_lines,
-}
-"""The formats, by the names that people give."""

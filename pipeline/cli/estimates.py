@@ -12,6 +12,7 @@ from pipeline.cli.answer_lines import NormSub, Plot, answer_lines, plot_answers,
 from pipeline.cli.change_lines import change_lines
 from pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
+from pipeline.cli.estimate_files import CsvFile, EstimateFiles, JsonLinesFile, ParquetFile
 from pipeline.cli.options import (
     Box,
     Crowd,
@@ -72,14 +73,23 @@ def estimates(
     crowd: Crowd = None,
     norm_sub: NormSub = False,
     plot: Plot = None,
+    csv: CsvFile = None,
+    parquet: ParquetFile = None,
+    jsonl: JsonLinesFile = None,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
     """Print the published estimates; of items the largest ones, of numbers the quartiles.
 
-    As CSV all items or numbers, as JSON the records themselves.
+    As CSV all items or numbers, as JSON the records themselves. Files hold all of them too, unless
+    a question is asked, and a row for every epoch and number.
     """
+    files = EstimateFiles({"csv": csv, "parquet": parquet, "jsonl": jsonl})
+    if files and follow:
+        raise UsageProblem(f"{files} is written once, whole: leave --follow out")
+    if files and (as_json or format != "table"):
+        raise UsageProblem(f"{files} says the format: leave --format and --json out")
     if smoothed and follow:
         raise UsageProblem("--smoothed looks back at all there is: leave --follow out")
     if smoothed and change is not None:
@@ -97,7 +107,7 @@ def estimates(
         reader = EstimateReader(cluster, deployed)
         form = "json" if as_json else format
         if smoothed:
-            _print_smoothed(cluster, deployed, reader, horizon, query, plot, form)
+            _print_smoothed(cluster, deployed, reader, horizon, query, plot, form, files)
             return
         if change is not None:
             check_changes(deployed)
@@ -109,7 +119,10 @@ def estimates(
             said = "" if change is None else f"change since {change} ago"
             plot_answers(plot, deployed, query, known, said=said)
             records = iter(known)
-        lines = printed_lines(deployed.domain, query, form, records)
+        if files:
+            files.write(deployed, query, records, "estimate" if change is None else "change")
+            return
+        lines = printed_lines(deployed, query, form, records)
         for line in lines if change is None else change_lines(lines, form, change):
             say_line(line, flush=follow)
 
@@ -122,6 +135,7 @@ def _print_smoothed(
     query: Query | None,
     plot: Path | None,
     format: str,
+    files: EstimateFiles,
 ) -> None:
     # Published before the logs are read: so all of it can be smoothed.
     published = list(reader.read())
@@ -130,13 +144,16 @@ def _print_smoothed(
     records = smoothed_records(published, looked_back)
     if plot is not None:
         plot_answers(plot, job, query, records, said="smoothed")
+    if files:
+        files.write(job, query, records, "smoothed")
+        return
     if query is None and format == "table":
         query = usual_query(job.domain, everything=False)
     if query is None:
         online = (record for record in published if looked_back.index(record.epoch) is not None)
         lines = SMOOTHED_LINES[format](online, looked_back)
     else:
-        lines = answer_lines(query, format, records)
+        lines = answer_lines(job, query, format, records)
     for line in lines:
         say_line(line)
     if query is not None and format == "table":

@@ -261,7 +261,7 @@ def _print_estimates(
         progress.reached(manifest.epoch, "under way")
 
     records = MemoryReplay(deployed, source, plan, key_ring(deployed, keys)).run(wait)
-    for line in printed_lines(deployed.domain, None, form, records):
+    for line in printed_lines(deployed, None, form, records):
         say_line(line, flush=speed.limited)
 
 

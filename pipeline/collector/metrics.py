@@ -66,12 +66,14 @@ def metric_families(snapshot: CollectorSnapshot) -> Iterator[Metric]:
         "records": "Records written to Kafka.",
     }
     for name, text in counters.items():
-        family = CounterMetricFamily(_PREFIX + name, text, labels=["job"])
+        family = CounterMetricFamily(_PREFIX + name, text, labels=["dpstream_job"])
         for job, counts in snapshot.jobs.items():
             family.add_metric([job], getattr(counts, name.removesuffix("_reports")))
         yield family
     text = "Requests that were refused, by reason; of no job if none was named that is known."
-    family = CounterMetricFamily(_PREFIX + "refused_requests", text, labels=["job", "reason"])
+    family = CounterMetricFamily(
+        _PREFIX + "refused_requests", text, labels=["dpstream_job", "reason"]
+    )
     for reason, count in snapshot.refused.items():
         family.add_metric(["", reason], count)
     for job, counts in snapshot.jobs.items():

@@ -6,7 +6,9 @@ All moments are milliseconds since 1970. An epoch that the calendar has not begu
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 
 from pipeline.jobs.job_files import Job
 from pipeline.values.durations import roughly
@@ -22,6 +24,38 @@ TOLERANCE_MS = int(1000 * CLOCK_TOLERANCE)
 def calendar_of(job: Job) -> EpochCalendar | None:
     """When the epochs of a job begin and end; None if its job file does not say."""
     return job.epochs.calendar
+
+
+@dataclass(frozen=True)
+class EpochSpans:
+    """From when until when the epochs of a job last, in its time zone.
+
+    Attributes:
+        job: whose they are.
+    """
+
+    job: Job
+
+    @property
+    def zone(self) -> str:
+        """The name of the job's time zone."""
+        return "UTC"
+
+    def span(self, epoch: int) -> tuple[datetime | None, datetime | None]:
+        """When an epoch begins and ends, with the zone; None where no calendar says so."""
+        return self._start(epoch), self._start(epoch + 1)
+
+    def _start(self, epoch: int) -> datetime | None:
+        if self._calendar is None:
+            return None
+        try:
+            return self._calendar.start_of(epoch).astimezone(UTC)
+        except OverflowError:
+            return None
+
+    @cached_property
+    def _calendar(self) -> EpochCalendar | None:
+        return calendar_of(self.job)
 
 
 class EpochTimes:

@@ -11,7 +11,8 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.printable import error_line
-from pipeline.results.estimate_csv import csv_of_everything
+from pipeline.results.estimate_csv import csv_lines
+from pipeline.results.published_rows import PublishedRows
 from pipeline.results.queries import headline_query, usual_query
 from pipeline.results.truths import Truths
 from pipeline.serve.history import Point
@@ -70,7 +71,7 @@ class Download:
         return _pieces(lines)
 
     def _csv(self, records: Iterable[EstimateRecord]) -> Iterator[str]:
-        for line in csv_of_everything(self.job.domain, records):
+        for line in csv_lines(PublishedRows.of_everything(self.job), records):
             yield f"{line}\n"
 
     def _json(self, records: Iterable[EstimateRecord]) -> Iterator[str]:

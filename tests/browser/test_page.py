@@ -23,6 +23,7 @@ from pipeline.planning.largest_error import widening
 from pipeline.results.changes import changes
 from pipeline.results.estimate_csv import csv_lines
 from pipeline.results.follow import EstimateReader
+from pipeline.results.published_rows import PublishedRows
 from tests.support import shown_jobs
 from tests.support.chromium import Watched
 from tests.support.served_page import ServedPage
@@ -444,7 +445,7 @@ def test_downloads_are_what_the_api_and_the_command_say(
         saved[name] = tmp_path / download.value.suggested_filename
         download.value.save_as(saved[name])
     records = EstimateReader(served.cluster, job).read()  # type: ignore[arg-type]
-    printed = "".join(f"{line}\n" for line in csv_lines(records))
+    printed = "".join(f"{line}\n" for line in csv_lines(PublishedRows.of_everything(job), records))
     assert saved["CSV"].name == "enrolment.csv"
     assert saved["CSV"].read_text() == printed
     assert printed.count("\n") == 31

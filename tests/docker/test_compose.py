@@ -202,6 +202,5 @@ def test_prometheus_asks_every_stage_and_collectors() -> None:
     (found,) = workers["dns_sd_configs"]
     running = {name for name, each in OURS.items() if each["command"].startswith("run ")}
     assert set(found["names"]) == {*running, "collect"}
-    assert workers["honor_labels"] is True
     for rules in settings["rule_files"]:
         assert (DOCKER / "prometheus" / rules).is_file()

@@ -27,7 +27,7 @@ def healthy() -> dict[str, str]:
     """Series of a job with a worker of each stage, in the notation of promtool."""
     series: dict[str, str] = {}
     for stage in ("shuffle", "aggregate", "publish"):
-        own = f'job="logins", stage="{stage}", instance="{stage}:9400"'
+        own = f'dpstream_job="logins", stage="{stage}", instance="{stage}:9400"'
         series |= {
             f'up{{job="dpstream", instance="{stage}:9400"}}': f"1x{HOUR}",
             f"dpstream_worker_ready{{{own}}}": f"1x{HOUR}",
@@ -76,7 +76,7 @@ class Scenario:
 
 
 def own(name: str, stage: str, more: str = "") -> str:
-    return f'{name}{{job="logins", stage="{stage}", instance="{stage}:9400"{more}}}'
+    return f'{name}{{dpstream_job="logins", stage="{stage}", instance="{stage}:9400"{more}}}'
 
 
 def lag(stage: str) -> str:
@@ -87,7 +87,7 @@ UNREADABLE = own("dpstream_dead_letters_total", "shuffle", ', reason="unreadable
 STALE = "1x100 stale"
 SCENARIOS = {
     "healthy": Scenario({}),
-    "nothing deployed": Scenario({'job="logins"': None, "group=": None}),
+    "nothing deployed": Scenario({'dpstream_job="logins"': None, "group=": None}),
     "publisher three epochs behind": Scenario(
         {own("dpstream_last_epoch", "publish"): f"3x{HOUR}"}, frozenset({"LagOverTwoEpochs"})
     ),
@@ -135,13 +135,13 @@ SCENARIOS = {
         {'up{job="dpstream", instance="aggregate:9400"}': "1x117 0 1 1"},
     ),
     "nobody is scraped": Scenario(
-        {"up{": None, 'job="logins"': None, "group=": None}, frozenset({"WorkerDown"})
+        {"up{": None, 'dpstream_job="logins"': None, "group=": None}, frozenset({"WorkerDown"})
     ),
     "a stage gone with its container": Scenario(
         {'stage="aggregate"': STALE, 'instance="aggregate:9400"}': STALE},
         frozenset({"StageGone"}),
     ),
-    "undeployed": Scenario({'job="logins"': STALE, "group=": STALE}),
+    "undeployed": Scenario({'dpstream_job="logins"': STALE, "group=": STALE}),
     "a supervisor without its worker": Scenario(
         {own("dpstream_worker_ready", "aggregate"): STALE},
         frozenset({"WorkerMissing", "StageGone"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import signal
 import subprocess
@@ -115,10 +116,9 @@ def test_the_life_of_a_job(
 def check_estimates(dpstream: Commands, job_name: str, followed: list[dict[str, Any]]) -> None:
     said = dpstream("estimates", job_name, "--json")
     assert [json.loads(line) for line in said.output.splitlines()] == followed
-    header, *rows = dpstream("estimates", job_name, "--format", "csv").output.splitlines()
-    assert header.startswith("epoch,estimate,standard_deviation,low,high")
-    values = [float(row.split(",")[1]) for row in rows]
-    assert values == values_of(followed)
+    lines = dpstream("estimates", job_name, "--format", "csv").output.splitlines()
+    assert lines[0].startswith("epoch,begins,ends,estimate,standard_deviation,low,high")
+    assert [float(row["estimate"]) for row in csv.DictReader(lines)] == values_of(followed)
     assert len(dpstream("estimates", job_name).output.splitlines()) == EPOCHS + 1
     check_smoothed(dpstream, job_name, followed)
 

@@ -99,7 +99,7 @@ class Prometheus:
 
     def jobs(self, expression: str) -> set[str]:
         """Of which jobs something is found."""
-        return {found["metric"]["job"] for found in self.query(expression)}
+        return {found["metric"]["dpstream_job"] for found in self.query(expression)}
 
 
 def configuration(ports: dict[str, int], folder: Path) -> Path:

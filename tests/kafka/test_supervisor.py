@@ -137,7 +137,7 @@ class Operator:
 
     def wait_until_told(self, supervisor: Supervisor, job: DeployedJob) -> None:
         wait_until(
-            lambda: supervisor.total("dpstream_windows_total", job=job.name) == EPOCHS,
+            lambda: supervisor.total("dpstream_windows_total", dpstream_job=job.name) == EPOCHS,
             "all windows are told of",
         )
 
@@ -195,7 +195,7 @@ def test_workers_come_and_go_with_the_jobs(operator: Operator) -> None:
         assert supervisor.total("dpstream_supervised_jobs") == 2
         for job in (one, two):
             operator.wait_until_told(supervisor, job)
-        assert supervisor.total("dpstream_process_resident_memory_bytes", job=one.name) > 0
+        assert supervisor.total("dpstream_process_resident_memory_bytes", dpstream_job=one.name) > 0
         assert supervisor.total("dpstream_worker_restarts_total") == 0
 
     for stage, pid in before[one.name].items():
@@ -209,8 +209,8 @@ def test_workers_come_and_go_with_the_jobs(operator: Operator) -> None:
     )
     assert operator.children(two) == before[two.name]
     for supervisor in supervisors.values():
-        assert supervisor.total("dpstream_worker_restarts_total", job=one.name) == 1
-        assert supervisor.total("dpstream_worker_restarts_total", job=two.name) == 0
+        assert supervisor.total("dpstream_worker_restarts_total", dpstream_job=one.name) == 1
+        assert supervisor.total("dpstream_worker_restarts_total", dpstream_job=two.name) == 0
         assert "the worker has ended by signal 9" in " ".join(supervisor.lines(one.name))
 
     # As when only keys that are an operator's own are changed.
@@ -222,7 +222,8 @@ def test_workers_come_and_go_with_the_jobs(operator: Operator) -> None:
         lambda: len(operator.children(one).items() - restarted.items()) == len(STAGES),
         "workers with the new record have taken the places of those before",
     )
-    assert supervisors["shuffle"].total("dpstream_worker_restarts_total", job=one.name) == 1
+    labels = {"dpstream_job": one.name}
+    assert supervisors["shuffle"].total("dpstream_worker_restarts_total", **labels) == 1
 
     set_phase(operator.cluster, one, Phase.PAUSED, 1)
     wait_until(lambda: not operator.children(one), "a paused job has no workers")

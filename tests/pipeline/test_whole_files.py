@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -16,7 +20,12 @@ from pipeline.jobs.job_problems import JobError
 from pipeline.jobs.noise_keys import NoiseKeyError, read_noise_key
 from pipeline.kafka.client_properties import ConnectionSettingsError, read_client_properties
 from pipeline.planning.changes import read_changes_histogram
-from pipeline.whole_files import WholeFileError, read_whole_file, read_whole_text
+from pipeline.whole_files import (
+    WholeFileError,
+    read_whole_file,
+    read_whole_text,
+    replaced_whole,
+)
 from tests.support.commands import Commands
 
 WRONG = ("fifo", "/dev/zero", "folder", "socket")
@@ -119,3 +128,46 @@ def test_commands_say_so_in_one_line_and_at_once(
         assert done.stderr == f"error: {path}: cannot read the job file: not a regular file\n"
     said = Commands(capsys)("plan", tmp_path, "--users", "1000")
     assert (said.code, said.errors.count("\n")) == (2, 1)
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[BinaryIO]:
+    with replaced_whole(path) as part, part.open("wb") as file:
+        yield file
+
+
+class TestWritten:
+    def test_a_file_has_its_name_only_once_it_is_whole(self, tmp_path: Path) -> None:
+        path = tmp_path / "rows.csv"
+        path.write_bytes(b"before")
+        with written_whole(path) as file:
+            file.write(b"after")
+            assert path.read_bytes() == b"before"
+        assert path.read_bytes() == b"after"
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_what_was_there_stays_if_anything_fails(self, tmp_path: Path) -> None:
+        path = tmp_path / "rows.csv"
+        path.write_bytes(b"before")
+
+        def fail() -> None:
+            with written_whole(path) as file:
+                file.write(b"half of it")
+                raise KeyError
+
+        with pytest.raises(KeyError):
+            fail()
+        assert path.read_bytes() == b"before"
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_a_disk_that_is_full_is_named(self) -> None:
+        with (
+            pytest.raises(OSError, match="/dev/full") as caught,
+            written_whole(Path("/dev/full")) as file,
+        ):
+            file.write(b"rows")
+        assert caught.value.errno == errno.ENOSPC
+
+    def test_errors_of_what_is_written_stay_as_they_are(self, tmp_path: Path) -> None:
+        with pytest.raises(ConnectionError, match=r"^nobody$"), written_whole(tmp_path / "a"):
+            raise ConnectionError("nobody")

@@ -2,7 +2,8 @@
 
 Names are prefixed and in base units, counters end in ``_total`` and begin anew with the process.
 Labels are bounded: the job, the stage, partitions, fates, reasons of refusal; no user, producer,
-batch or epoch is one. Consumer lag has the names and labels of kafka-lag-exporter.
+batch or epoch is one. The job's is ``dpstream_job``, since ``job`` and ``instance`` are what
+Prometheus calls those it scrapes. Consumer lag has the names and labels of kafka-lag-exporter.
 
 Where devices rely on the shuffle stage to hide how many messages they send
 (`WorkerSnapshot.hides_messages`), nothing here counts messages or records of the raw topic before
@@ -80,7 +81,7 @@ class WorkerSnapshot:
 
 def metric_families(snapshot: WorkerSnapshot) -> Iterator[Metric]:
     """The metrics of a worker."""
-    own = {"job": snapshot.job, "stage": snapshot.stage}
+    own = {"dpstream_job": snapshot.job, "stage": snapshot.stage}
     counts: Mapping[str, int] = snapshot.heartbeat.get("counts", {})
 
     def gauge(name: str, text: str, value: float) -> Metric:

@@ -131,8 +131,12 @@ def merge(scrapes: Iterable[tuple[str, Iterable[Metric]]], stage: str) -> Iterat
             if into.type != family.type:
                 continue
             for sample in family.samples:
-                named = not sample.name.startswith("dpstream_") or "job" in sample.labels
-                labels = sample.labels if named else {"job": job, "stage": stage, **sample.labels}
+                named = not sample.name.startswith("dpstream_") or "dpstream_job" in sample.labels
+                labels = (
+                    sample.labels
+                    if named
+                    else {"dpstream_job": job, "stage": stage, **sample.labels}
+                )
                 into.add_sample(sample.name, labels, sample.value)
     yield from merged.values()
 
@@ -157,7 +161,7 @@ class _Supervised(Collector):
         restarts = CounterMetricFamily(
             "dpstream_worker_restarts",
             "Workers that ended unasked, and are started again.",
-            labels=["job", "stage"],
+            labels=["dpstream_job", "stage"],
         )
         for worker in view.workers:
             restarts.add_metric([worker.job, view.stage], view.restarts.get(worker.job, 0))

@@ -318,7 +318,7 @@ RECORDS = [
 def test_lines_of_a_table_name_the_epoch_once() -> None:
     query = make_query(JOB.domain, Asked(top=2))
     assert query is not None
-    header, *lines = answer_lines(query, "table", RECORDS)
+    header, *lines = answer_lines(JOB, query, "table", RECORDS)
     assert header.split() == [
         "epoch",
         "item",
@@ -333,21 +333,23 @@ def test_lines_of_a_table_name_the_epoch_once() -> None:
 def test_lines_of_csv_have_one_answer_each() -> None:
     query = make_query(JOB.domain, Asked(["item 1", "item 3"]), norm_sub=True)
     assert query is not None
-    rows = list(csv.DictReader(answer_lines(query, "csv", RECORDS)))
+    rows = list(csv.DictReader(answer_lines(JOB, query, "csv", RECORDS)))
     assert [(row["epoch"], row["item"], row["estimate"]) for row in rows] == [
         ("1", "item 1", "0.0"),
         ("1", "item 3", "2.0"),
+        ("2", "", ""),
         ("3", "item 1", "100.0"),
         ("3", "item 3", "-1.0"),
     ]
-    assert rows[2]["norm_sub"] == "100.0"
+    assert rows[2]["fate"] == "too small"
+    assert rows[3]["norm_sub"] == "100.0"
     assert rows[0]["flags"] == "gap"
 
 
 def test_lines_of_json_are_epochs() -> None:
     query = make_query(JOB.domain, Asked(["item 2"]))
     assert query is not None
-    bodies = [json.loads(line) for line in answer_lines(query, "json", RECORDS)]
+    bodies = [json.loads(line) for line in answer_lines(JOB, query, "json", RECORDS)]
     assert [body["epoch"] for body in bodies] == [1, 2, 3]
     assert [len(body["items"]) for body in bodies] == [1, 0, 1]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -18,8 +17,9 @@ from pipeline.cli.estimate_lines import json_lines, table_lines
 from pipeline.jobs.deployed_job import deploy_job
 from pipeline.jobs.job_files import parse_job
 from pipeline.kafka.cluster import Cluster
-from pipeline.results.estimate_csv import CSV_COLUMNS, csv_lines
+from pipeline.results.estimate_csv import csv_lines
 from pipeline.results.follow import EstimateReader
+from pipeline.results.published_rows import PublishedRows
 from pipeline.stages.estimate_records import EstimateRecord
 from tests.support.small_run import EPOCHS, job_text
 from topics.manifests import Fate
@@ -105,27 +105,6 @@ RECORDS = [
 ]
 
 
-def test_csv_has_a_header_and_nothing_where_there_is_no_number() -> None:
-    rows = list(csv.DictReader(csv_lines(RECORDS)))
-    assert tuple(rows[0]) == CSV_COLUMNS
-    assert rows[0] == {
-        "epoch": "1",
-        "estimate": "1234.56",
-        "standard_deviation": "78.9",
-        "low": "1079.9",
-        "high": "1389.2",
-        "reports": "1000000",
-        "population": "28785",
-        "contributors": "28000",
-        "fate": "released",
-        "flags": "",
-        "closed_at": "2023-11-14T22:13:20.123Z",
-    }
-    assert [rows[1][column] for column in CSV_COLUMNS[1:6]] == ["", "", "", "", "0"]
-    assert [row["fate"] for row in rows] == ["released", "too small", "empty"]
-    assert rows[2]["flags"] == "gap few"
-
-
 def test_json_is_one_record_a_line() -> None:
     lines = list(json_lines(RECORDS))
     assert [json.loads(line) for line in lines] == [each.to_json() for each in RECORDS]
@@ -142,7 +121,11 @@ def test_the_table_is_narrow_and_says_what_is_unusual() -> None:
     assert max(map(len, [header, *rows[:2]])) <= 80
 
 
-@pytest.mark.parametrize("lines", [csv_lines, json_lines, table_lines])
+def every_csv_line(records: Iterator[EstimateRecord]) -> Iterator[str]:
+    return csv_lines(PublishedRows.of_everything(JOB), records)
+
+
+@pytest.mark.parametrize("lines", [every_csv_line, json_lines, table_lines])
 def test_lines_come_one_by_one(lines: object) -> None:
     seen: list[int] = []
 

@@ -111,8 +111,8 @@ def test_the_life_of_a_collector(job: DeployedJob, key_file: Path) -> None:
         world.clock.note(BEGIN + 1000, 0.0)
         assert (await client.report(body(job))).problem == "/problems/late"
         text = generate_latest(registry_of(world.collector.snapshot)).decode()
-        assert 'dpstream_collector_acknowledged_reports_total{job="phones"} 3.0' in text
-        assert 'refused_requests_total{job="",reason="not_ready"} 1.0' in text
+        assert 'dpstream_collector_acknowledged_reports_total{dpstream_job="phones"} 3.0' in text
+        assert 'refused_requests_total{dpstream_job="",reason="not_ready"} 1.0' in text
         assert world.collector.readiness().good
         assert world.collector.liveness().good
         world.clock.note(BEGIN + 2 * DAY + LATE, 0.0)

@@ -114,7 +114,7 @@ def values_of(families: Iterable[Metric]) -> dict[str, float]:
     found = {}
     for family in families:
         for sample in family.samples:
-            labels = {k: v for k, v in sample.labels.items() if k not in ("job", "stage")}
+            labels = {k: v for k, v in sample.labels.items() if k not in ("dpstream_job", "stage")}
             found[sample.name + "".join(f" {k}={v}" for k, v in sorted(labels.items()))] = (
                 sample.value
             )
@@ -195,7 +195,7 @@ def test_the_last_epoch_is_the_largest_though_windows_are_finished_in_any_order(
 
 def test_labels_are_bounded_and_name_nobody(tmp_path: Path) -> None:
     watched = Watched(local_job(), tmp_path)
-    labels = {"job", "stage", "partition", "topic", "group", "fate", "reason", "unit"}
+    labels = {"dpstream_job", "stage", "partition", "topic", "group", "fate", "reason", "unit"}
     for stage in STAGES:
         for family in metric_families(watched.snapshot(stage)):
             assert family.name.startswith(("dpstream_", "kafka_consumergroup_group_lag"))

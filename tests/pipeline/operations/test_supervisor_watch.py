@@ -13,7 +13,7 @@ from pipeline.operations.supervisor.watch import View, Watched, liveness, readin
 SCRAPE = """\
 # HELP dpstream_windows_total Windows.
 # TYPE dpstream_windows_total counter
-dpstream_windows_total{{job="{job}",stage="shuffle",fate="released"}} {value}
+dpstream_windows_total{{dpstream_job="{job}",stage="shuffle",fate="released"}} {value}
 # HELP dpstream_process_open_fds Descriptors.
 # TYPE dpstream_process_open_fds gauge
 dpstream_process_open_fds 7.0
@@ -43,15 +43,17 @@ def test_a_scrape_is_that_of_all_workers() -> None:
     text = scraped(answers)
     assert text.count("# TYPE dpstream_windows_total ") == 1
     families = {family.name: family for family in text_string_to_metric_families(text)}
-    windows = {s.labels["job"]: s.value for s in families["dpstream_windows"].samples}
+    windows = {s.labels["dpstream_job"]: s.value for s in families["dpstream_windows"].samples}
     assert windows == {"a": 4, "b": 6}
     for sample in families["dpstream_process_open_fds"].samples:
-        assert sample.labels["job"] in "ab"
+        assert sample.labels["dpstream_job"] in "ab"
         assert sample.labels["stage"] == "shuffle"
     lag = families["kafka_consumergroup_group_lag"].samples
     assert all(set(sample.labels) == {"group", "topic", "partition"} for sample in lag)
     assert [sample.value for sample in families["dpstream_supervised_jobs"].samples] == [2]
-    restarts = {s.labels["job"]: s.value for s in families["dpstream_worker_restarts"].samples}
+    restarts = {
+        s.labels["dpstream_job"]: s.value for s in families["dpstream_worker_restarts"].samples
+    }
     assert restarts == {"a": 0, "b": 3}
     every = [(s.name, frozenset(s.labels.items())) for f in families.values() for s in f.samples]
     assert len(every) == len(set(every)), "no series twice"
@@ -60,7 +62,7 @@ def test_a_scrape_is_that_of_all_workers() -> None:
 def test_a_worker_that_does_not_answer_spoils_no_scrape() -> None:
     text = scraped({2: SCRAPE.format(job="b", value=6)})
     families = {family.name: family for family in text_string_to_metric_families(text)}
-    assert [s.labels["job"] for s in families["dpstream_windows"].samples] == ["b"]
+    assert [s.labels["dpstream_job"] for s in families["dpstream_windows"].samples] == ["b"]
     assert [sample.value for sample in families["dpstream_supervised_jobs"].samples] == [2]
 
 

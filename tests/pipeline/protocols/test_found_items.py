@@ -105,7 +105,8 @@ class TestEstimates:
         rows = list(
             csv.DictReader(dpstream("estimates", "sets", "--format", "csv").output.splitlines())
         )
-        assert [row["item"] for row in rows] == ["tea", "milk"]
+        assert [row["item"] for row in rows] == ["tea", "milk", ""]
+        assert [row["fate"] for row in rows] == ["released", "released", "too small"]
         (top,) = (
             json.loads(line)["items"]
             for line in dpstream("estimates", "sets", "--top", 1, "--json").output.splitlines()[:1]

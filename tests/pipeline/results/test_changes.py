@@ -133,7 +133,7 @@ def test_what_says_nothing_about_changes_says_so() -> None:
 def test_lines_say_that_they_are_changes() -> None:
     records = list(changes(JOB, [count(1), count(2), count(3)], 2))
     lines = {
-        form: list(change_lines(printed_lines(JOB.domain, None, form, records), form, 2))
+        form: list(change_lines(printed_lines(JOB, None, form, records), form, 2))
         for form in ("table", "csv", "json")
     }
     header, row, note = lines["table"]

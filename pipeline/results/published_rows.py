@@ -1,0 +1,105 @@
+"""What was published as a table: a row for every epoch and every number that is said of it.
+
+The columns are the same in CSV, JSON lines, Parquet and pyarrow. An epoch of which nothing is said,
+such as one that was withheld, has one row without numbers; its fate says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import TypeAlias
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.epoch_times import EpochSpans
+from pipeline.results.queries import Query, headline_query, usual_query
+from pipeline.results.questions import Answer
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.values.instants import iso_moment, moment_of
+
+Cell: TypeAlias = str | int | float | datetime | tuple[str, ...] | None
+
+_NO_ANSWER = (None,)
+
+
+@dataclass(frozen=True)
+class PublishedRows:
+    """The rows of what was published of a job.
+
+    Attributes:
+        job: as deployed.
+        query: what is said of every epoch.
+        value: what the numbers are: "estimate", or "change" and "smoothed" for what is made of
+            estimates.
+    """
+
+    job: DeployedJob
+    query: Query
+    value: str = "estimate"
+
+    @classmethod
+    def of_everything(cls, job: DeployedJob) -> PublishedRows:
+        """All that was published: of every item, or of every bucket of numbers."""
+        return cls(job, usual_query(job.domain, everything=True) or headline_query(job.domain))
+
+    @property
+    def name_column(self) -> str | None:
+        """What the numbers of an epoch are told apart by: "item", "range", "box", "quantile".
+
+        None where a single value is counted.
+        """
+        return None if self.job.domain.kind == "value" else self.query.question.kind
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Their names, in order."""
+        return (
+            *("epoch", "begins", "ends"),
+            *(() if self.name_column is None else (self.name_column,)),
+            *(self.value, "standard_deviation", "low", "high"),
+            *(("norm_sub",) if self.query.norm_sub else ()),
+            *("reports", "population", "contributors", "fate", "flags", "closed_at"),
+            *("epsilon", "delta", "privacy_unit"),
+        )
+
+    def rows(self, record: EstimateRecord) -> Iterator[tuple[Cell, ...]]:
+        """The rows of an epoch, in the order of `columns`.
+
+        Moments are datetimes with a zone: `begins` and `ends` are those of the epoch in the zone of
+        the job, None where its calendar is not known; `closed_at` is when its window was decided.
+        """
+        begins, ends = self.spans.span(record.epoch)
+        estimate, guarantee = record.estimate, record.guarantee
+        about = (
+            0 if estimate is None else estimate.reports,
+            *(record.population, record.contributors, record.fate.value, record.flags),
+            moment_of(record.closed_at),
+            *(guarantee.get(name) for name in ("epsilon", "delta", "unit")),
+        )
+        for answer in self.query.answers(estimate) or _NO_ANSWER:
+            yield (record.epoch, begins, ends, *self._cells(answer), *about)
+
+    def texts(self, row: Sequence[Cell]) -> Iterator[Cell]:
+        """A row with its moments as ISO 8601 with their zone; in a column all have one form."""
+        for name, cell in zip(self.columns, row, strict=True):
+            if isinstance(cell, datetime):
+                yield iso_moment(cell, "milliseconds" if name == "closed_at" else "auto")
+            else:
+                yield cell
+
+    def _cells(self, answer: Answer | None) -> Iterator[Cell]:
+        if self.name_column is not None:
+            yield None if answer is None else answer.name
+        if answer is None:
+            yield from (None,) * (5 if self.query.norm_sub else 4)
+            return
+        yield from (answer.value, answer.standard_deviation, answer.low, answer.high)
+        if self.query.norm_sub:
+            yield answer.norm_sub
+
+    @cached_property
+    def spans(self) -> EpochSpans:
+        """When epochs begin and end."""
+        return EpochSpans(self.job)
