@@ -155,6 +155,11 @@ class Gathering:
         """Count a refusal."""
         self.tally.refused[answer.reason or ""] += 1
 
+    def reports(self, body: bytes) -> int:
+        """How many reports there are in a body that was taken in."""
+        gate = self.intake.gate(body)
+        return gate.envelopes(body) if isinstance(gate, Gate) else 0
+
     def close(self, epoch: int) -> None:
         """Take no more reports of an epoch, nor of those before it, whatever the time is."""
         self._first_open = max(self._first_open, epoch + 1)
@@ -227,7 +232,11 @@ class Gathering:
         for body, answer, reply in zip(group.bodies, answers, group.replies, strict=True):
             if answer is not None:
                 self.refuse(answer)
-            reply(answer or accepted(gate.envelopes(body), gate.epoch))
+            try:
+                reply(answer or accepted(gate.envelopes(body), gate.epoch))
+            except Exception as error:
+                # Of one client: the others are still answered.
+                self._failed(error)
 
     async def _write(self, gate: Gate, taken: Taken) -> None:
         """Enrolments first: whoever reads a report finds that its device is enrolled."""

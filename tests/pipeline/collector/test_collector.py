@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.exposition import generate_latest
 
 from pipeline.collector import rates as rates_module
+from pipeline.collector.addresses import is_within, networks
 from pipeline.collector.collector import Collector, CollectorError, CollectorSettings
 from pipeline.collector.following import WantedJob, WantedJobs, wanted_jobs
 from pipeline.collector.intake import Intake
@@ -60,10 +61,9 @@ class World:
         self.collector.take(WantedJobs({job.name: WantedJob(job, phase) for job in jobs}, {}))
 
     async def client(self) -> Client:
-        server = self.collector._server
-        assert server is not None
-        port = server.sockets[0].getsockname()[1]
-        return Client(*await asyncio.open_connection("127.0.0.1", port))
+        listener = self.collector._listener
+        assert listener is not None
+        return Client(*await asyncio.open_connection("127.0.0.1", listener.port))
 
     def watermarks(self) -> list[Watermark]:
         return [
@@ -259,11 +259,45 @@ def test_rates_fill_again_and_forget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rates_module, "REMEMBERED", 50)
     now = 0.0
     rates = Rates(2.0, lambda: now, burst=1)
-    assert [rates.allow("2001:db8::1"), rates.allow("2001:db8::2")] == [True, False]
-    assert rates.allow("2001:db8:0:1::1")
+    assert [rates.wait("2001:db8::1"), rates.wait("2001:db8::2")] == [0, 1]
+    assert not rates.wait("2001:db8:0:1::1")
     now = 0.5
-    assert [rates.allow("2001:db8::3"), rates.allow("2001:db8::3")] == [True, False]
+    assert [rates.wait("2001:db8::3"), rates.wait("2001:db8::3")] == [0, 1]
     for number in range(60):
-        rates.allow(str(number))
+        rates.wait(str(number))
     assert len(rates._buckets) == 50
-    assert rates.allow("not:an:address")
+    assert not rates.wait("not:an:address")
+
+
+def test_rates_count_reports_and_not_only_requests() -> None:
+    now = 0.0
+    rates = Rates(10.0, lambda: now, burst=20)
+    assert not rates.wait("192.0.2.1")
+    rates.charge("192.0.2.1", 99)
+    assert rates.wait("192.0.2.1") == 9
+    now = 8.0
+    assert rates.wait("192.0.2.1")
+    now = 8.11
+    assert not rates.wait("192.0.2.1")
+    now = 1000.0
+    assert [rates.wait("192.0.2.1") for _ in range(21)] == [0] * 20 + [1]
+
+
+def test_whom_addresses_stand_for() -> None:
+    rates = Rates(1.0, lambda: 0.0, burst=1)
+    assert not rates.wait("::ffff:192.0.2.1")
+    assert not rates.wait("::ffff:198.51.100.7")
+    assert rates.wait("192.0.2.1")
+    among = networks(["10.0.0.0/8", "2001:db8::1"])
+    for address, within in (
+        ("10.1.2.3", True),
+        ("::ffff:10.1.2.3", True),
+        ("11.1.2.3", False),
+        ("2001:db8::1", True),
+        ("2001:db8::2", False),
+        ("", False),
+        ("10.1.2", False),
+    ):
+        assert is_within(address, among) is within
+    with pytest.raises(ValueError, match=r"10\.0\.0\.0/99"):
+        networks(["10.0.0.0/99"])
