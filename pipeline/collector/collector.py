@@ -74,8 +74,8 @@ class LogWriter(Protocol):
 
     async def write(
         self, topic: str, partition: int, value: bytes, key: bytes | None = None
-    ) -> None:
-        """Write a record until it is acknowledged, or raise `WriteError`."""
+    ) -> int | None:
+        """Write a record until it is acknowledged, or raise `WriteError`; when it was appended."""
 
     async def stop(self) -> None:
         """Disconnect."""
@@ -289,7 +289,9 @@ class Collector:
                 continue
             intake, tokens = checks
             if known is None:
-                gathering = Gathering(intake, self._writer, self._room, self._failed)
+                gathering = Gathering(
+                    intake, self._writer, self._room, self._failed, self._clock.now
+                )
                 self._run(name, Served(new.job, gathering, tokens, new.phase))
                 continue
             # What its operator changed; what is on its way goes on.

@@ -110,7 +110,7 @@ async def collecting(
         clock.note(now, 0.0)
     failed: list[Exception] = []
     writer = MemoryWriter()
-    gathering = Gathering(Intake(job, KEY), writer, Room(), failed.append)
+    gathering = Gathering(Intake(job, KEY), writer, Room(), failed.append, clock.now)
     assert job.devices is not None
     said = job.devices.tokens
     tokens = None if said is None else TokenCheck(said, lambda: NOW)
