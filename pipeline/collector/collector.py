@@ -310,7 +310,7 @@ class Collector:
         said = job.devices.tokens
         try:
             key = read_collector_key(self.settings.key_file or collector_key_file(job.name))
-            tokens = None if said is None else TokenCheck(said, self._clock.milliseconds)
+            tokens = None if said is None else TokenCheck(said, job.name, self._clock.milliseconds)
             checks = Intake(job, key), tokens
         except (CollectorKeyError, ValueError) as error:
             self._say_once(job.name, str(error))

@@ -271,16 +271,24 @@ class Gathering:
         return await self._write_all(job.topic(Role.REPORTS), partition, taken.batches)
 
     async def _write_all(self, topic: str, partition: int, records: Sequence[bytes]) -> int | None:
-        written = await asyncio.gather(
-            *(self._writer.write(topic, partition, record) for record in records),
-            return_exceptions=True,
-        )
-        for result in written:
-            if isinstance(result, BaseException):
-                raise result
+        if len(records) == 1:
+            written = [await self._writer.write(topic, partition, records[0])]
+        else:
+            written = await self._write_together(topic, partition, records)
         self.tally.records += len(records)
-        if not records:
-            return None
         # A topic that does not say when is taken to have it now.
         now = self._now() or 0
-        return max(now if result is None else result for result in written)
+        return max((now if each is None else each for each in written), default=None)
+
+    async def _write_together(
+        self, topic: str, partition: int, records: Sequence[bytes]
+    ) -> list[int | None]:
+        written: list[int | None] = []
+        for result in await asyncio.gather(
+            *(self._writer.write(topic, partition, record) for record in records),
+            return_exceptions=True,
+        ):
+            if isinstance(result, BaseException):
+                raise result
+            written.append(result)
+        return written

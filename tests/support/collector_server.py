@@ -113,7 +113,7 @@ async def collecting(
     gathering = Gathering(Intake(job, KEY), writer, Room(), failed.append, clock.now)
     assert job.devices is not None
     said = job.devices.tokens
-    tokens = None if said is None else TokenCheck(said, lambda: NOW)
+    tokens = None if said is None else TokenCheck(said, job.name, lambda: NOW)
     service = Service(clock, access or Access(), rates)
     service.jobs = {job.name: Served(job, gathering, tokens)}
     service.informed = True

@@ -7,7 +7,10 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from jwt.algorithms import OKPAlgorithm
 from prometheus_client.exposition import generate_latest
 
 from pipeline.collector import rates as rates_module
@@ -25,7 +28,7 @@ from pipeline.jobs.phases import JobPhase, Phase
 from pipeline.kafka.broker_clock import BrokerClock
 from pipeline.kafka.workers.log_lines import LogLines
 from pipeline.operations.supervisor.wanted import Away
-from tests.support.collector_server import Client
+from tests.support.collector_server import Client, report
 from tests.support.device_jobs import BEGIN, DAY, KEY, LATE, SETTLING, body, device_job
 from tests.support.memory_writer import MemoryWriter
 from topics.frames import Kind, kind_of
@@ -189,6 +192,45 @@ def test_jobs_come_and_go(job: DeployedJob, key_file: Path) -> None:
         world.collector.take(Away("nobody listens"))
         world.collector.take(None)
         assert "Kafka does not answer: nobody listens" in world.said.getvalue()
+        await world.collector.stop()
+        client.writer.close()
+
+    run(work)
+
+
+def test_keys_of_tokens_are_rotated_under_a_running_collector(key_file: Path) -> None:
+    signers = [Ed25519PrivateKey.generate() for _ in range(2)]
+
+    def jwk(number: int) -> dict[str, object]:
+        said = OKPAlgorithm.to_jwk(signers[number].public_key(), as_dict=True)
+        return {**said, "kid": str(number)}
+
+    def bearer(number: int) -> str:
+        claims = {"sub": "ann", "aud": "phones", "exp": BEGIN // 1000 + 600}
+        made = jwt.encode(claims, signers[number], "EdDSA", headers={"kid": str(number)})
+        return f"Authorization: Bearer {made}"
+
+    async def work() -> None:
+        world = World(key_file)
+        await world.collector.start()
+        world.clock.note(BEGIN + 1000, 0.0)
+        job = device_job(tokens={"keys": [jwk(0)]})
+        world.wanted(job)
+        client = await world.client()
+        assert (await client.report(body(job), bearer(0))).status == 202
+        # On its way while the keys are changed.
+        gathering = world.collector.served[0].gathering
+        world.writer.gate = asyncio.Event()
+        client.send(report(body(job), bearer(0)))
+        await until(lambda: gathering.is_open(1))
+        assert job.devices is not None
+        other = device_job(tokens={"keys": [jwk(1)]}).devices
+        world.wanted(job.model_copy(update={"devices": other}))
+        assert world.collector.served[0].gathering is gathering
+        world.writer.gate.set()
+        assert (await client.reply()).status == 202
+        assert (await client.report(body(job), bearer(0))).problem == "/problems/token"
+        assert (await client.report(body(job), bearer(1))).status == 202
         await world.collector.stop()
         client.writer.close()
 
