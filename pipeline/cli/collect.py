@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -17,9 +18,10 @@ from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import KafkaConfig, Servers
 from pipeline.cli.output import say, tell
 from pipeline.cli.run import LogFormat
+from pipeline.collector.addresses import Network, networks
 from pipeline.collector.collector import CollectorSettings, raise_file_limit
 from pipeline.collector.collector import collect as run_collector
-from pipeline.collector.http_connections import HttpLimits
+from pipeline.collector.http_limits import HttpLimits
 from pipeline.collector.service import Access
 from pipeline.kafka.workers.monitor import MonitorAddress
 
@@ -67,8 +69,9 @@ def collect(
         list[str] | None,
         typer.Option(
             "--proxy",
-            metavar="ADDRESS",
-            help="Of a proxy, whose X-Forwarded-For says for whom it asks; may be repeated.",
+            metavar="NETWORK",
+            help="Address of a proxy, or network of proxies such as 172.28.0.0/16, whose "
+            "X-Forwarded-For says for whom they ask; may be repeated.",
         ),
     ] = None,
     rate: Annotated[
@@ -76,13 +79,24 @@ def collect(
         typer.Option(
             min=0.001,
             metavar="N",
-            help="Requests a second that one address may send. Default: as many as it likes.",
+            help="Requests and reports a second that one address may send; of IPv6, one network. "
+            "Default: as many as it likes.",
         ),
     ] = None,
     connections: Annotated[
         int,
         typer.Option(min=1, metavar="N", help="That may be open at once."),
     ] = HttpLimits().connections,
+    address_connections: Annotated[
+        int | None,
+        typer.Option(
+            "--address-connections",
+            min=1,
+            metavar="N",
+            help="Of these, those of one address, or of one network of IPv6; a --proxy may have "
+            "more. Default: all.",
+        ),
+    ] = None,
     metrics: Annotated[
         int | None,
         typer.Option(
@@ -120,9 +134,13 @@ def collect(
         jobs=names,
         key_file=collector_key,
         tls=None if tls_cert is None or tls_key is None else _tls(tls_cert, tls_key),
-        access=Access(frozenset(allow_origin or ()), frozenset(proxy or ())),
+        access=Access(frozenset(allow_origin or ()), _proxies(proxy or ())),
         rate=rate,
-        limits=replace(HttpLimits(), connections=raise_file_limit(connections)),
+        limits=replace(
+            HttpLimits(),
+            connections=raise_file_limit(connections),
+            by_address=address_connections,
+        ),
         as_json=log_format is LogFormat.json,
         monitor=None if metrics is None else MonitorAddress(metrics, metrics_address),
     )
@@ -142,6 +160,15 @@ def _address(text: str) -> tuple[str, int]:
     if not colon or not host or not port.isdecimal() or int(port) > 65_535:
         raise UsageProblem(f"--bind is {text}: give HOST:PORT, such as 0.0.0.0:8300")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _proxies(texts: Sequence[str]) -> tuple[Network, ...]:
+    try:
+        return networks(texts)
+    except ValueError as error:
+        raise UsageProblem(
+            f"--proxy is {error}: give an address, or a network such as 172.28.0.0/16"
+        ) from None
 
 
 def _tls(certificate: Path, key: Path) -> ssl.SSLContext:

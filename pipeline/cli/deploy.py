@@ -78,11 +78,11 @@ def deploy(
 ) -> None:
     """Create a job's topics and begin a new deployment. Starts the local broker if need be.
 
-    Of a job that runs, shuffle.grace, topics.retention, budget and what readers are told (title,
-    description, unit, labels) are changed in place; if nothing is another, nothing is done. The
-    smallest budget ever stated for a population binds every job about it, until --set-budget sets
-    another. What --replace ends, and whom a deployment charges again, is said and asked about
-    before.
+    Of a job that runs, shuffle.grace, topics.retention, budget, the keys of devices.tokens and what
+    readers are told (title, description, unit, labels) are changed in place; if nothing is another,
+    nothing is done. The smallest budget ever stated for a population binds every job about it,
+    until --set-budget sets another. What --replace ends, and whom a deployment charges again, is
+    said and asked about before.
     """
     loaded = load_job(job)
     change = None if set_budget is None else _budget_change(set_budget)

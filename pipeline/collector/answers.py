@@ -115,7 +115,6 @@ STATUS_LINES: Final[Mapping[int, bytes]] = {
 }
 
 
-@lru_cache(4096)
 def written(answer: Answer, more: Headers, *, close: bool, body: bool = True) -> bytes:
     """The bytes of an answer after its status line.
 
@@ -125,19 +124,25 @@ def written(answer: Answer, more: Headers, *, close: bool, body: bool = True) ->
         close: whether the connection is closed after it.
         body: whether the body follows: not after HEAD.
     """
-    headers = [
-        *answer.headers,
+    length = None if answer.status == HTTPStatus.NO_CONTENT else len(answer.body)
+    head = _head(answer.headers, more, answer.content_type, length, close)
+    return head + answer.body if body else head
+
+
+@lru_cache(1024)
+def _head(
+    headers: Headers, more: Headers, content_type: str, length: int | None, close: bool
+) -> bytes:
+    """Of answers alone that are alike: bodies are as many as there are moments."""
+    lines = [
+        *headers,
         *more,
         ("Cache-Control", "no-store"),
         ("X-Content-Type-Options", "nosniff"),
     ]
-    if answer.status != HTTPStatus.NO_CONTENT:
-        headers += [
-            ("Content-Type", answer.content_type),
-            ("Content-Length", str(len(answer.body))),
-        ]
+    if length is not None:
+        lines += [("Content-Type", content_type), ("Content-Length", str(length))]
     if close:
-        headers.append(("Connection", "close"))
-    lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
-    head = f"{lines}\r\n".encode("ascii")
-    return head + answer.body if body else head
+        lines.append(("Connection", "close"))
+    text = "".join(f"{name}: {value}\r\n" for name, value in lines)
+    return f"{text}\r\n".encode("ascii")

@@ -20,9 +20,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
+from pipeline.collector.accepting import Listener, listen
 from pipeline.collector.following import WantedJobs, wanted_jobs
 from pipeline.collector.gathering import Gathering, Room, WriteError
-from pipeline.collector.http_connections import Connections, HttpLimits
+from pipeline.collector.http_connections import Connections
+from pipeline.collector.http_limits import HttpLimits
 from pipeline.collector.intake import Intake
 from pipeline.collector.kafka_writer import KafkaWriter
 from pipeline.collector.metrics import CollectorSnapshot, JobCounts, registry_of
@@ -46,7 +48,6 @@ from topics.names import Role
 
 STAGE: Final = "collect"
 ID_BYTES: Final = 16
-_BACKLOG: Final = 4_096
 _FILES_BESIDES: Final = 100
 _STATUS_SECONDS: Final = 1.0
 _WATERMARK_SECONDS: Final = 0.1
@@ -73,8 +74,8 @@ class LogWriter(Protocol):
 
     async def write(
         self, topic: str, partition: int, value: bytes, key: bytes | None = None
-    ) -> None:
-        """Write a record until it is acknowledged, or raise `WriteError`."""
+    ) -> int | None:
+        """Write a record until it is acknowledged, or raise `WriteError`; when it was appended."""
 
     async def stop(self) -> None:
         """Disconnect."""
@@ -150,7 +151,7 @@ class Collector:
         self._said_error = float("-inf")
         self._tasks: list[asyncio.Task[None]] = []
         self._changes: asyncio.Task[None] | None = None
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
         rates = None if settings.rate is None else Rates(settings.rate, time.monotonic)
         self.service = Service(
             clock,
@@ -160,7 +161,12 @@ class Collector:
             refused=self._count_refusal,
         )
         self.connections = Connections(
-            self.service.handle, self.service.look, settings.limits, self._failed
+            self.service.handle,
+            self.service.look,
+            self.service.allowed,
+            settings.limits,
+            self._failed,
+            settings.access.is_proxy,
         )
 
     @property
@@ -217,26 +223,19 @@ class Collector:
         self.connections.tick(loop.time())
         settings = self.settings
         try:
-            self._server = await loop.create_server(
-                self.connections,
-                settings.host,
-                settings.port,
-                backlog=_BACKLOG,
-                ssl=settings.tls,
-                reuse_address=True,
-            )
+            sockets = listen(settings.host, settings.port)
         except OSError as error:
             raise CollectorError(
                 f"cannot answer at {settings.host}, port {settings.port}: {error.strerror}; give "
                 "another --bind, or port 0 for one that is free"
             ) from None
+        self._listener = Listener(self.connections, sockets, settings.tls)
         self._tasks = [
             loop.create_task(self._connect()),
             loop.create_task(self._tick()),
         ]
-        port = self._server.sockets[0].getsockname()[1]
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        return f"{'http' if settings.tls is None else 'https'}://{host}:{port}"
+        return f"{'http' if settings.tls is None else 'https'}://{host}:{self._listener.port}"
 
     def take(self, news: WantedJobs | Away | Exception | None) -> None:
         """What was found out about jobs; in the event loop."""
@@ -261,8 +260,8 @@ class Collector:
                 )
                 await asyncio.gather(*(self._end_job(run) for run in self._running.values()))
         await asyncio.sleep(_LAST_ANSWERS_SECONDS)
-        if self._server is not None:
-            self._server.close()
+        if self._listener is not None:
+            await self._listener.close()
         self.connections.abort()
         for task in self._tasks:
             task.cancel()
@@ -290,7 +289,9 @@ class Collector:
                 continue
             intake, tokens = checks
             if known is None:
-                gathering = Gathering(intake, self._writer, self._room, self._failed)
+                gathering = Gathering(
+                    intake, self._writer, self._room, self._failed, self._clock.now
+                )
                 self._run(name, Served(new.job, gathering, tokens, new.phase))
                 continue
             # What its operator changed; what is on its way goes on.
@@ -309,7 +310,7 @@ class Collector:
         said = job.devices.tokens
         try:
             key = read_collector_key(self.settings.key_file or collector_key_file(job.name))
-            tokens = None if said is None else TokenCheck(said, self._clock.milliseconds)
+            tokens = None if said is None else TokenCheck(said, job.name, self._clock.milliseconds)
             checks = Intake(job, key), tokens
         except (CollectorKeyError, ValueError) as error:
             self._say_once(job.name, str(error))

@@ -1,6 +1,7 @@
 """Group commit: what comes within a few milliseconds is written together, and answered together.
 
-An answer that says a report was taken is given when Kafka has acknowledged it, and never before.
+An answer that says a report was taken is given when Kafka has acknowledged it, and never before;
+nor where it was appended so late that its window may have been cut already.
 How long is waited, and what a record holds, depends on when bodies come and how long they are.
 """
 
@@ -24,6 +25,9 @@ RETRY_SECONDS: Final = 5
 WRITE_SECONDS: Final = 15.0
 """After which a write has failed, for whoever waits for it."""
 
+# An answer that comes so much later than a write can be in time still says what became of it.
+_AFTERWARDS_SECONDS: Final = 1.0
+
 Reply = Callable[[Answer], None]
 
 
@@ -34,8 +38,12 @@ class WriteError(Exception):
 class Writer(Protocol):
     """Writes to the topics of a job."""
 
-    async def write(self, topic: str, partition: int, value: bytes) -> None:
+    async def write(self, topic: str, partition: int, value: bytes) -> int | None:
         """Write a record, and return when all replicas that are in sync have it.
+
+        Returns:
+            When it was appended by the broker's clock, milliseconds since 1970; None: the topic
+            does not say.
 
         Raises:
             WriteError: that was not so in time.
@@ -114,6 +122,7 @@ class Gathering:
         room: of all jobs.
         failed: is told of errors that nobody expected, of which the requests are answered 500.
         seconds: that the first body of a group waits.
+        now: milliseconds since 1970 by the broker's clock; None: unknown.
         patience: seconds after which a write has failed.
     """
 
@@ -123,6 +132,7 @@ class Gathering:
         writer: Writer,
         room: Room,
         failed: Callable[[Exception], None],
+        now: Callable[[], int | None],
         seconds: float = GATHER_SECONDS,
         patience: float = WRITE_SECONDS,
     ) -> None:
@@ -131,6 +141,7 @@ class Gathering:
         self._writer = writer
         self._room = room
         self._failed = failed
+        self._now = now
         self._seconds = seconds
         self._patience = patience
         self._groups: dict[Gate, _Group] = {}
@@ -154,6 +165,11 @@ class Gathering:
     def refuse(self, answer: Answer) -> None:
         """Count a refusal."""
         self.tally.refused[answer.reason or ""] += 1
+
+    def reports(self, body: bytes) -> int:
+        """How many reports there are in a body that was taken in."""
+        gate = self.intake.gate(body)
+        return gate.envelopes(body) if isinstance(gate, Gate) else 0
 
     def close(self, epoch: int) -> None:
         """Take no more reports of an epoch, nor of those before it, whatever the time is."""
@@ -211,8 +227,8 @@ class Gathering:
         try:
             taken = self.intake.take(gate, group.bodies, group.subjects)
             answers = list(taken.refusals)
-            async with asyncio.timeout(self._patience):
-                await self._write(gate, taken)
+            async with asyncio.timeout(self._patience_for(gate)):
+                written = await self._write(gate, taken)
         except (WriteError, TimeoutError):
             unwritten = Problem.UNAVAILABLE.answer(retry_after=RETRY_SECONDS)
             answers = [answer or unwritten for answer in answers]
@@ -220,31 +236,59 @@ class Gathering:
             self._failed(error)
             answers = [answer or Problem.INTERNAL.answer() for answer in answers]
         else:
-            self.tally.acknowledged += taken.reports
-            self.tally.epochs[gate.epoch] += taken.reports
+            if written is not None and written >= gate.settles:
+                # The window may have been cut before: this process was asleep, or Kafka was away.
+                answers = [answer or Problem.LATE.answer() for answer in answers]
+            else:
+                self.tally.acknowledged += taken.reports
+                self.tally.epochs[gate.epoch] += taken.reports
         finally:
             self._room.leave(len(group.bodies), group.size)
         for body, answer, reply in zip(group.bodies, answers, group.replies, strict=True):
             if answer is not None:
                 self.refuse(answer)
-            reply(answer or accepted(gate.envelopes(body), gate.epoch))
+            try:
+                reply(answer or accepted(gate.envelopes(body), gate.epoch))
+            except Exception as error:
+                # Of one client: the others are still answered.
+                self._failed(error)
 
-    async def _write(self, gate: Gate, taken: Taken) -> None:
-        """Enrolments first: whoever reads a report finds that its device is enrolled."""
+    def _patience_for(self, gate: Gate) -> float:
+        """Seconds to wait for a write: not much longer than it can be in time."""
+        now = self._now()
+        left = float("inf") if now is None else (gate.settles - now) / 1000
+        return min(self._patience, max(0.0, left) + _AFTERWARDS_SECONDS)
+
+    async def _write(self, gate: Gate, taken: Taken) -> int | None:
+        """Enrolments first: whoever reads a report finds that its device is enrolled.
+
+        Returns:
+            When the last report was appended, by the broker's clock; None: there was none.
+        """
         job = self.intake.job
         await self._write_all(job.topic(Role.DEVICES), 0, taken.enrolments)
         partition = job.partition_of(gate.epoch)
-        await self._write_all(job.topic(Role.REPORTS), partition, taken.batches)
+        return await self._write_all(job.topic(Role.REPORTS), partition, taken.batches)
 
-    async def _write_all(self, topic: str, partition: int, records: Sequence[bytes]) -> None:
+    async def _write_all(self, topic: str, partition: int, records: Sequence[bytes]) -> int | None:
         if len(records) == 1:
-            await self._writer.write(topic, partition, records[0])
-        elif records:
-            results = await asyncio.gather(
-                *(self._writer.write(topic, partition, record) for record in records),
-                return_exceptions=True,
-            )
-            for result in results:
-                if isinstance(result, BaseException):
-                    raise result
+            written = [await self._writer.write(topic, partition, records[0])]
+        else:
+            written = await self._write_together(topic, partition, records)
         self.tally.records += len(records)
+        # A topic that does not say when is taken to have it now.
+        now = self._now() or 0
+        return max((now if each is None else each for each in written), default=None)
+
+    async def _write_together(
+        self, topic: str, partition: int, records: Sequence[bytes]
+    ) -> list[int | None]:
+        written: list[int | None] = []
+        for result in await asyncio.gather(
+            *(self._writer.write(topic, partition, record) for record in records),
+            return_exceptions=True,
+        ):
+            if isinstance(result, BaseException):
+                raise result
+            written.append(result)
+        return written

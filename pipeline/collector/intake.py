@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,7 @@ _GATES: Final = 256
 _DEVICE: Final = subject_of_device(b"")
 _TAG_TYPE: Final = np.dtype("<u8")
 _EVER: Final = 2**63
+_SETTLING_MS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,8 @@ class Gate:
         opens: milliseconds since 1970 from which on they are taken.
         begins: when the epoch begins.
         closes: from which on they are not taken any more.
+        settles: until when those that were taken have to be in the log, in order to be counted
+            whatever becomes of this collector: no collector says before that it is over.
     """
 
     job: str
@@ -70,6 +73,7 @@ class Gate:
     opens: int
     begins: int
     closes: int
+    settles: int
 
     def refusal(self, body_bytes: int, now: int) -> Answer | None:
         """Why a body with this header is not taken now; None if it is."""
@@ -150,6 +154,15 @@ class Intake:
         end = self.times.start(epoch + 1)
         return _EVER if end is None else end + self._late
 
+    def settles(self, epoch: int) -> int:
+        """When reports that were taken are in the log, or late; milliseconds since 1970.
+
+        A second after their epoch has closed to them, or in the middle of what is left of the
+        stage's grace period then. Watermarks are written from then on.
+        """
+        grace = round(1000 * self.job.shuffle.grace)
+        return self.closes(epoch) + min(_SETTLING_MS, max(0, grace - self._late) // 2)
+
     def gate(self, body: bytes) -> Gate | Answer:
         """The gate that a body passes, or why it passes none, at whatever time."""
         gate = self._gates.get(body[:HEADER_BYTES])
@@ -184,7 +197,8 @@ class Intake:
         if envelopes.rows.shape[1] != size:
             return Problem.MALFORMED.answer()
         opens = begins - TOLERANCE_MS
-        return Gate(job.name, epoch, envelopes.key, size, opens, begins, self.closes(epoch))
+        closes, settles = self.closes(epoch), self.settles(epoch)
+        return Gate(job.name, epoch, envelopes.key, size, opens, begins, closes, settles)
 
     def take(self, gate: Gate, bodies: Sequence[bytes], subjects: Sequence[str | None]) -> Taken:
         """Look at the envelopes of bodies that one gate has let through.
@@ -207,6 +221,9 @@ class Intake:
                     refusals[index] = Problem.TWICE.answer()
                 elif self.takes_tokens:
                     refusals[index] = Problem.SEVERAL.answer()
+            if self.takes_tokens and subjects[index] is None:
+                # Nobody is taken for another who has no name either.
+                refusals[index] = refusals[index] or Problem.NO_TOKEN.answer()
         good = [refusal is None for refusal in refusals]
         taken = np.flatnonzero(np.repeat(good, counts))
         if not len(taken):
@@ -214,7 +231,7 @@ class Intake:
         rows = rows[taken]
         if self.takes_tokens:
             of = np.repeat(np.arange(len(bodies)), counts)[taken]
-            who = [subject_of_token(subjects[index] or "") for index in of]
+            who = [subject_of_token(cast(str, subjects[index])) for index in of]
         else:
             who = [_DEVICE + devices[index] for index in taken]
         return Taken(
@@ -273,8 +290,9 @@ class Intake:
             return
         job = self.job
         tagger = Tagger(self.key.secret, HORIZON, job.deployment, job.horizon_of(epoch))
-        tags = np.ascontiguousarray(tagger.tags([who[index] for index in enrols]))
-        numbers = tags.view(_TAG_TYPE)[:, 0]
+        numbers = _numbers(tagger.tags([who[index] for index in enrols]))
+        # As reports are: who stands at which place in one record says nothing of the other.
+        numbers = np.sort(numbers)
         most = LOOSE_PAYLOAD_TARGET // TAG_BYTES
         for at in range(0, len(numbers), most):
             part = numbers[at : at + most]
@@ -289,13 +307,20 @@ class Intake:
         if gate.key is not None:
             # The box is bound to it.
             parts.insert(1, rows[:, IDENTITY_BYTES : 2 * IDENTITY_BYTES])
-        whole = np.concatenate(parts, axis=1)
+        # Of one tag the first counts, and stays it.
+        whole = np.concatenate(parts, axis=1)[np.argsort(_numbers(tags), kind="stable")]
         most = max(1, LOOSE_PAYLOAD_TARGET // whole.shape[1])
         for at in range(0, len(whole), most):
             part = whole[at : at + most]
             yield encode_loose_batch(
                 LooseBatch(job.fingerprint, job.deployment, gate.epoch, gate.key, part)
             )
+
+
+def _numbers(tags: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """Tags, shape (subjects, 8), as numbers, by which they are in order."""
+    numbers: NDArray[np.uint64] = np.ascontiguousarray(tags).view(_TAG_TYPE)[:, 0]
+    return numbers
 
 
 def _all(good: NDArray[np.bool_], ends: Sequence[int]) -> list[bool]:

@@ -63,7 +63,7 @@ class KafkaWriter:
 
     async def write(
         self, topic: str, partition: int, value: bytes, key: bytes | None = None
-    ) -> None:
+    ) -> int | None:
         """As of `pipeline.collector.gathering.Writer`."""
         begun = self._clock.begin()
         try:
@@ -71,8 +71,11 @@ class KafkaWriter:
         except (KafkaError, OSError, AssertionError) as error:
             # An assertion is how the client says that a topic has no such partition.
             raise WriteError(str(error) or type(error).__name__) from None
-        if written.timestamp_type == _LOG_APPEND_TIME:
-            self._clock.note(written.timestamp, begun)
+        if written.timestamp_type != _LOG_APPEND_TIME:
+            return None
+        appended: int = written.timestamp
+        self._clock.note(appended, begun)
+        return appended
 
     async def stop(self) -> None:
         """Disconnect, without waiting long for anything."""

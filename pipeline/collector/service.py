@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from pipeline.collector.addresses import Network, is_within
 from pipeline.collector.answers import Answer, Headers, Problem, told
 from pipeline.collector.gathering import RETRY_SECONDS, Gathering
-from pipeline.collector.http_connections import Request, Slot
+from pipeline.collector.http_connection import Slot
+from pipeline.collector.http_limits import Request
 from pipeline.collector.openapi import OPENAPI
 from pipeline.collector.rates import Rates
 from pipeline.collector.tokens import TokenCheck, TokenError
@@ -30,7 +32,6 @@ _READY: Final = b"/readyz"
 _PATHS: Final = frozenset({_JOBS, _OPENAPI, _ALIVE, _READY})
 _ALLOWED_FOR: Final = 86_400
 _DRAINED_SECONDS: Final = 60
-_RATE_SECONDS: Final = 1
 _NOT_INFORMED: Final = Problem.NOT_READY.answer(retry_after=1)
 
 
@@ -62,22 +63,28 @@ class Access:
 
     Attributes:
         origins: of pages that may report, or ``*`` for all.
-        proxies: addresses whose word is taken for whom they ask for.
+        proxies: networks whose word is taken for whom they ask for.
     """
 
     origins: frozenset[str] = frozenset()
-    proxies: frozenset[str] = frozenset()
+    proxies: tuple[Network, ...] = ()
 
-    def allows(self, origin: str) -> bool:
-        """Whether pages of an origin may report."""
-        return origin in self.origins or "*" in self.origins
+    def allows(self, origin: bytes) -> bool:
+        """Whether pages of an origin may report; of one that is no ASCII none may."""
+        return origin.isascii() and ("*" in self.origins or origin.decode() in self.origins)
+
+    def is_proxy(self, address: str) -> bool:
+        """Whether an address stands for whomever it asks for."""
+        return bool(self.proxies) and is_within(address, self.proxies)
 
     def address_of(self, request: Request) -> str:
-        """Who asks; of what a proxy says the last address, which it has seen itself."""
-        if request.peer in self.proxies:
-            said = request.headers.get(b"x-forwarded-for", b"").rpartition(b",")[2].strip()
-            return said.decode("latin-1") or request.peer
-        return request.peer
+        """Who asks; of what proxies say the last address that is none of theirs."""
+        address = request.peer
+        said = request.headers.get(b"x-forwarded-for", b"")
+        while said and self.is_proxy(address):
+            said, _, last = said.rpartition(b",")
+            address = last.strip().decode("latin-1") or address
+        return address
 
 
 @dataclass(eq=False)
@@ -108,19 +115,32 @@ class Service:
 
     def look(self, request: Request) -> Answer | None:
         """Whether a request is refused before its body has come."""
-        if request.method != "POST":
-            return None
-        if self.stopping:
+        if self.stopping and request.method == "POST":
             return self._refused(Problem.STOPPING.answer(retry_after=RETRY_SECONDS))
-        if self.rates is not None and not self.rates.allow(self.access.address_of(request)):
-            return self._refused(Problem.RATE.answer(retry_after=_RATE_SECONDS))
+        if self.rates is not None:
+            seconds = self.rates.wait(self.access.address_of(request))
+            if seconds:
+                return self._refused(Problem.RATE.answer(retry_after=seconds))
         return None
+
+    def allowed(self, request: Request) -> Headers:
+        """Headers by which a browser hands the answer on to the page that has asked."""
+        origin = request.headers.get(b"origin")
+        origins = self.access.origins
+        if origin is None or not origins:
+            return ()
+        # Pages send no credentials that a browser keeps, so that all may be said to be allowed.
+        varies = () if "*" in origins else (("Vary", "Origin"),)
+        if not self.access.allows(origin):
+            return varies
+        return (
+            ("Access-Control-Allow-Origin", origin.decode() if varies else "*"),
+            ("Access-Control-Expose-Headers", "Retry-After"),
+            *varies,
+        )
 
     def handle(self, request: Request, slot: Slot) -> None:
         """Answer a request, now or later."""
-        origin = request.headers.get(b"origin")
-        if origin is not None and self.access.origins:
-            slot.allow(self._allowed(origin.decode("latin-1")))
         if request.method == "POST":
             answer = self._post(request, slot)
         elif request.method in ("GET", "HEAD"):
@@ -157,7 +177,11 @@ class Service:
         now = self.clock.now()
         if now is None:
             return _counted(gathering, Problem.NOT_READY.answer(retry_after=1))
-        return gathering.offer(request.body, subject, now, slot)
+        refusal = gathering.offer(request.body, subject, now, slot)
+        if self.rates is not None and refusal is None:
+            more = gathering.reports(request.body) - 1
+            self.rates.charge(self.access.address_of(request), more)
+        return refusal
 
     def _no_job(self, name: str) -> Answer:
         # A device must not take its job for one that has ended.
@@ -203,7 +227,7 @@ class Service:
         origin = request.headers.get(b"origin")
         if origin is None or b"access-control-request-method" not in request.headers:
             return Answer(204, b"", headers=(("Allow", "GET, HEAD, POST, OPTIONS"),))
-        if not self.access.allows(origin.decode("latin-1")):
+        if not self.access.allows(origin):
             return Problem.ORIGIN.answer()
         return Answer(
             204,
@@ -213,15 +237,6 @@ class Service:
                 ("Access-Control-Allow-Headers", "Authorization, Content-Type"),
                 ("Access-Control-Max-Age", str(_ALLOWED_FOR)),
             ),
-        )
-
-    def _allowed(self, origin: str) -> Headers:
-        if not self.access.allows(origin):
-            return (("Vary", "Origin"),)
-        return (
-            ("Access-Control-Allow-Origin", origin),
-            ("Access-Control-Expose-Headers", "Retry-After"),
-            ("Vary", "Origin"),
         )
 
 

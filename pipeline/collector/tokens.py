@@ -44,14 +44,16 @@ class TokenCheck:
 
     Args:
         tokens: what the job says of them.
+        job: its name.
         now: milliseconds since 1970.
 
     Raises:
         ValueError: a key of the job is none.
     """
 
-    def __init__(self, tokens: Tokens, now: Callable[[], int]) -> None:
-        self._tokens = tokens
+    def __init__(self, tokens: Tokens, job: str, now: Callable[[], int]) -> None:
+        self._audience = tokens.audience or job
+        self._issuer = tokens.issuer
         self._now = now
         self._keys: dict[str, jwt.PyJWK] = {}
         for key in tokens.keys:
@@ -94,8 +96,8 @@ class TokenCheck:
                 token,
                 key,
                 algorithms=[key.algorithm_name],
-                audience=self._tokens.audience,
-                issuer=self._tokens.issuer,
+                audience=self._audience,
+                issuer=self._issuer,
                 # By the broker's clock, and not by this machine's.
                 options={
                     "require": list(_REQUIRED),

@@ -1,4 +1,8 @@
-"""Which epochs a collector takes no more reports of, and has to say so."""
+"""Which epochs a collector takes no more reports of, and has to say so.
+
+Not at the moment in which they close, but when what was taken then is in the log, at this collector
+and at all others: a report that was appended before that is below every watermark.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ class Watermarks:
         self.intake = intake
         job = intake.job
         epoch = max(job.first_device_epoch, intake.times.epoch_of(now))
-        while epoch > job.first_device_epoch and intake.closes(epoch - 1) > now:
+        while epoch > job.first_device_epoch and intake.settles(epoch - 1) > now:
             epoch -= 1
         self.next = epoch
         """The first epoch that nothing was said of."""
@@ -35,7 +39,7 @@ class Watermarks:
         while (
             len(due) < _AT_ONCE
             and (last is None or epoch <= last)
-            and self.intake.closes(epoch) <= now
+            and self.intake.settles(epoch) <= now
         ):
             due.append(epoch)
             epoch += 1

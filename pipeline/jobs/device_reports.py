@@ -12,7 +12,7 @@ the shuffle stage, so that collectors cannot read them, with a key of ``dpstream
 
 With a token that the app's own backend signs, who reports is checked::
 
-    devices: {tokens: {keys: jwks.json, audience: logins}}
+    devices: {tokens: {keys: jwks.json}}
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Tokens(Section):
 
     Attributes:
         keys: public keys, as a JSON Web Key Set has them, each with an id.
-        audience: that tokens must be for.
+        audience: that tokens must be for; None: the job, by its name, so that those for another job
+            are none.
         issuer: that tokens must be of; None: anybody who has a key.
     """
 
@@ -48,8 +49,11 @@ class Tokens(Section):
         max_length=16,
         description="the file of a JSON Web Key Set with up to 16 public keys",
     )
-    audience: str = Field(
-        min_length=1, max_length=200, description="the audience (aud) of tokens, 1 to 200 letters"
+    audience: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="the audience (aud) of tokens, 1 to 200 letters",
     )
     issuer: str | None = Field(
         default=None,

@@ -723,9 +723,8 @@ def _difference(old: object, new: object) -> str:
     if not isinstance(old, list) or not isinstance(new, list) or before != after:
         return f"{before} -> {after}"
     # Long lists that begin alike: what is only in one of them says more.
-    earlier, later = set(old), set(new)
-    gone = [item for item in old if item not in later]
-    come = [item for item in new if item not in earlier]
+    gone = [item for item in old if item not in new]
+    come = [item for item in new if item not in old]
     parts = [f"without {shown(gone)}"] * bool(gone) + [f"with {shown(come)}"] * bool(come)
     return " and ".join(parts) or "in another order"
 

@@ -1,9 +1,9 @@
 """What deploying a job comes to, found before anything is written.
 
 A name that is free begins a deployment. Under a running name only what is the operators' (grace,
-retention, budget, what readers are told) may change, and the deployment goes on; anything else
-would change what reports mean or where they are, and is refused unless another deployment is to
-take the place of this one.
+retention, budget, keys of tokens, what readers are told) may change, and the deployment goes on;
+anything else would change what reports mean or where they are, and is refused unless another
+deployment is to take the place of this one.
 
 What a job file states as its budget is kept for its population; a larger one than the smallest so
 far changes nothing, until an operator sets the budget of these people in words.
@@ -35,6 +35,8 @@ from pipeline.operations.topic_changes import TopicChange
 from topics.names import TIMESTAMP_TYPE, TopicSettings, jobs_topic
 
 _OPERATORS_KEYS = ("shuffle.grace", "topics.retention")
+# Of the app's backend, which rotates them; who may report changes by no key that is added.
+_TOKEN_KEYS = "devices.tokens.keys"
 _OPERATORS_SECTIONS = ("budget", *WORDS)
 
 
@@ -256,6 +258,8 @@ def _with_operators_keys(running: DeployedJob, job: Job) -> DeployedJob:
             "shuffle": running.shuffle.model_copy(update={"grace": job.shuffle.grace}),
             "topics": running.topics.model_copy(update={"retention": job.topics.retention}),
             "budget": job.budget,
+            # Of these nothing but the keys of tokens can be another's.
+            "devices": job.devices,
             **{name: getattr(job, name) for name in WORDS},
         }
     )
@@ -385,14 +389,20 @@ def _name_refusal(
             f"({changes or 'the same settings, other constants'}), and they cannot be added up: "
             f"give this job another name; {begin}"
         )
-    if all(map(_is_operators, differences)):
+    own = {_TOKEN_KEYS} if _asks_for_tokens(running) and _asks_for_tokens(fresh) else set()
+    if all(key in own or _is_operators(key) for key in differences):
         return None
     return DeploymentError(
         f"{deployed}, with other settings ({changes}) that leave the meaning of its reports as it "
-        "is: under a running name only shuffle.grace, topics.retention, budget and what readers "
-        f"are told ({', '.join(WORDS)}) can be changed, so it goes on with its own; {begin}"
+        "is: under a running name only shuffle.grace, topics.retention, budget, the keys of "
+        f"devices.tokens and what readers are told ({', '.join(WORDS)}) can be changed, so it goes "
+        f"on with its own; {begin}"
     )
 
 
 def _is_operators(key: str) -> bool:
     return key in _OPERATORS_KEYS or key.partition(".")[0] in _OPERATORS_SECTIONS
+
+
+def _asks_for_tokens(job: Job) -> bool:
+    return job.devices is not None and job.devices.tokens is not None

@@ -8,16 +8,10 @@ import ssl
 import subprocess
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_files import make_job
@@ -27,6 +21,7 @@ from pipeline.operations.deployments import deploy
 from pipeline.operations.status.heartbeats import Heartbeats
 from pipeline.state import collector_key_file
 from tests.kafka.conftest import PATIENCE
+from tests.support.certificates import write_certificate
 from tests.support.device_jobs import body, envelope
 from topics.envelopes import CONTENT_TYPE
 from topics.frames import Kind, kind_of
@@ -152,28 +147,6 @@ def test_by_tls_and_not_without(servers: str, job_name: str, start: Start, tmp_p
         status = connection.getresponse().status
         connection.close()
     assert post(port, job_name, body(job)) is None
-
-
-def write_certificate(certificate: Path, key: Path) -> None:
-    """Of 127.0.0.1, signed by itself."""
-    private_key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(private_key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
-        )
-        .sign(private_key, hashes.SHA256())
-    )
-    certificate.write_bytes(made.public_bytes(Encoding.PEM))
-    key.write_bytes(private_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
 
 
 @pytest.mark.verify

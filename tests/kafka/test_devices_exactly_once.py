@@ -144,7 +144,7 @@ def deployed(story: Story, cluster: Cluster, tmp_path: Path) -> tuple[DeployedJo
         key = json.loads(jwt.algorithms.OKPAlgorithm.to_jwk(signer.public_key()))
         keys = {"keys": [{**key, "kid": "app"}]}
         (tmp_path / "app.jwks").write_text(json.dumps(keys))
-        devices["tokens"] = {"keys": "app.jwks", "audience": "logins"}
+        devices["tokens"] = {"keys": "app.jwks"}
     start = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=12)
     job = make_job(
         {

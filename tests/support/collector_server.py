@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from pipeline.collector.accepting import Listener, listen
 from pipeline.collector.gathering import Gathering, Room
-from pipeline.collector.http_connections import Connections, HttpLimits
+from pipeline.collector.http_connections import Connections
+from pipeline.collector.http_limits import HttpLimits
 from pipeline.collector.intake import Intake
 from pipeline.collector.rates import Rates
 from pipeline.collector.service import Access, Served, Service
@@ -99,6 +102,7 @@ async def collecting(
     access: Access | None = None,
     rates: Rates | None = None,
     now: int | None = NOW,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Server]:
     """Serve a job; the broker's clock stands still."""
     clock = BrokerClock(own=lambda: NOW, steady=lambda: 0.0)
@@ -106,25 +110,30 @@ async def collecting(
         clock.note(now, 0.0)
     failed: list[Exception] = []
     writer = MemoryWriter()
-    gathering = Gathering(Intake(job, KEY), writer, Room(), failed.append)
+    gathering = Gathering(Intake(job, KEY), writer, Room(), failed.append, clock.now)
     assert job.devices is not None
     said = job.devices.tokens
-    tokens = None if said is None else TokenCheck(said, lambda: NOW)
+    tokens = None if said is None else TokenCheck(said, job.name, lambda: NOW)
     service = Service(clock, access or Access(), rates)
     service.jobs = {job.name: Served(job, gathering, tokens)}
     service.informed = True
-    connections = Connections(service.handle, service.look, limits or HttpLimits(), failed.append)
-    loop = asyncio.get_running_loop()
+    connections = Connections(
+        service.handle,
+        service.look,
+        service.allowed,
+        limits or HttpLimits(),
+        failed.append,
+        service.access.is_proxy,
+    )
     connections.tick(0.0)
-    listener = await loop.create_server(connections, "127.0.0.1", 0, backlog=1024)
-    port = listener.sockets[0].getsockname()[1]
-    server = Server(service, connections, writer, port, failed)
+    listener = Listener(connections, listen("127.0.0.1", 0), tls)
+    server = Server(service, connections, writer, listener.port, failed)
     try:
         yield server
     finally:
         for client in server.clients:
             client.writer.close()
-        listener.close()
+        await listener.close()
         connections.abort()
         await gathering.finish()
         assert not failed

@@ -26,6 +26,9 @@ DAY = int(timedelta(days=1).total_seconds() * 1000)
 LATE = 1_800_000
 """Milliseconds in which reports are taken after the end of their epoch."""
 
+SETTLING = 1_000
+"""Milliseconds more, after which collectors say that they have taken all."""
+
 PARAMETERS: dict[str, dict[str, Any]] = {
     "future_rand": {"epsilon": 1, "changes": 2},
     "shuffled_counts": {"epsilon": 0.5, "delta": 1e-6},

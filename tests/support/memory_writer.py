@@ -13,13 +13,14 @@ class MemoryWriter:
         self.fails = 0
         self.gate: asyncio.Event | None = None
         self.fails_of: Callable[[str], bool] = lambda topic: True
+        self.appended: Callable[[], int | None] = lambda: None
 
     async def start(self) -> None:
         pass
 
     async def write(
         self, topic: str, partition: int, value: bytes, key: bytes | None = None
-    ) -> None:
+    ) -> int | None:
         self.asked.append(value)
         if self.gate is not None:
             await self.gate.wait()
@@ -27,6 +28,7 @@ class MemoryWriter:
             self.fails -= 1
             raise WriteError("away")
         self.records.append((topic, partition, value))
+        return self.appended()
 
     async def stop(self) -> None:
         pass

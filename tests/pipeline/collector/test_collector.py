@@ -7,10 +7,15 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from jwt.algorithms import OKPAlgorithm
 from prometheus_client.exposition import generate_latest
 
 from pipeline.collector import rates as rates_module
+from pipeline.collector.addresses import is_within, networks
+from pipeline.collector.answers import Answer
 from pipeline.collector.collector import Collector, CollectorError, CollectorSettings
 from pipeline.collector.following import WantedJob, WantedJobs, wanted_jobs
 from pipeline.collector.intake import Intake
@@ -23,8 +28,8 @@ from pipeline.jobs.phases import JobPhase, Phase
 from pipeline.kafka.broker_clock import BrokerClock
 from pipeline.kafka.workers.log_lines import LogLines
 from pipeline.operations.supervisor.wanted import Away
-from tests.support.collector_server import Client
-from tests.support.device_jobs import BEGIN, DAY, KEY, LATE, body, device_job
+from tests.support.collector_server import Client, report
+from tests.support.device_jobs import BEGIN, DAY, KEY, LATE, SETTLING, body, device_job
 from tests.support.memory_writer import MemoryWriter
 from topics.frames import Kind, kind_of
 from topics.loose_batches import Watermark, decode_watermark
@@ -60,10 +65,9 @@ class World:
         self.collector.take(WantedJobs({job.name: WantedJob(job, phase) for job in jobs}, {}))
 
     async def client(self) -> Client:
-        server = self.collector._server
-        assert server is not None
-        port = server.sockets[0].getsockname()[1]
-        return Client(*await asyncio.open_connection("127.0.0.1", port))
+        listener = self.collector._listener
+        assert listener is not None
+        return Client(*await asyncio.open_connection("127.0.0.1", listener.port))
 
     def watermarks(self) -> list[Watermark]:
         return [
@@ -103,8 +107,14 @@ def test_the_life_of_a_collector(job: DeployedJob, key_file: Path) -> None:
         world.clock.note(BEGIN + DAY + LATE - 1, 0.0)
         assert (await client.report(body(job))).status == 202
         assert (await client.report(body(job, 2))).status == 202
-        assert not world.watermarks()
         world.clock.note(BEGIN + DAY + LATE, 0.0)
+        assert (await client.report(body(job))).problem == "/problems/late"
+        assert world.collector.served[0].gathering._first_open == 0
+        world.clock.note(BEGIN + DAY + LATE + SETTLING - 1, 0.0)
+        running = world.collector._running["phones"]
+        await world.collector._write_watermarks(running)
+        assert not world.watermarks()
+        world.clock.note(BEGIN + DAY + LATE + SETTLING, 0.0)
         await until(lambda: bool(world.watermarks()))
         assert world.watermarks() == [Watermark(job.fingerprint, job.deployment, IDENTITY, 1)]
         # Also for a clock that is set back.
@@ -115,7 +125,7 @@ def test_the_life_of_a_collector(job: DeployedJob, key_file: Path) -> None:
         assert 'refused_requests_total{dpstream_job="",reason="not_ready"} 1.0' in text
         assert world.collector.readiness().good
         assert world.collector.liveness().good
-        world.clock.note(BEGIN + 2 * DAY + LATE, 0.0)
+        world.clock.note(BEGIN + 2 * DAY + LATE + SETTLING, 0.0)
         await world.collector.stop()
         assert [mark.epoch for mark in world.watermarks()] == [1, 2]
         last = json.loads(world.writer.of("phones.status")[-1])
@@ -136,9 +146,9 @@ def test_a_watermark_waits_for_what_is_on_its_way(job: DeployedJob, key_file: Pa
         assert (await client.report(body(job))).status == 202
         gathering = world.collector.served[0].gathering
         world.writer.gate = asyncio.Event()
-        replies: list[object] = []
+        replies: list[Answer] = []
         assert gathering.offer(body(job), None, BEGIN + 1000, replies.append) is None
-        world.clock.note(BEGIN + DAY + LATE, 0.0)
+        world.clock.note(BEGIN + DAY + LATE + SETTLING, 0.0)
         await until(lambda: gathering._first_open == 2)
         await asyncio.sleep(0)
         assert Kind.WATERMARK not in map(kind_of, filter(is_ours, world.writer.asked))
@@ -146,7 +156,8 @@ def test_a_watermark_waits_for_what_is_on_its_way(job: DeployedJob, key_file: Pa
         await until(lambda: bool(world.watermarks()))
         kinds = [kind_of(value) for value in world.writer.of("phones.reports")]
         assert kinds == [Kind.LOOSE_BATCH, Kind.LOOSE_BATCH, Kind.WATERMARK]
-        assert len(replies) == 1
+        # And what was on its way may be below the cut of a window without it.
+        assert [reply.status for reply in replies] == [409]
         await world.collector.stop()
         client.writer.close()
 
@@ -181,6 +192,45 @@ def test_jobs_come_and_go(job: DeployedJob, key_file: Path) -> None:
         world.collector.take(Away("nobody listens"))
         world.collector.take(None)
         assert "Kafka does not answer: nobody listens" in world.said.getvalue()
+        await world.collector.stop()
+        client.writer.close()
+
+    run(work)
+
+
+def test_keys_of_tokens_are_rotated_under_a_running_collector(key_file: Path) -> None:
+    signers = [Ed25519PrivateKey.generate() for _ in range(2)]
+
+    def jwk(number: int) -> dict[str, object]:
+        said = OKPAlgorithm.to_jwk(signers[number].public_key(), as_dict=True)
+        return {**said, "kid": str(number)}
+
+    def bearer(number: int) -> str:
+        claims = {"sub": "ann", "aud": "phones", "exp": BEGIN // 1000 + 600}
+        made = jwt.encode(claims, signers[number], "EdDSA", headers={"kid": str(number)})
+        return f"Authorization: Bearer {made}"
+
+    async def work() -> None:
+        world = World(key_file)
+        await world.collector.start()
+        world.clock.note(BEGIN + 1000, 0.0)
+        job = device_job(tokens={"keys": [jwk(0)]})
+        world.wanted(job)
+        client = await world.client()
+        assert (await client.report(body(job), bearer(0))).status == 202
+        # On its way while the keys are changed.
+        gathering = world.collector.served[0].gathering
+        world.writer.gate = asyncio.Event()
+        client.send(report(body(job), bearer(0)))
+        await until(lambda: gathering.is_open(1))
+        assert job.devices is not None
+        other = device_job(tokens={"keys": [jwk(1)]}).devices
+        world.wanted(job.model_copy(update={"devices": other}))
+        assert world.collector.served[0].gathering is gathering
+        world.writer.gate.set()
+        assert (await client.reply()).status == 202
+        assert (await client.report(body(job), bearer(0))).problem == "/problems/token"
+        assert (await client.report(body(job), bearer(1))).status == 202
         await world.collector.stop()
         client.writer.close()
 
@@ -224,12 +274,12 @@ def test_a_port_that_is_taken(job: DeployedJob) -> None:
 
 def test_watermarks_begin_with_what_is_open(job: DeployedJob) -> None:
     intake = Intake(job, KEY)
-    assert Watermarks(intake, BEGIN + 3 * DAY + LATE).next == 4
+    assert Watermarks(intake, BEGIN + 3 * DAY + LATE + SETTLING).next == 4
     # The third day is over, and its reports are still taken.
-    open_still = Watermarks(intake, BEGIN + 3 * DAY + LATE - 1)
+    open_still = Watermarks(intake, BEGIN + 3 * DAY + LATE + SETTLING - 1)
     assert open_still.next == 3
-    assert open_still.due(BEGIN + 3 * DAY + LATE - 1) == []
-    assert open_still.due(BEGIN + 5 * DAY + LATE) == [3, 4, 5]
+    assert open_still.due(BEGIN + 3 * DAY + LATE + SETTLING - 1) == []
+    assert open_still.due(BEGIN + 5 * DAY + LATE + SETTLING) == [3, 4, 5]
     open_still.said(3)
     assert open_still.due(BEGIN + 99 * DAY) == list(range(4, 17))
     assert Watermarks(intake, BEGIN - 10 * DAY).next == 1
@@ -259,11 +309,45 @@ def test_rates_fill_again_and_forget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rates_module, "REMEMBERED", 50)
     now = 0.0
     rates = Rates(2.0, lambda: now, burst=1)
-    assert [rates.allow("2001:db8::1"), rates.allow("2001:db8::2")] == [True, False]
-    assert rates.allow("2001:db8:0:1::1")
+    assert [rates.wait("2001:db8::1"), rates.wait("2001:db8::2")] == [0, 1]
+    assert not rates.wait("2001:db8:0:1::1")
     now = 0.5
-    assert [rates.allow("2001:db8::3"), rates.allow("2001:db8::3")] == [True, False]
+    assert [rates.wait("2001:db8::3"), rates.wait("2001:db8::3")] == [0, 1]
     for number in range(60):
-        rates.allow(str(number))
+        rates.wait(str(number))
     assert len(rates._buckets) == 50
-    assert rates.allow("not:an:address")
+    assert not rates.wait("not:an:address")
+
+
+def test_rates_count_reports_and_not_only_requests() -> None:
+    now = 0.0
+    rates = Rates(10.0, lambda: now, burst=20)
+    assert not rates.wait("192.0.2.1")
+    rates.charge("192.0.2.1", 99)
+    assert rates.wait("192.0.2.1") == 9
+    now = 8.0
+    assert rates.wait("192.0.2.1")
+    now = 8.11
+    assert not rates.wait("192.0.2.1")
+    now = 1000.0
+    assert [rates.wait("192.0.2.1") for _ in range(21)] == [0] * 20 + [1]
+
+
+def test_whom_addresses_stand_for() -> None:
+    rates = Rates(1.0, lambda: 0.0, burst=1)
+    assert not rates.wait("::ffff:192.0.2.1")
+    assert not rates.wait("::ffff:198.51.100.7")
+    assert rates.wait("192.0.2.1")
+    among = networks(["10.0.0.0/8", "2001:db8::1"])
+    for address, within in (
+        ("10.1.2.3", True),
+        ("::ffff:10.1.2.3", True),
+        ("11.1.2.3", False),
+        ("2001:db8::1", True),
+        ("2001:db8::2", False),
+        ("", False),
+        ("10.1.2", False),
+    ):
+        assert is_within(address, among) is within
+    with pytest.raises(ValueError, match=r"10\.0\.0\.0/99"):
+        networks(["10.0.0.0/99"])

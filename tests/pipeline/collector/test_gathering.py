@@ -7,9 +7,9 @@ import pytest
 
 from pipeline.collector.answers import Answer
 from pipeline.collector.gathering import Gathering, Room
-from pipeline.collector.intake import Intake
+from pipeline.collector.intake import Gate, Intake
 from pipeline.jobs.deployed_job import DeployedJob
-from tests.support.device_jobs import BEGIN, KEY, body, device_job, envelope
+from tests.support.device_jobs import BEGIN, DAY, KEY, LATE, SETTLING, body, device_job, envelope
 from tests.support.memory_writer import MemoryWriter
 from topics.loose_batches import LOOSE_PAYLOAD_TARGET, decode_loose_batch
 
@@ -30,8 +30,15 @@ class World:
         self.room = room or Room()
         self.failed: list[Exception] = []
         self.answers: list[Answer] = []
+        self.now: int | None = NOW
         self.gathering = Gathering(
-            Intake(job, KEY), self.writer, self.room, self.failed.append, 0.0, patience
+            Intake(job, KEY),
+            self.writer,
+            self.room,
+            self.failed.append,
+            lambda: self.now,
+            0.0,
+            patience,
         )
 
     def offer(self, data: bytes, now: int = NOW) -> Answer | None:
@@ -198,5 +205,64 @@ def test_a_group_that_is_full_does_not_wait(job: DeployedJob) -> None:
         while world.gathering._commits:
             await asyncio.wait(world.gathering._commits)
         assert world.statuses == [202] * enough
+
+    run(work)
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_what_may_have_been_cut_is_late_though_it_was_acknowledged(
+    job: DeployedJob, says: bool
+) -> None:
+    """By the time at which it was appended; by the clock where the topic does not say."""
+
+    async def work() -> None:
+        world = World(job)
+        settles = BEGIN + DAY + LATE + SETTLING
+        for appended, status in ((settles - 1, 202), (settles, 409), (settles + DAY, 409)):
+            world.writer.appended = lambda appended=appended: appended if says else None  # type: ignore[misc]
+            # This process was asleep in between, or Kafka was away.
+            world.now = NOW if says else appended
+            refused = body(job, 1, [envelope(job, 1, [7])])
+            assert world.offer(body(job), settles - SETTLING - 1) is None
+            assert world.offer(refused, settles - SETTLING - 1) is None
+            await world.gathering.finish()
+            assert world.statuses[-2:] == [status, 400]
+        late = world.answers[2]
+        assert late.reason == "late"
+        assert world.gathering.tally.acknowledged == 1
+        assert world.gathering.tally.epochs == {1: 1}
+        assert world.gathering.tally.refused == {"late": 2, "foreign": 3}
+        assert world.room.waiting == 0
+
+    run(work)
+
+
+def test_the_last_of_the_records_of_a_group_decides(job: DeployedJob) -> None:
+    async def work() -> None:
+        world = World(job)
+        settles = BEGIN + DAY + LATE + SETTLING
+        for times, last in (([1, settles, 2], settles), ([3, 2, 1], 3), ([], None)):
+            said = iter(times)
+            world.writer.appended = lambda said=said: next(said)  # type: ignore[misc]
+            records = [bytes([number]) for number in range(len(times))]
+            assert await world.gathering._write_all("topic", 0, records) == last
+
+    run(work)
+
+
+def test_nobody_waits_long_for_a_write_that_would_be_late(job: DeployedJob) -> None:
+    async def work() -> None:
+        world = World(job, patience=15.0)
+        settles = BEGIN + DAY + LATE + SETTLING
+        gate = world.gathering.intake.gate(body(job))
+        assert isinstance(gate, Gate)
+        for now, seconds in (
+            (None, 15.0),
+            (settles - 60_000, 15.0),
+            (settles - 500, 1.5),
+            (settles + DAY, 1.0),
+        ):
+            world.now = now
+            assert world.gathering._patience_for(gate) == seconds
 
     run(work)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from openapi_spec_validator import validate
 
-from pipeline.collector.http_connections import HttpLimits
+from pipeline.collector.addresses import networks
+from pipeline.collector.http_limits import HttpLimits
 from pipeline.collector.openapi import DESCRIPTION
 from pipeline.collector.rates import Rates
 from pipeline.collector.service import Access
@@ -234,7 +235,7 @@ def test_pages_of_other_origins(job: DeployedJob) -> None:
 
 def test_rates_by_address(job: DeployedJob) -> None:
     async def work() -> None:
-        access = Access(proxies=frozenset({"127.0.0.1"}))
+        access = Access(proxies=networks(["127.0.0.1"]))
         rates = Rates(1.0, lambda: 0.0, burst=2)
         async with collecting(job, rates=rates, access=access) as server:
             statuses = []

@@ -33,7 +33,7 @@ SIGNERS: dict[str, tuple[Any, str]] = {
 def check(**settings: Any) -> TokenCheck:
     said = {"keys": KEYS, "audience": "reports", "issuer": "backend", **settings}
     said["keys"] = tuple(said["keys"])
-    return TokenCheck(Tokens.model_validate(said), lambda: NOW * 1000)
+    return TokenCheck(Tokens.model_validate(said), "logins", lambda: NOW * 1000)
 
 
 def token(kid: str = "ec", **changes: Any) -> str:
@@ -54,6 +54,14 @@ def test_tokens_of_every_kind_of_key(kid: str) -> None:
 
 def test_an_issuer_that_is_not_stated_may_be_anybody() -> None:
     assert check(issuer=None).subject(bearer(token(iss="x"))) == "ann"
+
+
+def test_without_an_audience_tokens_are_for_the_job() -> None:
+    assert check(audience=None).subject(bearer(token(aud="logins"))) == "ann"
+    assert check(audience=None).subject(bearer(token(aud=["x", "logins"]))) == "ann"
+    for audience in ("payments", "reports", None, "", [], ["login"]):
+        with pytest.raises(TokenError):
+            check(audience=None).subject(bearer(token(aud=audience)))
 
 
 @pytest.mark.parametrize(

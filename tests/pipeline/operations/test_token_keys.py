@@ -1,0 +1,78 @@
+"""The keys of tokens are rotated under a running job; who may report is not changed so."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from pipeline.jobs.budgets import Charge
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.descriptions import described
+from pipeline.jobs.job_files import Job, make_job
+from pipeline.jobs.jobs_topic import JobsTopic
+from pipeline.operations.deploy_plan import DeployPlan, Step, plan_deployment
+
+NOW = 1_772_323_200_000
+
+
+def jwk(number: str) -> dict[str, str]:
+    return {"kty": "OKP", "crv": "Ed25519", "kid": number, "x": "A" * 43}
+
+
+def job_with(tokens: dict[str, Any] | None) -> Job:
+    return make_job(
+        {
+            "name": "logins",
+            "protocol": "future_rand",
+            "parameters": {"epsilon": 1, "changes": 2},
+            "epochs": {"count": 4, "start": "2026-03-01", "length": "1d"},
+            "devices": {} if tokens is None else {"tokens": tokens},
+        }
+    )
+
+
+def running(tokens: dict[str, Any] | None) -> DeployedJob:
+    plan = plan_deployment(JobsTopic(), {}, job_with(tokens), deployment=bytes(16), now=NOW)
+    return described(plan.deployed, Ed25519PrivateKey.generate())
+
+
+def over(before: DeployedJob, tokens: dict[str, Any] | None) -> DeployPlan:
+    state: Any = SimpleNamespace(
+        jobs={"logins": before},
+        stated=[],
+        unwritten=[],
+        charges=[Charge.of(before)],
+        unreadable=set(),
+    )
+    return plan_deployment(state, {}, job_with(tokens), deployment=b"x" * 16, now=NOW)
+
+
+def test_keys_are_rotated() -> None:
+    before = running({"keys": [jwk("a")], "issuer": "app"})
+    plan = over(before, {"keys": [jwk("a"), jwk("b")], "issuer": "app"})
+    assert plan.refusal is None
+    assert plan.step is Step.CHANGE
+    deployed = plan.deployed
+    assert deployed.devices is not None
+    assert deployed.devices.tokens is not None
+    assert [key["kid"] for key in deployed.devices.tokens.keys] == ["a", "b"]
+    # Everything else stays, what devices were told included.
+    assert deployed.model_copy(update={"devices": before.devices}) == before
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, {"keys": [jwk("a")]}),
+        ({"keys": [jwk("a")]}, None),
+        ({"keys": [jwk("a")]}, {"keys": [jwk("a")], "audience": "others"}),
+        ({"keys": [jwk("a")], "issuer": "app"}, {"keys": [jwk("b")]}),
+    ],
+)
+def test_who_may_report_is_not_changed(
+    before: dict[str, Any] | None, after: dict[str, Any] | None
+) -> None:
+    plan = over(running(before), after)
+    assert "the keys of devices.tokens" in str(plan.refusal)
+    assert plan.step is Step.NOTHING
