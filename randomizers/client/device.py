@@ -189,9 +189,10 @@ class Device:
         now = steps.corrected(self._now(), self._server_time())
         epoch = steps.epoch_at(member.statement, now)
         seal = _sealing() if member.statement.sealed else None
-        self._change(lambda document: steps.charged(document, self.job, epoch, self.limit))
         changed = self._change(
-            lambda document: steps.drawn(document, self.job, epoch, number, self._read, seal)
+            lambda document: steps.drawn(
+                document, self.job, epoch, number, self.limit, self._read, seal
+            )
         )
         return Report(epoch, changed, self.send())
 

@@ -97,11 +97,7 @@ def joined(
     epoch = max(clock.epoch_at(now), clock.first)
     if not clock.has(epoch):
         raise ClosedError(f"job {statement.job} is over")
-    if statement.unit == "stream":
-        account = document.account.opened(statement).charged(statement, clock.horizon(epoch), limit)
-    else:
-        document.account.check_room(statement, limit)
-        account = document.account.opened(statement)
+    account = document.account.opened(statement, limit)
     return Document(account, document.members).with_member(
         statement.job, Membership(statement.text, device)
     )
@@ -150,35 +146,30 @@ def epoch_at(statement: Statement, now: int) -> int:
     return epoch
 
 
-def charged(document: Document, job: str, epoch: int, limit: Limit) -> Document:
-    """What a report of an epoch costs, in the account before it is drawn; see `Account.charged`."""
-    member = present_member(document, job)
-    if epoch <= member.epoch:
-        return document
-    statement = member.statement
-    account = document.account.charged(statement, statement.charge_index(epoch), limit)
-    return document if account is document.account else Document(account, document.members)
-
-
 def drawn(
     document: Document,
     job: str,
     epoch: int,
     value: int | list[int],
+    limit: Limit,
     read: ReadBytes,
     seal: Seal | None,
 ) -> Document:
-    """The report of an epoch, drawn and waiting to be sent; nothing if it was drawn before.
+    """The report of an epoch, charged for, drawn and waiting; nothing if it was drawn before.
+
+    Charge and draw are one document: neither is ever stored without the other.
 
     Args:
-        document: in which it has been charged for.
+        document: what the device keeps.
         job: name.
         epoch: to report.
         value: as `DeviceValues.number` returned it.
+        limit: of the app.
         read: cryptographic randomness.
         seal: how contents are sealed; not asked for where they are not.
 
     Raises:
+        LimitError: the account has no room for it.
         DeviceError: the randomizer cannot do what the statement says. It does not say the value.
     """
     member = present_member(document, job)
@@ -186,11 +177,10 @@ def drawn(
         return document
     statement = member.statement
     horizon = statement.clock.horizon(epoch)
-    entry = document.account.entry(statement.deployment)
-    if entry is None or entry.last < statement.charge_index(epoch):
-        raise DeviceError(f"epoch {epoch} of job {job} is not charged for: it is not drawn")
+    account = document.account.charged(statement, statement.charge_index(epoch), limit)
     fresh = horizon != member.horizon
-    enrols = fresh or not member.acknowledged
+    if statement.unit == "stream" and fresh == (account is document.account):
+        raise DeviceError(f"the account of job {job} does not fit what was drawn: nothing is drawn")
     try:
         device = _randomizer(member, fresh, read)
         words = device.report(statement.clock.local(epoch), value, read)
@@ -208,18 +198,17 @@ def drawn(
         if public_key is None or seal is None:
             raise DeviceError(f"job {job} names no key that epoch {epoch} is sealed to")
         content, key = seal(content, public_key, sealing_info(statement, epoch, report))
-    envelope = encode_envelope(member.device, report, enrols, content)
+    envelope = encode_envelope(member.device, report, fresh, content)
     body = encode_body(statement.deployment, statement.fingerprint, epoch, key, [envelope])
     waiting = (*member.waiting, Waiting(epoch, report, body))[-MOST_WAITING:]
     now = replace(
         member,
         epoch=epoch,
         horizon=horizon,
-        acknowledged=not enrols,
         state=device.state(),
         waiting=waiting,
     )
-    return document.with_member(job, now)
+    return Document(account, document.members).with_member(job, now)
 
 
 def sealing_info(statement: Statement, epoch: int, report: bytes) -> bytes:
@@ -272,14 +261,12 @@ def settled(document: Document, job: str, waiting: Waiting, kind: str) -> Docume
     member = document.member(job)
     if member is None or waiting not in member.waiting or kind == "again":
         return document
-    own = member.statement.clock.horizon(waiting.epoch) == member.horizon
     rest = tuple(each for each in member.waiting if each != waiting)
     return document.with_member(
         job,
         replace(
             member,
             waiting=() if kind == "gone" else rest,
-            acknowledged=member.acknowledged or (kind == "acknowledged" and own),
             gone=member.gone or kind == "gone",
         ),
     )
@@ -301,8 +288,8 @@ def seconds_to_wait(failures: int, retry_after: float | None, jitter: float) -> 
 
 def _randomizer(member: Membership, fresh: bool, read: ReadBytes) -> OneDevice:
     statement = member.statement
-    if not fresh and member.state is not None:
-        return OneDevice.restore(statement.protocol, statement.law, member.state)
+    if not fresh:
+        return OneDevice.restore(statement.protocol, statement.law, member.state or {})
     device = OneDevice(statement.protocol, statement.law)
     device.enrol(read)
     return device

@@ -66,7 +66,7 @@ def test_a_device_joins_once_and_reports_once_an_epoch(phone: Phone) -> None:
     )
 
 
-def test_the_first_envelopes_of_a_horizon_enrol(phone: Phone) -> None:
+def test_the_first_envelope_of_a_horizon_enrols_and_no_other(phone: Phone) -> None:
     device = phone.start()
     device.join()
     enrols, devices = [], set()
@@ -78,8 +78,9 @@ def test_the_first_envelopes_of_a_horizon_enrol(phone: Phone) -> None:
         envelopes = decode_body(body)
         enrols.append((envelopes.epoch, bool(envelopes.enrols[0])))
         devices.add(envelopes.devices.tobytes())
-    # The first epoch's is late by the time that the server is back; the second horizon begins at 5.
-    assert enrols == [(1, True), (2, True), (3, False), (4, False), (5, True), (6, False)]
+    # The first epoch's is late by the time that the server is back, and still none but it enrols:
+    # a second envelope that does would link their epochs. The second horizon begins at 5.
+    assert enrols == [(1, True), (2, False), (3, False), (4, False), (5, True), (6, False)]
     assert len(devices) == 1
     assert str(device.account().entries[0]) == "job logins, deployment 00000000: 2 x epsilon 1"
 
@@ -409,33 +410,45 @@ def test_a_job_that_the_app_has_no_randomizer_for_costs_nothing(
     assert phone.store.text is None
 
 
-def test_an_earlier_horizon_does_not_enrol_in_the_next(phone: Phone) -> None:
-    device = phone.start()
-    device.join()
-    phone.wait(3 * DAY)
-    phone.collector.dead = True
-    for _ in range(2):
-        device.report(True)
-        phone.wait(DAY)
-    phone.collector.dead = False
-    answers = iter([Answer(202), problem(503, "busy")])
-    phone.collector.answer = lambda _: next(answers)
-    assert device.send().waiting == 1
-    phone.collector.answer = lambda answer: answer
-    phone.seconds += 10
-    device.report(True)
-    last = decode_body(bodies(phone)[-1])
-    assert (last.epoch, bool(last.enrols[0])) == (6, True)
-
-
 def test_what_is_not_charged_for_is_not_drawn(make_phone: MakePhone) -> None:
-    for job, epoch in ((STREAM, 5), (SETS, 1)):
+    for job, epoch in ((STREAM, 5), (SETS, 2)):
         phone = make_phone({"values": job})
-        phone.start().join()
-        kept = Document.from_text(phone.store.text)
+        device = phone.start()
+        device.join()
+        device.report(None if job is SETS else 1)
         name = phone.collector.job.name
-        with pytest.raises(DeviceError, match="is not charged for: it is not drawn"):
-            steps.drawn(kept, name, epoch, 1, bytes, None)
+        kept = Document.from_text(phone.store.text)
+        with pytest.raises(LimitError):
+            steps.drawn(kept, name, epoch, 1, Limit.of(1, 1), bytes, None)
+        # An account and a state that do not fit: the horizon or epoch was paid for, and used.
+        wrong = document(phone)
+        wrong["members"][name]["epoch"] = 0
+        if job is STREAM:
+            wrong["members"][name]["horizon"] = None
+        kept = Document.from_text(json.dumps(wrong))
+        with pytest.raises(DeviceError, match=r"does not fit what was drawn|drawn beyond"):
+            steps.drawn(kept, name, 1, 1, Limit.of(100, 1), bytes, None)
+
+
+def test_a_lie_about_time_on_joining_costs_nothing_and_gains_nothing(
+    make_phone: MakePhone,
+) -> None:
+    for days in (-3, 1, 400, 100_000):
+        for job in (STREAM, SETS):
+            phone = make_phone({"values": job}, limit=Limit.of(2, 1))
+            phone.collector.time += days * DAY
+            device = phone.start()
+            device.join()
+            phone.collector.time -= days * DAY
+            drawn = []
+            for _ in range(12):
+                try:
+                    drawn.append(device.report(0).epoch)
+                except LimitError:
+                    break
+                phone.wait(DAY)
+            assert drawn == list(range(1, 9 if job is STREAM else 3))
+            assert device.account().spent.epsilon == 2_000_000_000
 
 
 def test_damaged_state_is_not_drawn_anew(phone: Phone) -> None:

@@ -250,6 +250,23 @@ def of_accidents() -> dict[str, Any]:
     return recorder.to_json()
 
 
+def of_lies_about_time(values: dict[str, Any]) -> dict[str, Any]:
+    """A server that says other times than it is, from joining on; the limit is for two charges."""
+    recorder = Recorder(f"client lies {values['name']}", deployed(values), (2, 1))
+    value = True if values is STREAM else None
+    recorder.collector.time += 400 * DAY
+    recorder.does("join")
+    recorder.collector.time = recorder.time
+    for _ in range(6):
+        recorder.does("report", value)
+        recorder.wait(DAY)
+    recorder.collector.time += 1000 * DAY
+    recorder.does("report", value)
+    recorder.collector.time = recorder.time
+    recorder.does("report", value)
+    return recorder.to_json()
+
+
 def of_strangers() -> dict[str, Any]:
     """Descriptions that are not signed, are another job's, or are nothing."""
     key = Ed25519PrivateKey.from_private_bytes(bytes(32))
@@ -448,7 +465,12 @@ def client_vectors(earlier: Mapping[str, Any] | None) -> dict[str, Any]:
         "pauses": pauses(),
         "signatures": signatures(),
         "sealed": sealed(None if earlier is None else earlier["sealed"]),
-        "scenarios": [of_accidents(), of_strangers(), *map(of_protocol, JOBS)],
+        "scenarios": [
+            of_accidents(),
+            of_strangers(),
+            *map(of_lies_about_time, (STREAM, SETS)),
+            *map(of_protocol, JOBS),
+        ],
     }
 
 

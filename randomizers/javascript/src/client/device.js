@@ -99,9 +99,8 @@ export class Device {
     const number = numberOf(statement.values, value);
     const epoch = steps.reportedEpoch(statement, await this.#time());
     const seal = statement.seal.length ? await sealing() : null;
-    await this.#change((document) => steps.charged(document, this.job, epoch, this.#limit));
     const drawn = await this.#change((document) =>
-      steps.drawn(document, this.job, epoch, number, this.#read, seal),
+      steps.drawn(document, this.job, epoch, number, this.#limit, this.#read, seal),
     );
     return { epoch, drawn, sending: await this.send() };
   }
