@@ -31,6 +31,8 @@ LAST_MOMENT: Final = 253_402_300_799_999
 """Milliseconds since 1970, of year 9999: no clock that is right says more."""
 LONGEST_WAIT: Final = 86_400.0
 """Seconds that a server can make a device wait."""
+_OFF: Final = 1 + 1e-9
+"""By how much logarithms of clients may be off."""
 _FIRST_WAIT: Final = 1.0
 _LAST_WAIT: Final = 3_600.0
 
@@ -42,13 +44,34 @@ Seal = Callable[[bytes, bytes, bytes], tuple[bytes, bytes]]
 
 
 def check_randomizer(statement: Statement) -> None:
-    """Raise `DeviceError` unless this app has a randomizer for such a job."""
+    """Whether this app has a randomizer for such a job, which loses no more than is promised.
+
+    The loss is the one that the randomizer states. Of local protocols it is computed here, from
+    the weights that are drawn by. Of those that rest on the shuffle stage it is what the law says
+    that it was calibrated to: how much noise that takes, and that so many report, no device sees.
+
+    Raises:
+        DeviceError: it has none.
+        StatementError: the statement promises less than the law loses.
+    """
     try:
-        OneDevice(statement.protocol, statement.law)
+        loss = OneDevice(statement.protocol, statement.law).devices.guarantee
     except (ValueError, LookupError, TypeError, AttributeError):
         raise DeviceError(
             f"this app has no randomizer for job {statement.job}: update the app"
         ) from None
+    promised = statement.guarantee
+    if (
+        loss.unit != statement.unit
+        or loss.epsilon > promised["epsilon"] * _OFF
+        or loss.delta > promised["delta"] * _OFF
+    ):
+        raise StatementError(
+            f"the statement promises epsilon {promised['epsilon']:.9g}, delta "
+            f"{promised['delta']:.9g} for each {statement.unit}, the law of job {statement.job} "
+            f"loses epsilon {loss.epsilon:.9g}, delta {loss.delta:.9g} for each {loss.unit}: the "
+            "device does not join"
+        )
 
 
 def joined(

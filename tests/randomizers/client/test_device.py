@@ -28,6 +28,7 @@ from randomizers.client import (
 from randomizers.client.document import Document
 from randomizers.client.steps import LAST_MOMENT, MOST_WAITING, sealing_info, seconds_to_wait
 from tests.randomizers.client.conftest import Phone
+from tests.randomizers.javascript.client_vectors import JOBS
 from tests.support.small_collector import (
     DAY,
     SETS,
@@ -449,6 +450,28 @@ def test_a_lie_about_time_on_joining_costs_nothing_and_gains_nothing(
                 phone.wait(DAY)
             assert drawn == list(range(1, 9 if job is STREAM else 3))
             assert device.account().spent.epsilon == 2_000_000_000
+
+
+@pytest.mark.parametrize("protocol", sorted(JOBS))
+def test_a_statement_that_promises_less_than_its_law_loses_is_refused(
+    make_phone: MakePhone, protocol: str
+) -> None:
+    phone = make_phone({"values": JOBS[protocol][0]})
+    told = phone.collector.job.signed_description
+    assert told is not None
+    whole = json.loads(told.statement)
+    promised = whole["guarantee"]
+    other = {"stream": "epoch", "epoch": "stream"}[promised["unit"]]
+    wrong = [{"epsilon": 0}, {"epsilon": promised["epsilon"] * (1 - 1e-6)}, {"unit": other}]
+    if promised["delta"]:
+        wrong += [{"delta": 0}, {"delta": promised["delta"] * (1 - 1e-6)}]
+    for change in wrong:
+        text = json.dumps({**whole, "guarantee": {**promised, **change}}).encode()
+        with pytest.raises(StatementError, match=r"the law of job .* loses epsilon"):
+            phone.start().join(text)
+        assert phone.store.text is None
+    more = {"epsilon": promised["epsilon"] + 1, "delta": 1e-3}
+    phone.start().join(json.dumps({**whole, "guarantee": {**promised, **more}}).encode())
 
 
 def test_damaged_state_is_not_drawn_anew(phone: Phone) -> None:

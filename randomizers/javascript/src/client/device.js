@@ -7,7 +7,7 @@ import { epochAt } from './epoch_clock.js';
 import { ClientError } from './errors.js';
 import { fetching } from './fetching.js';
 import { IndexedDbStore } from './indexed_db_store.js';
-import { randomizer } from './randomizers.js';
+import { checkRandomizer } from './randomizers.js';
 import { sealing } from './sealing.js';
 import { readStatement, signedStatement } from './statements.js';
 import * as steps from './steps.js';
@@ -81,7 +81,7 @@ export class Device {
       );
     }
     // Loaded now, while there is a network, and before anything is charged.
-    await randomizer(told);
+    await checkRandomizer(told);
     if (told.seal.length) await sealing();
     const device = this.#read(16);
     const now = await this.#time();
