@@ -43,7 +43,8 @@ lost than the app's `Limit`:
   is never joined again.
 * Server gone: it is tried again after growing pauses, an hour at most, drawn at random.
 * Server lies: a statement that no signer of the app has signed is refused; so is another statement
-  for the same deployment, and one about another job or population. A lie about time gains nothing:
+  for the same deployment, one that is older than what was joined, and one about another job or
+  population. A lie about time gains nothing:
   each horizon or epoch that is drawn has a charge of its own, whatever was said before it; told a
   time in the future, the device is silent until then. 410 for a deployment
   that runs: the reports that wait are lost, and it goes on where it was. 202 for what was thrown
@@ -67,6 +68,7 @@ from randomizers.client.errors import (
     ValueRefusedError,
 )
 from randomizers.client.store import FileStore, Store
+from randomizers.client.terms import Terms
 from randomizers.client.transport import Answer, HttpTransport, Transport
 
 __all__ = [
@@ -86,6 +88,7 @@ __all__ = [
     "StatementError",
     "Store",
     "StoreError",
+    "Terms",
     "Transport",
     "UnreachableError",
     "ValueRefusedError",

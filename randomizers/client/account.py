@@ -33,7 +33,7 @@ class Limit:
         return cls(allowed(epsilon, EPSILON_DIGITS), allowed(delta, DELTA_DIGITS))
 
     def __str__(self) -> str:
-        return _losses(self.epsilon, self.delta)
+        return losses(self.epsilon, self.delta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,7 @@ class Entry:
         population: whose budget it was.
         job: name.
         deployment: in hexadecimal.
+        deployed: when the operator deployed it, milliseconds since 1970.
         unit: "stream", charged for horizons, or "epoch".
         epsilon: of one charge, in 10^-9.
         delta: of one charge, in 10^-18.
@@ -56,6 +57,7 @@ class Entry:
     population: str
     job: str
     deployment: str
+    deployed: int
     unit: str
     epsilon: int
     delta: int
@@ -64,7 +66,7 @@ class Entry:
 
     def __str__(self) -> str:
         times = f"{self.charges:,} x " if self.charges != 1 else ""
-        each = _losses(self.epsilon, self.delta)
+        each = losses(self.epsilon, self.delta)
         return f"job {self.job}, deployment {self.deployment[:8]}: {times}{each}"
 
     def to_json(self) -> dict[str, Any]:
@@ -73,6 +75,7 @@ class Entry:
             "population": self.population,
             "job": self.job,
             "deployment": self.deployment,
+            "deployed": self.deployed,
             "unit": self.unit,
             "epsilon": written(self.epsilon, EPSILON_DIGITS),
             "delta": written(self.delta, DELTA_DIGITS),
@@ -87,13 +90,14 @@ class Entry:
             population=body["population"],
             job=body["job"],
             deployment=body["deployment"],
+            deployed=body["deployed"],
             unit=body["unit"],
             epsilon=read(body["epsilon"], EPSILON_DIGITS),
             delta=read(body["delta"], DELTA_DIGITS),
             charges=body["charges"],
             last=body["last"],
         )
-        if type(entry.charges) is not int or type(entry.last) is not int:
+        if not all(type(each) is int for each in (entry.charges, entry.last, entry.deployed)):
             raise ValueError("no number of charges")
         if entry.last < -1 or entry.charges < (entry.unit == "stream" or entry.last >= 0):
             raise ValueError("fewer charges than draws")
@@ -125,6 +129,10 @@ class Account:
         name = deployment.hex()
         return next((entry for entry in self.entries if entry.deployment == name), None)
 
+    def newest(self, job: str) -> int:
+        """When the newest deployment of a job that was joined was deployed; 0 if none was."""
+        return max((entry.deployed for entry in self.entries if entry.job == job), default=0)
+
     def opened(self, statement: Statement, limit: Limit) -> Account:
         """With an entry for a deployment; a "stream" is charged for its first horizon.
 
@@ -139,6 +147,7 @@ class Account:
             statement.population,
             statement.job,
             statement.deployment.hex(),
+            statement.deployed,
             statement.unit,
             statement.epsilon,
             statement.delta,
@@ -154,7 +163,7 @@ class Account:
             or so_far.delta + statement.delta > limit.delta
         ):
             raise LimitError(
-                f"job {statement.job} costs {_losses(statement.epsilon, statement.delta)} for "
+                f"job {statement.job} costs {losses(statement.epsilon, statement.delta)} for "
                 f"{'each horizon' if statement.unit == 'stream' else 'each epoch'}; of population "
                 f"{statement.population}, {so_far} is spent already and the app allows {limit}: "
                 "the device stays silent"
@@ -193,6 +202,7 @@ class Account:
         return Account(tuple(more if each is entry else each for each in self.entries))
 
 
-def _losses(epsilon: int, delta: int) -> str:
+def losses(epsilon: int, delta: int) -> str:
+    """For people."""
     more = f", delta {written(delta, DELTA_DIGITS)}" if delta else ""
     return f"epsilon {written(epsilon, EPSILON_DIGITS)}{more}"

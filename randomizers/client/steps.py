@@ -74,6 +74,34 @@ def check_randomizer(statement: Statement) -> None:
         )
 
 
+def check_newer(document: Document, statement: Statement) -> None:
+    """Raise `StatementError` if a statement is older than, or contradicts, what was joined.
+
+    Of the deployment that a device is in, the last epoch may change, as its budget does: in a
+    later revision. Everything else is pinned.
+    """
+    member = document.member(statement.job)
+    pinned = None if member is None else member.statement
+    if pinned is not None and pinned.deployment == statement.deployment:
+        if pinned.text == statement.text:
+            return
+        if not pinned.differs_in_last_epoch_alone(statement):
+            raise StatementError(
+                "the server tells another thing of this deployment than when it was joined: the "
+                "device stays with what it has joined"
+            )
+        if statement.revision <= pinned.revision:
+            raise StatementError(
+                "the server tells an older thing of this deployment than is known: the device "
+                "stays with what it knows"
+            )
+    elif statement.deployed < document.account.newest(statement.job):
+        raise StatementError(
+            f"the deployment of job {statement.job} that the server tells of is older than one "
+            "that the device has joined: it is not joined"
+        )
+
+
 def joined(
     document: Document,
     statement: Statement,
@@ -94,21 +122,18 @@ def joined(
         again: the user, who had left the job, wants to be in it.
 
     Raises:
-        StatementError: it is not the statement that was joined, or the deployment was left.
+        StatementError: as of `check_newer`, or the deployment was left.
         ClosedError: the job is over.
         NotJoinedError: the user has left the job.
         LimitError: the account has no room for it.
     """
     member = document.member(statement.job)
+    check_newer(document, statement)
     if member is not None and member.statement.deployment == statement.deployment:
-        if member.text != statement.text:
-            raise StatementError(
-                "the server tells another thing of this deployment than when it was joined: the "
-                "device stays with what it has joined"
-            )
-        if not member.gone:
+        if member.text == statement.text and not member.gone:
             return document
-        return document.with_member(statement.job, replace(member, gone=False))
+        now_in = replace(member, text=statement.text, gone=False)
+        return document.with_member(statement.job, now_in)
     if statement.job in document.members and member is None and not again:
         raise NotJoinedError("the user has left this job: join again only if they want to")
     if document.account.entry(statement.deployment) is not None:

@@ -88,7 +88,9 @@ class Replay {
     this.step = step;
     this.requests = [...step.requests];
     const actions = {
+      terms: async () => (await device.terms()).words,
       join: () => device.join(),
+      'join terms': async () => device.join(await device.terms()),
       'join again': () => device.join({ again: true }),
       report: () => device.report(step.value),
       send: () => device.send(),

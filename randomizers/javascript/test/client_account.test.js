@@ -163,3 +163,27 @@ for (const unit of Object.keys(JOBS)) {
     }
   });
 }
+
+test('an app says what is too old for it, and terms are what is joined', async () => {
+  const statement = told(JOBS.stream);
+  let text = JOBS.stream;
+  const options = {
+    job: statement.job,
+    signers: vectors.signer,
+    limit: { epsilon: 4 },
+    transport: async (method, path) => ({ status: path.endsWith('/time') ? 404 : 200, text, retryAfter: null }),
+    now: () => statement.epochs.start,
+  };
+  const store = new MemoryStore();
+  const late = new Device({ ...options, store, since: statement.deployed + 1 });
+  await assert.rejects(late.terms(), { kind: 'statement', message: /older than the app allows/ });
+  await assert.rejects(late.join(), { kind: 'statement' });
+  await assert.rejects(late.join({ statement: statement.text }), { kind: 'statement' });
+  const device = new Device({ ...options, store, since: statement.deployed });
+  const terms = await device.terms();
+  assert.equal(store.text, null);
+  assert.deepEqual([terms.charges, terms.spent.epsilon, terms.renews, terms.sealed], [4n, 0n, true, false]);
+  text = 'something else by now';
+  await device.join(terms);
+  assert.equal(JSON.parse(store.text).members[statement.job].statement, statement.text);
+});

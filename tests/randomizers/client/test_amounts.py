@@ -95,7 +95,7 @@ def test_each_epoch_is_charged_for_exactly_once() -> None:
 def test_an_account_that_cannot_have_been_kept_is_refused(
     unit: str, charges: int, last: int
 ) -> None:
-    entry = Entry("people", "logins", "00" * 16, unit, 1, 0, charges, last)
+    entry = Entry("people", "logins", "00" * 16, 5, unit, 1, 0, charges, last)
     with pytest.raises(ValueError, match="charges"):
         Entry.from_json(entry.to_json())
 

@@ -295,6 +295,7 @@ class Lying(RuleBasedStateMachine):
             }
             # Joining a stream is charged for before anything is drawn.
             assert entry.charges == max(len(drawn), stream)
+        assert sorted(account.entries, key=lambda each: each.deployed) == [*account.entries]
         assert account.spent.epsilon == 10**9 * sum(each.charges for each in account.entries)
 
 

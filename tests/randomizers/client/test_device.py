@@ -11,6 +11,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.descriptions import described, restated
 from randomizers.client import (
     Answer,
     ClosedError,
@@ -31,8 +33,10 @@ from tests.randomizers.client.conftest import Phone
 from tests.randomizers.javascript.client_vectors import JOBS
 from tests.support.small_collector import (
     DAY,
+    OPERATOR,
     SETS,
     SIGNER,
+    START,
     STREAM,
     SmallCollector,
     deployed,
@@ -271,6 +275,115 @@ def test_another_statement_for_what_was_joined_is_refused(phone: Phone) -> None:
     phone.collector.job = deployed(shuffle={"minimum": 5})
     with pytest.raises(StatementError, match="stays with what it has joined"):
         device.join()
+
+
+def restated_job(job: DeployedJob, horizons: int) -> DeployedJob:
+    return restated(job.model_copy(update={"horizons": horizons}), OPERATOR)
+
+
+def test_a_later_revision_may_change_the_last_epoch_alone(phone: Phone) -> None:
+    first = described(phone.collector.job.model_copy(update={"horizons": 1}), OPERATOR)
+    second = restated_job(first, 2)
+    third = restated_job(second, 1)
+    phone.collector.job = first
+    device = phone.start()
+    device.join()
+    device.report(True)
+    phone.wait(4 * DAY)
+    with pytest.raises(ClosedError, match="is over"):
+        device.report(True)
+    phone.collector.job = second
+    assert device.join().clock.last == 8
+    assert device.report(True).drawn
+    # An older one is refused, a newer one is believed also if it takes epochs away.
+    for stale in (first, second):
+        phone.collector.job = stale
+        told = stale.signed_description
+        assert told is not None
+        if stale is first:
+            with pytest.raises(StatementError, match="an older thing of this deployment"):
+                device.join(told.statement.encode())
+        else:
+            device.join(told.statement.encode())
+    told = third.signed_description
+    assert told is not None
+    assert device.join(told.statement.encode()).clock.last == 4
+    phone.wait(DAY)
+    with pytest.raises(ClosedError, match="is over"):
+        device.report(True)
+    changes: list[dict[str, Any]] = [{"late": 5}, {"deployed": START + 1}, {"law": {}}]
+    for change in changes:
+        other = {**json.loads(told.statement), "revision": 9, **change}
+        with pytest.raises((StatementError, DeviceError)):
+            device.join(json.dumps(other).encode())
+    assert str(device.account().spent) == "epsilon 2"
+
+
+def test_an_older_deployment_is_not_brought_back(phone: Phone) -> None:
+    phone.collector.job = deployed(number=2, at=START + 5)
+    device = phone.start()
+    device.join()
+    phone.collector.answer = lambda _: problem(410, "deployment")
+    device.report(True)
+    phone.collector.job = deployed(number=1, at=START + 4)
+    before = phone.store.text
+    for leaves in (False, True):
+        if leaves:
+            device.leave()
+            before = phone.store.text
+        for act in (device.terms, device.join, lambda: device.join(again=True)):
+            with pytest.raises(StatementError, match="is older than one that the device has"):
+                act()
+        assert phone.store.text == before
+    phone.collector.job = deployed(number=3, at=START + 5)
+    device.join(again=True)
+
+
+def test_an_app_says_what_is_too_old_for_it(phone: Phone) -> None:
+    told = phone.collector.job.signed_description
+    assert told is not None
+    phone.more["since"] = START + 1
+    device = phone.start()
+    for act in (device.terms, device.join, lambda: device.join(told.statement.encode())):
+        with pytest.raises(StatementError, match="older than the app allows"):
+            act()
+    assert phone.store.text is None
+    phone.more["since"] = START
+    assert phone.start().join().deployed == START
+
+
+def test_terms_are_what_is_joined_and_nothing_else(phone: Phone) -> None:
+    device = phone.start()
+    terms = device.terms()
+    assert phone.store.text is None
+    assert (terms.epsilon, terms.delta, terms.unit) == (1.0, 0.0, "stream")
+    assert (terms.charges, terms.renews, terms.sealed, terms.tokens) == (100, True, False, False)
+    assert (terms.epochs.count, terms.deployed) == (4, START)
+    assert str(terms) == terms.words
+    assert "costs" not in terms.words or "epsilon 1" in terms.words
+    phone.collector.job = deployed(number=2, parameters={"epsilon": 8, "changes": 2})
+    assert device.join(terms).deployment == (1).to_bytes(16, "big")
+    assert device.account().spent.epsilon == 10**9
+    later = device.terms()
+    assert (later.charges, later.spent.epsilon) == (12, 10**9)
+    assert device.report(True).sending.gone
+    assert device.join(later).deployment == (2).to_bytes(16, "big")
+    assert device.account().spent.epsilon == 9 * 10**9
+
+
+def test_terms_say_how_often_there_is_room(make_phone: MakePhone) -> None:
+    phone = make_phone({"values": SETS}, limit=Limit.of(100, 2.5e-6))
+    terms = phone.start().terms()
+    assert terms.charges == 2
+    assert terms.words.startswith(
+        "Job fruits asks every day, without end, from 2026-03-01 00:00 UTC on. Each answer costs "
+        "epsilon 1, delta 0.000001. Of population fruits, epsilon 0 is spent and the app allows "
+        "epsilon 100, delta 0.0000025: room for one answer, 2 times."
+    )
+    poor = make_phone({"values": SETS}, limit=Limit.of(0.5)).start()
+    assert poor.terms().charges == 0
+    with pytest.raises(LimitError):
+        poor.join(poor.terms())
 
 
 def test_what_nobody_known_has_signed_is_refused(phone: Phone) -> None:

@@ -8,7 +8,7 @@ import { ClientError } from './errors.js';
 
 /** @typedef {import('./statements.js').Statement} Statement */
 /** @typedef {{ epsilon: bigint, delta: bigint }} Losses */
-/** @typedef {{ population: string, job: string, deployment: string, unit: string, epsilon: string, delta: string, charges: number, last: number }} Entry */
+/** @typedef {{ population: string, job: string, deployment: string, deployed: number, unit: string, epsilon: string, delta: string, charges: number, last: number }} Entry */
 
 /** @param {{ epsilon: number, delta?: number }} limit @returns {Losses} */
 export const limitOf = ({ epsilon, delta = 0 }) => ({
@@ -46,6 +46,10 @@ export function spent(account, population) {
 /** @param {Entry[]} account @param {Statement} statement */
 export const entryOf = (account, { deployment }) => account.find((entry) => entry.deployment === deployment);
 
+/** When the newest deployment of a job that was joined was deployed; 0 if none was. @param {Entry[]} account @param {string} job */
+export const newest = (account, job) =>
+  Math.max(0, ...account.filter((entry) => entry.job === job).map(({ deployed }) => deployed));
+
 /**
  * With an entry for a deployment; a "stream" is charged for its first horizon, whichever that will be:
  * what anybody says about the time does not matter.
@@ -57,11 +61,11 @@ export const entryOf = (account, { deployment }) => account.find((entry) => entr
  */
 export function opened(account, statement, limit) {
   checkRoom(account, statement, limit);
-  const { population, job, deployment, guarantee } = statement;
+  const { population, job, deployment, deployed, guarantee } = statement;
   const { unit } = guarantee;
   const [epsilon, delta] = [written(statement.epsilon, EPSILON_DIGITS), written(statement.delta, DELTA_DIGITS)];
   const charges = Number(unit === 'stream');
-  return [...account, { population, job, deployment, unit, epsilon, delta, charges, last: -1 }];
+  return [...account, { population, job, deployment, deployed, unit, epsilon, delta, charges, last: -1 }];
 }
 
 /**

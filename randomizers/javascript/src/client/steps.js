@@ -4,12 +4,12 @@
  * to do returns the document it was given.
  */
 
-import { charged, entryOf, opened } from './account.js';
+import { charged, entryOf, newest, opened } from './account.js';
 import { fromHex, joined as bytesOf, littleEndian, toBase64, toHex, utf8 } from './bytes.js';
 import { LAST_MOMENT, epochAt, hasEpoch, horizonOf, localEpoch } from './epoch_clock.js';
 import { ClientError } from './errors.js';
 import { randomizer } from './randomizers.js';
-import { chargeIndex, keyAt, readStatement } from './statements.js';
+import { chargeIndex, differInLastEpochAlone, keyAt, readStatement } from './statements.js';
 
 /** @typedef {import('./statements.js').Statement} Statement */
 /** @typedef {import('./account.js').Losses} Losses */
@@ -59,6 +59,41 @@ export function documentOf(text) {
 const withMember = (document, job, member) => ({ ...document, members: { ...document.members, [job]: member } });
 
 /**
+ * Throw if a statement is older than, or contradicts, what was joined. Of the deployment that a device
+ * is in, the last epoch may change, in a later revision; everything else is pinned.
+ *
+ * @param {Document} document
+ * @param {Statement} statement
+ */
+export function checkNewer(document, statement) {
+  const { job, text, deployment, deployed, revision } = statement;
+  const member = document.members[job];
+  const pinned = member ? readStatement(member.statement) : null;
+  if (pinned?.deployment === deployment) {
+    if (pinned.text === text) return;
+    if (!differInLastEpochAlone(pinned, statement)) {
+      throw new ClientError(
+        'statement',
+        'the server tells another thing of this deployment than when it was joined: the device stays ' +
+          'with what it has joined',
+      );
+    }
+    if (revision <= pinned.revision) {
+      throw new ClientError(
+        'statement',
+        'the server tells an older thing of this deployment than is known: the device stays with what it knows',
+      );
+    }
+  } else if (deployed < newest(document.account, job)) {
+    throw new ClientError(
+      'statement',
+      `the deployment of job ${job} that the server tells of is older than one that the device has joined: it ` +
+        'is not joined',
+    );
+  }
+}
+
+/**
  * The device joins a deployment, or finds that it is in it already.
  *
  * @param {Document} document
@@ -71,16 +106,11 @@ const withMember = (document, job, member) => ({ ...document, members: { ...docu
  */
 export function joined(document, statement, device, limit, now, again) {
   const { job, epochs, text } = statement;
+  checkNewer(document, statement);
   const member = document.members[job];
   if (member && readStatement(member.statement).deployment === statement.deployment) {
-    if (member.statement !== text) {
-      throw new ClientError(
-        'statement',
-        'the server tells another thing of this deployment than when it was joined: the device stays ' +
-          'with what it has joined',
-      );
-    }
-    return member.gone ? withMember(document, job, { ...member, gone: false }) : document;
+    if (member.statement === text && !member.gone) return document;
+    return withMember(document, job, { ...member, statement: text, gone: false });
   }
   if (member === null && !again) {
     throw new ClientError('not-joined', 'the user has left this job: join again only if they want to');
