@@ -53,6 +53,8 @@ def statement_of(job: DeployedJob) -> str:
         "version": STATEMENT_VERSION,
         "job": job.name,
         "deployment": job.deployment.hex(),
+        "deployed": job.deployed_at,
+        "revision": 0,
         "fingerprint": job.fingerprint.hex(),
         "protocol": job.protocol,
         "law": job.constants,
@@ -83,6 +85,10 @@ def statement_of(job: DeployedJob) -> str:
         ],
         "tokens": job.devices.tokens is not None,
     }
+    return _canonical(statement)
+
+
+def _canonical(statement: dict[str, Any]) -> str:
     return json.dumps(statement, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
@@ -104,7 +110,38 @@ def _values(domain: ValueDomain) -> dict[str, Any]:
 
 def described(job: DeployedJob, key: Ed25519PrivateKey) -> DeployedJob:
     """The job with what devices are told of it, signed."""
-    statement = statement_of(job)
+    return _signed(job, statement_of(job), key)
+
+
+def restated(job: DeployedJob, key: Ed25519PrivateKey) -> DeployedJob:
+    """The job with a description that names its last epoch, as it is by now, signed anew.
+
+    All else stays as devices have pinned it; the statement's revision tells which is the newer.
+
+    Raises:
+        SigningKeyError: it is another key than the one that devices believe.
+    """
+    before = job.signed_description
+    assert before is not None
+    if signer_of(key) != before.signer:
+        raise SigningKeyError(
+            f"devices of job {job.name} believe the key {before.signer.hex()}, this one is "
+            f"{signer_of(key).hex()}: deploy where the signing key lies that the job was deployed "
+            "with"
+        )
+    statement = json.loads(before.statement)
+    statement["epochs"]["last"] = job.last_epoch
+    statement["revision"] += 1
+    return _signed(job, _canonical(statement), key)
+
+
+def tells_the_last_epoch(job: DeployedJob) -> bool:
+    """Whether devices are told of the last epoch that a job has, if they are told anything."""
+    told = job.signed_description
+    return told is None or json.loads(told.statement)["epochs"]["last"] == job.last_epoch
+
+
+def _signed(job: DeployedJob, statement: str, key: Ed25519PrivateKey) -> DeployedJob:
     signed = SignedDescription.model_validate(
         {
             "statement": statement,

@@ -10,7 +10,12 @@ from pipeline.errors import WRONG_INPUT
 from pipeline.jobs.budgets import BudgetError, Charge, check_budget
 from pipeline.jobs.collector_keys import collector_key_at
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.descriptions import described, signing_key_at
+from pipeline.jobs.descriptions import (
+    described,
+    restated,
+    signing_key_at,
+    tells_the_last_epoch,
+)
 from pipeline.jobs.epoch_times import calendar_of
 from pipeline.jobs.job_files import Job, describe_difference
 from pipeline.jobs.jobs_topic import JobsTopic
@@ -137,6 +142,8 @@ def carry_out(cluster: Cluster, plan: DeployPlan, noise_key: Path | None = None)
         raise plan.refusal
     if plan.step is Step.NOTHING:
         return plan.deployed
+    if plan.step is Step.CHANGE and not tells_the_last_epoch(plan.deployed):
+        plan = replaced(plan, deployed=restated(plan.deployed, signing_key_at(signing_key_file())))
     cluster.create_topics(topic.wanted for topic in plan.topics if topic.found is None)
     cluster.alter_topics(
         {topic.wanted.name: topic.configs for topic in plan.topics if topic.configs}

@@ -25,8 +25,8 @@ lost than the app's `Limit`:
 * Clock wrong: if the server's time is more than a minute away it counts for this report. Without a
   server the device's own counts: too early, the report waits until its epoch has begun; too late,
   it is given up. An epoch up to the last one drawn is not drawn: what the value was is not told.
-* Killed at any moment: what was stored counts. Drawn and not stored was seen by nobody, and is
-  drawn again; charged and not drawn is not charged again.
+* Killed at any moment: what was stored counts. A draw and its charge are stored at once, or neither
+  is: what was not stored was seen by nobody, and is charged for and drawn again.
 * App updated: the file is read as it is. A file of a later version is refused and left alone. A new
   signer is for jobs that are joined from then on. A lower limit keeps what was spent and stops what
   would exceed it.
@@ -43,8 +43,10 @@ lost than the app's `Limit`:
   is never joined again.
 * Server gone: it is tried again after growing pauses, an hour at most, drawn at random.
 * Server lies: a statement that no signer of the app has signed is refused; so is another statement
-  for the same deployment, and one about another job or population. A lie about time costs no more
-  than the limit; told a time in the future, the device is silent until then. 410 for a deployment
+  for the same deployment, one that is older than what was joined, and one about another job or
+  population. A lie about time gains nothing:
+  each horizon or epoch that is drawn has a charge of its own, whatever was said before it; told a
+  time in the future, the device is silent until then. 410 for a deployment
   that runs: the reports that wait are lost, and it goes on where it was. 202 for what was thrown
   away: the server could as well not count it.
 * User's account deleted: `Device.leave` forgets state, id and reports, and keeps what was spent.
@@ -66,6 +68,7 @@ from randomizers.client.errors import (
     ValueRefusedError,
 )
 from randomizers.client.store import FileStore, Store
+from randomizers.client.terms import Terms
 from randomizers.client.transport import Answer, HttpTransport, Transport
 
 __all__ = [
@@ -85,6 +88,7 @@ __all__ = [
     "StatementError",
     "Store",
     "StoreError",
+    "Terms",
     "Transport",
     "UnreachableError",
     "ValueRefusedError",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from randomizers.client.amounts import DELTA_DIGITS, EPSILON_DIGITS, allowed, read, written
-from randomizers.client.errors import LimitError
+from randomizers.client.errors import DeviceError, LimitError
 from randomizers.client.statements import Statement
 
 
@@ -33,7 +33,7 @@ class Limit:
         return cls(allowed(epsilon, EPSILON_DIGITS), allowed(delta, DELTA_DIGITS))
 
     def __str__(self) -> str:
-        return _losses(self.epsilon, self.delta)
+        return losses(self.epsilon, self.delta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +44,20 @@ class Entry:
         population: whose budget it was.
         job: name.
         deployment: in hexadecimal.
+        deployed: when the operator deployed it, milliseconds since 1970.
         unit: "stream", charged for horizons, or "epoch".
         epsilon: of one charge, in 10^-9.
         delta: of one charge, in 10^-18.
-        charges: how many.
-        last: the horizon or epoch last charged for; -1: none yet. They only go up.
+        charges: how many; it only goes up.
+        last: the horizon or epoch that the last draw was of; -1: nothing is drawn yet. It only goes
+            up, and each that it takes was charged for once. The charge of joining a "stream" is for
+            whichever horizon is drawn first.
     """
 
     population: str
     job: str
     deployment: str
+    deployed: int
     unit: str
     epsilon: int
     delta: int
@@ -62,7 +66,7 @@ class Entry:
 
     def __str__(self) -> str:
         times = f"{self.charges:,} x " if self.charges != 1 else ""
-        each = _losses(self.epsilon, self.delta)
+        each = losses(self.epsilon, self.delta)
         return f"job {self.job}, deployment {self.deployment[:8]}: {times}{each}"
 
     def to_json(self) -> dict[str, Any]:
@@ -71,6 +75,7 @@ class Entry:
             "population": self.population,
             "job": self.job,
             "deployment": self.deployment,
+            "deployed": self.deployed,
             "unit": self.unit,
             "epsilon": written(self.epsilon, EPSILON_DIGITS),
             "delta": written(self.delta, DELTA_DIGITS),
@@ -85,14 +90,19 @@ class Entry:
             population=body["population"],
             job=body["job"],
             deployment=body["deployment"],
+            deployed=body["deployed"],
             unit=body["unit"],
             epsilon=read(body["epsilon"], EPSILON_DIGITS),
             delta=read(body["delta"], DELTA_DIGITS),
             charges=body["charges"],
             last=body["last"],
         )
-        if type(entry.charges) is not int or type(entry.last) is not int or entry.charges < 0:
+        if not all(type(each) is int for each in (entry.charges, entry.last, entry.deployed)):
             raise ValueError("no number of charges")
+        if entry.last < -1 or entry.charges < (entry.unit == "stream" or entry.last >= 0):
+            raise ValueError("fewer charges than draws")
+        if entry.unit not in ("stream", "epoch"):
+            raise ValueError("charges for nothing that is known")
         return entry
 
 
@@ -119,17 +129,29 @@ class Account:
         name = deployment.hex()
         return next((entry for entry in self.entries if entry.deployment == name), None)
 
-    def opened(self, statement: Statement) -> Account:
-        """With an entry for a deployment, which has cost nothing yet."""
-        if self.entry(statement.deployment) is not None:
-            return self
+    def newest(self, job: str) -> int:
+        """When the newest deployment of a job that was joined was deployed; 0 if none was."""
+        return max((entry.deployed for entry in self.entries if entry.job == job), default=0)
+
+    def opened(self, statement: Statement, limit: Limit) -> Account:
+        """With an entry for a deployment; a "stream" is charged for its first horizon.
+
+        Which horizon that is does not matter, nor does what anybody says about the time: the first
+        one that is drawn is the one that is paid for.
+
+        Raises:
+            LimitError: there is no room for one charge.
+        """
+        self.check_room(statement, limit)
         entry = Entry(
             statement.population,
             statement.job,
             statement.deployment.hex(),
+            statement.deployed,
             statement.unit,
             statement.epsilon,
             statement.delta,
+            charges=int(statement.unit == "stream"),
         )
         return Account((*self.entries, entry))
 
@@ -141,32 +163,46 @@ class Account:
             or so_far.delta + statement.delta > limit.delta
         ):
             raise LimitError(
-                f"job {statement.job} costs {_losses(statement.epsilon, statement.delta)} for "
+                f"job {statement.job} costs {losses(statement.epsilon, statement.delta)} for "
                 f"{'each horizon' if statement.unit == 'stream' else 'each epoch'}; of population "
                 f"{statement.population}, {so_far} is spent already and the app allows {limit}: "
                 "the device stays silent"
             )
 
     def charged(self, statement: Statement, index: int, limit: Limit) -> Account:
-        """With a charge for a horizon or an epoch, unless it stands there already.
+        """With a charge for exactly one horizon or epoch, which may be drawn then, once.
 
         Args:
             statement: of the deployment, which has an entry.
             index: of the horizon or epoch.
             limit: the app's.
 
+        Returns:
+            itself for the horizon of a "stream" that is the last one drawn: it is paid for.
+
         Raises:
             LimitError: there is no room for it.
+            DeviceError: it is one that was drawn before, or that a later one was drawn after.
         """
         entry = self.entry(statement.deployment)
-        assert entry is not None
-        if index <= entry.last:
+        if entry is None:
+            raise DeviceError("an account without an entry for what was joined: nothing is drawn")
+        if index == entry.last and entry.unit == "stream":
             return self
-        self.check_room(statement, limit)
-        more = replace(entry, charges=entry.charges + 1, last=index)
+        if index <= entry.last:
+            raise DeviceError(
+                f"job {statement.job} was drawn beyond this epoch: the device stays silent"
+            )
+        charges = entry.charges
+        # What was charged on joining is for the first one.
+        if entry.last >= 0 or not charges:
+            self.check_room(statement, limit)
+            charges += 1
+        more = replace(entry, charges=charges, last=index)
         return Account(tuple(more if each is entry else each for each in self.entries))
 
 
-def _losses(epsilon: int, delta: int) -> str:
+def losses(epsilon: int, delta: int) -> str:
+    """For people."""
     more = f", delta {written(delta, DELTA_DIGITS)}" if delta else ""
     return f"epsilon {written(epsilon, EPSILON_DIGITS)}{more}"

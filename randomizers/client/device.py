@@ -18,6 +18,7 @@ from randomizers.client.document import Document, Membership, Waiting
 from randomizers.client.errors import DeviceError, StatementError, UnreachableError
 from randomizers.client.statements import Statement, read_statement, signed_statement
 from randomizers.client.store import FileStore, Store
+from randomizers.client.terms import Terms, terms_of
 from randomizers.client.transport import Answer, HttpTransport, Transport
 from randomizers.client.values import Value
 from topics.envelopes import CONTENT_TYPE, IDENTITY_BYTES
@@ -88,6 +89,8 @@ class Device:
         limit: the most that the population's jobs may cost this device, ever.
         path: of the file that is kept; jobs of an app share it, and with it the account.
         population: the people whose budget it is; the job's name, unless the job file says.
+        since: milliseconds since 1970; deployments from before are not joined. An app that is
+            built when the job runs sets it to then, so that no older statement is brought back.
         token: returns the bearer token for the next request, where the operator asks for one.
         store: in place of a file.
         transport: in place of HTTP to `url`.
@@ -106,6 +109,7 @@ class Device:
         limit: Limit,
         path: str | os.PathLike[str] = "dpstream-device.sqlite",
         population: str | None = None,
+        since: int = 0,
         token: Callable[[], str] | None = None,
         store: Store | None = None,
         transport: Transport | None = None,
@@ -119,6 +123,7 @@ class Device:
         self.job: Final = job
         self.limit: Final = limit
         self.population: Final = job if population is None else population
+        self._since = since
         self._signers = tuple(
             map(bytes.fromhex, [signers] if isinstance(signers, str) else signers)
         )
@@ -128,42 +133,49 @@ class Device:
         self._monotonic, self._jitter = monotonic, jitter
         self._failures, self._quiet_until = 0, -1.0
 
-    def join(self, statement: bytes | None = None, *, again: bool = False) -> Statement:
+    def terms(self) -> Terms:
+        """What joining would mean: the server's statement, checked, in numbers and in words.
+
+        Nothing is charged or stored. Show it to the user, and `join` it.
+
+        Raises:
+            UnreachableError: the server does not say.
+            StatementError: what it says cannot be believed, is older than what the device has
+                joined, or is about another population.
+            DeviceError: the app is too old for the job, or cannot seal.
+        """
+        told = self._told(self._signed())
+        document = self._document()
+        steps.check_newer(document, told)
+        return terms_of(told, document.account, self.limit)
+
+    def join(self, terms: Terms | bytes | None = None, *, again: bool = False) -> Statement:
         """Be in the job's running deployment; where the device is in it already, nothing is asked.
 
         What it costs is charged before this returns: ask the user before. It may be called
         whenever the app starts.
 
         Args:
-            statement: one that the app has from a safe place, built in for one, and that is not
-                checked; None: the server is asked, and its answer must be signed.
+            terms: what the user has agreed to: this is joined, and nothing else. Or a statement
+                that the app has from a safe place, built in for one, and that is not checked. None:
+                the server is asked, and its answer must be signed.
             again: the user, who had left the job, wants to be in it once more.
 
         Raises:
             UnreachableError: the server does not say.
-            StatementError: what it says cannot be believed, or is about another population.
+            StatementError: as of `terms`, or the device has left this deployment.
             LimitError: the account has no room.
             ClosedError: the job is over.
             NotJoinedError: the user had left it.
             DeviceError: the app is too old for the job, or cannot seal. Nothing is charged.
         """
         member = self._document().member(self.job)
-        if statement is None and member is not None and not member.gone:
+        if terms is None and member is not None and not member.gone:
             clock = member.statement.clock
             if clock.last is None or clock.epoch_at(self._now()) <= clock.last:
                 return member.statement
-        if statement is None:
-            answer = self._ask(f"/v1/jobs/{self.job}")
-            statement = signed_statement(answer.body, self._signers)
-        told = read_statement(statement)
-        if told.job != self.job or told.population != self.population:
-            raise StatementError(
-                f"the statement is about job {told.job} and population {told.population}, the app "
-                f"means job {self.job} and population {self.population}"
-            )
-        steps.check_randomizer(told)
-        if told.sealed:
-            _sealing()
+        text = terms.statement if isinstance(terms, Terms) else terms
+        told = self._told(self._signed() if text is None else text)
         device = self._read(IDENTITY_BYTES)
         server = self._server_time()
         now = steps.corrected(self._now(), server)
@@ -189,9 +201,10 @@ class Device:
         now = steps.corrected(self._now(), self._server_time())
         epoch = steps.epoch_at(member.statement, now)
         seal = _sealing() if member.statement.sealed else None
-        self._change(lambda document: steps.charged(document, self.job, epoch, self.limit))
         changed = self._change(
-            lambda document: steps.drawn(document, self.job, epoch, number, self._read, seal)
+            lambda document: steps.drawn(
+                document, self.job, epoch, number, self.limit, self._read, seal
+            )
         )
         return Report(epoch, changed, self.send())
 
@@ -239,6 +252,27 @@ class Device:
         account: Account = self._document().account
         entries = tuple(each for each in account.entries if each.population == self.population)
         return Spent(self.population, account.spent(self.population), self.limit, entries)
+
+    def _signed(self) -> bytes:
+        return signed_statement(self._ask(f"/v1/jobs/{self.job}").body, self._signers)
+
+    def _told(self, text: bytes) -> Statement:
+        """A statement, if it is about what the app means and the app can do what it says."""
+        told = read_statement(text)
+        if told.job != self.job or told.population != self.population:
+            raise StatementError(
+                f"the statement is about job {told.job} and population {told.population}, the app "
+                f"means job {self.job} and population {self.population}"
+            )
+        if told.deployed < self._since:
+            raise StatementError(
+                f"the deployment of job {told.job} that the server tells of is older than the app "
+                "allows: it is not joined"
+            )
+        steps.check_randomizer(told)
+        if told.sealed:
+            _sealing()
+        return told
 
     def _settle(self, waiting: Waiting, kind: str) -> None:
         self._change(lambda document: steps.settled(document, self.job, waiting, kind))

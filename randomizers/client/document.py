@@ -44,7 +44,6 @@ class Membership:
         device: id, 16 bytes, drawn when it joined.
         epoch: the last one drawn, 0 if none. It only goes up.
         horizon: that the state is of; None before the first draw.
-        acknowledged: whether an envelope of that horizon was.
         state: of the randomizer.
         waiting: reports to be sent, in the order of epochs.
         gone: another deployment is said to run.
@@ -54,7 +53,6 @@ class Membership:
     device: bytes
     epoch: int = 0
     horizon: int | None = None
-    acknowledged: bool = False
     state: Mapping[str, Any] | None = field(default=None, repr=False)
     waiting: tuple[Waiting, ...] = ()
     gone: bool = False
@@ -71,7 +69,6 @@ class Membership:
             "device": self.device.hex(),
             "epoch": self.epoch,
             "horizon": self.horizon,
-            "acknowledged": self.acknowledged,
             "state": self.state,
             "waiting": [
                 {
@@ -92,7 +89,6 @@ class Membership:
             device=bytes.fromhex(body["device"]),
             epoch=int(body["epoch"]),
             horizon=body["horizon"],
-            acknowledged=bool(body["acknowledged"]),
             state=body["state"],
             waiting=tuple(
                 Waiting(

@@ -38,12 +38,15 @@ class Statement:
         text: as it was signed; two statements are the same if this is.
         job: name.
         deployment: 16 bytes.
+        deployed: when, in milliseconds since 1970.
+        revision: of what is said of the deployment: the largest is the newest.
         fingerprint: 16 bytes.
         protocol: name.
         law: constants, as JSON values.
         values: of users.
         form: of the content of a report.
         clock: when epochs begin.
+        renews: whether another horizon follows each.
         late: seconds after the end of an epoch in which its reports are taken.
         guarantee: as people read it.
         epsilon: in 10^-9, rounded up.
@@ -57,12 +60,15 @@ class Statement:
     text: bytes = field(repr=False)
     job: str
     deployment: bytes
+    deployed: int
+    revision: int
     fingerprint: bytes
     protocol: str
     law: Mapping[str, Any] = field(repr=False)
     values: DeviceValues = field(repr=False)
     form: ContentForm
     clock: EpochClock
+    renews: bool
     late: float
     guarantee: Mapping[str, Any]
     epsilon: int
@@ -83,6 +89,13 @@ class Statement:
             if turn.first <= epoch and (turn.last is None or epoch <= turn.last):
                 return turn.key
         return None
+
+    def differs_in_last_epoch_alone(self, other: Statement) -> bool:
+        """Whether two statements are the same but for their revision and the last epoch."""
+        bodies = [json.loads(each.text) for each in (self, other)]
+        for body in bodies:
+            body["revision"] = body["epochs"]["last"] = None
+        return json.dumps(bodies[0], sort_keys=True) == json.dumps(bodies[1], sort_keys=True)
 
     def charge_index(self, epoch: int) -> int:
         """What a report of an epoch is charged for: its horizon, or the epoch itself."""
@@ -145,6 +158,9 @@ def _read(text: bytes, body: Mapping[str, Any]) -> Statement:
         raise ValueError("job without a name")
     if not isinstance(body["population"], str) or not isinstance(body["protocol"], str):
         raise ValueError("names are not text")
+    for number in (body["deployed"], body["revision"]):
+        if type(number) is not int or number < 0:
+            raise ValueError("no number of a statement")
     if not isinstance(body["law"], dict):
         raise ValueError("no law")
     seal = tuple(
@@ -155,6 +171,8 @@ def _read(text: bytes, body: Mapping[str, Any]) -> Statement:
         text=text,
         job=body["job"],
         deployment=_bytes(body["deployment"], 16),
+        deployed=body["deployed"],
+        revision=body["revision"],
         fingerprint=_bytes(body["fingerprint"], 16),
         protocol=body["protocol"],
         law=body["law"],
@@ -168,6 +186,7 @@ def _read(text: bytes, body: Mapping[str, Any]) -> Statement:
             epochs["first"],
             epochs["last"],
         ),
+        renews=bool(epochs["renew"]),
         late=float(body["late"]),
         guarantee=guarantee,
         epsilon=spent(guarantee["epsilon"], EPSILON_DIGITS),

@@ -31,6 +31,8 @@ LAST_MOMENT: Final = 253_402_300_799_999
 """Milliseconds since 1970, of year 9999: no clock that is right says more."""
 LONGEST_WAIT: Final = 86_400.0
 """Seconds that a server can make a device wait."""
+_OFF: Final = 1 + 1e-9
+"""By how much logarithms of clients may be off."""
 _FIRST_WAIT: Final = 1.0
 _LAST_WAIT: Final = 3_600.0
 
@@ -42,13 +44,62 @@ Seal = Callable[[bytes, bytes, bytes], tuple[bytes, bytes]]
 
 
 def check_randomizer(statement: Statement) -> None:
-    """Raise `DeviceError` unless this app has a randomizer for such a job."""
+    """Whether this app has a randomizer for such a job, which loses no more than is promised.
+
+    The loss is the one that the randomizer states. Of local protocols it is computed here, from
+    the weights that are drawn by. Of those that rest on the shuffle stage it is what the law says
+    that it was calibrated to: how much noise that takes, and that so many report, no device sees.
+
+    Raises:
+        DeviceError: it has none.
+        StatementError: the statement promises less than the law loses.
+    """
     try:
-        OneDevice(statement.protocol, statement.law)
+        loss = OneDevice(statement.protocol, statement.law).devices.guarantee
     except (ValueError, LookupError, TypeError, AttributeError):
         raise DeviceError(
             f"this app has no randomizer for job {statement.job}: update the app"
         ) from None
+    promised = statement.guarantee
+    if (
+        loss.unit != statement.unit
+        or loss.epsilon > promised["epsilon"] * _OFF
+        or loss.delta > promised["delta"] * _OFF
+    ):
+        raise StatementError(
+            f"the statement promises epsilon {promised['epsilon']:.9g}, delta "
+            f"{promised['delta']:.9g} for each {statement.unit}, the law of job {statement.job} "
+            f"loses epsilon {loss.epsilon:.9g}, delta {loss.delta:.9g} for each {loss.unit}: the "
+            "device does not join"
+        )
+
+
+def check_newer(document: Document, statement: Statement) -> None:
+    """Raise `StatementError` if a statement is older than, or contradicts, what was joined.
+
+    Of the deployment that a device is in, the last epoch may change, as its budget does: in a
+    later revision. Everything else is pinned.
+    """
+    member = document.member(statement.job)
+    pinned = None if member is None else member.statement
+    if pinned is not None and pinned.deployment == statement.deployment:
+        if pinned.text == statement.text:
+            return
+        if not pinned.differs_in_last_epoch_alone(statement):
+            raise StatementError(
+                "the server tells another thing of this deployment than when it was joined: the "
+                "device stays with what it has joined"
+            )
+        if statement.revision <= pinned.revision:
+            raise StatementError(
+                "the server tells an older thing of this deployment than is known: the device "
+                "stays with what it knows"
+            )
+    elif statement.deployed < document.account.newest(statement.job):
+        raise StatementError(
+            f"the deployment of job {statement.job} that the server tells of is older than one "
+            "that the device has joined: it is not joined"
+        )
 
 
 def joined(
@@ -71,21 +122,18 @@ def joined(
         again: the user, who had left the job, wants to be in it.
 
     Raises:
-        StatementError: it is not the statement that was joined, or the deployment was left.
+        StatementError: as of `check_newer`, or the deployment was left.
         ClosedError: the job is over.
         NotJoinedError: the user has left the job.
         LimitError: the account has no room for it.
     """
     member = document.member(statement.job)
+    check_newer(document, statement)
     if member is not None and member.statement.deployment == statement.deployment:
-        if member.text != statement.text:
-            raise StatementError(
-                "the server tells another thing of this deployment than when it was joined: the "
-                "device stays with what it has joined"
-            )
-        if not member.gone:
+        if member.text == statement.text and not member.gone:
             return document
-        return document.with_member(statement.job, replace(member, gone=False))
+        now_in = replace(member, text=statement.text, gone=False)
+        return document.with_member(statement.job, now_in)
     if statement.job in document.members and member is None and not again:
         raise NotJoinedError("the user has left this job: join again only if they want to")
     if document.account.entry(statement.deployment) is not None:
@@ -97,11 +145,7 @@ def joined(
     epoch = max(clock.epoch_at(now), clock.first)
     if not clock.has(epoch):
         raise ClosedError(f"job {statement.job} is over")
-    if statement.unit == "stream":
-        account = document.account.opened(statement).charged(statement, clock.horizon(epoch), limit)
-    else:
-        document.account.check_room(statement, limit)
-        account = document.account.opened(statement)
+    account = document.account.opened(statement, limit)
     return Document(account, document.members).with_member(
         statement.job, Membership(statement.text, device)
     )
@@ -150,35 +194,30 @@ def epoch_at(statement: Statement, now: int) -> int:
     return epoch
 
 
-def charged(document: Document, job: str, epoch: int, limit: Limit) -> Document:
-    """What a report of an epoch costs, in the account before it is drawn; see `Account.charged`."""
-    member = present_member(document, job)
-    if epoch <= member.epoch:
-        return document
-    statement = member.statement
-    account = document.account.charged(statement, statement.charge_index(epoch), limit)
-    return document if account is document.account else Document(account, document.members)
-
-
 def drawn(
     document: Document,
     job: str,
     epoch: int,
     value: int | list[int],
+    limit: Limit,
     read: ReadBytes,
     seal: Seal | None,
 ) -> Document:
-    """The report of an epoch, drawn and waiting to be sent; nothing if it was drawn before.
+    """The report of an epoch, charged for, drawn and waiting; nothing if it was drawn before.
+
+    Charge and draw are one document: neither is ever stored without the other.
 
     Args:
-        document: in which it has been charged for.
+        document: what the device keeps.
         job: name.
         epoch: to report.
         value: as `DeviceValues.number` returned it.
+        limit: of the app.
         read: cryptographic randomness.
         seal: how contents are sealed; not asked for where they are not.
 
     Raises:
+        LimitError: the account has no room for it.
         DeviceError: the randomizer cannot do what the statement says. It does not say the value.
     """
     member = present_member(document, job)
@@ -186,11 +225,10 @@ def drawn(
         return document
     statement = member.statement
     horizon = statement.clock.horizon(epoch)
-    entry = document.account.entry(statement.deployment)
-    if entry is None or entry.last < statement.charge_index(epoch):
-        raise DeviceError(f"epoch {epoch} of job {job} is not charged for: it is not drawn")
+    account = document.account.charged(statement, statement.charge_index(epoch), limit)
     fresh = horizon != member.horizon
-    enrols = fresh or not member.acknowledged
+    if statement.unit == "stream" and fresh == (account is document.account):
+        raise DeviceError(f"the account of job {job} does not fit what was drawn: nothing is drawn")
     try:
         device = _randomizer(member, fresh, read)
         words = device.report(statement.clock.local(epoch), value, read)
@@ -208,18 +246,17 @@ def drawn(
         if public_key is None or seal is None:
             raise DeviceError(f"job {job} names no key that epoch {epoch} is sealed to")
         content, key = seal(content, public_key, sealing_info(statement, epoch, report))
-    envelope = encode_envelope(member.device, report, enrols, content)
+    envelope = encode_envelope(member.device, report, fresh, content)
     body = encode_body(statement.deployment, statement.fingerprint, epoch, key, [envelope])
     waiting = (*member.waiting, Waiting(epoch, report, body))[-MOST_WAITING:]
     now = replace(
         member,
         epoch=epoch,
         horizon=horizon,
-        acknowledged=not enrols,
         state=device.state(),
         waiting=waiting,
     )
-    return document.with_member(job, now)
+    return Document(account, document.members).with_member(job, now)
 
 
 def sealing_info(statement: Statement, epoch: int, report: bytes) -> bytes:
@@ -272,14 +309,12 @@ def settled(document: Document, job: str, waiting: Waiting, kind: str) -> Docume
     member = document.member(job)
     if member is None or waiting not in member.waiting or kind == "again":
         return document
-    own = member.statement.clock.horizon(waiting.epoch) == member.horizon
     rest = tuple(each for each in member.waiting if each != waiting)
     return document.with_member(
         job,
         replace(
             member,
             waiting=() if kind == "gone" else rest,
-            acknowledged=member.acknowledged or (kind == "acknowledged" and own),
             gone=member.gone or kind == "gone",
         ),
     )
@@ -301,8 +336,8 @@ def seconds_to_wait(failures: int, retry_after: float | None, jitter: float) -> 
 
 def _randomizer(member: Membership, fresh: bool, read: ReadBytes) -> OneDevice:
     statement = member.statement
-    if not fresh and member.state is not None:
-        return OneDevice.restore(statement.protocol, statement.law, member.state)
+    if not fresh:
+        return OneDevice.restore(statement.protocol, statement.law, member.state or {})
     device = OneDevice(statement.protocol, statement.law)
     device.enrol(read)
     return device

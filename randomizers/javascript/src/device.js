@@ -1,7 +1,7 @@
 /** What devices of all protocols have in common: enrolment, reports one after the other, state. */
 
 import { ByteGenerator, systemRandom } from './byte_generator.js';
-import { DeviceError, check, shown } from './laws.js';
+import { DeviceError, check, perStream, shown } from './laws.js';
 
 /** @typedef {import('./byte_generator.js').ReadBytes} ReadBytes */
 /** @typedef {{ epoch: number, arrays: Record<string, { dtype: string, shape: number[], data: string }> }} DeviceState */
@@ -59,6 +59,8 @@ export class Device {
     this.enrolled = false;
     /** @type {Record<string, any>} what is kept, by name: arrays of one device */
     this.kept = {};
+    /** What its reports lose, by its law. */
+    this.loss = perStream(Infinity, 1);
     /** Words of a report, where there are several. */
     this.width = 1;
     /** @type {any} the type of its words */

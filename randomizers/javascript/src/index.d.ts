@@ -27,6 +27,8 @@ export interface Device {
   readonly width: number;
   /** Bytes of a word. */
   readonly wordBytes: number;
+  /** What its reports lose by its law, for a stream or for each epoch. */
+  readonly loss: { epsilon: number; delta: number; unit: 'stream' | 'epoch' };
   /** Draw, once and for all, what is drawn in advance. */
   enrol(read?: ReadBytes): void;
   /**

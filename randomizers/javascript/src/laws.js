@@ -148,6 +148,14 @@ export function checkApproximate(law) {
   check(law.delta > 0 && law.delta < 1, `delta is ${shown(law.delta)}, must be above 0 and below 1`);
 }
 
+/** @typedef {{ epsilon: number, delta: number, unit: 'stream' | 'epoch' }} Loss */
+
+/** What a whole stream loses. @param {number} epsilon @param {number} [delta] @returns {Loss} */
+export const perStream = (epsilon, delta = 0) => ({ epsilon, delta, unit: 'stream' });
+
+/** What each epoch loses. @param {number} epsilon @param {number} delta @returns {Loss} */
+export const perEpoch = (epsilon, delta) => ({ epsilon, delta, unit: 'epoch' });
+
 /**
  * Refuse a law whose loss is more than it says; logarithms are off by less than is let pass.
  *

@@ -88,7 +88,9 @@ class Replay {
     this.step = step;
     this.requests = [...step.requests];
     const actions = {
+      terms: async () => (await device.terms()).words,
       join: () => device.join(),
+      'join terms': async () => device.join(await device.terms()),
       'join again': () => device.join({ again: true }),
       report: () => device.report(step.value),
       send: () => device.send(),
@@ -236,6 +238,24 @@ test('clients have all randomizers, and join no job that needs another', async (
     const device = new Device({ url: 'https://localhost', job: 'logins', signers: [], limit: { epsilon: 9 }, store });
     await assert.rejects(device.join({ statement: JSON.stringify({ ...told, ...more }) }), { kind: 'app' });
     assert.equal(store.text, null);
+  }
+});
+
+test('a statement that promises less than its law loses is refused', async () => {
+  for (const { label, job, steps } of vectors.scenarios) {
+    if (!PROTOCOLS.includes(label.slice('client '.length))) continue;
+    const told = JSON.parse(atob(JSON.parse(steps[0].requests[0].text).statement));
+    const { guarantee } = told;
+    const { epsilon, delta, unit } = guarantee;
+    const wrong = [{ epsilon: 0 }, { epsilon: epsilon * (1 - 1e-6) }, { unit: unit === 'stream' ? 'epoch' : 'stream' }];
+    if (delta) wrong.push({ delta: 0 }, { delta: delta * (1 - 1e-6) });
+    const store = new MemoryStore();
+    const device = new Device({ url: 'https://localhost', job, signers: [], limit: { epsilon: 99, delta: 1 }, store });
+    const join = (change) => device.join({ statement: JSON.stringify({ ...told, guarantee: { ...guarantee, ...change } }) });
+    for (const change of wrong) {
+      await assert.rejects(join(change), { kind: 'statement', message: /the law of job .* loses epsilon/ }, label);
+      assert.equal(store.text, null);
+    }
   }
 });
 

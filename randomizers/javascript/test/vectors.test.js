@@ -13,7 +13,13 @@ const plain = (words) => Array.from(words, (word) => (Number.isSafeInteger(Numbe
 
 for (const protocol of PROTOCOLS) {
   const { cases } = vectorsOf(protocol);
-  cases.forEach(({ law, runs }, number) => {
+  cases.forEach(({ law, loss, runs }, number) => {
+    test(`${protocol} ${number}: loses what it loses in Python`, () => {
+      const own = createDevice(protocol, law).loss;
+      assert.ok(Math.abs(own.epsilon - loss.epsilon) <= 1e-9 * loss.epsilon, `${own.epsilon}`);
+      assert.deepEqual([own.delta, own.unit], [loss.delta, loss.unit]);
+    });
+
     test(`${protocol} ${number}: draws what Python draws`, () => {
       for (const { label, enrolled, epochs, halfway, state } of runs) {
         const source = countedBytes(label);

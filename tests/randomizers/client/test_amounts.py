@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from randomizers.client import Limit, LimitError
+from randomizers.client import DeviceError, Limit, LimitError
 from randomizers.client.account import Account, Entry
 from randomizers.client.amounts import allowed, read, spent, written
 from randomizers.client.statements import read_statement
@@ -57,24 +57,54 @@ def statement_of(**values: object) -> bytes:
     return description.statement.encode()
 
 
-def test_a_horizon_is_charged_once_and_up_to_the_limit_exactly() -> None:
+def test_each_horizon_is_charged_for_once_and_up_to_the_limit_exactly() -> None:
     statement = read_statement(statement_of(values=STREAM))
-    limit, account = Limit.of(2), Account().opened(statement)
-    assert account.spent("logins") == Limit(0, 0)
-    account = account.charged(statement, 0, limit).charged(statement, 0, limit)
-    account = account.charged(statement, 3, limit)
+    limit = Limit.of(2)
+    account = Account().opened(statement, limit)
+    assert account.spent("logins") == Limit.of(1)
+    # Joining has paid for the first one that is drawn, whichever it is.
+    account = account.charged(statement, 100, limit)
+    assert account.spent("logins") == Limit.of(1)
+    assert account.charged(statement, 100, limit) is account
+    account = account.charged(statement, 103, limit)
     assert account.spent("logins") == Limit.of(2)
-    assert account.charged(statement, 2, limit) is account
+    for earlier in (0, 99, 100, 102):
+        with pytest.raises(DeviceError, match="drawn beyond this epoch"):
+            account.charged(statement, earlier, limit)
     with pytest.raises(LimitError, match="epsilon 2 is spent already and the app allows epsilon 2"):
-        account.charged(statement, 4, limit)
+        account.charged(statement, 104, limit)
     assert account.spent("others") == Limit(0, 0)
+
+
+def test_each_epoch_is_charged_for_exactly_once() -> None:
+    statement = read_statement(statement_of(values=SETS))
+    limit = Limit.of(100, 1)
+    account = Account().opened(statement, limit)
+    assert account.spent("fruits") == Limit(0, 0)
+    account = account.charged(statement, 7, limit)
+    assert account.spent("fruits").epsilon == 10**9
+    for again in (7, 6, 1):
+        with pytest.raises(DeviceError, match="drawn beyond this epoch"):
+            account.charged(statement, again, limit)
+
+
+@pytest.mark.parametrize(
+    ("unit", "charges", "last"),
+    [("stream", 0, -1), ("epoch", 0, 3), ("epoch", -1, -1), ("epoch", 1, -2), ("week", 1, 1)],
+)
+def test_an_account_that_cannot_have_been_kept_is_refused(
+    unit: str, charges: int, last: int
+) -> None:
+    entry = Entry("people", "logins", "00" * 16, 5, unit, 1, 0, charges, last)
+    with pytest.raises(ValueError, match="charges"):
+        Entry.from_json(entry.to_json())
 
 
 def test_deltas_have_a_limit_of_their_own() -> None:
     statement = read_statement(statement_of(values=SETS))
-    account = Account().opened(statement)
     with pytest.raises(LimitError, match=r"costs epsilon 1, delta 0\.000001 for each epoch"):
-        account.charged(statement, 1, Limit.of(100))
+        Account().opened(statement, Limit.of(100))
+    account = Account().opened(statement, Limit.of(100, 2e-6))
     account = account.charged(statement, 1, Limit.of(100, 2e-6))
     account = account.charged(statement, 2, Limit.of(100, 2e-6))
     with pytest.raises(LimitError):
@@ -90,7 +120,7 @@ def test_deployments_of_one_population_are_added_up() -> None:
             with pytest.raises(LimitError):
                 account.check_room(statement, limit)
         else:
-            account = account.opened(statement).charged(statement, 0, limit)
+            account = account.opened(statement, limit).charged(statement, 0, limit)
     assert account.spent("people") == limit
     assert str(account.entries[1]) == "job two, deployment 00000000: epsilon 1"
     assert [Entry.from_json(each.to_json()) for each in account.entries] == [*account.entries]

@@ -19,10 +19,12 @@ from hypothesis.stateful import (
 )
 
 from randomizers.client import Answer, DeviceError, Limit, UnreachableError
+from randomizers.client.document import Document
 from tests.randomizers.client.conftest import Phone
 from tests.support.small_collector import (
     DAY,
     SETS,
+    START,
     STREAM,
     MemoryStore,
     SmallCollector,
@@ -142,31 +144,59 @@ def test_a_store_that_is_read_by_two_at_once(phone: Phone) -> None:
     assert seen_twice(phone.collector) == []
 
 
+class Watched(MemoryStore):
+    """Knows everything that was ever drawn and stored, whether or not it was sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn: dict[tuple[str, int], set[bytes]] = {}
+        self.meanwhile: Callable[[], object] | None = None
+
+    def replace(self, revision: int, text: str) -> bool:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        if not super().replace(revision, text):
+            return False
+        for member in Document.from_text(text).members.values():
+            if member is None:
+                continue
+            name = member.statement.deployment.hex()
+            for waiting in member.waiting:
+                self.drawn.setdefault((name, waiting.epoch), set()).add(waiting.body)
+        return True
+
+
+hours = st.integers(-100, 100) | st.integers(-24_000, 24_000)
+tabs = st.integers(0, 1)
+
+
 class Lying(RuleBasedStateMachine):
-    """Whatever the app, the clocks and the server do, a device keeps what it has promised."""
+    """Whatever the app, two tabs, the clocks and the server do, the account is exact."""
 
     jobs: ClassVar[dict[Any, Any]] = {}
 
-    @initialize(limit=st.integers(0, 4), job=st.sampled_from(["stream", "epochs"]))
+    @initialize(limit=st.integers(0, 6), job=st.sampled_from(["stream", "epochs"]))
     def begin(self, limit: int, job: str) -> None:
         self.values = STREAM if job == "stream" else SETS
-        self.number = 1
-        self.phone = Phone(SmallCollector(self.deploy(1)), limit=Limit.of(limit, 1))
-        self.device = self.phone.start()
+        self.collector, self.store = SmallCollector(self.deploy(1)), Watched()
+        self.limit = Limit.of(limit, 1)
+        self.tabs = [Phone(self.collector, self.store, self.limit) for _ in range(2)]
+        self.devices = [phone.start() for phone in self.tabs]
 
     def deploy(self, number: int) -> Any:
         key = (self.values["name"], number)
         if key not in self.jobs:
-            self.jobs[key] = deployed(self.values, number=number)
+            self.jobs[key] = deployed(self.values, number=number, at=START + number)
         return self.jobs[key]
 
     @rule(number=st.integers(1, 4))
     def redeploy(self, number: int) -> None:
-        self.phone.collector.job = self.deploy(number)
+        self.collector.job = self.deploy(number)
 
     @rule(dead=st.booleans())
     def die(self, dead: bool) -> None:
-        self.phone.collector.dead = dead
+        self.collector.dead = dead
 
     @rule(status=st.sampled_from([0, 200, 202, 301, 400, 404, 409, 410, 429, 500, 503]))
     def lie(self, status: int) -> None:
@@ -175,66 +205,98 @@ class Lying(RuleBasedStateMachine):
             202: lambda _: Answer(202),
             409: lambda _: problem(409, "late"),
         }
-        self.phone.collector.answer = lies.get(status, lambda _: problem(status, "odd"))
+        self.collector.answer = lies.get(status, lambda _: problem(status, "odd"))
 
-    @rule(hours=st.integers(-100, 100))
+    @rule(hours=hours)
     def say_another_time(self, hours: int) -> None:
-        self.phone.collector.time += hours * DAY // 24
+        self.collector.time += hours * DAY // 24
 
-    @rule(hours=st.integers(-100, 100))
-    def set_the_clock(self, hours: int) -> None:
-        self.phone.time += hours * DAY // 24
+    @rule(hours=hours, tab=tabs)
+    def set_the_clock(self, hours: int, tab: int) -> None:
+        self.tabs[tab].time += hours * DAY // 24
+
+    @rule()
+    def tell_the_truth(self) -> None:
+        self.collector.time = START + DAY // 2
+        for phone in self.tabs:
+            phone.time = self.collector.time
 
     @rule(hours=st.integers(1, 40))
     def wait(self, hours: int) -> None:
-        self.phone.wait(hours * DAY // 24)
+        self.collector.time += hours * DAY // 24
+        for phone in self.tabs:
+            phone.time += hours * DAY // 24
+            phone.seconds += hours * 3600
 
-    @rule()
-    def start_anew(self) -> None:
-        self.device = self.phone.start()
+    @rule(tab=tabs)
+    def start_anew(self, tab: int) -> None:
+        self.devices[tab] = self.tabs[tab].start()
 
-    @rule(again=st.booleans())
-    def join(self, again: bool) -> None:
+    @rule(again=st.booleans(), tab=tabs)
+    def join(self, again: bool, tab: int) -> None:
         with contextlib.suppress(DeviceError):
-            self.device.join(again=again)
+            self.devices[tab].join(again=again)
 
-    @rule(value=st.sampled_from([0, 1]))
-    def report(self, value: int) -> None:
+    @rule(value=st.sampled_from([0, 1]), tab=tabs)
+    def report(self, value: int, tab: int) -> None:
         with contextlib.suppress(DeviceError):
-            self.device.report(value)
+            self.devices[tab].report(value)
 
-    @rule()
-    def send(self) -> None:
-        self.device.send()
+    @rule(tab=tabs)
+    def send(self, tab: int) -> None:
+        self.devices[tab].send()
 
-    @rule()
-    @precondition(lambda self: self.device.account().spent.epsilon > 10**9)
-    def leave(self) -> None:
-        self.device.leave()
+    @rule(tab=tabs)
+    @precondition(lambda self: self.devices[0].account().spent.epsilon > 10**9)
+    def leave(self, tab: int) -> None:
+        self.devices[tab].leave()
 
-    @rule(value=st.sampled_from([0, 1]), kill=st.integers(1, 6), after=st.booleans())
-    def be_killed(self, value: int, kill: int, after: bool) -> None:
-        mortal = Mortal(self.phone, kill, after=after)
-        store, self.phone.store = self.phone.store, mortal
-        self.phone.more = {"transport": mortal}
+    @rule(value=st.sampled_from([0, 1]), kill=st.integers(1, 6), after=st.booleans(), tab=tabs)
+    def be_killed(self, value: int, kill: int, after: bool, tab: int) -> None:
+        phone = self.tabs[tab]
+        mortal = Mortal(phone, kill, after=after)
+        phone.store, phone.more = mortal, {"transport": mortal}
         with contextlib.suppress(DeviceError, KilledError):
-            self.phone.start().report(value)
-        self.phone.store, self.phone.more = store, {}
-        self.device = self.phone.start()
+            phone.start().join()
+            phone.start().report(value)
+        phone.store, phone.more = self.store, {}
+        self.devices[tab] = phone.start()
+
+    @rule(hours=hours, join=st.booleans(), tab=tabs)
+    def act_between_reading_and_writing_of_the_other_tab(
+        self, hours: int, join: bool, tab: int
+    ) -> None:
+        def meanwhile() -> None:
+            self.collector.time += hours * DAY // 24
+            with contextlib.suppress(DeviceError):
+                self.devices[1 - tab].report(1)
+
+        self.store.meanwhile = meanwhile
+        with contextlib.suppress(DeviceError):
+            if join:
+                self.devices[tab].join(again=True)
+            self.devices[tab].report(0)
+        self.store.meanwhile = None
 
     @invariant()
-    def nothing_is_drawn_twice_and_nothing_beyond_the_limit(self) -> None:
-        if not hasattr(self, "phone"):
+    def nothing_is_drawn_twice_and_all_is_charged_for(self) -> None:
+        if not hasattr(self, "tabs"):
             return
-        collector = self.phone.collector
-        assert seen_twice(collector) == []
-        spent, limit = self.device.account().spent, self.phone.limit
-        assert spent.epsilon <= limit.epsilon
-        # What was seen is no more than what was charged for.
-        epochs = {(deployment, epoch) for deployment, epoch, _ in collector.drawn}
+        assert seen_twice(self.collector) == []
+        assert all(len(bodies) == 1 for bodies in self.store.drawn.values())
+        account = self.devices[0].account()
+        assert account.spent.epsilon <= self.limit.epsilon
         stream = self.values is STREAM
-        charged = {(job, (epoch - 1) // 4 if stream else epoch) for job, epoch in epochs}
-        assert len(charged) * 10**9 <= spent.epsilon
+        for entry in account.entries:
+            drawn = {
+                (epoch - 1) // 4 if stream else epoch
+                for deployment, epoch in self.store.drawn
+                if deployment == entry.deployment
+            }
+            # Joining a stream is charged for before anything is drawn.
+            assert entry.charges == max(len(drawn), stream)
+        assert sorted(account.entries, key=lambda each: each.deployed) == [*account.entries]
+        assert account.spent.epsilon == 10**9 * sum(each.charges for each in account.entries)
 
 
 Lying.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)

@@ -11,6 +11,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.descriptions import described, restated
 from randomizers.client import (
     Answer,
     ClosedError,
@@ -28,10 +30,13 @@ from randomizers.client import (
 from randomizers.client.document import Document
 from randomizers.client.steps import LAST_MOMENT, MOST_WAITING, sealing_info, seconds_to_wait
 from tests.randomizers.client.conftest import Phone
+from tests.randomizers.javascript.client_vectors import JOBS
 from tests.support.small_collector import (
     DAY,
+    OPERATOR,
     SETS,
     SIGNER,
+    START,
     STREAM,
     SmallCollector,
     deployed,
@@ -66,7 +71,7 @@ def test_a_device_joins_once_and_reports_once_an_epoch(phone: Phone) -> None:
     )
 
 
-def test_the_first_envelopes_of_a_horizon_enrol(phone: Phone) -> None:
+def test_the_first_envelope_of_a_horizon_enrols_and_no_other(phone: Phone) -> None:
     device = phone.start()
     device.join()
     enrols, devices = [], set()
@@ -78,8 +83,9 @@ def test_the_first_envelopes_of_a_horizon_enrol(phone: Phone) -> None:
         envelopes = decode_body(body)
         enrols.append((envelopes.epoch, bool(envelopes.enrols[0])))
         devices.add(envelopes.devices.tobytes())
-    # The first epoch's is late by the time that the server is back; the second horizon begins at 5.
-    assert enrols == [(1, True), (2, True), (3, False), (4, False), (5, True), (6, False)]
+    # The first epoch's is late by the time that the server is back, and still none but it enrols:
+    # a second envelope that does would link their epochs. The second horizon begins at 5.
+    assert enrols == [(1, True), (2, False), (3, False), (4, False), (5, True), (6, False)]
     assert len(devices) == 1
     assert str(device.account().entries[0]) == "job logins, deployment 00000000: 2 x epsilon 1"
 
@@ -271,6 +277,115 @@ def test_another_statement_for_what_was_joined_is_refused(phone: Phone) -> None:
         device.join()
 
 
+def restated_job(job: DeployedJob, horizons: int) -> DeployedJob:
+    return restated(job.model_copy(update={"horizons": horizons}), OPERATOR)
+
+
+def test_a_later_revision_may_change_the_last_epoch_alone(phone: Phone) -> None:
+    first = described(phone.collector.job.model_copy(update={"horizons": 1}), OPERATOR)
+    second = restated_job(first, 2)
+    third = restated_job(second, 1)
+    phone.collector.job = first
+    device = phone.start()
+    device.join()
+    device.report(True)
+    phone.wait(4 * DAY)
+    with pytest.raises(ClosedError, match="is over"):
+        device.report(True)
+    phone.collector.job = second
+    assert device.join().clock.last == 8
+    assert device.report(True).drawn
+    # An older one is refused, a newer one is believed also if it takes epochs away.
+    for stale in (first, second):
+        phone.collector.job = stale
+        told = stale.signed_description
+        assert told is not None
+        if stale is first:
+            with pytest.raises(StatementError, match="an older thing of this deployment"):
+                device.join(told.statement.encode())
+        else:
+            device.join(told.statement.encode())
+    told = third.signed_description
+    assert told is not None
+    assert device.join(told.statement.encode()).clock.last == 4
+    phone.wait(DAY)
+    with pytest.raises(ClosedError, match="is over"):
+        device.report(True)
+    changes: list[dict[str, Any]] = [{"late": 5}, {"deployed": START + 1}, {"law": {}}]
+    for change in changes:
+        other = {**json.loads(told.statement), "revision": 9, **change}
+        with pytest.raises((StatementError, DeviceError)):
+            device.join(json.dumps(other).encode())
+    assert str(device.account().spent) == "epsilon 2"
+
+
+def test_an_older_deployment_is_not_brought_back(phone: Phone) -> None:
+    phone.collector.job = deployed(number=2, at=START + 5)
+    device = phone.start()
+    device.join()
+    phone.collector.answer = lambda _: problem(410, "deployment")
+    device.report(True)
+    phone.collector.job = deployed(number=1, at=START + 4)
+    before = phone.store.text
+    for leaves in (False, True):
+        if leaves:
+            device.leave()
+            before = phone.store.text
+        for act in (device.terms, device.join, lambda: device.join(again=True)):
+            with pytest.raises(StatementError, match="is older than one that the device has"):
+                act()
+        assert phone.store.text == before
+    phone.collector.job = deployed(number=3, at=START + 5)
+    device.join(again=True)
+
+
+def test_an_app_says_what_is_too_old_for_it(phone: Phone) -> None:
+    told = phone.collector.job.signed_description
+    assert told is not None
+    phone.more["since"] = START + 1
+    device = phone.start()
+    for act in (device.terms, device.join, lambda: device.join(told.statement.encode())):
+        with pytest.raises(StatementError, match="older than the app allows"):
+            act()
+    assert phone.store.text is None
+    phone.more["since"] = START
+    assert phone.start().join().deployed == START
+
+
+def test_terms_are_what_is_joined_and_nothing_else(phone: Phone) -> None:
+    device = phone.start()
+    terms = device.terms()
+    assert phone.store.text is None
+    assert (terms.epsilon, terms.delta, terms.unit) == (1.0, 0.0, "stream")
+    assert (terms.charges, terms.renews, terms.sealed, terms.tokens) == (100, True, False, False)
+    assert (terms.epochs.count, terms.deployed) == (4, START)
+    assert str(terms) == terms.words
+    assert "costs" not in terms.words or "epsilon 1" in terms.words
+    phone.collector.job = deployed(number=2, parameters={"epsilon": 8, "changes": 2})
+    assert device.join(terms).deployment == (1).to_bytes(16, "big")
+    assert device.account().spent.epsilon == 10**9
+    later = device.terms()
+    assert (later.charges, later.spent.epsilon) == (12, 10**9)
+    assert device.report(True).sending.gone
+    assert device.join(later).deployment == (2).to_bytes(16, "big")
+    assert device.account().spent.epsilon == 9 * 10**9
+
+
+def test_terms_say_how_often_there_is_room(make_phone: MakePhone) -> None:
+    phone = make_phone({"values": SETS}, limit=Limit.of(100, 2.5e-6))
+    terms = phone.start().terms()
+    assert terms.charges == 2
+    assert terms.words.startswith(
+        "Job fruits asks every day, without end, from 2026-03-01 00:00 UTC on. Each answer costs "
+        "epsilon 1, delta 0.000001. Of population fruits, epsilon 0 is spent and the app allows "
+        "epsilon 100, delta 0.0000025: room for one answer, 2 times."
+    )
+    poor = make_phone({"values": SETS}, limit=Limit.of(0.5)).start()
+    assert poor.terms().charges == 0
+    with pytest.raises(LimitError):
+        poor.join(poor.terms())
+
+
 def test_what_nobody_known_has_signed_is_refused(phone: Phone) -> None:
     phone.collector.job = deployed(key=Ed25519PrivateKey.from_private_bytes(bytes(32)))
     with pytest.raises(StatementError, match="not signed by the key"):
@@ -409,33 +524,67 @@ def test_a_job_that_the_app_has_no_randomizer_for_costs_nothing(
     assert phone.store.text is None
 
 
-def test_an_earlier_horizon_does_not_enrol_in_the_next(phone: Phone) -> None:
-    device = phone.start()
-    device.join()
-    phone.wait(3 * DAY)
-    phone.collector.dead = True
-    for _ in range(2):
-        device.report(True)
-        phone.wait(DAY)
-    phone.collector.dead = False
-    answers = iter([Answer(202), problem(503, "busy")])
-    phone.collector.answer = lambda _: next(answers)
-    assert device.send().waiting == 1
-    phone.collector.answer = lambda answer: answer
-    phone.seconds += 10
-    device.report(True)
-    last = decode_body(bodies(phone)[-1])
-    assert (last.epoch, bool(last.enrols[0])) == (6, True)
-
-
 def test_what_is_not_charged_for_is_not_drawn(make_phone: MakePhone) -> None:
-    for job, epoch in ((STREAM, 5), (SETS, 1)):
+    for job, epoch in ((STREAM, 5), (SETS, 2)):
         phone = make_phone({"values": job})
-        phone.start().join()
-        kept = Document.from_text(phone.store.text)
+        device = phone.start()
+        device.join()
+        device.report(None if job is SETS else 1)
         name = phone.collector.job.name
-        with pytest.raises(DeviceError, match="is not charged for: it is not drawn"):
-            steps.drawn(kept, name, epoch, 1, bytes, None)
+        kept = Document.from_text(phone.store.text)
+        with pytest.raises(LimitError):
+            steps.drawn(kept, name, epoch, 1, Limit.of(1, 1), bytes, None)
+        # An account and a state that do not fit: the horizon or epoch was paid for, and used.
+        wrong = document(phone)
+        wrong["members"][name]["epoch"] = 0
+        if job is STREAM:
+            wrong["members"][name]["horizon"] = None
+        kept = Document.from_text(json.dumps(wrong))
+        with pytest.raises(DeviceError, match=r"does not fit what was drawn|drawn beyond"):
+            steps.drawn(kept, name, 1, 1, Limit.of(100, 1), bytes, None)
+
+
+def test_a_lie_about_time_on_joining_costs_nothing_and_gains_nothing(
+    make_phone: MakePhone,
+) -> None:
+    for days in (-3, 1, 400, 100_000):
+        for job in (STREAM, SETS):
+            phone = make_phone({"values": job}, limit=Limit.of(2, 1))
+            phone.collector.time += days * DAY
+            device = phone.start()
+            device.join()
+            phone.collector.time -= days * DAY
+            drawn = []
+            for _ in range(12):
+                try:
+                    drawn.append(device.report(0).epoch)
+                except LimitError:
+                    break
+                phone.wait(DAY)
+            assert drawn == list(range(1, 9 if job is STREAM else 3))
+            assert device.account().spent.epsilon == 2_000_000_000
+
+
+@pytest.mark.parametrize("protocol", sorted(JOBS))
+def test_a_statement_that_promises_less_than_its_law_loses_is_refused(
+    make_phone: MakePhone, protocol: str
+) -> None:
+    phone = make_phone({"values": JOBS[protocol][0]})
+    told = phone.collector.job.signed_description
+    assert told is not None
+    whole = json.loads(told.statement)
+    promised = whole["guarantee"]
+    other = {"stream": "epoch", "epoch": "stream"}[promised["unit"]]
+    wrong = [{"epsilon": 0}, {"epsilon": promised["epsilon"] * (1 - 1e-6)}, {"unit": other}]
+    if promised["delta"]:
+        wrong += [{"delta": 0}, {"delta": promised["delta"] * (1 - 1e-6)}]
+    for change in wrong:
+        text = json.dumps({**whole, "guarantee": {**promised, **change}}).encode()
+        with pytest.raises(StatementError, match=r"the law of job .* loses epsilon"):
+            phone.start().join(text)
+        assert phone.store.text is None
+    more = {"epsilon": promised["epsilon"] + 1, "delta": 1e-3}
+    phone.start().join(json.dumps({**whole, "guarantee": {**promised, **more}}).encode())
 
 
 def test_damaged_state_is_not_drawn_anew(phone: Phone) -> None:

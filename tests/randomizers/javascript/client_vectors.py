@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.descriptions import described, restated
 from pipeline.values.durations import Duration
 from randomizers.client import Answer, Device, DeviceError, Limit
 from randomizers.client.amounts import allowed, read, spent, written
@@ -145,7 +146,9 @@ class Recorder:
             step["value"] = value
         self.asked = step["requests"] = []
         actions: dict[str, Callable[[], Any]] = {
+            "terms": lambda: str(self.device.terms()),
             "join": lambda: self.device.join() and None,
+            "join terms": lambda: self.device.join(self.device.terms()) and None,
             "join again": lambda: self.device.join(again=True) and None,
             "report": lambda: self.device.report(value),
             "send": self.device.send,
@@ -190,7 +193,8 @@ def of_protocol(protocol: str) -> dict[str, Any]:
     """Days of a device of a protocol, into a second horizon."""
     values, given = JOBS[protocol]
     recorder = Recorder(f"client {protocol}", deployed(values), (50, 1))
-    recorder.does("join")
+    recorder.does("terms")
+    recorder.does("join terms")
     for epoch in range(6):
         recorder.does("report", given[epoch % len(given)])
         months = "P1M" in values["epochs"]["length"]
@@ -242,11 +246,63 @@ def of_accidents() -> dict[str, Any]:
     recorder.does("join")
     recorder.does("join again")
     collector.job = deployed(number=3)
+    recorder.does("terms")
     recorder.does("join again")
     recorder.does("report", True)
     for _ in range(3):
         recorder.wait(4 * DAY)
         recorder.does("report", True)
+    return recorder.to_json()
+
+
+def of_lies_about_time(values: dict[str, Any]) -> dict[str, Any]:
+    """A server that says other times than it is, from joining on; the limit is for two charges."""
+    recorder = Recorder(f"client lies {values['name']}", deployed(values), (2, 1))
+    value = True if values is STREAM else None
+    recorder.collector.time += 400 * DAY
+    recorder.does("join")
+    recorder.collector.time = recorder.time
+    for _ in range(6):
+        recorder.does("report", value)
+        recorder.wait(DAY)
+    recorder.collector.time += 1000 * DAY
+    recorder.does("report", value)
+    recorder.collector.time = recorder.time
+    recorder.does("report", value)
+    return recorder.to_json()
+
+
+def of_revisions() -> dict[str, Any]:
+    """A job whose last epoch changes, and older things that are told of it, or of an older one."""
+    ending = {**STREAM, "epochs": {**STREAM["epochs"], "renew": False}}
+    first = described(deployed().model_copy(update={"horizons": 1}), OPERATOR)
+    recorder = Recorder("client revisions", first)
+    collector = recorder.collector
+    recorder.does("terms")
+    recorder.does("join")
+    recorder.does("report", True)
+    recorder.wait(4 * DAY)
+    recorder.does("report", True)
+    recorder.does("join")
+    second = restated(first.model_copy(update={"horizons": 2}), OPERATOR)
+    third = restated(second.model_copy(update={"horizons": 3}), OPERATOR)
+    for job in (second, third):
+        collector.job = job
+        recorder.does("terms")
+        recorder.does("join")
+        recorder.does("report", True)
+        recorder.wait(4 * DAY)
+    collector.job = second
+    recorder.does("join")
+    recorder.does("terms")
+    collector.job = deployed(ending)
+    recorder.does("join")
+    collector.job = deployed(number=2, at=START - 1)
+    recorder.does("terms")
+    recorder.does("join")
+    collector.job = deployed(number=3, at=START + 1)
+    recorder.does("terms")
+    recorder.does("join terms")
     return recorder.to_json()
 
 
@@ -448,7 +504,13 @@ def client_vectors(earlier: Mapping[str, Any] | None) -> dict[str, Any]:
         "pauses": pauses(),
         "signatures": signatures(),
         "sealed": sealed(None if earlier is None else earlier["sealed"]),
-        "scenarios": [of_accidents(), of_strangers(), *map(of_protocol, JOBS)],
+        "scenarios": [
+            of_accidents(),
+            of_strangers(),
+            of_revisions(),
+            *map(of_lies_about_time, (STREAM, SETS)),
+            *map(of_protocol, JOBS),
+        ],
     }
 
 

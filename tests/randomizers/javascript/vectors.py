@@ -119,7 +119,9 @@ def vectors_of(protocol: str) -> dict[str, Any]:
             recorded(protocol, body, stream, f"{protocol} {number} {index}")
             for index, stream in enumerate(streams)
         ]
-        cases.append({"law": body, "runs": runs})
+        guarantee = OneDevice(protocol, body).devices.guarantee
+        loss = {name: getattr(guarantee, name) for name in ("epsilon", "delta", "unit")}
+        cases.append({"law": body, "loss": loss, "runs": runs})
     return {"protocol": protocol, "cases": cases}
 
 

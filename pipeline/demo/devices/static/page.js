@@ -25,17 +25,17 @@ const device = new Device({
   transport,
 });
 
-let statement = null;
+let terms = null;
 let joined = false;
 let busy = false;
 
 function epochNow() {
-  const { start, milliseconds } = statement.epochs;
+  const { start, milliseconds } = terms.epochs;
   return Math.floor((Date.now() - start) / milliseconds) + 1;
 }
 
 function beginsAt(epoch) {
-  return new Date(statement.epochs.start + (epoch - 1) * statement.epochs.milliseconds);
+  return new Date(terms.epochs.start + (epoch - 1) * terms.epochs.milliseconds);
 }
 
 const clock = (moment) => moment.toLocaleTimeString('en-GB');
@@ -51,9 +51,9 @@ async function member() {
 }
 
 function showTerms() {
-  const { epsilon } = statement.guarantee;
+  const { epsilon } = terms.guarantee;
   const odds = number(Math.exp(epsilon));
-  const { milliseconds } = statement.epochs;
+  const { milliseconds } = terms.epochs;
   $('terms').textContent =
     `Asked every ${milliseconds / 1000} seconds. Whoever sees everything that this browser ever sends, and ` +
     `wants to know whether you said yes or no all the time, cannot do better than odds of ${odds} to 1 ` +
@@ -136,15 +136,19 @@ async function show() {
 
 /** Every epoch once, as soon as it has begun; what waits is sent again. */
 async function step() {
-  if (busy || statement === null) return;
+  if (busy || terms === null) return;
   busy = true;
   try {
     if (joined) {
       const held = await member();
       const drawn = held?.epoch ?? 0;
-      if (held?.gone) throw new Error('The job was replaced: take part again, if you like.');
+      if (held?.gone) {
+        terms = await device.terms();
+        showTerms();
+        throw new Error('The job was replaced: take part again, if you like.');
+      }
       const epoch = epochNow();
-      if (epoch >= statement.epochs.first && epoch > drawn) await device.report(kept.value);
+      if (epoch >= terms.epochs.first && epoch > drawn) await device.report(kept.value);
       else if (held?.waiting?.length) await device.send();
       showProblem(null);
     }
@@ -157,13 +161,12 @@ async function step() {
 }
 
 async function begin() {
-  while (statement === null) {
+  while (terms === null) {
     try {
-      const answer = await fetch(`${config.collectors[0]}/v1/jobs/${config.job}`);
-      const description = await answer.json();
-      const bytes = Uint8Array.from(atob(description.statement), (c) => c.charCodeAt(0));
-      statement = JSON.parse(new TextDecoder().decode(bytes));
-    } catch {
+      terms = await device.terms();
+      showProblem(null);
+    } catch (error) {
+      if (error.kind !== 'unreachable') showProblem(error);
       await new Promise((resolve) => setTimeout(resolve, 1000));
     }
   }
@@ -183,7 +186,8 @@ $('value').addEventListener('click', async () => {
 $('join').addEventListener('click', async () => {
   $('join').disabled = true;
   try {
-    await device.join({ again: true });
+    // What was shown is what is joined.
+    await device.join({ ...terms, again: true });
     showProblem(null);
   } catch (error) {
     showProblem(error);

@@ -8,7 +8,7 @@ import { ClientError } from './errors.js';
 
 /** @typedef {import('./statements.js').Statement} Statement */
 /** @typedef {{ epsilon: bigint, delta: bigint }} Losses */
-/** @typedef {{ population: string, job: string, deployment: string, unit: string, epsilon: string, delta: string, charges: number, last: number }} Entry */
+/** @typedef {{ population: string, job: string, deployment: string, deployed: number, unit: string, epsilon: string, delta: string, charges: number, last: number }} Entry */
 
 /** @param {{ epsilon: number, delta?: number }} limit @returns {Losses} */
 export const limitOf = ({ epsilon, delta = 0 }) => ({
@@ -46,18 +46,26 @@ export function spent(account, population) {
 /** @param {Entry[]} account @param {Statement} statement */
 export const entryOf = (account, { deployment }) => account.find((entry) => entry.deployment === deployment);
 
+/** When the newest deployment of a job that was joined was deployed; 0 if none was. @param {Entry[]} account @param {string} job */
+export const newest = (account, job) =>
+  Math.max(0, ...account.filter((entry) => entry.job === job).map(({ deployed }) => deployed));
+
 /**
- * With an entry for a deployment, which has cost nothing yet.
+ * With an entry for a deployment; a "stream" is charged for its first horizon, whichever that will be:
+ * what anybody says about the time does not matter.
  *
  * @param {Entry[]} account
  * @param {Statement} statement
+ * @param {Losses} limit
  * @returns {Entry[]}
  */
-export function opened(account, statement) {
-  if (entryOf(account, statement)) return account;
-  const { population, job, deployment, guarantee } = statement;
+export function opened(account, statement, limit) {
+  checkRoom(account, statement, limit);
+  const { population, job, deployment, deployed, guarantee } = statement;
+  const { unit } = guarantee;
   const [epsilon, delta] = [written(statement.epsilon, EPSILON_DIGITS), written(statement.delta, DELTA_DIGITS)];
-  return [...account, { population, job, deployment, unit: guarantee.unit, epsilon, delta, charges: 0, last: -1 }];
+  const charges = Number(unit === 'stream');
+  return [...account, { population, job, deployment, deployed, unit, epsilon, delta, charges, last: -1 }];
 }
 
 /**
@@ -81,7 +89,8 @@ export function checkRoom(account, statement, limit) {
 }
 
 /**
- * With a charge for a horizon or an epoch, unless it stands there already.
+ * With a charge for exactly one horizon or epoch, which may be drawn then, once; itself for the horizon
+ * of a "stream" that is the last one drawn.
  *
  * @param {Entry[]} account
  * @param {Statement} statement - of a deployment that has an entry
@@ -90,8 +99,16 @@ export function checkRoom(account, statement, limit) {
  */
 export function charged(account, statement, index, limit) {
   const entry = entryOf(account, statement);
-  if (!entry) throw new ClientError('store', 'an account without an entry for what was joined');
-  if (index <= entry.last) return account;
-  checkRoom(account, statement, limit);
-  return account.map((each) => (each === entry ? { ...entry, charges: entry.charges + 1, last: index } : each));
+  if (!entry) throw new ClientError('app', 'an account without an entry for what was joined: nothing is drawn');
+  if (index === entry.last && entry.unit === 'stream') return account;
+  if (index <= entry.last) {
+    throw new ClientError('app', `job ${statement.job} was drawn beyond this epoch: the device stays silent`);
+  }
+  let { charges } = entry;
+  // What was charged on joining is for the first one.
+  if (entry.last >= 0 || !charges) {
+    checkRoom(account, statement, limit);
+    charges += 1;
+  }
+  return account.map((each) => (each === entry ? { ...entry, charges, last: index } : each));
 }

@@ -7,10 +7,11 @@ import { epochAt } from './epoch_clock.js';
 import { ClientError } from './errors.js';
 import { fetching } from './fetching.js';
 import { IndexedDbStore } from './indexed_db_store.js';
-import { randomizer } from './randomizers.js';
+import { checkRandomizer } from './randomizers.js';
 import { sealing } from './sealing.js';
 import { readStatement, signedStatement } from './statements.js';
 import * as steps from './steps.js';
+import { termsOf } from './terms.js';
 import { numberOf } from './values.js';
 
 /** @typedef {import('./steps.js').Document} Document */
@@ -21,6 +22,7 @@ export class Device {
   #signers;
   #limit;
   #population;
+  #since;
   #token;
   #store;
   #transport;
@@ -38,6 +40,7 @@ export class Device {
     signers,
     limit,
     population = job,
+    since = 0,
     token = null,
     store = new IndexedDbStore(),
     transport = fetching(url),
@@ -51,6 +54,7 @@ export class Device {
     this.#signers = [signers].flat();
     this.#limit = limitOf(limit);
     this.#population = population;
+    this.#since = since;
     this.#token = token;
     this.#store = store;
     this.#transport = transport;
@@ -58,6 +62,14 @@ export class Device {
     this.#now = now;
     this.#monotonic = monotonic;
     this.#jitter = jitter;
+  }
+
+  /** What joining would mean: the server's statement, checked, in numbers and in words. */
+  async terms() {
+    const told = await this.#told(await this.#signed());
+    const document = await this.#document();
+    steps.checkNewer(document, told);
+    return termsOf(told, document.account, this.#limit);
   }
 
   /**
@@ -71,18 +83,7 @@ export class Device {
       const { epochs, guarantee } = readStatement(member.statement);
       if (epochs.last === null || epochAt(epochs, this.#now()) <= epochs.last) return guarantee;
     }
-    const text = statement ?? (await signedStatement(await this.#ask(''), this.#signers));
-    const told = readStatement(text);
-    if (told.job !== this.job || told.population !== this.#population) {
-      throw new ClientError(
-        'statement',
-        `the statement is about job ${told.job} and population ${told.population}, the app means job ` +
-          `${this.job} and population ${this.#population}`,
-      );
-    }
-    // Loaded now, while there is a network, and before anything is charged.
-    await randomizer(told);
-    if (told.seal.length) await sealing();
+    const told = await this.#told(statement ?? (await this.#signed()));
     const device = this.#read(16);
     const now = await this.#time();
     await this.#change((document) => steps.joined(document, told, device, this.#limit, now, again));
@@ -99,9 +100,8 @@ export class Device {
     const number = numberOf(statement.values, value);
     const epoch = steps.reportedEpoch(statement, await this.#time());
     const seal = statement.seal.length ? await sealing() : null;
-    await this.#change((document) => steps.charged(document, this.job, epoch, this.#limit));
     const drawn = await this.#change((document) =>
-      steps.drawn(document, this.job, epoch, number, this.#read, seal),
+      steps.drawn(document, this.job, epoch, number, this.#limit, this.#read, seal),
     );
     return { epoch, drawn, sending: await this.send() };
   }
@@ -182,6 +182,32 @@ export class Device {
     return { outcome: steps.outcomeOf(answer.status, jsonOf(answer.text)), retryAfter: asked };
   }
 
+  async #signed() {
+    return signedStatement(await this.#ask(''), this.#signers);
+  }
+
+  /** A statement, if it is about what the app means and the app can do what it says. @param {string} text */
+  async #told(text) {
+    const told = readStatement(text);
+    if (told.job !== this.job || told.population !== this.#population) {
+      throw new ClientError(
+        'statement',
+        `the statement is about job ${told.job} and population ${told.population}, the app means job ` +
+          `${this.job} and population ${this.#population}`,
+      );
+    }
+    if (told.deployed < this.#since) {
+      throw new ClientError(
+        'statement',
+        `the deployment of job ${told.job} that the server tells of is older than the app allows: it is not joined`,
+      );
+    }
+    // Loaded now, while there is a network, and before anything is charged.
+    await checkRandomizer(told);
+    if (told.seal.length) await sealing();
+    return told;
+  }
+
   async #time() {
     const own = this.#now();
     let told = null;
@@ -195,7 +221,9 @@ export class Device {
 
   /** @param {string} path */
   async #ask(path) {
-    const { status, text } = await this.#transport('GET', `/v1/jobs/${this.job}${path}`, null, {});
+    const { status, text } = await this.#transport('GET', `/v1/jobs/${this.job}${path}`, null, {}).catch(() => {
+      throw new ClientError('unreachable', 'no answer from the server: try again later');
+    });
     if (status !== 200) throw new ClientError('unreachable', `the server answers ${status} to a question about a job`);
     return text;
   }

@@ -84,11 +84,53 @@ export interface Entry {
   population: string;
   job: string;
   deployment: string;
+  /** When the operator deployed it, milliseconds since 1970. */
+  deployed: number;
   unit: string;
   epsilon: string;
   delta: string;
   charges: number;
   last: number;
+}
+
+/** When a device is asked: epoch e begins e - 1 lengths after the start, in milliseconds since 1970. */
+export interface Epochs {
+  start: number;
+  /** Of a length, whole ones of the calendar. */
+  months: number;
+  /** Of a length, beside them. */
+  milliseconds: number;
+  /** Of a horizon. */
+  count: number;
+  /** Epoch of the deployment. */
+  first: number;
+  /** Epoch of the deployment; null if it goes on. */
+  last: number | null;
+}
+
+/** A statement that was checked, and what it means for a device's account. */
+export interface Terms {
+  /** As it was signed: `join` joins this one and no other. */
+  statement: string;
+  job: string;
+  population: string;
+  /** When the operator deployed it, milliseconds since 1970. */
+  deployed: number;
+  guarantee: Guarantee;
+  epochs: Epochs;
+  /** Whether another horizon follows, and is charged for. */
+  renews: boolean;
+  /** Whether collectors cannot read reports. */
+  sealed: boolean;
+  /** Whether collectors ask for a token. */
+  tokens: boolean;
+  /** Of the population's budget so far. */
+  spent: Losses;
+  limit: Losses;
+  /** How many more charges the limit has room for; null: any number. */
+  charges: bigint | null;
+  /** All of this for people, in sentences. */
+  words: string;
 }
 
 export interface Sending {
@@ -117,6 +159,11 @@ export interface DeviceOptions {
   limit: { epsilon: number; delta?: number };
   /** The people whose budget it is; the job's name, unless the job file says. */
   population?: string;
+  /**
+   * Milliseconds since 1970: deployments from before are not joined. An app that is built when the job
+   * runs sets it to then, so that no older statement is brought back.
+   */
+  since?: number;
   /** The bearer token for the next request, where the operator asks for one. */
   token?: (() => string | Promise<string>) | null;
   /** In place of IndexedDB. */
@@ -140,11 +187,14 @@ export type Value = boolean | string | number | null | (string | number)[];
 export class Device {
   constructor(options: DeviceOptions);
   readonly job: string;
+  /** What joining would mean, checked; nothing is charged or stored. Show it, and `join` it. */
+  terms(): Promise<Terms>;
   /**
    * Be in the job's running deployment; where the device is in it already, nothing is asked. What it
    * costs is charged before this is done: ask the user before. Call it whenever the app starts.
    *
-   * @param options.statement from a safe place, built in for one, which is not checked
+   * @param options `Terms` that the user has agreed to: they are joined, and nothing else
+   * @param options.statement that of terms, or one from a safe place, built in for one, which is not checked
    * @param options.again the user, who had left the job, wants to be in it once more
    */
   join(options?: { statement?: string; again?: boolean }): Promise<Guarantee>;

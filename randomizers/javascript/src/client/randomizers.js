@@ -34,3 +34,31 @@ export async function randomizer({ job, protocol, law }) {
     throw new ClientError('app', `this app has no randomizer for job ${job}: update the app`);
   }
 }
+
+/** By how much logarithms may be off. */
+const OFF = 1 + 1e-9;
+
+/**
+ * Throw unless this app has a randomizer for a job, which loses no more than is promised. The loss of
+ * local protocols is computed from the weights that are drawn by. Of those that rest on the shuffle
+ * stage it is what the law says it was calibrated to: how much noise that takes, and that so many
+ * report, no device can see.
+ *
+ * @param {import('./statements.js').Statement} statement
+ */
+export async function checkRandomizer(statement) {
+  const { job, guarantee } = statement;
+  const { loss } = await randomizer(statement);
+  if (
+    loss.unit !== guarantee.unit ||
+    !(loss.epsilon <= guarantee.epsilon * OFF) ||
+    !(loss.delta <= guarantee.delta * OFF)
+  ) {
+    throw new ClientError(
+      'statement',
+      `the statement promises epsilon ${guarantee.epsilon}, delta ${guarantee.delta} for each ${guarantee.unit}, ` +
+        `the law of job ${job} loses epsilon ${loss.epsilon}, delta ${loss.delta} for each ${loss.unit}: the ` +
+        'device does not join',
+    );
+  }
+}

@@ -90,10 +90,17 @@ function read(text, body) {
   for (const name of [body.job, body.population, body.protocol]) {
     if (typeof name !== 'string') throw new Error('names are not text');
   }
+  if (![body.deployed, body.revision].every((number) => Number.isSafeInteger(number) && number >= 0)) {
+    throw new Error('no number of a statement');
+  }
   return {
     text,
     job: /** @type {string} */ (body.job),
     deployment: /** @type {string} */ (body.deployment),
+    /** Milliseconds since 1970. */
+    deployed: /** @type {number} */ (body.deployed),
+    /** Of what is said of the deployment: the largest is the newest. */
+    revision: /** @type {number} */ (body.revision),
     /** Deployment and fingerprint. */
     identity: joined(fromHex(body.deployment, 16), fromHex(body.fingerprint, 16)),
     protocol: /** @type {string} */ (body.protocol),
@@ -103,6 +110,7 @@ function read(text, body) {
     width: sizes[1],
     wordBytes: sizes[2],
     epochs: readEpochs(body.epochs),
+    renews: Boolean(body.epochs.renew),
     guarantee,
     epsilon: amount(guarantee.epsilon, EPSILON_DIGITS, true),
     delta: amount(guarantee.delta, DELTA_DIGITS, true),
@@ -110,6 +118,21 @@ function read(text, body) {
     seal: body.seal.map((/** @type {any} */ turn) => ({ ...turn, key: fromHex(turn.key, 32) })),
     tokens: Boolean(body.tokens),
   };
+}
+
+/**
+ * Whether two statements are the same but for their revision and the last epoch.
+ *
+ * @param {Statement} one
+ * @param {Statement} other
+ */
+export function differInLastEpochAlone(one, other) {
+  const [first, second] = [one, other].map(({ text }) => {
+    const body = parseJson(text);
+    body.revision = body.epochs.last = null;
+    return JSON.stringify(body, (_, value) => (typeof value === 'bigint' ? `${value}n` : value));
+  });
+  return first === second;
 }
 
 /**

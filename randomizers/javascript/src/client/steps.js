@@ -4,18 +4,18 @@
  * to do returns the document it was given.
  */
 
-import { charged as accountCharged, checkRoom, entryOf, opened } from './account.js';
+import { charged, entryOf, newest, opened } from './account.js';
 import { fromHex, joined as bytesOf, littleEndian, toBase64, toHex, utf8 } from './bytes.js';
 import { LAST_MOMENT, epochAt, hasEpoch, horizonOf, localEpoch } from './epoch_clock.js';
 import { ClientError } from './errors.js';
 import { randomizer } from './randomizers.js';
-import { chargeIndex, keyAt, readStatement } from './statements.js';
+import { chargeIndex, differInLastEpochAlone, keyAt, readStatement } from './statements.js';
 
 /** @typedef {import('./statements.js').Statement} Statement */
 /** @typedef {import('./account.js').Losses} Losses */
 /** @typedef {import('./account.js').Entry} Entry */
 /** @typedef {{ epoch: number, report: string, body: string }} Waiting */
-/** @typedef {{ statement: string, device: string, epoch: number, horizon: number | null, acknowledged: boolean, state: any, waiting: Waiting[], gone: boolean }} Member */
+/** @typedef {{ statement: string, device: string, epoch: number, horizon: number | null, state: any, waiting: Waiting[], gone: boolean }} Member */
 /** @typedef {{ version: 1, account: Entry[], members: Record<string, Member | null> }} Document */
 /** @typedef {(content: Uint8Array, key: Uint8Array, info: Uint8Array) => Promise<{ box: Uint8Array, keyId: Uint8Array }>} Seal */
 
@@ -59,6 +59,41 @@ export function documentOf(text) {
 const withMember = (document, job, member) => ({ ...document, members: { ...document.members, [job]: member } });
 
 /**
+ * Throw if a statement is older than, or contradicts, what was joined. Of the deployment that a device
+ * is in, the last epoch may change, in a later revision; everything else is pinned.
+ *
+ * @param {Document} document
+ * @param {Statement} statement
+ */
+export function checkNewer(document, statement) {
+  const { job, text, deployment, deployed, revision } = statement;
+  const member = document.members[job];
+  const pinned = member ? readStatement(member.statement) : null;
+  if (pinned?.deployment === deployment) {
+    if (pinned.text === text) return;
+    if (!differInLastEpochAlone(pinned, statement)) {
+      throw new ClientError(
+        'statement',
+        'the server tells another thing of this deployment than when it was joined: the device stays ' +
+          'with what it has joined',
+      );
+    }
+    if (revision <= pinned.revision) {
+      throw new ClientError(
+        'statement',
+        'the server tells an older thing of this deployment than is known: the device stays with what it knows',
+      );
+    }
+  } else if (deployed < newest(document.account, job)) {
+    throw new ClientError(
+      'statement',
+      `the deployment of job ${job} that the server tells of is older than one that the device has joined: it ` +
+        'is not joined',
+    );
+  }
+}
+
+/**
  * The device joins a deployment, or finds that it is in it already.
  *
  * @param {Document} document
@@ -71,16 +106,11 @@ const withMember = (document, job, member) => ({ ...document, members: { ...docu
  */
 export function joined(document, statement, device, limit, now, again) {
   const { job, epochs, text } = statement;
+  checkNewer(document, statement);
   const member = document.members[job];
   if (member && readStatement(member.statement).deployment === statement.deployment) {
-    if (member.statement !== text) {
-      throw new ClientError(
-        'statement',
-        'the server tells another thing of this deployment than when it was joined: the device stays ' +
-          'with what it has joined',
-      );
-    }
-    return member.gone ? withMember(document, job, { ...member, gone: false }) : document;
+    if (member.statement === text && !member.gone) return document;
+    return withMember(document, job, { ...member, statement: text, gone: false });
   }
   if (member === null && !again) {
     throw new ClientError('not-joined', 'the user has left this job: join again only if they want to');
@@ -94,19 +124,12 @@ export function joined(document, statement, device, limit, now, again) {
   }
   const epoch = Math.max(epochAt(epochs, now), epochs.first);
   if (!hasEpoch(epochs, epoch)) throw new ClientError('closed', `job ${job} is over`);
-  let account = document.account;
-  if (statement.guarantee.unit === 'stream') {
-    account = accountCharged(opened(account, statement), statement, horizonOf(epochs, epoch), limit);
-  } else {
-    checkRoom(account, statement, limit);
-    account = opened(account, statement);
-  }
+  const account = opened(document.account, statement, limit);
   return withMember({ ...document, account }, job, {
     statement: text,
     device: toHex(device),
     epoch: 0,
     horizon: null,
-    acknowledged: false,
     state: null,
     waiting: [],
     gone: false,
@@ -151,49 +174,33 @@ export function reportedEpoch({ job, epochs }, now) {
 }
 
 /**
- * What a report of an epoch costs, in the account before it is drawn.
+ * The report of an epoch, charged for, drawn and waiting to be sent, if it was not drawn before. Charge
+ * and draw are one document: neither is ever stored without the other.
  *
  * @param {Document} document
  * @param {string} job
  * @param {number} epoch
- * @param {Losses} limit
- * @returns {Document}
- */
-export function charged(document, job, epoch, limit) {
-  const member = presentMember(document, job);
-  if (epoch <= member.epoch) return document;
-  const statement = readStatement(member.statement);
-  const account = accountCharged(document.account, statement, chargeIndex(statement, epoch), limit);
-  return account === document.account ? document : { ...document, account };
-}
-
-/**
- * The report of an epoch, drawn and waiting to be sent; nothing if it was drawn before.
- *
- * @param {Document} document - in which it has been charged for
- * @param {string} job
- * @param {number} epoch
  * @param {number | number[]} value
+ * @param {Losses} limit
  * @param {(count: number) => Uint8Array} read - cryptographic randomness
  * @param {Seal | null} seal
  * @returns {Promise<Document>}
  */
-export async function drawn(document, job, epoch, value, read, seal) {
+export async function drawn(document, job, epoch, value, limit, read, seal) {
   const member = presentMember(document, job);
   if (epoch <= member.epoch) return document;
   const statement = readStatement(member.statement);
   const { epochs, identity } = statement;
-  const entry = entryOf(document.account, statement);
-  if (!entry || entry.last < chargeIndex(statement, epoch)) {
-    throw new ClientError('app', `epoch ${epoch} of job ${job} is not charged for: it is not drawn`);
-  }
+  const account = charged(document.account, statement, chargeIndex(statement, epoch), limit);
   const horizon = horizonOf(epochs, epoch);
   const fresh = horizon !== member.horizon;
-  const enrols = fresh || !member.acknowledged;
+  if (statement.guarantee.unit === 'stream' && fresh === (account === document.account)) {
+    throw new ClientError('app', `the account of job ${job} does not fit what was drawn: nothing is drawn`);
+  }
   let device, content;
   try {
     device = await randomizer(statement);
-    if (fresh || member.state === null) device.enrol(read);
+    if (fresh) device.enrol(read);
     else device.restore(member.state);
     content = contentOf(statement, device.report(localEpoch(epochs, epoch), value, read), device);
   } catch {
@@ -218,7 +225,7 @@ export async function drawn(document, job, epoch, value, read, seal) {
     );
     ({ box: content, keyId } = await seal(content, key, info));
   }
-  const envelope = bytesOf(fromHex(member.device, IDENTITY_BYTES), report, [enrols ? 1 : 0], content);
+  const envelope = bytesOf(fromHex(member.device, IDENTITY_BYTES), report, [fresh ? 1 : 0], content);
   const body = bytesOf(
     utf8('dpsd'),
     [1, statement.seal.length ? 1 : 0],
@@ -228,11 +235,10 @@ export async function drawn(document, job, epoch, value, read, seal) {
     keyId,
     envelope,
   );
-  return withMember(document, job, {
+  return withMember({ ...document, account }, job, {
     ...member,
     epoch,
     horizon,
-    acknowledged: !enrols,
     state: device.state(),
     waiting: [...member.waiting, { epoch, report: toHex(report), body: toBase64(body) }].slice(-MOST_WAITING),
   });
@@ -285,11 +291,9 @@ export function settled(document, job, waiting, kind) {
   const member = document.members[job];
   const rest = member?.waiting.filter(({ report }) => report !== waiting.report);
   if (!member || !rest || rest.length === member.waiting.length || kind === 'again') return document;
-  const own = horizonOf(readStatement(member.statement).epochs, waiting.epoch) === member.horizon;
   return withMember(document, job, {
     ...member,
     waiting: kind === 'gone' ? [] : rest,
-    acknowledged: member.acknowledged || (kind === 'acknowledged' && own),
     gone: member.gone || kind === 'gone',
   });
 }

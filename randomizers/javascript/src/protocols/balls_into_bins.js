@@ -3,7 +3,7 @@
 import { Device, sorted, wordType } from '../device.js';
 import { poissonOf, readNoise } from '../dummies.js';
 import { AffineHashes } from '../hashes.js';
-import { checkApproximate, constants, whole } from '../laws.js';
+import { checkApproximate, constants, perEpoch, whole } from '../laws.js';
 import { checkedSet } from './sets.js';
 
 export class BallsIntoBins extends Device {
@@ -13,6 +13,7 @@ export class BallsIntoBins extends Device {
     constants('balls_into_bins', body, names);
     checkApproximate(body);
     super(whole('last_epoch', body.last_epoch, 1, Number.MAX_SAFE_INTEGER));
+    this.loss = perEpoch(body.epsilon, body.delta);
     this.size = whole('size', body.size, 1, 1 << 24);
     this.items = whole('items', body.items, 1, this.size);
     this.hashes = AffineHashes.forItems(body.buckets, this.size);

@@ -3,7 +3,7 @@
 import { readCode } from '../cell_codes.js';
 import { Device, sorted } from '../device.js';
 import { dummiesOf, readNoise } from '../dummies.js';
-import { check, checkApproximate, constants, oneOf, whole } from '../laws.js';
+import { check, checkApproximate, constants, oneOf, perEpoch, whole } from '../laws.js';
 import { checkedSet } from './sets.js';
 
 export class CountMin extends Device {
@@ -15,6 +15,7 @@ export class CountMin extends Device {
     oneOf('calibration', body.calibration, ['exact', 'published']);
     check(body.stream_epsilon >= body.epsilon, `stream_epsilon is ${body.stream_epsilon}, less than that of an epoch`);
     super(whole('last_epoch', body.last_epoch, 1, Number.MAX_SAFE_INTEGER));
+    this.loss = perEpoch(body.epsilon, body.delta);
     this.items = whole('items', body.items, 1, 1024);
     this.once = this.items > 1 && body.calibration === 'exact';
     this.code = readCode(body.code);

@@ -2,7 +2,7 @@
 
 import { Categories, bitLength, randomBit } from '../draws.js';
 import { Device, narrowest } from '../device.js';
-import { check, checkLoss, constants, float, large, list, logarithmOfRatio, whole } from '../laws.js';
+import { check, checkLoss, constants, float, large, list, logarithmOfRatio, perStream, whole } from '../laws.js';
 
 /** @typedef {import('../byte_generator.js').ByteGenerator} ByteGenerator */
 
@@ -56,7 +56,7 @@ export function readFutureRandLaw(body) {
   const epsilon = float('epsilon', body.epsilon);
   const loss = Math.max(...composed.filter((_, order) => weights[order] > 0n).map((law) => law.loss));
   checkLoss(loss, epsilon);
-  return { horizon, epsilon, weights, composed };
+  return { horizon, epsilon, loss, weights, composed };
 }
 
 /** A Boolean that is followed with an order and signs that are drawn once. */
@@ -67,6 +67,7 @@ export class BooleanDevice extends Device {
   constructor(law) {
     super(Number(law.horizon > BigInt(Number.MAX_SAFE_INTEGER) ? Number.MAX_SAFE_INTEGER : law.horizon));
     this.booleans = law;
+    this.loss = perStream(law.loss);
     /** @type {number} */
     this.most = Math.max(...law.composed.map((/** @type {any} */ each) => each.k));
   }

@@ -2,7 +2,7 @@
 
 import { Categories } from '../draws.js';
 import { Device } from '../device.js';
-import { check, constants, large, list } from '../laws.js';
+import { check, constants, large, list, perStream } from '../laws.js';
 import { HadamardStream, checkedItem } from './hadamard_stream.js';
 
 /** @typedef {import('../byte_generator.js').ByteGenerator} ByteGenerator */
@@ -28,6 +28,8 @@ export class RangeStream extends Device {
     this.levels = levels;
     this.weights = weights;
     this.wordType = Uint32Array;
+    const epsilon = Math.max(...levels.filter((_, index) => weights[index] > 0n).map(({ loss }) => loss.epsilon));
+    this.loss = perStream(epsilon);
   }
 
   /** As wide as the widest level needs. @returns {Record<string, import('../device.js').Field>} */

@@ -4,7 +4,7 @@ import { readCode } from '../cell_codes.js';
 import { Device, narrowest, sorted, wordType } from '../device.js';
 import { dummiesOf, poissonOf, readNoise } from '../dummies.js';
 import { AffineHashes } from '../hashes.js';
-import { check, checkApproximate, constants, oneOf, whole } from '../laws.js';
+import { check, checkApproximate, constants, oneOf, perStream, whole } from '../laws.js';
 import { checkedItem } from './hadamard_stream.js';
 
 /** @typedef {import('../byte_generator.js').ByteGenerator} ByteGenerator */
@@ -38,6 +38,7 @@ export class ShuffledCounts extends Device {
     oneOf('calibration', body.calibration, ['rigorous', 'conditional', 'exact']);
     check((boost === 0) === (body.calibration === 'exact'), `calibration ${body.calibration} with a boost of ${boost}`);
     super(lastEpoch);
+    this.loss = perStream(body.epsilon, body.delta);
     this.changes = changes;
     this.boost = boost;
     this.dummies = dummiesOf(readNoise(body.noise), 1);
@@ -97,6 +98,7 @@ export class ShuffledItemCounts extends Device {
       'noise of other numbers of contributors',
     );
     super(lastEpoch);
+    this.loss = perStream(body.epsilon, body.delta);
     this.changes = changes;
     this.boost = boost;
     let noisyCells = 0;

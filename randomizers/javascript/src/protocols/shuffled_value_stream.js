@@ -1,6 +1,6 @@
 /** The shuffled twin of value_stream: one word an epoch (`randomizers/shuffled_value_stream`). */
 
-import { check, checkApproximate, constants, hexadecimal, oneOf, whole } from '../laws.js';
+import { check, checkApproximate, constants, hexadecimal, oneOf, perStream, whole } from '../laws.js';
 import { FollowingDevice } from './following.js';
 
 const STEPS = 256;
@@ -25,6 +25,7 @@ export class ShuffledValueStream extends FollowingDevice {
     );
     const lastEpoch = whole('last_epoch', body.last_epoch, 1, 1 << 20);
     super(lastEpoch, whole('changes', body.changes, 1, 1 << 20), boost, decay);
+    this.loss = perStream(body.epsilon, body.delta);
     this.clock = whole('clock', body.clock, 1, 2 ** 52);
     this.most = Math.ceil((boost + 0.5) * STEPS);
     this.wordType = Uint16Array;

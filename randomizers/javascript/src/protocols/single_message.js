@@ -2,7 +2,7 @@
 
 import { Categories } from '../draws.js';
 import { Device, sorted, wordType } from '../device.js';
-import { check, checkApproximate, constants, oneOf, whole } from '../laws.js';
+import { check, checkApproximate, constants, oneOf, perEpoch, whole } from '../laws.js';
 import { readComposed } from './future_rand.js';
 import { checkedSet } from './sets.js';
 
@@ -15,6 +15,7 @@ export class SingleMessage extends Device {
     constants('single_message', body, names);
     checkApproximate(body);
     super(whole('last_epoch', body.last_epoch, 1, Number.MAX_SAFE_INTEGER));
+    this.loss = perEpoch(body.epsilon, body.delta);
     whole('minimum', body.minimum, 1, Number.MAX_SAFE_INTEGER);
     this.items = whole('items', body.items, 1, 1 << 20);
     this.slots = whole('slots', body.slots, 1, this.items);

@@ -1,7 +1,7 @@
 /** value_stream: one byte an epoch, one privacy loss for a whole stream (`randomizers/value_stream`). */
 
 import { STEP, TAIL, ZERO, letterAt, tables, tailLetterAt } from '../lattice.js';
-import { check, checkLoss, constants, float, hexadecimal, large, whole } from '../laws.js';
+import { check, checkLoss, constants, float, hexadecimal, large, perStream, whole } from '../laws.js';
 import { distributionFunction } from '../normal.js';
 import { FollowingDevice } from './following.js';
 
@@ -32,6 +32,7 @@ export class ValueStream extends FollowingDevice {
     const share = Number(this.noise) / ALL;
     const loss = Math.log1p((1 - share) / (share * this.reach(0, clock)));
     checkLoss(loss + lastEpoch * 3e-10, float('epsilon', body.epsilon));
+    this.loss = perStream(body.epsilon);
   }
 
   /** @returns {Record<string, import('../device.js').Field>} */

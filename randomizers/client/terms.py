@@ -1,0 +1,139 @@
+"""What a device would agree to by joining, in numbers and in words, before anything is charged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from randomizers.client.account import Account, Limit, losses
+from randomizers.client.epoch_clock import EpochClock
+from randomizers.client.statements import Statement
+
+_SPANS: Final = (
+    ("day", 86_400_000),
+    ("hour", 3_600_000),
+    ("minute", 60_000),
+    ("second", 1000),
+    ("millisecond", 1),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """A statement that was checked, and what it means for a device's account.
+
+    Attributes:
+        statement: as it was signed: `Device.join` joins this one and no other.
+        job: name.
+        population: the people whose budget it is.
+        deployed: when the operator deployed it, milliseconds since 1970.
+        epsilon: of one charge.
+        delta: of one charge.
+        unit: what is charged for: the "stream" of a horizon, or each "epoch" that is reported.
+        neighbours: which two inputs cannot be told apart.
+        trust: who has to be trusted.
+        epochs: when the device is asked.
+        renews: whether another horizon follows, and is charged for.
+        sealed: whether collectors cannot read reports.
+        tokens: whether collectors ask for a token.
+        spent: of the population's budget so far, in 10^-9 and 10^-18.
+        limit: of the app, in the same units.
+        charges: how many more the limit has room for; None: any number.
+        words: all of this for people, in sentences.
+    """
+
+    statement: bytes = field(repr=False)
+    job: str
+    population: str
+    deployed: int
+    epsilon: float
+    delta: float
+    unit: str
+    neighbours: str
+    trust: str
+    epochs: EpochClock
+    renews: bool
+    sealed: bool
+    tokens: bool
+    spent: Limit
+    limit: Limit
+    charges: int | None
+    words: str
+
+    def __str__(self) -> str:
+        return self.words
+
+
+def terms_of(statement: Statement, account: Account, limit: Limit) -> Terms:
+    """What joining comes to, for a device with an account and a limit."""
+    spent = account.spent(statement.population)
+    room = [
+        max(allowed - used, 0) // cost
+        for allowed, used, cost in (
+            (limit.epsilon, spent.epsilon, statement.epsilon),
+            (limit.delta, spent.delta, statement.delta),
+        )
+        if cost
+    ]
+    charges = min(room, default=None)
+    return Terms(
+        statement=statement.text,
+        job=statement.job,
+        population=statement.population,
+        deployed=statement.deployed,
+        epsilon=float(statement.guarantee["epsilon"]),
+        delta=float(statement.guarantee["delta"]),
+        unit=statement.unit,
+        neighbours=str(statement.guarantee["neighbours"]),
+        trust=str(statement.guarantee["trust"]),
+        epochs=statement.clock,
+        renews=statement.renews,
+        sealed=statement.sealed,
+        tokens=statement.tokens,
+        spent=spent,
+        limit=limit,
+        charges=charges,
+        words=_words(statement, spent, limit, charges),
+    )
+
+
+def _words(statement: Statement, spent: Limit, limit: Limit, charges: int | None) -> str:
+    clock, cost = statement.clock, losses(statement.epsilon, statement.delta)
+    begins = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=clock.begins(clock.first))
+    last = "without end" if clock.last is None else f"{clock.last - clock.first + 1} times at most"
+    sentences = [
+        f"Job {statement.job} asks every {_length(clock)}, {last}, from "
+        f"{begins.isoformat()[:16].replace('T', ' ')} UTC on."
+    ]
+    if statement.unit == "stream":
+        anew = "; what follows costs as much again" if statement.renews else ""
+        sentences.append(f"All answers of {clock.count} times together cost {cost}{anew}.")
+        name = "so many answers"
+    else:
+        sentences.append(f"Each answer costs {cost}.")
+        name = "one answer"
+    enough = "any number of times" if charges is None else f"{charges} times"
+    sentences += [
+        f"Of population {statement.population}, {spent} is spent and the app allows {limit}: room "
+        f"for {name}, {enough}.",
+        f"What cannot be told apart: {statement.guarantee['neighbours']}.",
+        f"Who has to be trusted: {statement.guarantee['trust']}.",
+    ]
+    if statement.sealed:
+        sentences.append("Collectors cannot read the answers.")
+    if statement.tokens:
+        sentences.append("Collectors are told who reports.")
+    return " ".join(sentences)
+
+
+def _length(clock: EpochClock) -> str:
+    parts = [(clock.months, "month")] if clock.months else []
+    rest = clock.milliseconds
+    for name, size in _SPANS:
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append((count, name))
+    if len(parts) == 1 and parts[0][0] == 1:
+        return parts[0][1]
+    return " and ".join(f"{count} {name}{'s' if count > 1 else ''}" for count, name in parts)

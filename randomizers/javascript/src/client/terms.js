@@ -1,0 +1,72 @@
+/** What a device would agree to by joining, before anything is charged: as `randomizers/client/terms.py`. */
+
+import { inWords, spent as spentOf } from './account.js';
+import { begins } from './epoch_clock.js';
+
+/** @typedef {import('./statements.js').Statement} Statement */
+/** @typedef {import('./account.js').Losses} Losses */
+
+const SPANS = /** @type {[string, number][]} */ ([
+  ['day', 86_400_000],
+  ['hour', 3_600_000],
+  ['minute', 60_000],
+  ['second', 1000],
+  ['millisecond', 1],
+]);
+
+/**
+ * What joining comes to, for a device with an account and a limit.
+ *
+ * @param {Statement} told
+ * @param {import('./account.js').Entry[]} account
+ * @param {Losses} limit
+ */
+export function termsOf(told, account, limit) {
+  const { text: statement, job, population, deployed, guarantee, epochs, renews, tokens } = told;
+  const spent = spentOf(account, population);
+  const costs = /** @type {('epsilon' | 'delta')[]} */ (['epsilon', 'delta']).filter((name) => told[name] > 0n);
+  const room = costs.map((name) => (limit[name] > spent[name] ? (limit[name] - spent[name]) / told[name] : 0n));
+  const charges = room.length ? room.reduce((one, other) => (one < other ? one : other)) : null;
+  const sealed = told.seal.length > 0;
+  const words = inSentences(told, spent, limit, charges);
+  return { statement, job, population, deployed, guarantee, epochs, renews, sealed, tokens, spent, limit, charges, words };
+}
+
+/** @param {Statement} told @param {Losses} spent @param {Losses} limit @param {bigint | null} charges */
+function inSentences(told, spent, limit, charges) {
+  const { job, population, epochs, guarantee } = told;
+  const start = new Date(begins(epochs, epochs.first)).toISOString().slice(0, 16).replace('T', ' ');
+  const last = epochs.last === null ? 'without end' : `${epochs.last - epochs.first + 1} times at most`;
+  const sentences = [`Job ${job} asks every ${length(epochs)}, ${last}, from ${start} UTC on.`];
+  let name = 'one answer';
+  if (guarantee.unit === 'stream') {
+    const anew = told.renews ? '; what follows costs as much again' : '';
+    sentences.push(`All answers of ${epochs.count} times together cost ${inWords(told)}${anew}.`);
+    name = 'so many answers';
+  } else {
+    sentences.push(`Each answer costs ${inWords(told)}.`);
+  }
+  const enough = charges === null ? 'any number of times' : `${charges} times`;
+  sentences.push(
+    `Of population ${population}, ${inWords(spent)} is spent and the app allows ${inWords(limit)}: room for ${name}, ${enough}.`,
+    `What cannot be told apart: ${guarantee.neighbours}.`,
+    `Who has to be trusted: ${guarantee.trust}.`,
+  );
+  if (told.seal.length) sentences.push('Collectors cannot read the answers.');
+  if (told.tokens) sentences.push('Collectors are told who reports.');
+  return sentences.join(' ');
+}
+
+/** @param {import('./epoch_clock.js').Epochs} epochs */
+function length({ months, milliseconds }) {
+  /** @type {[number, string][]} */
+  const parts = months ? [[months, 'month']] : [];
+  let rest = milliseconds;
+  for (const [name, size] of SPANS) {
+    const count = Math.floor(rest / size);
+    rest -= count * size;
+    if (count) parts.push([count, name]);
+  }
+  if (parts.length === 1 && parts[0][0] === 1) return parts[0][1];
+  return parts.map(([count, name]) => `${count} ${name}${count > 1 ? 's' : ''}`).join(' and ');
+}

@@ -1,0 +1,76 @@
+"""Another budget gives a job of devices another last epoch: they are told of it, signed anew."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.descriptions import SigningKeyError, is_signed, signing_key_at
+from pipeline.jobs.job_files import Job, make_job
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.deployments import deploy, deployed_jobs
+from pipeline.state import signing_key_file
+from tests.support.memory_cluster import MemoryCluster
+
+
+def job_with(budget: float, **more: object) -> Job:
+    return make_job(
+        {
+            "name": "logins",
+            "protocol": "future_rand",
+            "parameters": {"epsilon": 1, "changes": 2},
+            "epochs": {"count": 4, "start": "2026-03-01", "length": "1d", "renew": True},
+            "budget": {"epsilon": budget},
+            "devices": {},
+            **more,
+        }
+    )
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path))
+    return cast(Cluster, MemoryCluster())
+
+
+def deployed(cluster: Cluster, job: Job) -> DeployedJob:
+    deploy(cluster, job, deployment=bytes(16), now=1_772_323_200_000)
+    return deployed_jobs(cluster)["logins"]
+
+
+def told(job: DeployedJob) -> dict[str, Any]:
+    assert job.signed_description is not None
+    assert is_signed(job.signed_description)
+    said: dict[str, Any] = json.loads(job.signed_description.statement)
+    return said
+
+
+def test_devices_are_told_of_another_last_epoch_and_of_nothing_else(cluster: Cluster) -> None:
+    first = told(deployed(cluster, job_with(5)))
+    assert first["deployed"] == 1_772_323_200_000
+    assert (first["epochs"]["last"], first["revision"]) == (20, 0)
+    for budget, last, revision in ((3, 12, 1), (2, 8, 2)):
+        again = told(deployed(cluster, job_with(budget)))
+        assert (again["epochs"]["last"], again["revision"]) == (last, revision)
+        again["epochs"]["last"], again["revision"] = 20, 0
+        assert again == first
+
+
+def test_what_does_not_change_the_last_epoch_is_not_signed_anew(cluster: Cluster) -> None:
+    first = deployed(cluster, job_with(5))
+    second = deployed(cluster, job_with(5, title="Logins", shuffle={"grace": "2h"}))
+    assert second.title == "Logins"
+    assert second.signed_description == first.signed_description
+
+
+def test_a_key_that_devices_do_not_believe_changes_nothing(cluster: Cluster) -> None:
+    first = deployed(cluster, job_with(5))
+    signing_key_file().unlink()
+    signing_key_at(signing_key_file())
+    with pytest.raises(SigningKeyError, match="deploy where the signing key lies"):
+        deployed(cluster, job_with(3))
+    assert deployed_jobs(cluster)["logins"] == first
