@@ -89,10 +89,19 @@ def hero_of(job: DeployedJob, records: Sequence[EstimateRecord]) -> EstimateReco
     return latest[-1]
 
 
-def sentence_of(job: DeployedJob, records: Sequence[EstimateRecord]) -> Sentence:
-    """Where a job stands: `hero_of`, and what is to be said of a later epoch that is not it."""
+def sentence_of(
+    job: DeployedJob, records: Sequence[EstimateRecord], *, titled: bool = True
+) -> Sentence:
+    """Where a job stands: `hero_of`, and what is to be said of a later epoch that is not it.
+
+    Args:
+        job: as deployed.
+        records: in the order of their epochs, at least one.
+        titled: whether to say what is counted where the title is another; False where it stands
+            above.
+    """
     hero = hero_of(job, records)
-    last, said = records[-1], epoch_sentence(job, hero)
+    last, said = records[-1], epoch_sentence(job, hero, titled=titled)
     if last is hero:
         return said
     name = _capital(epoch_name(job, last.epoch).name)
@@ -101,17 +110,19 @@ def sentence_of(job: DeployedJob, records: Sequence[EstimateRecord]) -> Sentence
     return Sentence((*parts, f"{end} {more}"))
 
 
-def epoch_sentence(job: DeployedJob, record: EstimateRecord) -> Sentence:
-    """What was published of one epoch."""
+def epoch_sentence(job: DeployedJob, record: EstimateRecord, *, titled: bool = True) -> Sentence:
+    """What was published of one epoch; `titled` as of `sentence_of`."""
     when = epoch_name(job, record.epoch)
     if not is_known(record):
         return Sentence((_nothing(job, record),))
-    kind = job.domain.kind
     if job.domain.measure is not None:
         return _measured(job, record, when)
-    if kind == "value":
-        return _counted(job, record, when)
-    return _median(job, record, when) if kind == "numbers" else _most_held(job, record, when)
+    if job.domain.kind == "value":
+        return _counted(job, record, when, titled=titled)
+    lead = f"{job.title}: " if titled and job.title is not None else ""
+    if job.domain.kind == "numbers":
+        return _median(job, record, when, lead)
+    return _most_held(job, record, when, lead)
 
 
 def what_is_counted(job: DeployedJob) -> tuple[str, str]:
@@ -134,12 +145,15 @@ def _nothing(job: DeployedJob, record: EstimateRecord) -> str:
     return f"Nothing can be said about {epoch_name(job, record.epoch).name}: {why}."
 
 
-def _counted(job: DeployedJob, record: EstimateRecord, when: EpochName) -> Sentence:
+def _counted(
+    job: DeployedJob, record: EstimateRecord, when: EpochName, *, titled: bool
+) -> Sentence:
     found = headline_of(job.domain, record)
     assert found.value is not None
     assert found.low is not None
     assert found.high is not None
     lead, noun = what_is_counted(job)
+    lead = lead if titled else ""
     known = known_count(found.value, found.low, found.high, record.population)
     word, number = known.about("").strip().rsplit(" ", 1)
     opening = f"{lead}{word.lower() if lead else word} "
@@ -160,20 +174,24 @@ def _measured(job: DeployedJob, record: EstimateRecord, when: EpochName) -> Sent
     return Sentence((f"The {what} is ", value, f" {unit} {when.at}, between {low} and {high}."))
 
 
-def _median(job: DeployedJob, record: EstimateRecord, when: EpochName) -> Sentence:
+def _median(job: DeployedJob, record: EstimateRecord, when: EpochName, lead: str) -> Sentence:
     found = headline_of(job.domain, record)
     if found.value is None:
         return Sentence((_nothing(job, record),))
     low, high = found.interval.split(" to ")
     half = f"half of the {job.people}"
-    lead = _capital(half) if job.title is None else f"{job.title}: {half}"
     value = found.shown(found.value)
-    return Sentence((f"{lead} lie below ", value, f" {when.at}, between {low} and {high}."))
+    return Sentence(
+        (
+            f"{lead}{half if lead else _capital(half)} lie below ",
+            value,
+            f" {when.at}, between {low} and {high}.",
+        )
+    )
 
 
-def _most_held(job: DeployedJob, record: EstimateRecord, when: EpochName) -> Sentence:
+def _most_held(job: DeployedJob, record: EstimateRecord, when: EpochName, lead: str) -> Sentence:
     answers = largest(job, record)
-    lead = "Most" if job.title is None else f"{job.title}: most"
     if not answers:
         return Sentence((_nothing(job, record),))
     wide = [_widened(job, each) for each in answers]
@@ -184,7 +202,6 @@ def _most_held(job: DeployedJob, record: EstimateRecord, when: EpochName) -> Sen
     ]
     if known[0].may_be_none:
         most = max(each.high for each in known)
-        lead = "" if job.title is None else f"{job.title}: "
         nobody = "no item can be told from none" if lead else "No item can be told from none"
         return Sentence(
             (f"{lead}{nobody} {when.at}; each is of fewer than {most:,} {job.people}.",)
@@ -192,7 +209,7 @@ def _most_held(job: DeployedJob, record: EstimateRecord, when: EpochName) -> Sen
     first_low, _ = wide[0]
     alike = [place for place, (_, high) in enumerate(wide) if high >= first_low]
     names = [job.reads(answers[place].name) for place in alike]
-    opening = f"{lead} often {when.at}: "
+    opening = f"{lead}{'most' if lead else 'Most'} often {when.at}: "
     first = f"about {known[0].value:,} {job.people}{_how_sure(known[0])}"
     if len(names) == 1:
         return Sentence((opening, names[0], f", with {first}."))
