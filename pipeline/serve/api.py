@@ -13,15 +13,20 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
 
     SUMMARY: ``{"job", "protocol", "deployment", "deployed_at", "phase", "replay_of" (a job or
     null), "epochs" (the last one there will be, or null), "horizon" (epochs of one), "population"
-    (the people whom it charges), "position" (in words, or null), "unit_of_value" ("users",
-    or "percent" of jobs that learn), "domain": {"kind": "value"|"items"|"numbers"|"found", "items":
+    (the people whom it charges), "position" (in words, or null), "unit_of_value" ("users", or
+    "percent" of jobs that learn), "domain": {"kind": "value"|"items"|"numbers"|"found", "items":
     [label, ...] or null, "crowds": [label, ...] where there are some, "measure": what is published
-    of a model that is learnt},
-    "last_epoch", "closed_at", "fate", "flags",
-    "headline" (text), "estimate": {"value", "low", "high"} or null, "problems": [sentence, ...],
-    "behind_seconds" (since the oldest record that waits was written, of the stage where that is
-    longest; 0 when nothing waits, null when not known), "budget" (text)}``.
-    Of ``items`` up to 64 are listed here, up to 4,096 in ``/api/jobs/J``, of longer domains none.
+    of a model that is learnt}, "last_epoch", "closed_at", "fate", "flags", "headline" (text),
+    "estimate": {"value", "low", "high"} or null, "title", "description" (or null), "people" (what
+    they are called), "period" ("week", or "epoch"), "calendar": {"zone", "days" (whether epochs are
+    whole days there), "seconds" (whether times have them)} or null, "sentence": [text, number,
+    text, ...] (for readers; parts at odd places carry weight), "told": {"epoch", "name",
+    "contributors", "population"} or null (the epoch that it is about: the last complete one),
+    "change": {"number", "words"} or null (since the epoch before, with an interval of its own),
+    "problems": [sentence, ...], "behind_seconds" (since the oldest record that waits was written,
+    of the stage where that is longest; 0 when nothing waits, null when not known), "budget"
+    (text)}``. Of ``items`` up to 64 are listed here, up to 4,096 in ``/api/jobs/J``, of longer
+    domains none.
 
 ``GET /api/jobs/J``
     SUMMARY and ``{"guarantee": {...}, "guarantee_words": [sentence, ...], "budget": {"population",
@@ -32,40 +37,41 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
     sees t of the reports together, and how likely a guess becomes that was 50 % likely), "series":
     [{"id", "label", "unit": "users"|"value"|"percent"}, ...], "chosen": [id, ...] (what to draw at
     first), "smoothed": bool, "changes": bool (whether there are intervals of changes), "truth":
-    bool, "truth_note" ("not private: ..." or null), "first_epoch" (held here), "epoch_starts":
-    {"first", "months", "milliseconds"} or null,
-    "simultaneous": {"epochs", "widening", "words"} or null}``: epoch e begins e - 1 times so many
-    calendar months (UTC) and milliseconds after the first one; intervals so many times as wide as
-    those of 95 % hold at all epochs of a horizon at once, in 19 of 20 runs.
+    bool, "truth_note" ("not private: ..." or null), "first_epoch" (held here), "trust": {"parties":
+    [{"name", "sees", "trusted"}, ...], "words"}, "simultaneous": {"epochs", "widening", "words"} or
+    null}``: intervals so many times as wide as those of 95 % hold at all epochs of a horizon at
+    once, in 19 of 20 runs.
 
     Ids of series: ``value``; of items their number from 1 on, such as ``17``; of numbers ``q0.5``
     for a quantile (0.25, 0.5 and 0.75) and ``r10:20`` for a range between edges of buckets.
 
 ``GET /api/recent?epochs=N``
-    ``{"jobs": {J: {"id", "label", "unit", "epochs": [...], "value": [...], "low": [...], "high":
-    [...]}}}``: of every job with an estimate its last N epochs (100, at most 1,000) of one series:
-    the value, the largest item by its mean, or the median.
+    ``{"jobs": {J: {"id", "label", "unit", "epochs": [...], "begins": [...] or null, "value": [...],
+    "low": [...], "high": [...]}}}``: of every job with an estimate its last N epochs (100, at most
+    1,000) of one series: the value, the largest item by its mean, or the median.
 
 ``GET /api/jobs/J/curve?series=ID,ID&from=&to=&columns=N&change=N``
     ``{"job", "from", "to", "last_epoch", "reduced": bool, "truth_note", "series": [{"id", "label",
-    "unit", "epochs": [...], "value": [...], "low": [...], "high": [...], "simultaneous_low": [...]
-    or null, "simultaneous_high", "smoothed": [...] or null, "smoothed_low", "smoothed_high",
-    "truth": [...] or null}]}``: at most 12 series, of which some are chosen if none is named.
-    N columns (default 1,000, 16 to 4,096): where there are more epochs
-    than two a column, of every column those of the smallest and of the largest value stay, with
-    the band of the whole column, and the first one of a gap. Ask again with ``from`` and ``to`` for
-    a finer part. With ``change`` numbers and truth are changes since so many epochs ago, with
-    intervals of their own, from the first epoch that has one so long before.
+    "unit", "epochs": [...], "begins": [...] (milliseconds, or null without a calendar), "value":
+    [...], "low": [...], "high": [...], "simultaneous_low": [...] or null, "simultaneous_high",
+    "smoothed": [...] or null, "smoothed_low", "smoothed_high", "truth": [...] or null}]}``: at most
+    12 series, of which some are chosen if none is named. N columns (default 1,000, 16 to 4,096):
+    where there are more epochs than two a column, of every column those of the smallest and of the
+    largest value stay, with the band of the whole column, and the first one of a gap. Ask again
+    with ``from`` and ``to`` for a finer part. With ``change`` numbers and truth are changes since
+    so many epochs ago, with intervals of their own, from the first epoch that has one so long
+    before.
 
 ``GET /api/jobs/J/top?epoch=E&count=N``
-    ``{"epoch", "fate", "flags", "kind": "item", "items": [{"id", "label", "value", "low", "high",
-    "truth"}], "simultaneous_half_width" or null, "found_above" or null, "notes": [...]}``: the
-    largest items of an epoch, by default the last one and 10 (at most 100). Of numbers it is the
-    buckets, in their order.
+    ``{"epoch", "fate", "flags", "name", "kind": "item", "items": [{"id", "label", "value", "low",
+    "high", "truth", "places": [first, last] or null (those that it may have among all items)}],
+    "simultaneous_half_width" or null, "found_above" or null, "notes": [...]}``: the largest items
+    of an epoch, by default the last one and 10 (at most 100). Of numbers it is the buckets, in
+    their order.
 
 ``GET /api/jobs/J/quantiles?epoch=E``
-    ``{"epoch", "fate", "flags", "quantiles": [{"id", "share", "value", "low", "high", "truth"}]}``,
-    of numbers only.
+    ``{"epoch", "fate", "flags", "name", "quantiles": [{"id", "share", "value", "low", "high",
+    "truth"}]}``, of numbers only.
 
 ``GET /api/jobs/J/sparklines?count=N``
     ``{"last_epoch", "columns", "series": [{"id", "label", "unit", "last": [value, low, high] or
@@ -73,9 +79,9 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
     reduced to at most 64 points, null where there is a gap.
 
 ``GET /api/jobs/J/table?series=&from=&to=&limit=N&change=N``
-    ``{"rows": [{"epoch", "fate", "flags", "closed_at", "contributors", "population", "series":
-    {id: [value, low, high] or null}}]}``: the numbers behind a chart, the latest N (200, at most
-    2,000) of the epochs asked for, the last one first; ``change`` as of ``curve``.
+    ``{"rows": [{"epoch", "begins", "fate", "flags", "closed_at", "contributors", "population",
+    "series": {id: [value, low, high] or null}}]}``: the numbers behind a chart, the latest N (200,
+    at most 2,000) of the epochs asked for, the last one first; ``change`` as of ``curve``.
 
 ``GET /api/jobs/J/pipeline``
     ``{"at", "workers_needed" (false where it needs nobody that none is alive: the job is paused or
@@ -99,18 +105,19 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
     byte what ``dpstream estimates J --format csv`` prints of these epochs. Parquet: a row for every
     epoch and series. ``series`` is for JSON and Parquet; CSV has everything.
 
-``GET /figures.json?job=J&theme=light|dark&series=ID,ID&curves=N``
+``GET /figures.json?job=J&theme=light|dark&series=ID,ID&curves=N&axis=dates|numbers``
     The description of an empty figure for N curves, by default as many as there are series, which
-    say its unit; see `pipeline.serve.figures`.
+    say its unit, with dates on its axis if the job has them; see `pipeline.serve.figures`.
 
 ``GET /ws?job=J&after=E&start=RUN&deployment=D&series=ID,ID`` (a WebSocket)
     Messages of the server, each a JSON object with a ``type``:
 
     * ``hello``: ``{"run", "kafka", "job", "last_epoch", "jobs": [SUMMARY, ...]}``, first of all.
-    * ``epoch``: ``{"job", "epoch", "fate", "flags", "closed_at", "contributors", "population",
-      "headline", "estimate", "series": {id: [value, low, high] or null}, "truth": {id: number}}``:
-      every epoch after E, then each new one as it is published. ``series`` are those asked for;
-      without ``series`` all there are, or of more than 256 those chosen.
+    * ``epoch``: ``{"job", "epoch", "begins", "fate", "flags", "closed_at", "contributors",
+      "population", "headline", "estimate", "sentence", "told", "series": {id: [value, low, high] or
+      null}, "truth": {id: number}}``: every epoch after E, then each new one as it is published.
+      ``series`` are those asked for; without ``series`` all there are, or of more than 256 those
+      chosen.
     * ``smoothed``: ``{"job", "epoch"}``: the smoothed curve was made anew; ask for it.
     * ``pipeline``: as of ``/api/jobs/J/pipeline``, when it changes, once a second at most.
     * ``jobs``: ``{"jobs": [SUMMARY, ...]}``, when one of them changes, once a second at most.
@@ -148,6 +155,7 @@ from aiohttp import hdrs, web
 from kafka.errors import KafkaError
 
 from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.epoch_words import period
 from pipeline.kafka.cluster import ClusterError
 from pipeline.printable import error_line
 from pipeline.results.changes import ChangeError
@@ -215,7 +223,7 @@ class Api:
         self._downloads = 0
         self._begun: dict[int, bool] = {}
         self._drawing = asyncio.Lock()
-        self._figures_made: dict[tuple[Theme, int, str], str] = {}
+        self._figures_made: dict[tuple[Theme, int, str, str | None], str] = {}
         self._pool = ThreadPoolExecutor(downloads, "download")
 
     def application(self) -> web.Application:
@@ -391,16 +399,23 @@ class Api:
         state = self._job(name)
         series = views.asked_series(state.history, series_ids(request.query))
         units = {each.unit for each in series}
-        unit = units.pop() if len(units) == 1 else "value"
+        unit: str = units.pop() if len(units) == 1 else "value"
+        if unit == "users":
+            unit = state.job.people
+        calendar = state.job.epochs.calendar
+        times = None
+        if calendar is not None and one_of(request.query, "axis", "dates", "numbers") == "dates":
+            zone = "UTC" if calendar.zone is None else calendar.zone.key
+            times = f"{period(state.job)} ({zone})"
         count = whole(request.query, "curves", 1, MOST_CURVES) or max(1, len(series))
-        return _json_text(await self._figure(theme, count, unit))
+        return _json_text(await self._figure(theme, count, unit, times))
 
-    async def _figure(self, theme: Theme, count: int, unit: str) -> str:
+    async def _figure(self, theme: Theme, count: int, unit: str, times: str | None) -> str:
         """The description of a figure; to make one takes a while, and there are not many."""
         async with self._drawing:
-            key = theme, count, unit
+            key = theme, count, unit, times
             if key not in self._figures_made:
-                described = await asyncio.to_thread(curves, theme, count, unit=unit)
+                described = await asyncio.to_thread(curves, theme, count, unit=unit, times=times)
                 self._figures_made[key] = encode(described)
             return self._figures_made[key]
 

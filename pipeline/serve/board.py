@@ -20,7 +20,7 @@ from pipeline.jobs.budgets import Charge
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.phases import Phase
 from pipeline.jobs.stated_budgets import StatedBudget
-from pipeline.results.changes import has_changes
+from pipeline.results.changes import Changes, has_changes
 from pipeline.results.smoothing import SmoothedHorizon, Smoother
 from pipeline.results.truths import Truths
 from pipeline.serve.history import History, Point
@@ -121,7 +121,9 @@ class Board:
             state = self.jobs.get(name)
             if state is None or state.job.deployment != job.deployment:
                 smooths = isinstance(job.aggregator(), Smoother)
-                state = JobState(job, History(job.domain), smooths, has_changes(job))
+                changes = has_changes(job)
+                state = JobState(job, History(job.domain), smooths, changes)
+                state.changing = Changes(job, 1) if changes and job.domain.kind == "value" else None
                 self.jobs[name] = state
             state.job = job
             state.phase = found.phases[name]
@@ -134,7 +136,7 @@ class Board:
         if state is None:
             return
         for point in points:
-            state.history.append(point)
+            state.add(point)
         _forget_smoothed(state)
         self._tell()
 

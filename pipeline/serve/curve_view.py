@@ -14,7 +14,9 @@ from pipeline.serve.simultaneous import Simultaneous
 from pipeline.serve.views import (
     CHOSEN,
     JobState,
+    begins,
     json_numbers,
+    series_json,
     triples_json,
     truth,
     truth_note,
@@ -64,8 +66,9 @@ def _curve(
     reduction = reduce_curve(epochs, [triples[:, 0], *others], columns)
     kept = reduction.kept
     body: dict[str, Any] = {
-        **series.to_json(),
+        **series_json(state.job, series),
         "epochs": epochs[kept].tolist(),
+        "begins": _begins(state, epochs[kept]),
         "value": json_numbers(triples[kept, 0]),
         "low": json_numbers(envelope(reduction, epochs, triples[:, 1], columns, np.fmin)),
         "high": json_numbers(envelope(reduction, epochs, triples[:, 2], columns, np.fmax)),
@@ -82,6 +85,13 @@ def _curve(
         body[name] = None if smoothed is None else json_numbers(smoothed[kept, place])
     body["truth"] = None if true is None else json_numbers(true[kept])
     return body
+
+
+def _begins(state: JobState, epochs: NDArray[np.int64]) -> list[int | None] | None:
+    """When epochs begin, in milliseconds since 1970; None for a job without a calendar."""
+    if state.job.epochs.calendar is None:
+        return None
+    return [begins(state.job, epoch) for epoch in epochs.tolist()]
 
 
 def _true_curve(state: JobState, series: Series, part: slice) -> NDArray[np.float64] | None:
@@ -120,8 +130,9 @@ def recent(state: JobState, count: int) -> dict[str, Any] | None:
     part = history.part(history.last.epoch - count + 1, None)
     value, low, high = history.triples([series])[0][part].T
     return {
-        **series.to_json(),
+        **series_json(state.job, series),
         "epochs": history.epochs(part).tolist(),
+        "begins": _begins(state, history.epochs(part)),
         "value": json_numbers(value),
         "low": json_numbers(low),
         "high": json_numbers(high),
@@ -147,7 +158,7 @@ def sparklines(state: JobState, count: int) -> dict[str, Any]:
         "columns": len(points),
         "series": [
             {
-                **each.to_json(),
+                **series_json(state.job, each),
                 "last": latest.get(each),
                 "points": json_numbers(points[:, place]),
             }

@@ -18,10 +18,10 @@ source         columns         what
 =============  ==============  =====================================================================
 
 The ranges are named `epochs` and `values`, the formatters of their ticks, to which the page gives
-its own words, `epochs-ticks` and `values-ticks`, the figure `figure`, the dots `dots-i`, the marks
-`mark-i`, a vertical line at the epoch that is read `cursor`. Colours are those
-of Okabe and Ito (https://jfly.uni-koeln.de/color/), which colour-blind readers can tell apart; the
-eighth, black, is left to the truth.
+its own words, `epochs-ticks` and `values-ticks`, the places of dates `dates`, the figure `figure`,
+the dots `dots-i`, the marks `mark-i`, a vertical line at the epoch that is read `cursor`. Colours
+are those of Okabe and Ito (https://jfly.uni-koeln.de/color/), which colour-blind readers can tell
+apart; the eighth, black, is left to the truth.
 """
 
 from __future__ import annotations
@@ -51,13 +51,17 @@ def colours(theme: Theme) -> tuple[str, ...]:
     return tuple(_COLOURS[theme][index % 7] for index in range(MOST_CURVES))
 
 
-def curves(theme: Theme, count: int, *, unit: str = "users") -> dict[str, Any]:
+def curves(
+    theme: Theme, count: int, *, unit: str = "users", times: str | None = None
+) -> dict[str, Any]:
     """The figure for so many curves, as `bokeh.embed.json_item` gives it to a page.
 
     Args:
         theme: of the page.
         count: of curves, 1 to `MOST_CURVES`.
         unit: of the values, the title of their axis.
+        times: what epochs are where they have dates, the title of their axis; their ticks are then
+            those that the page gives, where days, months and years begin.
 
     Raises:
         ValueError: there are too many curves, or none.
@@ -66,17 +70,18 @@ def curves(theme: Theme, count: int, *, unit: str = "users") -> dict[str, Any]:
         raise ValueError(f"a figure has 1 to {MOST_CURVES} curves, not {count}")
     from bokeh.embed import json_item
 
-    drawn = _empty_figure(theme, unit)
+    drawn = _empty_figure(theme, unit, times)
     for index in range(count):
         _add_curve(drawn, index, theme, alone=count == 1)
     return dict(json_item(drawn))
 
 
-def _empty_figure(theme: Theme, unit: str) -> Any:
+def _empty_figure(theme: Theme, unit: str, times: str | None) -> Any:
     from bokeh.models import (
         BasicTicker,
         BasicTickFormatter,
         BoxZoomTool,
+        FixedTicker,
         Range1d,
         WheelZoomTool,
     )
@@ -104,7 +109,7 @@ def _empty_figure(theme: Theme, unit: str) -> Any:
     drawn.toolbar.active_drag = zoom
     text = {"text_color": _FAINT[theme], "text_font": _FONT, "text_font_size": "12px"}
     for axis, title, name in (
-        (drawn.xaxis[0], "epoch", "epochs"),
+        (drawn.xaxis[0], times or "epoch", "epochs"),
         (drawn.yaxis[0], unit, "values"),
     ):
         axis.axis_label = title
@@ -118,7 +123,10 @@ def _empty_figure(theme: Theme, unit: str) -> Any:
             minor_tick_line_color=None,
         )
     drawn.xaxis[0].axis_line_color = _GRID[theme]
-    drawn.xaxis[0].ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
+    if times is None:
+        drawn.xaxis[0].ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
+    else:
+        drawn.xaxis[0].ticker = FixedTicker(ticks=[], name="dates")
     drawn.xgrid[0].grid_line_color = None
     drawn.ygrid[0].grid_line_color = _GRID[theme]
     drawn.add_layout(

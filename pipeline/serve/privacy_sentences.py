@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from decimal import ROUND_UP, Context, Decimal
+from decimal import ROUND_DOWN, ROUND_UP, Context, Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -16,6 +16,8 @@ from randomizers.guarantee import Guarantee
 
 # Odds of one to ten million millions say nothing any more.
 _PROTECTS_NOTHING = 30.0
+# Of percent that are left to certainty.
+_NEXT_TO_NOTHING = Decimal("0.0001")
 
 
 def guarantee_words(guarantee: Guarantee) -> list[str]:
@@ -24,7 +26,7 @@ def guarantee_words(guarantee: Guarantee) -> list[str]:
     >>> stream = Guarantee(1.0, 0.0, "stream", "any two streams", "nobody", "exact")
     >>> for sentence in guarantee_words(stream):
     ...     print(sentence)
-    Who has to be trusted: nobody.
+    Nobody has to be trusted.
     What nobody can tell apart: any two streams.
     Whatever is seen, it shifts the odds of any guess about one person's whole stream by at most \
 a factor of 2.72 (epsilon 1): a guess that was 50 % likely becomes at most 73.2 % likely.
@@ -34,7 +36,7 @@ a factor of 2.72 (epsilon 1): a guess that was 50 % likely becomes at most 73.2 
 
 
 def _guarantee_words(guarantee: Guarantee) -> Iterator[str]:
-    yield f"Who has to be trusted: {guarantee.trust}."
+    yield trusted_words(guarantee.trust)
     yield f"What nobody can tell apart: {guarantee.neighbours}."
     delta = (
         f", apart from a chance of {_chance(guarantee.delta)} (delta)" if guarantee.delta else ""
@@ -50,6 +52,19 @@ def _guarantee_words(guarantee: Guarantee) -> Iterator[str]:
         "bound": "The factor is a proven upper bound.",
         "conditional": "The factor rests on an assumption, which is named above.",
     }[guarantee.basis]
+
+
+def trusted_words(trust: str) -> str:
+    """Who has to be trusted, as a sentence.
+
+    >>> trusted_words("nobody: it holds against everyone")
+    'Nobody has to be trusted: it holds against everyone.'
+    >>> trusted_words("the shuffle stage to shuffle")
+    'Who has to be trusted: the shuffle stage to shuffle.'
+    """
+    if not trust.startswith("nobody"):
+        return f"Who has to be trusted: {trust}."
+    return f"Nobody has to be trusted{trust.removeprefix('nobody')}."
 
 
 def odds(epsilon: float) -> str:
@@ -72,10 +87,14 @@ def _likely(epsilon: float) -> str:
     """How likely a guess becomes at most that was 50 % likely, rounded up.
 
     >>> _likely(1.0), _likely(5.0), _likely(40.0)
-    ('73.2 %', '99.3308 %', '100 %')
+    ('73.2 %', '99.4 %', '100 %')
     """
     factor = math.exp(min(epsilon, _PROTECTS_NOTHING))
-    return f"{_up(100 - 100 / (1 + factor), 3 if factor < 99 else 6)} %"
+    if factor < 99:
+        return f"{_up(100 - 100 / (1 + factor), 3)} %"
+    # What is left to certainty has one digit, rounded down.
+    left = Context(prec=1, rounding=ROUND_DOWN).create_decimal(Decimal(repr(100 / (1 + factor))))
+    return "100 %" if left < _NEXT_TO_NOTHING else f"{100 - left:f} %"
 
 
 def exposure_body(exposure: Exposure) -> dict[str, Any]:

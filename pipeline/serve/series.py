@@ -152,7 +152,7 @@ class _Numbers(Picture):
         return (*QUARTILE_SERIES, *range_series(history.domain))
 
     def chosen(self, history: History, count: int) -> tuple[Series, ...]:
-        return QUARTILE_SERIES
+        return tuple(series for series in QUARTILE_SERIES if series.share == 0.5)
 
     def largest(self, domain: ValueDomain, estimate: Published, count: int) -> tuple[Series, ...]:
         return tuple(range_series(domain))[:count]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,21 +13,34 @@ from numpy.typing import NDArray
 
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_times import calendar_of
+from pipeline.jobs.epoch_words import at_midnight, epoch_name, period
 from pipeline.jobs.phases import Phase
-from pipeline.results.changes import changes
+from pipeline.results.changes import Changes, changes
 from pipeline.results.headlines import headline_of
+from pipeline.results.sentences import (
+    LOOKED_BACK,
+    change_words,
+    hero_of,
+    ranks,
+    sentence_of,
+    what_is_counted,
+)
 from pipeline.results.smoothing import SmoothedHorizon
 from pipeline.results.truths import ChangedTruths, Truths
 from pipeline.serve.history import History, Point
 from pipeline.serve.privacy_sentences import budget_line, exposure_body, guarantee_words
 from pipeline.serve.series import (
     MOST_LABELS,
+    VALUE,
     Series,
     find_series,
     known,
     truth_of,
 )
 from pipeline.serve.simultaneous import Simultaneous
+from pipeline.serve.trust_view import trust_body
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.values.times import EpochCalendar, microseconds
 
 NOT_PRIVATE = "not private: the truth, taken from the input of a demonstration"
 
@@ -58,6 +71,8 @@ class JobState:
         problems: that a person has to look at.
         behind: seconds since the oldest record that waits was written; None when not known.
         headlined: the last epoch that was summed up, and what was said of it.
+        changing: works out what each epoch is above the one before, where that has an interval.
+        latest_change: of the last epoch; None where it is not known.
     """
 
     job: DeployedJob
@@ -74,6 +89,13 @@ class JobState:
     problems: tuple[str, ...] = ()
     behind: float | None = None
     headlined: tuple[Point, dict[str, Any]] | None = None
+    changing: Changes | None = None
+    latest_change: EstimateRecord | None = None
+
+    def add(self, point: Point) -> None:
+        """Take in a published epoch."""
+        if self.history.append(point) and self.changing is not None:
+            self.latest_change = self.changing.next(point)
 
 
 def changed(state: JobState, points: Sequence[Point], lag: int) -> JobState:
@@ -92,7 +114,15 @@ def changed(state: JobState, points: Sequence[Point], lag: int) -> JobState:
         assert isinstance(record, Point)
         history.append(record)
     truths = None if state.truths is None else ChangedTruths(state.truths, lag)
-    return replace(state, history=history, change=lag, truths=truths, smoothed={}, headlined=None)
+    return replace(
+        state,
+        history=history,
+        change=lag,
+        truths=truths,
+        smoothed={},
+        headlined=None,
+        changing=None,
+    )
 
 
 def json_numbers(values: NDArray[np.float64]) -> list[float | None]:
@@ -127,6 +157,11 @@ def summary(state: JobState) -> dict[str, Any]:
         "population": job.population_name,
         "unit_of_value": "users" if job.domain.measure is None else "percent",
         "domain": _domain(state, MOST_SHORT_LABELS),
+        "title": job.title or job.name,
+        "description": job.description,
+        "people": job.people,
+        "period": period(job),
+        "calendar": calendar_body(job),
         "position": None if last is None else job.position_of(last.epoch),
         "last_epoch": None if last is None else last.epoch,
         "closed_at": None if last is None else last.closed_at,
@@ -134,6 +169,9 @@ def summary(state: JobState) -> dict[str, Any]:
         "flags": [] if last is None else list(last.flags),
         "headline": "no estimate yet",
         "estimate": None,
+        "sentence": ["No estimate yet; the first one appears here by itself."],
+        "told": None,
+        "change": None,
         "problems": list(state.problems),
         "behind_seconds": state.behind,
         "budget": budget_line(state.budget),
@@ -141,7 +179,7 @@ def summary(state: JobState) -> dict[str, Any]:
     if last is not None:
         if state.headlined is None or state.headlined[0] is not last:
             # A median takes a while, and all jobs are summed up whenever one has news.
-            state.headlined = last, _headline(state, last)
+            state.headlined = last, _headline(state, last) | {"change": _change(state)}
         body |= state.headlined[1]
     return body
 
@@ -151,7 +189,59 @@ def _headline(state: JobState, point: Point) -> dict[str, Any]:
     value = None
     if headline.value is not None:
         value = {"value": headline.value, "low": headline.low, "high": headline.high}
-    return {"headline": str(headline), "estimate": value}
+    points = state.history.points[state.history.part(None, point.epoch)][-LOOKED_BACK:]
+    hero = hero_of(state.job, points)
+    assert isinstance(hero, Point)
+    return {
+        "headline": str(headline),
+        "estimate": value,
+        "sentence": list(sentence_of(state.job, points, titled=False).parts),
+        "told": {
+            "epoch": hero.epoch,
+            "name": epoch_name(state.job, hero.epoch).name,
+            "contributors": hero.contributors,
+            "population": hero.population,
+        },
+    }
+
+
+def _change(state: JobState) -> dict[str, str] | None:
+    """The last change, in words; None where it is not known."""
+    change = state.latest_change
+    words = None if change is None else change_words(state.job, change)
+    return None if words is None else dict(zip(("number", "words"), words, strict=True))
+
+
+def calendar_body(job: DeployedJob) -> dict[str, Any] | None:
+    """What is needed to write dates: the zone's name, and whether epochs are whole days of it."""
+    calendar = calendar_of(job)
+    if calendar is None:
+        return None
+    return {
+        "zone": "UTC" if calendar.zone is None else calendar.zone.key,
+        "days": at_midnight(calendar),
+        "seconds": bool(calendar.length.exact.seconds % 60 or calendar.start.second),
+    }
+
+
+def begins(job: DeployedJob, epoch: int) -> int | None:
+    """When an epoch begins, in milliseconds since 1970; None where no calendar says so."""
+    calendar = calendar_of(job)
+    return None if calendar is None else _begins(calendar, epoch)
+
+
+@lru_cache(maxsize=1 << 16)
+def _begins(calendar: EpochCalendar, epoch: int) -> int | None:
+    try:
+        return microseconds(calendar.start_of(epoch)) // 1_000
+    except OverflowError:
+        return None
+
+
+def series_json(job: DeployedJob, series: Series) -> dict[str, str]:
+    """What the API says of a series, in the words of the job."""
+    label = what_is_counted(job)[1] if series.id == VALUE.id and series.unit == "users" else None
+    return {**series.to_json(), "label": label or job.reads(series.label)}
 
 
 def _domain(state: JobState, most: int) -> dict[str, Any]:
@@ -169,13 +259,6 @@ def details(state: JobState) -> dict[str, Any]:
     job, history = state.job, state.history
     last = history.last
     guarantee = job.guarantee() if last is None else job.guarantee_at(last.epoch)
-    starts = None
-    if (calendar := calendar_of(job)) is not None:
-        starts = {
-            "first": int(calendar.start.timestamp() * 1_000),
-            "months": calendar.length.months,
-            "milliseconds": calendar.length.exact / timedelta(milliseconds=1),
-        }
     simultaneous = Simultaneous.of(job)
     return summary(state) | {
         "domain": _domain(state, MOST_LABELS),
@@ -183,14 +266,14 @@ def details(state: JobState) -> dict[str, Any]:
         "guarantee_words": guarantee_words(guarantee),
         "exposure": None if (exposure := job.exposure()) is None else exposure_body(exposure),
         "budget": state.budget,
-        "series": [each.to_json() for each in history.picture.listed(history)],
+        "trust": trust_body(job),
+        "series": [series_json(job, each) for each in history.picture.listed(history)],
         "chosen": [each.id for each in history.picture.chosen(history, CHOSEN)],
         "smoothed": state.smooths,
         "changes": state.changes,
         "truth": state.truths is not None,
         "truth_note": truth_note(state),
         "first_epoch": history.points[0].epoch if history.points else None,
-        "epoch_starts": starts,
         "simultaneous": None if simultaneous is None else simultaneous.to_json(),
     }
 
@@ -247,6 +330,7 @@ def table(
 def _row(state: JobState, point: Point, series: Sequence[Series]) -> dict[str, Any]:
     body = {
         **point.facts(),
+        "begins": begins(state.job, point.epoch),
         "series": {each.id: triple for each, triple in triples_json(point, series)},
     }
     if state.truths is not None:
@@ -259,21 +343,32 @@ def top(state: JobState, point: Point, count: int) -> dict[str, Any]:
     estimate, picture = point.estimate, state.history.picture
     notes: list[str] = []
     simultaneous = above = None
+    places: Mapping[int, tuple[int, int]] = {}
     series: tuple[Series, ...] = ()
     if estimate is not None and known(estimate):
         series = picture.largest(state.job.domain, estimate, count)
         above = estimate.found_above
         if not picture.quantiles:
             simultaneous = estimate.simultaneous_half_width
+            places = ranks(state.job, point)
     if len(series) > 1 and not picture.quantiles:
         notes.append(
             "Selecting the largest biases them upwards: each interval is right for an item named "
-            "beforehand."
+            "beforehand. Places are those that are possible by intervals that hold for all at once."
         )
     return {
         **_about(point),
         "kind": picture.answers,
-        "items": _answers(state, point, series, lambda each: {"label": each.label}),
+        "name": epoch_name(state.job, point.epoch).name,
+        "items": _answers(
+            state,
+            point,
+            series,
+            lambda each: {
+                "label": state.job.reads(each.label),
+                "places": list(places[each.item]) if each.item in places else None,
+            },
+        ),
         "simultaneous_half_width": simultaneous,
         "found_above": above,
         "notes": notes,
@@ -285,6 +380,7 @@ def quantiles(state: JobState, point: Point) -> dict[str, Any]:
     series = state.history.picture.quantiles
     return {
         **_about(point),
+        "name": epoch_name(state.job, point.epoch).name,
         "quantiles": _answers(state, point, series, lambda each: {"share": each.share}),
     }
 

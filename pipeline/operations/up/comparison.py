@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.operations.up.outcome import NOT_PRIVATE, Outcome
+from pipeline.operations.up.plot import name_time_axis, positions
 from pipeline.plots import INSTALL, PlotError, save_figure
+from pipeline.results.sentences import what_is_counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,7 +59,7 @@ def _draw(outcomes: Sequence[Outcome]) -> Figure:
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     for outcome, colour in zip(outcomes, _COLOURS, strict=False):
         rows = outcome.rows
-        at = np.array([row.epoch for row in rows])
+        at = positions(outcome.job, [row.epoch for row in rows])
         numbers = [
             (each.estimate.value, each.estimate.low, each.estimate.high, each.truth)
             for each in rows
@@ -74,9 +76,9 @@ def _draw(outcomes: Sequence[Outcome]) -> Figure:
     below.axhline(0, color="black", linewidth=1.0, linestyle=dashed)
     said = "The same users counted by several protocols; bands: 95 % intervals"
     above.set_title(said, loc="left", fontsize=11)
-    above.set_ylabel("users with value 1")
+    above.set_ylabel(what_is_counted(outcomes[0].job)[1])
     below.set_ylabel("estimate minus truth")
-    below.set_xlabel("epoch")
+    name_time_axis(below, outcomes[0].job)
     for axes in (above, below):
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.margins(x=0.01)

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from aggregators.estimate import GAP
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_times import calendar_of
 from pipeline.jobs.job_files import Job
-from pipeline.operations.up.plot import GAPS, draw_plot, mark_gaps
+from pipeline.operations.up.plot import GAPS, draw_plot, mark_gaps, name_time_axis, positions
 from pipeline.operations.up.progress import Row
 from pipeline.plots import INSTALL, PlotError, save_figure
 from pipeline.results.queries import Query, overview
@@ -164,10 +163,10 @@ def draw_curves(
         raise PlotError(f"no plot without matplotlib: {INSTALL}") from None
     figure = Figure(figsize=(10, 5.6), layout="constrained")
     axes = figure.add_subplot()
-    at = _positions(job, epochs)
+    at = positions(job, epochs)
     for curve, colour in zip(curves, _COLOURS, strict=False):
         axes.fill_between(at, curve.lows, curve.highs, color=colour, alpha=0.2, linewidth=0)
-        axes.plot(at, curve.values, color=colour, linewidth=1.6, label=curve.name)
+        axes.plot(at, curve.values, color=colour, linewidth=1.6, label=job.reads(curve.name))
         if curve.truth is not None:
             axes.plot(at, curve.truth, color=colour, linewidth=1.2, linestyle=(0, (5, 2)))
     bands = "bands: 95 % intervals, each on its own"
@@ -176,10 +175,12 @@ def draw_curves(
     if gaps:
         bands += f"\nmarks at the foot: {GAPS}"
     axes.set_title(
-        f"{job.name}\n{str(guarantee).partition(';')[0]}\n{bands}", loc="left", fontsize=11
+        f"{job.title or job.name}\n{str(guarantee).partition(';')[0]}\n{bands}",
+        loc="left",
+        fontsize=11,
     )
-    axes.set_xlabel("epoch" if calendar_of(job) is None else "time (UTC)")
-    axes.set_ylabel("value" if question.in_values else "users")
+    name_time_axis(axes, job)
+    axes.set_ylabel("value" if question.in_values else job.people)
     axes.yaxis.set_major_formatter(
         StrMethodFormatter("{x:g}" if question.in_values else "{x:,.0f}")
     )
@@ -191,14 +192,5 @@ def draw_curves(
         axes.legend(
             title=question.kind, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False
         )
-    mark_gaps(axes, _positions(job, gaps))
+    mark_gaps(axes, positions(job, gaps))
     return figure
-
-
-def _positions(job: Job, epochs: Sequence[int]) -> NDArray[np.generic]:
-    """Where epochs stand on the axis: at their number, or at the time at which they begin."""
-    calendar = calendar_of(job)
-    if calendar is None:
-        return np.array(epochs)
-    starts = [calendar.start_of(epoch).replace(tzinfo=None) for epoch in epochs]
-    return np.array(starts, dtype="datetime64[us]")

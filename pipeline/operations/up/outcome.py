@@ -21,11 +21,16 @@ from pipeline.operations.status.facts import STAGES
 from pipeline.operations.up.progress import Row
 from pipeline.planning.plan import plan
 from pipeline.results.queries import usual_query
+from pipeline.results.sentences import sentence_of
 from pipeline.results.smoothing import SmoothedHorizon, columns
+from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.whole_files import replaced_whole
 
 NOT_PRIVATE = "demo: not private"
 """How the truth is labelled wherever it is shown."""
+
+ONE_RUN = "over many runs 95 % do, and errors of one run go together"
+"""What is said wherever the intervals of one run are counted."""
 
 CSV_COLUMNS = (
     "epoch",
@@ -63,6 +68,11 @@ class Outcome:
     seconds: float
     reports: int
     smoothed: Mapping[int, SmoothedHorizon] = field(default_factory=dict)
+
+    @property
+    def records(self) -> list[EstimateRecord]:
+        """What was published."""
+        return [row.record for row in self.rows]
 
     @property
     def rmse(self) -> float | None:
@@ -189,10 +199,11 @@ def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
     users, rmse, predicted = outcome.users, outcome.rmse, outcome.predicted_rmse
     held, claimed = outcome.covered
     if outcome.rows and all(row.truths is None for row in outcome.rows):
-        last = outcome.rows[-1]
-        yield f"epoch {last.epoch}", str(last.headline)
+        yield "last estimate", str(sentence_of(outcome.job, outcome.records))
         yield "guarantee", str(outcome.job.guarantee()).partition(";")[0]
         return
+    if outcome.rows:
+        yield "last estimate", str(sentence_of(outcome.job, outcome.records))
     if rmse is None:
         yield "RMSE", "nothing could be estimated"
     else:
@@ -206,7 +217,7 @@ def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
             f"{predicted:,.0f} users ({predicted / users:.1%}), by dpstream plan",
         )
     if claimed:
-        yield "95 % intervals", f"{held} of {claimed} hold the truth"
+        yield "95 % intervals", f"{held} of {claimed} hold the truth; {ONE_RUN}"
     yield "guarantee", str(outcome.job.guarantee()).partition(";")[0]
     yield "truth", f"{NOT_PRIVATE}; taken from the input here, and sent nowhere"
 

@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from aggregators.estimate import GAP
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_times import calendar_of
+from pipeline.jobs.epoch_words import period
 from pipeline.jobs.job_files import Job
 from pipeline.operations.up.outcome import NOT_PRIVATE
 from pipeline.operations.up.progress import Row
 from pipeline.plots import INSTALL, PlotError
+from pipeline.results.sentences import what_is_counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +45,7 @@ def draw_plot(job: DeployedJob, rows: Sequence[Row]) -> Figure:
     figure = Figure(figsize=(10, 5.6), layout="constrained")
     axes = figure.add_subplot()
     estimates = [row.estimate for row in rows]
-    at = _positions(job, rows)
+    at = positions(job, [row.epoch for row in rows])
     axes.fill_between(
         at,
         _numbers([estimate.low for estimate in estimates]),
@@ -69,9 +71,13 @@ def draw_plot(job: DeployedJob, rows: Sequence[Row]) -> Figure:
         label=f"truth ({NOT_PRIVATE})",
     )
     mark_gaps(axes, at[[GAP in estimate.flags for estimate in estimates]])
-    axes.set_title(f"{job.name}\n{str(job.guarantee()).partition(';')[0]}", loc="left", fontsize=11)
-    axes.set_xlabel("epoch" if job.epochs.start is None else "time (UTC)")
-    axes.set_ylabel("users with value 1")
+    axes.set_title(
+        f"{job.title or job.name}\n{str(job.guarantee()).partition(';')[0]}",
+        loc="left",
+        fontsize=11,
+    )
+    name_time_axis(axes, job)
+    axes.set_ylabel(what_is_counted(job)[1])
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.margins(x=0.01)
     axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
@@ -94,12 +100,23 @@ def mark_gaps(axes: Axes, at: NDArray[np.generic]) -> None:
         )
 
 
-def _positions(job: Job, rows: Sequence[Row]) -> NDArray[np.generic]:
-    """Where the epochs stand on the axis: at their number, or at the time at which they begin."""
+def name_time_axis(axes: Axes, job: Job) -> None:
+    """Say what the axis of epochs is; dates on it are those of the job's time zone."""
     calendar = calendar_of(job)
     if calendar is None:
-        return np.array([row.epoch for row in rows])
-    starts = [calendar.start_of(row.epoch).replace(tzinfo=None) for row in rows]
+        axes.set_xlabel("epoch")
+        return
+    # In UTC nothing stands still or goes back when clocks do; the ticks are those of the clocks.
+    axes.xaxis_date(calendar.zone)
+    axes.set_xlabel(f"{period(job)} ({'UTC' if calendar.zone is None else calendar.zone.key})")
+
+
+def positions(job: Job, epochs: Sequence[int]) -> NDArray[np.generic]:
+    """Where epochs stand on the axis: at their number, or when they begin, in UTC."""
+    calendar = calendar_of(job)
+    if calendar is None:
+        return np.array(epochs)
+    starts = [calendar.start_of(epoch).replace(tzinfo=None) for epoch in epochs]
     return np.array(starts, dtype="datetime64[us]")
 
 

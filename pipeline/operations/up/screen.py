@@ -15,6 +15,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pipeline.jobs.epoch_times import calendar_of
+from pipeline.jobs.epoch_words import period
+from pipeline.jobs.job_files import Job
 from pipeline.operations.up.outcome import NOT_PRIVATE
 from pipeline.operations.up.progress import Progress, Row
 from pipeline.results.headlines import Headline
@@ -171,7 +174,8 @@ class LineScreen:
                 self._activity[number] = activity
                 self.say(name + view.activity)
             for row in self._due(number, view.progress):
-                self.say(name + line_of(row))
+                assert view.progress is not None
+                self.say(name + line_of(row, view.progress.job))
 
     def _due(self, number: int, progress: Progress | None) -> Iterator[Row]:
         if progress is None:
@@ -185,14 +189,16 @@ class LineScreen:
                 yield row
 
 
-def line_of(row: Row) -> str:
-    """An epoch in one line."""
+def line_of(row: Row, job: Job | None = None) -> str:
+    """An epoch in one line; with its date, where the job's calendar has one."""
     headline = row.headline
+    begins = "" if job is None else _begins(job, row.epoch)
     return "  ".join(
         filter(
             None,
             (
                 f"epoch {row.epoch}",
+                begins,
                 f"{_measure(headline)} {headline.shown(headline.value)}",
                 f"95 % {headline.interval}",
                 ""
@@ -235,7 +241,7 @@ def render(view: View, width: int, height: int) -> RenderableType:
     picture_width = min(width - _COLUMNS_BESIDE, _PICTURE_WIDTHS[-1])
     lines += [
         Text(""),
-        _table(rows, view.population, picture_width),
+        _table(rows, view.population, picture_width, progress.job),
         Text(""),
         bar,
     ]
@@ -297,21 +303,29 @@ def _parts_line(parts: Sequence[Part]) -> Text:
     return line
 
 
-def _table(rows: Sequence[Row], population: int, picture_width: int) -> Table:
+def _begins(job: Job, epoch: int) -> str:
+    """When an epoch begins, as the clocks of its calendar show it; empty without one."""
+    calendar = calendar_of(job)
+    return "" if calendar is None else calendar.shown(epoch)
+
+
+def _table(rows: Sequence[Row], population: int, picture_width: int, job: Job) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     headlines = [row.headline for row in rows]
     measure = _measure(headlines[0])
     truth = ["truth*"] * _beside_truth(rows)
-    for name in ("epoch", measure, "95 % interval", *truth, "reports", "reports/s"):
+    dates = [_begins(job, row.epoch) for row in rows]
+    first = period(job) if any(dates) else "epoch"
+    for name in (first, measure, "95 % interval", *truth, "reports", "reports/s"):
         table.add_column(name, justify="right", no_wrap=True)
     has_picture = picture_width in _PICTURE_WIDTHS
     if has_picture:
         start, end = (f"{end:,.12g}" for end in _ends(headlines[0], population))
         table.add_column(start + end.rjust(picture_width - len(start)), no_wrap=True)
     table.add_column("", no_wrap=True)
-    for row, headline in zip(rows, headlines, strict=True):
+    for row, headline, date in zip(rows, headlines, dates, strict=True):
         cells = [
-            Text(str(row.epoch)),
+            Text(date or str(row.epoch)),
             Text(headline.shown(headline.value), "bold"),
             Text(headline.interval),
             *[Text(headline.shown(headline.truth))] * len(truth),

@@ -3,7 +3,8 @@
 import { ask, jobPath } from "./api.js";
 import { h, setText, svg, table, column, numbers } from "./dom.js";
 import { exposureOf } from "./exposure.js";
-import { chance, count, interval, left, loss, valueOf } from "./format.js";
+import { capital, chance, count, fewerThan, interval, left, loss, maybeNone, tied, valueOf, within } from "./format.js";
+import { trustPicture } from "./trust.js";
 
 const TOP = 14;
 
@@ -32,17 +33,20 @@ class Asking {
 }
 
 // With the job's name, where there are two.
-const titled = (title, model, named) => (named ? `${title}: ${model.name}` : title);
+const titled = (title, model, named) => (named ? `${title}: ${model.detail.title}` : title);
 
 // A bar to the value, and a line over the interval; widths are shares of the largest upper end.
 function bar(value, low, high, [least, most]) {
   const share = (of) => `${(100 * (Math.min(Math.max(of, least), most) - least)) / (most - least || 1)}%`;
   const zero = share(0);
   return svg("svg", { class: "bar", width: "100%", height: 16, "aria-hidden": "true" },
-    svg("rect", { x: zero, y: 3, width: share(Math.max(0, value) + least), height: 10, rx: 2, class: "body" }),
+    svg("rect", { x: zero, y: 3, width: share(Math.max(0, value)), height: 10, rx: 2, class: "body" }),
     svg("line", { x1: share(low), x2: share(high), y1: 8, y2: 8, class: "whisker" }),
     [low, high].map((end) => svg("line", { x1: share(end), x2: share(end), y1: 4, y2: 12, class: "whisker" })));
 }
+
+// The places that an item may have; one alone if none of the others can be told from it otherwise.
+const places = (of) => (!of ? "–" : of[0] === of[1] ? count(of[0]) : `${count(of[0])} to ${count(of[1])}`);
 
 export class TopCard extends Asking {
   what = "top";
@@ -58,22 +62,26 @@ export class TopCard extends Asking {
     this.notes = h("p", { class: "note" });
     this.when = h("p", { class: "note" });
     this.element = h("section", { class: "card topitems", "aria-label": "Largest items" },
-      h("div", { class: "card-head" }, h("h2", {}, titled(this.buckets ? "Users by value" : "Largest items", model, named)), this.when), this.body, this.notes);
+      h("div", { class: "card-head" }, h("h2", {}, titled(this.buckets ? `${capital(model.detail.people)} by value` : "Largest items", model, named)), this.when), this.body, this.notes);
   }
 
   draw(body) {
-    const [least, most] = body.items.reduce(([low, high], item) => [Math.min(low, item.low), Math.max(high, item.high)], [0, 1]);
-    setText(this.when, body.epoch ? `epoch ${count(body.epoch)}` : "");
+    const [least, most] = [0, Math.max(1, ...body.items.map((item) => item.high))];
+    const ranked = body.items.some((item) => item.places);
+    setText(this.when, body.epoch ? body.name : "");
     const truth = body.items.some((item) => item.truth !== null);
-    const columns = [column(this.buckets ? "from" : "item"), column(""), numbers("users"), numbers("95 %"), ...(truth ? [numbers("truth, not private")] : [])];
-    const rows = body.items.map((item) => [item.label, bar(item.value, item.low, item.high, [least, most]), this.format(item.value),
-      interval(this.format, item.low, item.high), ...(truth ? [this.format(item.truth)] : [])]);
-    const made = table("Largest items of the last epoch with 95 % intervals", columns, rows);
+    const { people } = this.model.detail;
+    const columns = [...(ranked ? [column("place")] : []), column(this.buckets ? "from" : "item"), column(""), numbers(people), numbers("95 %"), ...(truth ? [numbers("truth, not private")] : [])];
+    const rows = body.items.map((item) => [...(ranked ? [places(item.places)] : []), item.label, bar(item.value, item.low, item.high, [least, most]),
+      maybeNone("users", item.low) ? fewerThan(this.format, item.high) : this.format(item.value),
+      within("users", this.format, item.low, item.high), ...(truth ? [this.format(item.truth)] : [])]);
+    const made = table("Largest items with 95 % intervals", columns, rows);
     made.classList.add("bars");
+    made.classList.toggle("ranked", ranked);
     this.body.replaceChildren(body.items.length ? made : h("p", { class: "empty" }, "Nothing can be said of this epoch."));
     const all = body.simultaneous_half_width;
     setText(this.notes, [all && `All intervals hold at once if each is ± ${this.format(all)}.`,
-      body.found_above && `Items are found from about ${this.format(body.found_above)} users on.`, ...body.notes].filter(Boolean).join(" "));
+      body.found_above && `Items are found from about ${this.format(body.found_above)} ${this.model.detail.people} on.`, ...body.notes].filter(Boolean).join(" "));
   }
 }
 
@@ -91,11 +99,11 @@ export class QuantileCard extends Asking {
   }
 
   draw(body) {
-    setText(this.notes, body.epoch ? `epoch ${count(body.epoch)}` : "");
+    setText(this.notes, body.epoch ? body.name : "");
     const held = body.quantiles.filter((each) => each.value !== null);
     const truth = held.some((each) => each.truth !== null);
     const rows = held.map((each) => [`${count(100 * each.share)} % lie below`, this.format(each.value), interval(this.format, each.low, each.high), ...(truth ? [this.format(each.truth)] : [])]);
-    const columns = [column("users"), numbers("value"), numbers("95 %"), ...(truth ? [numbers("truth, not private")] : [])];
+    const columns = [column(this.model.detail.people), numbers("value"), numbers("95 %"), ...(truth ? [numbers("truth, not private")] : [])];
     this.body.replaceChildren(held.length ? table("Quantiles of the last epoch", columns, rows) : h("p", { class: "empty" }, "Nothing can be said of this epoch."));
   }
 }
@@ -106,16 +114,21 @@ function account({ epsilon, delta }, spent) {
   return `ε ${loses(epsilon)}${delta ? `, δ ${chance(delta, round)}` : ""}`;
 }
 
-// A percent sign stays with its number.
-const tied = (words) => words.replaceAll(" %", "\u00a0%");
-
 export function privacyCard(model, named) {
-  const { budget, exposure, guarantee_words: words } = model.detail;
-  const rows = [["Stated by this job", budget.stated, true], ["Charged to these people so far", budget.charged, true], ["Remaining", budget.remaining, false]];
+  const { trust } = model.detail;
   return h("section", { class: "card privacy", "aria-label": `Privacy of ${model.name}` },
-    h("div", { class: "card-head" }, h("h2", {}, titled("Privacy", model, named))),
+    h("div", { class: "card-head" }, h("h2", {}, titled("Who is trusted, and what is promised", model, named))),
+    trustPicture(trust),
+    // Beside others, in short.
+    named ? h("details", {}, h("summary", {}, "What is promised, in words"), promised(model)) : promised(model));
+}
+
+function promised({ detail: { budget, exposure, guarantee_words: words } }) {
+  const rows = [["Stated by this job", budget.stated, true], ["Charged to these people so far", budget.charged, true], ["Remaining", budget.remaining, false]];
+  return [
     h("div", { class: "words" }, words.map((each) => h("p", {}, tied(each)))),
     exposureOf(exposure),
     h("dl", { class: "account" }, rows.map(([name, of, spent]) => h("div", {}, h("dt", {}, name), h("dd", {}, of ? account(of, spent) : "no limit was set")))),
-    budget.words.map((each) => h("p", { class: "note" }, tied(each))));
+    budget.words.map((each) => h("p", { class: "note" }, tied(each))),
+  ];
 }

@@ -1,10 +1,13 @@
 // The figure that Python describes, filled with curves; it knows no network and no address.
 
+import { dateTicks } from "./dates.js";
 import { tickLabels } from "./format.js";
 
 // From the lowest to the highest of some ranges, [low, high] each.
 export const widest = (ranges) => [Math.min(...ranges.map(([low]) => low)), Math.max(...ranges.map(([, high]) => high))];
 
+// So many pixels has a date.
+const DATE = 92;
 // So many epochs have a dot each.
 const FEW = 60;
 
@@ -13,8 +16,11 @@ export class Chart extends EventTarget {
   #models = new Map();
   #view = null;
   #quiet = false;
+  #dates = new Map();
   curves = [];
   shown = { simultaneous: false, smoothed: true, truth: true };
+  // The job whose calendar dates the epochs; null where they have numbers.
+  dated = null;
 
   constructor(place) {
     super();
@@ -38,9 +44,8 @@ export class Chart extends EventTarget {
     const told = () => this.#quiet || this.#ask(epochs);
     epochs.properties.start.change.connect(told);
     epochs.properties.end.change.connect(told);
-    for (const name of ["epochs", "values"]) {
-      this.#model(`${name}-ticks`).doFormat = (ticks) => tickLabels(ticks);
-    }
+    this.#model("values-ticks").doFormat = (ticks) => tickLabels(ticks);
+    this.#model("epochs-ticks").doFormat = (ticks) => (this.#model("dates") ? ticks.map((tick) => this.#dates.get(tick) ?? "") : tickLabels(ticks));
     this.set(curves);
     this.zoom(range);
   }
@@ -57,9 +62,11 @@ export class Chart extends EventTarget {
     curves.forEach((curve, index) => this.#fill(curve, index));
   }
 
-  // Smallest and largest value of the epochs of `range`.
-  extent([from, to]) {
-    return widest(this.curves.map((curve) => curve.extent(from, to, this.shown.simultaneous)));
+  // Smallest and largest value of the epochs of `range`; with `zero` from none on, or from the
+  // smallest number below it: a band that reaches below none has nobody in that part.
+  extent([from, to], zero = false) {
+    const [low, high] = widest(this.curves.map((curve) => curve.extent(from, to, this.shown.simultaneous)));
+    return zero && low <= high ? [Math.min(0, ...this.curves.map((curve) => curve.least(from, to))), Math.max(high, 0)] : [low, high];
   }
 
   // Show the epochs of `range`, [from, to], and the values of `extent`, if not just its own.
@@ -73,7 +80,8 @@ export class Chart extends EventTarget {
     const air = Math.max((high - low) * 0.06, Math.abs(high) * 1e-6, 1e-9);
     this.#quiet = true;
     this.#model("epochs").setv({ start: from - room, end: to + room });
-    this.#model("values").setv({ start: low - air, end: high + air });
+    this.#model("values").setv({ start: low === 0 ? 0 : low - air, end: high + air });
+    this.#writeDates(range);
     this.#quiet = false;
     for (const [index, curve] of this.curves.entries()) {
       const points = curve.nearest(to) - curve.nearest(from);
@@ -81,6 +89,14 @@ export class Chart extends EventTarget {
       const last = curve.lastKnown(to);
       this.#put(`end-${index}`, last < 0 ? { x: [], y: [] } : { x: [curve.epochs[last]], y: [curve.value[last]] });
     }
+  }
+
+  #writeDates(range) {
+    const ticker = this.#model("dates");
+    const longest = this.curves.reduce((one, other) => (one && one.epochs.length >= other.epochs.length ? one : other), null);
+    if (!ticker || !this.dated || !longest?.begins) return;
+    this.#dates = dateTicks(this.dated, longest.epochs, longest.begins, range, Math.max(2, Math.floor((this.place.clientWidth || 800) / DATE)));
+    ticker.ticks = [...this.#dates.keys()];
   }
 
   // A line at an epoch; null takes it away.

@@ -12,6 +12,8 @@ export class Curve {
     this.label = body.label;
     this.job = job;
     this.epochs = Array.from(body.epochs);
+    // When they begin; null where no calendar says so.
+    this.begins = body.begins ? Array.from(body.begins) : null;
     for (const name of ["value", "low", "high"]) this[name] = numbers(body[name]);
     for (const name of ["smoothed", "truth"]) this[name] = body[name] ? numbers(body[name]) : null;
     const [low, high] = [body.simultaneous_low, body.simultaneous_high];
@@ -23,10 +25,11 @@ export class Curve {
   }
 
   // An epoch that just closed: [value, low, high], or null for a gap.
-  append(epoch, estimate, truth) {
+  append({ epoch, begins = null }, estimate, truth) {
     if (epoch <= this.lastEpoch) return false;
     const [value, low, high] = estimate ?? [];
     this.epochs.push(epoch);
+    this.begins?.push(begins);
     this.value.push(number(value));
     this.low.push(number(low));
     this.high.push(number(high));
@@ -86,6 +89,17 @@ export class Curve {
       start = stop;
     }
     return { band: { x, y }, alone };
+  }
+
+  // Smallest of the numbers themselves between two epochs, whatever their intervals are.
+  least(from, to) {
+    let least = Infinity;
+    for (const values of [this.value, this.smoothed, this.truth]) {
+      values?.forEach((value, index) => {
+        if (this.epochs[index] >= from && this.epochs[index] <= to && value < least) least = value;
+      });
+    }
+    return least;
   }
 
   // Smallest and largest of what is drawn between two epochs, `simultaneous` if that is drawn, too.

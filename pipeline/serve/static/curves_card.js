@@ -4,9 +4,10 @@ import { ask, jobPath } from "./api.js";
 import { Chart, widest } from "./chart.js";
 import { Curve } from "./curve.js";
 import { h, setText } from "./dom.js";
-import { beginning, count, error, interval, valueOf } from "./format.js";
+import { epochWords } from "./dates.js";
+import { capital, count, interval, told, valueOf } from "./format.js";
 import { shape } from "./marks.js";
-import { NumbersTable, downloads } from "./numbers.js";
+import { NumbersTable, downloads, saveSeen } from "./numbers.js";
 import { savePicture } from "./picture.js";
 import { view } from "./view.js";
 
@@ -19,7 +20,7 @@ export class CurvesCard {
   #loading = null;
   #fresh = 0;
   #cursor = null;
-  shown = { simultaneous: false, smoothed: true, truth: true };
+  shown = { simultaneous: false, smoothed: true, truth: true, zero: true };
 
   // `models` are one job or several, `chosen` says which series are drawn.
   constructor(models, theme, chosen) {
@@ -32,7 +33,7 @@ export class CurvesCard {
     this.switches = h("div", { class: "switches" });
     this.since = h("input", { type: "number", min: 1, max: 99999, placeholder: "–", "aria-label": "Change since so many epochs ago",
       onchange: ({ target }) => view.set({ change: target.validity.valid ? target.value : "" }) });
-    const since = models.every((model) => model.detail.changes) && h("label", { class: "since" }, "Change since", this.since, "epochs");
+    const since = models.every((model) => model.detail.changes) && h("label", { class: "since" }, "Change since", this.since, `${models[0].detail.period}s`);
     this.body = h("div", { class: "charts" });
     this.numbers = new NumbersTable(models, () => ({ series: this.chosen(), range: this.range, change: this.change }));
     this.error = h("p", { class: "problem", role: "alert", hidden: true });
@@ -41,7 +42,8 @@ export class CurvesCard {
       this.error, this.body, this.#key(),
       h("div", { class: "card-foot" }, this.numbers.element,
         h("div", { class: "downloads" }, models.map((model) => downloads(model, models.length > 1)),
-          h("button", { type: "button", class: "quiet", onclick: () => this.#picture() }, "Save as PNG"))));
+          h("p", {}, "What is seen: ", h("button", { type: "button", class: "quiet", onclick: () => this.#save() }, "Save as CSV"), " ",
+            h("button", { type: "button", class: "quiet", onclick: () => this.#picture() }, "Save as PNG")))));
     const panels = this.overlaid || models.length === 1 ? [models] : models.map((model) => [model]);
     for (const of of panels) this.#charts.push(this.#panel(of));
     this.resized = new ResizeObserver(() => this.#widen());
@@ -125,7 +127,7 @@ export class CurvesCard {
         if (curve.job !== model.name) continue;
         const estimate = message.series[curve.id];
         if (estimate === undefined) missing = true;
-        else curve.append(message.epoch, estimate, message.truth?.[curve.id]);
+        else curve.append(message, estimate, message.truth?.[curve.id]);
       }
       panel.added += 1;
       // Epochs come one by one, and a long history has few: what was added is reduced in its turn.
@@ -148,9 +150,9 @@ export class CurvesCard {
 
   #title() {
     const [model] = this.models;
-    const { measure } = model.detail.domain;
-    const what = { value: measure ? measure[0].toUpperCase() + measure.slice(1) : "Users", items: "Users with each item", numbers: "Where the values lie", found: "Users with each item found" };
-    return `${what[model.kind]}${this.change ? `, change since ${count(Number(this.change))} epoch${this.change === "1" ? "" : "s"} ago` : ", epoch by epoch"}`;
+    const { people, period } = model.detail;
+    const what = { value: capital(model.detail.series[0]?.label ?? ""), items: `${capital(people)} with each item`, numbers: "Where the values lie", found: `${capital(people)} with each item found` };
+    return `${what[model.kind]}${this.change ? `, change since ${count(Number(this.change))} ${period}${this.change === "1" ? "" : "s"} ago` : `, ${period} by ${period}`}`;
   }
 
   #panel(models) {
@@ -164,7 +166,7 @@ export class CurvesCard {
     chart.addEventListener("point", (event) => this.#read(event.detail));
     chart.addEventListener("range", (event) => this.#go(event.detail ? event.detail.join("-") : "all"));
     const legend = h("ul", { class: "legend" });
-    const heading = this.#needsHeading(models) && h("h3", {}, models[0].name);
+    const heading = this.#needsHeading(models) && h("h3", {}, models[0].detail.title);
     this.body.append(h("div", { class: "panel" }, heading, place, legend));
     return { models, chart, legend, place, added: 0, figure: "", unit: "" };
   }
@@ -193,7 +195,7 @@ export class CurvesCard {
     }));
     const curves = parts.flatMap(({ model, body }) => body.series.map((each) => {
       const curve = new Curve(each, model.name, model.detail.simultaneous?.widening);
-      if (panel.models.length > 1) curve.label = model.name;
+      if (panel.models.length > 1) curve.label = model.detail.title;
       return curve;
     }));
     const theme = this.theme();
@@ -201,8 +203,11 @@ export class CurvesCard {
     // The series of a chart share an axis.
     const unit = panel.models[0].unitOf(curves[0].id);
     panel.format = valueOf(unit);
-    const figure = `${curves.length} ${theme} ${unit}`;
-    const item = figure === panel.figure ? null : await this.#figure(panel, curves, theme, signal);
+    // Of jobs that begin at other moments epochs are told by their numbers.
+    const dated = curves.every((curve) => curve.begins && curve.begins[curve.epochs.indexOf(curves[0].epochs[0])] === curves[0].begins?.[0]);
+    panel.chart.dated = dated ? panel.models[0].detail : null;
+    const figure = `${curves.length} ${theme} ${unit} ${dated}`;
+    const item = figure === panel.figure ? null : await this.#figure(panel, curves, theme, dated, signal);
     for (const { model, body } of parts) {
       const late = model.recent.filter((message) => message.epoch > (body.last_epoch ?? 0) && (this.#live || message.epoch <= to));
       if (late.length && this.change) this.refresh();
@@ -211,7 +216,7 @@ export class CurvesCard {
           if (curve.job !== model.name) continue;
           const estimate = message.series[curve.id];
           if (estimate === undefined) this.refresh();
-          else curve.append(message.epoch, estimate, message.truth?.[curve.id]);
+          else curve.append(message, estimate, message.truth?.[curve.id]);
         }
       }
     }
@@ -230,14 +235,19 @@ export class CurvesCard {
     const { range } = this;
     for (const { chart, unit, models: [model] } of this.#charts) {
       const alike = this.#charts.filter((other) => other.unit === unit && (unit === "users" || model.measuresAs(other.models[0])));
-      chart.zoom(range, widest(alike.map((other) => other.chart.extent(range))));
+      chart.zoom(range, widest(alike.map((other) => other.chart.extent(range, this.#fromZero(unit)))));
     }
   }
 
-  #figure(panel, curves, theme, signal) {
+  // Counts and shares begin at none; a value of a domain, and a change, may lie anywhere.
+  #fromZero(unit) {
+    return this.shown.zero && unit !== "value" && !this.change;
+  }
+
+  #figure(panel, curves, theme, dated, signal) {
     const [model] = panel.models;
     const series = model.own(this.chosen()).join(",");
-    return ask("/figures.json", { job: model.name, theme, series, curves: curves.length }, signal);
+    return ask("/figures.json", { job: model.name, theme, series, curves: curves.length, axis: dated ? "" : "numbers" }, signal);
   }
 
   // Draw what was added.
@@ -293,18 +303,13 @@ export class CurvesCard {
         if (!words) return;
         const { value: { [point]: value }, low: { [point]: low }, high: { [point]: high } } = curve;
         const gap = value === undefined || Number.isNaN(value);
-        setText(words, gap ? "no estimate" : `${format(value)} ${error(format, value, low, high)}`);
+        setText(words, gap ? "no estimate" : told(this.change ? "change" : panel.unit, format, value, low, high));
         words.title = gap ? "" : `95 %: ${interval(format, low, high)}`;
       });
       chart.markEpoch(epoch === null ? null : at);
-      setText(panel.at, at ? [`Epoch ${count(at)}`, this.#begins(panel, at)].filter(Boolean).join(", ") : "");
+      const longest = chart.curves.find((curve) => curve.epochs.includes(at));
+      setText(panel.at, at ? epochWords(chart.dated ?? {}, at, longest?.begins?.[longest.epochs.indexOf(at)]) : "");
     }
-  }
-
-  // When an epoch of all jobs of a chart begins; nothing where they have other calendars.
-  #begins({ models }, epoch) {
-    const days = new Set(models.map((model) => beginning(model.detail.epoch_starts, epoch)));
-    return days.size === 1 ? [...days][0] : "";
   }
 
   #drawLegend(panel) {
@@ -333,7 +338,8 @@ export class CurvesCard {
     const sentences = new Set(this.models.map((model) => wide && model.detail.simultaneous?.words).filter(Boolean));
     this.key.replaceChildren(...lines.map(([name, words]) => h("span", {}, h("i", { class: `line ${name}`, "aria-hidden": "true" }), words)),
       ...[...sentences].map((words) => h("span", { class: "said" }, words)));
-    const kinds = [["simultaneous", "All epochs at once"], ["smoothed", "Smoothed"], ["truth", "True curve, not private"]].filter(([name]) => has(name));
+    const zero = this.#charts.some(({ unit }) => unit !== "value") && !this.change;
+    const kinds = [["zero", "Axis from zero"], ["simultaneous", "All epochs at once"], ["smoothed", "Smoothed"], ["truth", "True curve, not private"]].filter(([name]) => (name === "zero" ? zero : has(name)));
     if (this.switches.dataset.kinds === String(kinds)) return;
     this.switches.dataset.kinds = String(kinds);
     this.switches.replaceChildren(...kinds.map(([name, words]) => h("label", {},
@@ -344,13 +350,21 @@ export class CurvesCard {
       } }), words)));
   }
 
+  #save() {
+    const { range, change } = this;
+    return saveSeen(this.models, this.chosen(), range, change).catch((failure) => {
+      setText(this.error, `The numbers could not be read: ${failure.message}`);
+      this.error.hidden = false;
+    });
+  }
+
   #picture() {
     const panels = this.#charts.map(({ chart, models }) => ({
       canvas: chart.canvas,
-      heading: this.#needsHeading(models) ? models[0].name : "",
+      heading: this.#needsHeading(models) ? models[0].detail.title : "",
       entries: chart.curves.map((curve, index) => ({ label: curve.label, ...chart.mark(index) })),
     }));
     const name = this.models.map((model) => model.name).join("-and-");
-    return savePicture(`${name}-epoch-${this.lastEpoch}.png`, `${this.models.map((model) => model.name).join(" and ")}: ${this.#title().toLowerCase()}`, panels);
+    return savePicture(`${name}-epoch-${this.lastEpoch}.png`, `${this.models.map((model) => model.detail.title).join(" and ")}: ${this.#title().toLowerCase()}`, panels);
   }
 }

@@ -22,6 +22,13 @@ export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+// Has the browser keep a file.
+export function saveFile(name, blob) {
+  const url = URL.createObjectURL(blob);
+  h("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
+
 // A table with a header row; cells that start with a sign or a digit are set as numbers.
 export function table(caption, columns, rows) {
   const cell = (value, index) => h("td", { class: columns[index].number ? "number" : null }, value ?? "–");

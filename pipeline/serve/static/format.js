@@ -29,6 +29,18 @@ export function valueOf(unit) {
 
 export const interval = (format, low, high) => (known(low) && known(high) ? `${format(low)} to ${format(high)}` : "–");
 
+// A number of people whose interval holds none is not known to be more: it is said what it is below.
+export const maybeNone = (unit, low) => unit === "users" && known(low) && low <= 0;
+export const fewerThan = (format, high) => `fewer than ${format(Math.max(Math.ceil(high), 1))}`;
+
+// An estimate with its error, as far as it can be believed.
+export function told(unit, format, value, low, high) {
+  return maybeNone(unit, low) ? fewerThan(format, high) : `${format(value)} ${error(format, value, low, high)}`.trim();
+}
+
+// The 95 % interval; of people it begins at none.
+export const within = (unit, format, low, high) => interval(format, maybeNone(unit, low) ? 0 : low, maybeNone(unit, low) ? Math.max(high, 0) : high);
+
 // Half of the interval, or all of it where its parts differ, as for a median.
 export function error(format, value, low, high) {
   if (!known(value) || !known(low) || !known(high)) return "";
@@ -72,32 +84,13 @@ export function seconds(value) {
   return `${whole.format(value / 86400)} days`;
 }
 
-// When epochs begin, as of `epoch_starts`: in UTC, in which they are counted, by days if they are whole ones.
-const day = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeZone: "UTC" });
-const hour = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "short", timeZone: "UTC" });
-const second = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium", timeZone: "UTC" });
-const DAY = 86_400_000;
-
-export function beginning(starts, epoch) {
-  if (!starts || !epoch) return "";
-  const { first, months, milliseconds } = starts;
-  const at = new Date(first);
-  if (months) {
-    // Of a shorter month the last day.
-    const [year, month] = [at.getUTCFullYear(), at.getUTCMonth() + (epoch - 1) * months];
-    const days = new Date(Date.UTC(year, month + 1, 0)).getUTCDate();
-    at.setUTCFullYear(year, month, Math.min(at.getUTCDate(), days));
-  }
-  at.setTime(at.getTime() + (epoch - 1) * milliseconds);
-  if (Number.isNaN(at.getTime())) return "";
-  const whole = (length) => first % length === 0 && milliseconds % length === 0;
-  return whole(DAY) ? day.format(at) : `${(whole(60_000) ? hour : second).format(at)} UTC`;
-}
-
 // A time of day, with the day if that was not today.
 export function time(milliseconds) {
   if (!known(milliseconds)) return "–";
   return (Math.abs(Date.now() - milliseconds) < RECENT ? clock : calendar).format(milliseconds);
 }
 export const moment = (milliseconds) => (known(milliseconds) ? calendar.format(milliseconds) : "–");
+// A percent sign stays with its number.
+export const tied = (words) => words.replaceAll(" %", "\u00a0%");
+export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;

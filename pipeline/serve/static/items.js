@@ -2,12 +2,12 @@
 
 import { ask, jobPath } from "./api.js";
 import { byId, h, setText } from "./dom.js";
-import { count, error, plural, valueOf } from "./format.js";
+import { count, error, maybeNone, plural, valueOf } from "./format.js";
 import { shape } from "./marks.js";
 import { MOST_SERIES, view } from "./view.js";
 
 const ROW = 36;
-const SPARK = { width: 96, height: 24 };
+const SPARK = { width: 72, height: 24 };
 const ASKED = 1000;
 const MOST_POINTS = 192;
 
@@ -202,8 +202,9 @@ export class Items extends EventTarget {
     element.title = row.label;
     setText(line.label, row.label);
     const [value, low, high] = row.last ?? [];
-    setText(line.value, row.format(value));
-    setText(line.error, error(row.format, value, low, high));
+    const none = maybeNone(row.unit, low);
+    setText(line.value, none ? `< ${row.format(Math.max(Math.ceil(high), 1))}` : row.format(value));
+    setText(line.error, none ? "" : error(row.format, value, low, high));
     const mark = selected ? this.marks.get(row.id) : undefined;
     const key = mark ? `${mark.colour} ${mark.shape}` : "";
     if (line.mark.dataset.key !== key) {

@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { h } from "./dom.js";
-import { count, plural, seconds, time } from "./format.js";
+import { capital, count, plural, tied, time } from "./format.js";
 import { smallCurve } from "./small_curve.js";
 import { view } from "./view.js";
 
@@ -41,7 +41,7 @@ export class JobList {
     const found = pairs(jobs);
     this.pairs.hidden = !found.length;
     this.pairs.replaceChildren(...found.slice(0, MOST_PAIRS).map(([one, other]) =>
-      h("a", { href: view.href({ job: one.job, with: other.job }) }, `compare ${one.job} with ${other.job}`)));
+      h("a", { href: view.href({ job: one.job, with: other.job }) }, `compare ${one.title} with ${other.title}`)));
     if (focused) [...this.element.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus();
   }
 
@@ -70,17 +70,16 @@ function card(job, curve) {
   const { epochs, last_epoch: last } = job;
   const fact = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
   return h("article", { class: "card job" },
-    h("h2", {}, h("a", { href: view.href({ job: job.job }) }, job.job), " ", h("small", {}, job.replay_of ? `replay of ${job.replay_of}` : job.protocol)),
-    h("p", { class: "headline" }, last ? job.headline : "no epoch has closed yet"),
-    curve && h("figure", {}, smallCurve(curve), h("figcaption", { class: "note" }, caption(job, curve))),
-    h("dl", { class: "facts" }, fact("Epoch", `${count(last)}${epochs ? ` of ${count(epochs)}` : ""}`), fact("Closed", time(job.closed_at)),
-      fact("Behind", seconds(job.behind_seconds)), fact("Budget", job.budget), job.phase !== "running" && fact("Phase", job.phase)),
+    h("h2", {}, h("a", { href: view.href({ job: job.job }) }, job.title), " ", h("small", {}, [job.title !== job.job && job.job, job.replay_of && `replay of ${job.replay_of}`].filter(Boolean).join(", "))),
+    h("p", { class: "headline" }, tied(job.sentence.join(""))),
+    curve && h("figure", {}, smallCurve(curve, job), h("figcaption", { class: "note" }, caption(job, curve))),
+    h("dl", { class: "facts" }, fact(capital(`${job.period}s`), `${count(last)}${epochs ? ` of ${count(epochs)}` : ""}`), fact("Closed", time(job.closed_at)),
+      fact("Privacy", job.budget), job.phase !== "running" && fact("Phase", job.phase)),
     job.problems.map((problem) => h("p", { class: "problem" }, problem)));
 }
 
 function caption(job, { label, epochs }) {
-  const what = job.domain.kind === "value" && !job.domain.measure ? "Users" : label;
-  return `${what}, ${epochs.length > 1 ? `last ${plural(epochs.length, "epoch")}` : "first epoch"}`;
+  return `${capital(label)}, ${epochs.length > 1 ? `last ${plural(epochs.length, job.period)}` : `first ${job.period}`}`;
 }
 
 // Jobs of the same people, or with the same domain over as many epochs, as far as it is known.

@@ -5,7 +5,7 @@ import { CurvesCard } from "./curves_card.js";
 import { h } from "./dom.js";
 import { Items } from "./items.js";
 import { Operators } from "./operators.js";
-import { Overview } from "./overview.js";
+import { Overview, tilesOf } from "./overview.js";
 import { PipelineCard } from "./pipeline.js";
 import { MOST_SERIES, view } from "./view.js";
 
@@ -20,7 +20,7 @@ export class JobPage {
     const [first] = models;
     this.parts = models.map((model) => ({
       model,
-      overview: new Overview(model, two),
+      overview: new Overview(model, two, tilesOf(models)),
       pipeline: new PipelineCard(two ? `Pipeline of ${model.name}` : "Pipeline", Boolean(model.detail.replay_of)),
       operators: new Operators(model),
     }));
@@ -76,16 +76,15 @@ export class JobPage {
     const privacy = this.models.map((model) => privacyCard(model, two));
     const results = h("div", { id: "results", role: "tabpanel", "aria-labelledby": "tab-results", class: "panel-page" },
       h("div", { class: this.items ? "beside" : "" }, this.curves.element, this.items?.element),
-      h("div", { class: this.asking.length ? "halves" : "" }, this.asking.length ? h("div", { class: "stack" }, this.asking.map((each) => each.element)) : null,
-        h("div", { class: "stack" }, h("div", { class: two && !this.asking.length ? "halves" : "stack" }, this.parts.map((part) => part.pipeline.element)))),
-      h("div", { class: two ? "halves" : "" }, privacy));
+      this.asking.length > 0 && h("div", { class: this.asking.length > 1 ? "halves" : "" }, this.asking.map((each) => each.element)),
+      h("div", { class: "stack" }, privacy));
     const operators = h("div", { id: "operators", role: "tabpanel", "aria-labelledby": "tab-operators", class: "panel-page" },
-      this.parts.map((part) => part.operators.element));
+      this.parts.map((part) => [part.pipeline.element, part.operators.element]));
     this.panels = { results, operators };
     this.tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Parts of the page", onkeydown: (event) => this.#press(event) },
       TABS.map(([tab, name]) => h("button", { type: "button", role: "tab", id: `tab-${tab}`, "aria-controls": tab, onclick: () => view.set({ tab }) }, name)));
     this.element = h("div", { class: "page" },
-      h("div", { class: two ? "halves overviews" : "" }, this.parts.map((part) => part.overview.element)), this.tabs, results, operators);
+      h("div", { class: two ? "overviews" : "" }, this.parts.map((part) => part.overview.element)), this.tabs, results, operators);
   }
 
   #tab() {
@@ -141,7 +140,8 @@ export class JobPage {
   #pipeline(part) {
     const { model, pipeline, operators } = part;
     part.phase = model.detail.phase;
-    if (view.state.tab === "operators") operators.show();
-    else pipeline.show(model.pipeline, model.detail.phase);
+    if (view.state.tab !== "operators") return;
+    operators.show();
+    pipeline.show(model.pipeline, model.detail.phase);
   }
 }

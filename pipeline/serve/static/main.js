@@ -41,6 +41,13 @@ class Page {
     await this.#show();
   }
 
+  // What is there is put in place of what was, or of the places that were kept for it.
+  #fill(...elements) {
+    const main = byId("main");
+    main.replaceChildren(...elements);
+    main.removeAttribute("aria-busy");
+  }
+
   get job() {
     return view.state.job || (this.jobs.length === 1 ? this.jobs[0].job : "");
   }
@@ -52,11 +59,10 @@ class Page {
     this.lost.clear();
     this.#say();
     this.#trail();
-    const main = byId("main");
     document.title = this.job ? `${this.job} · dpstream` : "dpstream";
     if (!this.job) {
       const list = new JobList(this.jobs);
-      main.replaceChildren(list.element);
+      this.#fill(list.element);
       this.#await(() => (this.job ? this.#show() : list.show(this.jobs)), () => list.close());
       return;
     }
@@ -66,7 +72,7 @@ class Page {
     if (turn !== this.turn || loaded[0].status === "rejected") {
       for (const model of models) model.close();
       if (turn !== this.turn) return;
-      main.replaceChildren(this.#missing(loaded[0].reason));
+      this.#fill(this.#missing(loaded[0].reason));
       // It may be deployed in a moment, or the server have just begun to read.
       this.#await(() => this.jobs.some((job) => job.job === this.job) && this.#show());
       return;
@@ -74,7 +80,8 @@ class Page {
     for (const model of models) this.#watch(model, model.connection);
     this.shown = new JobPage(models, () => this.theme, () => this.#show());
     const left = loaded.flatMap(({ status, reason }, index) => (status === "rejected" ? [h("p", { class: "sentence" }, `${names[index]} cannot be shown beside it: ${reason.message}`)] : []));
-    main.replaceChildren(...left, this.shown.element);
+    this.#fill(...left, this.shown.element);
+    document.title = `${models[0].detail.title} · dpstream`;
     await this.shown.load();
   }
 
@@ -136,7 +143,8 @@ class Page {
   // Which job is shown, which other one beside it.
   #trail() {
     const names = this.jobs.map((job) => job.job);
-    const key = JSON.stringify([names, this.job, view.state.with]);
+    const titles = new Map(this.jobs.map((job) => [job.job, job.title]));
+    const key = JSON.stringify([[...titles], this.job, view.state.with]);
     if (key === this.key) return;
     this.key = key;
     if (!this.job || names.length < 2) {
@@ -144,7 +152,7 @@ class Page {
       return;
     }
     const choice = (label, current, options, none, chosen) => h("select", { "aria-label": label, onchange: (event) => chosen(event.target.value) },
-      none && h("option", { value: "" }, none), options.map((name) => h("option", { value: name, selected: name === current }, name)));
+      none && h("option", { value: "" }, none), options.map((name) => h("option", { value: name, selected: name === current }, titles.get(name) ?? name)));
     byId("trail").replaceChildren(
       choice("Job", this.job, names.includes(this.job) ? names : [this.job, ...names], null, (job) => view.set({ job, with: "", series: [], crowd: "", range: "all" })),
       choice("Compare with", view.state.with, names.filter((name) => name !== this.job), "compare with …", (other) => view.set({ job: this.job, with: other })));

@@ -1,10 +1,12 @@
 // The numbers behind the curves: as a table on the page, and as files.
 
 import { ask, jobPath } from "./api.js";
-import { column, h, numbers, table } from "./dom.js";
-import { beginning, count, interval, time, valueOf } from "./format.js";
+import { column, h, numbers, saveFile, table } from "./dom.js";
+import { date } from "./dates.js";
+import { count, fewerThan, maybeNone, time, valueOf, within } from "./format.js";
 
 const ROWS = 200;
+const MOST_ROWS = 2000;
 const FILES = [["csv", "CSV"], ["parquet", "Parquet"], ["json", "JSON"]];
 
 export class NumbersTable {
@@ -45,18 +47,42 @@ export class NumbersTable {
   #table(model, rows) {
     const ids = model.own(this.shown().series);
     const labels = new Map(model.detail.series.map((each) => [each.id, each.label]));
-    const { epoch_starts: starts } = model.detail;
+    const { calendar: starts } = model.detail;
+    const { change } = this.shown();
     const columns = [numbers("epoch"), ...(starts ? [column("begins")] : []), column("closed"), column("fate"), numbers("devices"),
       ...ids.flatMap((id) => [numbers(labels.get(id) ?? id), numbers("95 %")])];
-    const cells = (row) => [count(row.epoch), ...(starts ? [beginning(starts, row.epoch)] : []), time(row.closed_at), [row.fate, ...row.flags].join(", "), count(row.contributors),
+    const cells = (row) => [count(row.epoch), ...(starts ? [date(model.detail, row.begins)] : []), time(row.closed_at), [row.fate, ...row.flags].join(", "), count(row.contributors),
       ...ids.flatMap((id) => {
         const [value, low, high] = row.series[id] ?? [];
+        const unit = change ? "change" : model.unitOf(id);
         const format = valueOf(model.unitOf(id));
-        return [format(value), interval(format, low, high)];
+        return [maybeNone(unit, low) ? fewerThan(format, high) : format(value), within(unit, format, low, high)];
       })];
     return h("div", {}, this.models.length > 1 && h("h3", {}, model.name), table(`Estimates of ${model.name}`, columns, rows.map(cells)),
       rows.length === ROWS && h("p", { class: "note" }, `The latest ${ROWS} of the epochs shown; downloads hold them all.`));
   }
+}
+
+// A row for every epoch that is seen and every curve, as a file; the numbers are those published.
+export async function saveSeen(models, series, [from, to], change) {
+  const lines = [["job", "epoch", "begins", "series", change ? `change since ${change} before` : "estimate", "low", "high", "fate", "flags"]];
+  for (const model of models) {
+    const labels = new Map(model.detail.series.map((each) => [each.id, each.label]));
+    const found = [];
+    for (let last = to; last >= from;) {
+      const { rows } = await ask(jobPath(model.name, "table"), { series: model.own(series).join(","), from, to: last, change, limit: MOST_ROWS });
+      found.push(...rows);
+      last = rows.length < MOST_ROWS ? -1 : rows.at(-1).epoch - 1;
+    }
+    for (const row of found.reverse()) {
+      for (const id of model.own(series)) {
+        const begins = row.begins === null ? "" : new Date(row.begins).toISOString();
+        lines.push([model.name, row.epoch, begins, labels.get(id) ?? id, ...(row.series[id] ?? ["", "", ""]), row.fate, row.flags.join(" ")]);
+      }
+    }
+  }
+  const quoted = (cell) => (/[",\n\r]/.test(cell) ? `"${String(cell).replaceAll('"', '""')}"` : String(cell));
+  saveFile(`${models.map((model) => model.name).join("-and-")}-epochs-${from}-to-${to}.csv`, new Blob([lines.map((line) => `${line.map(quoted).join(",")}\n`).join("")], { type: "text/csv" }));
 }
 
 // Links to the files of a job.

@@ -40,7 +40,7 @@ export class Operators {
     const { detail, pipeline } = this.model;
     const collectors = pipeline?.collectors;
     const known = (value) => value !== null && value !== undefined;
-    const facts = [["Protocol", detail.protocol], ["Phase", detail.phase], ["Deployment", detail.deployment], ["Deployed", moment(detail.deployed_at)],
+    const facts = [["Protocol", detail.protocol], ["Phase", detail.phase], ["Behind", seconds(detail.behind_seconds)], ["Deployment", detail.deployment], ["Deployed", moment(detail.deployed_at)],
       ["Replay of", detail.replay_of ?? "no other job"], ["Position", detail.position ?? "no epoch yet"], ["Domain", detail.domain.kind], ["Horizon", `${count(detail.horizon)} epochs`]];
     if (pipeline?.stages) {
       facts.push(["Windows decided", reasons(pipeline.decided ?? {}) || "none"]);

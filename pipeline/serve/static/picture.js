@@ -1,6 +1,6 @@
 // A chart as a PNG file, made here from what is on the screen, with its title and its legend.
 
-import { h } from "./dom.js";
+import { h, saveFile } from "./dom.js";
 import { path } from "./marks.js";
 
 const MARGIN = 20;
@@ -41,7 +41,5 @@ export async function savePicture(name, title, panels) {
     y += LINE / 2;
   }
   const blob = await new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
-  const url = URL.createObjectURL(blob);
-  h("a", { href: url, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+  saveFile(name, blob);
 }

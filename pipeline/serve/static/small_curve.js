@@ -2,14 +2,15 @@
 
 import { Curve } from "./curve.js";
 import { svg } from "./dom.js";
+import { date } from "./dates.js";
 import { count, plural, valueOf } from "./format.js";
 
 const WIDTH = 300;
 const HEIGHT = 56;
 const EDGE = 4;
 
-// `body` as of /api/recent.
-export function smallCurve(body) {
+// `body` as of /api/recent, `job` as of /api/jobs.
+export function smallCurve(body, job) {
   const curve = new Curve(body, "");
   const [first, last] = [curve.epochs[0], curve.lastEpoch];
   const [low, high] = curve.extent(first, last);
@@ -19,7 +20,7 @@ export function smallCurve(body) {
   const end = curve.lastKnown(last);
   const dot = end < 0 ? "" : `M${at(curve.epochs[end], curve.value[end])}h0`;
   // Stretched to its place; strokes and dots are not.
-  return svg("svg", { class: "small-curve", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": words(curve, body.unit) },
+  return svg("svg", { class: "small-curve", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": words(curve, body.unit, job) },
     svg("path", { class: "band", d: path(band.x, band.y, at) }),
     svg("path", { class: "alone", d: alone.x.map((epoch, index) => `M${at(epoch, alone.low[index])}L${at(epoch, alone.high[index])}`).join("") }),
     svg("path", { class: "estimate", d: path(curve.epochs, curve.value, at) }),
@@ -41,10 +42,12 @@ function path(x, y, at) {
   }).join("");
 }
 
-function words(curve, unit) {
+function words(curve, unit, job) {
   const format = valueOf(unit);
   const known = curve.value.filter((value) => !Number.isNaN(value));
   const said = known.length ? `${format(Math.min(...known))} to ${format(Math.max(...known))}` : "no estimate";
   const gaps = curve.value.length - known.length;
-  return `${curve.label}, epochs ${count(curve.epochs[0])} to ${count(curve.lastEpoch)}: ${said}${gaps && known.length ? `, ${plural(gaps, "gap")}` : ""}`;
+  const [from, to] = [0, -1].map((end) => date(job, curve.begins?.at(end)));
+  const when = from ? `${from} to ${to}` : `epochs ${count(curve.epochs[0])} to ${count(curve.lastEpoch)}`;
+  return `${curve.label}, ${when}: ${said}${gaps && known.length ? `, ${plural(gaps, "gap")}` : ""}`;
 }

@@ -370,7 +370,7 @@ def test_a_plot_has_a_curve_and_a_band_for_at_most_ten_items_and_breaks_at_gaps(
     assert len(axes.lines) == 2 * MOST_CURVES
     solid = axes.lines[::2]
     assert len({str(line.get_color()) for line in solid}) == MOST_CURVES
-    assert axes.get_xlabel() == "time (UTC)"
+    assert axes.get_xlabel() == "week (UTC)"
 
 
 def test_a_plot_of_the_largest_items_and_of_ranges_shows_what_was_asked(hours: Path) -> None:

@@ -152,7 +152,7 @@ def test_epochs_with_missing_reports_are_marked(tmp_path: Path) -> None:
 def test_epochs_that_have_times_are_drawn_at_them(tmp_path: Path) -> None:
     run = run_small_job(tmp_path, more=", start: 2024-01-01, length: P1W")
     axes = draw_plot(run.job, outcome_of(run).rows).axes[0]
-    assert axes.get_xlabel() == "time (UTC)"
+    assert axes.get_xlabel() == "week (UTC)"
     second = np.asarray(axes.lines[0].get_xdata(orig=True))[1]
     assert second == np.datetime64("2024-01-08")
 

@@ -121,13 +121,13 @@ def test_details_say_what_can_be_drawn_and_what_it_costs(cluster: MemoryCluster)
             assert modes["truth"] is False
             assert modes["truth_note"] is None
             assert modes["population"] == "town"
-            starts = {"first": 1704067200000, "months": 0, "milliseconds": 86_400_000}
-            assert modes["epoch_starts"] == starts
+            assert modes["calendar"] == {"zone": "UTC", "days": True, "seconds": False}
+            assert modes["period"] == "day"
             assert modes["budget"]["charged"]["epsilon"] == 8
             assert modes["budget"]["remaining"]["epsilon"] == 12
             assert any("epsilon 20, 12 is left" in words for words in modes["budget"]["words"])
             assert modes["guarantee"]["epsilon"] <= 8
-            assert modes["guarantee_words"][0].startswith("Who has to be trusted: nobody")
+            assert modes["guarantee_words"][0].startswith("Nobody has to be trusted: it holds")
             hours = await page.get("/api/jobs/hours")
             assert [each["id"] for each in hours["series"][:4]] == [
                 "q0.25",
@@ -135,7 +135,8 @@ def test_details_say_what_can_be_drawn_and_what_it_costs(cluster: MemoryCluster)
                 "q0.75",
                 "r0:10",
             ]
-            assert hours["chosen"] == ["q0.25", "q0.5", "q0.75"]
+            # The others are drawn when they are asked for.
+            assert hours["chosen"] == ["q0.5"]
             words = await page.get("/api/jobs/words")
             assert [each["id"] for each in words["series"]] == ["9", "7"]
             assert words["smoothed"] is False
@@ -294,7 +295,7 @@ def test_the_latest_epochs_of_all_jobs_come_in_one_answer(cluster: MemoryCluster
         async with live_page(cluster) as page:
             found = (await page.get("/api/recent?epochs=2"))["jobs"]
             curve = (await page.get("/api/jobs/modes/curve?from=2&series=2"))["series"][0]
-            names = ("id", "label", "unit", "epochs", "value", "low", "high")
+            names = ("id", "label", "unit", "epochs", "begins", "value", "low", "high")
             assert found["modes"] == {name: curve[name] for name in names}
             assert found["modes"]["epochs"] == [2, 3]
             assert found["hours"]["id"] == "q0.5"

@@ -1,0 +1,70 @@
+"""Who has to be trusted with reports on their way: what the page draws with its boundary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.operations.status import stages_of
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """Somebody through whose hands reports go.
+
+    Attributes:
+        name: in a word or two.
+        sees: what comes into their hands, in a few words.
+        trusted: whether the guarantee rests on them; of devices, whether on their own machine.
+    """
+
+    name: str
+    sees: str
+    trusted: bool
+
+
+def parties_of(job: DeployedJob) -> tuple[Party, ...]:
+    """The parties of a job, from those who hold values to those who read estimates."""
+    return tuple(_parties(job))
+
+
+def _parties(job: DeployedJob) -> Iterator[Party]:
+    shuffles = not job.guarantee().trust.startswith("nobody")
+    sealed = job.sealed is not None
+    if job.devices is None:
+        yield Party("devices, producers", "values, on their own machine", trusted=True)
+    else:
+        yield Party("devices", "each its own value", trusted=True)
+        opens = not (job.devices.seal or sealed)
+        sees = "who reports what, randomized" if opens else "who reports; the rest is sealed"
+        yield Party("collectors", sees, trusted=shuffles and opens)
+    if job.replay_of is None:
+        sees = "who reports what, randomized"
+        if sealed:
+            sees = "who reports; the rest is sealed"
+        stages = sum(role in (*job.report_roles, *job.hops) for role in stages_of(job).values())
+        name = "shuffle stage" if stages < 2 else f"{stages} shuffle stages"
+        yield Party(name, sees, trusted=shuffles and not job.shared)
+    if job.shared:
+        yield Party("party a", "one share of each sum", trusted=False)
+        yield Party("party b", "the other share", trusted=False)
+    else:
+        sees = "reports, not whose they are" if job.stage_sum is None else "sums with noise"
+        yield Party("who adds up", sees, trusted=False)
+    yield Party("readers", "estimates", trusted=False)
+
+
+def trust_body(job: DeployedJob) -> dict[str, Any]:
+    """As of the API: the parties, and in words what is drawn."""
+    parties = parties_of(job)
+    trusted = [party.name for party in parties[1:] if party.trusted]
+    if job.shared:
+        words = "Party a or party b has to be honest: together they could read what devices sent."
+    elif trusted:
+        words = f"Besides their own device, a person has to trust the {' and the '.join(trusted)}."
+    else:
+        own = "device and its producer" if job.devices is None else "device"
+        words = f"A person has to trust their own {own}, and nobody else."
+    return {"parties": [asdict(party) for party in parties], "words": words}
