@@ -157,7 +157,7 @@ OBSERVABLES = (
         "what Prometheus is told",
         Party.OPERATORS,
         (*_DECIDED, Fact.COINS, View.RELEASED),
-        "made from heartbeats, windows decided, and lags",
+        "made from heartbeats, windows decided, lags, and the latest estimates",
     ),
     Observable(
         "log lines",

@@ -26,6 +26,7 @@ class Panel:
         kind: of Grafana's panels.
         width: out of 24 columns.
         height: in Grafana's rows.
+        signed: whether values may be negative.
     """
 
     title: str
@@ -35,6 +36,7 @@ class Panel:
     kind: str = "timeseries"
     width: int = 12
     height: int = 8
+    signed: bool = False
 
 
 PANELS = (
@@ -189,6 +191,88 @@ PANELS = (
         "What does not count.",
     ),
     Panel(
+        "Estimates",
+        (
+            (
+                f"max by (dpstream_job, item) (dpstream_estimate{{{_JOB}}})",
+                "{{dpstream_job}} {{item}}",
+            ),
+            (
+                f"max by (dpstream_job, item) (dpstream_estimate_low{{{_JOB}}})",
+                "{{dpstream_job}} {{item}}: low",
+            ),
+            (
+                f"max by (dpstream_job, item) (dpstream_estimate_high{{{_JOB}}})",
+                "{{dpstream_job}} {{item}}: high",
+            ),
+        ),
+        "short",
+        "What was published last, with the 95 % interval; of numbers the median, of lists of at "
+        "most 20 items each of them. Estimates of few users may be negative.",
+        signed=True,
+    ),
+    Panel(
+        "Changes since the epoch before",
+        (
+            (
+                f"max by (dpstream_job, item) (dpstream_estimate_change{{{_JOB}}})",
+                "{{dpstream_job}} {{item}}",
+            ),
+            (
+                f"max by (dpstream_job, item) (dpstream_estimate_change_low{{{_JOB}}})",
+                "{{dpstream_job}} {{item}}: low",
+            ),
+            (
+                f"max by (dpstream_job, item) (dpstream_estimate_change_high{{{_JOB}}})",
+                "{{dpstream_job}} {{item}}: high",
+            ),
+        ),
+        "short",
+        "With the change's own 95 % interval, where it follows from what is published.",
+        signed=True,
+    ),
+    Panel(
+        "Reports of devices",
+        (
+            (
+                "sum by (dpstream_job) "
+                f"(rate(dpstream_collector_received_reports_total{{{_JOB}}}[5m]))",
+                "{{dpstream_job}}: received",
+            ),
+            (
+                "sum by (dpstream_job) "
+                f"(rate(dpstream_collector_acknowledged_reports_total{{{_JOB}}}[5m]))",
+                "{{dpstream_job}}: in Kafka",
+            ),
+        ),
+        "cps",
+        "Of jobs whose devices report through collectors, a second.",
+        width=8,
+    ),
+    Panel(
+        "Requests refused",
+        (
+            (
+                "sum by (dpstream_job, reason) "
+                "(rate(dpstream_collector_refused_requests_total[5m]))",
+                "{{dpstream_job}}: {{reason}}",
+            ),
+        ),
+        "cps",
+        "Of devices, by reason, a second; without a job if none was named that is known.",
+        width=8,
+    ),
+    Panel(
+        "Requests waiting for Kafka",
+        (
+            ("dpstream_collector_waiting_requests", "{{instance}}"),
+            ("1 - dpstream_collector_ready", "{{instance}}: not ready"),
+        ),
+        "short",
+        "At each collector, and whether it takes reports.",
+        width=8,
+    ),
+    Panel(
         "Workers ready",
         (
             (
@@ -272,7 +356,10 @@ def _panel(number: int, panel: Panel, column: int, row: int) -> dict[str, Any]:
         "description": panel.text,
         "datasource": _SOURCE,
         "gridPos": {"x": column, "y": row, "w": panel.width, "h": panel.height},
-        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "fieldConfig": {
+            "defaults": {"unit": panel.unit, **({} if panel.signed else {"min": 0})},
+            "overrides": [],
+        },
         "targets": [
             {"refId": chr(ord("A") + index), "expr": query, "legendFormat": legend}
             for index, (query, legend) in enumerate(panel.queries)

@@ -29,7 +29,9 @@ from pipeline.operations.deployments import check_has_devices
 from pipeline.operations.lifeline import tell
 from pipeline.operations.status.facts import hides_messages, stages_of
 from pipeline.operations.supervisor.supervise import SupervisorSettings, supervise
+from pipeline.results.watched_estimates import WatchedEstimates
 from pipeline.stages.adding_stages import adding_stage
+from pipeline.stages.estimate_records import EstimateListener
 from pipeline.stages.finished_windows import WindowListener
 from pipeline.stages.hop_stage import HopStage
 from pipeline.stages.instance_stage import InstanceStage
@@ -156,6 +158,7 @@ def run(
     lines = LogLines(deployed.name, stage, worker, as_json, on_error=tell)
     clock = BrokerClock()
     windows = WindowTally(lines.window, wall_clock=lambda: clock.milliseconds() / 1000)
+    watched = WatchedEstimates(deployed)
     monitor = None
     if metrics is not None or metrics_descriptor is not None:
         monitor = MonitorAddress(
@@ -163,13 +166,16 @@ def run(
             metrics_address,
             hides_messages(deployed, stage),
             JobFacts.of(deployed),
+            lambda: watched.latest,
             descriptor=metrics_descriptor,
         )
     # Not at the top: a supervisor, which runs without JOB, needs neither Faust nor its memory.
     from pipeline.kafka.workers.worker import run_worker
 
     code = run_worker(
-        _make_stage(stage, deployed, folder, noise_key, key_ring(deployed, keys), windows, clock),
+        _make_stage(
+            stage, deployed, folder, noise_key, key_ring(deployed, keys), windows, clock, watched
+        ),
         deployed,
         connection,
         stage_name=stage,
@@ -191,6 +197,7 @@ def _make_stage(
     keys: KeyRing,
     listener: WindowListener,
     clock: BrokerClock,
+    watcher: EstimateListener,
 ) -> Stage:
     match stage:
         case StageName.aggregate | StageName.aggregate_a | StageName.aggregate_b:
@@ -199,7 +206,7 @@ def _make_stage(
                 job, stage, keys, listener, lambda: tempfile.TemporaryFile(dir=folder)
             )
         case StageName.publish:
-            return PublishStage(job, listener=listener)
+            return PublishStage(job, listener=listener, watcher=watcher)
         case StageName.instance_2 | StageName.instance_3 | StageName.instance_4:
             return InstanceStage(
                 job,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from aggregators.crowd_estimates import CrowdEstimates
 from aggregators.estimate import Estimate
@@ -135,6 +135,18 @@ def _estimate(body: Mapping[str, Any] | None) -> Published | None:
         return None
     several = next((kind for key, kind in _BY_KEY.items() if key in body), None)
     return Estimate.from_json(body) if several is None else several.from_json(body)
+
+
+class EstimateListener(Protocol):
+    """Is shown what is published, in the order of epochs."""
+
+    def start_over(self) -> None:
+        """Know nothing: what was published is shown again from the beginning."""
+        ...
+
+    def next(self, record: EstimateRecord) -> None:
+        """Take in what was published of an epoch."""
+        ...
 
 
 class FirstEstimates:

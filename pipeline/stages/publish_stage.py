@@ -8,11 +8,11 @@ estimate of it. Owning the one partition of ``<job>.partials`` makes a worker th
 
 from __future__ import annotations
 
-from pipeline.actions import Append, Flush, Steps
+from pipeline.actions import Append, Flush, LogRecord, Steps
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.model_log import ModelLog
 from pipeline.stages.epoch_log import DecidedEpoch, EpochLog
-from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
+from pipeline.stages.estimate_records import EstimateListener, EstimateRecord, FirstEstimates
 from pipeline.stages.estimation import Estimation
 from pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
 from pipeline.stages.single_writer import SingleWriter
@@ -27,11 +27,19 @@ class PublishStage(SingleWriter):
     Args:
         job: the deployed job.
         listener: is told of every window whose estimate this worker has published.
+        watcher: is shown all that is published, by whichever worker.
     """
 
     role = Role.PARTIALS
 
-    def __init__(self, job: DeployedJob, *, listener: WindowListener = ignore_window) -> None:
+    def __init__(
+        self,
+        job: DeployedJob,
+        *,
+        listener: WindowListener = ignore_window,
+        watcher: EstimateListener | None = None,
+    ) -> None:
+        self._watcher = watcher
         super().__init__(job, listener)
 
     def _begin(self) -> None:
@@ -39,9 +47,9 @@ class PublishStage(SingleWriter):
         self._estimation = Estimation(job)
         self._published = FirstEstimates(job)
         self._epochs = EpochLog(job)
-        self._estimate_log = job.cursor(
-            Role.ESTIMATES, lambda record: self._published.apply(record.value)
-        )
+        self._estimate_log = job.cursor(Role.ESTIMATES, self._take_in)
+        if self._watcher is not None:
+            self._watcher.start_over()
         learns = job.protocol_entry.learning is not None
         self._models = ModelLog(job, keep=False) if learns else None
 
@@ -73,8 +81,14 @@ class PublishStage(SingleWriter):
                 written.append(_finished(found))
         if written:
             yield Flush()
+            yield from self._estimate_log.catch_up()
             for window in written:
                 self._listener(window)
+
+    def _take_in(self, record: LogRecord) -> None:
+        estimate = self._published.apply(record.value)
+        if estimate is not None and self._watcher is not None:
+            self._watcher.next(estimate)
 
     @property
     def _position(self) -> int:

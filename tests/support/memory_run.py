@@ -34,6 +34,7 @@ from pipeline.kafka.workers.metrics import WorkerSnapshot, metric_families
 from pipeline.kafka.workers.observer import Observer, WindowTally
 from pipeline.operations.deployments import find_deployed
 from pipeline.operations.status.facts import hides_messages, stages_of
+from pipeline.results.watched_estimates import WatchedEstimates
 from pipeline.simulation.memory import MemoryLog, MemoryWorker
 from pipeline.stages.finished_windows import FinishedWindow
 from tests.support.commands import Commands
@@ -123,8 +124,9 @@ class Worker:
 
         windows = WindowTally(told, clock=lambda: 0.0, wall_clock=lambda: NOW / 1000)
         self.folder.mkdir(parents=True)
+        watched = WatchedEstimates(job)
         stage = _make_stage(
-            self.name, job, self.folder, None, all_keys(SHUFFLE_KEYS), windows, clock
+            self.name, job, self.folder, None, all_keys(SHUFFLE_KEYS), windows, clock, watched
         )
         self._log = ClusterLog(self.cluster, job)
         self._group = group_name(job, self.name)
@@ -135,7 +137,7 @@ class Worker:
         snapshot = WorkerSnapshot(
             job.name, self.name, self._group, self._topic, hides, facts=JobFacts.of(job)
         )
-        self._observer = Observer(snapshot, windows)
+        self._observer = Observer(snapshot, windows, lambda: watched.latest)
         for partition in range(len(job.start_offsets[stage.role])):
             self._worker.run(self._worker.assign(partition))
 

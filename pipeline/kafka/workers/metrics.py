@@ -1,9 +1,9 @@
 """What a worker tells Prometheus: a pure function of one snapshot of the worker.
 
 Names are prefixed and in base units, counters end in ``_total`` and begin anew with the process.
-Labels are bounded: the job, the stage, partitions, fates, reasons of refusal; no user, producer,
-batch or epoch is one. The job's is ``dpstream_job``, since ``job`` and ``instance`` are what
-Prometheus calls those it scrapes. Consumer lag has the names and labels of kafka-lag-exporter.
+Labels are bounded: the job, the stage, partitions, fates, reasons of refusal, a few items; no user,
+producer, batch or epoch is one. The job's is ``dpstream_job``, since ``job`` and ``instance`` are
+what Prometheus calls those it scrapes. Consumer lag has the names and labels of kafka-lag-exporter.
 
 Where devices rely on the shuffle stage to hide how many messages they send
 (`WorkerSnapshot.hides_messages`), nothing here counts messages or records of the raw topic before
@@ -21,6 +21,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from pipeline.kafka.workers.job_facts import JobFacts
+from pipeline.kafka.workers.published_numbers import PublishedNumber, PublishedNumbers
 from topics.manifests import Fate
 from topics.records import Reason
 
@@ -56,6 +57,8 @@ class WorkerSnapshot:
         last_window_at: when it was done with the last one, in seconds since 1970.
         window_seconds: what all windows took together.
         facts: of the job; None if nothing is to be said of it.
+        estimates: of the publisher, what was published last; None if nothing was, or it does not
+            publish.
         clock_ahead: by how many seconds the machine's clock is ahead of the broker's; None while
             that is not known.
     """
@@ -76,6 +79,7 @@ class WorkerSnapshot:
     last_window_at: float | None = None
     window_seconds: float = 0.0
     facts: JobFacts | None = None
+    estimates: PublishedNumbers | None = None
     clock_ahead: float | None = None
 
 
@@ -163,6 +167,8 @@ def metric_families(snapshot: WorkerSnapshot) -> Iterator[Metric]:
             )
     if snapshot.facts is not None:
         yield from _facts(snapshot.facts, own)
+    if snapshot.estimates is not None:
+        yield from _estimates(snapshot.estimates, own)
     yield from _lag(snapshot)
 
 
@@ -182,6 +188,38 @@ def _facts(facts: JobFacts, own: Mapping[str, str]) -> Iterator[Metric]:
         family = GaugeMetricFamily(_PREFIX + name, text, labels=[*own, "unit"])
         family.add_metric([*own.values(), facts.unit], getattr(facts, name))
         yield family
+
+
+def _estimates(published: PublishedNumbers, own: Mapping[str, str]) -> Iterator[Metric]:
+    text = "The epoch whose estimate was published last."
+    epoch = GaugeMetricFamily(f"{_PREFIX}estimate_epoch", text, labels=list(own))
+    epoch.add_metric(list(own.values()), published.epoch)
+    yield epoch
+    told: Mapping[str, tuple[str, Callable[[PublishedNumber], float | None]]] = {
+        "": ("The estimate of that epoch, of an item.", lambda each: each.value),
+        "_low": ("Lower end of its 95 % interval.", lambda each: _end(each.interval, 0)),
+        "_high": ("Upper end of its 95 % interval.", lambda each: _end(each.interval, 1)),
+        "_change": ("By how much it is above the one before.", lambda each: each.change),
+        "_change_low": (
+            "Lower end of the 95 % interval of the change.",
+            lambda each: _end(each.change_interval, 0),
+        ),
+        "_change_high": (
+            "Upper end of the 95 % interval of the change.",
+            lambda each: _end(each.change_interval, 1),
+        ),
+    }
+    for name, (text, value_of) in told.items():
+        family = GaugeMetricFamily(f"{_PREFIX}estimate{name}", text, labels=[*own, "item"])
+        for number in published.numbers:
+            value = value_of(number)
+            if value is not None:
+                family.add_metric([*own.values(), number.item], value)
+        yield family
+
+
+def _end(interval: tuple[float, float] | None, place: int) -> float | None:
+    return None if interval is None else interval[place]
 
 
 def _lag(snapshot: WorkerSnapshot) -> Iterator[Metric]:

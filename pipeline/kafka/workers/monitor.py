@@ -19,6 +19,7 @@ from prometheus_client.exposition import choose_encoder
 from pipeline.kafka.workers.errors import WorkerError
 from pipeline.kafka.workers.health import Health
 from pipeline.kafka.workers.job_facts import JobFacts
+from pipeline.kafka.workers.published_numbers import PublishedNumbers
 
 # A client that is slower than this, in seconds, is hung up on.
 _PATIENCE = 5.0
@@ -33,6 +34,7 @@ class MonitorAddress:
         address: of the interface.
         hides_messages: see `pipeline.kafka.workers.metrics.WorkerSnapshot`.
         facts: the same.
+        estimates: says what was published last, of a worker that publishes.
         descriptor: of a socket that listens already, to be used instead of port and address.
     """
 
@@ -40,6 +42,7 @@ class MonitorAddress:
     address: str = "127.0.0.1"
     hides_messages: bool = True
     facts: JobFacts | None = None
+    estimates: Callable[[], PublishedNumbers | None] = lambda: None
     descriptor: int | None = None
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pipeline.kafka.workers.execution import Execution
 from pipeline.kafka.workers.lag import EndHistory
 from pipeline.kafka.workers.metrics import Lag, WorkerSnapshot
+from pipeline.kafka.workers.published_numbers import PublishedNumbers
 from pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
 from pipeline.stages.stage import Stage
 from topics.manifests import Fate
@@ -47,11 +48,18 @@ class Observer:
     Args:
         blank: what is known before the first one.
         windows: is told by the stage.
+        estimates: says what was published last.
     """
 
-    def __init__(self, blank: WorkerSnapshot, windows: WindowTally) -> None:
+    def __init__(
+        self,
+        blank: WorkerSnapshot,
+        windows: WindowTally,
+        estimates: Callable[[], PublishedNumbers | None] = lambda: None,
+    ) -> None:
         self.snapshot = blank
         self._windows = windows
+        self._estimates = estimates
         self._ends: defaultdict[int, EndHistory] = defaultdict(EndHistory)
 
     def observe(
@@ -85,6 +93,7 @@ class Observer:
                 if partition in ends
             },
             heartbeat=stage.heartbeat(),
+            estimates=self._estimates(),
             windows=dict(windows.fates),
             last_epoch=windows.last_epoch,
             last_window_at=windows.last_at,

@@ -163,7 +163,7 @@ class _Process:
             monitor.hides_messages,
             facts=monitor.facts,
         )
-        self.observer = Observer(blank, windows)
+        self.observer = Observer(blank, windows, monitor.estimates)
 
     async def run(self) -> int:
         """Work until a signal comes or something fails; returns the exit code."""

@@ -29,6 +29,8 @@ from pipeline.kafka.workers.monitor import MonitorAddress, serve
 from pipeline.kafka.workers.observer import Observer, WindowTally
 from pipeline.kafka.workers.timings import Timings
 from pipeline.kafka.workers.watchdog import Pulse, Watchdog
+from pipeline.results.watched_estimates import WatchedEstimates
+from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.stages.finished_windows import FinishedWindow
 from tests.support.world import World
 from topics.manifests import Fate
@@ -104,7 +106,13 @@ class Watched:
         blank = WorkerSnapshot(
             "watched", stage, "group", f"watched.{role}", hides_messages, facts=facts
         )
-        observer = Observer(blank, self.tallies[stage])
+        watched = WatchedEstimates(self.job)
+        for value in log.values(Role.ESTIMATES):
+            watched.next(EstimateRecord.from_bytes(value))
+        publishes = stage == "publish"
+        observer = Observer(
+            blank, self.tallies[stage], lambda: watched.latest if publishes else None
+        )
         observer.observe(0.0, execution, worker.stage, ends, broker_answers=True)
         return observer.snapshot
 
@@ -195,7 +203,17 @@ def test_the_last_epoch_is_the_largest_though_windows_are_finished_in_any_order(
 
 def test_labels_are_bounded_and_name_nobody(tmp_path: Path) -> None:
     watched = Watched(local_job(), tmp_path)
-    labels = {"dpstream_job", "stage", "partition", "topic", "group", "fate", "reason", "unit"}
+    labels = {
+        "dpstream_job",
+        "stage",
+        "partition",
+        "topic",
+        "group",
+        "fate",
+        "reason",
+        "unit",
+        "item",
+    }
     for stage in STAGES:
         for family in metric_families(watched.snapshot(stage)):
             assert family.name.startswith(("dpstream_", "kafka_consumergroup_group_lag"))

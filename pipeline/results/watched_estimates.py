@@ -1,0 +1,95 @@
+"""The latest estimate and its change as numbers for Prometheus, made of what is published alone.
+
+Of a job that counts one value it is that one, of a list of at most `MOST_WATCHED` items all of
+them, of numbers the median. Of longer lists, and of items that are found, there are none: each item
+would be a time series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from aggregators.estimate import GAP
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.kafka.workers.published_numbers import PublishedNumber, PublishedNumbers
+from pipeline.results.changes import Changes, has_changes
+from pipeline.results.queries import Query
+from pipeline.results.questions import Answer, Count, Items, Quantiles, Question
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.values.value_domains import ValueDomain
+
+MOST_WATCHED = 20
+"""Items of the longest list that is watched."""
+
+
+class WatchedEstimates:
+    """Follows the estimates of a job, epoch by epoch.
+
+    Attributes:
+        latest: of the epoch published last; None before the first.
+
+    Args:
+        job: as deployed.
+    """
+
+    def __init__(self, job: DeployedJob) -> None:
+        self._job = job
+        question = watched(job.domain)
+        self._query = None if question is None else Query(job.domain, question)
+        self.start_over()
+
+    def start_over(self) -> None:
+        """Know nothing: another worker publishes, or the topic is read again."""
+        self.latest: PublishedNumbers | None = None
+        self._changes = Changes(self._job, 1) if has_changes(self._job) else None
+
+    def next(self, record: EstimateRecord) -> None:
+        """Take in what was published of an epoch; what is no estimate of the job says nothing."""
+        estimate, domain = record.estimate, self._job.domain
+        numbers: tuple[PublishedNumber, ...] = ()
+        if self._query is not None and (estimate is None or estimate.may_be_of(domain.size - 1)):
+            change = None if self._changes is None else self._changes.next(record)
+            numbers = tuple(_numbers(self._query, record, change))
+        self.latest = PublishedNumbers(record.epoch, numbers)
+
+
+def watched(domain: ValueDomain) -> Question | None:
+    """What is asked of every epoch; None where nothing is."""
+    if domain.kind == "value":
+        return Count()
+    if domain.kind == "numbers" and domain.slots is None:
+        return Quantiles((0.5,))
+    few = domain.items is not None and len(domain.items) <= MOST_WATCHED
+    return Items() if domain.kind == "items" and few else None
+
+
+def _numbers(
+    query: Query, record: EstimateRecord, change: EstimateRecord | None
+) -> Iterator[PublishedNumber]:
+    changes: Mapping[str, Answer] = {}
+    if change is not None:
+        changes = {answer.name: answer for answer in query.answers(change.estimate)}
+    for answer in query.answers(record.estimate):
+        changed = changes.get(answer.name)
+        yield PublishedNumber(
+            _name(query, answer),
+            answer.value,
+            _interval(answer, record),
+            None if changed is None else changed.value,
+            None if changed is None else _interval(changed, change),
+        )
+
+
+def _name(query: Query, answer: Answer) -> str:
+    match query.question:
+        case Count():
+            return ""
+        case Quantiles():
+            return "median"
+    return answer.name
+
+
+def _interval(answer: Answer, record: EstimateRecord | None) -> tuple[float, float] | None:
+    # Of what rests on something that was never received no coverage is claimed.
+    gap = record is None or GAP in record.flags
+    return None if gap else (answer.low, answer.high)
