@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache, cached_property
@@ -58,6 +59,7 @@ from pipeline.jobs.shuffle import DURATION, FIXED_DURATION, Seconds, Shuffle, Si
 from pipeline.jobs.wording import KEYS as WORDS
 from pipeline.jobs.wording import Wording
 from pipeline.protocols.crowds import in_crowds
+from pipeline.protocols.other_packages import ProtocolError
 from pipeline.protocols.protocol import Law, Protocol
 from pipeline.protocols.registry import PROTOCOLS
 from pipeline.values.crowds import BETWEEN
@@ -666,6 +668,9 @@ def make_job(values: Mapping[str, Any], folder: Path = Path()) -> Job:
     Raises:
         JobError: a line for everything that is wrong, with key and what is allowed.
     """
+    with _of_protocol():
+        PROTOCOLS.check(str(values.get("protocol")))
+        PROTOCOLS.get(str(values.get("protocol")))
     for read_files in (with_labels, with_test_set, with_public_keys, with_device_keys):
         values = read_files(values, folder)
     return validate(Job, values)
@@ -680,13 +685,23 @@ def validate(model: type[JobType], values: Mapping[str, Any]) -> JobType:
     Raises:
         JobError: as `make_job` does.
     """
-    protocol = PROTOCOLS.get(str(values.get("protocol")))
+    with _of_protocol():
+        protocol = PROTOCOLS.get(str(values.get("protocol")))
     exact = _for_no_protocol(model) if protocol is None else _for_protocol(model, protocol)
     try:
         # JSON's strict mode is the one wanted: text is no number, but a list is a tuple.
         return exact.model_validate_json(json.dumps(values))
     except ValidationError as error:
         raise JobError(explain(error, exact)) from None
+
+
+@contextmanager
+def _of_protocol() -> Iterator[None]:
+    """Have what is wrong with a package of another protocol told of the key that names it."""
+    try:
+        yield
+    except ProtocolError as error:
+        raise JobError([Problem(("protocol",), str(error))]) from None
 
 
 @cache

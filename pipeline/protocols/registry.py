@@ -1,7 +1,8 @@
-"""The protocols that a job file can name.
+"""The protocols that a job file can name: our own, and those of other packages.
 
-Whoever adds one writes its devices in `randomizers`, its estimates in `aggregators`, a module with
-its entry and its forecast here, and names it below; tests/conformance says what else it wants.
+Whoever adds one of our own writes its devices in `randomizers`, its estimates in `aggregators`, a
+module with its entry and its forecast here, and names it below; tests/conformance says what else it
+wants. Another package names its entry in its metadata, as README.md says.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from pipeline.protocols import (
     split_budget,
     value_stream,
 )
-from pipeline.protocols.protocol import Protocol
+from pipeline.protocols.other_packages import Registry
 
-PROTOCOLS: dict[str, Protocol] = {
-    module.PROTOCOL.name: module.PROTOCOL
+PROTOCOLS = Registry(
+    module.PROTOCOL
     for module in (
         value_stream,
         future_rand,
@@ -64,4 +65,4 @@ PROTOCOLS: dict[str, Protocol] = {
         sparse_recovery,
         count_mean_sketch,
     )
-}
+)

@@ -154,12 +154,12 @@ def test_commands_exist(page: Page) -> None:
 def test_no_command_stands_where_it_is_not_run(page: Page) -> None:
     assert not re.findall(r"^ {4}(?:\$ )?(?:dpstream|make|python|pytest|docker) ", page.text, re.M)
     # What is written in js is run by the tests of its package.
-    assert {block.language for block in page.blocks} <= {"sh", "yaml", "python", "js"}
+    assert {block.language for block in page.blocks} <= {"sh", "yaml", "python", "js", "toml"}
 
 
 @every_page
 def test_options_modules_and_files_that_sentences_name_exist(page: Page) -> None:
-    everywhere = {"--help"}.union(*OPTIONS.values(), COMPOSE_OPTIONS)
+    everywhere = {"--help", "--version"}.union(*OPTIONS.values(), COMPOSE_OPTIONS)
     for code in page.inline_code:
         words = code.split()
         if words[0] == "docker":
@@ -172,7 +172,8 @@ def test_options_modules_and_files_that_sentences_name_exist(page: Page) -> None
             assert all((ROOT / word).exists() for word in words if word.startswith("tests/")), code
         elif words[0] != "make":
             verb = verb_of(words[1:] if words[0] == "dpstream" else words)
-            assert verb is not None or words[0] != "dpstream" or words == ["dpstream"], code
+            bare = words in (["dpstream"], ["dpstream", "--version"])
+            assert verb is not None or words[0] != "dpstream" or bare, code
             known = everywhere if verb is None else OPTIONS[verb]
             assert {word for word in words if re.fullmatch(r"--[a-z-]+", word)} <= known, code
         if re.fullmatch(rf"(?:{'|'.join(FOLDERS)})/[\w/.-]+", code) and "NAME" not in code:

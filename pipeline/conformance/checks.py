@@ -1,0 +1,302 @@
+"""What is looked at: each check is given a case, and raises a sentence if something does not hold.
+
+What follows from the exact law is exact. Samples are compared with it so that a protocol which
+keeps its promises fails once in 1e12.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import numpy as np
+from scipy import stats
+
+from pipeline.conformance.cases import FALSE_ALARM, Case, Report, Stream, View
+from pipeline.conformance.divergences import (
+    divergence,
+    exponential,
+    largest_divergence,
+    neighbours_of,
+)
+from pipeline.conformance.running import (
+    DoesNotConformError,
+    absent_devices_say_nothing,
+    estimates_hold_the_truth,
+    merging_equals_adding,
+    restored_devices_go_on,
+)
+from randomizers.counted_words import written_out
+from randomizers.guarantee import Guarantee
+
+Check: TypeAlias = Callable[[Case], None]
+
+MOST_EPOCHS = 4
+WINDOWS = 1_000
+# Streams whose windows are drawn: each takes a while.
+SAMPLED = 4
+# Devices that are looked at together, epoch by epoch.
+TOGETHER = 100_000
+# Of a report, to be nearly normal in number.
+ENOUGH = 100
+# An exact guarantee may state so much more than it has to; of one with a delta, a search ends so
+# much above the least, as a share.
+SLACK, SEARCHED = 1e-9, 0.02
+
+_UNITS = {
+    "stream": "the whole stream",
+    "epoch": "one epoch",
+    "value": "a value that stays the same",
+}
+
+
+def examples_are_small(case: Case) -> None:
+    """All that can be seen is enumerated, so there must not be much of it."""
+    example, expected = case.protocol.examples[case.number], case.protocol.parameters
+    if type(example.parameters) is not expected:
+        kind = type(example.parameters).__name__
+        raise DoesNotConformError(
+            f"has an example of {kind}, its parameters are {expected.__name__}"
+        )
+    if not 1 <= example.last_epoch <= MOST_EPOCHS:
+        raise DoesNotConformError(
+            f"has an example of {example.last_epoch} epochs, which cannot all be looked at: give 1 "
+            f"to {MOST_EPOCHS}"
+        )
+
+
+def laws_survive_json(case: Case) -> None:
+    """A deployed job holds its law as JSON."""
+    body = json.loads(json.dumps(case.law.to_json(), allow_nan=False))
+    if case.protocol.law(case.parameters).from_json(body) != case.law:
+        raise DoesNotConformError("reads another law from JSON than it has written")
+
+
+def reports_have_the_form_that_is_stated(case: Case) -> None:
+    """A number of words of one type."""
+    form = case.word_form
+    for epoch, words in enumerate(case.send(case.mixed_values(200), case.generator(1)), 1):
+        found = f"{words.dtype} of shape {words.shape}"
+        if words.dtype != form.dtype or words.ndim != 2 or words.shape[1] != form.width:
+            raise DoesNotConformError(
+                f"reports {found} at epoch {epoch}, and states words of {form.dtype}, {form.width} "
+                "of each report"
+            )
+
+
+def no_more_is_spent_than_asked_for(case: Case) -> None:
+    """The parameters of a job say what people are charged."""
+    guarantee = _guarantee(case)
+    unit = _UNITS[guarantee.unit]
+    asked = {"epsilon": case.parameters.epsilon, "delta": getattr(case.parameters, "delta", 0.0)}
+    for name, most in asked.items():
+        stated = getattr(guarantee, name)
+        if not 0 <= stated <= most:
+            raise DoesNotConformError(f"states {name} {stated:g} for {unit}, asked for {most:g}")
+    if (guarantee.stream_epsilon is None) != (guarantee.unit == "stream"):
+        raise DoesNotConformError(
+            f"states its guarantee for {unit}, and has to say what the whole stream loses where, "
+            "and only where, that is something else"
+        )
+
+
+def the_exact_law_adds_up(case: Case) -> None:
+    """What the others are compared with."""
+    for stream, views in case.views.items():
+        total = sum(views.values(), Fraction())
+        if total != 1 or min(views.values()) <= 0:
+            raise DoesNotConformError(
+                f"has an exact law whose probabilities for {_values(stream)} add up to {total}, or "
+                "of which one is not above 0: list what can be seen, and nothing else"
+            )
+
+
+def neighbours_are_as_alike_as_stated(case: Case) -> None:
+    """The guarantee itself, over all that can be seen of all neighbours."""
+    guarantee = _guarantee(case)
+    _check_loss(case, guarantee, guarantee.epsilon, _UNITS[guarantee.unit])
+    if guarantee.stream_epsilon is not None:
+        whole = Guarantee(**{**_fields(guarantee), "unit": "stream", "stream_epsilon": None})
+        _check_loss(case, whole, guarantee.stream_epsilon, _UNITS["stream"])
+
+
+def exact_guarantees_are_attained(case: Case) -> None:
+    """What is said to be exact is no larger than it has to be, so a larger loss would be seen."""
+    guarantee = _guarantee(case)
+    if guarantee.basis != "exact":
+        return
+    slack = SEARCHED * guarantee.epsilon if guarantee.delta else SLACK
+    less = guarantee.epsilon - slack
+    if largest_divergence(case, guarantee, exponential(less, rounded_up=True)) <= guarantee.delta:
+        raise DoesNotConformError(
+            f"states epsilon {guarantee.epsilon:g} for {_UNITS[guarantee.unit]} as exact, and "
+            "loses less: state what it loses, or another basis"
+        )
+
+
+def devices_draw_by_the_exact_law(case: Case) -> None:
+    """What devices send, and how often, is what the exact law says: no more and nothing else."""
+    if case.protocol.stage_sum(case.law) is not None:
+        return  # Seen is what the stage adds up, not what devices send.
+    for number, stream in enumerate(_spread(case.streams)):
+        law = case.views[stream]
+        rng = case.generator(20, number)
+        seen = Counter(_window(case, stream, rng) for _ in range(WINDOWS))
+        for view, often in seen.items():
+            if view not in law:
+                raise DoesNotConformError(
+                    f"sends {_reports(view)} for {_values(stream)}, {often} times of {WINDOWS:,}, "
+                    "which by its exact law is never sent"
+                )
+        shares = np.array([float(probability) for probability in law.values()])
+        times = np.array([seen[view] for view in law])
+        at_most = stats.binom.cdf(times, WINDOWS, shares)
+        at_least = stats.binom.sf(times - 1, WINDOWS, shares)
+        unlikely = 2 * np.minimum(at_most, at_least) < FALSE_ALARM / len(law)
+        for view, count, share, wrong in zip(law, times, shares, unlikely, strict=True):
+            if wrong:
+                raise DoesNotConformError(
+                    f"sends {_reports(view)} for {_values(stream)} {count:,} times of "
+                    f"{WINDOWS:,}, by its exact law it would be {share * WINDOWS:,.0f}"
+                )
+        if case.exact.devices == 1:
+            _check_many(case, stream, number)
+
+
+def _check_many(case: Case, stream: Stream, number: int) -> None:
+    """See that so many devices together send each report as often as the law says."""
+    values = case.array_of(np.zeros((case.last_epoch, TOGETHER), np.intp))
+    values[:] = np.array(stream, np.int8).reshape(case.last_epoch, 1, *values.shape[2:])
+    for epoch, words in enumerate(case.send(values, case.generator(21, number)), 1):
+        reports, counts = np.unique(words, axis=0, return_counts=True)
+        sent = dict(zip(map(tuple, reports.tolist()), counts.tolist(), strict=True))
+        means: defaultdict[Report, float] = defaultdict(float)
+        squares: defaultdict[Report, float] = defaultdict(float)
+        for view, probability in case.views[stream].items():
+            for report, times in Counter(view[epoch - 1]).items():
+                means[report] += times * float(probability)
+                squares[report] += times**2 * float(probability)
+        for report, mean in means.items():
+            expected = TOGETHER * mean
+            deviation = math.sqrt(TOGETHER * max(0.0, squares[report] - mean**2))
+            off = abs(sent.get(report, 0) - expected)
+            if expected >= ENOUGH and 2 * stats.norm.sf(off / max(deviation, 1.0)) < FALSE_ALARM:
+                raise DoesNotConformError(
+                    f"sends {_reports(((report,),))} at epoch {epoch} {sent.get(report, 0):,} "
+                    f"times for {TOGETHER:,} devices with {_values(stream)}, by its exact law it "
+                    f"would be {expected:,.0f}"
+                )
+
+
+def words_are_accepted_where_they_can_be_sent(case: Case) -> None:
+    """An aggregator refuses what no device sends."""
+    if case.protocol.stage_sum(case.law) is not None:
+        return
+    aggregator, form = case.aggregator(), case.word_form
+    largest = int(np.iinfo(form.dtype).max)
+    for epoch in range(1, case.last_epoch + 1):
+        sent = {
+            report for views in case.views.values() for view in views for report in view[epoch - 1]
+        }
+        for report in sent:
+            if not _accepted(aggregator, epoch, np.array([report], form.dtype)):
+                raise DoesNotConformError(
+                    f"sends {_reports(((report,),))} at epoch {epoch}, which its aggregator refuses"
+                )
+        impossible = (largest,) * form.width
+        if impossible not in sent and _accepted(
+            aggregator, epoch, np.array([impossible], form.dtype)
+        ):
+            raise DoesNotConformError(
+                f"never sends {_reports(((impossible,),))}, and its aggregator accepts it at epoch "
+                f"{epoch}"
+            )
+
+
+CHECKS: tuple[Check, ...] = (
+    examples_are_small,
+    laws_survive_json,
+    reports_have_the_form_that_is_stated,
+    no_more_is_spent_than_asked_for,
+    the_exact_law_adds_up,
+    neighbours_are_as_alike_as_stated,
+    exact_guarantees_are_attained,
+    devices_draw_by_the_exact_law,
+    words_are_accepted_where_they_can_be_sent,
+    restored_devices_go_on,
+    absent_devices_say_nothing,
+    merging_equals_adding,
+    estimates_hold_the_truth,
+)
+
+
+def _guarantee(case: Case) -> Guarantee:
+    return case.protocol.randomizer(case.law).guarantee
+
+
+def _fields(guarantee: Guarantee) -> dict[str, Any]:
+    return {name: getattr(guarantee, name) for name in guarantee.__dataclass_fields__}
+
+
+def _check_loss(case: Case, guarantee: Guarantee, epsilon: float, unit: str) -> None:
+    factor, delta = exponential(epsilon, rounded_up=False), Fraction(guarantee.delta)
+    for one, other in neighbours_of(case, guarantee):
+        spent = divergence(case.views[one], case.views[other], factor)
+        if spent > delta:
+            also = "" if not guarantee.delta else f" with delta {guarantee.delta:g}"
+            raise DoesNotConformError(
+                f"states epsilon {epsilon:g}{also} for {unit}, and {_values(one)} can be told from "
+                f"{_values(other)} {_by(case, one, other, float(spent), guarantee.delta)}"
+            )
+
+
+def _by(case: Case, one: Stream, other: Stream, spent: float, delta: float) -> str:
+    if delta:
+        return f"by a delta of {spent:g}"
+    views, others = case.views[one], case.views[other]
+    ratios = [views[view] / others[view] if view in others else math.inf for view in views]
+    largest = max(ratios)
+    return "without any doubt" if largest == math.inf else f"by epsilon {math.log(largest):.4g}"
+
+
+def _spread(streams: list[Stream]) -> list[Stream]:
+    """Some of them: the first, the last, and what lies between."""
+    step = max(1, -(-len(streams) // SAMPLED))
+    return [*dict.fromkeys([*streams[::step], streams[-1]])]
+
+
+def _window(case: Case, stream: Stream, rng: np.random.Generator) -> View:
+    """What is seen of so many devices as the law is about; the first of them has the stream."""
+    devices = case.protocol.randomizer(case.law)
+    devices.enrol(case.exact.devices, rng)
+    view = []
+    for epoch, value in enumerate(stream, 1):
+        values = np.zeros((case.exact.devices, *np.shape(value)), np.int8)
+        values[0] = value
+        words = written_out(devices.report(epoch, values, None, rng))
+        view.append(tuple(sorted(map(tuple, words.tolist()))))
+    return tuple(view)
+
+
+def _accepted(aggregator: Any, epoch: int, words: Any) -> bool:
+    try:
+        aggregator.check_words(epoch, words)
+    except ValueError:
+        return False
+    return True
+
+
+def _values(stream: Stream) -> str:
+    return f"the values {', '.join(map(str, stream))}"
+
+
+def _reports(view: View) -> str:
+    epochs = (
+        " and ".join(" ".join(map(str, report)) for report in reports) or "nothing"
+        for reports in view
+    )
+    return "reports " + ", then ".join(epochs)

@@ -1,0 +1,75 @@
+"""How well neighbours can be told apart: exactly, from the probabilities of what can be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from itertools import permutations
+
+from pipeline.conformance.cases import Case, Stream, View
+from randomizers.guarantee import Guarantee, held_or_nothing
+
+
+def largest_divergence(case: Case, guarantee: Guarantee, factor: Fraction) -> Fraction:
+    """The least delta that, with epsilon = ln factor, holds for all neighbours."""
+    return max(
+        divergence(case.views[one], case.views[other], factor)
+        for one, other in neighbours_of(case, guarantee)
+    )
+
+
+def neighbours_of(case: Case, guarantee: Guarantee) -> Iterator[tuple[Stream, Stream]]:
+    """All neighbours by a guarantee, in both orders."""
+    for one, other in neighbours(case.streams, guarantee):
+        if not by_removal(case, guarantee) or differ_by_removal(one, other):
+            yield one, other
+
+
+def by_removal(case: Case, guarantee: Guarantee) -> bool:
+    """Whether what cannot be told apart is a set and none, instead of any two sets."""
+    slots = case.domain.slots
+    return slots is not None and guarantee.neighbours.startswith(held_or_nothing(slots))
+
+
+def differ_by_removal(one: Stream, other: Stream) -> bool:
+    """Whether wherever two streams differ one of them holds nothing."""
+    return all(a == b or not any(a) or not any(b) for a, b in zip(one, other, strict=True))
+
+
+def divergence(
+    one: Mapping[View, Fraction], other: Mapping[View, Fraction], factor: Fraction
+) -> Fraction:
+    """The largest P(set) - factor * Q(set) over all sets of views.
+
+    Exactly; what floating point is certain of is not looked at more closely.
+    """
+    certain, total = float(factor) * (1 - 1e-9), Fraction()
+    for view, probability in one.items():
+        likely = other.get(view)
+        if likely is None:
+            total += probability
+        elif not 0 < float(probability) < certain * float(likely):
+            total += max(Fraction(), probability - factor * likely)
+    return total
+
+
+def neighbours(streams: list[Stream], guarantee: Guarantee) -> Iterator[tuple[Stream, Stream]]:
+    """Any two streams, any two that differ in a single epoch, or any two that never change."""
+    for one, other in permutations(streams, 2):
+        differences = sum(a != b for a, b in zip(one, other, strict=True))
+        if (
+            guarantee.unit == "stream"
+            or (guarantee.unit == "epoch" and differences == 1)
+            or (guarantee.unit == "value" and len({*one}) == len({*other}) == 1)
+        ):
+            yield one, other
+
+
+def exponential(exponent: float, *, rounded_up: bool) -> Fraction:
+    """e^exponent, rounded in the 60th digit."""
+    with localcontext() as context:
+        context.prec = 60
+        # Decimal.exp is correctly rounded: the true value lies between its neighbours.
+        nearest = Decimal(exponent).exp()
+        return Fraction(nearest.next_plus() if rounded_up else nearest.next_minus())

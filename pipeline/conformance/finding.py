@@ -1,0 +1,73 @@
+"""The cases of a protocol by its name, and its exact law, wherever they are installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import entry_points
+from typing import Any, TypeAlias
+
+from pipeline.conformance.cases import Case, ExactLaw
+from pipeline.printable import error_line
+from pipeline.protocols.other_packages import ProtocolError
+from pipeline.protocols.protocol import Protocol
+from pipeline.protocols.registry import PROTOCOLS
+
+GROUP = "dpstream.exact_laws"
+"""Of entry points: a protocol's name, and where its `ExactLaw` is."""
+
+MakeExactLaw: TypeAlias = Callable[[Any, int], ExactLaw]
+"""From a law and the last epoch."""
+
+
+@dataclass(frozen=True)
+class FoundCase(Case):
+    """A case with what makes its exact law."""
+
+    make_exact: MakeExactLaw
+
+    @cached_property
+    def exact(self) -> ExactLaw:
+        """The case's `ExactLaw`."""
+        return self.make_exact(self.law, self.last_epoch)
+
+
+def cases_of(protocol: Protocol, make_exact: MakeExactLaw) -> list[FoundCase]:
+    """A case for every example of a protocol.
+
+    Raises:
+        ProtocolError: it has none.
+    """
+    if not protocol.examples:
+        raise ProtocolError(f"protocol {protocol.name} has no examples: its entry is to offer some")
+    return [FoundCase(protocol, number, make_exact) for number in range(len(protocol.examples))]
+
+
+def find_cases(name: str) -> list[FoundCase]:
+    """The cases of a protocol that is installed.
+
+    Raises:
+        ProtocolError: there is none of that name, it is broken, or has no examples or exact law.
+    """
+    PROTOCOLS.check(name)
+    if name not in PROTOCOLS:
+        raise ProtocolError(
+            f"there is no protocol {name}: the package that has it is to name it in its metadata "
+            f"(entry points dpstream.protocols), and to be installed; there are "
+            f"{', '.join(PROTOCOLS)}"
+        )
+    laws = list(entry_points(group=GROUP, name=name))
+    if not laws:
+        raise ProtocolError(
+            f"protocol {name} has no exact law to be checked against: name one in the metadata of "
+            f"its package (entry points {GROUP})"
+        )
+    try:
+        make_exact: MakeExactLaw = laws[0].load()
+    except Exception as error:
+        raise ProtocolError(
+            f"the exact law of protocol {name}, {laws[0].value}, cannot be imported: "
+            f"{error_line(error)}"
+        ) from error
+    return cases_of(PROTOCOLS[name], make_exact)

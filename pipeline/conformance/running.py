@@ -1,0 +1,145 @@
+"""Checks of devices and aggregators as they run: restarts, absence, merging, estimates."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from aggregators.attendance import Attendance
+from aggregators.estimate import Estimate
+from aggregators.published import Published
+from pipeline.conformance.cases import FALSE_ALARM, Case
+from pipeline.errors import DpstreamError
+from randomizers.counted_words import written_out
+
+DEVICES = 300
+RUNS, ESTIMATED = 300, 600
+# A share of the users change: predictions made without knowing the values may be off by so much.
+TOLERANCE = 0.1
+
+
+class DoesNotConformError(DpstreamError):
+    """Something does not hold of a protocol; the message goes on where its name is the subject."""
+
+
+def restored_devices_go_on(case: Case) -> None:
+    """Devices that drew anew after a restart would spend their budget again."""
+    undisturbed, restarted = (case.protocol.randomizer(case.law) for _ in range(2))
+    for devices in (undisturbed, restarted):
+        devices.enrol(DEVICES, case.generator(1))
+    law = case.protocol.law(case.parameters).from_json(json.loads(json.dumps(case.law.to_json())))
+    for epoch, values in enumerate(case.mixed_values(DEVICES), 1):
+        kept = {name: array.copy() for name, array in restarted.state_arrays().items()}
+        restarted = case.protocol.restore(law, kept, epoch - 1)
+        expected, found = (
+            written_out(devices.report(epoch, values, None, case.generator(3, epoch)))
+            for devices in (undisturbed, restarted)
+        )
+        if not np.array_equal(found, expected):
+            raise DoesNotConformError(
+                f"sends other reports at epoch {epoch} where devices were restored before: all "
+                "that is drawn once has to be in state_arrays, and to be read from there"
+            )
+
+
+def absent_devices_say_nothing(case: Case) -> None:
+    """Neither while they are away nor later, of what they held then."""
+    one, other = (case.protocol.randomizer(case.law) for _ in range(2))
+    for devices in (one, other):
+        devices.enrol(DEVICES, case.generator(9))
+    indices = np.arange(DEVICES) % len(case.values)
+    for epoch in range(1, case.last_epoch + 1):
+        present = case.generator(10, epoch).random(DEVICES) < 0.6
+        otherwise = np.where(present, indices, (indices + 1) % len(case.values))
+        expected, found = (
+            written_out(
+                devices.report(epoch, case.array_of(which), present, case.generator(11, epoch))
+            )
+            for devices, which in ((one, indices), (other, otherwise))
+        )
+        if not np.array_equal(found, expected):
+            raise DoesNotConformError(
+                f"tells at epoch {epoch} what devices held while they were absent"
+            )
+    devices = case.protocol.randomizer(case.law)
+    devices.enrol(DEVICES, case.generator(12))
+    nobody = np.zeros(DEVICES, np.bool_)
+    words = written_out(
+        devices.report(1, case.mixed_values(DEVICES)[0], nobody, case.generator(13))
+    )
+    if len(words):
+        raise DoesNotConformError(f"sends {len(words):,} reports of devices that are all absent")
+
+
+def merging_equals_adding(case: Case) -> None:
+    """Whatever the order, through bytes or not: the state is the same integers."""
+    rng = case.generator(14)
+    whole, one, other = (case.aggregator() for _ in range(3))
+    sent = case.released(case.send(case.mixed_values(DEVICES), rng), rng)
+    for epoch, words in enumerate(sent, 1):
+        whole.add(epoch, words, None)
+        one.add(epoch, words[::2], None)
+        other.add(epoch, words[1::2][::-1], None)
+    other = case.restored(other.to_bytes())
+    other.merge(one)
+    if other.to_bytes() != whole.to_bytes():
+        raise DoesNotConformError(
+            "has another state where reports are added in two parts, kept as bytes and merged, "
+            "than where they are added at once"
+        )
+
+
+def estimates_hold_the_truth(case: Case) -> None:
+    """They are right on average, and off by as much as is published with them."""
+    if case.protocol.learning is not None:
+        return
+    values = _followed_values(case)
+    truth = case.truth(values)
+    attendance = Attendance.constant(case.last_epoch, ESTIMATED)
+    off = np.empty((RUNS, *truth.shape))
+    for run in range(RUNS):
+        aggregator = case.aggregator()
+        sent = case.send(values, case.generator(30, run))
+        for epoch, words in enumerate(case.released(sent, case.generator(32, run)), 1):
+            aggregator.add(epoch, words, None)
+            estimate = aggregator.estimate(epoch, attendance)
+            if estimate is None:
+                raise DoesNotConformError(f"has no estimate of epoch {epoch} of its horizon")
+            errors = values_of(estimate) - truth[epoch - 1]
+            off[run, epoch - 1] = errors / estimate.standard_deviation
+    means = off.mean(axis=0)
+    if (2 * stats.norm.sf(np.abs(means) * math.sqrt(RUNS)) < FALSE_ALARM).any():
+        raise DoesNotConformError(
+            f"estimates what is not there: off by {np.abs(means).max():.2g} of the standard "
+            f"deviations it publishes, on average over {RUNS} runs"
+        )
+    squares = np.square(off).sum(axis=0)
+    too_small = stats.chi2.sf(squares / (1 + TOLERANCE), RUNS) < FALSE_ALARM
+    too_large = stats.chi2.cdf(squares / (1 - TOLERANCE), RUNS) < FALSE_ALARM
+    if (too_small | too_large).any():
+        ratio = math.sqrt(float(squares[too_small | too_large].flat[0]) / RUNS)
+        raise DoesNotConformError(
+            "publishes standard deviations that are not those of its errors, which are "
+            f"{ratio:.2g} times as large"
+        )
+
+
+def values_of(estimate: Published) -> NDArray[np.float64]:
+    """What is estimated at an epoch, shape (counts,)."""
+    if isinstance(estimate, Estimate):
+        return np.array([estimate.value], np.float64)
+    values: NDArray[np.float64] = estimate.intervals[0]
+    return values
+
+
+def _followed_values(case: Case) -> NDArray[np.int8]:
+    """Shape (epochs, devices); a quarter of them with streams that estimates are unbiased for."""
+    streams = np.array([each for each in case.streams if case.exact.followed(each)], np.int8)
+    changing = ESTIMATED // 4
+    values = case.array_of(np.full((case.last_epoch, ESTIMATED), case.domain.initial))
+    values[:, :changing] = np.swapaxes(streams[np.arange(changing) % len(streams)], 0, 1)
+    return values

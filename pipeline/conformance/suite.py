@@ -1,0 +1,33 @@
+"""The suite, for pytest; `pipeline.conformance` says how it is called."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.conformance.cases import Case
+from pipeline.conformance.checks import CHECKS, Check
+from pipeline.conformance.finding import find_cases
+from pipeline.conformance.plugin import OPTION
+from pipeline.conformance.running import DoesNotConformError
+from pipeline.protocols.other_packages import ProtocolError
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every check of every example of the protocols that are named."""
+    names: list[str] = metafunc.config.getoption(OPTION)
+    if not names:
+        raise pytest.UsageError(f"which protocol is to be looked at? Give {OPTION} NAME")
+    try:
+        cases = [case for name in names for case in find_cases(name)]
+    except ProtocolError as error:
+        raise pytest.UsageError(str(error)) from None
+    metafunc.parametrize("case", cases, ids=str)
+    metafunc.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+
+
+def test_conformance(case: Case, check: Check) -> None:
+    """What does not hold is told in a sentence."""
+    try:
+        check(case)
+    except DoesNotConformError as error:
+        pytest.fail(f"{case}: {error}", pytrace=False)

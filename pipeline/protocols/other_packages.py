@@ -1,0 +1,119 @@
+"""Protocols by name, those of other packages included: found by their metadata, loaded when named.
+
+A package that is broken, or that claims a name which is taken, is in nobody's way until a job names
+that protocol; then a sentence says which package it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+
+from pipeline.errors import DpstreamError
+from pipeline.printable import error_line
+from pipeline.protocols.protocol import Protocol
+
+GROUP = "dpstream.protocols"
+"""Of entry points: the protocol's name, and where its `Protocol` is."""
+
+
+class ProtocolError(DpstreamError):
+    """A protocol of another package cannot be used; the message names it and says what to do."""
+
+
+def installed() -> Iterable[EntryPoint]:
+    """What packages on the path offer."""
+    return entry_points(group=GROUP)
+
+
+class Registry(MutableMapping[str, Protocol]):
+    """Protocols by name.
+
+    Getting one of another package imports it, and may raise `ProtocolError`. Iterating goes by name
+    and imports nothing.
+
+    Args:
+        own: those of this software.
+        find: gives the entry points of other packages; is asked once, when need be.
+    """
+
+    def __init__(
+        self, own: Iterable[Protocol], find: Callable[[], Iterable[EntryPoint]] = installed
+    ) -> None:
+        self._loaded = {protocol.name: protocol for protocol in own}
+        self._own = frozenset(self._loaded)
+        self._find = find
+
+    @cached_property
+    def _offered(self) -> dict[str, list[EntryPoint]]:
+        offered: dict[str, list[EntryPoint]] = {}
+        for entry in self._find():
+            entries = offered.setdefault(entry.name, [])
+            if entry not in entries:
+                entries.append(entry)
+        return offered
+
+    def check(self, name: str) -> None:
+        """See that a name means one protocol, whoever is installed.
+
+        Raises:
+            ProtocolError: several packages claim it.
+        """
+        claims = [_package(entry) for entry in self._offered.get(name, ())]
+        if name in self._own and claims:
+            raise ProtocolError(
+                f"{name} is a protocol of dpstream itself, and {' and '.join(claims)} claims the "
+                "name, too: uninstall that package, or have it choose another name"
+            )
+        if len(claims) > 1:
+            raise ProtocolError(
+                f"protocol {name} is claimed by {' and by '.join(claims)}: uninstall all but one"
+            )
+
+    def __getitem__(self, name: str) -> Protocol:
+        if name not in self._loaded:
+            if name not in self._offered:
+                raise KeyError(name)
+            self.check(name)
+            self._loaded[name] = _load(self._offered[name][0])
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, protocol: Protocol) -> None:
+        self._loaded[name] = protocol
+
+    def __delitem__(self, name: str) -> None:
+        del self._loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._loaded or name in self._offered
+
+    def __iter__(self) -> Iterator[str]:
+        yield from dict.fromkeys([*self._loaded, *self._offered])
+
+    def __len__(self) -> int:
+        return len({*self._loaded, *self._offered})
+
+
+def _load(entry: EntryPoint) -> Protocol:
+    where = f"protocol {entry.name} of {_package(entry)}, {entry.value},"
+    try:
+        loaded = entry.load()
+    except Exception as error:
+        raise ProtocolError(
+            f"{where} cannot be imported: {error_line(error)}; repair or uninstall that package"
+        ) from error
+    if not isinstance(loaded, Protocol):
+        raise ProtocolError(
+            f"{where} is no pipeline.protocols.protocol.Protocol, but of type "
+            f"{type(loaded).__name__}: the package has to offer one"
+        )
+    if loaded.name != entry.name:
+        raise ProtocolError(
+            f"{where} calls itself {loaded.name}: the package has to use one name for both"
+        )
+    return loaded
+
+
+def _package(entry: EntryPoint) -> str:
+    return "a package" if entry.dist is None else f"package {entry.dist.name} {entry.dist.version}"

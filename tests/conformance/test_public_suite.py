@@ -1,0 +1,325 @@
+"""The suite for protocols of other packages: it passes who keeps promises, and says what fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from aggregators.epoch_responses import EpochResponsesAggregator
+from pipeline.conformance import checks, running
+from pipeline.conformance.cases import Case, Stream
+from pipeline.conformance.checks import CHECKS, Check
+from pipeline.conformance.finding import cases_of, find_cases
+from pipeline.conformance.running import DoesNotConformError
+from pipeline.protocols.other_packages import ProtocolError
+from pipeline.protocols.protocol import Example, Protocol
+from randomizers.guarantee import Guarantee
+from tests.conformance.cases import CASES
+from tests.support.fresh_response import (
+    FreshResponse,
+    FreshResponseLaw,
+    FreshResponseParameters,
+)
+from tests.support.fresh_response.entry import PROTOCOL
+from tests.support.fresh_response.exact_law import ExactLaw
+
+WHOLE = cases_of(PROTOCOL, ExactLaw)
+OURS = [case for case in CASES if str(case) in ("value_stream-0", "single_message-0")]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("case", [WHOLE[0], *OURS], ids=str)
+def test_a_protocol_that_keeps_its_promises_passes(case: Case, check: Check) -> None:
+    check(case)
+
+
+def with_guarantee(**changed: Any) -> type[FreshResponse]:
+    class Stating(FreshResponse):
+        @property
+        def guarantee(self) -> Guarantee:
+            stated = super().guarantee
+            factor = changed.get("factor", 1.0)
+            return replace(stated, epsilon=stated.epsilon * factor)
+
+    return Stating
+
+
+class Changed(FreshResponse):
+    """Devices that do something else with the reports of an epoch."""
+
+    def report(
+        self,
+        epoch: int,
+        values: NDArray[np.integer] | NDArray[np.bool_],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.uint8]:
+        before, honest = self.epoch, super().report(epoch, values, present, rng)
+        self.epoch = before
+        changed = self.changed(epoch, honest, values, present, rng)
+        self.epoch = epoch
+        return changed
+
+    def changed(
+        self,
+        epoch: int,
+        honest: NDArray[np.uint8],
+        values: NDArray[Any],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.uint8]:
+        return honest
+
+
+class Twice(Changed):
+    """Each value is randomized twice: whoever has both reports knows more."""
+
+    def changed(self, epoch, honest, values, present, rng):  # type: ignore[no-untyped-def]
+        return np.concatenate([honest, FreshResponse.report(self, epoch, values, present, rng)])
+
+
+class Leaking(Changed):
+    """One in ten devices with value 1 says so."""
+
+    def changed(self, epoch, honest, values, present, rng):  # type: ignore[no-untyped-def]
+        if present is None:
+            honest[(rng.random(len(honest)) < 0.1) & (values == 1)] = 1
+        return honest
+
+
+class Naming(Changed):
+    """A device with value 1 sometimes sends a word that no other one has."""
+
+    def changed(self, epoch, honest, values, present, rng):  # type: ignore[no-untyped-def]
+        if present is None:
+            honest[(rng.random(len(honest)) < 0.02) & (values == 1)] = 7
+        return honest
+
+
+class Forgetting(FreshResponse):
+    """What reports rest on is not in the state, and made anew by whoever is restored."""
+
+    def report(
+        self,
+        epoch: int,
+        values: NDArray[np.integer] | NDArray[np.bool_],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.uint8]:
+        if not hasattr(self, "memo"):
+            self.memo = epoch
+        sent = super().report(epoch, values, present, rng)
+        return sent ^ np.uint8(epoch - self.memo & 1)
+
+
+class Remembering(FreshResponse):
+    """Where devices were absent, their next report is about what they held then."""
+
+    def report(
+        self,
+        epoch: int,
+        values: NDArray[np.integer] | NDArray[np.bool_],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.uint8]:
+        held = getattr(self, "held", values)
+        self.held = np.array(values)
+        return super().report(epoch, held, present, rng)
+
+
+class Biased(EpochResponsesAggregator):
+    """Estimates more than there is."""
+
+    def estimate(self, epoch: int, attendance: Any) -> Any:
+        estimate: Any = super().estimate(epoch, attendance)
+        return replace(estimate, value=estimate.value + 2 * estimate.standard_deviation)
+
+
+class Boasting(EpochResponsesAggregator):
+    """Publishes smaller errors than it makes."""
+
+    def estimate(self, epoch: int, attendance: Any) -> Any:
+        estimate: Any = super().estimate(epoch, attendance)
+        return replace(estimate, standard_deviation=estimate.standard_deviation / 2)
+
+
+class Gullible(EpochResponsesAggregator):
+    """Takes any word."""
+
+    def check_words(self, epoch: int, words: Any) -> None:
+        pass
+
+
+class Doubling(EpochResponsesAggregator):
+    """Merging counts its own reports again."""
+
+    def merge(self, other: Any) -> None:
+        super().merge(other)
+        super().merge(other)
+
+
+def devices(kind: type[FreshResponse]) -> dict[str, Any]:
+    return {"randomizer": kind, "restore": kind.restore}
+
+
+def aggregating(kind: type[EpochResponsesAggregator]) -> dict[str, Any]:
+    return {
+        "aggregator": lambda law, asked: kind(law),
+        "aggregator_from_bytes": lambda law, asked, data: kind.from_bytes(law, data),
+    }
+
+
+def weak(parameters: Any, last_epoch: int, minimum: int) -> FreshResponseLaw:
+    """Loses half of what is asked for."""
+    halved = FreshResponseParameters(parameters.epsilon / 2)
+    law: Any = PROTOCOL.calibrate(halved, last_epoch, minimum)
+    return law  # type: ignore[no-any-return]
+
+
+LONG = (Example(FreshResponseParameters(1.0), 9),)
+
+
+@pytest.mark.parametrize(
+    ("check", "changes", "number", "said"),
+    [
+        (
+            checks.no_more_is_spent_than_asked_for,
+            devices(with_guarantee(factor=50)),
+            0,
+            "states epsilon 50 for the whole stream, asked for 1",
+        ),
+        (
+            checks.neighbours_are_as_alike_as_stated,
+            devices(with_guarantee(factor=0.25)),
+            1,
+            "states epsilon 1 for the whole stream, and the values 0, 0, 0 can be told from the "
+            "values 0, 0, 1 by epsilon 1.333",
+        ),
+        (
+            checks.exact_guarantees_are_attained,
+            {"calibrate": weak, **devices(with_guarantee(factor=1.5))},
+            0,
+            "states epsilon 0.75 for the whole stream as exact, and loses less",
+        ),
+        (
+            checks.devices_draw_by_the_exact_law,
+            devices(Twice),
+            0,
+            "which by its exact law is never sent",
+        ),
+        (
+            checks.devices_draw_by_the_exact_law,
+            devices(Leaking),
+            0,
+            "times for 100,000 devices with the values 1, by its exact law it would be 26,894",
+        ),
+        (
+            checks.devices_draw_by_the_exact_law,
+            devices(Naming),
+            0,
+            "sends reports 7 for the values 1, ",
+        ),
+        (
+            running.restored_devices_go_on,
+            devices(Forgetting),
+            1,
+            "sends other reports at epoch 2 where devices were restored before",
+        ),
+        (
+            running.absent_devices_say_nothing,
+            devices(Remembering),
+            1,
+            "tells at epoch 2 what devices held while they were absent",
+        ),
+        (
+            running.estimates_hold_the_truth,
+            aggregating(Biased),
+            0,
+            "estimates what is not there: off by 2",
+        ),
+        (
+            running.estimates_hold_the_truth,
+            aggregating(Boasting),
+            0,
+            "standard deviations that are not those of its errors, which are 2",
+        ),
+        (
+            checks.words_are_accepted_where_they_can_be_sent,
+            aggregating(Gullible),
+            0,
+            "never sends reports 255, and its aggregator accepts it at epoch 1",
+        ),
+        (
+            running.merging_equals_adding,
+            aggregating(Doubling),
+            0,
+            "has another state where reports are added in two parts",
+        ),
+        (
+            checks.examples_are_small,
+            {"examples": LONG},
+            0,
+            "has an example of 9 epochs, which cannot all be looked at: give 1 to 4",
+        ),
+    ],
+)
+def test_what_does_not_hold_is_said_in_a_sentence(
+    check: Check, changes: dict[str, Any], number: int, said: str
+) -> None:
+    protocol: Protocol = replace(PROTOCOL, **changes)
+    case = cases_of(protocol, ExactLaw)[number]
+    with pytest.raises(DoesNotConformError) as caught:
+        check(case)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("factor", "said"), [(0.5, "add up to 1/2"), (0.0, "of which one is not above 0")]
+)
+def test_a_law_that_does_not_add_up_is_told(factor: float, said: str) -> None:
+    class Wrong(ExactLaw):
+        def views(self, stream: Stream) -> Any:
+            return {view: p * int(2 * factor) / 2 for view, p in super().views(stream).items()}
+
+    with pytest.raises(DoesNotConformError, match=said):
+        checks.the_exact_law_adds_up(cases_of(PROTOCOL, Wrong)[0])
+
+
+def test_what_is_certain_is_told_without_any_doubt() -> None:
+    class Open(ExactLaw):
+        def views(self, stream: Stream) -> Any:
+            return {tuple(((value,),) for value in stream): 1}
+
+    with pytest.raises(DoesNotConformError, match="from the values 1 without any doubt"):
+        checks.neighbours_are_as_alike_as_stated(cases_of(PROTOCOL, Open)[0])
+
+
+@pytest.mark.parametrize(
+    ("find", "said"),
+    [
+        (lambda: find_cases("missing"), "there is no protocol missing"),
+        (lambda: find_cases("future_rand"), "protocol future_rand has no exact law"),
+        (lambda: cases_of(replace(PROTOCOL, examples=()), ExactLaw), "has no examples"),
+    ],
+)
+def test_what_is_missing_is_said(find: Callable[[], object], said: str) -> None:
+    with pytest.raises(ProtocolError, match=said):
+        find()
+
+
+def test_every_check_is_in_the_suite() -> None:
+    defined = {
+        name
+        for module in (checks, running)
+        for name, found in vars(module).items()
+        if getattr(found, "__annotations__", {}).get("case") == "Case"
+        and not name.startswith("_")
+        and found.__module__ == module.__name__
+    }
+    assert defined == {check.__name__ for check in CHECKS}

@@ -1,0 +1,215 @@
+"""Protocols of other packages: found by metadata, loaded when named, refused in a sentence."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from pipeline.jobs.job_files import parse_job
+from pipeline.jobs.job_problems import JobError
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.deployments import deploy, find_deployed
+from pipeline.protocols.other_packages import ProtocolError, Registry
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.protocols.value_stream import PROTOCOL as VALUE_STREAM
+from tests.support import fresh_response
+from tests.support.fresh_response.entry import PROTOCOL
+from tests.support.memory_cluster import MemoryCluster
+
+ROOT = Path(__file__).parents[3]
+GROUP = "dpstream.protocols"
+ENTRY = EntryPoint("fresh_response", "tests.support.fresh_response.entry:PROTOCOL", GROUP)
+JOB = """
+name: logins
+protocol: fresh_response
+parameters: {epsilon: 8}
+epochs: {count: 3}
+shuffle: {minimum: 10}
+"""
+METADATA = "Metadata-Version: 2.1\nName: fresh-response\nVersion: 1.2\n"
+ENTRY_POINTS = """
+[dpstream.protocols]
+fresh_response = fresh_response.entry:PROTOCOL
+
+[dpstream.exact_laws]
+fresh_response = fresh_response.exact_law:ExactLaw
+"""
+
+
+def registry(*entries: EntryPoint) -> Registry:
+    return Registry([VALUE_STREAM], lambda: entries)
+
+
+def test_a_protocol_of_another_package_is_as_one_of_ours() -> None:
+    protocols = registry(ENTRY)
+    assert (list(protocols), len(protocols)) == (["value_stream", "fresh_response"], 2)
+    assert "fresh_response" in protocols
+    assert protocols["fresh_response"] is PROTOCOL
+    assert protocols.get("fresh_response") is PROTOCOL
+    assert (list(protocols), len(protocols)) == (["value_stream", "fresh_response"], 2)
+    assert protocols.get("missing") is None
+    protocols.check("value_stream")
+    protocols.check("missing")
+
+
+def test_nothing_is_imported_before_it_is_named() -> None:
+    protocols = registry(EntryPoint("broken", "no.such.module:PROTOCOL", GROUP))
+    assert list(protocols) == ["value_stream", "broken"]
+    assert protocols["value_stream"] is VALUE_STREAM
+
+
+def test_ours_are_had_without_a_look_at_other_packages() -> None:
+    def find() -> Iterator[EntryPoint]:
+        raise AssertionError
+
+    assert Registry([VALUE_STREAM], find)["value_stream"] is VALUE_STREAM
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("broken", "no.such.module:PROTOCOL", "cannot be imported: ModuleNotFoundError: No module"),
+        ("broken", "tests.support.fresh_response.entry:NOTHING", "cannot be imported: Attribute"),
+        ("other", ENTRY.value, "calls itself fresh_response: the package has to use one name"),
+        (
+            "class",
+            "tests.support.fresh_response:FreshResponse",
+            "is no pipeline.protocols.protocol.Protocol, but of type",
+        ),
+    ],
+)
+def test_a_package_that_is_broken_is_named_in_a_sentence(name: str, value: str, said: str) -> None:
+    with pytest.raises(ProtocolError, match=said) as caught:
+        registry(EntryPoint(name, value, GROUP))[name]
+    assert str(caught.value).startswith(f"protocol {name} of a package, {value}, ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_name_that_is_ours_is_not_taken_over() -> None:
+    protocols = registry(EntryPoint("value_stream", ENTRY.value, GROUP))
+    assert protocols["value_stream"] is VALUE_STREAM
+    assert list(protocols) == ["value_stream"]
+    with pytest.raises(ProtocolError, match="a protocol of dpstream itself, and a package claims"):
+        protocols.check("value_stream")
+
+
+def test_a_name_that_two_packages_claim_is_nobodys() -> None:
+    protocols = registry(ENTRY, EntryPoint("fresh_response", "another:PROTOCOL", GROUP))
+    with pytest.raises(ProtocolError, match="claimed by a package and by a package: uninstall all"):
+        protocols["fresh_response"]
+    once = registry(ENTRY, ENTRY)
+    assert once["fresh_response"] is PROTOCOL, "found twice on the path"
+
+
+def test_a_job_file_is_told_at_which_line_it_names_a_broken_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entries = [EntryPoint("fresh_response", "no.such.module:PROTOCOL", GROUP)]
+    monkeypatch.setitem(vars(PROTOCOLS), "_offered", {"fresh_response": entries})
+    with pytest.raises(JobError) as caught:
+        parse_job(JOB.strip(), "job.yaml")
+    assert str(caught.value).startswith(
+        "job.yaml:2: protocol: protocol fresh_response of a package"
+    )
+
+
+def test_a_job_of_another_package_is_deployed_and_read_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(vars(PROTOCOLS), "_offered", {"fresh_response": [ENTRY]})
+    cluster = cast(Cluster, MemoryCluster())
+    try:
+        deployed = deploy(cluster, parse_job(JOB), deployment=bytes(16), now=1)
+        found = find_deployed(cluster, "logins")
+        assert found == deployed
+        assert found.protocol_entry is PROTOCOL
+        assert found.guarantee().epsilon <= 8
+    finally:
+        PROTOCOLS.pop("fresh_response", None)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the package is installed."""
+    folder = tmp_path_factory.mktemp("site")
+    package = Path(str(fresh_response.__file__)).parent
+    shutil.copytree(
+        package, folder / "fresh_response", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    metadata = folder / "fresh_response-1.2.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(METADATA)
+    (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
+    return folder
+
+
+def run(
+    site: Path, folder: Path, *command: str, path: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """A command where that package is installed, and the folder is not that of this software."""
+    return subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=folder,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(map(str, (site, path or site, ROOT))),
+            "DPSTREAM_HOME": str(folder / "home"),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_jobs_of_an_installed_package_are_planned_and_simulated(site: Path, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB)
+    rows = "".join(f"u{user},1,{user % 2}\n" for user in range(400))
+    (tmp_path / "rows.csv").write_text(f"user,epoch,value\n{rows}")
+    simulated = run(
+        site, tmp_path, "pipeline.cli", "simulate", "job.yaml", "--input", "rows.csv", "--seed", "1"
+    )
+    assert simulated.returncode == 0, simulated.stderr
+    assert "400 users" in simulated.stdout
+
+
+def test_the_suite_runs_from_the_command_line_of_pytest(site: Path, tmp_path: Path) -> None:
+    """Of two packages, one of which states what nobody has asked for."""
+    greedy = tmp_path / "greedy"
+    shutil.copytree(site / "fresh_response", greedy / "greedy_response")
+    law, entry = (greedy / "greedy_response" / name for name in ("__init__.py", "entry.py"))
+    law.write_text(law.read_text().replace("epsilon=self.law.loss", "epsilon=50 * self.law.loss"))
+    entry.write_text(entry.read_text().replace('"fresh_response"', '"greedy_response"'))
+    metadata = greedy / "greedy_response-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(METADATA.replace("fresh-response", "greedy-response"))
+    (metadata / "entry_points.txt").write_text(ENTRY_POINTS.replace("fresh_", "greedy_"))
+    plugin = () if _is_registered() else ("-p", "pipeline.conformance.plugin")
+    done = run(
+        site,
+        tmp_path,
+        *("pytest", "-q", "-p", "no:cacheprovider", *plugin),
+        *("--pyargs", "pipeline.conformance.suite", "-k", "asked_for or json"),
+        *("--dpstream-protocol", "fresh_response", "--dpstream-protocol", "greedy_response"),
+        path=greedy,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "2 failed, 6 passed" in done.stdout
+    for number, epsilon in enumerate((1, 4)):
+        assert (
+            f"greedy_response-{number}: states epsilon {50 * epsilon} for the whole stream, asked "
+            f"for {epsilon}\n"
+        ) in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def _is_registered() -> bool:
+    """Not in an environment that was made before the plug-in was."""
+    return any(each.name == "dpstream" for each in entry_points(group="pytest11"))

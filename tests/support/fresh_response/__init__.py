@@ -1,0 +1,90 @@
+"""A protocol as another package has it: randomized response at every epoch, with fresh noise.
+
+Each of the epochs has an equal part of epsilon; a device tells its value with a probability that is
+a multiple of 1 / 2^32, so that the loss of the whole stream is exact.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randomizers.devices import Devices
+from randomizers.given_values import check_epoch, checked_booleans
+from randomizers.guarantee import Guarantee
+from randomizers.laws import Constants
+
+WHOLE = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class FreshResponseParameters:
+    """What a job says: `epsilon`, of a user's whole stream."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        if not 1e-3 <= self.epsilon <= 64:
+            raise ValueError(f"epsilon is {self.epsilon}, must be from 0.001 to 64")
+
+
+@dataclass(frozen=True, slots=True)
+class FreshResponseLaw(Constants):
+    """Number of epochs, and of 2^32 coins, how many tell the value as it is."""
+
+    last_epoch: int
+    kept: int
+
+    def __post_init__(self) -> None:
+        if not WHOLE // 2 < self.kept < WHOLE:
+            raise ValueError(f"{self.kept} of {WHOLE} are kept, must be more than half of them")
+
+    @property
+    def c_gap(self) -> float:
+        """P(a report is the value) - P(it is not)."""
+        return 2 * self.kept / WHOLE - 1
+
+    @property
+    def loss(self) -> float:
+        """Of the whole stream, rounded up."""
+        ratio = Fraction(self.kept, WHOLE - self.kept)
+        return math.nextafter(self.last_epoch * math.log(ratio), math.inf) * (1 + 1e-15)
+
+
+class FreshResponse(Devices[FreshResponseLaw]):
+    """The devices of one horizon. They draw nothing in advance."""
+
+    word_dtype: ClassVar[np.dtype[np.uint8]] = np.dtype(np.uint8)
+    width: ClassVar[int] = 1
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Of a user's whole stream."""
+        return Guarantee(
+            epsilon=self.law.loss,
+            delta=0.0,
+            unit="stream",
+            neighbours="any two streams of a user's values",
+            trust="nobody; which devices exist and when they report is public",
+            basis="exact",
+        )
+
+    def report(
+        self,
+        epoch: int,
+        values: NDArray[np.integer] | NDArray[np.bool_],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.uint8]:
+        """The value of everybody present, or its opposite."""
+        check_epoch(epoch, after=self.epoch, last_epoch=self.law.last_epoch)
+        values = checked_booleans(epoch, values, present, self.population)
+        here = np.arange(self.population) if present is None else np.flatnonzero(present)
+        reversed_ = rng.integers(0, WHOLE, len(here), np.uint32) >= self.law.kept
+        self.epoch = epoch
+        return (values[here].astype(np.uint8) ^ reversed_)[:, None]
