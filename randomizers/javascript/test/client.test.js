@@ -42,6 +42,19 @@ test('values are numbers of the domain, and refusals do not name them', () => {
   assert.throws(() => numberOf(told, 'bicycle'), (error) => !error.message.includes('bicycle'));
 });
 
+test('no number and no set is refused, so that silence says nothing', () => {
+  const numbers = { kind: 'numbers', size: 5, slots: null, low: 0, high: 8, buckets: 4 };
+  for (const optional of [false, true]) {
+    const told = readValues({ ...numbers, optional });
+    const given = [NaN, -Infinity, -1, 0, 7.99, 8, 1e300, Infinity];
+    assert.deepEqual(given.map((value) => numberOf(told, value)), [optional ? 0 : 1, 1, 1, 1, 4, 4, 4, 4]);
+    for (const wrong of [true, '3', undefined, 5n, [1]]) assert.throws(() => numberOf(told, wrong), { kind: 'value' });
+  }
+  const sets = readValues({ kind: 'items', size: 4, slots: 2, labels: ['walk', 'bus', 'car'] });
+  assert.deepEqual(numberOf(sets, new Set(['car', 'walk', 'bus', 3])), [1, 2]);
+  assert.deepEqual(numberOf(sets, ['car', 'car']), [3]);
+});
+
 test('answers mean what they mean in Python', () => {
   for (const [status, type, kind, others] of vectors.outcomes) {
     assert.deepEqual(outcomeOf(status, type === null ? null : { type }), { kind, others });

@@ -687,7 +687,15 @@ def test_addresses_are_encrypted(phone: Phone, url: str) -> None:
 
 
 def test_what_others_see_is_the_same_whatever_the_value_is() -> None:
-    for job, values in ((STREAM, [True, False]), (SETS, ["apple", None]), (SETS, [[], ["plum"]])):
+    numbers = JOBS["range_stream"][0]
+    given: list[tuple[dict[str, Any], list[Any]]] = [
+        (STREAM, [True, False]),
+        (SETS, ["apple", None]),
+        # None but one is a set or a number that the job has.
+        (SETS, [["plum"], [], ["apple", "pear", "plum"], ["pear", "pear"]]),
+        (numbers, [0.5, -1e9, 1, 1e300, float("nan"), float("inf")]),
+    ]
+    for job, values in given:
         seen = []
         for value in values:
             phone = Phone(SmallCollector(deployed(job)))
@@ -709,4 +717,4 @@ def test_what_others_see_is_the_same_whatever_the_value_is() -> None:
                 for method, path, headers, body in phone.collector.requests
             ]
             seen.append((requests, stored, phone.seconds))
-        assert seen[0] == seen[1]
+        assert all(each == seen[0] for each in seen)

@@ -399,6 +399,16 @@ def values() -> list[dict[str, Any]]:
     ]
     given: list[Any] = [True, False, None, 0, 1, 2, 3, 4, -1, 0.5, "walk", "car", "", "x", 2**39]
     given += [[], ["bus"], ["bus", 3], ["bus", 2], [1, 2, 3], [None], -0.3, -0.2, 0.05, 0.1, 0.3999]
+    given += [
+        0.4,
+        1e300,
+        -1e300,
+        ["car", "bus", 1],
+        [3, 3],
+        [3, 1, None, "walk"],
+        [4],
+        ["x", "bus"],
+    ]
     rows = []
     for each in told:
         domain = DeviceValues.from_statement(each)
