@@ -184,8 +184,11 @@ export interface DeviceOptions {
    * runs sets it to then, so that no older statement is brought back.
    */
   since?: number;
-  /** The bearer token for the next request, where the operator asks for one. */
-  token?: (() => string | Promise<string>) | null;
+  /**
+   * The bearer token for the next request, where the operator asks for one. If it throws or returns
+   * none, the report is sent later.
+   */
+  token?: (() => string | null | Promise<string | null>) | null;
   /** In place of IndexedDB. */
   store?: Store;
   /** In place of `fetch`. */
