@@ -99,6 +99,9 @@ class Entry:
         )
         if not all(type(each) is int for each in (entry.charges, entry.last, entry.deployed)):
             raise ValueError("no number of charges")
+        names = (entry.population, entry.job, entry.deployment)
+        if not all(type(name) is str for name in names) or entry.deployed < 0:
+            raise ValueError("an entry of no deployment")
         if entry.last < -1 or entry.charges < (entry.unit == "stream" or entry.last >= 0):
             raise ValueError("fewer charges than draws")
         if entry.unit not in ("stream", "epoch"):

@@ -91,7 +91,8 @@ class Device:
         population: the people whose budget it is; the job's name, unless the job file says.
         since: milliseconds since 1970; deployments from before are not joined. An app that is
             built when the job runs sets it to then, so that no older statement is brought back.
-        token: returns the bearer token for the next request, where the operator asks for one.
+        token: returns the bearer token for the next request, where the operator asks for one. If
+            it raises or returns none, the report is sent later.
         store: in place of a file.
         transport: in place of HTTP to `url`.
         read: cryptographic randomness; anything else in tests only.
@@ -110,7 +111,7 @@ class Device:
         path: str | os.PathLike[str] = "dpstream-device.sqlite",
         population: str | None = None,
         since: int = 0,
-        token: Callable[[], str] | None = None,
+        token: Callable[[], str | None] | None = None,
         store: Store | None = None,
         transport: Transport | None = None,
         read: ReadBytes = os.urandom,
@@ -132,6 +133,7 @@ class Device:
         self._token, self._read, self._now = token, read, now
         self._monotonic, self._jitter = monotonic, jitter
         self._failures, self._quiet_until = 0, -1.0
+        self._early: dict[bytes, float] = {}
 
     def terms(self) -> Terms:
         """What joining would mean: the server's statement, checked, in numbers and in words.
@@ -215,7 +217,13 @@ class Device:
         """
         failed = False
         for waiting in () if self._monotonic() < self._quiet_until else self._waiting():
+            if self._monotonic() < self._early.get(waiting.report, -1.0):
+                continue
             outcome, retry_after = self._send_one(waiting)
+            if outcome.begins is not None:
+                now = steps.corrected(self._now(), self._server_time())
+                wait = steps.seconds_to_begin(outcome.begins, now, self._jitter())
+                self._early[waiting.report] = self._monotonic() + wait
             if outcome.kind == "again" and not failed:
                 failed = True
                 self._failures += 1
@@ -227,9 +235,11 @@ class Device:
         if not failed and self._monotonic() >= self._quiet_until:
             self._failures = 0
         member = self._document().member(self.job)
-        left = 0 if member is None else len(member.waiting)
-        after = max(0.0, self._quiet_until - self._monotonic()) if left else 0.0
-        return Sending(left, after, member is not None and member.gone)
+        left = () if member is None else member.waiting
+        self._early = {each.report: self._early.get(each.report, -1.0) for each in left}
+        until = max(self._quiet_until, min(self._early.values(), default=-1.0))
+        after = max(0.0, until - self._monotonic()) if left else 0.0
+        return Sending(len(left), after, member is not None and member.gone)
 
     def deliver(self, seconds: float) -> Sending:
         """Send, wait and send again until nothing waits or the time is over."""
@@ -279,14 +289,22 @@ class Device:
 
     def _send_one(self, waiting: Waiting) -> tuple[steps.Outcome, float | None]:
         headers = {"Content-Type": CONTENT_TYPE}
+        later = steps.Outcome("again", others=False), None
         if self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token()}"
+            try:
+                token = self._token()
+            except Exception:
+                # The app's backend cannot be reached, whatever its client calls that.
+                return later
+            if not token:
+                return later
+            headers["Authorization"] = f"Bearer {token}"
         try:
             answer = self._transport.request(
                 "POST", f"/v1/jobs/{self.job}/reports", waiting.body, headers
             )
         except UnreachableError:
-            return steps.Outcome("again", others=False), None
+            return later
         return steps.outcome_of(answer.status, _json(answer)), _seconds(answer)
 
     def _server_time(self) -> int | None:

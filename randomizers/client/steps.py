@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from randomizers.byte_generator import ReadBytes
 from randomizers.client.account import Limit
@@ -36,8 +36,10 @@ _OFF: Final = 1 + 1e-9
 _FIRST_WAIT: Final = 1.0
 _LAST_WAIT: Final = 3_600.0
 
-_FINAL: Final = {(409, "late"), (409, "fingerprint"), (400, "malformed"), (400, "epoch")}
-"""Answers of collectors that the same report would get for ever. Others in between say 400 too."""
+_REFUSALS: Final = {400, 403, 413, 415}
+_REFUSED_CONFLICTS: Final = {"late", "fingerprint"}
+_PROBLEMS: Final = "/problems/"
+"""What the types of problems of collectors begin with. Others in between say 400 and 403 too."""
 
 Seal = Callable[[bytes, bytes, bytes], tuple[bytes, bytes]]
 """Content, public key and context in; box and id of the key out."""
@@ -277,37 +279,48 @@ class Outcome:
     """What an answer means for a report.
 
     Attributes:
-        kind: "acknowledged"; "refused", given up; "gone", given up with the deployment; "again",
-            wait and send it again.
+        kind: "acknowledged"; "refused" for ever; "gone", with the deployment; "early", before its
+            epoch; "again" later.
         others: whether other reports can be tried at once.
+        begins: of an early one's epoch, milliseconds since 1970, as the server says.
     """
 
     kind: str
     others: bool
+    begins: int | None = None
 
 
 def outcome_of(status: int, problem: Mapping[str, object]) -> Outcome:
     """What an answer means.
 
+    Only what a collector says is final: what has no type of its problems may be of anybody on the
+    way, and the report is sent again, until it is late.
+
     Args:
         status: of HTTP.
         problem: the answer's JSON; empty if it is none.
     """
-    kind = str(problem.get("type", "")).rpartition("/")[2]
+    told = problem.get("type")
+    kind = told.removeprefix(_PROBLEMS) if isinstance(told, str) else ""
+    known = kind != "" and kind != told
     if status == 202:
         return Outcome("acknowledged", others=True)
     if status == 410:
         return Outcome("gone", others=False)
-    if (status, kind) in _FINAL:
+    if known and (status in _REFUSALS or (status == 409 and kind in _REFUSED_CONFLICTS)):
         return Outcome("refused", others=True)
+    begins: Any = problem.get("begins")
+    timed = type(begins) is int and 0 <= begins <= LAST_MOMENT
+    if status == 409 and kind == "early" and known and timed:
+        return Outcome("early", others=True, begins=begins)
     # What is wrong with this one need not be wrong with the next.
-    return Outcome("again", others=status in (400, 409))
+    return Outcome("again", others=status in (400, 403, 409, 413, 415))
 
 
 def settled(document: Document, job: str, waiting: Waiting, kind: str) -> Document:
-    """A report is done with, as `Outcome.kind` says; nothing for "again"."""
+    """A report is done with, as `Outcome.kind` says; nothing for "again" and "early"."""
     member = document.member(job)
-    if member is None or waiting not in member.waiting or kind == "again":
+    if member is None or waiting not in member.waiting or kind in ("again", "early"):
         return document
     rest = tuple(each for each in member.waiting if each != waiting)
     return document.with_member(
@@ -332,6 +345,18 @@ def seconds_to_wait(failures: int, retry_after: float | None, jitter: float) -> 
     own = longest * (0.5 + 0.5 * jitter)
     asked = min(max(retry_after or 0.0, 0.0), LONGEST_WAIT)
     return max(own, asked * (1 + 0.1 * jitter))
+
+
+def seconds_to_begin(begins: int, now: int, jitter: float) -> float:
+    """How long to keep an early report; a day at most, since clocks may be wrong.
+
+    Args:
+        begins: its epoch, milliseconds since 1970.
+        now: the same.
+        jitter: as of `seconds_to_wait`.
+    """
+    missing = min(max((begins - now) / 1000, _FIRST_WAIT), LONGEST_WAIT)
+    return missing * (1 + 0.1 * jitter)
 
 
 def _randomizer(member: Membership, fresh: bool, read: ReadBytes) -> OneDevice:

@@ -9,6 +9,7 @@ from typing import Final
 from randomizers.client.account import Account, Limit, losses
 from randomizers.client.epoch_clock import EpochClock
 from randomizers.client.statements import Statement
+from randomizers.client.values import DeviceValues
 
 _SPANS: Final = (
     ("day", 86_400_000),
@@ -33,6 +34,7 @@ class Terms:
         unit: what is charged for: the "stream" of a horizon, or each "epoch" that is reported.
         neighbours: which two inputs cannot be told apart.
         trust: who has to be trusted.
+        values: what it is asked for: an app can check that it has such.
         epochs: when the device is asked.
         renews: whether another horizon follows, and is charged for.
         sealed: whether collectors cannot read reports.
@@ -52,6 +54,7 @@ class Terms:
     unit: str
     neighbours: str
     trust: str
+    values: DeviceValues
     epochs: EpochClock
     renews: bool
     sealed: bool
@@ -87,6 +90,7 @@ def terms_of(statement: Statement, account: Account, limit: Limit) -> Terms:
         unit=statement.unit,
         neighbours=str(statement.guarantee["neighbours"]),
         trust=str(statement.guarantee["trust"]),
+        values=statement.values,
         epochs=statement.clock,
         renews=statement.renews,
         sealed=statement.sealed,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
 from randomizers.client.errors import ValueRefusedError
 
-Value: TypeAlias = bool | int | float | str | Sequence[int | str] | None
+Value: TypeAlias = bool | int | float | str | Sequence[int | str] | Set[int | str] | None
 """As apps give it: see `DeviceValues.number`."""
 
 
@@ -59,22 +59,26 @@ class DeviceValues:
     def number(self, value: Value) -> int | list[int]:
         """What the randomizer is given.
 
+        Whoever is silent is seen to be, so silence must not depend on the value: a number outside
+        the range counts as the nearest one in it, one that is not a number (NaN) as none, or the
+        lowest where there must be one. Of a set with too many items those count that the job names
+        first; an item that is there twice counts once.
+
         Args:
             value: True or False; a label; a measured number; a number of the domain, where the job
                 is over items; None for no item. Where users have sets, a list of such, or one.
 
         Raises:
-            ValueRefusedError: there is no such value. The message does not say it.
+            ValueRefusedError: it is of no such type, or a label or number of an item that the job
+                does not have: a mistake of the app, which `Terms.values` can tell before joining.
+                The message does not say the value.
         """
         if self.slots is None:
             return self._one(value)
-        given = [value] if value is None or isinstance(value, str | int | float) else list(value)
-        numbers = [number for number in map(self._one, given) if number]
-        if len(numbers) > self.slots or len(set(numbers)) < len(numbers):
-            raise ValueRefusedError(
-                f"a set of this job has at most {self.slots} items, each of them once"
-            )
-        return numbers
+        several = isinstance(value, Sequence | Set) and not isinstance(value, str | bytes)
+        given = list(value) if several else [value]  # type: ignore[arg-type]
+        numbers = {number for number in map(self._one, given) if number}
+        return sorted(numbers)[: self.slots]
 
     def _one(self, value: object) -> int:
         number: int | None = None
@@ -93,12 +97,15 @@ class DeviceValues:
     def _bucket(self, value: object) -> int | None:
         if value is None:
             return 0 if self.optional else None
-        if type(value) not in (int, float):
+        if not isinstance(value, int | float) or isinstance(value, bool):
             return None
-        measured = float(value)  # type: ignore[arg-type]
-        if not self.low <= measured < self.high:
-            return None
-        share = (measured - self.low) / (self.high - self.low)
+        if value != value:
+            return int(not self.optional)
+        if value < self.low:
+            return 1
+        if value >= self.high:
+            return self.buckets
+        share = (float(value) - self.low) / (self.high - self.low)
         return 1 + min(math.floor(share * self.buckets), self.buckets - 1)
 
     @property
@@ -106,6 +113,6 @@ class DeviceValues:
         if self.kind == "value":
             return "True or False"
         if self.kind == "numbers":
-            return f"a number from {self.low:g} to below {self.high:g}"
+            return "a number" + (" or None" if self.optional else "")
         labels = f"one of the {len(self.labels):,} labels of this job, " if self.labels else ""
         return f"{labels}a whole number from 1 to {self.size - 1:,}, or none"

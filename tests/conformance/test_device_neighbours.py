@@ -35,13 +35,25 @@ SIGNING_KEY = Ed25519PrivateKey.from_private_bytes(bytes(32))
 SEALING_KEY = X25519PrivateKey.from_private_bytes(bytes([7]) * 32)
 ITEMS = {"domain": ["a", "b", "c"]}
 PROTOCOLS: dict[str, tuple[dict[str, Any], list[Any]]] = {
-    "balls_into_bins": ({"epsilon": 2, "delta": 1e-6, **ITEMS}, [[], ["a"], ["c"]]),
-    "count_min": ({"epsilon": 2, "delta": 1e-6, **ITEMS}, [[], ["a"], ["c"]]),
+    "balls_into_bins": (
+        {"epsilon": 2, "delta": 1e-6, **ITEMS},
+        [[], ["a"], ["c"], ["a", "b", "c"], ["b", "b"]],
+    ),
+    "count_min": (
+        {"epsilon": 2, "delta": 1e-6, **ITEMS},
+        [[], ["a"], ["c"], ["a", "b", "c"], ["b", "b"]],
+    ),
     "future_rand": ({"epsilon": 4, "changes": 2}, [False, True]),
     "hadamard_stream": ({"epsilon": 2, "changes": 2, **ITEMS}, [None, "a", "c"]),
-    "range_stream": ({"epsilon": 2, "changes": 2, "low": 0, "high": 8, "buckets": 8}, [0, 7]),
+    "range_stream": (
+        {"epsilon": 2, "changes": 2, "low": 0, "high": 8, "buckets": 8},
+        [0, 7, -3, 99],
+    ),
     "shuffled_counts": ({"epsilon": 2, "delta": 1e-6}, [False, True]),
-    "single_message": ({"epsilon": 2, "delta": 1e-6, **ITEMS}, [[], ["a"], ["c"]]),
+    "single_message": (
+        {"epsilon": 2, "delta": 1e-6, **ITEMS},
+        [[], ["a"], ["c"], ["a", "b", "c"], ["b", "b"]],
+    ),
     "value_stream": ({"epsilon": 8, "changes": 1}, [False, True]),
 }
 

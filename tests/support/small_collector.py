@@ -65,10 +65,11 @@ def description_of(job: DeployedJob) -> bytes:
     return json.dumps(told.told()).encode()
 
 
-def problem(status: int, kind: str, **headers: str) -> Answer:
+def problem(status: int, kind: str, *, begins: object = None, **headers: str) -> Answer:
     """A refusal."""
-    body = json.dumps({"type": f"/problems/{kind}", "status": status}).encode()
-    return Answer(status, body, headers)
+    told = {"type": f"/problems/{kind}", "status": status}
+    more = {} if begins is None else {"begins": begins}
+    return Answer(status, json.dumps({**told, **more}).encode(), headers)
 
 
 @dataclass
@@ -133,7 +134,12 @@ class SmallCollector:
         if envelopes.epoch < self.epoch:
             return problem(409, "late")
         if envelopes.epoch > self.epoch:
-            return problem(409, "early")
+            start = self.job.epochs.start
+            length = self.job.epochs.length
+            assert start is not None
+            assert length is not None
+            begins = length.epoch_start(start, envelopes.epoch)
+            return problem(409, "early", begins=int(begins.timestamp() * 1000))
         self.taken.setdefault((envelopes.epoch, device), body)
         return Answer(202, json.dumps({"accepted": 1, "epoch": envelopes.epoch}).encode())
 

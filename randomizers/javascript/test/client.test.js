@@ -6,7 +6,7 @@ import { begins, epochAt } from '../src/client/epoch_clock.js';
 import { ClientError, Device, fetching } from '../src/client/index.js';
 import { PROTOCOLS as LOADED } from '../src/client/randomizers.js';
 import { signedStatement } from '../src/client/statements.js';
-import { documentOf, outcomeOf, secondsToWait } from '../src/client/steps.js';
+import { documentOf, outcomeOf, secondsToBegin, secondsToWait } from '../src/client/steps.js';
 import { numberOf, readValues } from '../src/client/values.js';
 import { PROTOCOLS } from '../src/index.js';
 import { MemoryStore, countedBytes } from './support.js';
@@ -42,9 +42,26 @@ test('values are numbers of the domain, and refusals do not name them', () => {
   assert.throws(() => numberOf(told, 'bicycle'), (error) => !error.message.includes('bicycle'));
 });
 
+test('no number and no set is refused, so that silence says nothing', () => {
+  const numbers = { kind: 'numbers', size: 5, slots: null, low: 0, high: 8, buckets: 4 };
+  for (const optional of [false, true]) {
+    const told = readValues({ ...numbers, optional });
+    const given = [NaN, -Infinity, -1, 0, 7.99, 8, 1e300, Infinity];
+    assert.deepEqual(given.map((value) => numberOf(told, value)), [optional ? 0 : 1, 1, 1, 1, 4, 4, 4, 4]);
+    for (const wrong of [true, '3', undefined, 5n, [1]]) assert.throws(() => numberOf(told, wrong), { kind: 'value' });
+  }
+  const sets = readValues({ kind: 'items', size: 4, slots: 2, labels: ['walk', 'bus', 'car'] });
+  assert.deepEqual(numberOf(sets, new Set(['car', 'walk', 'bus', 3])), [1, 2]);
+  assert.deepEqual(numberOf(sets, ['car', 'car']), [3]);
+});
+
 test('answers mean what they mean in Python', () => {
-  for (const [status, type, kind, others] of vectors.outcomes) {
-    assert.deepEqual(outcomeOf(status, type === null ? null : { type }), { kind, others });
+  for (const [status, told, kind, others, begins] of vectors.outcomes) {
+    assert.deepEqual(outcomeOf(status, told), { kind, others, begins }, JSON.stringify([status, told]));
+  }
+  assert.deepEqual(outcomeOf(503, null), { kind: 'again', others: false, begins: null });
+  for (const [begins, now, jitter, seconds] of vectors.pausesBeforeEpochs) {
+    assert.ok(Math.abs(secondsToBegin(begins, now, jitter) - seconds) < 1e-9 * seconds);
   }
   for (const [failures, asked, jitter, seconds] of vectors.pauses) {
     assert.ok(Math.abs(secondsToWait(failures, asked, jitter) - seconds) < 1e-9 * seconds);
@@ -257,6 +274,90 @@ test('a statement that promises less than its law loses is refused', async () =>
       assert.equal(store.text, null);
     }
   }
+});
+
+test('an account or a membership that cannot have been kept is refused', () => {
+  const steps = vectors.scenarios.find(({ label }) => label === 'client future_rand').steps;
+  const good = steps.at(-1).document;
+  assert.equal(documentOf(JSON.stringify(good)).account.length, 1);
+  const [entry] = good.account;
+  const entries = [
+    { charges: -1 },
+    { charges: 0 },
+    { charges: 1.5 },
+    { charges: '2' },
+    { last: -2 },
+    { last: null },
+    { unit: 'week' },
+    { epsilon: '-1' },
+    { epsilon: 1 },
+    { delta: '1e-9' },
+    { population: 5 },
+    { deployment: null },
+    { deployed: -1 },
+  ];
+  for (const change of entries) {
+    const text = JSON.stringify({ ...good, account: [{ ...entry, ...change }] });
+    assert.throws(() => documentOf(text), { kind: 'store', message: /damaged/ }, text);
+  }
+  for (const account of [[null], [5], {}, null]) {
+    assert.throws(() => documentOf(JSON.stringify({ ...good, account })), { kind: 'store' });
+  }
+  const { logins } = good.members;
+  const changes = [{ statement: 5 }, { device: 'xyz' }, { epoch: -1 }, { epoch: '1' }, { horizon: 0.5 }, { state: 'old' }];
+  for (const change of [...changes, { waiting: null }, { waiting: [{}] }, { gone: 'no' }]) {
+    const text = JSON.stringify({ ...good, members: { logins: { ...logins, ...change } } });
+    assert.throws(() => documentOf(text), { kind: 'store', message: /damaged/ }, text);
+  }
+  for (const members of [null, [5], { logins: 5 }, 'text']) {
+    assert.throws(() => documentOf(JSON.stringify({ ...good, members })), { kind: 'store' });
+  }
+});
+
+test('a job may have a name that every object has', async () => {
+  const { good } = vectors.signatures;
+  const told = JSON.parse(Buffer.from(JSON.parse(good).statement, 'base64').toString());
+  const job = 'constructor';
+  const store = new MemoryStore();
+  const options = { url: 'https://localhost', job, signers: [], limit: { epsilon: 9 }, store, now: () => told.epochs.start };
+  const transport = async () => ({ status: 202, text: '', retryAfter: null });
+  const device = new Device({ ...options, transport });
+  await assert.rejects(device.report(true), { kind: 'not-joined' });
+  assert.deepEqual(await device.send(), { waiting: 0, after: 0, gone: false });
+  await device.join({ statement: JSON.stringify({ ...told, job, population: job }) });
+  assert.equal((await device.report(true)).drawn, true);
+  await device.leave();
+  await assert.rejects(device.join({ statement: JSON.stringify({ ...told, job, population: job }) }), { kind: 'not-joined' });
+});
+
+test('a token that cannot be had is had later', async () => {
+  const { good, signers } = vectors.signatures;
+  const told = JSON.parse(Buffer.from(JSON.parse(good).statement, 'base64').toString());
+  const tokens = [() => Promise.reject(new Error('offline')), () => null, () => { throw new Error('bug'); }, () => 'good'];
+  const said = [];
+  let seconds = 0;
+  const device = new Device({
+    job: told.job,
+    signers,
+    limit: { epsilon: 9 },
+    store: new MemoryStore(),
+    now: () => told.epochs.start,
+    monotonic: () => seconds,
+    token: () => tokens.shift()(),
+    transport: async (method, path, body, headers) => {
+      if (method === 'POST') said.push(headers.Authorization);
+      return { status: method === 'POST' ? 202 : path.endsWith('/time') ? 404 : 200, text: good, retryAfter: null };
+    },
+  });
+  await device.join();
+  assert.equal((await device.report(true)).sending.waiting, 1);
+  for (const left of [1, 1, 0]) {
+    seconds += 4000;
+    const { waiting, after } = await device.send();
+    assert.equal(waiting, left);
+    assert.equal(after > 0, left > 0);
+  }
+  assert.deepEqual(said, ['Bearer good']);
 });
 
 test('what was not written here is left alone', () => {

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { mkdtemp, readFile, readdir, rm, stat, writeFile } from 'node:fs/promises';
+import files, { mkdtemp, readFile, readdir, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { syncBuiltinESMExports } from 'node:module';
+import { dirname, join } from 'node:path';
 import test from 'node:test';
 import { promisify } from 'node:util';
 import { FileStore } from '../src/client/node.js';
@@ -62,4 +63,31 @@ test('processes lose nothing that they were told is kept', async (context) => {
   // One that was built upon before it was looked at again may stand there more often, never less.
   for (const name of names) assert.ok(text.split(name).length - 1 >= 40);
   assert.equal(await readFile(join(path, `document.${revision}.json`), 'utf8'), text);
+});
+
+test('a folder is synchronized before anybody relies on what is in it', async (context) => {
+  const path = await folder(context);
+  const { open } = files;
+  const synchronized = [];
+  files.open = async (name, ...rest) => {
+    const handle = await open(name, ...rest);
+    if (rest[0] === 'r') {
+      const { sync } = handle;
+      handle.sync = () => (synchronized.push(name), sync.call(handle));
+    }
+    return handle;
+  };
+  syncBuiltinESMExports();
+  context.after(() => {
+    files.open = open;
+    syncBuiltinESMExports();
+  });
+  const deep = join(path, 'of', 'app');
+  assert.equal(await new FileStore(deep).replace(0, 'first'), true);
+  // Every folder that was made, in the one that it is in, and then the revision.
+  assert.deepEqual(synchronized, [join(path, 'of'), path, dirname(path), deep]);
+  synchronized.length = 0;
+  // Another process may have been killed between making the revision and this.
+  assert.equal((await new FileStore(deep).read()).text, 'first');
+  assert.deepEqual(synchronized, [deep]);
 });

@@ -137,17 +137,28 @@ def test_offline_the_oldest_reports_are_given_up(phone: Phone) -> None:
 def test_one_report_that_is_refused_does_not_hold_up_the_next(phone: Phone) -> None:
     device = phone.start()
     device.join()
-    phone.collector.answer = lambda _: problem(400, "proxy")
+    phone.collector.answer = lambda _: Answer(400, b"of a proxy")
     device.report(True)
     phone.wait(DAY)
     phone.collector.answer = lambda answer: (
-        answer if answer.status == 202 else problem(400, "proxy")
+        answer if answer.status == 202 else Answer(403, b"of a proxy")
     )
     assert device.report(True).sending.waiting == 1
     assert 2 in [epoch for epoch, _ in phone.collector.taken]
 
 
-@pytest.mark.parametrize(("status", "kind"), [(400, "malformed"), (409, "fingerprint")])
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, "malformed"),
+        (400, "epoch"),
+        (403, "token"),
+        (403, "origin"),
+        (409, "fingerprint"),
+        (413, "too-large"),
+        (415, "media-type"),
+    ],
+)
 def test_what_will_never_be_taken_is_given_up(phone: Phone, status: int, kind: str) -> None:
     device = phone.start()
     device.join()
@@ -192,11 +203,60 @@ def test_offline_and_early_it_waits_until_its_epoch_begins(phone: Phone) -> None
     phone.collector.dead = False
     phone.seconds += 1e6
     assert device.send().waiting == 1
+    assert device.send().after == pytest.approx(1.1 * 86_400)
+    asked = len(bodies(phone))
     phone.time -= 2 * DAY
     assert device.report(True) == device.report(True)
+    # Until it may have begun the server is not asked again.
+    phone.seconds += 86_400
+    assert device.send().waiting == 1
+    assert len(bodies(phone)) == asked
     phone.wait(2 * DAY)
     assert device.send().waiting == 0
     assert [epoch for epoch, _ in phone.collector.taken] == [3]
+
+
+def test_an_early_report_holds_up_no_other(phone: Phone) -> None:
+    device = phone.start()
+    device.join()
+    phone.collector.answer = lambda _: problem(
+        409, "early", begins=phone.collector.time + 7_200_000
+    )
+    assert device.report(True).sending.after == pytest.approx(1.1 * 7200)
+    phone.collector.answer = lambda answer: answer
+    phone.wait(DAY // 24)
+    phone.collector.time += DAY
+    assert device.report(True).sending.waiting == 1
+    assert [decode_body(body).epoch for body in bodies(phone)] == [1, 2]
+    phone.seconds += 5000
+    phone.collector.time -= DAY
+    assert device.send().waiting == 0
+    assert [decode_body(body).epoch for body in bodies(phone)] == [1, 2, 1]
+
+
+@pytest.mark.parametrize("begins", [None, "soon", -1, LAST_MOMENT + 1, True])
+def test_early_without_a_time_is_tried_again(phone: Phone, begins: object) -> None:
+    device = phone.start()
+    device.join()
+    phone.collector.answer = lambda _: problem(409, "early", begins=begins)
+    assert device.report(True).sending.after == 1.0
+
+
+def test_a_token_that_cannot_be_had_is_had_later(phone: Phone) -> None:
+    def fails() -> str:
+        raise OSError("no network for the app's backend")
+
+    tokens: list[Callable[[], str | None]] = [fails, lambda: None, lambda: "", lambda: "good"]
+    phone.more["token"] = lambda: tokens.pop(0)()
+    device = phone.start()
+    device.join()
+    assert device.report(True).sending.waiting == 1
+    for left in (1, 1, 0):
+        phone.seconds += 4000
+        sending = device.send()
+        assert (sending.waiting, sending.after > 0) == (left, left > 0)
+    said = [headers for method, _, headers, _ in phone.collector.requests if method == "POST"]
+    assert [headers["Authorization"] for headers in said] == ["Bearer good"]
 
 
 def test_lies_about_time_cost_no_more_than_the_limit(make_phone: MakePhone) -> None:
@@ -644,6 +704,8 @@ def test_tokens_go_with_reports_alone(phone: Phone) -> None:
         (problem(503, "busy", **{"retry-after": "-5"}), 1.0),
         (Answer(202 + 1, b""), 1.0),
         (Answer(301, b"", {"location": "https://elsewhere"}), 1.0),
+        (Answer(403, b"of a proxy"), 1.0),
+        (Answer(413, b'{"type": "about:blank"}'), 1.0),
         (Answer(409, b"[" * 99_999), 1.0),
         (Answer(409, b'{"type": 5}'), 1.0),
         (Answer(500, b"\xff"), 1.0),
@@ -687,7 +749,15 @@ def test_addresses_are_encrypted(phone: Phone, url: str) -> None:
 
 
 def test_what_others_see_is_the_same_whatever_the_value_is() -> None:
-    for job, values in ((STREAM, [True, False]), (SETS, ["apple", None]), (SETS, [[], ["plum"]])):
+    numbers = JOBS["range_stream"][0]
+    given: list[tuple[dict[str, Any], list[Any]]] = [
+        (STREAM, [True, False]),
+        (SETS, ["apple", None]),
+        # None but one is a set or a number that the job has.
+        (SETS, [["plum"], [], ["apple", "pear", "plum"], ["pear", "pear"]]),
+        (numbers, [0.5, -1e9, 1, 1e300, float("nan"), float("inf")]),
+    ]
+    for job, values in given:
         seen = []
         for value in values:
             phone = Phone(SmallCollector(deployed(job)))
@@ -709,4 +779,4 @@ def test_what_others_see_is_the_same_whatever_the_value_is() -> None:
                 for method, path, headers, body in phone.collector.requests
             ]
             seen.append((requests, stored, phone.seconds))
-        assert seen[0] == seen[1]
+        assert all(each == seen[0] for each in seen)

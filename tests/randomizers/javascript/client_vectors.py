@@ -28,7 +28,12 @@ from randomizers.client import Answer, Device, DeviceError, Limit
 from randomizers.client.amounts import allowed, read, spent, written
 from randomizers.client.epoch_clock import EpochClock
 from randomizers.client.errors import ValueRefusedError
-from randomizers.client.steps import outcome_of, seconds_to_wait
+from randomizers.client.steps import (
+    LAST_MOMENT,
+    outcome_of,
+    seconds_to_begin,
+    seconds_to_wait,
+)
 from randomizers.client.values import DeviceValues
 from tests.randomizers.javascript.vectors import FOLDER, CountedBytes
 from tests.support.small_collector import (
@@ -232,7 +237,16 @@ def of_accidents() -> dict[str, Any]:
     recorder.does("report", True)
     recorder.time -= 9 * DAY
     recorder.does("report", True)
-    recorder.time += 18 * DAY
+    recorder.time += 9 * DAY
+    collector.dead = True
+    recorder.time += DAY
+    recorder.does("report", True)
+    collector.dead = False
+    recorder.seconds += 3600
+    recorder.does("send")
+    recorder.seconds += 3600
+    recorder.does("send")
+    recorder.time += 8 * DAY
     recorder.does("send")
     recorder.wait(DAY)
     recorder.does("report", True)
@@ -399,6 +413,16 @@ def values() -> list[dict[str, Any]]:
     ]
     given: list[Any] = [True, False, None, 0, 1, 2, 3, 4, -1, 0.5, "walk", "car", "", "x", 2**39]
     given += [[], ["bus"], ["bus", 3], ["bus", 2], [1, 2, 3], [None], -0.3, -0.2, 0.05, 0.1, 0.3999]
+    given += [
+        0.4,
+        1e300,
+        -1e300,
+        ["car", "bus", 1],
+        [3, 3],
+        [3, 1, None, "walk"],
+        [4],
+        ["x", "bus"],
+    ]
     rows = []
     for each in told:
         domain = DeviceValues.from_statement(each)
@@ -416,13 +440,32 @@ def values() -> list[dict[str, Any]]:
 
 def outcomes() -> list[list[Any]]:
     """Answers, and what they mean."""
-    types: list[Any] = [None, 5, "late", *(f"/problems/{kind}" for kind in ("late", "early"))]
-    types += [f"/problems/{kind}" for kind in ("malformed", "epoch", "fingerprint", "token")]
+    types: list[Any] = [None, 5, "", "late", "/problems/", "/other/late", "about:blank"]
+    types += [f"/problems/{kind}" for kind in ("late", "early", "malformed", "epoch")]
+    types += [f"/problems/{kind}" for kind in ("fingerprint", "token", "too-large", "proxy")]
+    rows: list[list[Any]] = []
+    for status in (0, 200, 202, 301, 400, 401, 403, 404, 409, 410, 413, 415, 429, 500, 503):
+        for kind in types:
+            begun: list[Any] = [None]
+            if status == 409 and kind in ("/problems/early", "/problems/late", "early"):
+                begun = [None, 0, START, -1, LAST_MOMENT, LAST_MOMENT + 1, "soon", 0.5, True]
+            for begins in begun:
+                told = {
+                    name: value
+                    for name, value in (("type", kind), ("begins", begins))
+                    if value is not None
+                }
+                outcome = outcome_of(status, told)
+                rows.append([status, told, outcome.kind, outcome.others, outcome.begins])
+    return rows
+
+
+def pauses_before_epochs() -> list[list[Any]]:
+    """When an epoch begins, now, jitter, and seconds to wait."""
     return [
-        [status, kind, outcome.kind, outcome.others]
-        for status in (0, 200, 202, 301, 400, 401, 404, 409, 410, 413, 429, 500, 503)
-        for kind in types
-        for outcome in [outcome_of(status, {} if kind is None else {"type": kind})]
+        [begins, START, jitter, seconds_to_begin(begins, START, jitter)]
+        for begins in (0, START, START + 1500, START + DAY, START + 2 * DAY)
+        for jitter in (0, 0.25, 1)
     ]
 
 
@@ -502,6 +545,7 @@ def client_vectors(earlier: Mapping[str, Any] | None) -> dict[str, Any]:
         "values": values(),
         "outcomes": outcomes(),
         "pauses": pauses(),
+        "pausesBeforeEpochs": pauses_before_epochs(),
         "signatures": signatures(),
         "sealed": sealed(None if earlier is None else earlier["sealed"]),
         "scenarios": [

@@ -27,6 +27,24 @@ export const lossesOf = (entry) => ({
 });
 
 /**
+ * Whether an entry can have been kept: no fewer charges than draws.
+ *
+ * @param {any} entry
+ */
+export function isEntry(entry) {
+  const { population, job, deployment, deployed, unit, charges, last } = entry ?? {};
+  const named = [population, job, deployment].every((name) => typeof name === 'string');
+  const counted = [deployed, charges, last].every(Number.isSafeInteger) && Math.min(deployed, charges, last + 1) >= 0;
+  if (!named || !counted || !['stream', 'epoch'].includes(unit)) return false;
+  try {
+    lossesOf(entry);
+  } catch {
+    return false;
+  }
+  return charges >= Number(unit === 'stream' || last >= 0);
+}
+
+/**
  * What a population's jobs have cost so far.
  *
  * @param {Entry[]} account

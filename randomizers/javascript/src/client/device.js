@@ -32,6 +32,8 @@ export class Device {
   #jitter;
   #failures = 0;
   #quietUntil = -1;
+  /** @type {Map<string, number>} until when reports are kept that came before their epoch */
+  #early = new Map();
 
   /** @param {any} options */
   constructor({
@@ -115,7 +117,12 @@ export class Device {
     let failed = false;
     const quiet = this.#monotonic() < this.#quietUntil;
     for (const waiting of quiet ? [] : ((await this.#document()).members[this.job]?.waiting ?? [])) {
+      if (this.#monotonic() < (this.#early.get(waiting.report) ?? -1)) continue;
       const { outcome, retryAfter } = await this.#sendOne(waiting);
+      if (outcome.begins !== null) {
+        const wait = steps.secondsToBegin(outcome.begins, await this.#time(), this.#jitter());
+        this.#early.set(waiting.report, this.#monotonic() + wait);
+      }
       if (outcome.kind === 'again' && !failed) {
         failed = true;
         this.#failures += 1;
@@ -126,9 +133,11 @@ export class Device {
     }
     if (!failed && this.#monotonic() >= this.#quietUntil) this.#failures = 0;
     const member = (await this.#document()).members[this.job];
-    const left = member?.waiting.length ?? 0;
-    const after = left ? Math.max(0, this.#quietUntil - this.#monotonic()) : 0;
-    return { waiting: left, after, gone: member?.gone ?? false };
+    const left = member?.waiting ?? [];
+    this.#early = new Map(left.map(({ report }) => [report, this.#early.get(report) ?? -1]));
+    const until = Math.max(this.#quietUntil, Math.min(...this.#early.values()));
+    const after = left.length ? Math.max(0, until - this.#monotonic()) : 0;
+    return { waiting: left.length, after, gone: member?.gone ?? false };
   }
 
   /**
@@ -170,9 +179,13 @@ export class Device {
   async #sendOne(waiting) {
     /** @type {Record<string, string>} */
     const headers = { 'Content-Type': 'application/vnd.dpstream.reports' };
-    if (this.#token) headers.Authorization = `Bearer ${await this.#token()}`;
     let answer;
     try {
+      if (this.#token) {
+        const token = await this.#token();
+        if (!token) throw new Error('no token');
+        headers.Authorization = `Bearer ${token}`;
+      }
       const path = `/v1/jobs/${this.job}/reports`;
       answer = await this.#transport('POST', path, fromBase64(waiting.body), headers);
     } catch {

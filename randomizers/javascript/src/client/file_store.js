@@ -10,7 +10,7 @@ import { randomUUID } from 'node:crypto';
 // @ts-ignore: of Node
 import { link, mkdir, open, readFile, readdir, unlink } from 'node:fs/promises';
 // @ts-ignore: of Node
-import { join } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 
 const NAME = /^document\.(\d+)\.json$/;
 
@@ -29,6 +29,8 @@ export class FileStore {
       const revision = await this.#latest();
       if (!revision) return { revision, text: null };
       try {
+        // Whoever made it may not have come to this yet, and what follows relies on it.
+        await sync(this.#folder);
         return { revision, text: await readFile(this.#path(revision), 'utf8') };
       } catch (error) {
         // A later one has taken its place.
@@ -45,7 +47,10 @@ export class FileStore {
    * @returns {Promise<boolean>} false, and nothing is written, if there is another revision by now
    */
   async replace(revision, text) {
-    await mkdir(this.#folder, { recursive: true, mode: 0o700 });
+    const first = await mkdir(this.#folder, { recursive: true, mode: 0o700 });
+    for (let made = resolve(this.#folder); first && made.length >= resolve(first).length; made = dirname(made)) {
+      await sync(dirname(made));
+    }
     const made = join(this.#folder, `${randomUUID()}.new`);
     const file = await open(made, 'wx', 0o600);
     try {
@@ -62,7 +67,7 @@ export class FileStore {
     } finally {
       await unlink(made).catch(() => {});
     }
-    await this.#sync();
+    await sync(this.#folder);
     if ((await this.#latest()) !== revision + 1) {
       await unlink(this.#path(revision + 1)).catch(() => {});
       return false;
@@ -92,13 +97,14 @@ export class FileStore {
   #path(revision) {
     return join(this.#folder, `document.${revision}.json`);
   }
+}
 
-  async #sync() {
-    const folder = await open(this.#folder, 'r');
-    try {
-      await folder.sync();
-    } finally {
-      await folder.close();
-    }
+/** Names in a folder survive whatever happens from now on. @param {string} path */
+async function sync(path) {
+  const folder = await open(path, 'r');
+  try {
+    await folder.sync();
+  } finally {
+    await folder.close();
   }
 }

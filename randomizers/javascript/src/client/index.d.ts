@@ -108,6 +108,24 @@ export interface Epochs {
   last: number | null;
 }
 
+/** The values of a job. */
+export interface Values {
+  /** "value" yes or no; "items" one of a list, "found" one that the list is made of; "numbers" a measured number. */
+  kind: 'value' | 'items' | 'found' | 'numbers';
+  /** Numbers of items are 1 to below this one. */
+  size: number;
+  /** The most items of a set; null where a value is not a set. */
+  slots: number | null;
+  /** Of the items 1, 2, ...; empty where they are too many to be told. */
+  labels: string[];
+  /** Of measured numbers: what lies outside counts as the nearest. */
+  low: number;
+  high: number;
+  buckets: number;
+  /** Whether there may be no measured number. */
+  optional: boolean;
+}
+
 /** A statement that was checked, and what it means for a device's account. */
 export interface Terms {
   /** As it was signed: `join` joins this one and no other. */
@@ -117,6 +135,8 @@ export interface Terms {
   /** When the operator deployed it, milliseconds since 1970. */
   deployed: number;
   guarantee: Guarantee;
+  /** What the device is asked for: an app can check that it has such. */
+  values: Values;
   epochs: Epochs;
   /** Whether another horizon follows, and is charged for. */
   renews: boolean;
@@ -164,8 +184,11 @@ export interface DeviceOptions {
    * runs sets it to then, so that no older statement is brought back.
    */
   since?: number;
-  /** The bearer token for the next request, where the operator asks for one. */
-  token?: (() => string | Promise<string>) | null;
+  /**
+   * The bearer token for the next request, where the operator asks for one. If it throws or returns
+   * none, the report is sent later.
+   */
+  token?: (() => string | null | Promise<string | null>) | null;
   /** In place of IndexedDB. */
   store?: Store;
   /** In place of `fetch`. */
@@ -180,8 +203,8 @@ export interface DeviceOptions {
   jitter?: () => number;
 }
 
-/** true or false; a label; a number; null for no item; where users have sets, an array of such. */
-export type Value = boolean | string | number | null | (string | number)[];
+/** true or false; a label; a number; null for no item; where users have sets, an array or Set of such. */
+export type Value = boolean | string | number | null | (string | number)[] | Set<string | number>;
 
 /** One user's device in one job. Methods reject with a `ClientError`. */
 export class Device {

@@ -4,7 +4,7 @@
  * to do returns the document it was given.
  */
 
-import { charged, entryOf, newest, opened } from './account.js';
+import { charged, entryOf, isEntry, newest, opened } from './account.js';
 import { fromHex, joined as bytesOf, littleEndian, toBase64, toHex, utf8 } from './bytes.js';
 import { LAST_MOMENT, epochAt, hasEpoch, horizonOf, localEpoch } from './epoch_clock.js';
 import { ClientError } from './errors.js';
@@ -25,8 +25,9 @@ const FIRST_WAIT = 1;
 const LAST_WAIT = 3_600;
 const LONGEST_WAIT = 86_400;
 const IDENTITY_BYTES = 16;
-/** Answers of collectors that the same report would get for ever. Others in between say 400 too. */
-const FINAL = ['409 late', '409 fingerprint', '400 malformed', '400 epoch'];
+const REFUSALS = [400, 403, 413, 415];
+/** What the types of problems of collectors begin with. Others in between say 400 and 403 too. */
+const PROBLEMS = '/problems/';
 
 /**
  * What is kept, from its text.
@@ -35,7 +36,7 @@ const FINAL = ['409 late', '409 fingerprint', '400 malformed', '400 epoch'];
  * @returns {Document}
  */
 export function documentOf(text) {
-  if (text === null) return { version: 1, account: [], members: {} };
+  if (text === null) return { version: 1, account: [], members: membersOf({}) };
   let body;
   try {
     body = JSON.parse(text);
@@ -45,18 +46,47 @@ export function documentOf(text) {
   if (Number.isInteger(body?.version) && body.version > 1) {
     throw new ClientError('store', 'what the device keeps was written by a later version of the app: update it');
   }
-  if (body?.version !== 1 || !Array.isArray(body.account) || typeof body.members !== 'object') {
+  const members = body?.members;
+  if (
+    body?.version !== 1 ||
+    !(Array.isArray(body.account) && body.account.every(isEntry)) ||
+    !(members && typeof members === 'object' && Object.values(members).every((each) => each === null || isMember(each)))
+  ) {
     throw new ClientError(
       'store',
       'what the device keeps is damaged. Drawing anew could cost more privacy than the app allows, so ' +
         'the device stays silent',
     );
   }
-  return body;
+  return { ...body, members: membersOf(members) };
 }
 
+/** Members without those that every object has, such as `constructor`. @param {any} members @returns {Document['members']} */
+const membersOf = (members) => Object.assign(Object.create(null), members);
+
+/** @param {any} member */
+function isMember(member) {
+  const { statement, device, epoch, horizon, state, waiting, gone } = member;
+  return (
+    typeof statement === 'string' &&
+    /^[0-9a-f]{32}$/.test(device) &&
+    isCount(epoch) &&
+    (horizon === null || isCount(horizon)) &&
+    (state === null || typeof state === 'object') &&
+    Array.isArray(waiting) &&
+    waiting.every((each) => isCount(each?.epoch) && typeof each.report === 'string' && typeof each.body === 'string') &&
+    typeof gone === 'boolean'
+  );
+}
+
+/** @param {any} number */
+const isCount = (number) => Number.isSafeInteger(number) && number >= 0;
+
 /** @param {Document} document @param {string} job @param {Member | null} member @returns {Document} */
-const withMember = (document, job, member) => ({ ...document, members: { ...document.members, [job]: member } });
+const withMember = (document, job, member) => ({
+  ...document,
+  members: membersOf({ ...document.members, [job]: member }),
+});
 
 /**
  * Throw if a statement is older than, or contradicts, what was joined. Of the deployment that a device
@@ -261,21 +291,28 @@ function contentOf({ slots, width, wordBytes }, words, device) {
 }
 
 /**
- * What an answer means for a report.
+ * What an answer means for a report. Only what a collector says is final: what has no type of its
+ * problems may be of anybody on the way, and the report is sent again, until it is late.
  *
  * @param {number} status
  * @param {any} problem - the answer's JSON, if it is any
- * @returns {{ kind: 'acknowledged' | 'refused' | 'gone' | 'again', others: boolean }} `others`: whether
- *   other reports can be tried at once
+ * @returns {{ kind: 'acknowledged' | 'refused' | 'gone' | 'early' | 'again', others: boolean, begins: number | null }}
+ *   `others`: whether other reports can be tried at once; `begins`: of an early one's epoch
  */
 export function outcomeOf(status, problem) {
   const type = problem?.type;
-  if (status === 202) return { kind: 'acknowledged', others: true };
-  if (status === 410) return { kind: 'gone', others: false };
-  if (typeof type === 'string' && FINAL.includes(`${status} ${type.split('/').pop()}`)) {
-    return { kind: 'refused', others: true };
+  const known = typeof type === 'string' && type.startsWith(PROBLEMS);
+  const kind = known ? type.slice(PROBLEMS.length) : '';
+  const begins = problem?.begins;
+  if (status === 202) return { kind: 'acknowledged', others: true, begins: null };
+  if (status === 410) return { kind: 'gone', others: false, begins: null };
+  if (kind && (REFUSALS.includes(status) || (status === 409 && ['late', 'fingerprint'].includes(kind)))) {
+    return { kind: 'refused', others: true, begins: null };
   }
-  return { kind: 'again', others: status === 400 || status === 409 };
+  if (status === 409 && kind === 'early' && isCount(begins) && begins <= LAST_MOMENT) {
+    return { kind: 'early', others: true, begins };
+  }
+  return { kind: 'again', others: status === 409 || REFUSALS.includes(status), begins: null };
 }
 
 /**
@@ -290,7 +327,7 @@ export function outcomeOf(status, problem) {
 export function settled(document, job, waiting, kind) {
   const member = document.members[job];
   const rest = member?.waiting.filter(({ report }) => report !== waiting.report);
-  if (!member || !rest || rest.length === member.waiting.length || kind === 'again') return document;
+  if (!member || !rest || rest.length === member.waiting.length || ['again', 'early'].includes(kind)) return document;
   return withMember(document, job, {
     ...member,
     waiting: kind === 'gone' ? [] : rest,
@@ -310,3 +347,13 @@ export function secondsToWait(failures, retryAfter, jitter) {
   const asked = Math.min(Math.max(retryAfter ?? 0, 0), LONGEST_WAIT);
   return Math.max(longest * (0.5 + 0.5 * jitter), asked * (1 + 0.1 * jitter));
 }
+
+/**
+ * How long to keep an early report, in seconds; a day at most, since clocks may be wrong.
+ *
+ * @param {number} begins - its epoch, milliseconds since 1970
+ * @param {number} now
+ * @param {number} jitter
+ */
+export const secondsToBegin = (begins, now, jitter) =>
+  Math.min(Math.max((begins - now) / 1000, FIRST_WAIT), LONGEST_WAIT) * (1 + 0.1 * jitter);

@@ -22,14 +22,14 @@ const SPANS = /** @type {[string, number][]} */ ([
  * @param {Losses} limit
  */
 export function termsOf(told, account, limit) {
-  const { text: statement, job, population, deployed, guarantee, epochs, renews, tokens } = told;
+  const { text: statement, job, population, deployed, guarantee, values, epochs, renews, tokens } = told;
   const spent = spentOf(account, population);
   const costs = /** @type {('epsilon' | 'delta')[]} */ (['epsilon', 'delta']).filter((name) => told[name] > 0n);
   const room = costs.map((name) => (limit[name] > spent[name] ? (limit[name] - spent[name]) / told[name] : 0n));
   const charges = room.length ? room.reduce((one, other) => (one < other ? one : other)) : null;
   const sealed = told.seal.length > 0;
   const words = inSentences(told, spent, limit, charges);
-  return { statement, job, population, deployed, guarantee, epochs, renews, sealed, tokens, spent, limit, charges, words };
+  return { statement, job, population, deployed, guarantee, values, epochs, renews, sealed, tokens, spent, limit, charges, words };
 }
 
 /** @param {Statement} told @param {Losses} spent @param {Losses} limit @param {bigint | null} charges */

@@ -25,7 +25,11 @@ export function readValues({ kind, size, slots, labels = [], low = 0, high = 1, 
 }
 
 /**
- * What the randomizer is given.
+ * What the randomizer is given. Whoever is silent is seen to be, so silence must not depend on the
+ * value: a number outside the range counts as the nearest one in it, one that is not a number (NaN) as
+ * none, or the lowest where there must be one. Of a set with too many items those count that the job
+ * names first; an item that is there twice counts once. What has another type, or is a label or number
+ * of an item that the job does not have, is a mistake of the app, and refused.
  *
  * @param {Values} values
  * @param {any} value - true or false; a label; a measured number; a number of the domain, where the
@@ -34,12 +38,9 @@ export function readValues({ kind, size, slots, labels = [], low = 0, high = 1, 
  */
 export function numberOf(values, value) {
   if (values.slots === null) return one(values, value);
-  const given = Array.isArray(value) ? value : [value];
-  const numbers = given.map((each) => one(values, each)).filter(Boolean);
-  if (numbers.length > values.slots || new Set(numbers).size < numbers.length) {
-    throw new ClientError('value', `a set of this job has at most ${values.slots} items, each of them once`);
-  }
-  return numbers;
+  const given = Array.isArray(value) || value instanceof Set ? [...value] : [value];
+  const numbers = new Set(given.map((each) => one(values, each)).filter(Boolean));
+  return [...numbers].sort((first, second) => first - second).slice(0, values.slots);
 }
 
 /** @param {Values} values @param {any} value @returns {number} */
@@ -58,14 +59,17 @@ function one(values, value) {
 /** @param {Values} values @param {any} value */
 function bucket({ low, high, buckets, optional }, value) {
   if (value === null) return optional ? 0 : NaN;
-  if (typeof value !== 'number' || !(value >= low && value < high)) return NaN;
+  if (typeof value !== 'number') return NaN;
+  if (Number.isNaN(value)) return Number(!optional);
+  if (value < low) return 1;
+  if (value >= high) return buckets;
   return 1 + Math.min(Math.floor(((value - low) / (high - low)) * buckets), buckets - 1);
 }
 
 /** @param {Values} values */
-function allowed({ kind, labels, size, low, high }) {
+function allowed({ kind, labels, size, optional }) {
   if (kind === 'value') return 'true or false';
-  if (kind === 'numbers') return `a number from ${low} to below ${high}`;
+  if (kind === 'numbers') return `a number${optional ? ' or null' : ''}`;
   const told = labels.length ? `one of the ${labels.length} labels of this job, ` : '';
   return `${told}a whole number from 1 to ${size - 1}, or null`;
 }
