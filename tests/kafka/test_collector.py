@@ -188,7 +188,7 @@ def test_epochs_that_are_over_are_said_to_be(servers: str, job_name: str, start:
 def test_a_collector_that_wakes_up_does_not_say_that_late_reports_were_taken(
     servers: str, job_name: str, start: Start
 ) -> None:
-    """Asleep with requests at hand, until after their epoch has closed and the other one said so."""
+    """Asleep with requests at hand, until their epoch has closed and the other one said so."""
     job = deployed(servers, job_name, datetime.now(UTC), "12s", "1s")
     (asleep, first), (_, second) = (collector(start, job_name) for _ in range(2))
     times = times_of(job)
