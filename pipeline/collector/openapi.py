@@ -8,18 +8,32 @@ from pipeline.collector.answers import JSON, PROBLEM_JSON, told
 from topics.envelopes import BODY_MAX, CONTENT_TYPE
 
 _HEXADECIMAL: Final = {"type": "string", "pattern": "^([0-9a-f]{2})+$"}
+OUTCOMES: Final = {
+    "202": "is done: Kafka has the report, and it is counted",
+    "400, 403, 413, 415": "gives the report up: it would be answered the same again",
+    "401": "asks its app's backend for another token, and sends the report again with it",
+    "404": "keeps the report, and asks again later: this collector has no such job, or not yet",
+    "409 early": "keeps the report, and sends it again when its epoch `begins`",
+    "409 late": "gives the report up: it is not counted, or may not be",
+    "409 fingerprint, 410": "gives the report up, and fetches the description again",
+    "408, 429, 500, 503, no answer": "sends the report again, after `Retry-After` seconds where "
+    "they are said",
+}
+"""What a device does that is answered so; the README of this package has the same table."""
 _PROBLEMS: Final = {
     "400": "The body is not of the form that this job's reports have. Send it no more.",
     "401": "A bearer token is missing, or not valid any more. Send it again with another.",
-    "403": "With a token, a body has one envelope.",
-    "404": "There is no such job that devices report to.",
+    "403": "With a token, a body has one envelope. Send it no more.",
+    "404": "There is no such job that devices report to, or not yet. Keep it, and ask again later.",
     "405": "This is not done with this method.",
     "408": "The request was not complete in time. Send it again.",
-    "409": "The epoch is over (late), has not begun (early: with begins), or the job has another "
-    "form (fingerprint).",
-    "410": "Another deployment of this job runs (deployment). Send this report no more.",
-    "413": "The body is too large.",
-    "415": f"Reports are sent as {CONTENT_TYPE}.",
+    "409": "The epoch is over, or was before Kafka had the report (late): send it no more. It has "
+    "not begun (early): send it when it begins. The job has another form (fingerprint): send it no "
+    "more, and fetch the description.",
+    "410": "Another deployment of this job runs (deployment). Send it no more, and fetch the "
+    "description.",
+    "413": "The body is too large. Send it no more.",
+    "415": f"Reports are sent as {CONTENT_TYPE}. Send it no more.",
     "429": "Too many requests from this address. Send it again, after Retry-After seconds.",
     "500": "The collector has failed. Send it again.",
     "503": "Not now. Send it again, after Retry-After seconds.",
@@ -81,6 +95,7 @@ DESCRIPTION: Final[dict[str, Any]] = {
                 "summary": "The jobs that devices report to.",
                 "responses": _answers(
                     "405",
+                    "429",
                     "503",
                     s200=_said("Their names.", jobs={"type": "array", "items": {"type": "string"}}),
                 ),
@@ -94,6 +109,7 @@ DESCRIPTION: Final[dict[str, Any]] = {
                 "responses": _answers(
                     "404",
                     "405",
+                    "429",
                     "503",
                     s200=_said(
                         "All in base64. The statement is JSON; the signature is Ed25519, over the "
@@ -113,6 +129,7 @@ DESCRIPTION: Final[dict[str, Any]] = {
                 "responses": _answers(
                     "404",
                     "405",
+                    "429",
                     "503",
                     s200=_said(
                         "Milliseconds since 1970 (UTC), and the epoch that is running; 0 or below "
@@ -128,9 +145,9 @@ DESCRIPTION: Final[dict[str, Any]] = {
             "post": {
                 "operationId": "report",
                 "summary": "Send reports of one epoch, each in an envelope.",
-                "description": "Send the same bytes again until they are answered by 202, 400, "
-                "409 or 410: however often they arrive, and at which collectors, a report counts "
-                "once.",
+                "description": "However often the same bytes arrive, and at which collectors, a "
+                "report counts once.\n\n| status | a device |\n|---|---|\n"
+                + "".join(f"| {status} | {text} |\n" for status, text in OUTCOMES.items()),
                 "security": [{}, {"token": []}],
                 "requestBody": {
                     "required": True,
@@ -158,19 +175,23 @@ DESCRIPTION: Final[dict[str, Any]] = {
             "get": {
                 "operationId": "describeInterface",
                 "summary": "This description.",
-                "responses": {
-                    "200": {
+                "responses": _answers(
+                    "405",
+                    "429",
+                    s200={
                         "description": "OpenAPI 3.1.",
                         "content": {JSON: {"schema": {"type": "object"}}},
-                    }
-                },
+                    },
+                ),
             }
         },
         "/healthz": {
             "get": {
                 "operationId": "isAlive",
                 "summary": "Whether the collector answers.",
-                "responses": _answers("405", s200=_said("It does.", status={"const": "alive"})),
+                "responses": _answers(
+                    "405", "429", s200=_said("It does.", status={"const": "alive"})
+                ),
             }
         },
         "/readyz": {
@@ -178,7 +199,7 @@ DESCRIPTION: Final[dict[str, Any]] = {
                 "operationId": "isReady",
                 "summary": "Whether it takes reports at present.",
                 "responses": _answers(
-                    "405", "503", s200=_said("It does.", status={"const": "ready"})
+                    "405", "429", "503", s200=_said("It does.", status={"const": "ready"})
                 ),
             }
         },

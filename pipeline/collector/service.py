@@ -148,7 +148,7 @@ class Service:
         elif request.method == "OPTIONS":
             answer = self._preflight(request)
         else:
-            answer = Problem.METHOD.answer(headers=(("Allow", "GET, HEAD, POST, OPTIONS"),))
+            answer = _method_or_nothing(request.path)
         if answer is not None:
             slot(answer)
 
@@ -224,16 +224,19 @@ class Service:
         return told({"status": "ready"})
 
     def _preflight(self, request: Request) -> Answer:
+        methods = _methods(request.path)
+        if methods is None:
+            return Problem.NOT_FOUND.answer()
         origin = request.headers.get(b"origin")
         if origin is None or b"access-control-request-method" not in request.headers:
-            return Answer(204, b"", headers=(("Allow", "GET, HEAD, POST, OPTIONS"),))
+            return Answer(204, b"", headers=(("Allow", methods),))
         if not self.access.allows(origin):
             return Problem.ORIGIN.answer()
         return Answer(
             204,
             b"",
             headers=(
-                ("Access-Control-Allow-Methods", "GET, HEAD, POST"),
+                ("Access-Control-Allow-Methods", methods),
                 ("Access-Control-Allow-Headers", "Authorization, Content-Type"),
                 ("Access-Control-Max-Age", str(_ALLOWED_FOR)),
             ),
@@ -259,9 +262,17 @@ def _place(path: bytes) -> tuple[str | None, bytes]:
 
 def _method_or_nothing(path: bytes) -> Answer:
     """Of a path that is for another method, if it is for any."""
+    methods = _methods(path)
+    if methods is None:
+        return Problem.NOT_FOUND.answer()
+    return Problem.METHOD.answer(headers=(("Allow", methods),))
+
+
+def _methods(path: bytes) -> str | None:
+    """The methods that a path is for; None: there is nothing."""
     job, what = _place(path)
     if job is not None and what == _REPORTS:
-        return Problem.METHOD.answer(headers=(("Allow", "POST, OPTIONS"),))
+        return "POST, OPTIONS"
     if path in _PATHS or (job is not None and what in _TOLD):
-        return Problem.METHOD.answer(headers=(("Allow", "GET, HEAD, OPTIONS"),))
-    return Problem.NOT_FOUND.answer()
+        return "GET, HEAD, OPTIONS"
+    return None

@@ -738,10 +738,15 @@ def _difference(old: object, new: object) -> str:
     if not isinstance(old, list) or not isinstance(new, list) or before != after:
         return f"{before} -> {after}"
     # Long lists that begin alike: what is only in one of them says more.
-    gone = [item for item in old if item not in new]
-    come = [item for item in new if item not in old]
+    earlier, later = set(map(_as_text, old)), set(map(_as_text, new))
+    gone = [item for item in old if _as_text(item) not in later]
+    come = [item for item in new if _as_text(item) not in earlier]
     parts = [f"without {shown(gone)}"] * bool(gone) + [f"with {shown(come)}"] * bool(come)
     return " and ".join(parts) or "in another order"
+
+
+def _as_text(value: object) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
 
 
 def _shown_or_left_out(value: object) -> str:

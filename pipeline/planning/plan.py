@@ -270,7 +270,11 @@ def plan(
         changes=() if changes is None else weigh_changes(job, users, changes),
         constants=tuple(dict(row) for row in forecast.constants),
         one_liar=_one_liar(job) if compared else None,
-        caveats=(*forecast.caveats, *_of_tables(job, law)),
+        caveats=(
+            *forecast.caveats,
+            *_of_tables(job, law),
+            *_of_strangers(job, protocol.needs_shuffle),
+        ),
         warnings=(*_turn_warnings(job, law, users), *_warnings(job, users)),
     )
 
@@ -440,6 +444,18 @@ def _of_tables(job: Job, law: Law) -> tuple[str, ...]:
     return (
         f"reports are in shares: every producer sends {sent:,} bytes in {records} at an epoch, "
         "however many devices it stands for; bytes are those of one producer for all users",
+    )
+
+
+def _of_strangers(job: Job, needs_shuffle: bool) -> tuple[str, ...]:
+    """What a window says of people in a job whose devices nobody vouches for."""
+    if job.devices is None or job.devices.tokens is not None:
+        return ()
+    left = "without the noise of others that the guarantee counts on"
+    return (
+        "without devices.tokens anybody can invent devices: of shuffle.minimum, "
+        f"{job.shuffle.minimum:,}, all but one may be invented, by whoever wants to see what that "
+        f"one adds, {left if needs_shuffle else 'which its own epsilon still protects'}",
     )
 
 

@@ -14,7 +14,15 @@ import pytest
 import yaml
 
 from pipeline.cli.verbs import build_command
+from pipeline.demo.devices import fleet as fleet_module
+from pipeline.demo.devices import job as job_module
 from pipeline.kafka.local_kafka.broker import SETTINGS
+from pipeline.state import (
+    collector_key_file,
+    noise_key_file,
+    sealing_keys_folder,
+    signing_key_file,
+)
 from topics.envelopes import BODY_MAX
 from topics.names import BATCH_BYTES_MAX, KEPT_BATCH_BYTES_MAX
 
@@ -23,6 +31,7 @@ COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
 BROKERS = {name: service for name, service in SERVICES.items() if name.startswith("kafka-")}
 OURS = {name: service for name, service in SERVICES.items() if service["image"] == "dpstream"}
+VERBS = {name: service for name, service in OURS.items() if "entrypoint" not in service}
 
 
 def schema() -> Any:
@@ -43,7 +52,7 @@ def test_the_file_follows_the_compose_specification() -> None:
     assert not validator.is_valid(wrong), "the schema refuses what it does not know"
 
 
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", VERBS)
 def test_every_command_is_one_of_ours(name: str) -> None:
     command, *arguments = shlex.split(OURS[name]["command"])
     parser = build_command().commands[command]
@@ -58,11 +67,11 @@ def test_every_command_is_one_of_ours(name: str) -> None:
 
 
 def test_there_is_a_service_for_every_role() -> None:
-    roles = {" ".join(shlex.split(service["command"])[:2]) for service in OURS.values()}
+    roles = {" ".join(shlex.split(service["command"])[:2]) for service in VERBS.values()}
     assert {"run shuffle", "run aggregate", "run publish"} < roles
     assert "page" in OURS
     assert len(BROKERS) == 3
-    for name in ("deploy", "produce"):
+    for name in ("deploy", "produce", "deploy-devices", "devices"):
         assert OURS[name]["profiles"] == ["demo"]
 
 
@@ -102,7 +111,7 @@ def test_what_is_mounted_exists() -> None:
 
 
 def test_what_commands_read_is_mounted() -> None:
-    for service in OURS.values():
+    for service in VERBS.values():
         mounts = dict(mount.split(":")[:2] for mount in service.get("volumes", ()))
         for word in shlex.split(service["command"]):
             if word.startswith("/"):
@@ -118,16 +127,49 @@ def test_noise_keys_are_for_who_shuffles_and_who_deploys() -> None:
     assert holders == {"shuffle", "deploy"}
 
 
+def holders(volume: str) -> set[str]:
+    """The services that mount a volume."""
+    return {name for name, each in SERVICES.items() if volume in str(each.get("volumes"))}
+
+
 def test_keys_of_collectors_are_for_those_and_for_who_deploys() -> None:
     """Whoever has them can tell whose reports are whose; the signing key is for nobody else."""
-    volumes = {name: service.get("volumes", []) for name, service in SERVICES.items()}
-    holders = {name for name, each in volumes.items() if "collector-keys" in str(each)}
-    assert holders == {"collect", "deploy"}
-    assert volumes["collect"] == ["collector-keys:/var/lib/dpstream/collector-keys:ro"]
-    assert {name for name, each in volumes.items() if "signing-keys" in str(each)} == {"deploy"}
+    assert holders("collector-keys") == {"collect", "deploy", "deploy-devices"}
+    assert SERVICES["collect"]["volumes"] == ["collector-keys:/var/lib/dpstream/collector-keys:ro"]
+    assert holders("signing-keys") == {"deploy", "deploy-devices"}
+
+
+def test_keys_that_open_reports_are_for_the_shuffle_stage_and_who_makes_them() -> None:
+    assert holders("sealing-keys") == {"shuffle", "deploy"}
+    assert "sealing-keys:/var/lib/dpstream/sealing-keys:ro" in SERVICES["shuffle"]["volumes"]
+    keygen = build_command().commands["keygen"]
+    said = re.search(r"\sdeploy (keygen [a-z ]+)`", (DOCKER / "README.md").read_text())
+    assert said is not None
+    _, *arguments = shlex.split(said.group(1))
+    context = keygen.make_context("keygen", arguments)
+    assert context.params["names"] == ["stage"]
+    context.close()
+
+
+def test_folders_of_keys_are_for_their_owner_alone() -> None:
+    """A volume takes owner and mode of the folder it is mounted on, if that is in the image."""
     dockerfile = (DOCKER / "Dockerfile").read_text()
-    for folder in ("collector-keys", "signing-keys"):
-        assert f"/var/lib/dpstream/{folder}" in dockerfile
+    made = re.search(
+        r"install --directory --owner dpstream .* --mode 0700((?:.*\\\n)*.*)", dockerfile
+    )
+    assert made is not None
+    folders = set(made.group(1).replace("\\", " ").split())
+    mounted = {
+        mount.split(":")[1]
+        for service in OURS.values()
+        for mount in service.get("volumes", ())
+        if mount.partition(":")[0] in COMPOSE["volumes"]
+    }
+    assert mounted <= folders
+    for folder in (noise_key_file, collector_key_file):
+        assert f"/var/lib/dpstream/{folder('job').parent.name}" in folders
+    for path in (sealing_keys_folder(), signing_key_file().parent):
+        assert f"/var/lib/dpstream/{path.name}" in folders
 
 
 def test_two_collectors_answer_behind_a_proxy() -> None:
@@ -139,14 +181,45 @@ def test_two_collectors_answer_behind_a_proxy() -> None:
     port = context.params["bind"].rpartition(":")[2]
     # Where the image's health check and Prometheus look.
     assert (context.params["metrics"], context.params["metrics_address"]) == (9400, "0.0.0.0")
+    # The proxy alone is in the network that is believed, and its clients are limited one by one.
+    assert context.params["rate"] == 100
+    (believed,) = context.params["proxy"]
     context.close()
+    (config,) = COMPOSE["networks"]["reports"]["ipam"]["config"]
+    assert config["subnet"] == believed
+    assert {name for name, each in SERVICES.items() if "reports" in each.get("networks", ())} == {
+        "collect",
+        "proxy",
+    }
+    assert "default" not in proxy["networks"]
     assert proxy["ports"] == [f"127.0.0.1:{port}:{port}"]
     assert proxy["volumes"] == ["./nginx:/etc/nginx/conf.d:ro"]
     settings = (DOCKER / "nginx" / "collectors.conf").read_text()
-    assert f"server collect:{port} resolve;" in settings
+    assert f"server collect:{port} resolve max_fails=0;" in settings
     assert f"listen {port};" in settings
     assert "access_log off;" in settings
-    assert f"client_max_body_size {BODY_MAX // 1024}k;" in settings
+    sizes = re.findall(r"client_(?:max_body|body_buffer)_size (\d+)k;", settings)
+    assert len(sizes) == 2
+    assert len(set(sizes)) == 1
+    # More than the largest, so that collectors say themselves that a body is too large.
+    assert int(sizes[0]) > BODY_MAX // 1024
+
+
+def test_a_fleet_reports_to_the_job_that_is_deployed_for_it() -> None:
+    command = OURS["deploy-devices"]["command"]
+    assert OURS["deploy-devices"]["entrypoint"] == ["sh", "-c"]
+    (text,) = command
+    make, _, deploy = text.partition(" && ")
+    assert make == f"python -m {job_module.__name__} >/tmp/dark-mode.yaml"
+    assert deploy == "dpstream deploy /tmp/dark-mode.yaml"
+    fleet = OURS["devices"]
+    assert fleet["entrypoint"] == ["python", "-m", fleet_module.__name__]
+    number, count, url = fleet["command"].split()
+    assert number == "0"
+    # Enough for a window, and not so many that the rate of an address stops them.
+    assert 100 <= int(count) <= 50 * job_module.EPOCH_SECONDS
+    assert url == "http://proxy:8300"
+    assert set(fleet["networks"]) & set(SERVICES["proxy"]["networks"])
 
 
 def test_clients_know_all_brokers() -> None:
@@ -200,7 +273,7 @@ def test_prometheus_asks_every_stage_and_collectors() -> None:
     settings = yaml.safe_load((DOCKER / "prometheus" / "prometheus.yml").read_text())
     workers = next(each for each in settings["scrape_configs"] if each["job_name"] == "dpstream")
     (found,) = workers["dns_sd_configs"]
-    running = {name for name, each in OURS.items() if each["command"].startswith("run ")}
+    running = {name for name, each in VERBS.items() if each["command"].startswith("run ")}
     assert set(found["names"]) == {*running, "collect"}
     for rules in settings["rule_files"]:
         assert (DOCKER / "prometheus" / rules).is_file()

@@ -4,8 +4,10 @@ import http.client
 import json
 import secrets
 import select
+import signal
 import ssl
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -13,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.actions import LogRecord
 from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.epoch_times import times_of
 from pipeline.jobs.job_files import make_job
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection
@@ -178,3 +182,67 @@ def test_epochs_that_are_over_are_said_to_be(servers: str, job_name: str, start:
         heard.apply(beat)
     (known,) = heard.collectors(beats[-1].timestamp)
     assert known.collector == identity.hex()
+
+
+@pytest.mark.verify
+def test_a_collector_that_wakes_up_does_not_say_that_late_reports_were_taken(
+    servers: str, job_name: str, start: Start
+) -> None:
+    """Asleep with requests at hand, until their epoch has closed and the other one said so."""
+    job = deployed(servers, job_name, datetime.now(UTC), "12s", "1s")
+    (asleep, first), (_, second) = (collector(start, job_name) for _ in range(2))
+    times = times_of(job)
+    assert times is not None
+    now = int(time.time() * 1000)
+    epoch = times.epoch_of(now) + 1
+    begins = times.start(epoch)
+    ends = times.start(epoch + 1)
+    assert begins is not None
+    assert ends is not None
+    until_taken(first, job_name, body(job, epoch - 1))
+    time.sleep(max(0.0, (begins - time.time() * 1000) / 1000) + 0.2)
+    until_taken(first, job_name, body(job, epoch))
+    until_taken(second, job_name, body(job, epoch))
+    devices = [secrets.token_bytes(16) for _ in range(400)]
+    statuses: dict[bytes, int | None] = {}
+
+    def send(each: bytes) -> None:
+        statuses[each] = post(first, job_name, body(job, epoch, [envelope(job, epoch, [1], each)]))
+
+    threads = [threading.Thread(target=send, args=(each,)) for each in devices]
+    for number, thread in enumerate(threads):
+        thread.start()
+        if number == len(threads) // 2:
+            # In the middle of it: some are written, some taken, some only received.
+            asleep.send_signal(signal.SIGSTOP)
+    with Cluster(Connection((servers,))) as cluster:
+
+        def records() -> list[LogRecord]:
+            return list(cluster.read(job.topic(Role.REPORTS), job.partition_of(epoch)))
+
+        deadline = time.monotonic() + PATIENCE
+        while not (marks := [each for each in records() if marks_end(each, epoch)]):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        asleep.send_signal(signal.SIGCONT)
+        for thread in threads:
+            thread.join()
+        cut = marks[0].offset
+        secret = collector_key_file(job_name).read_bytes()
+        below = {
+            row[:8].tobytes()
+            for each in records()
+            if each.offset < cut and kind_of(each.value) is Kind.LOOSE_BATCH
+            for row in decode_loose_batch(each.value).rows
+        }
+    taken = [each for each, status in statuses.items() if status == 202]
+    late = [each for each, status in statuses.items() if status == 409]
+    assert taken
+    assert late
+    for each in taken:
+        assert report_tag(secret, job.deployment, epoch, subject_of_device(each)) in below
+
+
+def marks_end(record: LogRecord, epoch: int) -> bool:
+    """Whether it is a watermark of an epoch."""
+    return kind_of(record.value) is Kind.WATERMARK and decode_watermark(record.value).epoch == epoch

@@ -1,4 +1,7 @@
-"""What the devices of the demonstration are asked, every quarter of a minute."""
+"""What the devices of the demonstration are asked, every quarter of a minute.
+
+``python -m pipeline.demo.devices.job`` prints the job file.
+"""
 
 from __future__ import annotations
 
@@ -28,3 +31,7 @@ epochs: {{count: {EPOCHS}, start: "{start:%Y-%m-%dT%H:%M:%SZ}", length: PT{EPOCH
 shuffle: {{minimum: 100, grace: PT8S}}
 devices: {{late: PT4S}}
 """
+
+
+if __name__ == "__main__":
+    print(job_text(datetime.now(UTC)), end="")

@@ -2,18 +2,22 @@
 
 import asyncio
 import json
+import re
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 import numpy as np
 import pytest
 from openapi_spec_validator import validate
 
+import pipeline.collector as collector_package
 from pipeline.collector.addresses import networks
+from pipeline.collector.answers import Problem
 from pipeline.collector.http_limits import HttpLimits
-from pipeline.collector.openapi import DESCRIPTION
+from pipeline.collector.openapi import DESCRIPTION, OUTCOMES
 from pipeline.collector.rates import Rates
 from pipeline.collector.service import Access
 from pipeline.jobs.deployed_job import DeployedJob
@@ -115,6 +119,22 @@ def test_the_interface_is_described_as_it_is(job: DeployedJob) -> None:
                         assert reply.problem in ("/problems/method", "/problems/not-found")
 
     run(work)
+
+
+def test_the_tables_of_answers_are_one() -> None:
+    """In the README, in the description, and of all that reports can be answered."""
+    text = (Path(collector_package.__file__).parent / "README.md").read_text()
+    rows = [f"| {status} | {what} |\n" for status, what in OUTCOMES.items()]
+    assert "| status | a device |\n|---|---|\n" + "".join(rows) + "\n" in text
+    operation = DESCRIPTION["paths"]["/v1/jobs/{job}/reports"]["post"]
+    assert operation["description"].endswith("".join(rows))
+    named = {word for status in OUTCOMES for word in re.findall(r"\d{3}", status)}
+    # What is wrong with the request, and not with its reports, is for who writes a client.
+    of_requests = {"405", "414", "417", "431"}
+    assert named | of_requests == {str(problem.value[1]) for problem in Problem} | {"202"}
+    assert set(operation["responses"]) == named | {"405"}
+    conflicts = {problem.kind for problem in Problem if problem.value[1] == 409}
+    assert conflicts == {word for status in OUTCOMES for word in re.findall(r"409 (\w+)", status)}
 
 
 def test_refusals_are_problems(job: DeployedJob) -> None:
@@ -228,7 +248,15 @@ def test_pages_of_other_origins(job: DeployedJob) -> None:
             assert (await client.ask(*preflight, f"Origin: {APP}")).status == 403
             reply = await client.report(body(job), f"Origin: {APP}")
             assert "access-control-allow-origin" not in reply.headers
-            assert (await client.ask("OPTIONS", "/v1/jobs")).status == 204
+            for path, methods in (
+                ("/v1/jobs", "GET, HEAD, OPTIONS"),
+                ("/v1/jobs/phones/reports", "POST, OPTIONS"),
+            ):
+                reply = await client.ask("OPTIONS", path)
+                assert (reply.status, reply.headers["allow"]) == (204, methods)
+                assert (await client.ask("DELETE", path)).headers["allow"] == methods
+            for method in ("OPTIONS", "DELETE"):
+                assert (await client.ask(method, "/v1/none")).problem == "/problems/not-found"
 
     run(work)
 

@@ -8,7 +8,7 @@ import pytest
 from aggregators.attendance import Attendance
 from aggregators.estimate import Estimate
 from pipeline.planning.influence import influence_of_one
-from pipeline.planning.plan import plan
+from pipeline.planning.plan import _of_strangers, plan
 from randomizers.counted_words import written_out
 from randomizers.randomness import seeded_generator
 from tests.support.device_world import device_job
@@ -62,3 +62,17 @@ def test_a_plan_says_it_where_devices_report_for_themselves() -> None:
     assert plan(job, 1_000, compared=True).one_liar == influence_of_one(job)
     alone = job.model_copy(update={"devices": None})
     assert plan(alone, 1_000, compared=True).one_liar is None
+
+
+def test_a_plan_says_that_devices_may_be_invented() -> None:
+    (note,) = (text for text in plan(device_job(), 1_000).caveats if "invent" in text)
+    assert "of shuffle.minimum, 100, all but one may be invented" in note
+    assert note.endswith("its own epsilon still protects")
+    (note,) = _of_strangers(device_job(), needs_shuffle=True)
+    assert note.endswith("the noise of others that the guarantee counts on")
+    key = {"kty": "OKP", "crv": "Ed25519", "kid": "1", "x": "A" * 43}
+    for job in (
+        device_job(tokens={"keys": [key]}),
+        device_job().model_copy(update={"devices": None}),
+    ):
+        assert not any("invent" in text for text in plan(job, 1_000).caveats)

@@ -1,0 +1,53 @@
+"""A collector answers as its own description says, also what does not follow it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+
+from pipeline.collector.openapi import DESCRIPTION
+from tests.support.collector_server import collecting
+from tests.support.device_jobs import device_job
+
+schema = schemathesis.openapi.from_dict(DESCRIPTION)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """Of a collector of the job "phones", in a thread of its own."""
+    begun, ended = threading.Event(), asyncio.Event()
+    said: list[str] = []
+    loop = asyncio.new_event_loop()
+
+    async def serve() -> None:
+        async with collecting(device_job()) as server:
+            said.append(f"http://127.0.0.1:{server.port}")
+            begun.set()
+            await ended.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread.start()
+    assert begun.wait(60)
+    yield said[0]
+    loop.call_soon_threadsafe(ended.set)
+    thread.join()
+    loop.close()
+
+
+@pytest.mark.verify
+@schema.parametrize()
+@settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.generate),
+)
+def test_answers_are_as_described(case: schemathesis.Case, url: str) -> None:
+    case.call_and_validate(base_url=url)

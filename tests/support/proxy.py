@@ -1,0 +1,70 @@
+"""nginx as docker/nginx sets it up, before collectors on this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+SETTINGS = Path(__file__).parents[2] / "docker" / "nginx" / "collectors.conf"
+INSTALLED = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+_PATIENCE = 30.0
+
+
+def adapted(ports: Sequence[int], port: int) -> str:
+    """The settings with these collectors in place of those that Docker's name server knows."""
+    text = SETTINGS.read_text()
+    (line,) = re.findall(r"^ *server collect:8300 resolve (.*);\n", text, re.MULTILINE)
+    servers = "".join(f"    server 127.0.0.1:{each} {line};\n" for each in ports)
+    text = re.sub(r"^ *server collect:8300.*\n", servers, text, flags=re.MULTILINE)
+    text = re.sub(r"^ *(zone|resolver) .*\n", "", text, flags=re.MULTILINE)
+    return text.replace("listen 8300;", f"listen 127.0.0.1:{port};")
+
+
+@contextmanager
+def proxy(folder: Path, ports: Sequence[int]) -> Iterator[int]:
+    """Run it before collectors at these ports of this machine; gives its own port.
+
+    Bodies that it would write to a disk are answered 500: the folder for them is gone.
+    """
+    assert INSTALLED is not None
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    folder.mkdir()
+    spooled = folder / "bodies"
+    (folder / "nginx.conf").write_text(
+        f"daemon off;\nmaster_process off;\npid {folder}/pid;\nerror_log stderr crit;\n"
+        "events {}\n"
+        "http {\n"
+        f"    client_body_temp_path {spooled};\n    proxy_temp_path {folder}/answers;\n"
+        f"    fastcgi_temp_path {folder}/f;\n    uwsgi_temp_path {folder}/u;\n"
+        f"    scgi_temp_path {folder}/s;\n"
+        f"{adapted(ports, port)}}}\n"
+    )
+    command = [INSTALLED, "-p", str(folder), "-c", str(folder / "nginx.conf")]
+    with subprocess.Popen(command) as process:
+        try:
+            deadline = time.monotonic() + _PATIENCE
+            while not _listens(port):
+                assert process.poll() is None, "nginx does not start"
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            shutil.rmtree(spooled)
+            yield port
+        finally:
+            process.terminate()
+            process.wait(_PATIENCE)
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
