@@ -82,8 +82,10 @@ def test_the_table_has_neither_a_truth_nor_its_footnote(progress: Progress) -> N
 
 def test_the_summary_ends_with_the_last_model(progress: Progress) -> None:
     said = dict(summary(outcome_of(progress)))
-    assert said["epoch 3"] == "accuracy on the test set, %: 96.2 (95 %: 94.3 to 98.2)"
-    assert said.keys() == {"epoch 3", "guarantee"}
+    assert said["last estimate"] == (
+        "The accuracy on the test set is 96.2 % at epoch 3, between 94.3 and 98.2."
+    )
+    assert said.keys() == {"last estimate", "guarantee"}
 
 
 def test_what_is_kept_has_no_truth(progress: Progress, tmp_path: Path) -> None:
