@@ -133,7 +133,7 @@ def test_the_tables_of_answers_are_one() -> None:
     of_requests = {"405", "414", "417", "431"}
     assert named | of_requests == {str(problem.value[1]) for problem in Problem} | {"202"}
     assert set(operation["responses"]) == named | {"405"}
-    conflicts = {problem.kind for problem in Problem if problem.value[1] == 409}
+    conflicts = {problem.kind for problem in Problem if str(problem.value[1]) == "409"}
     assert conflicts == {word for status in OUTCOMES for word in re.findall(r"409 (\w+)", status)}
 
 
