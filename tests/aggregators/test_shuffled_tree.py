@@ -136,7 +136,7 @@ def test_the_plan_is_what_is_published(changes: int, last_epoch: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [1, 3])
+@pytest.mark.parametrize("changes", [1, pytest.param(3, marks=pytest.mark.verify)])
 def test_estimates_are_unbiased_with_silence_and_newcomers(changes: int) -> None:
     """Silent devices do not change meanwhile; half of the users come at epoch 3, with value 1."""
     users, runs, asked = 300, 400, law(changes)
