@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import io
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
+from rich.console import Console
 
 from pipeline.cli import up as up_command
 from pipeline.jobs.job_files import parse_job
 from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection
 from pipeline.operations.deployments import deploy, deployed_jobs
 from pipeline.operations.losses import UnaskedError, check_losses
+from pipeline.operations.signals import Signals
+from pipeline.operations.up import run_up
+from pipeline.operations.up.job_run import JobInput, JobRun
 from pipeline.operations.up.run_up import UpSettings
+from pipeline.operations.up.screen import LineScreen
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import job_text
@@ -44,6 +53,30 @@ def test_what_every_job_takes_is_said_and_nothing_is_done(cluster: Cluster) -> N
     )
     assert charged == "population small would be charged again: epsilon 2, 4 in all"
     assert deployed_jobs(cluster) == {"small": first}
+
+
+@pytest.mark.parametrize(("deployed", "agreed"), [(True, False), (True, True), (False, False)])
+def test_jobs_begin_only_if_nothing_is_lost_or_it_is_agreed(
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    deployed: bool,
+    agreed: bool,
+) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr(JobRun, "begin", lambda self, connection: begun.append(self.job.name))
+    monkeypatch.setattr(run_up, "Forks", lambda *arguments: SimpleNamespace(wait=None))
+    monkeypatch.setattr(run_up, "Cluster", lambda connection: nullcontext(cluster))
+    job, path = parse_job(job_text()), tmp_path / "rows"
+    if deployed:
+        deploy(cluster, job, deployment=bytes([1] * 16), now=1)
+    given = JobInput(job, path, 1, np.zeros(job.epochs.count, np.int64), None, None, False)
+    run = run_up._Run(
+        UpSettings((path,), path, agreed=agreed), [given], LineScreen(Console()), Signals()
+    )
+    with suppress(UnaskedError):
+        run._connect(Connection(("memory:9092",)))
+    assert begun == ([] if deployed and not agreed else ["small"])
 
 
 class Runs:

@@ -121,6 +121,16 @@ def test_a_job_file_is_told_at_which_line_it_names_a_broken_one(
     )
 
 
+def test_a_job_of_ours_is_refused_where_its_protocol_is_claimed_by_another_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entries = [EntryPoint("value_stream", ENTRY.value, GROUP)]
+    monkeypatch.setitem(vars(PROTOCOLS), "_offered", {"value_stream": entries})
+    text = JOB.replace("fresh_response", "value_stream").replace("8", "8, changes: 1")
+    with pytest.raises(JobError, match="protocol: value_stream is a protocol of dpstream itself"):
+        parse_job(text)
+
+
 def test_a_job_of_another_package_is_deployed_and_read_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
