@@ -83,6 +83,13 @@ OBSERVABLES = (
         "made from the manifest and the partial of the epoch alone",
     ),
     Observable(
+        "documents",
+        "JSON of each epoch: what the estimate says, with its dates",
+        Party.READERS,
+        (*_DECIDED, View.RELEASED),
+        "made from the estimate of the epoch alone",
+    ),
+    Observable(
         "models",
         "of each epoch of a job that learns: the model that devices compute at in the next one",
         Party.READERS,

@@ -11,6 +11,7 @@ topic                       record                                              
 ``students.shuffled``       `Chunk`: the reports of a window, nobody's          `topics.chunks`
 ``students.partials``       `PartialPart`: what an aggregator made of a window  `topics.partials`
 ``students.estimates``      the published estimates                             `pipeline`
+``students.results``        the same as JSON documents, by epoch, compacted     `pipeline`
 ``students.status``         heartbeats of the workers                           `pipeline`
 ``students.dead-letters``   `DeadLetter`, `Dismissal`: what was refused, why    `topics.records`
 ==========================  ==================================================  ==================

@@ -44,6 +44,7 @@ class Role(StrEnum):
     PARTIALS_B = "partials-b"
     PARTIALS = "partials"
     ESTIMATES = "estimates"
+    RESULTS = "results"
     PRODUCERS = "producers"
     DEVICES = "devices"
     MODEL = "model"
@@ -51,7 +52,7 @@ class Role(StrEnum):
     DEAD_LETTERS = "dead-letters"
 
 
-COMPACTED = frozenset({Role.STATUS})
+COMPACTED = frozenset({Role.RESULTS, Role.STATUS})
 """Topics that keep the last record of every key: offsets before others may be gone."""
 
 HOPS = (Role.HOP_1, Role.HOP_2)
@@ -161,6 +162,7 @@ def job_topics(
         **(dict.fromkeys(SUMS, kept) if shared else {}),
         Role.PARTIALS: kept,
         Role.ESTIMATES: kept,
+        Role.RESULTS: _compacted(),
         Role.PRODUCERS: kept,
         **({Role.DEVICES: kept} if devices else {}),
         **({Role.MODEL: kept} if learns else {}),

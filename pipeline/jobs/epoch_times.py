@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from zoneinfo import ZoneInfo
 
 from pipeline.jobs.job_files import Job
 from pipeline.values.durations import roughly
@@ -39,7 +40,7 @@ class EpochSpans:
     @property
     def zone(self) -> str:
         """The name of the job's time zone."""
-        return "UTC"
+        return self.job.epochs.timezone or "UTC"
 
     def span(self, epoch: int) -> tuple[datetime | None, datetime | None]:
         """When an epoch begins and ends, with the zone; None where no calendar says so."""
@@ -49,7 +50,7 @@ class EpochSpans:
         if self._calendar is None:
             return None
         try:
-            return self._calendar.start_of(epoch).astimezone(UTC)
+            return self._calendar.start_of(epoch).astimezone(ZoneInfo(self.zone))
         except OverflowError:
             return None
 

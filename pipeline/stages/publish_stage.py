@@ -3,18 +3,21 @@
 Manifests and partials are kept for ever and each has one partition, so the publisher's whole state
 is a function of two logs: it merges the partials in epoch order, and goes on after the last record
 of the estimates topic. Where a protocol learns, the model after an epoch is written before the
-estimate of it. Owning the one partition of ``<job>.partials`` makes a worker the active publisher.
+estimate of it. The document of an epoch is written after its estimate, from the record in the topic
+that counts: so every writer of it writes the same bytes. Owning the one partition of
+``<job>.partials`` makes a worker the active publisher.
 """
 
 from __future__ import annotations
 
-from pipeline.actions import Append, Flush, LogRecord, Steps
+from pipeline.actions import Append, Flush, LogCursor, LogRecord, Steps
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.model_log import ModelLog
 from pipeline.stages.epoch_log import DecidedEpoch, EpochLog
 from pipeline.stages.estimate_records import EstimateListener, EstimateRecord, FirstEstimates
 from pipeline.stages.estimation import Estimation
 from pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
+from pipeline.stages.result_documents import ResultDocuments, WrittenDocuments
 from pipeline.stages.single_writer import SingleWriter
 from topics.manifests import Fate
 from topics.models import ModelRecord
@@ -22,7 +25,7 @@ from topics.names import Role
 
 
 class PublishStage(SingleWriter):
-    """Turns manifests and partials into the records of ``<job>.estimates``.
+    """Turns manifests and partials into the records of ``<job>.estimates`` and ``<job>.results``.
 
     Args:
         job: the deployed job.
@@ -48,6 +51,15 @@ class PublishStage(SingleWriter):
         self._published = FirstEstimates(job)
         self._epochs = EpochLog(job)
         self._estimate_log = job.cursor(Role.ESTIMATES, self._take_in)
+        # Jobs that were deployed before there were documents have no topic of them.
+        self._documents = ResultDocuments(job) if Role.RESULTS in job.start_offsets else None
+        self._documented = WrittenDocuments(job)
+        self._undocumented: dict[int, EstimateRecord] = {}
+        self._document_log: LogCursor | None = None
+        if self._documents is not None:
+            self._document_log = job.cursor(
+                Role.RESULTS, lambda record: self._documented.note(record.key)
+            )
         if self._watcher is not None:
             self._watcher.start_over()
         learns = job.protocol_entry.learning is not None
@@ -63,6 +75,9 @@ class PublishStage(SingleWriter):
 
     def _write_due(self) -> Steps[None]:
         """Take in what is new, epoch by epoch, and publish what is not published yet."""
+        if self._document_log is not None:
+            # Before the estimates are read: those that have a document are not held.
+            yield from self._document_log.catch_up()
         yield from self._estimate_log.catch_up()
         if self._models is not None:
             yield from self._models.catch_up()
@@ -82,13 +97,28 @@ class PublishStage(SingleWriter):
         if written:
             yield Flush()
             yield from self._estimate_log.catch_up()
-            for window in written:
-                self._listener(window)
+        yield from self._document()
+        for window in written:
+            self._listener(window)
+
+    def _document(self) -> Steps[None]:
+        """Write the documents that are missing of what is published."""
+        if self._documents is None or not self._undocumented:
+            return
+        for record in self._undocumented.values():
+            yield self._documents.append(record)
+        yield Flush()
+        self._documented.epochs.update(self._undocumented)
+        self._undocumented.clear()
 
     def _take_in(self, record: LogRecord) -> None:
         estimate = self._published.apply(record.value)
-        if estimate is not None and self._watcher is not None:
+        if estimate is None:
+            return
+        if self._watcher is not None:
             self._watcher.next(estimate)
+        if self._documents is not None and estimate.epoch not in self._documented.epochs:
+            self._undocumented[estimate.epoch] = estimate
 
     @property
     def _position(self) -> int:

@@ -202,6 +202,7 @@ def _seen_while_it_runs(
         "partials": topic(Role.PARTIALS),
         "models": None,
         "estimates": topic(Role.ESTIMATES),
+        "documents": topic(Role.RESULTS),
         "refusals": topic(Role.DEAD_LETTERS),
         "progress": (_commits(cluster, job), cluster.start_offsets(job.topic(Role.REPORTS))),
         "heartbeats": _heartbeats(cluster, job),

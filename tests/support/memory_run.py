@@ -263,6 +263,7 @@ def _run(
         "partials": [topics[role] for role in (*SUMS, Role.PARTIALS) if role in topics],
         "models": topics.get(Role.MODEL),
         "estimates": topics[Role.ESTIMATES],
+        "documents": topics[Role.RESULTS],
         "refusals": topics[Role.DEAD_LETTERS],
         "progress": (dict(cluster.commits), dict(cluster.starts)),
         "heartbeats": (topics[Role.STATUS], heartbeats),

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 
 from topics.names import (
+    COMPACTED,
     FURTHER_REPORTS,
     HOPS,
     JOB_NAME_MAX,
@@ -41,6 +42,7 @@ def test_names_of_topics_are_pinned() -> None:
         "partials-b": "a-b_c.partials-b",
         "partials": "a-b_c.partials",
         "estimates": "a-b_c.estimates",
+        "results": "a-b_c.results",
         "producers": "a-b_c.producers",
         "devices": "a-b_c.devices",
         "model": "a-b_c.model",
@@ -101,7 +103,7 @@ def test_what_passes_through_is_kept_for_a_while_and_what_was_decided_for_ever()
         "job", 4, None, _WEEK, learns=True, hops=HOPS, further_reports=FURTHER_REPORTS, shared=True
     )
     for role, topic in topics.items():
-        if role is Role.STATUS:
+        if role in COMPACTED:
             continue
         assert topic.configs["cleanup.policy"] == "delete"
         assert topic.configs["compression.type"] == "uncompressed"

@@ -36,7 +36,10 @@ _USED: Mapping[Role, tuple[Role, ...]] = {
         *(Role.DEAD_LETTERS, Role.STATUS),
     ),
     Role.PARTIALS_A: (*SUMS, Role.MANIFESTS, Role.PARTIALS, Role.STATUS),
-    Role.PARTIALS: (Role.PARTIALS, Role.MANIFESTS, Role.MODEL, Role.ESTIMATES, Role.STATUS),
+    Role.PARTIALS: (
+        *(Role.PARTIALS, Role.MANIFESTS, Role.MODEL),
+        *(Role.ESTIMATES, Role.RESULTS, Role.STATUS),
+    ),
 }
 
 

@@ -106,6 +106,22 @@ def test_epochs_that_are_not_placed_in_time_have_no_dates() -> None:
     assert [(row["begins"], row["ends"]) for row in rows] == [("", "")] * 3
 
 
+def test_days_are_days_of_the_job_s_time_zone() -> None:
+    job = job_of(
+        COUNTING,
+        "epochs: {count: 4, start: 2024-03-30, length: P1D, timezone: Europe/Berlin}\n",
+    )
+    rows = PublishedRows.of_everything(job)
+    assert [(row["begins"], row["ends"]) for row in read(rows, COUNTS[:2])] == [
+        ("2024-03-30T00:00:00+01:00", "2024-03-31T00:00:00+01:00"),
+        # Clocks go forward: a day of 23 hours.
+        ("2024-03-31T00:00:00+01:00", "2024-04-01T00:00:00+02:00"),
+    ]
+    table = table_of(rows, COUNTS)
+    assert table.schema.field("ends").type == pyarrow.timestamp("us", "Europe/Berlin")
+    assert table["ends"][1].as_py() == datetime(2024, 3, 31, 22, tzinfo=UTC)
+
+
 def test_an_epoch_after_the_last_year_has_no_end() -> None:
     job = job_of(COUNTING, "epochs: {count: 1, start: 9998-06-01, length: P1Y, renew: true}\n")
     (row,) = read(PublishedRows.of_everything(job), [record(2, None, Fate.EMPTY)])

@@ -1,0 +1,161 @@
+"""The documents of ``<job>.results``: what was published of an epoch, as JSON for other software.
+
+A document is a function of the deployed job and of the record in ``<job>.estimates`` that counts,
+and says nothing else: whoever writes it again, at whatever time, writes the same bytes under the
+same key. ``result_document.schema.json`` beside this module describes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from aggregators.counts import NotAskedForError, NoValuesError
+from aggregators.published import Published
+from pipeline.actions import Append
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.epoch_times import EpochSpans
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.values.instants import iso, iso_moment
+from topics.names import Role
+
+DOCUMENT_VERSION = 1
+"""Of the schema: under the same one keys may be added, and none changes its meaning."""
+MOST_ESTIMATES = 1_000
+"""How many estimates a document holds at most."""
+LARGEST_DOCUMENT = 256 * 1024
+"""Bytes of the largest document."""
+
+_QUARTILES = (0.25, 0.5, 0.75)
+
+
+class ResultDocuments:
+    """Makes the documents of a job.
+
+    Args:
+        job: as deployed.
+    """
+
+    def __init__(self, job: DeployedJob) -> None:
+        self._job = job
+        self._spans = EpochSpans(job)
+
+    def append(self, record: EstimateRecord) -> Append:
+        """Write the document of an epoch."""
+        return Append(Role.RESULTS, 0, self.document(record), document_key(record))
+
+    def document(self, record: EstimateRecord) -> bytes:
+        """The document: JSON, keys sorted; at most `LARGEST_DOCUMENT` bytes.
+
+        It holds the `MOST_ESTIMATES` largest estimates, or half as many, and so on, where names
+        are so long that these are too many bytes.
+        """
+        estimate = record.estimate
+        if estimate is not None and not estimate.may_be_of(self._job.domain.size - 1):
+            estimate = None
+        most = MOST_ESTIMATES
+        try:
+            while len(document := _dumped(self._body(record, estimate, most))) > LARGEST_DOCUMENT:
+                most //= 2
+        except ValueError:
+            # Numbers that are none: somebody else wrote the record, and may have written anything.
+            return _dumped(self._body(replace(record, guarantee={}), None, 0))
+        return document
+
+    def _body(
+        self, record: EstimateRecord, estimate: Published | None, most: int
+    ) -> dict[str, Any]:
+        job, domain, guarantee = self._job, self._job.domain, record.guarantee
+        begins, ends = self._spans.span(record.epoch)
+        return {
+            "version": DOCUMENT_VERSION,
+            "job": job.name,
+            "deployment": job.deployment.hex(),
+            "epoch": record.epoch,
+            "begins": None if begins is None else iso_moment(begins),
+            "ends": None if ends is None else iso_moment(ends),
+            "closed_at": iso(record.closed_at),
+            "fate": record.fate.value,
+            "reason": record.reason,
+            "kind": domain.kind,
+            "measure": domain.measure,
+            "population": record.population,
+            "contributors": record.contributors,
+            "reports": 0 if estimate is None else estimate.reports,
+            "flags": [] if estimate is None else list(estimate.flags),
+            "guarantee": {name: guarantee.get(name) for name in ("epsilon", "delta", "unit")},
+            "published": 0 if estimate is None else len(estimate.numbers),
+            "estimates": [] if estimate is None else list(self._estimates(estimate, most)),
+            "quantiles": [] if estimate is None else list(self._quantiles(estimate)),
+            "found_above": None if estimate is None else estimate.found_above,
+            "withheld": [] if estimate is None else self._labels(estimate.withheld)[:most],
+        }
+
+    def _estimates(self, estimate: Published, most: int) -> Iterator[dict[str, Any]]:
+        """Of the largest ones, in the order of the domain; found items, the largest first."""
+        numbers, values = estimate.numbers, estimate.intervals[0]
+        if len(numbers) > most:
+            largest = np.argsort(-values, kind="stable")[:most]
+            numbers = numbers[np.sort(largest)]
+        if not len(numbers):
+            return
+        for item, each in estimate.of_items(numbers.tolist()):
+            yield {
+                "item": self._job.domain.label(item) or None,
+                "estimate": each.value,
+                "standard_deviation": each.standard_deviation,
+                "low": each.low,
+                "high": each.high,
+            }
+
+    def _quantiles(self, estimate: Published) -> Iterator[dict[str, Any]]:
+        domain = self._job.domain
+        if domain.kind != "numbers" or not estimate.population:
+            return
+        for share in _QUARTILES:
+            try:
+                found = estimate.quantile(share)
+            except (NoValuesError, NotAskedForError):
+                return
+            value, low, high = domain.quantile(found.value, found.low, found.high)
+            yield {"share": share, "value": float(value), "low": float(low), "high": float(high)}
+
+    def _labels(self, items: Sequence[int]) -> list[str]:
+        return [self._job.domain.label(item) for item in items]
+
+
+class WrittenDocuments:
+    """Which epochs of a deployment have a document, by the keys of their records."""
+
+    def __init__(self, job: DeployedJob) -> None:
+        self._deployment = job.deployment.hex()
+        self.epochs: set[int] = set()
+
+    def note(self, key: bytes | None) -> None:
+        """Take in the key of a record of the topic; others' keys are passed over."""
+        try:
+            body = json.loads(key or b"")
+            deployment, epoch = body["deployment"], body["epoch"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return
+        if deployment == self._deployment and type(epoch) is int:
+            self.epochs.add(epoch)
+
+
+def document_key(record: EstimateRecord) -> bytes:
+    """The key of a document: JSON that names deployment and epoch.
+
+    Compaction keeps one document for each: a late one of an earlier deployment replaces none.
+    """
+    return _dumped({"deployment": record.deployment.hex(), "epoch": record.epoch})
+
+
+def _dumped(body: dict[str, Any]) -> bytes:
+    text = json.dumps(
+        body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+    return text.encode()

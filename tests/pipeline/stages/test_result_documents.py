@@ -1,0 +1,310 @@
+"""Documents: what was published, as the schema says, and once, wherever the publisher dies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+
+import pipeline.stages
+from aggregators.estimate import Estimate
+from aggregators.item_estimates import ItemEstimates
+from aggregators.published import Published
+from aggregators.range_estimates import RangeEstimates
+from pipeline.actions import Append
+from pipeline.devices.change_log import load_change_log
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import parse_job
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from pipeline.simulation.simulate import SimulatedCluster
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.stages.publish_stage import PublishStage
+from pipeline.stages.result_documents import (
+    LARGEST_DOCUMENT,
+    MOST_ESTIMATES,
+    ResultDocuments,
+    WrittenDocuments,
+    document_key,
+)
+from tests.support.small_run import generators, job_text, write_changes
+from topics.manifests import Fate
+from topics.names import Role
+
+SCHEMA = json.loads((Path(pipeline.stages.__path__[0]) / "result_document.schema.json").read_text())
+VALIDATOR = Draft202012Validator(SCHEMA, format_checker=Draft202012Validator.FORMAT_CHECKER)
+GUARANTEE = {"epsilon": 1.5, "delta": 1e-9, "unit": "stream", "trust": "nobody"}
+
+
+def deployed(protocol: str, parameters: str, epochs: str = "count: 9") -> DeployedJob:
+    text = f"name: a\nprotocol: {protocol}\nparameters: {{{parameters}}}\nepochs: {{{epochs}}}\n"
+    return deploy_job(parse_job(text), deployed_at=0, deployment=bytes(16))
+
+
+def items_job(labels: list[str]) -> DeployedJob:
+    return deployed("hadamard_stream", f"epsilon: 8, changes: 1, domain: {json.dumps(labels)}")
+
+
+COUNT = deployed(
+    "value_stream", "epsilon: 1, changes: 2", "count: 9, start: 2024-06-03, length: P1W"
+)
+
+
+def record(estimate: Published | None, fate: Fate = Fate.RELEASED, **more: Any) -> EstimateRecord:
+    told = {"guarantee": GUARANTEE, **more}
+    return EstimateRecord(bytes(16), 2, fate, 1_700_000_000_123, 90, 100, estimate, **told)
+
+
+def document(job: DeployedJob, each: EstimateRecord) -> dict[str, Any]:
+    """What the document says, which is as the schema describes it."""
+    body: dict[str, Any] = json.loads(ResultDocuments(job).document(each))
+    VALIDATOR.validate(body)
+    assert set(body) == set(SCHEMA["properties"]) == set(SCHEMA["required"])
+    return body
+
+
+def test_the_schema_is_one() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+    assert SCHEMA["properties"]["estimates"]["maxItems"] == MOST_ESTIMATES
+
+
+def test_a_count_says_what_was_published_and_no_more() -> None:
+    body = document(COUNT, record(Estimate.around(40.0, 5.0, 9.5, 70, 100, ("gap",))))
+    assert body == {
+        "version": 1,
+        "job": "a",
+        "deployment": "00" * 16,
+        "epoch": 2,
+        "begins": "2024-06-10T00:00:00Z",
+        "ends": "2024-06-17T00:00:00Z",
+        "closed_at": "2023-11-14T22:13:20.123Z",
+        "fate": "released",
+        "reason": None,
+        "kind": "value",
+        "measure": None,
+        "population": 100,
+        "contributors": 90,
+        "reports": 70,
+        "flags": ["gap"],
+        "guarantee": {"epsilon": 1.5, "delta": 1e-9, "unit": "stream"},
+        "published": 1,
+        "estimates": [
+            {"item": None, "estimate": 40.0, "standard_deviation": 5.0, "low": 30.5, "high": 49.5}
+        ],
+        "quantiles": [],
+        "found_above": None,
+        "withheld": [],
+    }
+
+
+@pytest.mark.parametrize("fate", [Fate.TOO_SMALL, Fate.EMPTY, Fate.SPOILED])
+def test_a_withheld_epoch_has_a_document_that_says_so(fate: Fate) -> None:
+    reason = "two sums are of other shares" if fate is Fate.SPOILED else None
+    body = document(COUNT, record(None, fate, reason=reason))
+    assert (body["fate"], body["reason"]) == (fate.value, reason)
+    assert (body["published"], body["estimates"], body["reports"]) == (0, [], 0)
+
+
+def test_numbers_have_their_quartiles_too() -> None:
+    job = deployed("range_stream", "epsilon: 8, changes: 1, low: 0, high: 8, buckets: 4")
+    variances = (1.0, 1.0, 1.0)
+    estimate = RangeEstimates(np.full(4, 25.0), 1.0, 1.96, 70, 100, level_variances=variances)
+    body = document(job, record(estimate))
+    assert [each["share"] for each in body["quantiles"]] == [0.25, 0.5, 0.75]
+    assert [each["value"] for each in body["quantiles"]] == [2.0, 4.0, 6.0]
+    assert all(each["low"] <= each["value"] <= each["high"] for each in body["quantiles"])
+    assert [each["item"] for each in body["estimates"]] == list(job.domain.items or ())
+
+
+def test_of_long_lists_the_largest_are_told_in_the_order_of_the_list() -> None:
+    size = MOST_ESTIMATES + 2
+    job = items_job([f"i{number}" for number in range(size)])
+    values = np.full(size, 5.0)
+    values[[3, 7]] = -1.0
+    body = document(job, record(ItemEstimates(values, 5.0, 9.5, 70, 100)))
+    assert body["published"] == size
+    told = [each["item"] for each in body["estimates"]]
+    assert told == [f"i{number}" for number in range(size) if number not in (3, 7)]
+
+
+def test_of_equal_ones_the_first_of_the_list_are_told() -> None:
+    job = items_job([f"i{number}" for number in range(MOST_ESTIMATES + 1)])
+    body = document(job, record(ItemEstimates(np.zeros(MOST_ESTIMATES + 1), 5.0, 9.5, 70, 100)))
+    assert [each["item"] for each in body["estimates"]][-1] == f"i{MOST_ESTIMATES - 1}"
+
+
+def test_long_names_leave_room_for_fewer() -> None:
+    job = items_job([f"{number:05}{'水' * 95}" for number in range(MOST_ESTIMATES)])
+    each = record(ItemEstimates(np.arange(float(MOST_ESTIMATES)), 5.0, 9.5, 70, 100))
+    assert LARGEST_DOCUMENT // 4 < len(ResultDocuments(job).document(each)) <= LARGEST_DOCUMENT
+    body = document(job, each)
+    assert (len(body["estimates"]), body["published"]) == (500, MOST_ESTIMATES)
+    assert body["estimates"][-1]["estimate"] == MOST_ESTIMATES - 1
+
+
+@pytest.mark.parametrize(
+    "estimate",
+    [
+        ItemEstimates(np.zeros(5), 5.0, 9.5, 70, 100),
+        Estimate(1.0, float("inf"), 0.0, 2.0, 70, 100),
+        Estimate(float("nan"), 1.0, 0.0, 2.0, 70, 100),
+    ],
+)
+def test_what_is_no_estimate_of_the_job_says_nothing(estimate: Published) -> None:
+    assert document(COUNT, record(estimate))["estimates"] == []
+
+
+def test_a_key_names_deployment_and_epoch() -> None:
+    key = document_key(record(None))
+    assert json.loads(key) == {"deployment": "00" * 16, "epoch": 2}
+    written = WrittenDocuments(COUNT)
+    other = document_key(EstimateRecord(b"f" * 16, 3, Fate.EMPTY, 0, 0, 0, None, {}))
+    for each in (None, b"", b"[", b"7", b"[]", b'{"deployment":"00","epoch":"1"}', other, key):
+        written.note(each)
+    assert written.epochs == {2}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[DeployedJob, MemoryLog]:
+    """A job that has published three epochs, without the topics of the publisher."""
+    folder = tmp_path_factory.mktemp("run")
+    job = deploy_job(parse_job(job_text(epochs=3)), deployed_at=0, deployment=bytes(16))
+    changes = load_change_log(write_changes(folder / "changes.csv", epochs=3), last_epoch=3)
+    cluster = SimulatedCluster(job, generators)
+    transport = MemoryDriver(cluster.log)
+    producer = Producer(job, None, name="p", transport=transport, generators=generators)
+    producer.enrol(changes.users)
+    for epoch, values in enumerate(changes.values_by_epoch(), 1):
+        producer.report_all(epoch, values)
+        producer.close(epoch)
+        cluster.settle()
+    producer.shut()
+    return job, cluster.log
+
+
+class TestDelivery:
+    @staticmethod
+    def copy(log: MemoryLog) -> MemoryLog:
+        """What the publisher finds at first."""
+        fresh = MemoryLog(lambda: 0)
+        for role in (Role.MANIFESTS, Role.PARTIALS):
+            for value in log.values(role):
+                fresh.append(Append(role, 0, value))
+        return fresh
+
+    @staticmethod
+    def documents(log: MemoryLog) -> Iterator[tuple[bytes | None, bytes]]:
+        """All that was ever written, also what compaction takes away."""
+        for each in log._partitions[Role.RESULTS, 0].records:
+            yield each.key, each.value
+
+    @staticmethod
+    def expected(job: DeployedJob, log: MemoryLog) -> list[tuple[bytes | None, bytes]]:
+        """The document of the first record of every epoch in the topic of estimates."""
+        found: dict[int, EstimateRecord] = {}
+        for value in log.values(Role.ESTIMATES):
+            each = EstimateRecord.from_bytes(value)
+            found.setdefault(each.epoch, each)
+        made = ResultDocuments(job)
+        return [(document_key(each), made.document(each)) for each in found.values()]
+
+    def test_every_epoch_has_the_document_of_its_estimate(
+        self, run: tuple[DeployedJob, MemoryLog]
+    ) -> None:
+        job, log = run
+        assert list(self.documents(log)) == self.expected(job, log)
+        assert [json.loads(value)["epoch"] for _, value in self.documents(log)] == [1, 2, 3]
+
+    def test_a_worker_that_begins_again_writes_nothing_again(
+        self, run: tuple[DeployedJob, MemoryLog]
+    ) -> None:
+        job, finished = run
+        log = self.copy(finished)
+        for _ in range(2):
+            MemoryDriver(log).run(PublishStage(job).assign(0, None, 0.0))
+            assert list(self.documents(log)) == self.expected(job, log)
+
+    @pytest.mark.parametrize("keep", [True, False], ids=["kept", "lost"])
+    def test_wherever_a_worker_dies_there_is_one_document_an_epoch(
+        self, run: tuple[DeployedJob, MemoryLog], keep: bool
+    ) -> None:
+        job, finished = run
+        died = 0
+        while True:
+            log = self.copy(finished)
+            driver = MemoryDriver(log)
+            steps, reply = PublishStage(job).assign(0, None, 0.0), None
+            try:
+                for _ in range(died):
+                    reply = driver.carry_out(steps.send(reply))
+            except StopIteration:
+                break
+            driver.crash(keep=keep)
+            MemoryDriver(log).run(PublishStage(job).assign(0, None, 0.0))
+            assert list(log.values(Role.ESTIMATES)) == list(finished.values(Role.ESTIMATES))
+            assert dict(self.documents(log)) == dict(self.expected(job, log))
+            # Whatever was written was read back: nothing is written twice.
+            assert len(list(self.documents(log))) == 3
+            died += 1
+        assert died > 8
+
+    def test_two_workers_at_once_write_the_same_bytes(
+        self, run: tuple[DeployedJob, MemoryLog]
+    ) -> None:
+        """One is paused after every action in turn, while another takes over, and wakes up."""
+        job, finished = run
+        paused = 0
+        while True:
+            log = self.copy(finished)
+            driver = MemoryDriver(log)
+            steps, reply = PublishStage(job).assign(0, None, 0.0), None
+            try:
+                for _ in range(paused):
+                    reply = driver.carry_out(steps.send(reply))
+            except StopIteration:
+                break
+            MemoryDriver(log).run(PublishStage(job).assign(0, None, 0.0))
+            # It goes on with what it knew.
+            with suppress(StopIteration):
+                while True:
+                    reply = driver.carry_out(steps.send(reply))
+            by_key: dict[bytes | None, set[bytes]] = {}
+            for key, value in self.documents(log):
+                by_key.setdefault(key, set()).add(value)
+            assert {key: {value} for key, value in self.expected(job, log)} == by_key
+            paused += 1
+
+    def test_the_first_estimate_is_the_one_that_is_documented(
+        self, run: tuple[DeployedJob, MemoryLog]
+    ) -> None:
+        """Another publisher's computer may differ in the last digit of a number."""
+        job, finished = run
+        first, *_ = map(EstimateRecord.from_bytes, finished.values(Role.ESTIMATES))
+        log = self.copy(finished)
+        other = EstimateRecord(
+            first.deployment, 1, first.fate, 5, 4, 3, Estimate.around(0.5, 1.0, 2.0, 3, 4), {}
+        )
+        log.append(Append(Role.ESTIMATES, 0, other.to_bytes()))
+        MemoryDriver(log).run(PublishStage(job).assign(0, None, 0.0))
+        (_, value), *_ = self.documents(log)
+        assert json.loads(value)["estimates"][0]["estimate"] == 0.5
+
+    def test_a_job_that_was_deployed_before_has_no_documents(
+        self, run: tuple[DeployedJob, MemoryLog]
+    ) -> None:
+        job, finished = run
+        offsets = {role: each for role, each in job.start_offsets.items() if role != Role.RESULTS}
+        earlier = DeployedJob.from_bytes(
+            job.model_copy(update={"start_offsets": offsets}).to_bytes()
+        )
+        assert Role.RESULTS not in earlier.topic_settings()
+        log = self.copy(finished)
+        MemoryDriver(log).run(PublishStage(earlier).assign(0, None, 0.0))
+        assert list(self.documents(log)) == []
+        assert list(log.values(Role.ESTIMATES)) == list(finished.values(Role.ESTIMATES))
