@@ -50,6 +50,10 @@ lost than the app's `Limit`:
   that runs: the reports that wait are lost, and it goes on where it was. 202 for what was thrown
   away: the server could as well not count it.
 * User's account deleted: `Device.leave` forgets state, id and reports, and keeps what was spent.
+  This deployment is never joined again.
+* Budget changed: the operator signs anew, and says another last epoch. A later revision is believed
+  where nothing else is another; a device asks for it when its last epoch is over.
+* Value out of range: it is cut, not refused, since a device that is silent is seen to be.
 
 When a device asks, what it asks and how long its requests are follow from when the app calls and
 from the statement. The value changes the bytes of contents, and nothing else.

@@ -1,28 +1,75 @@
-"""The example of the page for app developers runs."""
+"""The page for app developers: its job can be deployed, and its examples run."""
 
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.descriptions import described
+from pipeline.jobs.job_files import parse_job
 from randomizers.client import HttpTransport, device
 from tests.support.pages import ROOT
-from tests.support.small_collector import SIGNER, SmallCollector, deployed
+from tests.support.small_collector import OPERATOR, SIGNER, START, SmallCollector
 
 PAGE = (ROOT / "randomizers" / "client" / "README.md").read_text()
+NODE = shutil.which("node")
+
+
+def first_job() -> DeployedJob:
+    found = re.search(r"^```yaml\n(name: first-report\n.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    job = deploy_job(parse_job(found[1]), deployed_at=START, deployment=bytes(16))
+    return described(job, OPERATOR)
+
+
+def indented(begin: str, end: str) -> str:
+    """Lines of a step, without what indents them."""
+    found = re.search(rf"^ {{8}}{begin}.*?(?=^ {{8}}{end}|^\S|^ {{3}}\S)", PAGE, re.M | re.S)
+    assert found is not None
+    return re.sub(r"^ {8}", "", found[0], flags=re.MULTILINE)
 
 
 def test_the_example_in_python_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    collector = SmallCollector(deployed())
+    collector = SmallCollector(first_job(), time=START)
     monkeypatch.setattr(device, "HttpTransport", lambda url: HttpTransport(url) and collector)
     monkeypatch.chdir(tmp_path)
-    found = re.search(r"^ {8}from randomizers.*?(?=^\S|^ {3}\S)", PAGE, re.MULTILINE | re.DOTALL)
-    assert found is not None
-    program = re.sub(r"^ {8}", "", found[0], flags=re.MULTILINE).replace("PUBLIC KEY", SIGNER)
-    exec(program, {"ask_user": lambda: True})
+    program = indented("from randomizers", "</nothing>").replace("PUBLIC KEY", SIGNER)
+    exec(program, {})
+    said = capsys.readouterr().out
+    assert said.startswith("Job first-report asks every minute, without end, from 2026-03-01 ")
+    assert "waiting=0" in said
+    assert "population first-report: epsilon 4 spent, epsilon 8 allowed" in said
+    exec(program, {})
+    assert "drawn=False" in capsys.readouterr().out
     assert len(collector.taken) == 1
-    assert "population logins: epsilon 1 spent, epsilon 4 allowed" in capsys.readouterr().out
+
+
+def test_the_page_says_one_job_and_one_address_in_both_languages() -> None:
+    python, page = indented("from randomizers", "</nothing>"), indented("<!doctype html>", "x{9}")
+    for text in (python, page):
+        assert "http://127.0.0.1:8300" in text
+        assert first_job().name in text
+        assert "PUBLIC KEY" in text
+    (path,) = re.findall(r'"/node_modules/dpstream-device/(\S+?)"', page)
+    assert (ROOT / "randomizers" / "javascript" / path).is_file()
+
+
+@pytest.mark.skipif(NODE is None, reason="needs node")
+def test_the_example_in_a_browser_is_a_program(tmp_path: Path) -> None:
+    assert NODE is not None
+    page = indented("<!doctype html>", "x{9}")
+    program = page.partition('<script type="module">')[2].partition("</script>")[0]
+    assert "device.join(terms)" in program
+    path = tmp_path / "page.mjs"
+    path.write_text(program)
+    checked = subprocess.run(
+        [NODE, "--check", str(path)], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stderr

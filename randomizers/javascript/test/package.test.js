@@ -1,0 +1,83 @@
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { mkdir, mkdtemp, readFile, readdir, rm, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+
+const run = promisify(execFile);
+const OWN = fileURLToPath(new URL('..', import.meta.url));
+const npm = await run('npm', ['--version']).then(
+  () => true,
+  () => false,
+);
+
+/** The package as an app has it: what npm packs, unpacked into `node_modules`. */
+async function installed(context) {
+  const folder = await mkdtemp(join(tmpdir(), 'dpstream-'));
+  context.after(() => rm(folder, { recursive: true }));
+  await run('npm', ['pack', '--silent', '--pack-destination', folder], { cwd: OWN });
+  const [tarball] = await readdir(folder);
+  const inside = join(folder, 'node_modules', 'dpstream-device');
+  await mkdir(inside, { recursive: true });
+  await run('tar', ['-xzf', join(folder, tarball), '-C', inside, '--strip-components', '1']);
+  return { folder, inside };
+}
+
+/** A collector that takes everything, of a job of the vectors. */
+async function collector(context, { good, time }) {
+  const taken = [];
+  const server = createServer((request, response) => {
+    const parts = [];
+    request.on('data', (part) => parts.push(part));
+    request.on('end', () => {
+      const post = request.method === 'POST';
+      if (post) taken.push(Buffer.concat(parts));
+      response.writeHead(post ? 202 : 200, { 'Content-Type': 'application/json' });
+      response.end(post ? '{}' : request.url.endsWith('/time') ? JSON.stringify({ time }) : good);
+    });
+  });
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  context.after(() => server.close());
+  return { url: `http://127.0.0.1:${server.address().port}`, taken };
+}
+
+test('the example of the README runs as it stands, from the package', { skip: npm ? false : 'needs npm' }, async (context) => {
+  const { folder, inside } = await installed(context);
+  const page = await readFile(join(inside, 'README.md'), 'utf8');
+  const [, example] = /## A device that takes part[^]*?```js\n([^]*?)```/.exec(page);
+  assert.ok(example.split('\n').filter((line) => line.trim()).length <= 10);
+  await writeFile(join(folder, 'example.mjs'), example);
+  const { signatures } = JSON.parse(await readFile(join(OWN, 'vectors/client/client.json'), 'utf8'));
+  const told = JSON.parse(Buffer.from(JSON.parse(signatures.good).statement, 'base64').toString());
+  const { url, taken } = await collector(context, { good: signatures.good, time: told.epochs.start });
+  const said = [join(folder, 'example.mjs'), url, told.job, signatures.signers.at(-1)];
+  const first = await run(process.execPath, said, { cwd: folder });
+  assert.match(first.stdout, /^Job logins asks every day, [^]*\nepoch 1: arrived\npopulation logins: epsilon 1 spent, epsilon 4 allowed\n/);
+  assert.equal(taken.length, 1);
+  await run(process.execPath, said, { cwd: folder });
+  assert.equal(taken.length, 1);
+});
+
+test('the package says nothing of files that it does not have', { skip: npm ? false : 'needs npm' }, async (context) => {
+  const { inside } = await installed(context);
+  const page = await readFile(join(inside, 'README.md'), 'utf8');
+  const links = [...page.matchAll(/\]\(([^)]+)\)/g)].map(([, link]) => link);
+  for (const link of links) assert.ok(link.startsWith('#'), link);
+  const { exports } = JSON.parse(await readFile(join(inside, 'package.json'), 'utf8'));
+  for (const paths of Object.values(exports)) {
+    for (const path of Object.values(paths)) assert.ok(existsSync(join(inside, path)), path);
+  }
+  const mapped = [...page.matchAll(/": "\/node_modules\/(dpstream-device\/[^"]+)"/g)].map(([, path]) => path);
+  assert.equal(mapped.length, 1);
+  for (const path of mapped) assert.ok(existsSync(join(inside, '..', path)), path);
+  const hpke = [...page.matchAll(/": "\/node_modules\/(@hpke\/[^"]+)"/g)].map(([, path]) => path);
+  assert.equal(hpke.length, 2);
+  if (existsSync(join(OWN, 'node_modules/@hpke'))) {
+    for (const path of hpke) assert.ok(existsSync(join(OWN, 'node_modules', path)), path);
+  }
+});
