@@ -131,9 +131,9 @@ def test_the_tables_of_answers_are_one() -> None:
     named = {word for status in OUTCOMES for word in re.findall(r"\d{3}", status)}
     # What is wrong with the request, and not with its reports, is for who writes a client.
     of_requests = {"405", "414", "417", "431"}
-    assert named | of_requests == {str(problem.value[1]) for problem in Problem} | {"202"}
+    assert named | of_requests == {str(problem.answer().status) for problem in Problem} | {"202"}
     assert set(operation["responses"]) == named | {"405"}
-    conflicts = {problem.kind for problem in Problem if str(problem.value[1]) == "409"}
+    conflicts = {problem.kind for problem in Problem if problem.answer().status == 409}
     assert conflicts == {word for status in OUTCOMES for word in re.findall(r"409 (\w+)", status)}
 
 
