@@ -7,6 +7,7 @@ import pytest
 
 from aggregators.attendance import Attendance
 from aggregators.estimate import Estimate
+from pipeline.jobs.device_reports import Tokens
 from pipeline.planning.influence import influence_of_one
 from pipeline.planning.plan import _of_strangers, plan
 from randomizers.counted_words import written_out
@@ -66,13 +67,14 @@ def test_a_plan_says_it_where_devices_report_for_themselves() -> None:
 
 def test_a_plan_says_that_devices_may_be_invented() -> None:
     (note,) = (text for text in plan(device_job(), 1_000).caveats if "invent" in text)
-    assert "of shuffle.minimum, 100, all but one may be invented" in note
+    assert "of shuffle.minimum, 2, all but one may be invented" in note
     assert note.endswith("its own epsilon still protects")
     (note,) = _of_strangers(device_job(), needs_shuffle=True)
     assert note.endswith("the noise of others that the guarantee counts on")
+    devices = device_job().devices
+    assert devices is not None
     key = {"kty": "OKP", "crv": "Ed25519", "kid": "1", "x": "A" * 43}
-    for job in (
-        device_job(tokens={"keys": [key]}),
-        device_job().model_copy(update={"devices": None}),
-    ):
+    asking = devices.model_copy(update={"tokens": Tokens(keys=(key,))})
+    for other in (asking, None):
+        job = device_job().model_copy(update={"devices": other})
         assert not any("invent" in text for text in plan(job, 1_000).caveats)
