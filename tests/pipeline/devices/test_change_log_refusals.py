@@ -157,6 +157,7 @@ def test_contradictions_of_many_users_are_told_in_the_order_of_the_file(tmp_path
     assert bad_rows.total == 20
     assert [row.line for row in bad_rows.first] == list(range(22, 32))
     assert bad_rows.first[0].reason.startswith("contradicts line 21: another value of user 'u19'")
+    assert [(reason.count, reason.first.line) for reason in bad_rows.reasons] == [(20, 22)]
 
 
 def test_lines_are_counted_on_through_broken_rows(tmp_path: Path) -> None:
