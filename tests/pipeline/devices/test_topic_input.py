@@ -555,13 +555,13 @@ def test_events_that_were_deleted_before_they_were_read_are_told(tmp_path: Path)
     run_to(tmp_path, events, log, {}, to=1)
     for partition in events.partitions:
         partition += [record_of(b"", len(partition)), record_of(b"", len(partition) + 1)]
-    events.deleted = 6
+    events.deleted = 7
     with opened(tmp_path, log, {}) as producer:
         source = TopicInput(producer, reader_of(producer.job), "events", roster=ROSTER)
         produce_to(source, producer, events, 2, notify=told.append)
         assert source.offsets == {0: 7, 1: 7}
     assert [each.partition(":")[0] for each in told] == [
-        f"1 offsets of partition {number} were deleted before they were read" for number in (0, 1)
+        f"2 offsets of partition {number} were deleted before they were read" for number in (0, 1)
     ]
 
 
