@@ -10,6 +10,7 @@ from pathlib import Path
 from pipeline.cli.output import tell
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_files import Job, load_job
+from pipeline.kafka.client_properties import read_client_properties
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection, find_cluster
 from pipeline.operations.deployments import check_unchanged, find_deployed
@@ -36,15 +37,28 @@ def cluster_of(
         yield cluster
 
 
+@contextmanager
+def events_cluster(cluster: Cluster, servers: str | None, config: Path | None) -> Iterator[Cluster]:
+    """The cluster of a topic of events, open: that of the job, unless options name another one."""
+    connection = cluster.connection
+    if servers or config:
+        if config and not servers:
+            # What the environment says is about the cluster of the job.
+            servers = ",".join(read_client_properties(config).bootstrap_servers)
+        connection = connection_of(servers, config)
+    with Cluster(connection, committed=True) as events:
+        yield events
+
+
 def name_of(job: str) -> str:
     """The name that an argument means: it is one, or the path of a job file."""
-    loaded = _job_file(job)
+    loaded = job_of_file(job)
     return job if loaded is None else loaded.name
 
 
 def find_job(cluster: Cluster, job: str) -> DeployedJob:
     """The deployed job that an argument means; a job file must not say something else."""
-    loaded = _job_file(job)
+    loaded = job_of_file(job)
     if loaded is None:
         return find_deployed(cluster, job)
     deployed = find_deployed(cluster, loaded.name)
@@ -52,8 +66,8 @@ def find_job(cluster: Cluster, job: str) -> DeployedJob:
     return deployed
 
 
-def _job_file(job: str) -> Job | None:
-    """The job of an argument that is the path of a job file."""
+def job_of_file(job: str) -> Job | None:
+    """The job of an argument that is the path of a job file; None: it is a name."""
     path = Path(job)
     if path.suffix.lower() not in (".yaml", ".yml") and not path.is_file():
         return None

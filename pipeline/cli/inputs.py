@@ -18,6 +18,7 @@ from pipeline.devices.produce import input_notices
 from pipeline.devices.produce import load_input as load
 from pipeline.devices.users import load_users
 from pipeline.jobs.epoch_times import calendar_of
+from pipeline.jobs.input_forms import InputForm
 from pipeline.jobs.job_files import Job
 
 Roster = Annotated[
@@ -52,9 +53,17 @@ def load_input(
     to_epoch: int | None = None,
     *,
     skip_bad_rows: bool,
+    form: InputForm | None = None,
 ) -> ValueLog:
     """The input of a job, as it is produced; what an operator may not expect is said."""
-    log = load(job, path, users=load_roster(users), to_epoch=to_epoch, skip_bad_rows=skip_bad_rows)
+    log = load(
+        job,
+        path,
+        users=load_roster(users),
+        to_epoch=to_epoch,
+        skip_bad_rows=skip_bad_rows,
+        form=form,
+    )
     for notice in input_notices(log):
         tell(notice)
     return log
@@ -68,6 +77,7 @@ def load_truth(job: Job, path: Path) -> ValueLog:
         calendar=calendar_of(job),
         last_epoch=job.last_epoch,
         to_last_row=job.epochs.renew,
+        form=job.input_form,
     )
     for notice in log.notices:
         tell(notice)

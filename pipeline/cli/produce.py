@@ -15,17 +15,21 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.cluster_and_jobs import cluster_of, find_job
+from pipeline.cli.cluster_and_jobs import cluster_of, events_cluster, find_job, job_of_file
 from pipeline.cli.errors import UsageProblem
+from pipeline.cli.input_flags import InputFlags, takes_input_flags
 from pipeline.cli.inputs import Roster, ToEpoch, load_input, load_roster, progress_bar
 from pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers, SkipBadRows, check_name
-from pipeline.cli.output import plural, say, say_json, tell
+from pipeline.cli.output import plural, tell
+from pipeline.cli.produce_from_topic import produce_from_topic
+from pipeline.cli.produced_lines import say_produced, strangers_said
 from pipeline.connect import ask_broker_clock, open_producer
 from pipeline.devices.live import LiveSource
 from pipeline.devices.produce import LiveProducer, enrolment, produce_change_log, produce_live
 from pipeline.devices.producer import Producer
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_times import calendar_of
+from pipeline.jobs.input_forms import InputForm
 from pipeline.kafka.broker_clock import BrokerClock
 from pipeline.operations.deployments import check_has_producers
 from pipeline.state import producer_folder
@@ -34,17 +38,45 @@ from pipeline.state import producer_folder
 _LONGEST_WAIT = 1.0
 
 
+@takes_input_flags
 def produce(
     job: JobName,
     input: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--input",
             metavar="FILE|-",
-            help="The change log: CSV, plain or gzip; - reads rows as they come and closes epochs "
-            "by the clock.",
+            help="The change log: CSV, JSON lines or Parquet; - reads CSV rows as they come and "
+            "closes epochs by the clock.",
         ),
-    ],
+    ] = None,
+    from_topic: Annotated[
+        str | None,
+        typer.Option(
+            "--from-topic",
+            metavar="TOPIC",
+            help="A topic of JSON events instead, each counted once; epochs are closed by the "
+            "clock, or with --to-epoch up to that one.",
+        ),
+    ] = None,
+    input_servers: Annotated[
+        str | None,
+        typer.Option(
+            "--input-bootstrap-servers",
+            metavar="HOST:PORT,...",
+            help="The cluster of the events. Default: that of the job.",
+            rich_help_panel="Cluster",
+        ),
+    ] = None,
+    input_kafka_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--input-kafka-config",
+            metavar="FILE",
+            help="A client.properties of it.",
+            rich_help_panel="Cluster",
+        ),
+    ] = None,
     users: Roster = None,
     to_epoch: ToEpoch = None,
     rate: Annotated[
@@ -71,6 +103,8 @@ def produce(
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
+    *,
+    flags: InputFlags,
 ) -> None:
     """Randomize the values of a change log and send the reports, epoch by epoch.
 
@@ -85,23 +119,48 @@ def produce(
     """
     if rate is not None and not rate > 0:
         raise UsageProblem(f"--rate is {rate:g}, must be above 0")
+    if (input is None) == (from_topic is None):
+        raise UsageProblem("give --input FILE, --input - or --from-topic TOPIC, one of them")
+    if from_topic is None and (input_servers or input_kafka_config):
+        raise UsageProblem(
+            "--input-bootstrap-servers and --input-kafka-config are for --from-topic"
+        )
     check_name(name)
     with cluster_of(servers, kafka_config) as cluster:
         deployed = find_job(cluster, job)
         check_has_producers(deployed)
+        form = flags.form_of(job_of_file(job) or deployed)
         # One folder for each deployment: the devices of another one have drawn for another law.
         folder = state_directory or producer_folder(deployed.name, name) / deployed.deployment.hex()
         opened = partial(
             open_producer, cluster, deployed, folder, name=name, group=group, notify=tell
         )
         tell(f"producer {name} of {deployed.name} keeps its state in {folder}")
+        if from_topic is not None:
+            with events_cluster(cluster, input_servers, input_kafka_config) as events:
+                produce_from_topic(
+                    opened,
+                    deployed,
+                    cluster,
+                    events,
+                    from_topic,
+                    roster=load_roster(users) or (),
+                    to_epoch=to_epoch,
+                    rate=rate,
+                    as_json=as_json,
+                    form=form,
+                )
+            return
+        assert input is not None
         if input == "-":
             if to_epoch is not None:
                 raise UsageProblem("--to-epoch is for files: the clock says how far --input - is")
             clock = ask_broker_clock(cluster, deployed, tell)
-            _produce_live(opened, deployed, folder, users, as_json, clock)
+            _produce_live(opened, deployed, folder, users, as_json, clock, form)
             return
-        change_log = load_input(deployed, Path(input), users, to_epoch, skip_bad_rows=skip_bad_rows)
+        change_log = load_input(
+            deployed, Path(input), users, to_epoch, skip_bad_rows=skip_bad_rows, form=form
+        )
         tell(enrolment(change_log))
         with opened() as producer, progress_bar() as progress:
             begun = producer.closed_epoch
@@ -113,44 +172,7 @@ def produce(
                 on_epoch=lambda epoch: progress.update(bar, completed=epoch),
             )
             progress.stop()
-            _say_produced(producer, begun, change_log.last_epoch, strangers, as_json)
-
-
-def _say_produced(
-    producer: Producer, begun: int, last_epoch: int | None, strangers: int, as_json: bool
-) -> None:
-    if as_json:
-        say_json(
-            {
-                "job": producer.job.name,
-                "producer": producer.name,
-                "users": len(producer.users),
-                "strangers": strangers,
-                "closed_before": begun,
-                "closed_epoch": producer.closed_epoch,
-                "frozen": producer.frozen,
-            }
-        )
-    elif producer.closed_epoch == begun:
-        finished = last_epoch is not None and begun >= last_epoch
-        reason = "all of them were closed before" if finished else "the running one is not over"
-        say(f"no epoch was closed: {reason}")
-    else:
-        first, last = begun + 1, producer.closed_epoch
-        epochs = f"epoch {last}" if first == last else f"epochs {first} to {last}"
-        say(f"{plural(len(producer.users), 'user')}, {epochs}: drawn and sent")
-    if strangers and not as_json:
-        say(f"{_strangers(strangers)}; put them on the roster (--users) to enrol them")
-    if producer.frozen and not as_json:
-        say(
-            f"{plural(producer.frozen, 'device')} frozen, having changed more often than the job "
-            "follows; nobody else is told: a job with more parameters.changes would follow them"
-        )
-
-
-def _strangers(count: int) -> str:
-    """Neither who they are nor what they hold, nor how often they have a row."""
-    return f"{plural(count, 'stranger')} with rows, which are not used"
+            say_produced(producer, begun, change_log.last_epoch, strangers, as_json)
 
 
 def _produce_live(
@@ -160,6 +182,7 @@ def _produce_live(
     users: Path | None,
     as_json: bool,
     broker_clock: BrokerClock,
+    form: InputForm,
 ) -> None:
     roster = load_roster(users) or ()
     calendar = calendar_of(job)
@@ -185,6 +208,7 @@ def _produce_live(
             begun + 1,
             last_epoch=job.last_epoch,
             domain=job.domain,
+            form=form,
         )
         tell(f"epoch {source.epoch} closes at {source.deadline:%Y-%m-%d %H:%M:%S} UTC")
         strangers = 0
@@ -194,7 +218,7 @@ def _produce_live(
             tell(f"epoch {epoch} is closed")
             if live.strangers > strangers:
                 strangers = live.strangers
-                tell(f"so far {_strangers(strangers)}")
+                tell(f"so far {strangers_said(strangers)}")
 
         live = LiveProducer(producer, folder, on_epoch, roster=roster, name=str(users))
         if producer.users:
@@ -205,7 +229,7 @@ def _produce_live(
             tell(notice)
         if source.deadline is not None:
             tell(f"the input has ended; epoch {source.epoch} stays open for a later run")
-        _say_produced(producer, begun, job.last_epoch, live.strangers, as_json)
+        say_produced(producer, begun, job.last_epoch, live.strangers, as_json)
 
 
 def _read_until(descriptor: int, clock: Callable[[], datetime], deadline: datetime) -> bytes | None:

@@ -11,6 +11,7 @@ import typer
 from aggregators.cell_window import FOUND
 from pipeline.cli.answer_lines import NormSub, Plot, plot_answers, show_simulations
 from pipeline.cli.errors import UsageProblem
+from pipeline.cli.input_flags import InputFlags, takes_input_flags
 from pipeline.cli.inputs import Roster, ToEpoch, load_input, progress_bar
 from pipeline.cli.item_accuracy_lines import show_accuracies
 from pipeline.cli.options import (
@@ -53,10 +54,12 @@ from topics.manifests import Fate
 _ROWS_SHOWN = 20
 
 
+@takes_input_flags
 def simulate(
     job: JobFile,
     input: Annotated[
-        Path, typer.Option("--input", metavar="FILE", help="The change log: CSV, plain or gzip.")
+        Path,
+        typer.Option("--input", metavar="FILE", help="The change log: CSV, JSON lines or Parquet."),
     ],
     seed: Annotated[
         int | None, typer.Option(help="Makes the run repeatable. Default: new randomness.")
@@ -78,6 +81,8 @@ def simulate(
         typer.Option("--smoothed", help="Also look back at the end, and compare all estimates."),
     ] = False,
     as_json: AsJson = False,
+    *,
+    flags: InputFlags,
 ) -> None:
     """Run a whole job in this process, without Kafka, and compare its estimates with the truth."""
     # The stage's noise depends on the deployment: one that a seed repeats is the same each time.
@@ -101,7 +106,10 @@ def simulate(
             )
     else:
         query = make_query(deployed.domain, asked, norm_sub=norm_sub)
-    change_log = load_input(deployed, input, users, to_epoch, skip_bad_rows=skip_bad_rows)
+    form = flags.form_of(deployed)
+    change_log = load_input(
+        deployed, input, users, to_epoch, skip_bad_rows=skip_bad_rows, form=form
+    )
     with progress_bar() as progress:
         single = trials == 1
         bar = progress.add_task("simulating", total=change_log.last_epoch if single else trials)

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from pipeline.cli.asking import Yes, ask
 from pipeline.cli.errors import UsageProblem
+from pipeline.cli.input_flags import InputFlags, takes_input_flags
 from pipeline.cli.inputs import Roster, ToEpoch
 from pipeline.cli.options import AsJson, JobFile, KafkaConfig, Servers, SkipBadRows
 from pipeline.cli.output import (
@@ -79,10 +80,12 @@ _DEMO_CREDIT = "OULAD (Kuzilek, Hlosta and Zdrahal, 2017), CC BY 4.0"
 _SIGNALLED = 128
 
 
+@takes_input_flags
 def up(
     job: JobFile,
     input: Annotated[
-        Path, typer.Option("--input", metavar="FILE", help="The change log: CSV, plain or gzip.")
+        Path,
+        typer.Option("--input", metavar="FILE", help="The change log: CSV, JSON lines or Parquet."),
     ],
     output: Output = None,
     rate: Rate = None,
@@ -101,6 +104,8 @@ def up(
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
+    *,
+    flags: InputFlags,
 ) -> None:
     """Run a job on this machine from its deployment to its last estimate, beside the truth.
 
@@ -127,6 +132,7 @@ def up(
         to_epoch=to_epoch,
         skip_bad_rows=skip_bad_rows,
         agreed=yes,
+        form_of=flags.form_of,
     )
     _run(_watched(settings, browser, as_json), output, as_json)
 

@@ -14,13 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.devices.rows import (
-    SHOWN_BAD_ROWS,
-    BadRow,
-    BadRows,
-    counted,
-)
-from pipeline.devices.tables import InputTable, Table, read_table, starts
+from pipeline.devices.bad_rows import SHOWN_BAD_ROWS, BadRow, BadRows, counted
+from pipeline.devices.row_reader import RowReader
+from pipeline.devices.tables import InputTable, Table, precedence, read_table, starts
+from pipeline.jobs.input_forms import AS_IT_IS, InputForm
 from pipeline.values.times import EpochCalendar, shown
 from pipeline.values.value_domains import BOOLEAN, ValueDomain
 
@@ -108,16 +105,17 @@ def load_change_log(
     to_last_row: bool = False,
     skip_bad_rows: bool = False,
     users: Collection[str] | None = None,
+    form: InputForm = AS_IT_IS,
 ) -> ChangeLog:
-    """Read a CSV change log, plain or gzip whatever its name.
+    """Read a change log, plain or gzip whatever its name.
 
-    The first line names the columns: ``user``, ``value`` and either ``epoch`` (numbered from 1) or
-    ``time`` (ISO 8601 or unix seconds, UTC where no zone is named), in any order; others are not
-    used. The last row placed in an epoch gives its value. Rows before epoch 1 give the value to
-    begin with, and need no value if all they say is that there is such a user; rows after
+    Without another `form` it is CSV, and the first line names the columns: ``user``, ``value`` and
+    either ``epoch`` (numbered from 1) or ``time`` (ISO 8601 or unix seconds), in any order; others
+    are not used. The last row placed in an epoch gives its value. Rows before epoch 1 give the
+    value to begin with, and need no value if all they say is that there is such a user; rows after
     `last_epoch` are not used. Rows that repeat each other are harmless. A row that contradicts an
-    earlier line, for the same user and epoch (in a log with times: user and time), is bad, as is
-    one that cannot be read.
+    earlier line, for the same user and epoch (in a log with times: user and time), is bad, unless
+    ``form.duplicates`` says which of them counts; as is one that cannot be read.
 
     Args:
         path: of the file.
@@ -128,18 +126,29 @@ def load_change_log(
         skip_bad_rows: go on without bad rows instead of raising.
         users: the roster: who there is, with a row or without. None: whoever has a row, be it bad
             or outside the horizon.
+        form: how rows are written.
 
     Raises:
         BadRowsError: there are bad rows. All have been counted; the first ten are shown.
         InputError: the file cannot be read or lacks a header. Or, without a roster, it holds no row
             to use, or skipped rows that do not tell whose they are.
     """
-    read = read_table(path, domain, calendar, last_epoch, to_last_row=to_last_row, users=users)
+    reader = RowReader(domain, calendar, form)
+    read = read_table(path, reader, last_epoch, to_last_row=to_last_row, users=users)
     table, notices = read.table, list(read.notices)
     if before := int(np.count_nonzero(table.epochs < 1)):
         notices.append(f"{counted(before)} before epoch 1: the value to begin with")
-    table = table.where(np.lexsort((table.positions, table.users)))
-    table, bad_rows = _without_contradictions(table, read)
+    bad_rows = read.bad_rows
+    if form.duplicates in (None, "refuse"):
+        table = table.where(np.lexsort((table.positions, table.users)))
+        table, bad_rows = _without_contradictions(table, read)
+    else:
+        table, others = _one_of_each(table, form.duplicates)
+        if others:
+            notices.append(
+                f"{counted(others)} with another value of the same user and {read.placing}: the "
+                f"{form.duplicates} counts"
+            )
     notices += read.check(bad_rows, skip=skip_bad_rows)
     table = _changes(table, domain.initial)
     by_epoch = np.lexsort((table.users, table.epochs))
@@ -173,6 +182,19 @@ def _without_contradictions(table: Table, read: InputTable) -> tuple[Table, BadR
         for index in told.tolist()
     ]
     return table.where(is_first), read.bad_rows.plus(rows, untold=len(bad) - len(rows))
+
+
+def _one_of_each(table: Table, rule: str) -> tuple[Table, int]:
+    """The row that counts for each user and position, and how many others say something else.
+
+    Sorted by user and position.
+    """
+    order = np.lexsort((precedence(table, rule), table.positions, table.users))
+    table = table.where(order)
+    is_first = starts(table.users) | starts(table.positions)
+    first = np.maximum.accumulate(np.where(is_first, np.arange(len(is_first)), 0))
+    others = int(np.count_nonzero(table.values != table.values[first]))
+    return table.where(is_first), others
 
 
 def _changes(table: Table, initial: int) -> Table:

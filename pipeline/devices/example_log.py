@@ -13,16 +13,10 @@ from os import PathLike, fspath
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.devices.rows import (
-    BadRow,
-    BadRows,
-    BadRowsError,
-    InputError,
-    counted,
-    read_records,
-    user_problems,
-)
-from pipeline.devices.tables import open_text
+from pipeline.devices.bad_rows import BadRow, BadRows, BadRowsError, InputError, counted
+from pipeline.devices.record_files import open_text
+from pipeline.devices.rows import read_records, user_problems
+from pipeline.jobs.input_forms import AS_IT_IS, InputForm
 from pipeline.values.examples import ExampleDomain
 from pipeline.values.times import shown
 from pipeline.values.value_domains import ValueDomain
@@ -72,6 +66,7 @@ def load_example_log(
     last_epoch: int,
     skip_bad_rows: bool = False,
     users: Collection[str] | None = None,
+    form: InputForm = AS_IT_IS,
 ) -> ExampleLog:
     """Read a CSV file of examples, plain or gzip whatever its name.
 
@@ -83,6 +78,7 @@ def load_example_log(
         last_epoch: the horizon.
         skip_bad_rows: go on without bad rows instead of raising.
         users: the roster; None for whoever has a row, be it bad.
+        form: how rows are written; ``columns.value`` is what the column of the class is called.
 
     Raises:
         BadRowsError: there are bad rows. All have been counted; the first ten are shown.
@@ -90,15 +86,19 @@ def load_example_log(
             roster, it holds no row to use, or skipped rows that do not tell whose they are.
     """
     name = fspath(path)
+    if (refusal := form.refusal(domain)) is not None:
+        raise InputError(f"input: {refusal}")
     bad = BadRows(name)
+    said: list[str] = []
     examples: dict[str, NDArray[np.int16] | None] = {}
-    with open_text(name) as text:
-        header = next(read_records([line] if (line := text.readline(_HEADER_CAP)) else []), None)
+    with open_text(name, form=form, said=said) as text:
+        lines = [line] if (line := text.readline(_HEADER_CAP)) else []
+        header = next(read_records(lines, separator=form.separator), None)
         if header is None or header.broken or not header.fields:
             raise InputError(f"{name}: the first line must name {HEADER_NEEDS}")
-        user_at, class_at = _columns(name, header.fields[0], domain.features)
+        user_at, class_at = _columns(name, header.fields[0], domain.features, form)
         width = len(header.fields[0])
-        for records in read_records(text, before=1):
+        for records in read_records(text, before=1, separator=form.separator):
             found = [records.broken.as_row()] if records.broken else []
             for line, fields in zip(records.lines.tolist(), records.fields, strict=True):
                 if not fields:
@@ -114,6 +114,8 @@ def load_example_log(
                 if examples.get(user) is not None:
                     found.append(BadRow(line, f"a second example of user {shown(user)}"))
                     continue
+                if form.decimal == ",":
+                    fields = [field.replace(",", ".") for field in fields]
                 features = [
                     field for at, field in enumerate(fields) if at not in (user_at, class_at)
                 ]
@@ -122,13 +124,15 @@ def load_example_log(
                 if problem is not None:
                     found.append(BadRow(line, problem))
             bad = bad.plus(found)
-    return _log(name, examples, bad, domain, last_epoch, users, skip=skip_bad_rows)
+    return _log(name, examples, bad, domain, last_epoch, users, said, skip=skip_bad_rows)
 
 
-def _columns(name: str, header: Sequence[str], features: int) -> tuple[int, int]:
+def _columns(name: str, header: Sequence[str], features: int, form: InputForm) -> tuple[int, int]:
     """Where user and class stand."""
     names = [field.strip().casefold() for field in header]
-    for column in ("user", "class"):
+    called = form.columns.name_of("user"), form.columns.value or "class"
+    user, class_ = (each.strip().casefold() for each in called)
+    for column in (user, class_):
         if names.count(column) != 1:
             raise InputError(
                 f"{name}: the first line must name {HEADER_NEEDS}; it names {column} "
@@ -139,7 +143,7 @@ def _columns(name: str, header: Sequence[str], features: int) -> tuple[int, int]
             f"{name}: {len(names) - 2:,} columns beside user and class; the job has features: "
             f"{features:,}"
         )
-    return names.index("user"), names.index("class")
+    return names.index(user), names.index(class_)
 
 
 def _log(
@@ -149,6 +153,7 @@ def _log(
     domain: ExampleDomain,
     last_epoch: int,
     roster: Collection[str] | None,
+    said: Sequence[str],
     *,
     skip: bool,
 ) -> ExampleLog:
@@ -165,7 +170,7 @@ def _log(
     strangers = len(examples.keys() - set(users))
     nothing = np.zeros(domain.columns, np.int16)
     rows = [nothing if (row := examples.get(user)) is None else row for user in users]
-    notices = [f"{counted(bad.total, 'bad row')} skipped"] if bad.total else []
+    notices = [*said, *([f"{counted(bad.total, 'bad row')} skipped"] if bad.total else [])]
     if strangers:
         notices.append(
             f"not on the roster: {counted(strangers, 'user')} with rows, which are not used"

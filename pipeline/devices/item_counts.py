@@ -9,10 +9,10 @@ from os import PathLike, fspath
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.devices.bad_rows import InputError
 from pipeline.devices.bounded_lines import BoundedLines
 from pipeline.devices.item_log import ItemLog
-from pipeline.devices.rows import InputError
-from pipeline.devices.tables import open_text
+from pipeline.devices.record_files import open_text
 from pipeline.values.times import shown
 
 _HEADER = ["item", "count"]

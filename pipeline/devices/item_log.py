@@ -16,12 +16,14 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.devices.bad_rows import BadRow, BadRows, BadRowsError, counted
 from pipeline.devices.change_log import ChangeLog, load_change_log
 from pipeline.devices.example_log import ExampleLog, load_example_log
-from pipeline.devices.rows import BadRows, counted
-from pipeline.devices.tables import Table, read_table, starts
+from pipeline.devices.row_reader import RowReader
+from pipeline.devices.tables import InputTable, Table, precedence, read_table, starts
+from pipeline.jobs.input_forms import AS_IT_IS, InputForm
 from pipeline.values.examples import ExampleDomain
-from pipeline.values.times import EpochCalendar
+from pipeline.values.times import EpochCalendar, shown
 from pipeline.values.value_domains import ValueDomain
 
 
@@ -96,8 +98,9 @@ def load_value_log(
     to_last_row: bool = False,
     skip_bad_rows: bool = False,
     users: Collection[str] | None = None,
+    form: InputForm = AS_IT_IS,
 ) -> ValueLog:
-    """Read a CSV file as the domain understands it: changes, items of single epochs, or examples.
+    """Read a file as the domain understands it: changes, items of single epochs, or examples.
 
     Arguments and errors are those of `load_change_log`, `load_item_log` and `load_example_log`.
     """
@@ -108,6 +111,7 @@ def load_value_log(
             last_epoch=1 if last_epoch is None else last_epoch,
             skip_bad_rows=skip_bad_rows,
             users=users,
+            form=form,
         )
     load = load_change_log if domain.slots is None else load_item_log
     return load(
@@ -118,6 +122,7 @@ def load_value_log(
         to_last_row=to_last_row,
         skip_bad_rows=skip_bad_rows,
         users=users,
+        form=form,
     )
 
 
@@ -130,12 +135,13 @@ def load_item_log(
     to_last_row: bool = False,
     skip_bad_rows: bool = False,
     users: Collection[str] | None = None,
+    form: InputForm = AS_IT_IS,
 ) -> ItemLog:
-    """Read a CSV file of items, plain or gzip whatever its name.
+    """Read a file of items, plain or gzip whatever its name.
 
     Columns and users are those of `load_change_log`. Rows outside the horizon are not used. Of a
     user with more items at an epoch than `ValueDomain.slots`, those that come first in the file are
-    used.
+    used, unless ``form.duplicates`` names others.
 
     Args:
         path: of the file.
@@ -145,13 +151,15 @@ def load_item_log(
         to_last_row: the log ends with the epoch of its last row, if that is before `last_epoch`.
         skip_bad_rows: go on without bad rows instead of raising.
         users: the roster; None for whoever has a row.
+        form: how rows are written.
 
     Raises:
         BadRowsError: there are bad rows. All have been counted; the first ten are shown.
         InputError: as `load_change_log`.
     """
     assert domain.slots is not None
-    read = read_table(path, domain, calendar, last_epoch, to_last_row=to_last_row, users=users)
+    reader = RowReader(domain, calendar, form)
+    read = read_table(path, reader, last_epoch, to_last_row=to_last_row, users=users)
     notices = [*read.notices, *read.check(read.bad_rows, skip=skip_bad_rows)]
     table = read.table
     if before := int(np.count_nonzero(table.epochs < 1)):
@@ -159,11 +167,12 @@ def load_item_log(
         table = table.where(table.epochs >= 1)
     table = _one_item_each(table)
     user_indices, values = table.users, table.values.astype(np.int64)
-    # The first row of each item, in the order of the file.
-    order = np.lexsort((table.lines, values, user_indices, table.epochs))
+    # The first row of each item, in the order of the file or of the rule.
+    rank = precedence(replace(table, values=values), form.duplicates or "first")
+    order = np.lexsort((rank, values, user_indices, table.epochs))
     new = starts(table.epochs[order]) | starts(user_indices[order]) | starts(values[order])
     order = order[new & (values[order] > 0)]
-    order = order[np.lexsort((table.lines[order], user_indices[order], table.epochs[order]))]
+    order = order[np.lexsort((rank[order], user_indices[order], table.epochs[order]))]
     epochs, user_indices, values = table.epochs[order], user_indices[order], values[order]
     crowds = domain.crowds_of(values)
     if crowds is not None:
@@ -174,12 +183,15 @@ def load_item_log(
                 "than the user's first one at the epoch: not used"
             )
             epochs, user_indices, values = epochs[same], user_indices[same], values[same]
+            order = order[same]
     within = np.arange(len(values)) - _first_rows(epochs, user_indices) < domain.slots
     if not within.all():
         notices.append(
             f"{counted(int(np.count_nonzero(~within)), 'item')} of users who hold more than "
             f"{domain.slots} at an epoch: not used"
         )
+        if form.duplicates == "refuse" and not skip_bad_rows:
+            raise BadRowsError(read.bad_rows.plus(_excess(table.where(order[~within]), read)))
     return ItemLog(
         users=read.users,
         epochs=epochs[within],
@@ -192,6 +204,14 @@ def load_item_log(
         rostered=read.rostered,
         strangers=read.strangers,
     )
+
+
+def _excess(table: Table, read: InputTable) -> list[BadRow]:
+    """The rows of items that are too many."""
+    return [
+        BadRow(line, f"more items of user {shown(read.users[user])} at the epoch than the job has")
+        for line, user in zip(table.lines.tolist(), table.users.tolist(), strict=True)
+    ]
 
 
 def _first_rows(epochs: NDArray[np.int32], users: NDArray[np.int32]) -> NDArray[np.intp]:

@@ -19,6 +19,7 @@ whoever keeps its changes can close it in a later run.
 
 from __future__ import annotations
 
+import codecs
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,19 +28,12 @@ from heapq import merge
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
-from pipeline.devices.rows import (
-    HEADER_NEEDS,
-    BadRow,
-    BadRows,
-    Columns,
-    InputError,
-    Placing,
-    Records,
-    Rows,
-    counted,
-    parse_rows,
-    read_records,
-)
+from pipeline.devices.bad_rows import BadRow, BadRows, InputError, counted
+from pipeline.devices.columns import HEADER_NEEDS, Columns, Placing
+from pipeline.devices.record_files import encoding_marked
+from pipeline.devices.row_reader import RowReader
+from pipeline.devices.rows import Counts, Records, Rows, parse_rows, read_records
+from pipeline.jobs.input_forms import AS_IT_IS, InputForm
 from pipeline.values.times import EpochCalendar, shown
 from pipeline.values.value_domains import BOOLEAN, ValueDomain
 
@@ -95,6 +89,7 @@ class LiveSource:
         name: of the input, for messages.
         lateness: how long an epoch waits for its rows after its end by the clock.
         hold: at most so many rows of later epochs are held; more are dropped and counted.
+        form: how rows are written; they are CSV.
 
     Attributes:
         epoch: the running one.
@@ -121,6 +116,7 @@ class LiveSource:
         name: str = "standard input",
         lateness: timedelta = timedelta(),
         hold: int = 1_000_000,
+        form: InputForm = AS_IT_IS,
     ) -> None:
         self.epoch = first_epoch
         self.deadline: datetime | None = None
@@ -128,6 +124,21 @@ class LiveSource:
         self._calendar = calendar
         self._last_epoch = last_epoch
         self._domain = domain
+        self._reader = RowReader(domain, calendar, form)
+        if form.format not in (None, "csv"):
+            raise InputError(
+                f"{name}: rows that come live are CSV, and input.format is {form.format}"
+            )
+        if domain.slots is not None and form.duplicates not in (None, "first"):
+            raise InputError(
+                f"{name}: of live rows the first items of a user count, and duplicates is "
+                f"{form.duplicates}: leave it out"
+            )
+        self._encoding = form.encoding
+        self._decoder: codecs.IncrementalDecoder | None = None
+        self._said: list[str] = []
+        self._begun = False
+        self._counts = Counts()
         self._name = name
         self._lateness = lateness
         self._hold = hold
@@ -143,6 +154,7 @@ class LiveSource:
         self._holding = 0
         self._sets: defaultdict[str, set[int]] = defaultdict(set)
         self._late = self._outdated = self._dropped = self._after = self._excess = 0
+        self._repeated = 0
         self._set_deadline()
 
     def tick(self, now: datetime) -> list[Event]:
@@ -165,6 +177,7 @@ class LiveSource:
             InputError: the header is of no use, or longer than 1 MiB.
         """
         events = self.tick(now)
+        data = self._as_utf8(data)
         *lines, self._partial = (self._partial + data).split(b"\n")
         if self._overlong and lines:
             self._overlong = False
@@ -178,11 +191,27 @@ class LiveSource:
     def end(self, now: datetime) -> list[Event]:
         """What the end of the input brings: `tick`, and a last line without a line end."""
         events = self.tick(now)
-        last, self._partial = self._partial, b""
+        last, self._partial = self._partial + self._as_utf8(b"", final=True), b""
         events += self._parse([last] if last else [], now, at_end=True)
         if self._columns is None:
             raise InputError(f"{self._name}: empty; the first line must name {HEADER_NEEDS}")
         return events
+
+    def _as_utf8(self, data: bytes, *, final: bool = False) -> bytes:
+        """What came in another encoding; what is none in it stays as bytes that are no UTF-8."""
+        if not self._begun and data:
+            self._begun = True
+            marked, notice = encoding_marked(data[:4])
+            self._encoding = marked or self._encoding
+            self._said += notice
+            if self._encoding not in (None, "utf-8"):
+                self._decoder = codecs.getincrementaldecoder(self._encoding)("surrogateescape")
+        if self._decoder is None:
+            return data
+        try:
+            return self._decoder.decode(data, final).encode("utf-8", "surrogateescape")
+        except UnicodeError as error:
+            raise InputError(f"{self._name}: not {self._encoding} text: {error}") from None
 
     def notices(self) -> tuple[str, ...]:
         """Sentences about the rows and columns so far that were not used as they stand."""
@@ -191,12 +220,16 @@ class LiveSource:
             f"after epoch {self._last_epoch}: not used": self._after,
             "for closed epochs: too late to change them": self._late,
             f"of users who hold more than {self._domain.slots} items: not used": self._excess,
+            f"with another value of the same user and epoch or time: the "
+            f"{self._reader.form.duplicates} counts": self._repeated,
             "older than a row read before of the same user: not used": self._outdated,
             f"for epochs yet to come, more than the {self._hold:,} held: lost": self._dropped,
             "for epochs yet to come: held, lost if the input ends here": self._holding,
         }
-        told = [f"not used: column {', '.join(map(shown, unused))}"] if unused else []
+        told = [*self._said]
+        told += [f"not used: column {', '.join(map(shown, unused))}"] if unused else []
         told += [f"{counted(count)} {what}" for what, count in counts.items() if count]
+        told += self._counts.notices(self._reader)
         if self.bad_rows.total:
             told.append(f"{counted(self.bad_rows.total, 'bad row')} skipped")
         return tuple(f"{self._name}: {notice}" for notice in told)
@@ -230,7 +263,8 @@ class LiveSource:
         sentinel = [] if at_end else [""]
         self._open, before = [], self._lines
         events: list[Event] = []
-        for records in read_records([*text, *sentinel], before):
+        separator = self._reader.form.separator
+        for records in read_records([*text, *sentinel], before, separator):
             if records.broken and records.broken.last > before + len(text):
                 self._open = text[records.broken.first - before - 1 :]
                 records = Records(records.fields, records.lines)
@@ -239,13 +273,17 @@ class LiveSource:
         return events
 
     def _parse_header(self, line: str) -> Columns:
-        first = next(read_records([line.removeprefix("\ufeff")]))
+        form = self._reader.form
+        first = next(read_records([line.removeprefix("\ufeff")], separator=form.separator))
         if first.broken:
             raise InputError(f"{self._name}:1: {first.broken.as_row().reason}")
-        return Columns.of(self._name, first.fields[0], live=True, crowd=self._domain.column)
+        return Columns.of(
+            self._name, first.fields[0], live=True, crowd=self._domain.column, form=form
+        )
 
     def _take(self, records: Records, columns: Columns, now: datetime) -> list[Event]:
-        rows, bad = parse_rows(records, columns, self._domain, self._calendar)
+        rows, bad = parse_rows(records, columns, self._reader)
+        self._counts = self._counts.plus(rows.counts)
         self._skip(bad)
         listed = [_Row(line, user, 0, 0, None) for line, user in rows.listed]
         placed = self._placed(rows, columns, now)
@@ -296,17 +334,32 @@ class LiveSource:
     def _changed(self, row: _Row) -> Iterator[Change]:
         assert isinstance(row.value, int)
         newest = self._newest.get(row.user)
+        rule = self._reader.form.duplicates
         if newest is None or row.position > newest[0]:
             self._newest[row.user] = (row.position, row.value)
             yield Change(self.epoch, row.user, row.value)
         elif row.position < newest[0]:
             self._outdated += 1
+        elif row.value != newest[1] and rule not in (None, "refuse"):
+            self._repeated += 1
+            if counts_instead(rule, row.value, newest[1]):
+                self._newest[row.user] = (row.position, row.value)
+                yield Change(self.epoch, row.user, row.value)
         elif row.value != newest[1]:
             reason = f"contradicts an earlier line on user {shown(row.user)}"
             self._skip([BadRow(row.line, reason)])
 
     def _skip(self, bad: Sequence[BadRow]) -> None:
         self.bad_rows = self.bad_rows.plus(bad)
+
+
+def counts_instead(rule: str | None, later: int, earlier: int) -> bool:
+    """Whether, of two values of a user for the same epoch or time, the later one counts."""
+    return (
+        rule == "last"
+        or (rule == "largest" and later > earlier)
+        or (rule == "smallest" and later < earlier)
+    )
 
 
 class _Row(NamedTuple):

@@ -24,11 +24,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.devices.bad_rows import BadRow, InputError, counted
 from pipeline.devices.item_log import ValueLog, load_value_log
 from pipeline.devices.live import Change, CloseEpoch, Event, Held, Listed, LiveSource
 from pipeline.devices.producer import Producer
-from pipeline.devices.rows import BadRow, InputError, counted
+from pipeline.devices.topic_input import INPUT_TOPIC
 from pipeline.jobs.epoch_times import calendar_of
+from pipeline.jobs.input_forms import InputForm
 from pipeline.jobs.job_files import Job
 from pipeline.whole_files import naming
 
@@ -48,6 +50,7 @@ def load_input(
     users: Collection[str] | None,
     to_epoch: int | None = None,
     skip_bad_rows: bool = False,
+    form: InputForm | None = None,
 ) -> ValueLog:
     """The change log or item log of a job, as it is produced.
 
@@ -57,6 +60,7 @@ def load_input(
         users: the roster; None for whoever has a row.
         to_epoch: the last epoch it is about; None for the last of the job.
         skip_bad_rows: go on without them.
+        form: how rows are written; None: as the job says.
 
     Raises:
         InputError: as `load_value_log`; or the job renews and there is no `to_epoch`.
@@ -77,6 +81,7 @@ def load_input(
         last_epoch=min(ends),
         skip_bad_rows=skip_bad_rows,
         users=users,
+        form=job.input_form if form is None else form,
     )
 
 
@@ -191,6 +196,11 @@ class LiveProducer:
             raise InputError(
                 f"job {producer.job.name} is about {producer.job.domain.about}, which do not "
                 "change: give them by --input FILE"
+            )
+        if producer.store.fact(INPUT_TOPIC) is not None:
+            raise InputError(
+                f"producer {producer.name} reads a topic: go on by --from-topic, or give another "
+                "--name"
             )
         self._producer = producer
         self._path = None if folder is None else folder / "values.json"

@@ -159,6 +159,11 @@ class Producer:
         self.shut()
 
     @property
+    def store(self) -> ProducerStore:
+        """What it keeps."""
+        return self._store
+
+    @property
     def closed_epoch(self) -> int:
         """The last epoch drawn; `first_epoch` - 1 before the first."""
         closed = self._store.fact("closed_epoch")
@@ -268,6 +273,10 @@ class Producer:
         """
         self._transport.run(self.close_steps(epoch))
 
+    def close_together(self, epoch: int, beside: Callable[[], None]) -> None:
+        """`close`, and in the transaction of the draw what `beside` writes into the `store`."""
+        self._transport.run(self.close_steps(epoch, beside))
+
     def ready(self, epoch: int) -> bool:
         """Whether an epoch can be closed: of a job that learns, once its model is published."""
         return self._models is None or self._transport.run(self._models.find(epoch)) is not None
@@ -303,7 +312,7 @@ class Producer:
             self._store.set_fact("registered", 1)
         yield from self._send()
 
-    def close_steps(self, epoch: int) -> Steps[None]:
+    def close_steps(self, epoch: int, beside: Callable[[], None] | None = None) -> Steps[None]:
         """The actions of `close`; the draw is durable before anything is sent."""
         self._check_open(epoch)
         model = None if self._models is None else (yield from self._find_model(epoch))
@@ -327,6 +336,8 @@ class Producer:
             self._store.save_arrays(self._randomizer.state_arrays())
             self._store.set_fact("closed_epoch", epoch)
             self._store.set_fact("closed_users", len(self._positions))
+            if beside is not None:
+                beside()
         self._present[:] = False
         yield from self._send()
 

@@ -59,6 +59,11 @@ class ProducerStore:
             raise
         self._written: dict[str, NDArray[np.generic]] = {}
 
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The file, for what else is to be kept in the same transactions."""
+        return self._connection
+
     def close(self) -> None:
         """Close the file."""
         self._connection.close()

@@ -1,41 +1,23 @@
-"""Reading the rows of a CSV file into columns, whatever they are going to mean."""
+"""Reading the rows of a file into columns, whatever they are going to mean."""
 
 from __future__ import annotations
 
-import gzip
-import io
-import zlib
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from os import PathLike, fspath
-from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.devices.bounded_lines import EndlessLineError
-from pipeline.devices.rows import (
-    HEADER_NEEDS,
-    BadRows,
-    BadRowsError,
-    Columns,
-    InputError,
-    Placing,
-    Records,
-    counted,
-    parse_rows,
-    read_records,
-)
-from pipeline.values.times import EpochCalendar, shown
-from pipeline.values.value_domains import ValueDomain
-from pipeline.whole_files import open_regular
-
-_HEADER_CAP = 1 << 16  # characters; a file of one endless line is no log
-_GZIP_MAGIC = b"\x1f\x8b"
+from pipeline.devices.bad_rows import BadRows, BadRowsError, InputError, counted
+from pipeline.devices.columns import Placing
+from pipeline.devices.record_files import open_records
+from pipeline.devices.row_reader import RowReader
+from pipeline.devices.rows import Counts, Records, parse_rows
+from pipeline.values.times import shown
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,19 +105,17 @@ class InputTable:
 
 def read_table(
     path: str | PathLike[str],
-    domain: ValueDomain,
-    calendar: EpochCalendar | None,
+    reader: RowReader,
     last_epoch: int | None,
     *,
     to_last_row: bool,
     users: Collection[str] | None = None,
 ) -> InputTable:
-    """Read a CSV file, plain or gzip whatever its name.
+    """Read a file, plain or gzip whatever its name.
 
     Args:
         path: of the file.
-        domain: what a value may be.
-        calendar: places times; a log with times needs one.
+        reader: says how it is written and what a value may be; a log with times needs a calendar.
         last_epoch: the horizon; without one, the last epoch of a row.
         to_last_row: the log ends with the epoch of its last row, if that is before `last_epoch`.
         users: the roster; None for whoever has a row.
@@ -144,40 +124,49 @@ def read_table(
         InputError: the file cannot be read, lacks a header or, without a roster, holds no row.
     """
     name = fspath(path)
-    bad_rows = BadRows(name)
     numbers: defaultdict[str, int] = defaultdict(count().__next__)
     # One batch without rows has all columns in their types, also where there is no other.
     nothing = Records([], np.zeros(0, np.int64))
     batches: list[tuple[NDArray[Any], ...]] = []
-    with open_text(name) as text:
-        columns = _header(name, text, calendar, domain.column)
-        for records in chain([nothing], read_records(text, before=1)):
-            rows, bad = parse_rows(records, columns, domain, calendar)
+    counts = Counts()
+    with open_records(name, reader) as file:
+        columns, bad_rows = file.columns, BadRows(name, place=file.place)
+        if columns.placing is Placing.TIME and reader.calendar is None:
+            raise InputError(
+                f"{name}: it has times; the job file's epochs need a start and a length to place "
+                "them"
+            )
+        for records in chain([nothing], file.batches):
+            rows, bad = parse_rows(records, columns, reader)
             bad_rows = bad_rows.plus(bad)
+            counts = counts.plus(rows.counts)
             user_numbers = np.fromiter(
                 map(numbers.__getitem__, rows.users), np.int32, len(rows.users)
             )
             for user in chain((user for _, user in rows.listed), rows.named):
                 numbers[user]
             batches.append((user_numbers, rows.positions, rows.epochs, rows.values, rows.lines))
+        notices = [*file.notices, *counts.notices(reader)]
     if not numbers and not bad_rows.total and users is None:
         raise InputError(f"{name}: there is a header but no row")
     table = Table(*(np.concatenate(column) for column in zip(*batches, strict=True)))
     known = tuple(sorted(numbers if users is None else set(users)))
-    table, strangers = _of_users(table, known, numbers)
-    notices = []
+    place = file.place or "line "
+    table, outside, strangers = _of_users(table, known, numbers)
     if columns.unused:
         notices.append(f"not used: column {', '.join(map(shown, columns.unused))}")
     if strangers:
         notices.append(
             f"not on the roster: {counted(strangers, 'user')} with rows, which are not used"
+            f"{_example(outside, list(numbers), place)}"
         )
     if last_epoch is None or to_last_row:
         last_row = max(1, int(table.epochs.max(initial=1)))
         last_epoch = last_row if last_epoch is None else min(last_row, last_epoch)
     within = table.epochs <= last_epoch
     if after := len(within) - int(np.count_nonzero(within)):
-        notices.append(f"{counted(after)} after epoch {last_epoch}: not used")
+        example = _example(table.where(~within), known, place)
+        notices.append(f"{counted(after)} after epoch {last_epoch}: not used{example}")
         table = table.where(within)
     return InputTable(
         name=name,
@@ -194,19 +183,45 @@ def read_table(
 
 def _of_users(
     table: Table, users: tuple[str, ...], numbers: Mapping[str, int]
-) -> tuple[Table, int]:
-    """The rows of these users, who become positions among them, and how many others there are.
+) -> tuple[Table, Table, int]:
+    """The rows of these users, who become positions among them, those of others, and how many.
 
     Args:
-        table: its users are numbers.
+        table: its users are numbers, and stay so in the rows of others.
         users: sorted.
         numbers: of everybody with a row, by name, 0 first.
+
+    Returns:
+        the rows of these users, the rows of others, and how many others there are.
     """
     positions = {user: position for position, user in enumerate(users)}
     places = np.array([positions.get(user, -1) for user in numbers], np.int32)
     strangers = int(np.count_nonzero(places < 0))
-    table = replace(table, users=places[table.users])
-    return (table.where(table.users >= 0) if strangers else table), strangers
+    found = replace(table, users=places[table.users])
+    if not strangers:
+        return found, table.where(np.zeros(0, np.intp)), 0
+    return found.where(found.users >= 0), table.where(found.users < 0), strangers
+
+
+def _example(table: Table, users: Sequence[str], place: str) -> str:
+    """Where the first row of a table stands and whose it is; nothing where there is none."""
+    if not len(table.lines):
+        return ""
+    first = int(np.argmin(table.lines))
+    return f" (the first: {place}{table.lines[first]}, user {shown(users[table.users[first]])})"
+
+
+def precedence(table: Table, rule: str) -> NDArray[np.int64]:
+    """What comes first by a rule for duplicates has the smallest number; int64 (rows,)."""
+    by_line = table.lines.astype(np.int64)
+    match rule:
+        case "last":
+            return -by_line
+        case "largest":
+            return -table.values.astype(np.int64)
+        case "smallest":
+            return table.values.astype(np.int64)
+    return by_line
 
 
 def starts(column: NDArray[Any]) -> NDArray[np.bool_]:
@@ -214,42 +229,3 @@ def starts(column: NDArray[Any]) -> NDArray[np.bool_]:
     starts = np.ones(len(column), dtype=bool)
     np.not_equal(column[1:], column[:-1], out=starts[1:])
     return starts
-
-
-@contextmanager
-def open_text(name: str, *, regular: bool = False) -> Iterator[TextIO]:
-    """The text of a file, plain or gzip; what goes wrong until it is closed is an `InputError`.
-
-    Only a regular file, where a pipe would be waited for too soon and could not be read again.
-    """
-    try:
-        with ExitStack() as stack:
-            path = Path(name)
-            file = stack.enter_context(open_regular(path) if regular else path.open("rb"))
-            binary: io.BufferedReader | gzip.GzipFile = file
-            if file.peek(2)[:2] == _GZIP_MAGIC:
-                binary = stack.enter_context(gzip.GzipFile(fileobj=file))
-            yield io.TextIOWrapper(
-                binary, encoding="utf-8-sig", errors="surrogateescape", newline="\n"
-            )
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"{name}: damaged gzip file ({error}); fetch or pack it again") from None
-    except EndlessLineError as error:
-        raise InputError(f"{name}: {error}") from None
-    except OSError as error:
-        raise InputError(f"{name}: {error.strerror or error}") from None
-
-
-def _header(name: str, text: TextIO, calendar: EpochCalendar | None, crowd: str | None) -> Columns:
-    line = text.readline(_HEADER_CAP)
-    first = next(read_records([line] if line else []), None)
-    if first is None:
-        raise InputError(f"{name}: empty; the first line must name {HEADER_NEEDS}")
-    if first.broken:
-        raise InputError(f"{name}:1: {first.broken.as_row().reason}")
-    columns = Columns.of(name, first.fields[0], crowd=crowd)
-    if columns.placing is Placing.TIME and calendar is None:
-        raise InputError(
-            f"{name}: it has times; the job file's epochs need a start and a length to place them"
-        )
-    return columns

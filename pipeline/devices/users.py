@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 
-from pipeline.devices.rows import BadRow, BadRows, InputError, counted, read_records, user_problems
-from pipeline.devices.tables import open_text
+from pipeline.devices.bad_rows import BadRow, BadRows, InputError, counted
+from pipeline.devices.record_files import open_text
+from pipeline.devices.rows import read_records, user_problems
 
 
 def load_users(path: str | PathLike[str]) -> tuple[str, ...]:

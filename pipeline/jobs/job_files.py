@@ -38,6 +38,7 @@ from pydantic import (
 
 from pipeline.jobs.device_reports import DeviceReports, with_device_keys
 from pipeline.jobs.domains import with_labels
+from pipeline.jobs.input_forms import AS_IT_IS, InputForm
 from pipeline.jobs.job_problems import (
     JobError,
     Problem,
@@ -284,6 +285,7 @@ class Job(Wording):
     crowds: Crowds | None = None
     sealed: Sealed | None = None
     devices: DeviceReports | None = None
+    input: InputForm | None = None
 
     @field_serializer("parameters", mode="wrap")
     def _written_parameters(
@@ -389,6 +391,19 @@ class Job(Wording):
                 f"{', '.join(map(shown, items[:5]))}{' ...' if len(items) > 5 else ''}"
             )
         return self
+
+    @model_validator(mode="after")
+    def _input_can_be(self) -> Self:
+        if self.input is not None and self.protocol in PROTOCOLS:
+            refusal = self.input.refusal(self.domain)
+            if refusal is not None:
+                raise ValueError(f"input {refusal}")
+        return self
+
+    @property
+    def input_form(self) -> InputForm:
+        """How the rows that its producers read are written."""
+        return AS_IT_IS if self.input is None else self.input
 
     @cached_property
     def protocol_entry(self) -> Protocol:
@@ -631,7 +646,7 @@ class Job(Wording):
     @property
     def _absent(self) -> set[str]:
         """Keys that are not written where they say nothing: software that knows none reads on."""
-        names = (*WORDS, "crowds", "sealed", "devices")
+        names = (*WORDS, "crowds", "sealed", "devices", "input")
         return {name for name in names if getattr(self, name) is None}
 
 

@@ -71,12 +71,16 @@ class Cluster:
     """Admin, consumer and producer of one cluster, each made when it is first needed.
 
     `patience` are the seconds that a broker is granted for an answer; by default the clients' own.
+    `committed`: read only what transactions have committed, as is right for topics of others.
     """
 
-    def __init__(self, connection: Connection, patience: float | None = None) -> None:
+    def __init__(
+        self, connection: Connection, patience: float | None = None, *, committed: bool = False
+    ) -> None:
         self.connection = connection
         self._silence = _SILENCE_SECONDS if patience is None else patience
         self._settings = {} if patience is None else {"request_timeout_ms": int(patience * 1000)}
+        self._isolation = "read_committed" if committed else "read_uncommitted"
         self._admin_client: KafkaAdminClient | None = None
         self._consumer_client: KafkaConsumer | None = None
         self._producer_client: KafkaProducer | None = None
@@ -105,6 +109,10 @@ class Cluster:
                 client.close()
         if self._producer_client is not None:
             self._producer_client.close(timeout=1)
+
+    def identity(self) -> str:
+        """What the cluster calls itself."""
+        return str(self._admin.describe_cluster()["cluster_id"])
 
     def topics(self) -> set[str]:
         """The names of all topics."""
@@ -354,6 +362,7 @@ class Cluster:
                 enable_auto_commit=False,
                 auto_offset_reset="earliest",
                 metadata_max_age_ms=_METADATA_AGE_MS,
+                isolation_level=self._isolation,
             )
         return self._consumer_client
 
@@ -415,9 +424,9 @@ class KafkaTransport:
         match action:
             case EndOffset(role, partition):
                 topic = topic_name(self._job, role)
-                return self._persistently(lambda: self._cluster.end_offsets(topic)[partition])
+                return self.persistently(lambda: self._cluster.end_offsets(topic)[partition])
             case ReadRange(role, partition, start, stop):
-                return self._persistently(lambda: self._read(role, partition, start, stop))
+                return self.persistently(lambda: self._read(role, partition, start, stop))
             case Append(role, partition, value):
                 self._append(role, partition, value)
             case Flush():
@@ -426,7 +435,7 @@ class KafkaTransport:
                 raise TypeError(f"a producer does not {action}")
         return None
 
-    def _persistently(self, ask: Callable[[], T]) -> T:
+    def persistently(self, ask: Callable[[], T]) -> T:
         """What the broker answers; while it is away, waits and says so once."""
         started, told = time.monotonic(), False
         while True:

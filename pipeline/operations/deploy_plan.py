@@ -1,9 +1,9 @@
 """What deploying a job comes to, found before anything is written.
 
 A name that is free begins a deployment. Under a running name only what is the operators' (grace,
-retention, budget, keys of tokens, what readers are told) may change, and the deployment goes on;
-anything else would change what reports mean or where they are, and is refused unless another
-deployment is to take the place of this one.
+retention, budget, keys of tokens, what readers are told, how input is written) may change, and the
+deployment goes on; anything else would change what reports mean or where they are, and is refused
+unless another deployment is to take the place of this one.
 
 What a job file states as its budget is kept for its population; a larger one than the smallest so
 far changes nothing, until an operator sets the budget of these people in words.
@@ -37,7 +37,7 @@ from topics.names import TIMESTAMP_TYPE, TopicSettings, jobs_topic
 _OPERATORS_KEYS = ("shuffle.grace", "topics.retention")
 # Of the app's backend, which rotates them; who may report changes by no key that is added.
 _TOKEN_KEYS = "devices.tokens.keys"
-_OPERATORS_SECTIONS = ("budget", *WORDS)
+_OPERATORS_SECTIONS = ("budget", "input", *WORDS)
 
 
 class DeploymentError(DpstreamError):
@@ -261,6 +261,7 @@ def _with_operators_keys(running: DeployedJob, job: Job) -> DeployedJob:
             # Of these nothing but the keys of tokens can be another's.
             "devices": job.devices,
             **{name: getattr(job, name) for name in WORDS},
+            "input": job.input,
         }
     )
 
@@ -394,9 +395,9 @@ def _name_refusal(
         return None
     return DeploymentError(
         f"{deployed}, with other settings ({changes}) that leave the meaning of its reports as it "
-        "is: under a running name only shuffle.grace, topics.retention, budget, the keys of "
-        f"devices.tokens and what readers are told ({', '.join(WORDS)}) can be changed, so it goes "
-        f"on with its own; {begin}"
+        "is: under a running name only shuffle.grace, topics.retention, budget, input, the keys "
+        f"of devices.tokens and what readers are told ({', '.join(WORDS)}) can be changed, so it "
+        f"goes on with its own; {begin}"
     )
 
 

@@ -33,6 +33,7 @@ class ExampleDomain(ValueDomain):
     kind = "value"
     about = "examples"
     asks = ()
+    numeric = True
     columns: int
 
     def __init__(self, features: int, classes: int, *, tested: bool = False) -> None:

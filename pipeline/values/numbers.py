@@ -40,6 +40,7 @@ class NumericDomain(ValueDomain):
     kind = "numbers"
     about = "numbers"
     asks = ("--range", "--quantile")
+    numeric = True
 
     def __init__(
         self,
@@ -63,6 +64,11 @@ class NumericDomain(ValueDomain):
     def edge(self, index: float) -> float:
         """The value at so many buckets from `low`; whole numbers are edges, the last one `high`."""
         return self.low + (self.high - self.low) * index / self.buckets
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """`low`, and the last number before `high`."""
+        return self.low, math.nextafter(self.high, -math.inf)
 
     @property
     def items(self) -> tuple[str, ...]:

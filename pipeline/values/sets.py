@@ -120,6 +120,7 @@ class _PredicateSets(SetDomain):
     domain: Predicates
     about = "predicates"
     asks = ("--item", "--top")
+    numeric = True
 
     @cached_property
     def every_label(self) -> tuple[str, ...]:
@@ -149,11 +150,16 @@ class _NumberSets(SetDomain):
     domain: Numbers
     about = "numbers"
     asks = ("--item", "--top", "--range", "--quantile")
+    numeric = True
 
     def __init__(self, domain: ItemDomain, slots: int) -> None:
         super().__init__(domain, slots)
         self._buckets = NumericDomain(self.domain.low, self.domain.high, self.domain.buckets)
         self.step = self._buckets.width
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        return self._buckets.ends
 
     @cached_property
     def every_label(self) -> tuple[str, ...]:
@@ -265,6 +271,12 @@ class _NumberedSets(_OpenSets):
     domain: Bits
     about = "whole numbers"
     asks = ("--item", "--top", "--range", "--quantile")
+    numeric = True
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        # Floats hold whole numbers up to 2^53.
+        return (0.0, float((1 << self.domain.bits) - 1)) if self.domain.bits <= 53 else None
 
     @cached_property
     def _open(self) -> OpenDomain:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from fractions import Fraction
@@ -79,19 +78,6 @@ def _unix_time(text: str) -> int | None:
         if fraction.isdecimal():
             return int(whole) * _SECOND + int(fraction[:6].ljust(6, "0"))
     return math.floor(Fraction(text) * _SECOND) if _NUMBER.fullmatch(text) else None
-
-
-def parse_times(texts: Sequence[str]) -> tuple[NDArray[np.int64], dict[int, str]]:
-    """`parse_time` of a column (len(texts),), and what is wrong by index (0 stands there)."""
-    problems: dict[int, str] = {}
-    times = []
-    for index, text in enumerate(texts):
-        try:
-            times.append(parse_time(text))
-        except ValueError as error:
-            problems[index] = str(error)
-            times.append(0)
-    return np.array(times, dtype=np.int64), problems
 
 
 @dataclass(frozen=True, slots=True)

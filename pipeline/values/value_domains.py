@@ -45,6 +45,7 @@ class ValueDomain(ABC):
         about: the values, in words.
         asks: the options that ask about them; none where a single value is counted.
         step: how far apart quantiles can be told; None where values are spread evenly between.
+        numeric: whether texts are numbers, of which a comma may be meant as the decimal point.
         column: of the crowd that a user is in, which is public; None where there are no crowds.
         crowds: their labels.
     """
@@ -58,6 +59,7 @@ class ValueDomain(ABC):
     about: str
     asks: tuple[str, ...]
     step: float | None = None
+    numeric: bool = False
     column: str | None = None
     crowds: tuple[str, ...] = ()
 
@@ -73,6 +75,11 @@ class ValueDomain(ABC):
         Of sets the shape may be (len(texts), items): a text may stand for several, 0 for none.
         Where something is wrong any value may stand.
         """
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """The lowest and the highest number that is a value; None where values have no such."""
+        return None
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -53,6 +53,13 @@ class MemoryCluster:
     def producer(self) -> Self:
         return self
 
+    @property
+    def servers(self) -> str:
+        return ", ".join(self.connection.bootstrap_servers)
+
+    def identity(self) -> str:
+        return "memory"
+
     def topics(self) -> set[str]:
         return set(self.partitions)
 
@@ -117,5 +124,7 @@ def use_memory_cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
         return cluster.connection
 
     monkeypatch.setattr("pipeline.cli.cluster_and_jobs.connection_of", connection_of)
-    monkeypatch.setattr("pipeline.cli.cluster_and_jobs.Cluster", lambda connection: cluster)
+    monkeypatch.setattr(
+        "pipeline.cli.cluster_and_jobs.Cluster", lambda connection, **options: cluster
+    )
     return cluster

@@ -19,6 +19,7 @@ from pipeline.devices.item_log import ItemLog
 from pipeline.devices.produce import enrolment, input_notices, load_input
 from pipeline.devices.users import load_users
 from pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
+from pipeline.jobs.input_forms import InputForm
 from pipeline.jobs.job_files import Job, load_job
 from pipeline.kafka.cluster import ClusterError
 from pipeline.kafka.connection import Connection
@@ -73,8 +74,12 @@ class JobInput:
         to_epoch: int | None,
         skip_bad_rows: bool,
         say: Callable[[str], None],
+        form_of: Callable[[Job], InputForm] = lambda job: job.input_form,
     ) -> JobInput:
         """Read a job file and its input; what is worth knowing is said.
+
+        The job is deployed as one that says how its input is written (`form_of`): so producer and
+        page read it alike.
 
         Raises:
             JobError: the job file is wrong.
@@ -82,6 +87,8 @@ class JobInput:
         """
         job = load_job(job_file)
         check_has_producers(job)
+        if (form := form_of(job)) != job.input_form:
+            job = job.model_copy(update={"input": form})
         values = load_input(
             job,
             path,

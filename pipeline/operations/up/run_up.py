@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
+from pipeline.jobs.input_forms import InputForm
+from pipeline.jobs.job_files import Job
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection, find_cluster
 from pipeline.kafka.local_kafka import LocalKafkaError
@@ -50,6 +52,7 @@ class UpSettings:
         browser: open it.
         linger: leave the page after the last estimate, until a signal comes.
         agreed: whether deployments may end, and people be charged again, by what is deployed.
+        form_of: how the input of a job is written.
     """
 
     job_files: tuple[Path, ...]
@@ -65,6 +68,7 @@ class UpSettings:
     browser: bool = False
     linger: bool = False
     agreed: bool = True
+    form_of: Callable[[Job], InputForm] = field(default=lambda job: job.input_form)
 
 
 Finished = Callable[[Sequence[Outcome], str | None], None]
@@ -92,6 +96,7 @@ def run_up(settings: UpSettings, screen: Screen, finished: Finished) -> None:
             roster=settings.users,
             to_epoch=settings.to_epoch,
             skip_bad_rows=settings.skip_bad_rows,
+            form_of=settings.form_of,
             # The jobs have one input, and it need not be spoken of twice.
             say=screen.say if index == 0 else lambda sentence: None,
         )

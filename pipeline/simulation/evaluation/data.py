@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,6 +14,7 @@ from pipeline.devices.item_log import ValueLog, load_value_log
 from pipeline.devices.rows import BadRows, BadRowsError, InputError
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_times import calendar_of
+from pipeline.jobs.input_forms import AS_IT_IS, InputForm
 from pipeline.simulation.evaluation.drawn_items import DrawnItems
 from pipeline.simulation.evaluation.images import image_log, is_image
 from pipeline.simulation.experiments.preparation import read_plain
@@ -27,15 +28,17 @@ MOST_ITEMS = (1 << 24) + 1
 
 @dataclass(frozen=True, slots=True)
 class ChangeLogFile:
-    """A change log, an item log, or an image (PGM), in a file, plain or gzip.
+    """A change log, an item log, or an image (PGM), in a file, plain or packed.
 
     Attributes:
         path: of the file.
         most_held: the most users that can have an item at an epoch, where that is public.
+        form: how its rows are written.
     """
 
     path: str
     most_held: int | None = None
+    form: InputForm = field(default=AS_IT_IS, hash=False)
 
     @property
     def is_image(self) -> bool:
@@ -60,6 +63,7 @@ class ChangeLogFile:
                 domain=job.domain,
                 calendar=calendar_of(job),
                 last_epoch=job.epochs.count,
+                form=self.form,
             )
         except BadRowsError as error:
             # A measurement is of all rows or none.
@@ -82,7 +86,11 @@ class ChangeLogFile:
         """What the results depend on: the contents, wherever they lie."""
         with Path(self.path).open("rb") as file:
             contents = {"sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-        return contents if self.most_held is None else {**contents, "most_held": self.most_held}
+        return {
+            **contents,
+            **({} if self.most_held is None else {"most_held": self.most_held}),
+            **({} if self.form == AS_IT_IS else {"input": self.form.model_dump(mode="json")}),
+        }
 
     def __str__(self) -> str:
         return Path(self.path).name.partition(".")[0]

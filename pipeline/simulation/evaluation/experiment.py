@@ -37,6 +37,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from pydantic import ValidationError
 
 from pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob, deploy_job
+from pipeline.jobs.input_forms import AS_IT_IS
 from pipeline.jobs.job_files import make_job
 from pipeline.jobs.job_problems import JobError, Problem, explain, make_from_yaml, read_settings
 from pipeline.jobs.marked_yaml import Path as KeyPath
@@ -239,7 +240,8 @@ def _inputs(data: Data, folder: Path) -> Iterator[tuple[dict[str, Any], list[Sou
     """The epochs of a job, and the inputs that have them; 0 changes: as many as it follows."""
     if data.change_log is not None and data.epochs is not None:
         path = str(folder / data.change_log)
-        yield data.epochs.model_dump(mode="json"), [ChangeLogFile(path, data.most_held)]
+        file = ChangeLogFile(path, data.most_held, data.input or AS_IT_IS)
+        yield data.epochs.model_dump(mode="json"), [file]
     elif data.drawn is not None:
         for source in data.drawn.sources():
             yield {"count": 1}, [source]

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from pipeline.jobs.input_forms import InputForm
 from pipeline.jobs.job_files import LONGEST_HORIZON, Epochs
 from pipeline.jobs.section import Section
 from pipeline.protocols.registry import PROTOCOLS
@@ -104,6 +105,7 @@ class Data(Section):
         default=None, min_length=1, description="a file, as seen from the experiment file"
     )
     epochs: Epochs | None = None
+    input: InputForm | None = None
     prepare: str | None = Field(
         default=None, description="a command that makes the file, which is appended to it"
     )
@@ -134,6 +136,8 @@ class Data(Section):
             raise ValueError("most_held is about items of a change_log: leave it out")
         if (self.change_log is None) != (self.epochs is None):
             raise ValueError("epochs belong to a change_log: give both, or neither of them")
+        if self.change_log is None and self.input is not None:
+            raise ValueError("input is about the rows of a change_log: leave it out")
         if self.epochs is not None and self.epochs.renew:
             raise ValueError("epochs are those of one horizon: leave renew out")
         return self

@@ -125,6 +125,24 @@ def test_what_is_the_operators_is_changed_under_the_same_deployment(
     assert again.output == "small is deployed already, with these settings: nothing to do\n"
 
 
+def test_how_input_is_written_is_changed_under_the_same_deployment(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    before, charges = deployed(cluster), jobs(cluster).charges
+    keys = "topics: {partitions: 2}\n"
+    said = dpstream("deploy", with_operators_keys(job_file, f"{keys}input: {{separator: ;}}\n"))
+    assert said.code == 0, said.errors
+    assert 'input.separator: left out -> ";"' in said.output
+    after = deployed(cluster)
+    assert (after.deployment, after.fingerprint) == (before.deployment, before.fingerprint)
+    assert after.input is not None
+    assert after.input.separator == ";"
+    assert jobs(cluster).charges == charges, "nobody is charged again"
+    assert dpstream("deploy", with_operators_keys(job_file, keys)).code == 0
+    assert deployed(cluster).input is None
+
+
 @pytest.mark.parametrize(
     ("changes", "keys", "difference"),
     [

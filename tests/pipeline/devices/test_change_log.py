@@ -205,7 +205,9 @@ def test_rows_after_the_end_are_counted_and_say_that_there_is_a_user(tmp_path: P
     log = load(tmp_path, "user,epoch,value\nann,1,1\nann,7,0\nbob,7,1\n")
     assert log.users == ("ann", "bob")
     assert log.truth().tolist() == [1] * LAST_EPOCH
-    assert log.notices == (f"{tmp_path}/members.csv: 2 rows after epoch 6: not used",)
+    assert log.notices == (
+        f"{tmp_path}/members.csv: 2 rows after epoch 6: not used (the first: line 3, user 'ann')",
+    )
 
 
 def test_a_row_without_a_value_before_the_start_says_that_there_is_a_user(tmp_path: Path) -> None:

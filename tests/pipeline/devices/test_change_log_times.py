@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.values.durations import Duration, parse_duration
-from pipeline.values.times import EpochCalendar, microseconds, parse_time, parse_times
+from pipeline.values.time_texts import TimeReader
+from pipeline.values.times import EpochCalendar, microseconds, parse_time
 
 between = (datetime(2, 1, 1), datetime(9998, 12, 31))
 moments = st.datetimes(*between) | st.datetimes(*between, timezones=st.timezones())
@@ -73,7 +74,8 @@ def test_unix_times_are_exact(text: str) -> None:
 
 
 def test_a_column_tells_what_is_wrong_where() -> None:
-    times, problems = parse_times(["1", "x", "1970-01-01"])
+    read = TimeReader().parse(["1", "x", "1970-01-01"])
+    times, problems = read.moments, read.problems
     assert times[[0, 2]].tolist() == [1_000_000, 0]
     assert list(problems) == [1]
 

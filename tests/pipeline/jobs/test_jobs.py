@@ -140,7 +140,7 @@ topics:
         "job.yaml:8: shufle: unknown key; did you mean shuffle? "
         "allowed: title, description, unit, labels, "
         "name, protocol, parameters, epochs, shuffle, topics, population, budget, "
-        "crowds, sealed, devices",
+        "crowds, sealed, devices, input",
         "job.yaml:10: topics.partitions: 4.5 is not allowed: give a whole number from 1 to 1024",
     ]
 
@@ -198,6 +198,31 @@ topics:
         ("budget: {epsilon: 0}", "budget.epsilon: 0 is not allowed"),
         ("budget: {delta: 1e-6}", "budget.epsilon: is required"),
         ("population: a b", "is not allowed: give a name for the people"),
+        (
+            "input: {seperator: ';'}",
+            "seperator: unknown key; did you mean separator? allowed: form",
+        ),
+        ("input: {separator: ab}", 'input.separator: "ab" is not allowed: give one character, suc'),
+        ("input: {format: xlsx}", 'input.format: "xlsx" is not allowed: give csv, json (one obje'),
+        ("input: {encoding: base64}", 'input.encoding: "base64" is not allowed: give an encoding'),
+        ("input: {encoding: latin-99}", "input.encoding"),
+        ("input: {timezone: Berlin}", 'input.timezone: "Berlin" is not allowed: give where times'),
+        ("input: {time_format: german}", 'input.time_format: "german" is not allowed: give iso, u'),
+        ("input: {time_format: '%d.%m.'}", "input.time_format: "),
+        ("input: {time_format: '%Q %Y'}", "input.time_format: "),
+        ("input: {columns: {who: a}}", "columns.who: unknown key; allowed: user, value, epoch, t"),
+        ("input: {columns: {time: a, epoch: b}}", "input.columns.epoch: and time are both there"),
+        ("input: {columns: {user: 1}}", "input.columns.user: 1 is not allowed: give the name of"),
+        ("input: {true: [ja], false: [JA]}", "input.true: has 'ja', and so has false: give it to"),
+        ("input: {decimal: comma}", 'input.decimal: "comma" is not allowed: give "," or "."'),
+        ("input: {decimal: ','}", "input: decimal is for numbers, and this job is about one"),
+        (
+            "input: {clamp: true}",
+            "input: clamp is for numbers with a lowest and a highest one, and",
+        ),
+        ("input: {clamp: yes}", 'input.clamp: "yes" is not allowed: give true or false'),
+        ("input: {duplicates: newest}", "input.duplicates: "),
+        ("input: {values: [a]}", 'input.values: ["a"] is not allowed: give {old: new}'),
     ],
 )
 def test_a_wrong_value_is_named_with_what_is_allowed(line: str, message: str) -> None:
@@ -206,6 +231,36 @@ def test_a_wrong_value_is_named_with_what_is_allowed(line: str, message: str) ->
     said = only_problem("\n".join([*others, line]))
     assert said.startswith(f"job.yaml:{len(others) + 1}: {key}")
     assert message in said
+
+
+def test_words_that_yaml_knows_are_words_of_the_input() -> None:
+    job = parse_job(
+        f"{SHORT}input: {{true: [yes, true, 1], false: [no, false, 0, n], values: {{2: 1}}}}"
+    )
+    assert job.input is not None
+    assert (job.input.true, job.input.false) == (("yes", "true", "1"), ("no", "false", "0", "n"))
+    assert job.input.values == {"2": "1"}
+
+
+def test_only_what_an_input_says_is_written() -> None:
+    assert "input" not in parse_job(SHORT).to_json()
+    job = parse_job(f"{SHORT}input: {{separator: tab, encoding: Latin-1, columns: {{user: id}}}}")
+    written = {"separator": "\t", "encoding": "iso8859-1", "columns": {"user": "id"}}
+    assert job.to_json()["input"] == written
+    assert make_job(job.to_json()).input == job.input
+    assert describe_difference(parse_job(SHORT), job) == [
+        'input.columns.user: left out -> "id"',
+        'input.separator: left out -> "\\t"',
+        'input.encoding: left out -> "iso8859-1"',
+    ]
+
+
+def test_words_for_1_and_0_are_of_jobs_that_have_them() -> None:
+    text = SHORT.replace("future_rand", "hadamard_stream").replace(
+        "changes: 4", "changes: 4, domain: [a, b]"
+    )
+    with pytest.raises(JobError, match="input: false is for values that are 0 or 1, and this"):
+        parse_job(f"{text}input: {{false: [no]}}")
 
 
 def test_a_missing_key_is_asked_for_at_its_section_or_where_that_would_be() -> None:

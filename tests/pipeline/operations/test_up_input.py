@@ -11,6 +11,7 @@ import pytest
 
 from pipeline.devices.rows import InputError
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.input_forms import InputForm
 from pipeline.kafka.connection import Connection
 from pipeline.operations.restarted_processes import RestartedProcesses
 from pipeline.operations.up import job_run
@@ -56,7 +57,8 @@ def test_the_users_are_those_of_the_roster_or_those_with_a_row(
     given, said = load(job, rows, roster)
     assert (given.users, cast(Any, given.truth).tolist()) == (4, [1] + [2] * (EPOCHS - 1))
     assert said == [
-        f"{rows}: not on the roster: 1 user with rows, which are not used",
+        f"{rows}: not on the roster: 1 user with rows, which are not used (the first: line 4, user "
+        "'eve')",
         "4 users on the roster; that they are on it is public",
     ]
     given, said = load(job, rows, None)
@@ -122,3 +124,22 @@ def test_processes_are_started_when_they_can_be(
     assert run._observer is not None
     run._observer.join()
     assert seen == ["deployed", "waited", deployed]
+
+
+def test_the_job_is_deployed_as_one_that_says_how_its_input_is_written(
+    files: tuple[Path, Path, Path],
+) -> None:
+    job, rows, _ = files
+    rows.write_text(rows.read_text().replace(",", ";"))
+    form = InputForm(separator=";")
+    given = JobInput.load(
+        job,
+        rows,
+        roster=None,
+        to_epoch=None,
+        skip_bad_rows=False,
+        say=lambda sentence: None,
+        form_of=lambda job: form,
+    )
+    assert given.users == 3
+    assert given.job.input == form

@@ -292,3 +292,23 @@ def test_shipped_experiments_can_be_run(name: str, tmp_path: Path) -> None:
     assert experiment.seeds >= 20
     for case in experiment.cases:
         assert isinstance(case.source, ChangeLogFile | SyntheticChanges | DrawnItems)
+
+
+def test_data_say_how_their_rows_are_written(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("wer;epoch;value\nann;2;ja\n")
+    text = (
+        "name: foreign\ndata: [{change_log: log.csv, epochs: {count: 4}, input: {separator: ';', "
+        "columns: {user: wer}, true: [ja]}}]\n"
+        "jobs: [{protocol: future_rand, parameters: {epsilon: 1, changes: 1}}]\nseeds: 1\n"
+    )
+    (case,) = parse_experiment(text, folder=tmp_path).cases
+    log = case.source.load(case.job)
+    assert log.truth(case.job.domain).tolist() == [0, 1, 1, 1]
+    assert isinstance(case.source, ChangeLogFile)
+    assert case.source.identity()["input"] == case.source.form.model_dump(mode="json")
+    assert "input" not in ChangeLogFile(case.source.path).identity()
+    with pytest.raises(JobError, match="input: is about the rows of a change_log: leave it out"):
+        parse_experiment(
+            "name: a\ndata: [{synthetic: {users: 9, epochs: 4}, input: {clamp: true}}]\n"
+            "jobs: [{protocol: future_rand, parameters: {epsilon: 1, changes: 1}}]\nseeds: 1\n"
+        )

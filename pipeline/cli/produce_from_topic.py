@@ -1,0 +1,111 @@
+"""``dpstream produce --from-topic``: events of a topic, each counted once."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from pipeline.cli.errors import UsageProblem
+from pipeline.cli.output import plural, tell
+from pipeline.cli.produced_lines import say_produced
+from pipeline.connect import ask_broker_clock
+from pipeline.devices.produce_topic import produce_as_they_come, produce_to
+from pipeline.devices.producer import Producer
+from pipeline.devices.row_reader import RowReader
+from pipeline.devices.topic_input import TopicInput
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.epoch_times import calendar_of
+from pipeline.jobs.input_forms import InputForm
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.event_topic import EventTopic
+
+
+def produce_from_topic(
+    opened: Callable[..., AbstractContextManager[Producer]],
+    job: DeployedJob,
+    cluster: Cluster,
+    events: Cluster,
+    topic: str,
+    *,
+    roster: Sequence[str],
+    to_epoch: int | None,
+    rate: float | None,
+    as_json: bool,
+    form: InputForm,
+) -> None:
+    """Read events up to an epoch, or as they come.
+
+    Args:
+        opened: opens the producer.
+        job: as deployed.
+        cluster: of the job.
+        events: the cluster of the topic.
+        topic: its name.
+        roster: who is enrolled; empty: see `TopicInput`.
+        to_epoch: the topic is complete up to this one; None: epochs are closed by the clock.
+        rate: at most so many epochs per second.
+        as_json: print JSON.
+        form: how events are written.
+    """
+    calendar = calendar_of(job)
+    if to_epoch is not None and to_epoch < 1:
+        raise UsageProblem(f"--to-epoch is {to_epoch}, must be at least 1")
+    if to_epoch is None and calendar is None:
+        raise UsageProblem(
+            f"--from-topic closes epochs by the clock: the job file of {job.name} needs "
+            "epochs.start and epochs.length; or give --to-epoch"
+        )
+    if to_epoch is None and rate is not None:
+        raise UsageProblem("--rate is for files and --to-epoch: the clock closes epochs")
+    log = EventTopic(events, topic, tell)
+    reader = RowReader(job.domain, calendar, form)
+    # Whoever stops this process wants to hear what it has done; what was read is kept anyway.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    clock = ask_broker_clock(cluster, job, tell)
+    first = 1
+    if to_epoch is None and calendar is not None:
+        first = max(1, calendar.epoch_of(clock.moment()))
+        if job.last_epoch is not None and first > job.last_epoch:
+            first = job.last_epoch
+    with opened(first_epoch=first, clock=clock) as producer:
+        source = TopicInput(
+            producer,
+            reader,
+            f"{topic} of cluster {events.identity()}",
+            roster=roster,
+            everybody=to_epoch is not None,
+        )
+        begun = producer.closed_epoch
+        ends = [epoch for epoch in (to_epoch, job.last_epoch) if epoch is not None]
+        last = min(ends, default=None)
+        try:
+            if to_epoch is not None:
+                assert last is not None
+                produce_to(
+                    source, producer, log, last, rate=rate, on_epoch=_say_closed, notify=tell
+                )
+            else:
+                assert calendar is not None
+                end = calendar.start_of(begun + 2)
+                tell(f"epoch {begun + 1} closes at {end:%Y-%m-%d %H:%M:%S} UTC")
+                produce_as_they_come(
+                    source,
+                    producer,
+                    log,
+                    calendar,
+                    clock.moment,
+                    on_epoch=_say_closed,
+                    notify=tell,
+                )
+        finally:
+            for notice in source.notices():
+                tell(notice)
+        if producer.users:
+            tell(f"{plural(len(producer.users), 'user')} enrolled; that they are is public")
+        say_produced(producer, begun, last, source.strangers, as_json)
+
+
+def _say_closed(epoch: int) -> None:
+    tell(f"epoch {epoch} is closed")

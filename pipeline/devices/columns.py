@@ -1,0 +1,184 @@
+"""Which columns of an input are which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+
+from pipeline.devices.bad_rows import InputError
+from pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from pipeline.values.times import shown
+
+HEADER_NEEDS = "the columns user, value and epoch or time"
+_SEPARATORS = {";": ";", "\t": "tab", "|": "|", ",": ","}
+# What others call these columns: a guess, which the operator is asked about.
+_OFTEN = {
+    "user": ("user_id", "userid", "student_id", "customer_id", "id", "name", "who", "device"),
+    "value": ("state", "status", "val", "amount", "label", "item"),
+    "time": ("timestamp", "date", "datetime", "created_at", "at", "when", "day", "ts"),
+}
+_NAMES_SHOWN = 20
+
+
+class Placing(StrEnum):
+    """What places a row in an epoch: a column of that name, or the moment the row arrives."""
+
+    EPOCH = "epoch"
+    TIME = "time"
+    ARRIVAL = "arrival"
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Where the columns stand that a header names; `crowd` is -1 where there are no crowds."""
+
+    width: int
+    user: int
+    value: int
+    placing: Placing
+    position: int
+    unused: tuple[str, ...]
+    crowd: int = -1
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        header: Sequence[str],
+        *,
+        live: bool = False,
+        crowd: str | None = None,
+        form: InputForm = AS_IT_IS,
+        where: str = "the first line",
+    ) -> Columns:
+        """The columns of a header, found by name in any order and any case.
+
+        Args:
+            name: of the input, for messages.
+            header: the fields of the first line.
+            live: whether a header without epoch and time is one whose rows count on arrival.
+            crowd: the column of the crowd that a user is in; None where there are no crowds.
+            form: says what columns are called.
+            where: the header stands, for messages.
+
+        Raises:
+            InputError: a column is missing or named twice, or epoch and time are both there.
+        """
+        names = [field.strip().casefold() for field in header]
+        if "\0" in "".join(names) or not is_text("".join(names)):
+            read_as = form.encoding or "UTF-8"
+            raise InputError(
+                f"{name}: {where} is not {read_as} text; it must name {HEADER_NEEDS}; if it is in "
+                "another encoding, say so: --encoding cp1252, or utf-16-le"
+            )
+        called = {
+            column: form.columns.name_of(column).strip().casefold()
+            for column in ("user", "value", "epoch", "time")
+        }
+        stated = [each for each in ("epoch", "time") if getattr(form.columns, each) is not None]
+        placings = [
+            Placing(column) for column in stated or ("epoch", "time") if called[column] in names
+        ]
+        if live and not placings and not stated:
+            placings = [Placing.ARRIVAL]
+        missing = [column for column in ("user", "value") if called[column] not in names]
+        if missing or not placings:
+            missing += [] if placings else stated or ["time"]
+            raise InputError(no_such_columns(name, header, missing, form, where))
+        if len(placings) > 1:
+            raise InputError(
+                f"{name}: the header names both epoch and time; rename the one not to go by"
+            )
+        (placing,) = placings
+        crowd = None if crowd is None else crowd.strip().casefold()
+        if crowd is not None and crowd not in names:
+            raise InputError(
+                f"{name}: {where} must name the column {crowd}, by which the job has "
+                f"crowds; it is {shown(form.separator.join(header))}"
+            )
+        position = called.get(placing, "")
+        used = [called["user"], called["value"], *([position] if position else [])]
+        used += [] if crowd is None else [crowd]
+        for column in used:
+            if names.count(column) > 1:
+                raise InputError(f"{name}: the header names the column {column} twice")
+        return cls(
+            width=len(names),
+            user=names.index(called["user"]),
+            value=names.index(called["value"]),
+            placing=placing,
+            position=names.index(position) if position else -1,
+            unused=tuple(
+                field.strip()
+                for field, column in zip(header, names, strict=True)
+                if column not in used
+            ),
+            crowd=-1 if crowd is None else names.index(crowd),
+        )
+
+
+def is_text(text: str) -> bool:
+    """Whether a text read with errors="surrogateescape" was valid in its encoding."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def no_such_columns(
+    name: str, header: Sequence[str], missing: Sequence[str], form: InputForm, where: str
+) -> str:
+    """What is missing, what there is, and how to say which is which.
+
+    Args:
+        name: of the input.
+        header: the columns there are.
+        missing: those of ours that are not among them.
+        form: says what columns are called.
+        where: the header stands.
+    """
+    needed = HEADER_NEEDS
+    if form.columns != AS_IT_IS.columns:
+        called = [
+            f"{form.columns.name_of(column)} (for {column})"
+            if getattr(form.columns, column)
+            else column
+            for column in missing
+        ]
+        needed = f"{needed}; missing: {', '.join(called)}"
+    text = f"{name}: {where} must name {needed}; it is {shown(form.separator.join(header))}"
+    other = [sign for sign in _SEPARATORS if sign != form.separator and sign in "".join(header)]
+    if len(header) == 1 and other:
+        return f"{text}. Is {_SEPARATORS[other[0]]!r} its separator? Give --separator " + (
+            f"'{other[0]}'" if other[0] != "\t" else "tab"
+        )
+    there = ", ".join(map(shown, header[:_NAMES_SHOWN]))
+    flags = " ".join(f"--column {column}={guess}" for column, guess in _guesses(header, missing))
+    return (
+        f"{text}. The columns there are: {there}; say which they are, by {flags}, or in the job "
+        "file by input: {columns: {...}}"
+    )
+
+
+def _sounds_like(column: str, name: str) -> bool:
+    return column == "time" and (name.endswith(("_at", "_on")) or "date" in name)
+
+
+def _guesses(header: Sequence[str], missing: Sequence[str]) -> list[tuple[str, str]]:
+    """For each column that is missing, the name of one that it may be."""
+    left = [field.strip() for field in header if field.strip()]
+    guesses = []
+    for column in missing:
+        folded = {field.casefold(): field for field in left}
+        likely = [field for field in (column, *_OFTEN.get(column, ())) if field in folded]
+        likely += [each for each in folded if column in each or _sounds_like(column, each)]
+        likely += get_close_matches(column, list(folded), 1)
+        guess = folded[likely[0]] if likely else "NAME"
+        left = [field for field in left if field != guess]
+        guesses.append((column, guess))
+    return guesses

@@ -1,0 +1,135 @@
+"""What a producer keeps of a topic that it reads, in the file that its draws are in.
+
+Two kinds of transactions move it on. One adds what was read and how far that is. The other takes
+the rows of an epoch away, in the same transaction in which the epoch is drawn. So at any moment the
+file says of every event whether it is still to be read, is waiting for its epoch, or is drawn.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+from pipeline.devices.producer_store import ProducerStore
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS input_offsets (partition INTEGER PRIMARY KEY, next INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS input_rows (
+    epoch INTEGER NOT NULL, partition INTEGER NOT NULL, event INTEGER NOT NULL, user TEXT NOT NULL,
+    position INTEGER NOT NULL, value NOT NULL);
+CREATE INDEX IF NOT EXISTS input_rows_by_epoch ON input_rows (epoch, partition, event);
+CREATE TABLE IF NOT EXISTS input_values (
+    user TEXT PRIMARY KEY, position INTEGER NOT NULL, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS input_users (
+    user TEXT PRIMARY KEY, listed INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+Value = int | list[int]
+"""Of a row: a number of the job's domain, or several items."""
+
+
+class WaitingRow(NamedTuple):
+    """A row whose epoch has not been drawn yet."""
+
+    epoch: int
+    partition: int
+    event: int
+    user: str
+    position: int
+    value: Value
+
+
+class InputStore:
+    """The tables of a topic in the file of a producer's draws.
+
+    Raises:
+        sqlite3.Error: they cannot be read or written.
+    """
+
+    def __init__(self, store: ProducerStore) -> None:
+        self._store = store
+        self._connection = store.connection
+        self._connection.executescript(_SCHEMA)
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """All or nothing, and durable once left without an exception."""
+        return self._store.transaction()
+
+    def offsets(self) -> dict[int, int]:
+        """The offset of the next event to be read, by partition."""
+        return dict(self._connection.execute("SELECT partition, next FROM input_offsets"))
+
+    def set_offset(self, partition: int, offset: int) -> None:
+        """Say how far a partition has been read."""
+        self._connection.execute(
+            "INSERT OR REPLACE INTO input_offsets VALUES (?, ?)", (partition, offset)
+        )
+
+    def add_rows(self, rows: Iterable[WaitingRow]) -> None:
+        """Have rows wait for their epochs."""
+        self._connection.executemany(
+            "INSERT INTO input_rows VALUES (?, ?, ?, ?, ?, ?)",
+            (row._replace(value=_written(row.value)) for row in rows),
+        )
+
+    def rows_to(self, epoch: int) -> Iterator[WaitingRow]:
+        """The rows of epochs up to this one, by partition and in its order."""
+        found = self._connection.execute(
+            "SELECT epoch, partition, event, user, position, value FROM input_rows "
+            "WHERE epoch <= ? ORDER BY partition, event, rowid",
+            (epoch,),
+        )
+        for row in map(WaitingRow._make, found):
+            yield row if isinstance(row.value, int) else row._replace(value=_read(row.value))
+
+    def waiting(self) -> int:
+        """How many rows wait for their epochs."""
+        (count,) = self._connection.execute("SELECT count(*) FROM input_rows").fetchone()
+        return int(count)
+
+    def delete_rows_to(self, epoch: int) -> None:
+        """Take away the rows of epochs up to this one."""
+        self._connection.execute("DELETE FROM input_rows WHERE epoch <= ?", (epoch,))
+
+    def values(self) -> dict[str, tuple[int, int]]:
+        """What users hold, and the position of the row that says so."""
+        rows = self._connection.execute("SELECT user, position, value FROM input_values")
+        return {user: (position, value) for user, position, value in rows}
+
+    def set_values(self, values: Mapping[str, tuple[int, int]]) -> None:
+        """Write down what some users hold."""
+        self._connection.executemany(
+            "INSERT OR REPLACE INTO input_values VALUES (?, ?, ?)",
+            ((user, position, value) for user, (position, value) in values.items()),
+        )
+
+    def add_users(self, users: Iterable[str], *, listed: bool) -> None:
+        """Note who has an event, or is listed by one that says nothing else."""
+        self._connection.executemany(
+            "INSERT INTO input_users VALUES (?, ?) "
+            "ON CONFLICT (user) DO UPDATE SET listed = max(listed, excluded.listed)",
+            ((user, int(listed)) for user in users),
+        )
+
+    def users(self, *, listed: bool) -> list[str]:
+        """Who has an event, or those of them who are listed; sorted."""
+        found = self._connection.execute(
+            "SELECT user FROM input_users WHERE listed >= ? ORDER BY user", (int(listed),)
+        )
+        return sorted(user for (user,) in found)
+
+    def forget_users(self) -> None:
+        """Forget who has an event: from the first epoch drawn on nobody else is taken in."""
+        self._connection.execute("DELETE FROM input_users")
+
+
+def _written(value: Value) -> int:
+    # Of several items as text, which SQLite keeps beside numbers in one column.
+    return value if isinstance(value, int) else json.dumps(value)  # type: ignore[return-value]
+
+
+def _read(value: object) -> Value:
+    items: list[int] = json.loads(str(value))
+    return items

@@ -1,0 +1,280 @@
+"""Records of JSON: one object each, as lines of a file or as events of a topic.
+
+Their fields become texts, as if they stood in a CSV file: user, what places the record in time,
+value, and the crowd where there are crowds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final, TextIO
+
+import numpy as np
+
+from pipeline.devices.bad_rows import BadRow, InputError
+from pipeline.devices.bounded_lines import LINE_CAP, RECORD_CAP, EndlessLineError
+from pipeline.devices.columns import Columns, Placing, no_such_columns
+from pipeline.devices.rows import Records, user_problems
+from pipeline.jobs.input_forms import InputForm
+from pipeline.values.times import shown
+
+_BATCH: Final = 1 << 12
+_MISSING: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Where the fields of a record are: keys, or dotted ones that lead inwards.
+
+    >>> Keys.of({"payload": {"user": "ann"}, "epoch": 3, "value": True},
+    ...         InputForm.model_validate_json('{"columns": {"user": "payload.user"}}')).fields(
+    ...     {"payload": {"user": "bob"}, "epoch": 4, "value": None})
+    ['bob', '4', '']
+
+    Attributes:
+        user: of the user.
+        placing: what places a record; by arrival, that of its timestamp.
+        position: of the epoch or time; empty by arrival.
+        value: of the value.
+        crowd: of the crowd; None where there are none.
+    """
+
+    user: str
+    placing: Placing
+    position: str
+    value: str
+    crowd: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        record: dict[str, Any],
+        form: InputForm,
+        *,
+        crowd: str | None = None,
+        stamped: bool = False,
+        name: str = "",
+    ) -> Keys:
+        """The keys of records, of which this is one.
+
+        Args:
+            record: the first one.
+            form: says what keys are called.
+            crowd: that of the crowd.
+            stamped: whether records that have neither epoch nor time are placed by a timestamp.
+            name: of the input, for messages.
+
+        Raises:
+            InputError: the record lacks one.
+        """
+        columns = form.columns
+        stated = [each for each in Placing if getattr(columns, each, None) is not None]
+        there = [
+            each
+            for each in stated or (Placing.EPOCH, Placing.TIME)
+            if _found(record, columns.name_of(each)) is not _MISSING
+        ]
+        if len(there) > 1:
+            raise InputError(
+                f"{name}: records have both epoch and time; say which one to go by, such as "
+                "--column time=time"
+            )
+        placing = there[0] if there else Placing.ARRIVAL
+        missing = [
+            column
+            for column in ("user", "value")
+            if _found(record, columns.name_of(column)) is _MISSING
+        ]
+        if not there and (stated or not stamped):
+            missing.append(stated[0] if stated else "time")
+        if crowd is not None and _found(record, crowd) is _MISSING:
+            raise InputError(f"{name}: records must have {shown(crowd)}, by which there are crowds")
+        if missing:
+            raise InputError(
+                no_such_columns(name, list(_names(record)), missing, form, "the first record")
+            )
+        return cls.placed(placing, form, crowd)
+
+    @classmethod
+    def placed(cls, placing: Placing, form: InputForm, crowd: str | None) -> Keys:
+        """The keys of records that are known to be placed so."""
+        position = "" if placing is Placing.ARRIVAL else form.columns.name_of(placing)
+        user, value = form.columns.name_of("user"), form.columns.name_of("value")
+        return cls(user, placing, position, value, crowd)
+
+    @property
+    def columns(self) -> Columns:
+        """Where the texts of `fields` stand."""
+        return Columns(
+            width=3 if self.crowd is None else 4,
+            user=0,
+            value=2,
+            placing=self.placing,
+            position=1,
+            unused=(),
+            crowd=-1 if self.crowd is None else 3,
+        )
+
+    def fields(self, record: dict[str, Any]) -> list[str]:
+        """The texts of a record: user, position (empty by arrival), value, crowd.
+
+        Raises:
+            ValueError: one is missing, or is no single value.
+        """
+        user = _text(record, self.user)
+        position = _text(record, self.position) if self.position else ""
+        value = _text(record, self.value)
+        return [user, position, value, *([] if self.crowd is None else [_text(record, self.crowd)])]
+
+
+def parse_object(text: str | bytes) -> dict[str, Any]:
+    """The JSON object of a text.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = getattr(error, "msg", None) or "it cannot be read"
+        raise ValueError(f"no JSON: {reason}: {shown(_readable(text))}") from None
+    if not isinstance(record, dict):
+        raise ValueError(f"no JSON object: {shown(_readable(text))}")
+    return record
+
+
+def json_file(
+    name: str, text: TextIO, form: InputForm, crowd: str | None
+) -> tuple[Columns, Iterator[Records]]:
+    """The columns and the records of a file with one object a line.
+
+    Raises:
+        InputError: no line is an object, or the first one lacks a key.
+    """
+    lines = enumerate(_lines(text), 1)
+    bad: list[BadRow] = []
+    for number, line in lines:
+        if not line.strip():
+            continue
+        if line.lstrip().startswith("["):
+            raise InputError(
+                f"{name}:{number}: a JSON array: give one object a line (jq -c '.[]' does that)"
+            )
+        try:
+            first = parse_object(line)
+        except ValueError as error:
+            bad.append(BadRow(number, str(error), anonymous=True))
+            continue
+        keys = Keys.of(first, form, crowd=crowd, name=name)
+        return keys.columns, _batches(keys, [(number, line)], lines, bad)
+    told = f"\n{name}:{bad[0].line}: {bad[0].reason}" if bad else ""
+    raise InputError(f"{name}: no line is a JSON object{told}")
+
+
+def _batches(
+    keys: Keys,
+    first: Sequence[tuple[int, str]],
+    lines: Iterator[tuple[int, str]],
+    bad: list[BadRow],
+) -> Iterator[Records]:
+    batch = [*first, *islice(lines, _BATCH)]
+    while batch:
+        yield records_of(keys, batch, bad)
+        bad = []
+        batch = list(islice(lines, _BATCH))
+
+
+def records_of(
+    keys: Keys, texts: Iterable[tuple[int, str | bytes]], bad: Sequence[BadRow] = ()
+) -> Records:
+    """Records of JSON texts, each with its number.
+
+    Texts that are blank are none; `bad` are rows that are known to be bad already.
+    """
+    fields, numbers, found, named = [], [], list(bad), []
+    for number, text in texts:
+        if not text.strip():
+            continue
+        try:
+            record = parse_object(text)
+        except ValueError as error:
+            found.append(BadRow(number, str(error), anonymous=True))
+            continue
+        try:
+            fields.append(keys.fields(record))
+        except ValueError as error:
+            whose = _user(record, keys)
+            found.append(BadRow(number, f"{error}: {shown(_readable(text))}", whose is None))
+            named += [] if whose is None else [whose]
+            continue
+        numbers.append(number)
+    lines = np.array(numbers, np.int64)
+    return Records(fields, lines, bad=tuple(found), named=tuple(named))
+
+
+def _user(record: dict[str, Any], keys: Keys) -> str | None:
+    """Whose a record is; None if it does not say so."""
+    try:
+        user = _text(record, keys.user)
+    except ValueError:
+        return None
+    return None if user_problems([user]) else user
+
+
+def _found(record: dict[str, Any], name: str) -> object:
+    """What stands under a name: a key of the record, or keys from outside to inside."""
+    if name in record:
+        return record[name]
+    inner: object = record
+    for key in name.split("."):
+        if not isinstance(inner, dict) or key not in inner:
+            return _MISSING
+        inner = inner[key]
+    return inner
+
+
+def _text(record: dict[str, Any], name: str) -> str:
+    found = _found(record, name)
+    if isinstance(found, str):
+        return found
+    if found is None:
+        return ""
+    if found is _MISSING:
+        raise ValueError(f"there is no {shown(name)}")
+    if isinstance(found, bool | int | float):
+        return json.dumps(found)
+    raise ValueError(f"{shown(name)} is no single value")
+
+
+def _names(record: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """The names of all single values, dotted."""
+    for key, value in record.items():
+        if isinstance(value, dict):
+            yield from _names(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
+
+
+def _lines(text: TextIO) -> Iterator[str]:
+    """Lines, none of which is held whole that is too long to be a record."""
+    while piece := text.readline(RECORD_CAP + 1):
+        if len(piece) <= RECORD_CAP:
+            yield piece
+            continue
+        length = len(piece)
+        yield piece[: RECORD_CAP // 1024]  # no JSON any more: a bad row that shows how it begins
+        while len(piece) > RECORD_CAP and not piece.endswith("\n"):
+            piece = text.readline(RECORD_CAP + 1)
+            length += len(piece)
+            if length > LINE_CAP:
+                raise EndlessLineError(
+                    f"a line of more than {LINE_CAP:,} characters: this is no log"
+                )
+
+
+def _readable(text: str | bytes) -> str:
+    text = text[:100]
+    return text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text.strip()

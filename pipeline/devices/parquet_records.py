@@ -1,0 +1,120 @@
+"""Records of Parquet files: row group after row group, as texts, as if they stood in a CSV file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import BufferedReader
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from pipeline.devices.bad_rows import InputError
+from pipeline.devices.columns import Columns, Placing
+from pipeline.devices.rows import Records
+from pipeline.jobs.input_forms import InputForm
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAGIC: Final = b"PAR1"
+_BATCH: Final = 1 << 13  # rows: as texts they are large
+
+
+def parquet_file(
+    name: str, file: BufferedReader, form: InputForm, crowd: str | None
+) -> tuple[Columns, Iterator[Records]]:
+    """The columns and the records of a file; rows are numbered from 1.
+
+    Raises:
+        InputError: it is damaged, or lacks a column.
+    """
+    # It takes a quarter of a second, which those with other files need not wait.
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    if not file.seekable():
+        raise InputError(f"{name}: Parquet cannot be read from a pipe: give a file")
+    try:
+        table = parquet.ParquetFile(file)
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(name, error) from None
+    leaves = list(_leaves(table.schema_arrow))
+    found = Columns.of(name, leaves, crowd=crowd, form=form, where="the schema")
+    wanted = [leaves[at] for at in (found.user, found.position, found.value)]
+    wanted += [] if crowd is None else [leaves[found.crowd]]
+    if found.placing is Placing.TIME and form.time_format is not None:
+        kind = _inner(table.schema_arrow.empty_table(), wanted[1]).type
+        if not (pa.types.is_string(kind) or pa.types.is_integer(kind)):
+            raise InputError(
+                f"{name}: column {wanted[1]} is of type {kind}, which says what time it is: leave "
+                "out time_format"
+            )
+    columns = Columns(
+        width=len(wanted),
+        user=0,
+        value=2,
+        placing=found.placing,
+        position=1,
+        unused=tuple(leaf for leaf in leaves if leaf not in wanted),
+        crowd=-1 if crowd is None else 3,
+    )
+    return columns, _records(name, table, wanted)
+
+
+def _records(name: str, table: Any, wanted: list[str]) -> Iterator[Records]:
+    import pyarrow as pa
+
+    number = 1
+    try:
+        for batch in table.iter_batches(_BATCH, columns=list(dict.fromkeys(wanted))):
+            texts = [_texts(name, column, _inner(batch, column)) for column in wanted]
+            fields = list(map(list, zip(*texts, strict=True)))
+            yield Records(fields, np.arange(number, number + len(fields), dtype=np.int64))
+            number += len(fields)
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(name, error) from None
+
+
+def _damaged(name: str, error: Exception) -> InputError:
+    reason = (str(error).splitlines() or [""])[0][:200]
+    return InputError(f"{name}: damaged Parquet file ({reason}); fetch or write it again")
+
+
+def _leaves(schema: Any, prefix: str = "") -> Iterator[str]:
+    """The names of all columns; those of structures are dotted."""
+    import pyarrow as pa
+
+    for field in schema:
+        if pa.types.is_struct(field.type):
+            yield from _leaves(field.type, f"{prefix}{field.name}.")
+        else:
+            yield f"{prefix}{field.name}"
+
+
+def _inner(batch: Any, name: str) -> Any:
+    """A column; by a dotted name, the part of a structure."""
+    from pyarrow import compute
+
+    if name in batch.schema.names:
+        return batch.column(name)
+    outer, _, inner = name.partition(".")
+    while outer not in batch.schema.names:
+        more, _, inner = inner.partition(".")
+        outer = f"{outer}.{more}"
+    return compute.struct_field(batch.column(outer), inner.split("."))
+
+
+def _texts(name: str, column: str, array: pa.Array) -> list[str]:
+    import pyarrow as pa
+
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        array = array.dictionary_decode()
+        kind = array.type
+    if pa.types.is_timestamp(kind):
+        # Finer digits are cut, as those of texts are.
+        array = array.cast(pa.timestamp("us", kind.tz and "UTC"), safe=False)
+    elif pa.types.is_nested(kind):
+        raise InputError(f"{name}: column {column} is of type {kind}, no single value")
+    texts: list[str] = array.cast(pa.string()).fill_null("").to_pylist()
+    return texts

@@ -1,0 +1,145 @@
+"""Feeds a producer from a topic of events: up to an epoch, or by the clock.
+
+What was read is durable before anything rests on it, so that a run may be killed anywhere, and is
+repeated with the same arguments.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from pipeline.devices.bad_rows import BadRow, InputError
+from pipeline.devices.producer import Producer
+from pipeline.devices.topic_input import EventLog, TopicInput
+from pipeline.values.times import EpochCalendar
+
+_POLL_SECONDS = 0.5
+
+
+def read_on(
+    source: TopicInput,
+    log: EventLog,
+    ends: Mapping[int, int],
+    notify: Callable[[str], None] = lambda sentence: None,
+) -> None:
+    """Read every partition on, from where the source stands to its end.
+
+    Args:
+        source: keeps what is read.
+        log: where it is.
+        ends: by partition.
+        notify: is told of events that were gone before they were read, and of the first bad ones.
+
+    Raises:
+        InputError: a partition ends before where the source stands.
+    """
+    told: set[BadRow] = set(source.bad_rows.first)
+    starts, offsets = log.starts(), source.offsets
+    for partition, end in sorted(ends.items()):
+        at = offsets.get(partition)
+        if at is None:
+            at = starts[partition]
+        elif at > end:
+            raise InputError(
+                f"partition {partition} of the topic ends at offset {end:,}, and {at:,} were read: "
+                "it has been made anew; give another --name, which begins with it"
+            )
+        elif at < starts[partition]:
+            notify(
+                f"{starts[partition] - at:,} offsets of partition {partition} were deleted before "
+                "they were read: their events are lost; a longer retention keeps them"
+            )
+            at = starts[partition]
+            source.skip_to(partition, at)
+        while at < end:
+            events = log.read(partition, at, end)
+            source.take(partition, events)
+            at = events.end
+            for row in source.bad_rows.first:
+                if row not in told:
+                    place = f"{source.bad_rows.name}:{source.bad_rows.place}{row.line}"
+                    notify(f"{place}: {row.reason}; skipped")
+            told.update(source.bad_rows.first)
+
+
+def produce_to(
+    source: TopicInput,
+    producer: Producer,
+    log: EventLog,
+    last_epoch: int,
+    *,
+    rate: float | None = None,
+    on_epoch: Callable[[int], None] = lambda epoch: None,
+    notify: Callable[[str], None] = lambda sentence: None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Read what the topic holds now, and close every epoch up to one that is still open.
+
+    Args:
+        source: of the producer.
+        producer: draws.
+        log: the topic.
+        last_epoch: the topic is complete up to this one.
+        rate: at most so many epochs per second.
+        on_epoch: is told of every epoch closed.
+        notify: see `read_on`.
+        clock: seconds, of any origin.
+        sleep: waits so many seconds.
+
+    Raises:
+        InputError: see `read_on` and `TopicInput.close`.
+    """
+    if producer.closed_epoch >= last_epoch:
+        return
+    read_on(source, log, log.ends(), notify)
+    begun, started = producer.closed_epoch, clock()
+    for epoch in range(begun + 1, last_epoch + 1):
+        if rate is not None:
+            sleep(max(0.0, started + (epoch - begun - 1) / rate - clock()))
+        source.close(epoch)
+        on_epoch(epoch)
+
+
+def produce_as_they_come(
+    source: TopicInput,
+    producer: Producer,
+    log: EventLog,
+    calendar: EpochCalendar,
+    clock: Callable[[], datetime],
+    *,
+    on_epoch: Callable[[int], None] = lambda epoch: None,
+    notify: Callable[[str], None] = lambda sentence: None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Read events as they come, and close epochs by the clock, until the job ends.
+
+    An epoch that is over is closed when everything has been read that the topic held after its end.
+
+    Args:
+        source: of the producer.
+        producer: draws.
+        log: the topic.
+        calendar: of the job.
+        clock: the time now, with a zone.
+        on_epoch: is told of every epoch closed.
+        notify: see `read_on`.
+        sleep: waits so many seconds.
+
+    Raises:
+        InputError: see `read_on` and `TopicInput.close`.
+    """
+    last_epoch = producer.job.last_epoch
+    while last_epoch is None or producer.closed_epoch < last_epoch:
+        epoch = producer.closed_epoch + 1
+        end = calendar.start_of(epoch + 1)
+        # First the time, then the ends: what is there by then was there when the epoch was over.
+        now = clock()
+        read_on(source, log, log.ends(), notify)
+        if now >= end:
+            source.close(epoch)
+            on_epoch(epoch)
+        else:
+            sleep(min(_POLL_SECONDS, (end - now).total_seconds()))

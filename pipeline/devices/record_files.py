@@ -1,0 +1,165 @@
+"""Files of records, plain or packed, whatever they are called: what they begin with says what."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from pipeline.devices.bad_rows import InputError
+from pipeline.devices.bounded_lines import EndlessLineError
+from pipeline.devices.columns import HEADER_NEEDS, Columns
+from pipeline.devices.json_records import json_file
+from pipeline.devices.parquet_records import MAGIC, parquet_file
+from pipeline.devices.row_reader import RowReader
+from pipeline.devices.rows import Records, read_records
+from pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from pipeline.whole_files import open_regular
+
+_HEADER_CAP = 1 << 16  # characters; a file of one endless line is no log
+_LOOKED_AT = 64  # bytes: blank lines may come before the first object
+_GZIP_MAGIC = b"\x1f\x8b"
+# The longer ones first: a mark of UTF-32 begins as one of UTF-16 does.
+_MARKS = {
+    b"\xff\xfe\x00\x00": "utf-32",
+    b"\x00\x00\xfe\xff": "utf-32",
+    b"\xff\xfe": "utf-16",
+    b"\xfe\xff": "utf-16",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFile:
+    """A file that is being read.
+
+    Attributes:
+        columns: where they stand in its records.
+        batches: of records, each of which is of any length.
+        notices: what there is to say of how it is read.
+        place: what stands before the number of a record, where it is no line.
+    """
+
+    columns: Columns
+    batches: Iterator[Records]
+    notices: tuple[str, ...] = ()
+    place: str = ""
+
+
+@contextmanager
+def open_records(name: str, reader: RowReader) -> Iterator[RecordFile]:
+    """The records of a file, and what goes wrong until it is closed is an `InputError`.
+
+    Raises:
+        InputError: it cannot be read, or lacks a column.
+    """
+    form, crowd = reader.form, reader.domain.column
+    with _open_packed(name) as binary:
+        kind = form.format or _format_of(name, binary)
+        if kind == "parquet":
+            if isinstance(binary, gzip.GzipFile):
+                raise InputError(f"{name}: a Parquet file in gzip: unpack it, it is packed inside")
+            yield RecordFile(*parquet_file(name, binary, form, crowd), place="row ")
+            return
+        text, said = _as_text(binary, form)
+        if kind == "json":
+            yield RecordFile(*json_file(name, text, form, crowd), tuple(said))
+            return
+        columns = _header(name, text, reader)
+        yield RecordFile(columns, read_records(text, 1, form.separator), tuple(said))
+
+
+@contextmanager
+def open_text(
+    name: str,
+    *,
+    regular: bool = False,
+    form: InputForm = AS_IT_IS,
+    said: list[str] | None = None,
+) -> Iterator[TextIO]:
+    """The text of a file, plain or gzip; what goes wrong until it is closed is an `InputError`.
+
+    Args:
+        name: of the file.
+        regular: only a regular file, where a pipe would be waited for too soon and could not be
+            read again.
+        form: names its encoding; a byte order mark is believed before it.
+        said: is given what there is to say of the encoding.
+    """
+    with _open_packed(name, regular=regular) as binary:
+        text, notices = _as_text(binary, form)
+        if said is not None:
+            said += notices
+        yield text
+
+
+@contextmanager
+def _open_packed(
+    name: str, *, regular: bool = False
+) -> Iterator[io.BufferedReader | gzip.GzipFile]:
+    """The bytes of a file, unpacked."""
+    try:
+        with ExitStack() as stack:
+            path = Path(name)
+            file = stack.enter_context(open_regular(path) if regular else path.open("rb"))
+            if file.peek(2)[:2] == _GZIP_MAGIC:
+                yield stack.enter_context(gzip.GzipFile(fileobj=file))
+            else:
+                yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"{name}: damaged gzip file ({error}); fetch or pack it again") from None
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{name}: not {error.encoding} throughout ({error.reason}): fetch or write it again, "
+            "or give its --encoding"
+        ) from None
+    except EndlessLineError as error:
+        raise InputError(f"{name}: {error}") from None
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror or error}") from None
+
+
+def _as_text(
+    binary: io.BufferedReader | gzip.GzipFile, form: InputForm
+) -> tuple[TextIO, list[str]]:
+    """The text of bytes, in the encoding of the form or of a mark, and notices."""
+    marked, said = encoding_marked(binary.peek(4)[:4])
+    encoding = marked or form.encoding or "utf-8"
+    if encoding == "utf-8":
+        encoding = "utf-8-sig"
+    text = io.TextIOWrapper(binary, encoding=encoding, errors="surrogateescape", newline="\n")
+    return text, said
+
+
+def _format_of(name: str, binary: io.BufferedReader | gzip.GzipFile) -> str:
+    """What a file is, by how it begins, or else by its name."""
+    begin = binary.peek(_LOOKED_AT)[:_LOOKED_AT]
+    if begin.startswith(MAGIC):
+        return "parquet"
+    suffixes = Path(name.casefold().removesuffix(".gz")).suffix
+    is_json = begin.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{"
+    return "json" if is_json or suffixes in (".json", ".jsonl", ".ndjson") else "csv"
+
+
+def encoding_marked(begin: bytes) -> tuple[str | None, list[str]]:
+    """The encoding that a byte order mark names, other than UTF-8, and a notice of it."""
+    mark = next(filter(begin.startswith, _MARKS), None)
+    if mark is None:
+        return None, []
+    encoding = _MARKS[mark]
+    return encoding, [f"read as {encoding.upper()}, as its byte order mark says"]
+
+
+def _header(name: str, text: TextIO, reader: RowReader) -> Columns:
+    line = text.readline(_HEADER_CAP)
+    lines = [line] if line else []
+    first = next(read_records(lines, separator=reader.form.separator), None)
+    if first is None:
+        raise InputError(f"{name}: empty; the first line must name {HEADER_NEEDS}")
+    if first.broken:
+        raise InputError(f"{name}:1: {first.broken.as_row().reason}")
+    return Columns.of(name, first.fields[0], crowd=reader.domain.column, form=reader.form)

@@ -1,0 +1,131 @@
+"""What the texts of rows mean: an input's form, for the values and the calendar of a job."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, tzinfo
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.devices.bad_rows import InputError
+from pipeline.jobs.input_forms import AS_IT_IS, InputForm, folded
+from pipeline.values.numbers import number_of
+from pipeline.values.time_texts import TimeReader, Times
+from pipeline.values.times import EpochCalendar, shown
+from pipeline.values.value_domains import BOOLEAN, ValueDomain
+
+_MOST_KNOWN: Final = 1 << 16  # texts whose meaning is kept: most come again and again
+_GROUPED: Final = {
+    ",": re.compile(r"\s*[+-]?[0-9]{1,3}(\.[0-9]{3})+(,[0-9]*)?\s*"),
+    ".": re.compile(r"\s*[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]*)?\s*"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RowReader:
+    """Reads the columns of rows.
+
+    Attributes:
+        domain: what a value may be.
+        calendar: places times; a log with times needs one.
+        form: how rows are written.
+
+    Raises:
+        InputError: the form is for other values.
+    """
+
+    domain: ValueDomain = BOOLEAN
+    calendar: EpochCalendar | None = None
+    form: InputForm = AS_IT_IS
+    _times: TimeReader = field(init=False, repr=False, compare=False)
+    _known: dict[str, str | None] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        refusal = self.form.refusal(self.domain)
+        if refusal is not None:
+            raise InputError(f"input: {refusal}")
+        object.__setattr__(self, "_times", TimeReader(self.form.time_format, self.named_zone))
+
+    @property
+    def named_zone(self) -> tzinfo:
+        """Of times that name none: that of the form, or the one whose days epochs are."""
+        there = None if self.calendar is None else self.calendar.zone
+        return self.form.zone or there or UTC
+
+    def times(self, texts: Sequence[str]) -> Times:
+        """The moments of a column."""
+        return self._times.parse(texts)
+
+    def values(self, texts: Sequence[str]) -> tuple[Sequence[str], dict[int, str], int]:
+        """The texts of values, as the job's domain reads them.
+
+        Returns:
+            the texts, what is wrong by index, and how many numbers were clamped.
+        """
+        form = self.form
+        problems: dict[int, str] = {}
+        if form.values or form.true or form.false or form.decimal:
+            texts = [self._value(text, index, problems) for index, text in enumerate(texts)]
+        clamped = 0
+        if form.clamp:
+            texts, clamped = self._clamped(texts)
+        return texts, problems, clamped
+
+    def _value(self, text: str, index: int, problems: dict[int, str]) -> str:
+        known = self._known
+        if text not in known:
+            if len(known) >= _MOST_KNOWN:
+                known.clear()
+            known[text] = self._meaning(text)
+        meaning = known[text]
+        if meaning is None:
+            problems[index] = (
+                f"value {shown(text)} has a point that parts no thousands, and the decimal sign "
+                "is a comma"
+            )
+            return ""
+        return meaning
+
+    def _meaning(self, text: str) -> str | None:
+        """Of a text as the form says; None for a number that it does not allow."""
+        form = self.form
+        mapped = form.values.get(text.strip())
+        if mapped is not None:
+            return mapped
+        word = form.words.get(folded(text))
+        if word is not None:
+            return word
+        if form.decimal is None:
+            return text
+        other = "." if form.decimal == "," else ","
+        if _GROUPED[form.decimal].fullmatch(text):
+            text = text.replace(other, "")
+        plain = text.replace(form.decimal, ".")
+        if form.decimal == "," and "." in text and not math.isnan(number_of(text)):
+            return None
+        return text if math.isnan(number_of(plain)) else plain
+
+    def _clamped(self, texts: Sequence[str]) -> tuple[Sequence[str], int]:
+        """The texts, those of numbers below or above all values replaced; and how many."""
+        assert self.domain.ends is not None
+        low, high = self.domain.ends
+        numbers: NDArray[np.float64] = np.fromiter(map(number_of, texts), np.float64, len(texts))
+        finite = np.isfinite(numbers)
+        below, above = finite & (numbers < low), finite & (numbers > high)
+        outside = np.flatnonzero(below | above).tolist()
+        if not outside:
+            return texts, 0
+        ends = [_written(low), _written(high)]
+        texts = list(texts)
+        for index in outside:
+            texts[index] = ends[int(above[index])]
+        return texts, len(outside)
+
+
+def _written(number: float) -> str:
+    return str(int(number)) if number == int(number) else repr(number)

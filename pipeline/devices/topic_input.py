@@ -1,0 +1,396 @@
+"""A topic of JSON events as input: each counts once, wherever the producer is killed.
+
+Sans I/O: `TopicInput` is given records and told when to close an epoch. What it has read waits in
+the producer's own file (`input_store`), together with how far it has read; an epoch is drawn in the
+transaction that takes its rows away. Nothing is ever written to the cluster of the events: a reader
+that begins anew asks the file, not a consumer group, where to go on.
+
+Events mean what rows mean that come live (`live`): a value holds until it changes, rows of an epoch
+that is closed are late, and where users hold sets of items every epoch stands alone. An event that
+names neither an epoch nor a time is placed by its record's timestamp.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.actions import LogRecord, LogSlice
+from pipeline.devices.bad_rows import SHOWN_BAD_ROWS, BadRow, BadRows, InputError, counted
+from pipeline.devices.columns import Placing
+from pipeline.devices.input_store import InputStore, Value, WaitingRow
+from pipeline.devices.json_records import Keys, parse_object, records_of
+from pipeline.devices.live import counts_instead
+from pipeline.devices.producer import Producer
+from pipeline.devices.row_reader import RowReader
+from pipeline.devices.rows import Counts, Rows, parse_rows
+from pipeline.values.times import shown
+
+INPUT_TOPIC: Final = "input_topic"
+"""The fact of a producer that says which topic it reads."""
+_PLACING: Final = "input_placing"
+
+
+class EventLog(Protocol):
+    """A topic of events."""
+
+    def starts(self) -> Mapping[int, int]:
+        """The offset of the first event that is still there, by partition."""
+
+    def ends(self) -> Mapping[int, int]:
+        """The offset of the next event to come, by partition."""
+
+    def read(self, partition: int, start: int, stop: int) -> LogSlice:
+        """Some events from an offset on, before another one; at its end, up to that."""
+
+
+@dataclass(slots=True)
+class _Fold:
+    """What closing an epoch does to what users hold."""
+
+    values: dict[str, tuple[int, int]]
+    sets: dict[str, list[int]]
+    bad: list[BadRow]
+    strangers: set[str]
+    counts: Counter[str]
+
+
+class TopicInput:
+    """What a producer has read of a topic.
+
+    Args:
+        producer: draws, and keeps.
+        reader: says what events mean; `form.columns` names their keys.
+        topic: its name, with that of its cluster if it is another one.
+        roster: who is enrolled; empty for whoever is listed or has an event.
+        everybody: without a roster, enrol whoever has an event before the first epoch is closed;
+            else, who is listed by an event without a value before epoch 1.
+
+    Attributes:
+        bad_rows: events that cannot be used, since this was opened.
+
+    Raises:
+        InputError: the producer has begun with another input, or somebody enrolled is not on the
+            roster, or values of the job never change.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        reader: RowReader,
+        topic: str,
+        *,
+        roster: Sequence[str] = (),
+        everybody: bool = False,
+    ) -> None:
+        domain = producer.job.domain
+        if domain.columns is not None:
+            raise InputError(
+                f"job {producer.job.name} is about {domain.about}, which do not change: give them "
+                "by --input FILE"
+            )
+        if reader.form.format not in (None, "json"):
+            raise InputError(f"events of a topic are JSON, and format is {reader.form.format}")
+        if reader.form.encoding not in (None, "utf-8"):
+            raise InputError(f"events of a topic are UTF-8, and encoding is {reader.form.encoding}")
+        self._producer = producer
+        self._reader = reader
+        self._topic = topic
+        self._everybody = everybody
+        self._rostered = bool(roster)
+        self._store = InputStore(producer.store)
+        self._claim()
+        self.bad_rows = BadRows(topic, place="offset ")
+        self._counts = Counts()
+        self._told: Counter[str] = Counter()
+        self._strangers: set[str] = set()
+        self._keys = self._known_keys()
+        if roster:
+            self._enrol_roster(roster)
+        self._enrolled = set(producer.users)
+        self._values = self._store.values()
+
+    @property
+    def offsets(self) -> dict[int, int]:
+        """Where to read on, by partition; one that was never read has none."""
+        return self._store.offsets()
+
+    @property
+    def strangers(self) -> int:
+        """How many users who are not enrolled have had an event that an epoch passed over."""
+        return len(self._strangers)
+
+    def take(self, partition: int, events: LogSlice) -> None:
+        """Keep events, and how far they reach, in one durable transaction.
+
+        Raises:
+            InputError: the first event lacks a key.
+            sqlite3.Error: they cannot be kept; nothing of them is.
+        """
+        rows, bad = self._parsed(partition, events.records)
+        begun = self._has_begun
+        with self._store.transaction():
+            if rows is not None:
+                self._store.add_rows(self._waiting(partition, rows))
+                if not begun and not self._rostered:
+                    self._store.add_users([*rows.users, *rows.named], listed=False)
+                    self._store.add_users((user for _, user in rows.listed), listed=True)
+            if self._keys is not None:
+                self._producer.store.set_fact(_PLACING, self._keys.placing.value)
+            self._store.set_offset(partition, events.end)
+        if rows is not None:
+            self._counts = self._counts.plus(rows.counts)
+        self._skip(bad)
+
+    def skip_to(self, partition: int, offset: int) -> None:
+        """Go on at an offset: what came before it is gone from the topic."""
+        with self._store.transaction():
+            self._store.set_offset(partition, offset)
+
+    def close(self, epoch: int) -> None:
+        """Draw an epoch from all that was kept of it; its rows are gone when it is drawn.
+
+        Raises:
+            InputError: nobody is enrolled.
+            ProducerError: it cannot be drawn or kept; nothing has changed.
+        """
+        if not self._has_begun:
+            self._enrol()
+        fold = self._folded(epoch)
+        held = self._held(fold)
+
+        def keep() -> None:
+            self._store.set_values(fold.values)
+            self._store.delete_rows_to(epoch)
+            self._store.forget_users()
+
+        self._producer.report_all(epoch, held)
+        try:
+            self._producer.close_together(epoch, keep)
+        finally:
+            # It may be drawn though it could not be sent: the file knows.
+            if self._producer.closed_epoch >= epoch:
+                self._values.update(fold.values)
+                self._strangers |= fold.strangers
+                self._told += fold.counts
+                self._skip(fold.bad)
+
+    def notices(self) -> tuple[str, ...]:
+        """Sentences about the events, since this was opened, that were not used as they stand."""
+        told = [f"{counted(count, 'event')} {what}" for what, count in self._told.items()]
+        if waiting := self._store.waiting():
+            told.append(f"{counted(waiting, 'event')} for epochs that are not closed: kept")
+        told += self._counts.notices(self._reader)
+        if self.bad_rows.total:
+            # The first were told as they came.
+            more = f"\n{self.bad_rows}" if self.bad_rows.total > SHOWN_BAD_ROWS else ""
+            told.append(f"{counted(self.bad_rows.total, 'bad event')} skipped{more}")
+        return tuple(f"{self._topic}: {notice}" for notice in told)
+
+    @property
+    def _has_begun(self) -> bool:
+        return self._producer.closed_epoch >= self._producer.first_epoch
+
+    def _claim(self) -> None:
+        """Make this the topic of the producer, or see that it is."""
+        store = self._producer.store
+        known = store.fact(INPUT_TOPIC)
+        assert not isinstance(known, bytes)
+        if known is None and self._has_begun:
+            raise InputError(
+                f"producer {self._producer.name} has begun with another input than a topic, and "
+                "the values that hold are not known: give that input, or another --name"
+            )
+        if known not in (None, self._topic):
+            raise InputError(
+                f"producer {self._producer.name} has begun with topic {known!s}, whose offsets it "
+                "keeps: give that one, or another --name"
+            )
+        store.set_fact(INPUT_TOPIC, self._topic)
+
+    def _known_keys(self) -> Keys | None:
+        """The keys of events, once the first one was read."""
+        placing = self._producer.store.fact(_PLACING)
+        if placing is None:
+            return None
+        return Keys.placed(Placing(str(placing)), self._reader.form, self._reader.domain.column)
+
+    def _enrol_roster(self, roster: Sequence[str]) -> None:
+        missing = sorted(set(self._producer.users) - set(roster))
+        if missing:
+            raise InputError(
+                f"{len(missing):,} of the {len(self._producer.users):,} users enrolled with "
+                f"producer {self._producer.name} are not on the roster, {missing[0]!r} for one: "
+                "give the roster (--users) that it began with, or another --name"
+            )
+        self._producer.enrol(roster)
+
+    def _enrol(self) -> None:
+        """Before the first epoch is closed: those who are listed, or all with an event."""
+        if not self._rostered:
+            self._producer.enrol(self._store.users(listed=not self._everybody))
+        self._enrolled = set(self._producer.users)
+        if not self._enrolled:
+            raise InputError(
+                f"{self._topic}: nobody is enrolled: say who there is, by --users FILE or by an "
+                "event without a value for each user, placed before epoch 1"
+            )
+
+    def _parsed(
+        self, partition: int, records: Sequence[LogRecord]
+    ) -> tuple[Rows | None, list[BadRow]]:
+        """The rows of some events; None where none of them is a JSON object."""
+        texts = [(record.offset, record.value) for record in records]
+        if self._keys is None:
+            self._keys = self._keys_of(records)
+        if self._keys is None:
+            bad = []
+            for offset, text in texts:
+                try:
+                    parse_object(text)
+                except ValueError as error:
+                    bad.append(BadRow(offset, str(error), anonymous=True))
+            return None, self._placed(partition, bad)
+        rows, bad = parse_rows(records_of(self._keys, texts), self._keys.columns, self._reader)
+        if self._keys.placing is Placing.ARRIVAL:
+            rows = self._stamped(rows, records)
+        return rows, self._placed(partition, bad)
+
+    def _keys_of(self, records: Sequence[LogRecord]) -> Keys | None:
+        """Where the fields of events are, by the first of these that has them."""
+        refusal: InputError | None = None
+        for record in records:
+            try:
+                first = parse_object(record.value)
+            except ValueError:
+                continue
+            try:
+                keys = Keys.of(
+                    first,
+                    self._reader.form,
+                    crowd=self._reader.domain.column,
+                    stamped=True,
+                    name=self._topic,
+                )
+            except InputError as error:
+                refusal = refusal or error
+                continue
+            if keys.placing is not Placing.EPOCH and self._reader.calendar is None:
+                raise InputError(
+                    f"{self._topic}: its events have times; the job file's epochs need a start and "
+                    "a length to place them"
+                )
+            return keys
+        if refusal is not None:
+            raise refusal
+        return None
+
+    def _stamped(self, rows: Rows, records: Sequence[LogRecord]) -> Rows:
+        """Rows placed by the timestamps of their records."""
+        assert self._reader.calendar is not None
+        stamps = {record.offset: 1000 * record.timestamp for record in records}
+        moments = np.array([stamps[line] for line in rows.lines.tolist()], np.int64)
+        epochs = self._reader.calendar.epochs_of(moments).astype(np.int32)
+        return replace(rows, positions=moments, epochs=epochs)
+
+    def _placed(self, partition: int, bad: Sequence[BadRow]) -> list[BadRow]:
+        """Bad rows that say in which partition they are."""
+        return [replace(row, reason=f"{row.reason} (partition {partition})") for row in bad]
+
+    def _waiting(self, partition: int, rows: Rows) -> Iterator[WaitingRow]:
+        """The rows that are to wait for their epochs; the others are counted."""
+        job, closed = self._producer.job, self._producer.closed_epoch
+        sets = job.domain.slots is not None
+        values: list[Value] = rows.values.tolist()
+        for line, user, epoch, position, value in zip(
+            rows.lines.tolist(),
+            rows.users,
+            rows.epochs.tolist(),
+            rows.positions.tolist(),
+            values,
+            strict=True,
+        ):
+            if job.last_epoch is not None and epoch > job.last_epoch:
+                self._told[f"after epoch {job.last_epoch}: not used"] += 1
+                continue
+            if epoch <= closed and closed >= self._producer.first_epoch:
+                self._told["for closed epochs: too late to change them"] += epoch >= 1
+            if sets and (epoch <= closed or epoch < 1):
+                continue
+            yield WaitingRow(epoch, partition, line, user, position, value)
+
+    def _folded(self, epoch: int) -> _Fold:
+        """What the rows up to an epoch come to."""
+        fold = _Fold({}, {}, [], set(), Counter())
+        waiting: defaultdict[str, list[int]] = defaultdict(list)
+        for row in self._store.rows_to(epoch):
+            if row.user not in self._enrolled:
+                fold.strangers.add(row.user)
+            elif self._producer.job.domain.slots is None:
+                self._change(row, fold)
+            elif row.epoch == epoch:
+                items = row.value if isinstance(row.value, list) else [row.value]
+                waiting[row.user] += [item for item in items if item]
+        slots = self._producer.job.domain.slots or 0
+        for user, items in waiting.items():
+            held = list(dict.fromkeys(self._ranked(items)))
+            fold.sets[user] = held[:slots]
+            if len(held) > slots:
+                fold.counts[f"of users who hold more than {slots} items: not used"] += (
+                    len(held) - slots
+                )
+        return fold
+
+    def _change(self, row: WaitingRow, fold: _Fold) -> None:
+        """Take in a row of values that hold until they change."""
+        assert isinstance(row.value, int)
+        rule = self._reader.form.duplicates
+        newest = fold.values.get(row.user) or self._values.get(row.user)
+        if newest is not None and row.position < newest[0]:
+            fold.counts["older than one read before of the same user: not used"] += 1
+            return
+        if newest is not None and row.position == newest[0]:
+            if row.value == newest[1]:
+                return
+            if rule in (None, "refuse"):
+                reason = f"contradicts an earlier event on user {shown(row.user)}"
+                fold.bad += self._placed(row.partition, [BadRow(row.event, reason)])
+                return
+            fold.counts[f"with another value of the same user and moment: the {rule} counts"] += 1
+            if not counts_instead(rule, row.value, newest[1]):
+                return
+        fold.values[row.user] = (row.position, row.value)
+
+    def _ranked(self, items: list[int]) -> list[int]:
+        """The items of a user, those first that count first."""
+        match self._reader.form.duplicates:
+            case "last":
+                return items[::-1]
+            case "largest":
+                return sorted(items, reverse=True)
+            case "smallest":
+                return sorted(items)
+        return items
+
+    def _held(self, fold: _Fold) -> NDArray[np.int64]:
+        """What all who are enrolled hold, in the order of enrolment."""
+        domain, users = self._producer.job.domain, self._producer.users
+        if domain.slots is None:
+            nothing = (0, domain.initial)
+            return np.array(
+                [(fold.values.get(user) or self._values.get(user, nothing))[1] for user in users],
+                np.int64,
+            )
+        values = np.zeros((len(users), domain.slots), np.int64)
+        for position, user in enumerate(users):
+            items = fold.sets.get(user, [])
+            values[position, : len(items)] = items
+        return values
+
+    def _skip(self, bad: Sequence[BadRow]) -> None:
+        self.bad_rows = self.bad_rows.plus(bad)

@@ -1,0 +1,251 @@
+"""The section ``input`` of a job file: how the rows that producers read are written.
+
+It concerns who reads an input and nobody else: what reports mean does not depend on it, and a
+running job takes another one without a new deployment. What is left out is as it always was: CSV
+in UTF-8 with commas and columns of our names, times in ISO 8601 or unix seconds, values as the job
+has them.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, tzinfo
+from typing import Annotated, Any, Literal, Self
+from zoneinfo import ZoneInfo
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
+
+from pipeline.jobs.job_problems import JobError, explain
+from pipeline.jobs.section import Section
+from pipeline.values.value_domains import BooleanDomain, ValueDomain
+
+ISO, UNIX, UNIX_MILLISECONDS = "iso", "unix", "unix_ms"
+"""Names of time formats beside patterns."""
+
+_TAB = "\t"
+_SAMPLE = datetime(2031, 5, 17, 13, 45, 59)
+
+Duplicates = Literal["first", "last", "largest", "smallest", "refuse"]
+
+
+def _separator(value: object) -> str:
+    separator = _TAB if value in ("tab", "\\t") else value
+    if not isinstance(separator, str) or len(separator) != 1 or separator in '"\r\n\0':
+        raise ValueError("not one character")
+    return separator
+
+
+def _encoding(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("not text")
+    try:
+        # What is no encoding of text, such as base64, does not encode text.
+        readable = "a,1\n".encode(value).decode(value) == "a,1\n"
+    except (LookupError, UnicodeError, ValueError):
+        readable = False
+    if not readable:
+        raise ValueError("not an encoding")
+    return codecs.lookup(value).name
+
+
+def _time_format(value: object) -> str:
+    if (
+        not isinstance(value, str)
+        or ("%" in value and _year_of(value) != _SAMPLE.year)
+        or ("%" not in value and value not in (ISO, UNIX, UNIX_MILLISECONDS))
+    ):
+        raise ValueError("not a format")
+    return value
+
+
+def _year_of(pattern: str) -> int | None:
+    """The year that a pattern finds in a time that it has written; None if it cannot read it."""
+    try:
+        return datetime.strptime(_SAMPLE.replace(tzinfo=UTC).strftime(pattern), pattern).year
+    except ValueError:
+        return None
+
+
+def _zone(value: object) -> str:
+    try:
+        if isinstance(value, str) and ZoneInfo(value):
+            return value
+    except (LookupError, OSError, ValueError):
+        pass
+    raise ValueError("not a zone")
+
+
+def _word(value: object) -> object:
+    """A word of the input: YAML knows some as numbers or as true and false."""
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    return value
+
+
+Word = Annotated[str, BeforeValidator(_word)]
+ColumnName = Annotated[str, Field(min_length=1, max_length=200)]
+_NAME = "the name of a column; of JSON and Parquet, dots lead inwards: payload.user"
+
+
+class InputColumns(Section):
+    """What the columns are called, where not by our names."""
+
+    user: ColumnName | None = Field(default=None, description=_NAME)
+    value: ColumnName | None = Field(default=None, description=_NAME)
+    epoch: ColumnName | None = Field(default=None, description=_NAME)
+    time: ColumnName | None = Field(default=None, description=_NAME)
+
+    @model_validator(mode="after")
+    def _placed_once(self) -> Self:
+        if self.epoch is not None and self.time is not None:
+            raise ValueError("epoch and time are both there: give the one to go by")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_empty(write(self))
+
+    def name_of(self, column: str) -> str:
+        """What a column of ours is called in the input."""
+        return str(getattr(self, column, None) or column)
+
+
+class InputForm(Section):
+    """How rows are written; whatever is left out is as it always was.
+
+    >>> form = InputForm.model_validate_json('{"separator": ";", "true": ["ja"]}')
+    >>> form.separator, form.true, form.columns.name_of("user")
+    (';', ('ja',), 'user')
+    """
+
+    format: Literal["csv", "json", "parquet"] | None = Field(
+        default=None,
+        description="csv, json (one object a line) or parquet; left out: as the file begins",
+    )
+    columns: InputColumns = InputColumns()
+    separator: Annotated[str, PlainValidator(_separator)] = Field(
+        default=",", description='one character, such as ";", or tab'
+    )
+    encoding: Annotated[str, PlainValidator(_encoding)] | None = Field(
+        default=None,
+        description="an encoding that Python knows, such as latin-1 or cp1252; left out: UTF-8, "
+        "or what a byte order mark says",
+    )
+    time_format: Annotated[str, PlainValidator(_time_format)] | None = Field(
+        default=None,
+        description="iso, unix (seconds), unix_ms (milliseconds), or a pattern with the year, "
+        'such as "%d.%m.%Y %H:%M"; left out: ISO 8601 or unix seconds',
+    )
+    timezone: Annotated[str, PlainValidator(_zone)] | None = Field(
+        default=None,
+        description="where times are that name no zone, such as Europe/Berlin; left out: "
+        "epochs.timezone, or UTC",
+    )
+    true: tuple[Word, ...] = Field(
+        default=(), description="a list of words for 1, such as [yes, ja]"
+    )
+    false: tuple[Word, ...] = Field(
+        default=(), description="a list of words for 0, such as [no, nein]"
+    )
+    decimal: Literal[",", "."] | None = Field(
+        default=None, description='"," or ".": what stands before the fraction of a number'
+    )
+    values: dict[str, Word] = Field(
+        default={}, description="{old: new}: what values of the input are for this job"
+    )
+    clamp: bool = Field(
+        default=False,
+        description="true or false: numbers outside of the job's range count as its ends",
+    )
+    duplicates: Duplicates | None = Field(
+        default=None,
+        description="first, last, largest, smallest or refuse: which of several rows of a user "
+        "for the same epoch or time counts",
+    )
+
+    @model_validator(mode="after")
+    def _words_are_distinct(self) -> Self:
+        both = {folded(word) for word in self.true} & {folded(word) for word in self.false}
+        if both:
+            raise ValueError(f"true has {min(both)!r}, and so has false: give it to one of them")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Only what is said: so a file, and what was deployed of it, say the same.
+        written = _without_empty(write(self))
+        return {key: value for key, value in written.items() if (key, value) != ("separator", ",")}
+
+    @property
+    def zone(self) -> tzinfo | None:
+        """Of times that name none; None where it is not said."""
+        return None if self.timezone is None else ZoneInfo(self.timezone)
+
+    @property
+    def words(self) -> dict[str, str]:
+        """What 1 and 0 are called, folded as `folded` does."""
+        return {
+            **{folded(word): "1" for word in self.true},
+            **{folded(word): "0" for word in self.false},
+        }
+
+    def refusal(self, domain: ValueDomain) -> str | None:
+        """What of it is not for values of a job, in words that begin with the key; None: nothing.
+
+        >>> InputForm(clamp=True).refusal(BooleanDomain())
+        'clamp is for numbers with a lowest and a highest one, and this job is about one value'
+        """
+        about = f"and this job is about {domain.about}"
+        if (self.true or self.false) and not isinstance(domain, BooleanDomain):
+            key = "true" if self.true else "false"
+            return f"{key} is for values that are 0 or 1, {about}: give values, {{old: new}}"
+        if self.clamp and domain.ends is None:
+            return f"clamp is for numbers with a lowest and a highest one, {about}"
+        if self.decimal is not None and not domain.numeric:
+            return f"decimal is for numbers, {about}"
+        if domain.columns is not None and self.duplicates not in (None, "refuse"):
+            return f"duplicates is {self.duplicates}, {about}, one of each user: give refuse"
+        if domain.columns is not None and self.format not in (None, "csv"):
+            return f"format is {self.format}, {about}: give csv"
+        if domain.column is not None and self.duplicates not in (None, "first"):
+            return f"duplicates is {self.duplicates}, {about}: give first, or leave it out"
+        if domain.columns is not None and self.values:
+            return f"values is for one value in each row, {about}"
+        return None
+
+    def with_changes(self, changes: Mapping[str, Any]) -> InputForm:
+        """This form with other keys; columns are added to those there are.
+
+        Raises:
+            JobError: a key cannot be so.
+        """
+        written = self.model_dump(mode="json")
+        columns = {**written.get("columns", {}), **changes.get("columns", {})}
+        values = {**written, **changes, **({"columns": columns} if columns else {})}
+        try:
+            return InputForm.model_validate_json(json.dumps(values))
+        except ValidationError as error:
+            raise JobError(explain(error, InputForm)) from None
+
+
+def folded(text: str) -> str:
+    """A word as it is compared: without spaces around it, in any case."""
+    return text.strip().casefold()
+
+
+def _without_empty(written: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in written.items() if value}
+
+
+AS_IT_IS = InputForm()
+"""Nothing is said: rows as they always were."""

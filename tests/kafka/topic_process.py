@@ -1,0 +1,65 @@
+"""A producer that reads a topic of events, as a process of its own that can be killed.
+
+Arguments: job, topic, servers, folder of its state, file of its roster, seed, last epoch. It prints
+a line whenever something has become durable.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pipeline.actions import LogSlice
+from pipeline.devices.produce_topic import produce_to
+from pipeline.devices.producer import Producer
+from pipeline.devices.row_reader import RowReader
+from pipeline.devices.topic_input import TopicInput
+from pipeline.devices.users import load_users
+from pipeline.jobs.epoch_times import calendar_of
+from pipeline.kafka.cluster import Cluster, KafkaTransport
+from pipeline.kafka.connection import Connection
+from pipeline.kafka.event_topic import EventTopic
+from pipeline.operations.deployments import find_deployed
+from pipeline.simulation.simulate import seeded_generators
+
+
+class SmallSlices(EventTopic):
+    """Reads so few events at a time that many transactions keep them."""
+
+    def read(self, partition: int, start: int, stop: int) -> LogSlice:
+        return super().read(partition, start, min(stop, start + 2_000))
+
+
+class Told(TopicInput):
+    """Says what has become durable."""
+
+    def take(self, partition: int, events: LogSlice) -> None:
+        super().take(partition, events)
+        print("taken", partition, events.end, flush=True)
+
+    def close(self, epoch: int) -> None:
+        super().close(epoch)
+        print("closed", epoch, flush=True)
+
+
+def main() -> None:
+    name, topic, servers, folder, roster, seed, last_epoch = sys.argv[1:]
+    connection = Connection((servers,))
+    with Cluster(connection) as cluster, Cluster(connection, committed=True) as events:
+        job = find_deployed(cluster, name)
+        producer = Producer(
+            job,
+            Path(folder),
+            name="gateway",
+            transport=KafkaTransport(cluster, name),
+            generators=seeded_generators(int(seed)),
+        )
+        reader = RowReader(job.domain, calendar_of(job), job.input_form)
+        source = Told(producer, reader, topic, roster=load_users(roster))
+        produce_to(source, producer, SmallSlices(events, topic), int(last_epoch))
+        producer.shut()
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main()

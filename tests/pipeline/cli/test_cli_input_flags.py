@@ -1,0 +1,125 @@
+"""Flags that say how an input is written: they go before what the job file says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.commands import Commands
+from tests.support.memory_cluster import use_memory_cluster
+from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
+
+NUMBERS = (
+    "protocol: range_stream\nparameters: {epsilon: 2, changes: 2, low: 0, high: 80, buckets: 8}"
+)
+
+
+@pytest.fixture
+def dpstream(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Commands:
+    monkeypatch.setenv("COLUMNS", "200")
+    return Commands(capsys)
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(job_text())
+    return path
+
+
+@pytest.fixture
+def changes(tmp_path: Path) -> Path:
+    return write_changes(tmp_path / "changes.csv")
+
+
+@pytest.fixture
+def foreign(changes: Path) -> Path:
+    """The same rows as another system writes them."""
+    text = changes.read_text().replace("user,epoch,value", "Matrikel,Woche,Stand")
+    path = changes.with_name("foreign.csv")
+    path.write_bytes(text.replace(",1\n", ",ja\n").replace(",", ";").encode("utf-16"))
+    return path
+
+
+FLAGS = ["--separator", ";", "--column", "user=Matrikel", "--column", "epoch=woche"]
+SECTION = "input: {columns: {value: Stand, user: nobody}, true: [ja], separator: tab}\n"
+
+
+def epochs_of(said: Any) -> list[dict[str, Any]]:
+    assert said.code == 0, said.errors
+    epochs: list[dict[str, Any]] = said.json["epochs"]
+    return epochs
+
+
+def test_flags_go_before_the_section(
+    dpstream: Commands, job_file: Path, changes: Path, foreign: Path
+) -> None:
+    seeded = ("--seed", 7, "--json")
+    plain = epochs_of(dpstream("simulate", job_file, "--input", changes, *seeded))
+    job_file.write_text(job_text() + SECTION)
+    said = dpstream("simulate", job_file, "--input", foreign, *seeded, *FLAGS)
+    assert epochs_of(said) == plain
+    assert said.errors == f"{foreign}: read as UTF-16, as its byte order mark says\n"
+    said = dpstream("simulate", job_file, "--input", foreign, *seeded)
+    assert said.code == 2
+    assert "Give --separator ';'" in said.errors
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--separator", ""], '--separator: "" is not allowed: give one character, such as'),
+        (["--column", "user"], "--column user: give user, value, time or epoch, and its name"),
+        (["--column", "wer=x"], "--column: unknown key; allowed: user, value, epoch, time"),
+        (["--encoding", "x"], '--encoding: "x" is not allowed: give an encoding'),
+        (["--time-format", "x"], '--time-format: "x" is not allowed: give iso, unix (seconds)'),
+        (["--timezone", "x"], '--timezone: "x" is not allowed: give where times are'),
+        (["--duplicates", "x"], '--duplicates: "x" is not allowed: give first, last, largest'),
+        (["--format", "x"], '--format: "x" is not allowed: give csv, json'),
+        (["--clamp"], "input: clamp is for numbers with a lowest and a highest one"),
+    ],
+)
+def test_a_flag_that_cannot_be_is_refused(
+    dpstream: Commands, job_file: Path, changes: Path, flags: list[str], message: str
+) -> None:
+    said = dpstream("simulate", job_file, "--input", changes, *flags)
+    assert (said.code, said.output) == (2, "")
+    assert message in said.errors
+
+
+def test_numbers_are_clamped_and_times_read_by_flags(dpstream: Commands, tmp_path: Path) -> None:
+    job_file, rows = tmp_path / "small.yaml", tmp_path / "rows.csv"
+    job_file.write_text(job_text(asked=NUMBERS, more=", start: 2024-03-01, length: P1D"))
+    lines = "".join(f"u{at},{at % EPOCHS + 1:02}.03.2024,{at}\n" for at in range(USERS))
+    rows.write_text("user,time,value\n" + lines + "u0,01.03.2024,79\n")
+    flags = ["--time-format", "%d.%m.%Y", "--timezone", "Europe/Berlin"]
+    said = dpstream("simulate", job_file, "--input", rows, *flags)
+    assert (said.code, "121 bad rows" in said.errors) == (2, True)
+    said = dpstream(
+        "simulate", job_file, "--input", rows, *flags, "--clamp", "--duplicates", "last"
+    )
+    assert said.code == 0, said.errors
+    for notice in (
+        f"{USERS + 1} rows with a time that names no zone: taken as Europe/Berlin",
+        "120 rows with a number out of range: taken as its nearest end",
+        "1 row with another value of the same user and time: the last counts",
+    ):
+        assert notice in said.errors
+
+
+def test_produce_reads_by_flags_and_by_the_job(
+    dpstream: Commands,
+    job_file: Path,
+    foreign: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    use_memory_cluster(monkeypatch)
+    job_file.write_text(job_text() + SECTION)
+    assert dpstream("deploy", job_file).code == 0
+    said = dpstream("produce", "small", "--input", foreign, *FLAGS)
+    assert said.code == 0, said.errors
+    assert f"{USERS} users, epochs 1 to {EPOCHS}: drawn and sent" in said.output

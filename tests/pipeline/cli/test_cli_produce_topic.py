@@ -1,0 +1,117 @@
+"""``dpstream produce --from-topic``: events of a topic, on a cluster in memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.actions import LogRecord
+from tests.support.commands import Commands
+from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from tests.support.small_run import EPOCHS, job_text
+
+CALENDAR = ", start: 2024-03-01, length: P1D"
+
+
+@pytest.fixture
+def dpstream(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Commands:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    return Commands(capsys)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
+    return use_memory_cluster(monkeypatch)
+
+
+def put(cluster: MemoryCluster, *events: object, topic: str = "events", partition: int = 0) -> None:
+    """Append events to a topic of two partitions."""
+    cluster.partitions[topic] = 2
+    held = cluster.records[topic, partition]
+    for event in events:
+        held.append(LogRecord(len(held), json.dumps(event).encode(), 1_709_251_200_000))
+
+
+def deploy(dpstream: Commands, tmp_path: Path, keys: str = "", calendar: str = "") -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(job_text(more=calendar) + keys)
+    said = dpstream("deploy", path)
+    assert said.code == 0, said.errors
+
+
+def test_a_topic_is_read_to_an_epoch_and_on_from_there(
+    dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
+) -> None:
+    deploy(dpstream, tmp_path, "input: {columns: {user: who.id, value: on, epoch: week}}\n")
+    put(cluster, {"who": {"id": "ann"}, "week": 1, "on": True}, {"who": 3})
+    put(cluster, {"who": {"id": "bob"}, "week": 99, "on": True}, partition=1)
+    said = dpstream("produce", "small", "--from-topic", "events", "--to-epoch", 3)
+    assert said.code == 0, said.errors
+    assert said.output == "2 users, epochs 1 to 3: drawn and sent\n"
+    for notice in (
+        "events of cluster memory:offset 1: there is no 'who.id': '{\"who\": 3}' (partition 0); sk",
+        "epoch 3 is closed",
+        f"events of cluster memory: 1 event after epoch {EPOCHS}: not used",
+        "events of cluster memory: 1 bad event skipped",
+    ):
+        assert notice in said.errors
+    put(cluster, {"who": {"id": "ann"}, "week": 4, "on": False})
+    said = dpstream("produce", "small", "--from-topic", "events", "--to-epoch", 99, "--json")
+    assert (said.code, said.json["closed_before"], said.json["closed_epoch"]) == (0, 3, EPOCHS)
+    said = dpstream("produce", "small", "--from-topic", "events", "--to-epoch", 99)
+    assert said.output == "no epoch was closed: all of them were closed before\n"
+
+
+def test_by_the_clock_a_job_that_is_over_is_closed_to_its_end(
+    dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
+) -> None:
+    deploy(dpstream, tmp_path, calendar=CALENDAR)
+    roster = tmp_path / "roster"
+    roster.write_text("ann\nbob\n")
+    put(cluster, {"user": "ann", "value": 1})
+    topic = ("--from-topic", "events", "--users", roster)
+    said = dpstream("produce", "small", *topic, "--to-epoch", 2)
+    assert said.code == 0, said.errors
+    said = dpstream("produce", "small", *topic)
+    assert said.code == 0, said.errors
+    assert f"2 users, epochs 3 to {EPOCHS}: drawn and sent" in said.output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "give --input FILE, --input - or --from-topic TOPIC, one of them"),
+        (("--input", "x", "--from-topic", "y"), "give --input FILE, --input - or --from-topic"),
+        (("--input", "x", "--input-kafka-config", "y"), "are for --from-topic"),
+        (("--from-topic", "nowhere", "--to-epoch", 1), "there is no topic nowhere on memory:9092"),
+        (("--from-topic", "events"), "closes epochs by the clock: the job file of small needs"),
+        (("--from-topic", "events", "--format", "csv", "--to-epoch", 1), "events of a topic are J"),
+        (("--from-topic", "events", "--to-epoch", 0), "--to-epoch is 0, must be at least 1"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    dpstream: Commands,
+    cluster: MemoryCluster,
+    tmp_path: Path,
+    options: tuple[object, ...],
+    message: str,
+) -> None:
+    deploy(dpstream, tmp_path)
+    put(cluster, {"user": "ann", "epoch": 1, "value": 1})
+    said = dpstream("produce", "small", *options)
+    assert (said.code != 0, said.output) == (True, "")
+    assert message in said.errors
+
+
+def test_a_rate_is_not_for_the_clock(
+    dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
+) -> None:
+    deploy(dpstream, tmp_path, calendar=CALENDAR)
+    put(cluster, {"user": "ann", "value": 1})
+    said = dpstream("produce", "small", "--from-topic", "events", "--rate", 2)
+    assert (said.code, "--rate is for files and --to-epoch" in said.errors) == (2, True)

@@ -1,0 +1,460 @@
+"""Data as they come: columns, signs, encodings, times, words and duplicates as a form says."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pipeline.devices.change_log import ChangeLog, load_change_log
+from pipeline.devices.example_log import load_example_log
+from pipeline.devices.item_log import ItemLog, load_item_log
+from pipeline.devices.live import Change, LiveSource
+from pipeline.devices.rows import BadRowsError, InputError
+from pipeline.devices.users import load_users
+from pipeline.jobs.input_forms import InputForm
+from pipeline.values.durations import parse_duration
+from pipeline.values.examples import ExampleDomain
+from pipeline.values.numbers import NumericDomain
+from pipeline.values.sets import SetDomain
+from pipeline.values.times import EpochCalendar
+from pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
+from randomizers.item_domains import Numbers
+
+EPOCHS = 4
+DAYS = EpochCalendar(datetime(2024, 3, 30, tzinfo=UTC), parse_duration("P1D"))
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def form_of(**keys: Any) -> InputForm:
+    return InputForm.model_validate_json(json.dumps(keys))
+
+
+def load(
+    folder: Path,
+    data: str | bytes,
+    *,
+    domain: ValueDomain = BOOLEAN,
+    users: list[str] | None = None,
+    skip: bool = False,
+    name: str = "rows",
+    zone: ZoneInfo | None = None,
+    **keys: Any,
+) -> ChangeLog:
+    path = folder / name
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return load_change_log(
+        path,
+        domain=domain,
+        calendar=EpochCalendar(DAYS.start, DAYS.length, zone),
+        last_epoch=EPOCHS,
+        skip_bad_rows=skip,
+        users=users,
+        form=form_of(**keys),
+    )
+
+
+def held(log: ChangeLog) -> dict[str, list[int]]:
+    """The values of every user at epochs 1 to 4."""
+    columns = [log.values_at(epoch).tolist() for epoch in range(1, EPOCHS + 1)]
+    return {user: [column[at] for column in columns] for at, user in enumerate(log.users)}
+
+
+def said(log: ChangeLog | ItemLog) -> list[str]:
+    return [notice.partition("rows: ")[2] for notice in log.notices]
+
+
+GERMAN = """Matrikel;Eingeschrieben am;Dauer;Notiz
+müller;30.03.2024 08:00;12,5;"a;b"
+weiß;31.03.2024 02:30;1.234,5;
+"""
+
+
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "latin-1", "cp1252"]
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_german_export_is_read_in_every_encoding(
+    tmp_path: Path, encoding: str, packed: bool
+) -> None:
+    data = GERMAN.encode(encoding)
+    marked = encoding in ("utf-16", "utf-32")
+    named: dict[str, Any] = {"encoding": encoding} if encoding in ("latin-1", "cp1252") else {}
+    log = load(
+        tmp_path,
+        gzip.compress(data) if packed else data,
+        domain=NumericDomain(0, 2000, 200),
+        columns={"user": "matrikel", "time": "Eingeschrieben AM", "value": "Dauer"},
+        separator=";",
+        decimal=",",
+        time_format="%d.%m.%Y %H:%M",
+        timezone="Europe/Berlin",
+        **named,
+    )
+    assert held(log) == {"müller": [2] * 4, "weiß": [1, 124, 124, 124]}
+    notices = said(log)
+    assert notices == [
+        *([f"read as {encoding.upper()}, as its byte order mark says"] if marked else []),
+        "2 rows with a time that names no zone: taken as Europe/Berlin",
+        "1 row of these in an hour that is there twice, or not at all, as clocks are set: taken as "
+        "the first",
+        "not used: column 'Notiz'",
+    ]
+
+
+def test_what_is_not_in_the_encoding_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"not utf-16.* throughout .* --encoding"):
+        load(tmp_path, "user,epoch,value\nann,1,1\n".encode("utf-16") + b"\0\xd8\0\0\0")
+    with pytest.raises(InputError, match=r"first line is not UTF-8 text.*--encoding cp1252"):
+        load(tmp_path, "user,epoch,value,größe\n".encode("latin-1"))
+    with pytest.raises(BadRowsError, match="is not valid UTF-8"):
+        load(tmp_path, "user,epoch,value\nmüller,1,1\n".encode("latin-1"))
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|", ":", " "])
+def test_separators(tmp_path: Path, separator: str) -> None:
+    rows = [["user", "epoch", "value"], [f"a{separator},b", "2", "1"]]
+    text = io.StringIO()
+    csv.writer(text, delimiter=separator).writerows(rows)
+    given_as = "tab" if separator == "\t" else separator
+    log = load(tmp_path, text.getvalue(), separator=given_as)
+    assert held(log) == {f"a{separator},b": [0, 1, 1, 1]}
+    assert said(log) == []
+
+
+@pytest.mark.parametrize(
+    ("header", "keys", "message"),
+    [
+        (
+            "student_id,enrolled_at,state",
+            {},
+            r"it is 'student_id,enrolled_at,state'. The columns there are: 'student_id', "
+            r"'enrolled_at', 'state'; say which they are, by --column user=student_id "
+            r"--column value=state --column time=enrolled_at, or in the job file by input: "
+            r"\{columns:",
+        ),
+        ("user;epoch;value", {}, "Is ';' its separator\\? Give --separator ';'"),
+        ("user\tepoch\tvalue", {}, "Is 'tab' its separator\\? Give --separator tab"),
+        (
+            "user,epoch,value",
+            {"columns": {"user": "who"}},
+            r"missing: who \(for user\); .* --column user=user",
+        ),
+        ("user,epoch,value", {"columns": {"time": "day"}}, r"missing: day \(for time\)"),
+        ("a,b,c", {}, "--column user=NAME --column value=NAME --column time=NAME"),
+    ],
+)
+def test_a_missing_column_is_answered_by_those_there_are(
+    tmp_path: Path, header: str, keys: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        load(tmp_path, header + "\nann,1,1\n", **keys)
+
+
+def test_a_named_column_of_time_is_the_one_to_go_by(tmp_path: Path) -> None:
+    text = "user,epoch,value,day\nann,9,1,2024-03-31Z\n"
+    with pytest.raises(InputError, match="2024-03-31Z"):
+        load(tmp_path, text, columns={"time": "day"})
+    log = load(tmp_path, text.replace("Z", "T00:00Z"), columns={"time": "day"})
+    assert held(log) == {"ann": [0, 1, 1, 1]}
+    assert said(log) == ["not used: column 'epoch'"]
+
+
+@pytest.mark.parametrize(
+    ("time_format", "texts"),
+    [
+        (None, ["2024-03-30", "2024-03-31T00:00:00Z", "1711929600", "2024-04-02T02:00+02:00"]),
+        ("iso", ["2024-03-30", "2024-03-31T00:00Z", "20240401", "2024-04-02"]),
+        ("unix", ["1711756800", "1711843200.5", "1.7119296e9", " 1712016000"]),
+        ("unix_ms", ["1711756800000", "1711843200000.5", "1.7119296e12", "1712016000000 "]),
+        ("%d/%m/%y", ["30/03/24", "31/03/24", "01/04/24", "02/04/24"]),
+        ("%b %d %Y %z", [f"{day} 2024 +0000" for day in ("Mar 30", "Mar 31", "Apr 1", "Apr 2")]),
+    ],
+)
+def test_time_formats(tmp_path: Path, time_format: str | None, texts: list[str]) -> None:
+    rows = "".join(f"u{at},{text},1\n" for at, text in enumerate(texts))
+    keys: dict[str, Any] = {} if time_format is None else {"time_format": time_format}
+    log = load(tmp_path, "user,time,value\n" + rows, **keys)
+    assert held(log) == {f"u{at}": [int(epoch >= at) for epoch in range(4)] for at in range(4)}
+
+
+@pytest.mark.parametrize(
+    ("time_format", "text", "reason"),
+    [
+        ("iso", "1711756800", "is not ISO 8601"),
+        ("unix", "2024-03-30", "is not unix seconds"),
+        ("unix_ms", "2024-03-30", "is not unix milliseconds"),
+        ("unix_ms", "9" * 20, "lies outside the years"),
+        ("unix", "1711756800000", "lies outside the years 1 to 9999; unix times are in seconds"),
+        ("%d.%m.%Y", "2024-03-30", "is not like %d.%m.%Y"),
+        ("%d.%m.%Y", "31.02.2024", "is not like %d.%m.%Y"),
+    ],
+)
+def test_a_time_of_another_format_is_bad(
+    tmp_path: Path, time_format: str, text: str, reason: str
+) -> None:
+    with pytest.raises(BadRowsError, match=reason):
+        load(tmp_path, f"user,time,value\nann,{text},1\n", time_format=time_format)
+
+
+@given(
+    st.datetimes(datetime(2024, 3, 1), datetime(2024, 11, 30)),
+    st.sampled_from(["Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe"]),
+)
+@example(datetime(2024, 10, 27, 2, 30), "Europe/Berlin")
+def test_a_time_without_a_zone_is_in_that_of_the_form(
+    tmp_path_factory: pytest.TempPathFactory, moment: datetime, name: str
+) -> None:
+    zone = ZoneInfo(name)
+    calendar = EpochCalendar(datetime(2024, 2, 1, tzinfo=UTC), parse_duration("PT1H"))
+    expected = calendar.epoch_of(moment.replace(tzinfo=zone).astimezone(UTC))
+    path = tmp_path_factory.getbasetemp() / "zoned"
+    path.write_text(f"user,time,value\nann,{moment.isoformat()},1\n")
+    there = EpochCalendar(calendar.start, calendar.length, zone)
+    for form, placing in [(form_of(timezone=name), calendar), (form_of(), there)]:
+        log = load_change_log(path, calendar=placing, form=form)
+        assert log.epochs.tolist() == [expected]
+        assert f"taken as {name}" in log.notices[0]
+
+
+def test_the_zone_of_the_form_goes_before_that_of_the_job(tmp_path: Path) -> None:
+    text = "user,time,value\nann,2024-03-31T00:30,1\n"
+    assert held(load(tmp_path, text, zone=BERLIN)) == {"ann": [1] * 4}
+    assert held(load(tmp_path, text, zone=BERLIN, timezone="UTC")) == {"ann": [0, 1, 1, 1]}
+    assert said(load(tmp_path, text)) == ["1 row with a time that names no zone: taken as UTC"]
+    assert said(load(tmp_path, text.replace("30,1", "30Z,1"), zone=BERLIN)) == []
+
+
+def test_words_for_1_and_0(tmp_path: Path) -> None:
+    words = ["Ja", " yes ", "NEIN", "1", "0", "true", "off"]
+    text = "user,epoch,value\n" + "".join(f"u{at},1,{word}\n" for at, word in enumerate(words))
+    log = load(tmp_path, text, true=["ja", "yes", True], false=["nein", "off", 0])
+    assert [values[0] for values in held(log).values()] == [1, 1, 0, 1, 0, 1, 0]
+    with pytest.raises(BadRowsError, match="value 'Ja' is not 0 or 1"):
+        load(tmp_path, text)
+    # What a form says of 1 and 0 goes before what they mean otherwise.
+    log = load(tmp_path, "user,epoch,value\nann,1,1\nbob,1,2\n", true=[2], false=[1])
+    assert held(log) == {"ann": [0] * 4, "bob": [1] * 4}
+
+
+def test_values_are_mapped_and_the_first_to_be_so(tmp_path: Path) -> None:
+    labels = CategoryDomain(("walk", "bus", "car"))
+    text = "user,epoch,value\nann,1, b \nbob,1,B\ncid,1,car\ndan,2,-\n"
+    log = load(tmp_path, text, domain=labels, values={"b": "bus", "B": "walk", "-": ""})
+    assert [values[0] for values in held(log).values()] == [2, 1, 3, 0]
+    log = load(
+        tmp_path,
+        "user,epoch,value\nann,1,x\n",
+        values={"x": "ja"},
+        true=["ja"],
+        skip=True,
+        users=["ann"],
+    )
+    assert log.bad_rows.first[0].reason == "value 'ja' is not 0 or 1"
+
+
+@pytest.mark.parametrize(
+    ("decimal", "text", "bucket"),
+    [
+        (",", "12,5", 13),
+        (",", " -0,5", 1),
+        (",", "1.234,5", 1235),
+        (",", "1.234", 1235),
+        (",", "7", 8),
+        (".", "1,234.5", 1235),
+        (".", "12.5", 13),
+    ],
+)
+def test_the_decimal_sign(tmp_path: Path, decimal: str, text: str, bucket: int) -> None:
+    domain = NumericDomain(-1, 1999, 2000)
+    log = load(tmp_path, f'user,epoch,value\nann,1,"{text}"\n', domain=domain, decimal=decimal)
+    assert held(log) == {"ann": [bucket + 1 if bucket > 1 else 1] * 4}
+
+
+@pytest.mark.parametrize("text", ["1.5", "1.23", "12.34,5", "1,2,3", "1,234.5"])
+def test_a_number_that_the_decimal_sign_does_not_allow_is_bad(tmp_path: Path, text: str) -> None:
+    rows = f'user,epoch,value\nann,1,"{text}"\n'
+    with pytest.raises(BadRowsError, match="1 bad row"):
+        load(tmp_path, rows, domain=NumericDomain(0, 2000, 20), decimal=",")
+
+
+@pytest.mark.parametrize("sets", [False, True])
+def test_numbers_are_clamped_on_request_and_counted(tmp_path: Path, sets: bool) -> None:
+    text = "user,epoch,value\n" + "".join(
+        f"u{at},1,{number}\n" for at, number in enumerate([-5, 0, 15, 19.999, 20, "1e9"])
+    )
+    numbers = NumericDomain(0, 20, 2)
+    with pytest.raises(BadRowsError, match="3 bad rows"):
+        load(tmp_path, text, domain=numbers)
+    if sets:
+        path = tmp_path / "rows"
+        log = load_item_log(
+            path, domain=SetDomain(Numbers(0, 20, 2), slots=1), form=form_of(clamp=True)
+        )
+        assert log.values.tolist() == [1, 1, 2, 2, 2, 2]
+        assert said(log)[0].startswith("3 rows with a number out of range")
+        return
+    changes = load(tmp_path, text, domain=numbers, clamp=True)
+    assert [values[0] for values in held(changes).values()] == [1, 1, 2, 2, 2, 2]
+    assert said(changes) == ["3 rows with a number out of range: taken as its nearest end"]
+    with pytest.raises(BadRowsError, match="2 bad rows"):
+        load(tmp_path, "user,epoch,value\nann,1,inf\nbob,1,x\n", domain=numbers, clamp=True)
+
+
+rules = st.sampled_from(["first", "last", "largest", "smallest"])
+few_rows = st.lists(
+    st.tuples(st.sampled_from("ab"), st.integers(1, EPOCHS), st.integers(0, 3)), min_size=1
+)
+
+
+@given(few_rows, rules)
+def test_duplicates_are_resolved_by_the_rule(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, int, int]], rule: str
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "twice"
+    path.write_text("user,epoch,value\n" + "".join(f"{u},{e},{v or ''}\n" for u, e, v in rows))
+    labels = CategoryDomain(("1", "2", "3"))
+    log = load_change_log(path, domain=labels, last_epoch=EPOCHS, form=form_of(duplicates=rule))
+    choose: dict[str, Callable[[list[int]], int]] = {
+        "first": lambda v: v[0],
+        "last": lambda v: v[-1],
+        "largest": max,
+        "smallest": min,
+    }
+    expected = {}
+    others = 0
+    for user in {user for user, _, _ in rows}:
+        value, values = 0, []
+        for epoch in range(1, EPOCHS + 1):
+            there = [v for u, e, v in rows if (u, e) == (user, epoch)]
+            value = choose[rule](there) if there else value
+            others += sum(v != value for v in there)
+            values.append(value)
+        expected[user] = values
+    assert held(log) == expected
+    assert log.bad_rows.total == 0
+    told = [f"{rule} counts" in notice for notice in log.notices]
+    assert told == [True] * bool(others)
+    if others:
+        assert f": {others} row" in log.notices[0]
+
+
+def test_without_a_rule_a_contradiction_is_bad(tmp_path: Path) -> None:
+    text = "user,epoch,value\nann,1,1\nann,1,0\nann,1,1\n"
+    both: list[dict[str, Any]] = [{}, {"duplicates": "refuse"}]
+    for keys in both:
+        with pytest.raises(BadRowsError, match="contradicts line 2"):
+            load(tmp_path, text, **keys)
+        assert held(load(tmp_path, text, skip=True, **keys)) == {"ann": [1] * 4}
+
+
+@pytest.mark.parametrize(
+    ("rule", "items"),
+    [
+        (None, [3, 1]),
+        ("first", [3, 1]),
+        ("last", [2, 3]),
+        ("largest", [3, 2]),
+        ("smallest", [1, 2]),
+    ],
+)
+def test_of_too_many_items_the_rule_says_which_count(
+    tmp_path: Path, rule: str | None, items: list[int]
+) -> None:
+    path = tmp_path / "rows"
+    path.write_text(
+        "user,epoch,value\n" + "".join(f"ann,1,{item}\n" for item in ["c", "a", "c", "b"])
+    )
+    domain = SetDomain(("a", "b", "c"), slots=2)
+    path.write_text("user,epoch,value\nann,1,c\nann,1,a\nann,1,c\nann,1,b\n")
+    form = form_of() if rule is None else form_of(duplicates=rule)
+    log = load_item_log(path, domain=domain, last_epoch=1, form=form)
+    assert log.values.tolist() == items
+    assert said(log)[-1].startswith("1 item of users who hold more than 2")
+
+
+def test_too_many_items_may_be_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    path.write_text("user,epoch,value\nann,1,c\nann,1,a\nbob,1,b\n")
+    domain = SetDomain(("a", "b", "c"), slots=1)
+    form = form_of(duplicates="refuse")
+    with pytest.raises(BadRowsError, match="rows:3: more items of user 'ann' at the epoch"):
+        load_item_log(path, domain=domain, last_epoch=1, form=form)
+    log = load_item_log(path, domain=domain, last_epoch=1, form=form, skip_bad_rows=True)
+    assert log.values.tolist() == [3, 2]
+
+
+def test_examples_are_read_by_the_form_too(tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    path.write_text("wer;art;größe\nann;1;0,5\n", encoding="cp1252")
+    domain = ExampleDomain(1, 2)
+    form = form_of(
+        separator=";", encoding="cp1252", decimal=",", columns={"user": "wer", "value": "art"}
+    )
+    log = load_example_log(path, domain=domain, last_epoch=1, form=form)
+    assert (log.users, log.examples.tolist()) == (("ann",), [[2, 2048]])
+    with pytest.raises(InputError, match=r"input: duplicates is last, .* examples"):
+        load_example_log(path, domain=domain, last_epoch=1, form=form_of(duplicates="last"))
+
+
+def test_a_roster_may_be_in_utf_16(tmp_path: Path) -> None:
+    path = tmp_path / "roster.txt"
+    path.write_bytes("zoë\nann\n".encode("utf-16"))
+    assert load_users(path) == ("ann", "zoë")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252"])
+def test_live_rows_are_read_by_the_form(size: int, encoding: str) -> None:
+    keys: dict[str, Any] = {"separator": ";", "columns": {"user": "wer"}, "true": ["ja"]}
+    if encoding != "utf-16":
+        keys["encoding"] = encoding
+    source = LiveSource(EpochCalendar(DAYS.start, DAYS.length, BERLIN), 1, form=form_of(**keys))
+    data = "wer;time;value\nmüller;2024-03-30T01:00;ja\n".encode(encoding)
+    if encoding == "utf-16" and size == 1:
+        size = 2  # a mark that comes in halves is not seen
+    events = [
+        event
+        for begin in range(0, len(data), size)
+        for event in source.receive(data[begin : begin + size], DAYS.start)
+    ]
+    assert events == [Change(1, "müller", 1)]
+    assert "standard input: 1 row with a time that names no zone: taken as Europe/Berlin" in (
+        source.notices()
+    )
+    assert any("UTF-16" in notice for notice in source.notices()) == (encoding == "utf-16")
+
+
+@pytest.mark.parametrize(
+    ("rule", "changes"),
+    [("first", [2]), ("last", [2, 1, 3]), ("largest", [2, 3]), ("smallest", [2, 1])],
+)
+def test_live_duplicates_are_resolved_by_the_rule(rule: str, changes: list[int]) -> None:
+    labels = CategoryDomain(("1", "2", "3"))
+    source = LiveSource(DAYS, 1, domain=labels, form=form_of(duplicates=rule))
+    rows = b"user,epoch,value\nann,1,2\nann,1,1\nann,1,3\n"
+    events = source.receive(rows, DAYS.start)
+    assert events == [Change(1, "ann", value) for value in changes]
+    assert source.notices() == (
+        "standard input: 2 rows with another value of the same user and epoch or time: the "
+        f"{rule} counts",
+    )
+    assert source.bad_rows.total == 0
+
+
+def test_what_a_form_says_of_live_rows_that_cannot_be_is_refused() -> None:
+    with pytest.raises(InputError, match=r"live are CSV, and input\.format is json"):
+        LiveSource(DAYS, 1, form=form_of(format="json"))
+    sets = SetDomain(("a", "b", "c"), slots=2)
+    with pytest.raises(InputError, match="the first items of a user count, and duplicates is last"):
+        LiveSource(DAYS, 1, domain=sets, form=form_of(duplicates="last"))

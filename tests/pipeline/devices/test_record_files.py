@@ -1,0 +1,337 @@
+"""Files of other formats say what the same rows say as CSV, and what is wrong with them is told."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import os
+import tracemalloc
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from pipeline.devices.change_log import ChangeLog, load_change_log
+from pipeline.devices.item_log import load_item_log
+from pipeline.devices.rows import BadRowsError, InputError
+from pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from pipeline.values.crowds import CrowdDomain
+from pipeline.values.durations import parse_duration
+from pipeline.values.numbers import NumericDomain
+from pipeline.values.sets import SetDomain
+from pipeline.values.times import EpochCalendar
+from pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
+
+EPOCHS = 4
+DAYS = EpochCalendar(datetime(2024, 3, 30, tzinfo=UTC), parse_duration("P1D"))
+LABELS = CategoryDomain(("walk", "bus"))
+Row = dict[str, Any]
+
+
+def form_of(**keys: Any) -> InputForm:
+    return InputForm.model_validate_json(json.dumps(keys))
+
+
+def as_lines(rows: list[Row]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def as_parquet(rows: list[Row], **columns: pa.DataType) -> bytes:
+    table = pa.Table.from_pylist(rows)
+    for name, kind in columns.items():
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, name, table.column(name).cast(kind))
+    held = io.BytesIO()
+    parquet.write_table(table, held, row_group_size=3)
+    return held.getvalue()
+
+
+def as_csv(rows: list[Row]) -> bytes:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def load(
+    folder: Path,
+    data: bytes,
+    *,
+    domain: ValueDomain = BOOLEAN,
+    form: InputForm = AS_IT_IS,
+    name: str = "rows",
+    skip: bool = False,
+    users: list[str] | None = None,
+) -> ChangeLog:
+    path = folder / name
+    path.write_bytes(data)
+    return load_change_log(
+        path,
+        domain=domain,
+        calendar=DAYS,
+        last_epoch=EPOCHS,
+        form=form,
+        skip_bad_rows=skip,
+        users=users,
+    )
+
+
+def contents(log: ChangeLog) -> tuple[Any, ...]:
+    return (
+        log.users,
+        log.epochs.tolist(),
+        log.user_indices.tolist(),
+        log.values.tolist(),
+        log.last_epoch,
+        [notice.partition(" (the first")[0] for notice in log.notices],
+    )
+
+
+names = st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n"), min_size=1, max_size=4)
+
+
+def usable(rows: list[Row]) -> bool:
+    return any(row["epoch"] <= EPOCHS and row["value"] for row in rows)
+
+
+rows_of_all: st.SearchStrategy[list[Row]] = st.lists(
+    st.fixed_dictionaries(
+        {
+            "user": names,
+            "epoch": st.integers(-2, EPOCHS + 2),
+            "value": st.sampled_from(["walk", "bus", ""]),
+        }
+    ),
+    min_size=1,
+    max_size=20,
+    unique_by=lambda row: (row["user"], row["epoch"]),
+).filter(usable)
+
+
+@given(rows_of_all, st.booleans(), st.booleans())
+def test_the_same_rows_say_the_same_in_every_format(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Row], packed: bool, large: bool
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    expected = contents(load(folder, as_csv(rows), domain=LABELS))
+    lines = as_lines(rows)
+    for data in (
+        gzip.compress(lines) if packed else lines,
+        b"\n \n" + lines,
+        as_parquet(rows, user=pa.large_string() if large else pa.string()),
+    ):
+        assert contents(load(folder, data, domain=LABELS)) == expected
+
+
+@pytest.mark.parametrize(
+    ("suffix", "form"),
+    [(".csv", AS_IT_IS), (".JSONL", AS_IT_IS), ("", form_of(format="json"))],
+)
+def test_json_is_known_by_how_it_begins_by_name_or_by_word(
+    tmp_path: Path, suffix: str, form: InputForm
+) -> None:
+    begin = b"no JSON\n" if suffix != ".csv" else b""
+    data = begin + as_lines([{"user": "ann", "epoch": 2, "value": 1}])
+    log = load(tmp_path, data, name=f"rows{suffix}", form=form, skip=True, users=["ann"])
+    assert log.truth().tolist() == [0, 1, 1, 1]
+    assert log.bad_rows.total == len(begin.splitlines())
+
+
+NESTED = [
+    {"payload": {"user": "ann", "on": True}, "meta": {"at": "2024-03-31T12:00:00Z"}, "x": 1},
+    {"payload": {"user": "bob", "on": False}, "meta": {"at": "2024-03-30T12:00:00Z"}, "x": 2},
+]
+INNER = form_of(columns={"user": "payload.user", "value": "payload.on", "time": "meta.at"})
+
+
+@pytest.mark.parametrize("write", [as_lines, as_parquet])
+def test_dotted_names_lead_inwards(tmp_path: Path, write: Any) -> None:
+    log = load(tmp_path, write(NESTED), form=INNER)
+    assert (log.users, log.truth().tolist()) == (("ann", "bob"), [0, 1, 1, 1])
+    flat = [{"payload.user": "ann", "payload.on": 1, "meta.at": "2024-03-30Z".replace("Z", "")}]
+    assert load(tmp_path, write(flat), form=INNER).truth().tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("write", [as_lines, as_parquet])
+def test_a_name_that_is_missing_is_answered_by_those_there_are(tmp_path: Path, write: Any) -> None:
+    where = "the first record" if write is as_lines else "the schema"
+    with pytest.raises(InputError) as refusal:
+        load(tmp_path, write(NESTED))
+    said = str(refusal.value)
+    assert f"{where} must name the columns user, value and epoch or time" in said
+    assert "'payload.user', 'payload.on', 'meta.at', 'x'" in said
+    assert "--column user=payload.user --column value=" in said
+
+
+@pytest.mark.parametrize(
+    ("line", "reason", "named"),
+    [
+        ('{"user": "ann", "epoch": 1, "value": 2}', "value '2' is not 0 or 1", "ann"),
+        (
+            '{"user": "ann", "epoch": 1, "value": [1]}',
+            "'value' is no single value: '{\"user\"",
+            "ann",
+        ),
+        ('{"user": "ann", "epoch": 1}', "there is no 'value'", "ann"),
+        ('{"user": "ann", "value": 1}', "there is no 'epoch'", "ann"),
+        ('{"epoch": 1, "value": 1}', "there is no 'user'", None),
+        ('{"user": null, "epoch": 1, "value": 1}', "the user is empty", ""),
+        ('{"user": "\\ud800", "epoch": 1, "value": 1}', "is not valid UTF-8", ""),
+        ('{"user": {"id": 1}, "epoch": 1, "value": 1}', "'user' is no single value", None),
+        ('{"user": "ann", "epoch": 1, "value": 1', "no JSON: Expecting ',' delimiter", None),
+        ('["ann", 1, 1]', "no JSON object: '[\"ann\", 1, 1]'", None),
+        ("[" * 10_000, "no JSON", None),
+        ('{"user": "ann", "epoch": 1.5, "value": 1}', "epoch '1.5' is not a whole number", "ann"),
+        ('{"user": "ann", "epoch": 1, "value": 1e999}', "value 'Infinity' is not 0 or 1", "ann"),
+        ('{"user": "ann", "epoch": 1, "value": "' + "x" * (1 << 21) + '"}', "no JSON", None),
+    ],
+)
+def test_a_bad_line_of_json_is_told_and_may_be_skipped(
+    tmp_path: Path, line: str, reason: str, named: str | None
+) -> None:
+    good = '{"user": "bob", "epoch": 1, "value": 1}\n'
+    data = f"{good}\n{line}\n{good}".encode()
+    with pytest.raises(BadRowsError) as refusal:
+        load(tmp_path, data)
+    (row,) = refusal.value.bad_rows.first
+    assert (row.line, row.anonymous) == (3, named is None)
+    assert reason in row.reason
+    assert len(row.reason) < 160
+    log = load(tmp_path, data, skip=True, users=["ann", "bob"])
+    assert log.truth().tolist() == [1] * EPOCHS
+    if named:
+        assert load(tmp_path, data, skip=True).users == ("ann", "bob"), "there is such a user"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b'[{"user": "ann"}]', "a JSON array: give one object a line"),
+        (b'{"user": 1,\n "epoch": 2}\n', "no line is a JSON object\n.*rows.json:1: no JSON"),
+        (b"", "no line is a JSON object"),
+        (as_lines([{"user": "a", "time": 1, "epoch": 1, "value": 1}]), "both epoch and time"),
+    ],
+)
+def test_what_is_no_json_lines_is_refused(tmp_path: Path, data: bytes, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load(tmp_path, data, name="rows.json")
+
+
+MOMENT = datetime(2024, 3, 31, 1, 30, tzinfo=ZoneInfo("Europe/Berlin"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "moment"),
+    [
+        (pa.timestamp("ns", "UTC"), MOMENT),
+        (pa.timestamp("s", "Asia/Kolkata"), MOMENT),
+        (pa.timestamp("us", "Europe/Berlin"), MOMENT),
+        (pa.timestamp("ms"), MOMENT.replace(tzinfo=None)),
+        (pa.string(), "2024-03-31T01:30+01:00"),
+        (pa.dictionary(pa.int8(), pa.string()), "2024-03-31 01:30"),
+    ],
+)
+def test_moments_of_parquet_are_placed_as_texts_are(
+    tmp_path: Path, kind: pa.DataType, moment: object
+) -> None:
+    data = as_parquet([{"user": 7, "time": moment, "value": True}], time=kind)
+    log = load(tmp_path, data, form=form_of(timezone="Europe/Berlin"))
+    assert (log.users, log.epochs.tolist()) == (("7",), [2])
+    zoneless = "Europe/Berlin" in str(log.notices)
+    assert zoneless == (getattr(moment, "tzinfo", None) is None and "+" not in str(moment))
+
+
+def test_days_of_parquet_are_days_there(tmp_path: Path) -> None:
+    data = as_parquet([{"user": "ann", "time": date(2024, 3, 31), "value": 1}])
+    assert load(tmp_path, data).epochs.tolist() == [2]
+    berlin = load(tmp_path, data, form=form_of(timezone="Europe/Berlin"))
+    assert berlin.epochs.tolist() == [1], "it begins before midnight in UTC"
+    with pytest.raises(InputError, match=r"time is of type date32\[day\].*: leave out time_format"):
+        load(tmp_path, data, form=form_of(time_format="%d.%m.%Y"))
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.int8(), pa.uint64(), pa.float32(), pa.float64(), pa.decimal128(21, 2), pa.string()]
+)
+def test_numbers_of_parquet(tmp_path: Path, kind: pa.DataType) -> None:
+    rows = [{"user": "ann", "epoch": 1, "value": 12}, {"user": "bob", "epoch": 1, "value": None}]
+    data = as_parquet(rows, value=kind)
+    log = load(tmp_path, data, domain=NumericDomain(0, 20, 20, optional=True))
+    assert log.values_at(1).tolist() == [13, 0]
+
+
+def test_a_bad_row_of_parquet_is_named_by_its_number(tmp_path: Path) -> None:
+    rows = [{"user": f"u{at}", "epoch": 1, "value": str(at % 2)} for at in range(9)]
+    rows[7]["value"] = "x"
+    with pytest.raises(BadRowsError, match="rows:row 8: value 'x' is not 0 or 1"):
+        load(tmp_path, as_parquet(rows))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda data: data[:-20], "damaged Parquet file"),
+        (lambda data: data[:4] + b"\0" * 200 + data[204:], "damaged Parquet file"),
+        (gzip.compress, "a Parquet file in gzip: unpack it"),
+    ],
+)
+def test_a_parquet_file_that_cannot_be_read_is_refused(
+    tmp_path: Path, damage: Any, message: str
+) -> None:
+    rows = [{"user": f"u{at}", "epoch": 1, "value": at % 2} for at in range(99)]
+    with pytest.raises(InputError, match=message):
+        load(tmp_path, damage(as_parquet(rows)))
+
+
+def test_lists_of_parquet_are_no_values(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"column value is of type list.*, no single value"):
+        load(tmp_path, as_parquet([{"user": "ann", "epoch": 1, "value": [1]}]))
+
+
+def test_parquet_comes_from_files_alone(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.write(write, as_parquet([{"user": "ann", "epoch": 1, "value": 1}]))
+    os.close(write)
+    with pytest.raises(InputError, match="cannot be read from a pipe"):
+        load_change_log(f"/dev/fd/{read}", last_epoch=1)
+    os.close(read)
+
+
+@pytest.mark.parametrize("write", [as_lines, as_parquet, as_csv])
+def test_crowds_are_read_from_every_format(tmp_path: Path, write: Any) -> None:
+    domain = CrowdDomain(SetDomain(("dark", "light"), slots=1), "version", ("1", "2"))
+    rows = [{"user": "ann", "epoch": 1, "value": "light", "version": 2}]
+    path = tmp_path / "rows"
+    path.write_bytes(write(rows))
+    assert load_item_log(path, domain=domain, last_epoch=1).values.tolist() == [4, 6]
+    path.write_bytes(write([{"user": "ann", "epoch": 1, "value": "light"}]))
+    with pytest.raises(InputError, match="version"):
+        load_item_log(path, domain=domain, last_epoch=1)
+
+
+@pytest.mark.parametrize("write", [as_lines, as_parquet])
+def test_memory_does_not_grow_with_what_is_not_used(tmp_path: Path, write: Any) -> None:
+    """Rows are read a batch at a time: what long texts of other columns hold is not kept."""
+    filler = "".join(map(chr, range(33, 127))) * 40
+    rows = [
+        {"user": f"u{at % 7}", "epoch": at, "value": 1, "note": f"{at}{filler}"}
+        for at in range(4000)
+    ]
+    path = tmp_path / "rows"
+    path.write_bytes(write(rows))
+    del rows
+    tracemalloc.start()
+    load_change_log(path, last_epoch=1)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert path.stat().st_size > 4 << 20 or write is as_parquet
+    assert most < 24 << 20

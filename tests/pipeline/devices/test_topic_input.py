@@ -1,0 +1,623 @@
+"""A topic of events: each counts once, wherever the producer is killed, and as a file would say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.actions import Action, LogRecord, LogSlice, Result, Steps, carry_out
+from pipeline.devices import producer_store
+from pipeline.devices.change_log import load_change_log
+from pipeline.devices.item_log import ItemLog, load_item_log
+from pipeline.devices.produce import LiveProducer, produce_change_log
+from pipeline.devices.produce_topic import produce_as_they_come, produce_to, read_on
+from pipeline.devices.producer import Producer
+from pipeline.devices.producer_store import ProducerStore
+from pipeline.devices.row_reader import RowReader
+from pipeline.devices.rows import BadRows, InputError
+from pipeline.devices.topic_input import TopicInput
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.epoch_times import calendar_of
+from pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from pipeline.jobs.job_files import parse_job
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from randomizers.randomness import seeded_generator
+from topics.batches import decode_batch
+from topics.frames import Kind, kind_of
+from topics.names import Role
+
+EPOCHS = 4
+START = datetime(2024, 3, 30, tzinfo=UTC)
+DAY = timedelta(days=1)
+ROSTER = ["ann", "bob", "cid", "dan"]
+JOB = """
+name: topical
+protocol: future_rand
+parameters: {epsilon: 2, changes: 2}
+epochs: {count: 4, start: 2024-03-30, length: P1D}
+"""
+SETS = """
+name: topical
+protocol: count_min
+parameters: {epsilon: 1, delta: 1e-6, items: 2, domain: [a, b, c]}
+epochs: {count: 4, start: 2024-03-30, length: P1D}
+shuffle: {minimum: 1000}
+"""
+Event = dict[str, Any]
+Noted = dict[int, dict[str, Any]]
+"""What everybody held when an epoch was drawn."""
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@dataclass
+class Fuse:
+    """Kills after so many points; None: never. Counts them."""
+
+    left: int | None = None
+    met: int = 0
+
+    def burn(self) -> None:
+        self.met += 1
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                raise Killed
+
+
+@dataclass
+class Events:
+    """A topic in memory that is read two events at a time; every reading may be the last."""
+
+    partitions: list[list[LogRecord]]
+    fuse: Fuse = field(default_factory=Fuse)
+    deleted: int = 0
+
+    @classmethod
+    def of(cls, events: Sequence[Event | bytes], partitions: int = 2) -> Events:
+        held: list[list[LogRecord]] = [[] for _ in range(partitions)]
+        for number, event in enumerate(events):
+            held[number % partitions].append(record_of(event, len(held[number % partitions])))
+        return cls(held)
+
+    def starts(self) -> Mapping[int, int]:
+        return dict.fromkeys(range(len(self.partitions)), self.deleted)
+
+    def ends(self) -> Mapping[int, int]:
+        return {number: len(held) for number, held in enumerate(self.partitions)}
+
+    def read(self, partition: int, start: int, stop: int) -> LogSlice:
+        self.fuse.burn()
+        end = min(start + 2, stop)
+        return LogSlice(tuple(self.partitions[partition][start:end]), end)
+
+
+def record_of(event: Event | bytes, offset: int) -> LogRecord:
+    if isinstance(event, bytes):
+        return LogRecord(offset, event)
+    stamp = event.get("stamp", START)
+    value = {key: each for key, each in event.items() if key != "stamp"}
+    return LogRecord(offset, json.dumps(value).encode(), int(1000 * stamp.timestamp()))
+
+
+class FusedTransport:
+    """Carries actions out on a log in memory until the fuse is gone."""
+
+    def __init__(self, log: MemoryLog, fuse: Fuse) -> None:
+        self._driver, self._fuse = MemoryDriver(log), fuse
+
+    def run(self, steps: Steps[Result], /) -> Result:
+        return carry_out(steps, self._carry_out)
+
+    def _carry_out(self, action: Action) -> object:
+        self._fuse.burn()
+
+        def only() -> Steps[object]:
+            return (yield action)
+
+        return self._driver.run(only())
+
+
+@pytest.fixture(autouse=True)
+def _in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No disk is waited for: a process that is killed loses nothing that it has written."""
+    settings = producer_store._SETTINGS.replace("synchronous = FULL", "synchronous = OFF")
+    monkeypatch.setattr(producer_store, "_SETTINGS", settings)
+
+
+@pytest.fixture
+def fuse(monkeypatch: pytest.MonkeyPatch) -> Fuse:
+    """Burns before and after every commit too."""
+    fuse = Fuse()
+    durably = ProducerStore.transaction
+
+    @contextmanager
+    def transaction(store: ProducerStore) -> Iterator[None]:
+        with durably(store):
+            yield
+            fuse.burn()
+        fuse.burn()
+
+    monkeypatch.setattr(ProducerStore, "transaction", transaction)
+    return fuse
+
+
+@cache
+def deployed(text: str = JOB) -> DeployedJob:
+    return deploy_job(parse_job(text), deployed_at=0, deployment=bytes(16))
+
+
+class Noting(Producer):
+    """Remembers what it has drawn of everybody."""
+
+    noted: Noted
+
+    def report_all(self, epoch: int, values: np.ndarray[Any, Any]) -> None:
+        self.noted[epoch] = dict(zip(self.users, values.tolist(), strict=True))
+        super().report_all(epoch, values)
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a source says at the end of a run."""
+
+    notices: tuple[str, ...]
+    offsets: dict[int, int]
+    bad_rows: BadRows
+    strangers: int
+
+    @classmethod
+    def of(cls, source: TopicInput) -> Done:
+        return cls(source.notices(), source.offsets, source.bad_rows, source.strangers)
+
+
+@contextmanager
+def opened(
+    folder: Path | None,
+    log: MemoryLog,
+    noted: Noted,
+    fuse: Fuse | None = None,
+    *,
+    job: DeployedJob | None = None,
+    first_epoch: int = 1,
+    seed: int = 1,
+) -> Iterator[Noting]:
+    producer = Noting(
+        job or deployed(),
+        folder,
+        name="gateway",
+        transport=FusedTransport(log, fuse or Fuse()),
+        first_epoch=first_epoch,
+        generators=lambda purpose, number: seeded_generator(seed, len(purpose), number),
+    )
+    producer.noted = noted
+    try:
+        yield producer
+    finally:
+        producer.shut()
+
+
+def reader_of(job: DeployedJob, form: InputForm = AS_IT_IS) -> RowReader:
+    return RowReader(job.domain, calendar_of(job), form)
+
+
+def batches(log: MemoryLog) -> list[tuple[int, bytes]]:
+    """What the batches of a log say, each once, whatever its number of copies."""
+    found = {}
+    for value in log.values(Role.REPORTS):
+        if kind_of(value) is Kind.BATCH:
+            batch = decode_batch(value)
+            found[batch.batch] = (batch.epoch, batch.words.values.tobytes())
+    return sorted(found.values())
+
+
+def time_of(day: float) -> str:
+    return (START + day * DAY).isoformat()
+
+
+EVENTS: list[Event | bytes] = [
+    {"user": "ann", "time": time_of(0.1), "value": 1},
+    {"user": "bob", "time": time_of(2.5), "value": 1},
+    {"user": "ann", "time": time_of(0.05), "value": 0},  # older than one read before
+    b"no JSON",
+    {"user": "cid", "time": time_of(-3), "value": 1},
+    {"user": "cid", "time": time_of(1.5), "value": 0},
+    {"user": "eve", "time": time_of(1.5), "value": 1},  # a stranger
+    {"user": "ann", "time": time_of(3.5), "value": 0},
+    {"user": "bob", "time": time_of(9), "value": 0},  # after the end
+    {"user": "cid", "time": time_of(3.9), "value": 1},
+]
+
+
+def from_file(folder: Path, events: Sequence[Event | bytes], users: list[str] | None) -> Any:
+    path = folder / "events.jsonl"
+    lines = [each if isinstance(each, bytes) else json.dumps(each).encode() for each in events]
+    path.write_bytes(b"\n".join(lines))
+    job = deployed()
+    log = load_change_log(
+        path,
+        domain=job.domain,
+        calendar=calendar_of(job),
+        last_epoch=EPOCHS,
+        users=users,
+        skip_bad_rows=True,
+    )
+    return {
+        epoch: dict(zip(log.users, log.values_at(epoch).tolist(), strict=True))
+        for epoch in range(1, EPOCHS + 1)
+    }
+
+
+def run_to(
+    folder: Path | None,
+    events: Events,
+    log: MemoryLog,
+    noted: Noted,
+    fuse: Fuse | None = None,
+    *,
+    to: int = EPOCHS,
+    roster: Sequence[str] = ROSTER,
+    seed: int = 1,
+    **options: Any,
+) -> Done:
+    with opened(folder, log, noted, fuse, seed=seed) as producer:
+        source = TopicInput(producer, reader_of(producer.job), "events", roster=roster, **options)
+        produce_to(source, producer, events, to)
+        return Done.of(source)
+
+
+def test_events_say_what_the_same_rows_in_a_file_say(tmp_path: Path) -> None:
+    noted: Noted = {}
+    source = run_to(None, Events.of(EVENTS), MemoryLog(), noted)
+    assert noted == from_file(tmp_path, EVENTS, ROSTER)
+    assert source.strangers == 1
+    assert not any("kept" in notice for notice in source.notices), "rows that are drawn are gone"
+    assert (source.bad_rows.total, source.bad_rows.first[0].line) == (1, 1)
+    assert source.bad_rows.first[0].reason.endswith("'no JSON' (partition 1)")
+
+
+def test_however_the_events_are_spread_and_read_in_parts_they_say_the_same(
+    tmp_path: Path,
+) -> None:
+    expected = from_file(tmp_path, EVENTS, ROSTER)
+    for partitions in (1, 3, 5):
+        for to in range(EPOCHS):
+            noted: Noted = {}
+            events, log = Events.of(EVENTS, partitions), MemoryLog()
+            folder = tmp_path / f"{partitions}-{to}"
+            run_to(folder, events, log, noted, to=to)
+            run_to(folder, events, log, noted, to=EPOCHS)
+            assert noted == expected, (partitions, to)
+
+
+def test_wherever_it_is_killed_every_event_counts_once(tmp_path: Path, fuse: Fuse) -> None:
+    undisturbed, events = MemoryLog(), Events.of(EVENTS)
+    expected: Noted = {}
+    events.fuse = fuse
+    run_to(tmp_path / "undisturbed", events, undisturbed, expected, fuse)
+    assert expected == from_file(tmp_path, EVENTS, ROSTER)
+
+    points = fuse.met
+    assert points > 25
+    killed = 0
+    for at in range(points):
+        events, log = Events.of(EVENTS), MemoryLog()
+        noted: Noted = {}
+        events.fuse = fuse
+        folder = tmp_path / str(at)
+        for left in (at, at // 2, None):
+            fuse.left = left
+            try:
+                source = run_to(folder, events, log, noted, fuse)
+            except Killed:
+                killed += 1
+                continue
+            assert source.offsets == {0: 5, 1: 5}
+        fuse.left = None
+        assert noted == expected, at
+        assert batches(log) == batches(undisturbed), at
+    assert killed > points
+
+
+@pytest.mark.parametrize("at", range(0, 40, 3))
+def test_an_epoch_that_was_drawn_is_not_drawn_anew_from_what_came_since(
+    tmp_path: Path, fuse: Fuse, at: int
+) -> None:
+    events, log = Events.of(EVENTS), MemoryLog()
+    noted: Noted = {}
+    fuse.left = at
+    with suppress(Killed):
+        run_to(tmp_path, events, log, noted, fuse)
+    fuse.left = None
+    drawn = batches(log)
+    with opened(tmp_path, log, {}) as producer:
+        closed = producer.closed_epoch
+    drawn = [each for each in batches(log) if each[0] <= closed]
+    for partition in events.partitions:
+        event = {"user": "dan", "time": time_of(0.5), "value": 1}
+        partition.append(record_of(event, len(partition)))
+    # Other randomness: an epoch that were drawn again would say something else.
+    run_to(tmp_path, events, log, noted, seed=2)
+    assert [each for each in batches(log) if each[0] <= closed] == drawn
+    assert noted[EPOCHS]["dan"] == (1 if closed < EPOCHS else 0)
+
+
+class Clock:
+    """A clock, and what comes into the topic while somebody sleeps."""
+
+    def __init__(self, events: Events, coming: list[tuple[float, Event]]) -> None:
+        self.now = START
+        self._events, self._coming = events, coming
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += timedelta(seconds=max(seconds, 0.2 * DAY.total_seconds()))
+        while self._coming and START + self._coming[0][0] * DAY <= self.now:
+            _, event = self._coming.pop(0)
+            held = self._events.partitions[0]
+            held.append(record_of(event, len(held)))
+
+
+def run_live(
+    folder: Path | None,
+    events: Events,
+    clock: Clock,
+    noted: Noted,
+    fuse: Fuse | None = None,
+    log: MemoryLog | None = None,
+) -> Done:
+    with opened(folder, log or MemoryLog(), noted, fuse) as producer:
+        source = TopicInput(producer, reader_of(producer.job), "events", roster=ROSTER)
+        calendar = calendar_of(producer.job)
+        assert calendar is not None
+        produce_as_they_come(source, producer, events, calendar, clock, sleep=clock.sleep)
+        return Done.of(source)
+
+
+STAMPED = [
+    (day, {"user": user, "value": value, "stamp": START + day * DAY})
+    for day, user, value in [(0.2, "ann", 1), (1.2, "bob", 1), (1.9, "ann", 0), (3.99, "cid", 1)]
+]
+HELD = {
+    1: {"ann": 1, "bob": 0, "cid": 0, "dan": 0},
+    2: {"ann": 0, "bob": 1, "cid": 0, "dan": 0},
+    3: {"ann": 0, "bob": 1, "cid": 0, "dan": 0},
+    4: {"ann": 0, "bob": 1, "cid": 1, "dan": 0},
+}
+
+
+def test_events_without_a_time_are_placed_by_their_timestamps() -> None:
+    noted: Noted = {}
+    events = Events([[]])
+    run_live(None, events, Clock(events, list(STAMPED)), noted)
+    assert noted == HELD
+
+
+def test_after_an_outage_what_came_meanwhile_is_read_before_epochs_are_closed(
+    tmp_path: Path, fuse: Fuse
+) -> None:
+    for at in range(1, 64, 5):
+        events, log = Events([[]]), MemoryLog()
+        noted: Noted = {}
+        events.fuse = fuse
+        clock = Clock(events, list(STAMPED))
+        fuse.left = at
+        try:
+            run_live(tmp_path / str(at), events, clock, noted, fuse, log)
+        except Killed:
+            clock.sleep(2.5 * DAY.total_seconds())
+        fuse.left = None
+        run_live(tmp_path / str(at), events, clock, noted, fuse, log)
+        assert noted == HELD, at
+
+
+def test_a_late_event_changes_no_closed_epoch_but_holds_from_then_on() -> None:
+    noted: Noted = {}
+    events = Events([[]])
+    late = [(1.5, {"user": "ann", "value": 1, "time": time_of(0.5)})]
+    source = run_live(None, events, Clock(events, late), noted)
+    assert [noted[epoch]["ann"] for epoch in noted] == [0, 1, 1, 1]
+    assert "events: 1 event for closed epochs: too late to change them" in source.notices
+
+
+@pytest.mark.parametrize(
+    ("everybody", "users"), [(True, ["ann", "bob", "cid", "dan", "eve"]), (False, ["cid", "dan"])]
+)
+def test_without_a_roster_who_is_enrolled_is_said_by_events_before_the_first_epoch_closes(
+    tmp_path: Path, everybody: bool, users: list[str]
+) -> None:
+    listed: list[Event | bytes] = [
+        {"user": user, "time": time_of(-1), "value": value}
+        for user, value in [("cid", ""), ("dan", None)]
+    ]
+    noted: Noted = {}
+    events = Events.of(listed + EVENTS)
+    run_to(tmp_path, events, MemoryLog(), noted, roster=(), everybody=everybody, to=2)
+    events.partitions[0].append(record_of({"user": "new", "time": time_of(2), "value": 1}, 6))
+    run_to(tmp_path, events, MemoryLog(), noted, roster=(), everybody=everybody)
+    assert sorted(noted[1]) == sorted(noted[4]) == users
+
+
+def test_nobody_enrolled_is_refused(tmp_path: Path) -> None:
+    events = Events.of([{"user": "ann", "time": time_of(0), "value": 1}])
+    with pytest.raises(InputError, match="nobody is enrolled: say who there is, by --users"):
+        run_to(tmp_path, events, MemoryLog(), {}, roster=(), everybody=False)
+
+
+@pytest.mark.parametrize(
+    ("rule", "held"),
+    [(None, 2), ("first", 2), ("last", 1), ("largest", 3), ("smallest", 1)],
+)
+def test_duplicates_are_resolved_by_the_rule(rule: str | None, held: int) -> None:
+    text = JOB.replace("future_rand", "hadamard_stream").replace(
+        "changes: 2", "changes: 2, domain: [a, b, c]"
+    )
+    job = deployed(text)
+    form = (
+        AS_IT_IS
+        if rule is None
+        else InputForm.model_validate_json(json.dumps({"duplicates": rule}))
+    )
+    rows: list[Event | bytes] = [
+        {"user": "ann", "epoch": 1, "value": value} for value in ("b", "c", "a")
+    ]
+    noted: Noted = {}
+    with opened(None, MemoryLog(), noted, job=job) as producer:
+        source = TopicInput(producer, reader_of(job, form), "events", roster=["ann"])
+        produce_to(source, producer, Events.of(rows, 1), 1)
+        done = Done.of(source)
+    assert noted == {1: {"ann": held}}
+    assert done.bad_rows.total == (2 if rule is None else 0)
+    assert any("counts" in notice for notice in done.notices) == (rule is not None)
+
+
+def test_sets_are_those_of_a_file(tmp_path: Path) -> None:
+    job = deployed(SETS)
+    rows: list[Event | bytes] = [
+        {"user": user, "epoch": epoch, "value": value}
+        for user, epoch, value in [
+            ("ann", 1, "a"),
+            ("ann", 1, "b"),
+            ("ann", 1, "a"),
+            ("bob", 3, "c"),
+            ("ann", 3, "b"),
+            ("bob", 1, ""),
+            ("cid", -1, "a"),
+            ("ann", 4, "c"),
+            ("ann", 4, "b"),
+            ("ann", 4, "a"),
+        ]
+    ]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    log = load_item_log(path, domain=job.domain, last_epoch=EPOCHS, users=ROSTER)
+    expected = _sets_of(log)
+    for parts in ([EPOCHS], [1, 2, 3, 4]):
+        noted: Noted = {}
+        folder = tmp_path / str(len(parts))
+        for to in parts:
+            with opened(folder, MemoryLog(), noted, job=job) as producer:
+                source = TopicInput(producer, reader_of(job), "events", roster=ROSTER)
+                produce_to(source, producer, Events.of(rows, 1), to)
+                done = Done.of(source)
+        found = {
+            (epoch, user): sorted(filter(None, items))
+            for epoch, values in noted.items()
+            for user, items in values.items()
+        }
+        assert found == expected
+    assert "events: 1 event of users who hold more than 2 items: not used" in done.notices
+
+
+def test_a_late_item_is_not_kept(tmp_path: Path) -> None:
+    job = deployed(SETS)
+    events = Events.of([{"user": "ann", "epoch": 1, "value": "a"}], 1)
+    noted: Noted = {}
+    for to in (1, 2):
+        with opened(tmp_path, MemoryLog(), noted, job=job) as producer:
+            source = TopicInput(producer, reader_of(job), "events", roster=ROSTER)
+            produce_to(source, producer, events, to)
+            if to == 1:
+                late = {"user": "ann", "epoch": 1, "value": "b"}
+                events.partitions[0].append(record_of(late, 1))
+                read_on(source, events, events.ends())
+                assert source.notices() == (
+                    "events: 1 event for closed epochs: too late to change them",
+                )
+    assert noted[1]["ann"] == [1, 0]
+    assert noted[2]["ann"] == [0, 0]
+
+
+def _sets_of(log: ItemLog) -> dict[tuple[int, str], list[int]]:
+    return {
+        (epoch, user): sorted(filter(None, values))
+        for epoch, held in enumerate(map(np.copy, log.values_by_epoch()), 1)
+        for user, values in zip(log.users, held.tolist(), strict=True)
+    }
+
+
+def test_events_that_were_deleted_before_they_were_read_are_told(tmp_path: Path) -> None:
+    events, log = Events.of(EVENTS), MemoryLog()
+    told: list[str] = []
+    run_to(tmp_path, events, log, {}, to=1)
+    for partition in events.partitions:
+        partition += [record_of(b"", len(partition)), record_of(b"", len(partition) + 1)]
+    events.deleted = 7
+    with opened(tmp_path, log, {}) as producer:
+        source = TopicInput(producer, reader_of(producer.job), "events", roster=ROSTER)
+        produce_to(source, producer, events, 2, notify=told.append)
+        assert source.offsets == {0: 7, 1: 7}
+    assert [each.partition(":")[0] for each in told] == [
+        f"2 offsets of partition {number} were deleted before they were read" for number in (0, 1)
+    ]
+
+
+def test_a_topic_that_was_made_anew_is_refused(tmp_path: Path) -> None:
+    run_to(tmp_path, Events.of(EVENTS), MemoryLog(), {}, to=1)
+    with pytest.raises(InputError, match="ends at offset 1, and 5 were read: it has"):
+        run_to(tmp_path, Events.of(EVENTS[:2]), MemoryLog(), {})
+
+
+def test_a_producer_keeps_to_its_input(tmp_path: Path) -> None:
+    run_to(tmp_path / "topic", Events.of(EVENTS), MemoryLog(), {}, to=1)
+    with opened(tmp_path / "topic", MemoryLog(), {}) as producer:
+        with pytest.raises(InputError, match="has begun with topic events, whose offsets it keeps"):
+            TopicInput(producer, reader_of(producer.job), "others")
+        with pytest.raises(InputError, match="reads a topic: go on by --from-topic"):
+            LiveProducer(producer, None)
+        with pytest.raises(
+            InputError, match=r"1 of the 4 users .* not on the roster, 'ann' for one"
+        ):
+            TopicInput(producer, reader_of(producer.job), "events", roster=ROSTER[1:])
+    path = tmp_path / "rows.csv"
+    path.write_text("user,epoch,value\nann,1,1\n")
+    with opened(tmp_path / "file", MemoryLog(), {}) as producer:
+        produce_change_log(producer, load_change_log(path, last_epoch=1))
+        with pytest.raises(InputError, match="has begun with another input than a topic"):
+            TopicInput(producer, reader_of(producer.job), "events")
+
+
+def test_what_the_events_cannot_be_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"the first record must name .* --column user=who"):
+        run_to(tmp_path / "1", Events.of([{"who": "ann", "value": 1}]), MemoryLog(), {})
+    form = InputForm.model_validate_json('{"format": "csv"}')
+    with (
+        opened(None, MemoryLog(), {}) as producer,
+        pytest.raises(InputError, match="events of a topic are JSON, and format is csv"),
+    ):
+        TopicInput(producer, reader_of(producer.job, form), "events")
+    job = deployed(JOB.replace(", start: 2024-03-30, length: P1D", ""))
+    with opened(None, MemoryLog(), {}, job=job) as producer:
+        source = TopicInput(producer, reader_of(job), "events", roster=ROSTER)
+        with pytest.raises(InputError, match="its events have times; the job file's epochs need"):
+            produce_to(source, producer, Events.of(EVENTS), 1)
+
+
+def test_a_first_event_of_no_use_does_not_stop_those_that_follow(tmp_path: Path) -> None:
+    noted: Noted = {}
+    source = run_to(None, Events.of([{"x": 1}, *EVENTS], 1), MemoryLog(), noted)
+    assert noted == from_file(tmp_path, EVENTS, ROSTER)
+    assert "there is no 'user'" in source.bad_rows.first[0].reason
+
+
+def test_a_rate_is_kept(tmp_path: Path) -> None:
+    slept: list[float] = []
+    with opened(None, MemoryLog(), {}) as producer:
+        source = TopicInput(producer, reader_of(producer.job), "events", roster=ROSTER)
+        produce_to(
+            source, producer, Events.of(EVENTS), 3, rate=4, clock=lambda: 5.0, sleep=slept.append
+        )
+    assert slept == [0, 0.25, 0.5]
