@@ -143,7 +143,8 @@ class Page {
   // Which job is shown, which other one beside it.
   #trail() {
     const names = this.jobs.map((job) => job.job);
-    const titles = new Map(this.jobs.map((job) => [job.job, job.title]));
+    const twice = (title) => this.jobs.filter((job) => job.title === title).length > 1;
+    const titles = new Map(this.jobs.map(({ job, title }) => [job, title !== job && twice(title) ? `${title} (${job})` : title]));
     const key = JSON.stringify([[...titles], this.job, view.state.with]);
     if (key === this.key) return;
     this.key = key;
