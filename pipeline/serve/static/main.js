@@ -20,6 +20,7 @@ class Page {
   kafka = { answers: true, since: null };
 
   async start() {
+    document.body.classList.toggle("embed", Boolean(view.state.embed));
     this.#theme();
     byId("theme").addEventListener("click", () => this.#switch());
     dark.addEventListener("change", () => this.#theme());
@@ -170,7 +171,7 @@ class Page {
   #follow(event) {
     const link = event.target.closest("a");
     if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey) return;
-    const href = link.getAttribute("href");
+    const href = link.getAttribute("href") ?? "";
     if (href !== "/" && !href.startsWith("?")) return;
     event.preventDefault();
     const asked = new URLSearchParams(href.slice(1));
