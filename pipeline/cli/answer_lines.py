@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.cli.answer_table import AnswerTable
 from pipeline.cli.errors import UsageProblem
-from pipeline.cli.estimate_lines import json_lines, table_lines
+from pipeline.cli.estimate_lines import epoch_cells, json_lines, table_lines
 from pipeline.cli.output import number, plural, say, say_pairs, say_table, tell
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.operations.up.curves import curves_of, plotted_query, write_curves
@@ -22,7 +22,7 @@ from pipeline.results.estimate_csv import csv_lines
 from pipeline.results.published_rows import PublishedRows
 from pipeline.results.queries import Query, usual_query
 from pipeline.simulation.query_trials import accuracy
-from pipeline.simulation.simulate import Simulation
+from pipeline.simulation.simulate import Simulation, expected
 from pipeline.stages.estimate_records import EstimateRecord
 
 _ROWS_SHOWN = 24
@@ -71,7 +71,9 @@ def printed_lines(
     if query is None and format == "json":
         return json_lines(records, job.domain)
     query = query or usual_query(job.domain, everything=False)
-    return table_lines(records) if query is None else answer_lines(job, query, format, records)
+    if query is None:
+        return table_lines(records, job)
+    return answer_lines(job, query, format, records)
 
 
 def answer_lines(
@@ -80,22 +82,29 @@ def answer_lines(
     """Lines of answers: "table", "csv" or "json" as of ``dpstream estimates``."""
     if format == "csv":
         return csv_lines(PublishedRows(job, query), records)
-    return (_table_lines if format == "table" else _json_lines)(query, records)
+    if format == "table":
+        return _table_lines(job, query, records)
+    return _json_lines(query, records)
 
 
-def _table_lines(query: Query, records: Iterable[EstimateRecord]) -> Iterator[str]:
+def _table_lines(
+    job: DeployedJob, query: Query, records: Iterable[EstimateRecord]
+) -> Iterator[str]:
     table = answer_table(query)
     name, *columns = table.columns()
     names = query.question.names(query.domain)
     least = len(name) if query.domain.slots is None else max(len(name), 12)
     width = max(least, *map(len, names), 0)
-    line = "{:>6} {:<" + str(width) + "}" + " {:>10}" * len(columns) + " {}"
+    line = "{} {:<" + str(width) + "}" + " {:>10}" * len(columns) + " {}"
     header = [each[1:] for each in columns]
-    yield line.format("epoch", name, *header, _notes_column(query)).rstrip()
+    epochs = epoch_cells(job)
+    first = epochs(0)
+    yield line.format(first, name, *header, _notes_column(query)).rstrip()
     for record in records:
         cells = [table.cells(answer) for answer in query.answers(record.estimate)]
-        for row in _rows(query, record, cells, len(header) + 1):
-            yield line.format(*row).rstrip()
+        for epoch, *row in _rows(query, record, cells, len(header) + 1):
+            begins = epochs(record.epoch) if epoch else " " * len(first)
+            yield line.format(begins, *row).rstrip()
 
 
 def _rows(
@@ -178,7 +187,7 @@ def show_simulations(query: Query, simulations: Sequence[Simulation]) -> None:
     say_pairs(
         [
             ("root mean squared error", f"{number(measured.rmse)}{unit}{said}"),
-            ("intervals that hold the truth", f"{measured.coverage:.1%}, expected are 95 %"),
+            ("intervals that hold the truth", f"{measured.coverage:.1%}; {expected(simulations)}"),
         ]
     )
     if query.question.selects:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import KafkaConfig, Servers
 from pipeline.cli.output import say, tell
 from pipeline.cli.run import LogFormat
+from pipeline.cli.server_tls import given_tls
 from pipeline.collector.addresses import Network, networks
 from pipeline.collector.collector import CollectorSettings, raise_file_limit
 from pipeline.collector.collector import collect as run_collector
@@ -123,8 +123,7 @@ def collect(
     Any number of collectors may run, anywhere: they keep nothing, and share a key.
     """
     host, port = _address(bind)
-    if (tls_cert is None) != (tls_key is None):
-        raise UsageProblem("--tls-cert and --tls-key are needed together")
+    tls = given_tls(tls_cert, tls_key)
     names = tuple(dict.fromkeys(map(name_of, job or ())))
     for name in ("asyncio", "aiokafka"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
@@ -133,7 +132,7 @@ def collect(
         port=port,
         jobs=names,
         key_file=collector_key,
-        tls=None if tls_cert is None or tls_key is None else _tls(tls_cert, tls_key),
+        tls=tls,
         access=Access(frozenset(allow_origin or ()), _proxies(proxy or ())),
         rate=rate,
         limits=replace(
@@ -169,20 +168,3 @@ def _proxies(texts: Sequence[str]) -> tuple[Network, ...]:
         raise UsageProblem(
             f"--proxy is {error}: give an address, or a network such as 172.28.0.0/16"
         ) from None
-
-
-def _tls(certificate: Path, key: Path) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    for path in (certificate, key):
-        if not path.is_file():
-            raise UsageProblem(f"there is no file {path}")
-    try:
-        # Never None: OpenSSL would ask for the password on the terminal.
-        context.load_cert_chain(certificate, key, password="")
-    except (ssl.SSLError, OSError) as error:
-        raise UsageProblem(
-            f"{certificate} and {key} are no certificate with its key, in PEM and without a "
-            f"password: {error.strerror or error}"
-        ) from None
-    return context

@@ -3,30 +3,49 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from pipeline.cli.output import number
+from pipeline.jobs.job_files import Job
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.values.value_domains import BOOLEAN, ValueDomain
 
-_TABLE = "{:>6} {:>10} {:>8} {:>10} {:>10} {:>9} {:>10} {}"
+_TABLE = "{:>10} {:>8} {:>10} {:>10} {:>9} {:>10} {}"
 
 
-def table_lines(records: Iterable[EstimateRecord]) -> Iterator[str]:
+def epoch_cells(job: Job | None) -> Callable[[int], str]:
+    """The first cells of a row: an epoch, and when it begins where the job's calendar says so.
+
+    They are as wide as their header, which is that of epoch 0.
+    """
+    calendar = None if job is None else job.epochs.calendar
+    if calendar is None:
+        return lambda epoch: f"{epoch or 'epoch':>6}"
+    width = len(calendar.shown(1))
+
+    def cells(epoch: int) -> str:
+        if not epoch:
+            return f"{'epoch':>6} {'begins':<{width}}"
+        return f"{epoch:>6} {calendar.shown(epoch):<{width}}"
+
+    return cells
+
+
+def table_lines(records: Iterable[EstimateRecord], job: Job | None = None) -> Iterator[str]:
     """Columns for people; sd is the standard deviation, low and high bound the 95 % interval."""
-    yield _TABLE.format(
-        "epoch", "estimate", "± sd", "95 % low", "high", "reports", "population", ""
-    ).rstrip()
+    cells = epoch_cells(job)
+    header = "estimate", "± sd", "95 % low", "high", "reports", "population", ""
+    yield f"{cells(0)} {_TABLE.format(*header)}".rstrip()
     for record in records:
         estimate = record.summary
         values = (estimate.value, estimate.standard_deviation, estimate.low, estimate.high)
-        yield _TABLE.format(
-            record.epoch,
+        line = _TABLE.format(
             *map(number, values),
             number(estimate.reports),
             number(record.population),
             ", ".join(record.notes),
-        ).rstrip()
+        )
+        yield f"{cells(record.epoch)} {line}".rstrip()
 
 
 def json_lines(records: Iterable[EstimateRecord], domain: ValueDomain = BOOLEAN) -> Iterator[str]:

@@ -242,7 +242,7 @@ _MEANING = {
     "selected": "trials that tell the item most users hold; beside them, the probability of that",
     "stages": "no: reports went from the devices to the aggregator without codec and stages, as "
     f"their topics would hold more than {MOST_TOPIC_BYTES >> 30} GiB",
-    "covered": "intervals that hold the truth, expected are 95 %",
+    "covered": "intervals that hold the truth: 95 % over many trials; errors of one go together",
 }
 
 

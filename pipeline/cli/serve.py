@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,12 +16,18 @@ from pipeline.cli.errors import UsageProblem
 from pipeline.cli.inputs import load_truth
 from pipeline.cli.options import KafkaConfig, Servers
 from pipeline.cli.output import say, tell
+from pipeline.cli.server_tls import given_tls
 from pipeline.devices.item_log import ValueLog
 from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.serve.access import AccessSettings, check_proxies
+from pipeline.serve.passwords import HashedPassword
+from pipeline.serve.security import check_origin
 from pipeline.serve.server import NoPortError, SiteSettings
 from pipeline.serve.server import serve as serve_page
 
 PORT = 8765
+
+_HEADER = re.compile(r"[A-Za-z0-9-]{1,100}")
 
 
 def serve(
@@ -40,8 +48,8 @@ def serve(
         str,
         typer.Option(
             metavar="ADDRESS",
-            help="Of the interface. Whoever reaches another one than 127.0.0.1 can read the page: "
-            "there is no password.",
+            help="Of the interface. Whoever reaches another one than 127.0.0.1 can read the page, "
+            "unless it has a password.",
         ),
     ] = "127.0.0.1",
     allow_host: Annotated[
@@ -51,6 +59,49 @@ def serve(
             metavar="NAME[:PORT]",
             help="A name, besides addresses and localhost, under which browsers know this page, "
             "such as that of a reverse proxy.",
+        ),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option("--tls-cert", metavar="FILE", help="Answer by TLS, with this chain (PEM)."),
+    ] = None,
+    tls_key: Annotated[
+        Path | None,
+        typer.Option("--tls-key", metavar="FILE", help="The private key to it (PEM)."),
+    ] = None,
+    password_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--password-file",
+            metavar="FILE",
+            help="Ask for the password whose hash dpstream password has written there.",
+        ),
+    ] = None,
+    trusted_header: Annotated[
+        str | None,
+        typer.Option(
+            "--trusted-header",
+            metavar="NAME",
+            help="Let in whom a proxy names in this header, such as X-Forwarded-User, and nobody "
+            "else without the password.",
+        ),
+    ] = None,
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--trusted-proxy",
+            metavar="ADDRESS",
+            help="From where that header counts: an address or network, may be repeated. Default: "
+            "this machine.",
+        ),
+    ] = None,
+    embed_in: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--embed-in",
+            metavar="ORIGIN",
+            help="Pages of this origin, such as https://intranet.example.org, may have the page in "
+            "a frame; may be repeated.",
         ),
     ] = None,
     truth: Annotated[
@@ -73,6 +124,9 @@ def serve(
         raise UsageProblem("--address is empty: give 127.0.0.1, or 0.0.0.0 for every interface")
     names = tuple(dict.fromkeys(map(name_of, jobs or ())))
     truths = _truths(names, truth or [])
+    tls = given_tls(tls_cert, tls_key)
+    access = _access(password_file, trusted_header, trusted_proxy or [])
+    origins = _origins(embed_in or [])
     # What they have to say is on the page; their logs would say it again, many times.
     for name in ("asyncio", "aiohttp"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
@@ -80,7 +134,9 @@ def serve(
         connection = cluster.connection
 
     def run(at: int) -> None:
-        settings = SiteSettings(address, at, names, tuple(allow_host or ()), truths)
+        settings = SiteSettings(
+            address, at, names, tuple(allow_host or ()), truths, tls, access, origins
+        )
         asyncio.run(serve_page(settings, connection, _load, ready=_ready, notify=tell))
 
     if port is not None:
@@ -90,6 +146,32 @@ def serve(
         run(PORT)
     except NoPortError:
         run(0)
+
+
+def _access(password: Path | None, header: str | None, proxies: list[str]) -> AccessSettings:
+    """Who may see the page."""
+    if proxies and header is None:
+        raise UsageProblem("--trusted-proxy says from where --trusted-header counts: give that too")
+    if header is not None and not _HEADER.fullmatch(header):
+        raise UsageProblem(f"--trusted-header {header}: give a header's name: X-Forwarded-User")
+    try:
+        check_proxies(proxies)
+    except ValueError as error:
+        raise UsageProblem(
+            f"--trusted-proxy {error}: give an address or a network, such as 10.0.0.0/8"
+        ) from None
+    hashed = None if password is None else HashedPassword.read(password)
+    known = AccessSettings(hashed, header)
+    return replace(known, proxies=tuple(proxies)) if proxies else known
+
+
+def _origins(given: list[str]) -> tuple[str, ...]:
+    try:
+        return tuple(map(check_origin, given))
+    except ValueError as error:
+        raise UsageProblem(
+            f"--embed-in {error}: give scheme and host alone, such as https://intranet.example.org"
+        ) from None
 
 
 def _ready(address: str) -> None:

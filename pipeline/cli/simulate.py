@@ -46,7 +46,13 @@ from pipeline.results.smoothing import BIASED
 from pipeline.results.truths import Truths
 from pipeline.simulation.item_accuracy import mean_accuracy
 from pipeline.simulation.query_trials import simulations_json
-from pipeline.simulation.simulate import Simulation, column_errors, coverage, root_mean_square
+from pipeline.simulation.simulate import (
+    Simulation,
+    column_errors,
+    coverage,
+    expected,
+    root_mean_square,
+)
 from pipeline.simulation.trials import run_trials
 from randomizers.row_errors import MOST_HELD, OTHERS
 from topics.manifests import Fate
@@ -246,7 +252,7 @@ def _summary(simulations: list[Simulation], users: int) -> Iterator[tuple[str, s
                 if name != "online":
                     label = " (biased)" if name in BIASED else ""
                     yield f"  {name}{label}", f"{number(other)} users ({other / users:.1%})"
-        yield "intervals that hold the truth", f"{covered:.1%}, expected are 95 %"
+        yield "intervals that hold the truth", f"{covered:.1%}; {expected(simulations)}"
     if first.frozen:
         yield "devices that left out changes", f"{first.frozen:,} ({first.frozen / users:.1%})"
     withheld = sum(record.fate is not Fate.RELEASED for record in first.records)

@@ -38,7 +38,18 @@ from pipeline.demo import (
     demo_stream_job_file,
 )
 from pipeline.demo.devices.run_demo import DemoSettings, run_demo
-from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.demo.story import (
+    PEOPLE,
+    STUDENT,
+    ScreenOfStory,
+    values_of,
+    what_a_device_sends,
+    what_everyone_sees,
+    what_is_asked,
+    what_it_would_take,
+)
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import load_job
 from pipeline.operations.losses import UnaskedError
 from pipeline.operations.restarted_processes import ProcessError
 from pipeline.operations.signals import SignalledError
@@ -180,7 +191,20 @@ def demo(
         rate,
         page=True,
     )
+    jobs = [deploy_job(load_job(path), deployed_at=0) for path in settings.job_files]
+    if not as_json:
+        student = values_of(settings.input, STUDENT, jobs[0].epochs.count)
+        _tell_story(what_is_asked(jobs, PEOPLE))
+        _tell_story(what_a_device_sends(jobs[1], student))
+        say()
     _run(_watched(settings, browser, as_json), output, as_json, credit=_DEMO_CREDIT)
+
+
+def _tell_story(screen: ScreenOfStory) -> None:
+    say()
+    say(screen.heading, "bold")
+    for line in screen.lines:
+        say(line)
 
 
 def _demo_devices(
@@ -224,6 +248,10 @@ def _run(
         if as_json:
             _say_json(outcomes, written)
             return
+        if credit is not None:
+            told = [(outcome.job, outcome.records) for outcome in outcomes]
+            _tell_story(what_everyone_sees(told, page))
+            _tell_story(what_it_would_take([outcome.job for outcome in outcomes]))
         for outcome, files in zip(outcomes, written, strict=True):
             _show(outcome, files, credit)
         if credit is not None:

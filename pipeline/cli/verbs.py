@@ -149,6 +149,12 @@ VERBS = {
         "Serve a live page of all jobs, and a JSON API, until told to stop (Ctrl-C, SIGTERM).",
         "students --port 8765",
     ),
+    "password": Verb(
+        _RESULTS,
+        "password:password",
+        "Choose the password of the live page, for dpstream serve --password-file FILE.",
+        "page.password",
+    ),
     "estimates": Verb(
         _RESULTS,
         "estimates:estimates",

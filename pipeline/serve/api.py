@@ -135,7 +135,9 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
 ``index.html`` the text ``BOKEH_JS`` becomes its path. ``/api`` is this text.
 
 Limits: 2,000 characters of path and query, 12 series, whole numbers from 0 to 2^53. Refused is with
-400 what makes no sense, 404 what there is not, 405 any method but GET and HEAD, 413 a body, 414 an
+400 what makes no sense, 401 who has not logged in, where the server asks for that (``POST /login``
+with ``password`` gives a cookie), or is not named by its proxy, 429 too many wrong passwords, 404
+what there is not, 405 any method but GET and HEAD, 413 a body, 414 an
 address that is too long, 431 a head that is, 421 a ``Host`` and 403 an ``Origin`` that this server
 was not told of (``--allow-host``), 503 what is too much at once (connections, viewers, downloads),
 and downloads while Kafka is away. 500 is a fault of the server, of which its log has a line.
@@ -146,7 +148,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeAlias
@@ -166,8 +168,10 @@ from pipeline.serve.connections import Gate
 from pipeline.serve.downloads import TYPES, Download, Format
 from pipeline.serve.figures import MOST_CURVES, Theme, curves
 from pipeline.serve.history import Point
+from pipeline.serve.login import PATH as LOGIN_PATH
+from pipeline.serve.login import LoginDesk
 from pipeline.serve.query_strings import AskedWronglyError, epoch_range, one_of, series_ids, whole
-from pipeline.serve.security import HEADERS, Gatekeeper
+from pipeline.serve.security import Gatekeeper, headers_for
 from pipeline.serve.series import SeriesError
 from pipeline.serve.sockets import Sockets, View
 from pipeline.serve.views import JobState
@@ -204,6 +208,8 @@ class Api:
         gatekeeper: looks at requests first.
         sockets: of the viewers.
         downloads: how many there may be at once.
+        desk: lets in who may see the page.
+        embed_in: origins whose pages may have this one in a frame.
     """
 
     def __init__(
@@ -213,12 +219,17 @@ class Api:
         gatekeeper: Gatekeeper,
         sockets: Sockets,
         downloads: int,
+        desk: LoginDesk,
+        embed_in: Sequence[str] = (),
     ) -> None:
         self._board = board
         self._records = records
         self._gatekeeper = gatekeeper
         self._sockets = sockets
         self._assets = load_assets()
+        self._desk = desk
+        self._headers = headers_for(embed_in)
+        self._headers_of_form = headers_for(embed_in, form=True)
         self._most_downloads = downloads
         self._downloads = 0
         self._begun: dict[int, bool] = {}
@@ -229,7 +240,7 @@ class Api:
     def application(self) -> web.Application:
         """The routes."""
         app = web.Application(middlewares=[self._guard])
-        app.on_response_prepare.append(_secure)
+        app.on_response_prepare.append(self._secure)
         app.on_response_prepare.append(self._begin)
         job = "/api/jobs/{job}"
         app.router.add_get("/api", self._about)
@@ -256,15 +267,19 @@ class Api:
             gate.started()
         self._begun[id(request)] = False
         try:
+            has_body = request.body_exists or request.headers.get("Content-Length", "0") != "0"
+            # A password that is given is the only thing that is ever sent here.
+            given = self._desk.takes(request)
             refusal = self._gatekeeper.refuse(
-                request.method,
+                "GET" if given else request.method,
                 request.raw_path,
                 request.headers,
-                has_body=request.body_exists or request.headers.get("Content-Length", "0") != "0",
+                has_body=has_body and not given,
             )
             if refusal is not None:
                 return _problem(refusal.status, refusal.message, close=True)
-            return await handler(request)
+            stopped = await self._desk.answer(request)
+            return await handler(request) if stopped is None else stopped
         except ProblemError as error:
             return _problem(error.status, str(error))
         except (AskedWronglyError, SeriesError) as error:
@@ -291,6 +306,11 @@ class Api:
         """Note that an answer begins while its handler is still at work."""
         if id(request) in self._begun:
             self._begun[id(request)] = True
+
+    async def _secure(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
+        is_form = request.path == LOGIN_PATH
+        response.headers.update(self._headers_of_form if is_form else self._headers)
+        response.headers.popall(hdrs.SERVER, None)
 
     async def _shut(self, app: web.Application) -> None:
         await self._sockets.close()
@@ -540,8 +560,3 @@ def _problem(status: int, message: str, *, close: bool = False) -> web.Response:
     if close:
         response.force_close()
     return response
-
-
-async def _secure(request: web.BaseRequest, response: web.StreamResponse) -> None:
-    response.headers.update(HEADERS)
-    response.headers.popall(hdrs.SERVER, None)

@@ -53,6 +53,14 @@ class Asset:
         return gzip.compress(self.content, 6, mtime=0)
 
 
+LOGIN_PAGE = "login.html"
+
+
+def load_login_page() -> str:
+    """The form that asks for the password, with places for what `pipeline.serve.login` says."""
+    return files("pipeline.serve").joinpath("static", LOGIN_PAGE).read_text(encoding="utf-8")
+
+
 def load_assets() -> Mapping[str, Asset]:
     """All files, by path: the page, what it loads, and BokehJS from its wheel."""
     bokeh_path = f"/bokeh/{version('bokeh')}/bokeh.min.js"
@@ -65,6 +73,8 @@ def load_assets() -> Mapping[str, Asset]:
             if file.name == "index.html":
                 content = content.replace(_PLACEHOLDER.encode(), bokeh_path.encode())
                 assets["/"] = Asset(content, _TYPES[ending], _ASK_AGAIN)
+            elif file.name == LOGIN_PAGE:
+                continue
             else:
                 assets[f"/static/{file.name}"] = Asset(content, _TYPES[ending], _ASK_AGAIN)
     icon = assets.get("/static/favicon.svg")

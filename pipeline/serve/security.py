@@ -2,7 +2,7 @@
 
 A page of another site must not read the numbers through a browser of ours: answers allow no other
 origin, and a request under a name that is not ours is refused, so that no name can be bound anew to
-this address (DNS rebinding). Nothing here asks for a password: who reaches the port may read.
+this address (DNS rebinding). Whether a password is asked for, `login` decides.
 """
 
 from __future__ import annotations
@@ -25,6 +25,40 @@ HEADERS: Final[Mapping[str, str]] = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 """Of every answer."""
+
+
+def headers_for(embed_in: Iterable[str] = (), *, form: bool = False) -> Mapping[str, str]:
+    """What every answer says.
+
+    Args:
+        embed_in: origins whose pages may have this one in a frame.
+        form: whether the answer is a page with a form of this server.
+    """
+    policy = HEADERS["Content-Security-Policy"]
+    if origins := " ".join(embed_in):
+        policy = policy.replace("frame-ancestors 'none'", f"frame-ancestors {origins}")
+    if not form:
+        return {**HEADERS, "Content-Security-Policy": policy}
+    policy = policy.replace("form-action 'none'", "form-action 'self'")
+    # Without a referrer browsers would not say either from which origin a form comes.
+    return {**HEADERS, "Content-Security-Policy": policy, "Referrer-Policy": "same-origin"}
+
+
+def check_origin(text: str) -> str:
+    """An origin that may stand in a policy, such as "https://intranet.example.org".
+
+    Raises:
+        ValueError: it is none.
+    """
+    parts = urlsplit(text)
+    whole = f"{parts.scheme}://{parts.netloc}"
+    known = set("abcdefghijklmnopqrstuvwxyz0123456789.-:[]")
+    if text != whole or parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ValueError(text)
+    if not set(parts.netloc) <= known:
+        raise ValueError(text)
+    return text
+
 
 LONGEST_TARGET = 2_000
 """Characters of path and query."""

@@ -6,6 +6,7 @@ import asyncio
 import resource
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -24,12 +25,15 @@ from pipeline.printable import error_line
 from pipeline.results.follow import EstimateReader
 from pipeline.results.smoothing import SmoothedHorizon
 from pipeline.results.truths import Truths
+from pipeline.serve.access import AccessSettings
 from pipeline.serve.api import Api
+from pipeline.serve.assets import load_login_page
 from pipeline.serve.background import Background, Shown
 from pipeline.serve.board import Board, Jobs
 from pipeline.serve.connections import Connections
 from pipeline.serve.follower import Answers, Follower, KafkaSource, News, Published, Reader
 from pipeline.serve.limits import Limits
+from pipeline.serve.login import LoginDesk
 from pipeline.serve.security import Gatekeeper
 from pipeline.serve.sockets import Sockets
 from pipeline.stages.estimate_records import EstimateRecord
@@ -61,6 +65,9 @@ class SiteSettings:
         jobs: names of those that are shown; none for all.
         hosts: names under which it may be asked.
         truths: inputs of jobs, by name.
+        tls: None: it speaks HTTP without.
+        access: who may see the page.
+        embed_in: origins whose pages may have it in a frame.
     """
 
     address: str = "127.0.0.1"
@@ -68,6 +75,9 @@ class SiteSettings:
     jobs: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     truths: Mapping[str, Path] = field(default_factory=dict)
+    tls: ssl.SSLContext | None = None
+    access: AccessSettings = field(default_factory=AccessSettings)
+    embed_in: tuple[str, ...] = ()
 
 
 class Site:
@@ -104,7 +114,12 @@ class Site:
         self._shown: tuple[Shown, ...] = ()
         self.sockets = Sockets(self.board, limits)
         gatekeeper = Gatekeeper.of(settings.hosts)
-        api = Api(self.board, self._published, gatekeeper, self.sockets, limits.downloads)
+        secure = settings.tls is not None
+        desk = LoginDesk(settings.access, load_login_page(), secure=secure)
+        api = Api(
+            *(self.board, self._published, gatekeeper, self.sockets, limits.downloads, desk),
+            embed_in=settings.embed_in,
+        )
         self._runner = web.AppRunner(
             api.application(),
             access_log=None,
@@ -131,7 +146,12 @@ class Site:
             # A name may stand for several addresses, each of which would get a port of its own.
             bound = address if port else await self._first_address(address)
             self._server = await self._loop.create_server(
-                self.connections, bound, port, backlog=_BACKLOG, reuse_address=True
+                self.connections,
+                bound,
+                port,
+                backlog=_BACKLOG,
+                reuse_address=True,
+                ssl=self._settings.tls,
             )
         except OSError as error:
             raise NoPortError(
@@ -140,7 +160,7 @@ class Site:
             ) from None
         port = self._server.sockets[0].getsockname()[1]
         host = f"[{address}]" if ":" in address else address
-        return f"http://{host}:{port}/"
+        return f"{'http' if self._settings.tls is None else 'https'}://{host}:{port}/"
 
     async def _first_address(self, name: str) -> str:
         """One of the addresses of a name, of IPv4 if there is one.

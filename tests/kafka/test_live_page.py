@@ -109,6 +109,7 @@ def test_a_curve_grows_and_a_worker_dies_and_returns(
     seen = watch(address)
     seen.page.set_default_timeout(1_000 * PATIENCE)
     seen.page.goto(f"{address}/?job={job_name}")
+    seen.page.get_by_role("tab", name="For operators").click()
     drawing = seen.page.locator(".drawing svg.across")
     expect(drawing.locator(".alive")).to_have_count(3, timeout=1_000 * PATIENCE)
 
@@ -136,6 +137,7 @@ def test_a_curve_grows_and_a_worker_dies_and_returns(
     )
     expect(seen.page.locator(".key")).to_contain_text("not private")
 
+    seen.page.get_by_role("tab", name="Results").click()
     with seen.page.expect_download() as download:
         seen.page.get_by_role("link", name="CSV", exact=True).click()
     saved = tmp_path / "saved.csv"

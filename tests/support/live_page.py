@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_files import parse_job
 from pipeline.kafka.cluster import Cluster
 from pipeline.operations.deployments import deploy
+from pipeline.serve.access import AccessSettings
 from pipeline.serve.background import Background
 from pipeline.serve.follower import Answers, Reader
 from pipeline.serve.limits import Limits
@@ -140,6 +142,9 @@ async def live_page(
     hosts: Sequence[str] = (),
     truths: Iterable[tuple[str, Path]] = (),
     limits: Limits | None = None,
+    access: AccessSettings | None = None,
+    embed_in: Sequence[str] = (),
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[LivePage]:
     """Serve on a free port, having read what there is."""
     told: list[str] = []
@@ -147,10 +152,18 @@ async def live_page(
     def load(job: DeployedJob, path: Path) -> ValueLog:
         return load_truth(job, path)
 
-    settings = SiteSettings(jobs=tuple(jobs), hosts=tuple(hosts), truths=dict(truths))
+    settings = SiteSettings(
+        jobs=tuple(jobs),
+        hosts=tuple(hosts),
+        truths=dict(truths),
+        tls=tls,
+        access=access or AccessSettings(),
+        embed_in=tuple(embed_in),
+    )
     site = Site(settings, lambda: cast(Cluster, cluster), load, told.append, limits or Limits())
     address = (await site.start()).rstrip("/")
-    async with aiohttp.ClientSession() as client:
+    # Cookies of addresses, and not of names alone.
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as client:
         page = LivePage(site, address, cluster, client, told, Reader(jobs))
         try:
             site.take(Answers(True))

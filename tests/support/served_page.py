@@ -40,6 +40,7 @@ class ServedPage:
     def __init__(self) -> None:
         self.cluster = MemoryCluster(partitions={JOBS_TOPIC: 1})
         self.jobs: dict[str, DeployedJob] = {}
+        self.settings = SiteSettings()
         self.said: list[str] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
@@ -142,7 +143,7 @@ class ServedPage:
 
     async def _make_site(self) -> Site:
         open_cluster = cast(Callable[[], Cluster], lambda: self.cluster)
-        site = Site(SiteSettings(), open_cluster, _no_truth, self.said.append, Limits())
+        site = Site(self.settings, open_cluster, _no_truth, self.said.append, Limits())
         address = await site.start()
         site.board.set_answers(True)
         self._cable.to = int(address.rstrip("/").rpartition(":")[2])

@@ -2,7 +2,8 @@
 
 A broker outlives whoever starts it. So that it is stopped even when ``dpstream up`` is killed, a
 keeper starts it and waits for the end of its lifeline (`operations.lifeline`) or for SIGTERM. A
-broker that ran before is left running. One that breaks down meanwhile is started again.
+broker that ran before is left running, unless another keeper had started it: the last of them stops
+it (`broker_users`). One that breaks down meanwhile is started again.
 
 ``python -m pipeline.operations.up.keeper [keep] [brief]`` prints a `Message` a line, in JSON.
 """
@@ -21,6 +22,7 @@ from pipeline.kafka.local_kafka import LocalKafka, LocalKafkaError
 from pipeline.operations.lifeline import follow
 from pipeline.operations.processes import python_module
 from pipeline.operations.restarted_processes import ProcessError, RestartedProcesses
+from pipeline.operations.up.broker_users import BrokerUsers
 from pipeline.state import FolderInUse, kafka_folder
 
 _STOP_GRACE = 5.0
@@ -95,7 +97,9 @@ class KeptBroker:
     def close(self) -> None:
         """Stop the broker, unless it ran before or is to be kept."""
         self._processes.close()
-        if self._keeper.process.returncode != 0 and self._mine and not self._keep:
+        # One that was killed could not do so.
+        undone = self._keeper.process.returncode != 0 and self._mine and not self._keep
+        if undone and BrokerUsers(kafka_folder()).leave():
             LocalKafka(kafka_folder()).stop(grace=0.0)
 
     def _hear(self, line: str) -> None:
@@ -112,16 +116,19 @@ def main() -> int:
     keep, brief = (option in sys.argv[1:] for option in ("keep", "brief"))
     broker = LocalKafka(kafka_folder())
     ready = False
-    mine = not broker.status().running
+    users = BrokerUsers(kafka_folder())
+    status = broker.status()
+    mine = not status.running
+    brief_one = mine or users.is_marked(status.pid)
     try:
         if mine:
             _say("mine", "")
         for _ in range(1 + _RESTARTS):
-            address = broker.start(
-                on_progress=lambda text: _say("progress", text), brief=brief
-            ).bootstrap_servers
+            started = broker.start(on_progress=lambda text: _say("progress", text), brief=brief)
+            if brief_one:
+                users.mark(None if keep else started.pid)
             ready = True
-            _say("ready", str(address))
+            _say("ready", str(started.bootstrap_servers))
             while broker.status().running:
                 time.sleep(_CHECK_SECONDS)
             _say("progress", f"the local Kafka has broken down, its log is {broker.log_path}")
@@ -132,10 +139,13 @@ def main() -> int:
         return 1
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        if mine and not (keep and ready):
-            if not ready:
-                time.sleep(_PID_SECONDS)
+        if mine and not ready:
+            time.sleep(_PID_SECONDS)
             broker.stop(grace=_STOP_GRACE)
+        else:
+            to_be_stopped = users.is_marked(broker.status().pid)
+            if users.leave() and to_be_stopped:
+                broker.stop(grace=_STOP_GRACE)
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:

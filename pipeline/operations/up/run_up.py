@@ -102,12 +102,12 @@ def run_up(settings: UpSettings, screen: Screen, finished: Finished) -> None:
         )
         for index, file in enumerate(settings.job_files)
     ]
-    with _only_run(given[0].job.name), Signals() as signals:
-        _Run(settings, given, screen, signals).run(finished)
+    with _only_run(given[0].job.name) as lock, Signals() as signals:
+        _Run(settings, given, screen, signals).run(finished, lock.release)
 
 
 def _only_run(name: str) -> FolderLock:
-    """Two runs would share a broker that the first one to end stops."""
+    """Two runs would share workers' folders; a page that stays open is none any more."""
     try:
         return FolderLock(state_home() / "up", f"dpstream up of {name}")
     except FolderInUse as error:
@@ -143,8 +143,8 @@ class _Run:
         self._page: Page | None = None
         self._activity = "starting"
 
-    def run(self, finished: Finished) -> None:
-        """Do it all."""
+    def run(self, finished: Finished, over: Callable[[], None]) -> None:
+        """Do it all; `over` is called when nothing but the page is left to stay."""
         self._forget_secrets()
         try:
             with ExitStack() as stack:
@@ -158,6 +158,7 @@ class _Run:
                     self._show()
                     if staying is None:
                         stack.close()
+                over()
                 finished(outcomes, None if staying is None else staying.address)
                 while staying is not None and not self._signals.received:
                     time.sleep(_WAIT_SECONDS)

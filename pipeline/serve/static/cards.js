@@ -33,7 +33,7 @@ class Asking {
 }
 
 // With the job's name, where there are two.
-const titled = (title, model, named) => (named ? `${title}: ${model.detail.title}` : title);
+const titled = (title, model, named) => (named ? `${title}: ${model.detail.title === model.name ? model.name : `${model.detail.title} (${model.name})`}` : title);
 
 // A bar to the value, and a line over the interval; widths are shares of the largest upper end.
 function bar(value, low, high, [least, most]) {

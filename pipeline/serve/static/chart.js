@@ -7,7 +7,7 @@ import { tickLabels } from "./format.js";
 export const widest = (ranges) => [Math.min(...ranges.map(([low]) => low)), Math.max(...ranges.map(([, high]) => high))];
 
 // So many pixels has a date.
-const DATE = 92;
+const DATE = 110;
 // So many epochs have a dot each.
 const FEW = 60;
 

@@ -1,5 +1,7 @@
 // The one WebSocket of a job: catches up after every cut, and says when what is shown is old.
 
+import { ask } from "./api.js";
+
 const FIRST_WAIT = 250;
 const LONGEST_WAIT = 4000;
 // The server is heard at least every 10 s.
@@ -81,7 +83,7 @@ export class Connection extends EventTarget {
     if (this.connected) {
       this.connected = false;
       this.dispatchEvent(new Event("lost"));
-    }
+    } else ask("/api/jobs").catch(() => {});
     // Somewhat earlier or later each, so that a hundred pages do not come back at once.
     const wait = this.#wait * (0.75 + 0.25 * Math.random());
     this.#wait = Math.min(2 * this.#wait, LONGEST_WAIT);

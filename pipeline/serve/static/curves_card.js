@@ -166,9 +166,14 @@ export class CurvesCard {
     chart.addEventListener("point", (event) => this.#read(event.detail));
     chart.addEventListener("range", (event) => this.#go(event.detail ? event.detail.join("-") : "all"));
     const legend = h("ul", { class: "legend" });
-    const heading = this.#needsHeading(models) && h("h3", {}, models[0].detail.title);
+    const heading = this.#needsHeading(models) && h("h3", {}, this.#named(models[0]));
     this.body.append(h("div", { class: "panel" }, heading, place, legend));
     return { models, chart, legend, place, added: 0, figure: "", unit: "" };
+  }
+
+  // By its title, and where another job has the same, by its name.
+  #named({ name, detail: { title } }) {
+    return this.models.filter((model) => model.detail.title === title).length > 1 ? name : title;
   }
 
   #needsHeading(models) {
@@ -195,7 +200,7 @@ export class CurvesCard {
     }));
     const curves = parts.flatMap(({ model, body }) => body.series.map((each) => {
       const curve = new Curve(each, model.name, model.detail.simultaneous?.widening);
-      if (panel.models.length > 1) curve.label = model.detail.title;
+      if (panel.models.length > 1) curve.label = this.#named(model);
       return curve;
     }));
     const theme = this.theme();
@@ -361,10 +366,10 @@ export class CurvesCard {
   #picture() {
     const panels = this.#charts.map(({ chart, models }) => ({
       canvas: chart.canvas,
-      heading: this.#needsHeading(models) ? models[0].detail.title : "",
+      heading: this.#needsHeading(models) ? this.#named(models[0]) : "",
       entries: chart.curves.map((curve, index) => ({ label: curve.label, ...chart.mark(index) })),
     }));
     const name = this.models.map((model) => model.name).join("-and-");
-    return savePicture(`${name}-epoch-${this.lastEpoch}.png`, `${this.models.map((model) => model.detail.title).join(" and ")}: ${this.#title().toLowerCase()}`, panels);
+    return savePicture(`${name}-epoch-${this.lastEpoch}.png`, `${this.models.map((model) => this.#named(model)).join(" and ")}: ${this.#title().toLowerCase()}`, panels);
   }
 }

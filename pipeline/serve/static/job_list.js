@@ -41,7 +41,7 @@ export class JobList {
     const found = pairs(jobs);
     this.pairs.hidden = !found.length;
     this.pairs.replaceChildren(...found.slice(0, MOST_PAIRS).map(([one, other]) =>
-      h("a", { href: view.href({ job: one.job, with: other.job }) }, `compare ${one.title} with ${other.title}`)));
+      h("a", { href: view.href({ job: one.job, with: other.job }) }, `compare ${one.job} with ${other.job}`)));
     if (focused) [...this.element.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus();
   }
 

@@ -83,8 +83,9 @@ export class JobPage {
     this.panels = { results, operators };
     this.tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Parts of the page", onkeydown: (event) => this.#press(event) },
       TABS.map(([tab, name]) => h("button", { type: "button", role: "tab", id: `tab-${tab}`, "aria-controls": tab, onclick: () => view.set({ tab }) }, name)));
+    const whole = h("a", { class: "whole", href: view.href({ embed: "" }), target: "_blank", rel: "noopener" }, "Who is trusted, what is promised, and all numbers");
     this.element = h("div", { class: "page" },
-      h("div", { class: two ? "overviews" : "" }, this.parts.map((part) => part.overview.element)), this.tabs, results, operators);
+      h("div", { class: two ? "overviews" : "" }, this.parts.map((part) => part.overview.element)), this.tabs, results, operators, view.state.embed && whole);
   }
 
   #tab() {

@@ -20,6 +20,7 @@ class Page {
   kafka = { answers: true, since: null };
 
   async start() {
+    document.body.classList.toggle("embed", Boolean(view.state.embed));
     this.#theme();
     byId("theme").addEventListener("click", () => this.#switch());
     dark.addEventListener("change", () => this.#theme());
@@ -143,7 +144,8 @@ class Page {
   // Which job is shown, which other one beside it.
   #trail() {
     const names = this.jobs.map((job) => job.job);
-    const titles = new Map(this.jobs.map((job) => [job.job, job.title]));
+    const twice = (title) => this.jobs.filter((job) => job.title === title).length > 1;
+    const titles = new Map(this.jobs.map(({ job, title }) => [job, title !== job && twice(title) ? `${title} (${job})` : title]));
     const key = JSON.stringify([[...titles], this.job, view.state.with]);
     if (key === this.key) return;
     this.key = key;
@@ -169,7 +171,7 @@ class Page {
   #follow(event) {
     const link = event.target.closest("a");
     if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey) return;
-    const href = link.getAttribute("href");
+    const href = link.getAttribute("href") ?? "";
     if (href !== "/" && !href.startsWith("?")) return;
     event.preventDefault();
     const asked = new URLSearchParams(href.slice(1));

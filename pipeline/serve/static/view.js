@@ -1,6 +1,6 @@
 // What is shown, kept in the address: a link or the back button shows the same again.
 
-const DEFAULTS = { job: "", with: "", series: [], crowd: "", range: "all", change: "", tab: "results", theme: "" };
+const DEFAULTS = { job: "", with: "", series: [], crowd: "", range: "all", change: "", tab: "results", theme: "", embed: "" };
 const CHANGE = /^[1-9]\d{0,4}$/;
 const RANGE = /^(all|latest-[1-9]\d{0,8}|[1-9]\d{0,15}-[1-9]\d{0,15})$/;
 export const MOST_SERIES = 12;
@@ -19,6 +19,8 @@ function read(search) {
     range: RANGE.test(range) ? range : "all",
     change: CHANGE.test(change) ? change : "",
     tab: asked.get("tab") === "operators" ? "operators" : "results",
+    // A curve by itself, for a frame of another page.
+    embed: asked.get("embed") === "1" ? "1" : "",
     theme: ["light", "dark"].includes(asked.get("theme")) ? asked.get("theme") : "",
   };
 }

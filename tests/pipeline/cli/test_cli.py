@@ -44,7 +44,7 @@ COMMANDS = [
     *("demo", "up", "plan", "simulate", "evaluate"),
     *("keygen", "erase-keys"),
     *("deploy", "undeploy", "list", "run", "produce", "pause", "resume", "drain"),
-    *("record", "replay", "serve", "collect"),
+    *("record", "replay", "serve", "password", "collect"),
     *("record", "estimates", "query", "diff", "status", "producers", "dead-letters"),
     *("kafka|start", "kafka|stop", "kafka|status", "kafka|logs"),
 ]

@@ -320,14 +320,21 @@ def test_lines_of_a_table_name_the_epoch_once() -> None:
     assert query is not None
     header, *lines = answer_lines(JOB, query, "table", RECORDS)
     assert header.split() == [
-        "epoch",
+        *("epoch", "begins"),
         "item",
         *["estimate", "±", "sd", "95", "%", "low", "high", "±", "all"],
     ]
-    assert lines[0].split() == ["1", *["item", "12", "11.0", "5.0", "1.2", "20.8", "14.3,", "gap"]]
+    assert JOB.epochs.calendar is not None
+    first, second, third = map(JOB.epochs.calendar.shown, (1, 2, 3))
+    assert lines[0].split() == [
+        "1",
+        first,
+        *["item", "12", "11.0", "5.0", "1.2", "20.8", "14.3,", "gap"],
+    ]
     assert lines[1].split()[:2] == ["item", "11"]
-    assert lines[2].split() == ["2", "-", "-", "-", "-", "-", "too", "small"]
-    assert lines[3].split()[:3] == ["3", "item", "1"]
+    assert lines[2].split() == ["2", second, "-", "-", "-", "-", "-", "too", "small"]
+    assert lines[3].split()[:4] == ["3", third, "item", "1"]
+    assert lines[1].index("item") == lines[0].index("item")
 
 
 def test_lines_of_csv_have_one_answer_each() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from datetime import date, timedelta
 from itertools import islice
 from typing import cast
 
@@ -123,6 +124,23 @@ def test_the_table_is_narrow_and_says_what_is_unusual() -> None:
 
 def every_csv_line(records: Iterator[EstimateRecord]) -> Iterator[str]:
     return csv_lines(PublishedRows.of_everything(JOB), records)
+
+
+def test_a_table_has_dates_where_the_calendar_is_known() -> None:
+    text = (
+        "name: days\nprotocol: future_rand\nparameters: {epsilon: 2, changes: 2}\n"
+        "epochs: {count: 12, start: 2024-03-30, length: P1D, timezone: Europe/Berlin}\n"
+    )
+    job = parse_job(text)
+    plain = list(table_lines(RECORDS))
+    dated = list(table_lines(RECORDS, job))
+    assert dated[0] == plain[0].replace("epoch ", "epoch begins     ", 1)
+    begins = [line.split()[:2] for line in dated[1:]]
+    assert begins == [
+        [str(record.epoch), f"{date(2024, 3, 29) + timedelta(record.epoch)}"] for record in RECORDS
+    ]
+    for one, other in zip(dated[1:], plain[1:], strict=True):
+        assert one[:6] + one[17:] == other
 
 
 @pytest.mark.parametrize("lines", [every_csv_line, json_lines, table_lines])

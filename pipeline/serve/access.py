@@ -1,0 +1,152 @@
+"""Who may see the page: whoever knows its password, or whom a proxy names in a header. No I/O."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pipeline.serve.passwords import HashedPassword
+
+SESSION_SECONDS = 12 * 3_600
+"""For so long somebody who has given the password need not do so again."""
+
+ATTEMPTS = 5
+WINDOW_SECONDS = 60.0
+"""So many wrong passwords from an address in such a time, and no more are looked at."""
+
+ATTEMPTS_OF_ALL = 60
+_MOST_ADDRESSES = 10_000
+_LOOPBACK = "127.0.0.0/8", "::1/128"
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessSettings:
+    """Who may see the page; with neither a password nor a header, whoever reaches it.
+
+    Attributes:
+        password: None: there is none.
+        header: that a proxy sets to the name of who asks; None: no such header counts.
+        proxies: addresses, or networks, from which that header counts.
+    """
+
+    password: HashedPassword | None = None
+    header: str | None = None
+    proxies: tuple[str, ...] = _LOOPBACK
+
+    @property
+    def open(self) -> bool:
+        """Whether everybody may."""
+        return self.password is None and self.header is None
+
+    def named_by_proxy(self, headers: Mapping[str, str], peer: str | None) -> bool:
+        """Whether a trusted proxy says who asks.
+
+        >>> behind = AccessSettings(header="X-Forwarded-User")
+        >>> told = {"X-Forwarded-User": "ada"}
+        >>> behind.named_by_proxy(told, "127.0.0.1"), behind.named_by_proxy(told, "192.0.2.7")
+        (True, False)
+
+        Args:
+            headers: of the request; names in any case.
+            peer: the address that it came from, None if that is not known.
+        """
+        if self.header is None or peer is None or not headers.get(self.header, "").strip():
+            return False
+        return _is_among(peer, self.proxies)
+
+
+def check_proxies(proxies: Iterable[str]) -> None:
+    """See that these are addresses or networks.
+
+    Raises:
+        ValueError: one is not; it is the message.
+    """
+    for proxy in proxies:
+        try:
+            ipaddress.ip_network(proxy, strict=False)
+        except ValueError:
+            raise ValueError(proxy) from None
+
+
+class Sessions:
+    """Tokens of those who have given the password, which end with the process.
+
+    Args:
+        clock: seconds.
+    """
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._key = secrets.token_bytes(32)
+        self._clock = clock
+
+    def begin(self) -> str:
+        """A new token."""
+        body = f"{int(self._clock()) + SESSION_SECONDS}.{secrets.token_hex(16)}"
+        return f"{body}.{self._sign(body)}"
+
+    def holds(self, token: str) -> bool:
+        """Whether it is one, and not too old."""
+        body, _, signature = token.rpartition(".")
+        # In bytes: what is compared may be any text.
+        signed = hmac.compare_digest(signature.encode(), self._sign(body).encode())
+        return signed and self._clock() < int(body.partition(".")[0])
+
+    def _sign(self, body: str) -> str:
+        return hmac.new(self._key, body.encode(), hashlib.sha256).hexdigest()
+
+
+@dataclass(eq=False)
+class Attempts:
+    """Wrong passwords of the last minute.
+
+    Attributes:
+        clock: seconds.
+    """
+
+    clock: Clock = time.monotonic
+    _failed: OrderedDict[str, list[float]] = field(default_factory=OrderedDict)
+    _all: list[float] = field(default_factory=list)
+
+    def wait(self, peer: str) -> float:
+        """For how many seconds an address has to wait; 0 if it may try."""
+        now = self.clock()
+        self._all = [at for at in self._all if now - at < WINDOW_SECONDS]
+        own = [at for at in self._failed.get(peer, []) if now - at < WINDOW_SECONDS]
+        waits = 0.0
+        for failed, most in ((own, ATTEMPTS), (self._all, ATTEMPTS_OF_ALL)):
+            if len(failed) >= most:
+                waits = max(waits, failed[-most] + WINDOW_SECONDS - now)
+        return waits
+
+    def begin(self, peer: str) -> None:
+        """An address tries; until `succeed` it counts as wrong, also while it is looked at."""
+        now = self.clock()
+        self._all.append(now)
+        own = [at for at in self._failed.pop(peer, []) if now - at < WINDOW_SECONDS]
+        self._failed[peer] = [*own, now]
+        while len(self._failed) > _MOST_ADDRESSES:
+            self._failed.popitem(last=False)
+
+    def succeed(self, peer: str) -> None:
+        """The latest try of an address was right."""
+        for failed in (self._failed.get(peer, []), self._all):
+            if failed:
+                failed.pop()
+
+
+def _is_among(address: str, networks: Iterable[str]) -> bool:
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(found, "ipv4_mapped", None)
+    found = found if mapped is None else mapped
+    return any(found in ipaddress.ip_network(each, strict=False) for each in networks)

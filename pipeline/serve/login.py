@@ -1,0 +1,147 @@
+"""Lets in who may see the page: a form for the password, a cookie for those who have given it."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import math
+from urllib.parse import parse_qs, quote
+
+from aiohttp import hdrs, web
+
+from pipeline.serve.access import AccessSettings, Attempts, Sessions
+
+PATH = "/login"
+PUBLIC = frozenset({"/static/style.css", "/static/favicon.svg", "/favicon.ico"})
+"""What the form itself loads."""
+
+_LONGEST_BODY = 5_000
+_LONGEST_NEXT = 1_500
+_BODY_SECONDS = 5.0
+_AT_ONCE = 2
+_PLACE, _SAID = "<!-- next -->", "<!-- said -->"
+_REFRESH = (
+    '<!doctype html><html lang="en"><meta charset="utf-8"><title>dpstream</title>'
+    '<meta http-equiv="refresh" content="0"><p>One moment.</p></html>'
+)
+
+
+class LoginDesk:
+    """Answers those who may not see the page yet.
+
+    Args:
+        settings: who may.
+        page: the form, as HTML with places for where to go on and for what is to be said.
+        secure: whether the page is served by TLS, so that the cookie is to be sent over it alone.
+    """
+
+    def __init__(self, settings: AccessSettings, page: str, *, secure: bool) -> None:
+        self._settings = settings
+        self._page = page
+        self._secure = secure
+        self._cookie = "__Host-dpstream" if secure else "dpstream"
+        self._sessions = Sessions()
+        self._attempts = Attempts()
+        self._looking = asyncio.Semaphore(_AT_ONCE)
+
+    def takes(self, request: web.Request) -> bool:
+        """Whether a request is a password that is given, the only thing that is ever sent here."""
+        given = request.method == "POST" and request.path == PATH
+        return given and self._settings.password is not None
+
+    async def answer(self, request: web.Request) -> web.StreamResponse | None:
+        """What is answered in place of the page; None for who may see it."""
+        if self._settings.open or self._settings.named_by_proxy(request.headers, _peer(request)):
+            return None
+        if self._settings.password is None:
+            return _refusal("this page is for those whom its proxy lets in")
+        if request.method != "POST" and self._knows(request):
+            return _go_to("/") if request.path == PATH else None
+        if request.path == PATH:
+            if request.method == "POST":
+                return await self._take(request)
+            return self._form(request.query.get("next", "/"))
+        if request.path in PUBLIC:
+            return None
+        if request.path != "/":
+            return _refusal(f"this needs a password: give it at {PATH}")
+        if request.headers.get("Sec-Fetch-Site") == "cross-site":
+            # Who follows a link from elsewhere has the cookie, which is sent from here on alone.
+            return web.Response(text=_REFRESH, content_type="text/html", headers=_FRESH)
+        return _go_to(f"{PATH}?next={quote(request.path_qs, safe='')}")
+
+    def _knows(self, request: web.Request) -> bool:
+        token = request.cookies.get(self._cookie, "")
+        return bool(token) and self._sessions.holds(token)
+
+    async def _take(self, request: web.Request) -> web.StreamResponse:
+        """A password that is given."""
+        length = request.content_length
+        if length is None or length > _LONGEST_BODY:
+            return _refusal("send the form of this page", 413)
+        body = await asyncio.wait_for(request.read(), _BODY_SECONDS)
+        try:
+            given = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=4)
+        except ValueError:
+            return _refusal("send the form of this page", 400)
+        target, password = (given.get(name, [""])[0] for name in ("next", "password"))
+        peer = _peer(request) or ""
+        waits = self._attempts.wait(peer)
+        if waits > 0:
+            seconds = math.ceil(waits)
+            said = f"Too many wrong passwords: try again in {seconds} s."
+            return self._form(target, said, 429, {hdrs.RETRY_AFTER: str(seconds)})
+        self._attempts.begin(peer)
+        stored = self._settings.password
+        assert stored is not None
+        async with self._looking:
+            right = await asyncio.to_thread(stored.matches, password)
+        if not right:
+            return self._form(target, "That is not the password.", 401)
+        self._attempts.succeed(peer)
+        response = _go_to(_within(target))
+        response.set_cookie(
+            self._cookie,
+            self._sessions.begin(),
+            path="/",
+            httponly=True,
+            samesite="Strict",
+            secure=self._secure,
+        )
+        return response
+
+    def _form(
+        self, target: str, said: str = "", status: int = 200, headers: dict[str, str] | None = None
+    ) -> web.Response:
+        text = self._page.replace(_PLACE, html.escape(_within(target), quote=True))
+        text = text.replace(_SAID, html.escape(said))
+        return web.Response(
+            text=text, status=status, content_type="text/html", headers=_FRESH | (headers or {})
+        )
+
+
+_FRESH = {hdrs.CACHE_CONTROL: "no-store"}
+
+
+def _within(target: str) -> str:
+    """Where to go on, which is this page and no other.
+
+    >>> _within("/?job=logins"), _within("//evil.example/"), _within("/static/x")
+    ('/?job=logins', '/', '/')
+    """
+    sound = target.isascii() and target.isprintable() and len(target) <= _LONGEST_NEXT
+    return target if sound and target.startswith("/?") else "/"
+
+
+def _go_to(target: str) -> web.Response:
+    return web.Response(status=303, headers={hdrs.LOCATION: target, **_FRESH})
+
+
+def _refusal(message: str, status: int = 401) -> web.Response:
+    return web.json_response({"error": message}, status=status, headers=_FRESH)
+
+
+def _peer(request: web.Request) -> str | None:
+    """The address that a request came from."""
+    name = None if request.transport is None else request.transport.get_extra_info("peername")
+    return str(name[0]) if name else None

@@ -1,0 +1,115 @@
+"""The last of those who use the local broker for a while knows that it is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pipeline.kafka.local_kafka import KafkaStatus
+from pipeline.operations.up import keeper
+from pipeline.operations.up.broker_users import BrokerUsers
+
+HOLD = """
+import sys
+from pathlib import Path
+from pipeline.operations.up.broker_users import BrokerUsers
+users = BrokerUsers(Path(sys.argv[1]))
+print("here", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_who_is_killed_uses_it_no_more(tmp_path: Path) -> None:
+    mine = BrokerUsers(tmp_path)
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"here\n"
+        assert not mine.leave()
+        again = BrokerUsers(tmp_path)
+        os.kill(other.pid, signal.SIGKILL)
+    assert again.leave()
+
+
+def test_a_mark_is_about_one_broker_alone(tmp_path: Path) -> None:
+    users = BrokerUsers(tmp_path)
+    assert not users.is_marked(17)
+    users.mark(17)
+    assert users.is_marked(17)
+    assert not users.is_marked(18)
+    assert not users.is_marked(None)
+    users.mark(None)
+    assert not users.is_marked(17)
+    (tmp_path / "started-by-up").write_text("x")
+    assert not users.is_marked(17)
+    users.leave()
+
+
+class Broker:
+    """A local broker that only remembers what it was told."""
+
+    def __init__(self, pid: int | None) -> None:
+        self.pid = pid
+        self.stopped: list[float] = []
+        self.log_path = Path("broker.log")
+
+    def status(self) -> KafkaStatus:
+        return KafkaStatus(self.pid is not None, self.pid, "127.0.0.1:1", Path(), self.log_path)
+
+    def start(self, **options: object) -> KafkaStatus:
+        self.pid = self.pid or 17
+        return self.status()
+
+    def stop(self, grace: float) -> bool:
+        self.stopped.append(grace)
+        self.pid = None
+        return True
+
+
+def keep(monkeypatch: pytest.MonkeyPatch, folder: Path, broker: Broker, *options: str) -> None:
+    """Be a keeper that is told to end as soon as the broker runs."""
+
+    def leave(seconds: float) -> None:
+        raise SystemExit(0)
+
+    monkeypatch.setattr(keeper, "LocalKafka", lambda folder: broker)
+    monkeypatch.setattr(keeper, "kafka_folder", lambda: folder)
+    monkeypatch.setattr(keeper, "follow", lambda patience: None)
+    monkeypatch.setattr(keeper, "time", SimpleNamespace(sleep=leave))
+    monkeypatch.setattr(signal, "signal", lambda *arguments: None)
+    monkeypatch.setattr(sys, "argv", ["keeper", *options])
+    with pytest.raises(SystemExit):
+        keeper.main()
+
+
+def test_the_last_keeper_stops_what_any_of_them_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    broker = Broker(None)
+    page = BrokerUsers(tmp_path)
+    # One that started it ends while another, whose page stays, uses it.
+    keep(monkeypatch, tmp_path, broker)
+    assert broker.stopped == []
+    assert page.leave()
+    # One that found it running is the last.
+    keep(monkeypatch, tmp_path, broker)
+    assert len(broker.stopped) == 1
+
+
+def test_a_broker_that_ran_before_or_is_kept_is_left_running(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    by_hand = Broker(99)
+    keep(monkeypatch, tmp_path, by_hand)
+    assert by_hand.stopped == []
+    kept = Broker(None)
+    keep(monkeypatch, tmp_path, kept, "keep")
+    keep(monkeypatch, tmp_path, kept)
+    assert kept.stopped == []

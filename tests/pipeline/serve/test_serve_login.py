@@ -1,0 +1,338 @@
+"""Who may see the page: by a password, by a proxy's header, and in whose frames; by TLS."""
+
+from __future__ import annotations
+
+import io
+import stat
+import sys
+from itertools import count as counter
+from pathlib import Path
+from urllib.parse import quote
+
+import aiohttp
+import pytest
+
+from pipeline.cli.server_tls import tls_context
+from pipeline.serve.access import (
+    ATTEMPTS,
+    ATTEMPTS_OF_ALL,
+    SESSION_SECONDS,
+    WINDOW_SECONDS,
+    AccessSettings,
+    Attempts,
+    Sessions,
+)
+from pipeline.serve.passwords import HashedPassword, PasswordError, write_password
+from pipeline.serve.security import check_origin, headers_for
+from tests.support.commands import Commands
+from tests.support.live_page import LivePage, deploy_text, live_page, publish, run
+from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from tests.support.shown_jobs import COUNT, count
+
+TLS = Path(__file__).parents[1] / "tls"
+SECRET = "correct horse battery"
+VIEW = "/?job=count&range=latest-20"
+
+
+@pytest.fixture(scope="module")
+def hashed() -> HashedPassword:
+    return HashedPassword.of(SECRET, cost=1 << 10)
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    cluster = MemoryCluster()
+    publish(cluster, deploy_text(cluster, COUNT), 1, count(10.0))
+    return cluster
+
+
+async def give(
+    page: LivePage, password: str, target: str = "/", **headers: str
+) -> aiohttp.ClientResponse:
+    body = {"password": password, "next": target}
+    return await page.client.post(
+        f"{page.address}/login", data=body, headers=headers, allow_redirects=False
+    )
+
+
+def test_a_password_is_known_by_its_hash_alone(tmp_path: Path) -> None:
+    file = tmp_path / "page.password"
+    write_password(file, SECRET)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert SECRET not in file.read_text()
+    assert list(tmp_path.iterdir()) == [file]
+    found = HashedPassword.read(file)
+    assert found.matches(SECRET)
+    assert not found.matches(SECRET + " ")
+    assert not found.matches("")
+    first = file.read_text()
+    write_password(file, SECRET)
+    assert file.read_text() != first
+    assert HashedPassword.read(file).matches(SECRET)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", SECRET, "dpstream-scrypt$32768$AAAA$AAAA", "a$b$c$d", "dpstream-scrypt$2$$"]
+)
+def test_what_is_no_hash_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "page.password"
+    file.write_text(text)
+    with pytest.raises(PasswordError, match="make it anew"):
+        HashedPassword.read(file)
+    with pytest.raises(PasswordError, match="make it anew"):
+        HashedPassword.read(tmp_path / "missing")
+
+
+def test_a_costly_hash_from_elsewhere_is_refused(tmp_path: Path, hashed: HashedPassword) -> None:
+    file = tmp_path / "page.password"
+    file.write_text(str(hashed).replace("$1024$", "$1073741824$"))
+    with pytest.raises(PasswordError, match="make it anew"):
+        HashedPassword.read(file)
+
+
+def test_sessions_end_and_cannot_be_made_up() -> None:
+    now = [1_000.0]
+    sessions = Sessions(lambda: now[0])
+    token = sessions.begin()
+    assert sessions.holds(token)
+    assert not Sessions(lambda: now[0]).holds(token)
+    expiry, rest = token.split(".", 1)
+    assert not sessions.holds(f"{int(expiry) + 1}.{rest}")
+    for text in ("", ".", "..", "x", token[:-1], token + "0", "é.é.é"):
+        assert not sessions.holds(text)
+    now[0] += SESSION_SECONDS
+    assert not sessions.holds(token)
+
+
+def test_wrong_passwords_are_slowed_down_by_address_and_in_all() -> None:
+    now = [0.0]
+    attempts = Attempts(lambda: now[0])
+    for _ in range(ATTEMPTS):
+        assert attempts.wait("192.0.2.1") == 0
+        attempts.begin("192.0.2.1")
+    assert attempts.wait("192.0.2.1") == WINDOW_SECONDS
+    assert attempts.wait("192.0.2.2") == 0
+    now[0] = WINDOW_SECONDS
+    assert attempts.wait("192.0.2.1") == 0
+    for peer in counter():
+        if attempts.wait(f"{peer}"):
+            break
+        attempts.begin(f"{peer}")
+    assert peer == ATTEMPTS_OF_ALL
+    # Who was right does not wait for it.
+    now[0] = 3 * WINDOW_SECONDS
+    for _ in range(3 * ATTEMPTS):
+        assert attempts.wait("192.0.2.1") == 0
+        attempts.begin("192.0.2.1")
+        attempts.succeed("192.0.2.1")
+
+
+def test_without_the_password_nothing_is_told(
+    cluster: MemoryCluster, hashed: HashedPassword
+) -> None:
+    async def test() -> None:
+        async with live_page(cluster, access=AccessSettings(hashed)) as page:
+            paths = "", "/jobs", "/jobs/count", "/jobs/count/estimates?format=csv"
+            others = "/static/main.js", "/ws?job=count", "/figures.json?job=count"
+            for path in (*(f"/api{path}" for path in paths), *others):
+                async with page.client.get(page.address + path) as response:
+                    assert response.status == 401, path
+                    assert "count" not in (await response.text()).replace(path, "")
+            async with page.client.get(page.address + VIEW, allow_redirects=False) as response:
+                assert response.status == 303
+                assert response.headers["Location"] == f"/login?next={quote(VIEW, safe='')}"
+            # The form, and what it loads.
+            async with page.client.get(f"{page.address}/login?next={quote(VIEW)}") as response:
+                text = await response.text()
+                assert response.status == 200
+                assert 'value="/?job=count&amp;range=latest-20"' in text
+                assert "form-action 'self'" in response.headers["Content-Security-Policy"]
+            async with page.client.get(f"{page.address}/static/style.css") as response:
+                assert response.status == 200
+            wrong = await give(page, "wrong password")
+            assert wrong.status == 401
+            assert "That is not the password" in await wrong.text()
+            assert "Set-Cookie" not in wrong.headers
+            right = await give(page, SECRET, VIEW)
+            assert (right.status, right.headers["Location"]) == (303, VIEW)
+            cookie = right.headers["Set-Cookie"]
+            assert all(each in cookie for each in ("HttpOnly", "SameSite=Strict", "Path=/"))
+            assert "Secure" not in cookie
+            # From here on as ever; the policy of the page allows no form.
+            async with page.client.get(page.address + VIEW) as response:
+                assert "form-action 'none'" in response.headers["Content-Security-Policy"]
+            assert (await page.get("/api/jobs"))["jobs"][0]["job"] == "count"
+            async with page.view("job=count") as socket:
+                assert (await socket.receive_json())["type"] == "hello"
+            async with page.client.get(f"{page.address}/login", allow_redirects=False) as response:
+                assert response.status == 303
+
+    run(test)
+
+
+def test_passwords_are_guessed_slowly(cluster: MemoryCluster, hashed: HashedPassword) -> None:
+    async def test() -> None:
+        async with live_page(cluster, access=AccessSettings(hashed)) as page:
+            for _ in range(ATTEMPTS):
+                assert (await give(page, "wrong password")).status == 401
+            late = await give(page, SECRET)
+            assert late.status == 429
+            assert 0 < int(late.headers["Retry-After"]) <= WINDOW_SECONDS
+            assert "Set-Cookie" not in late.headers
+
+    run(test)
+
+
+def test_a_login_comes_from_its_own_form_and_leads_back_to_this_page(
+    cluster: MemoryCluster, hashed: HashedPassword
+) -> None:
+    async def test() -> None:
+        async with live_page(cluster, access=AccessSettings(hashed)) as page:
+            assert (await give(page, SECRET, Origin="https://evil.example")).status == 403
+            for target in ("https://evil.example/", "//evil.example/?x", "/?a\r\nb", "/api", ""):
+                said = await give(page, SECRET, target)
+                assert (said.status, said.headers["Location"]) == (303, "/")
+            long = await page.client.post(f"{page.address}/login", data=b"x" * 6_000)
+            assert long.status == 413
+            # Nothing else is ever sent here.
+            other = await page.client.post(f"{page.address}/api/jobs", data=b"x")
+            assert other.status == 405
+
+    run(test)
+
+
+def test_a_link_from_elsewhere_leads_to_the_view_with_the_cookie(
+    cluster: MemoryCluster, hashed: HashedPassword
+) -> None:
+    async def test() -> None:
+        async with live_page(cluster, access=AccessSettings(hashed)) as page:
+            headers = {"Sec-Fetch-Site": "cross-site"}
+            async with page.client.get(page.address + VIEW, headers=headers) as response:
+                assert response.status == 200
+                assert 'http-equiv="refresh"' in await response.text()
+                assert "count" not in (await response.text())
+
+    run(test)
+
+
+def test_without_a_password_nobody_is_asked_for_one(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        async with live_page(cluster) as page:
+            await page.body("/")
+            assert (await give(page, SECRET)).status == 405
+
+    run(test)
+
+
+def test_a_proxys_header_counts_from_the_proxy_alone(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        named = {"X-Forwarded-User": "ada"}
+        async with live_page(cluster, access=AccessSettings(header="X-Forwarded-User")) as page:
+            async with page.client.get(f"{page.address}/api/jobs", headers=named) as response:
+                assert response.status == 200
+            await page.get("/api/jobs", 401)
+            nobody = {"X-Forwarded-User": " "}
+            async with page.client.get(f"{page.address}/api/jobs", headers=nobody) as response:
+                assert response.status == 401
+            await page.get("/", 401)
+        elsewhere = AccessSettings(header="X-Forwarded-User", proxies=("192.0.2.0/24",))
+        async with (
+            live_page(cluster, access=elsewhere) as page,
+            page.client.get(f"{page.address}/api/jobs", headers=named) as response,
+        ):
+            assert response.status == 401
+        assert elsewhere.named_by_proxy(named, "192.0.2.9")
+        assert elsewhere.named_by_proxy(named, "::ffff:192.0.2.9")
+        assert not elsewhere.named_by_proxy(named, "198.51.100.1")
+        assert not elsewhere.named_by_proxy(named, None)
+
+    run(test)
+
+
+def test_by_tls_the_cookie_goes_by_tls_alone(
+    cluster: MemoryCluster, hashed: HashedPassword
+) -> None:
+    async def test() -> None:
+        tls = tls_context(TLS / "server.pem", TLS / "server.pem")
+        async with live_page(cluster, access=AccessSettings(hashed), tls=tls) as page:
+            assert page.address.startswith("https://")
+            body = {"password": SECRET}
+            async with page.client.post(
+                f"{page.address}/login", data=body, allow_redirects=False, ssl=False
+            ) as response:
+                assert response.status == 303
+                cookie = response.headers["Set-Cookie"]
+                assert cookie.startswith("__Host-dpstream=")
+                assert "Secure" in cookie
+            async with page.client.get(f"{page.address}/api/jobs", ssl=False) as response:
+                assert response.status == 200
+
+    run(test)
+
+
+def test_pages_of_an_origin_may_have_it_in_a_frame(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        origin = "https://intranet.example.org"
+        async with (
+            live_page(cluster, embed_in=(origin,)) as page,
+            page.client.get(f"{page.address}/?embed=1") as response,
+        ):
+            policy = response.headers["Content-Security-Policy"]
+            assert policy.endswith(f"frame-ancestors {origin}")
+
+    run(test)
+    assert headers_for()["Content-Security-Policy"].endswith("frame-ancestors 'none'")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "*", "https://a.example/x", "a.example", "https://a.example; script-src *", "data:x",
+     "https://a.example\n", "https://", "https://a b"],
+)  # fmt: skip
+def test_what_is_no_origin_does_not_come_into_a_policy(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^"):
+        check_origin(text)
+    assert check_origin("https://a.example:8443") == "https://a.example:8443"
+
+
+@pytest.fixture
+def dpstream(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Commands:
+    use_memory_cluster(monkeypatch)
+    return Commands(capsys)
+
+
+def test_the_command_writes_a_hash_that_serve_reads(
+    dpstream: Commands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "page.password"
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{SECRET}\n"))
+    assert dpstream("password", file).code == 0
+    assert HashedPassword.read(file).matches(SECRET)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("short\n"))
+    said = dpstream("password", file)
+    assert (said.code, "has 5 characters" in said.errors) == (2, True)
+    assert HashedPassword.read(file).matches(SECRET)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert "no password came" in dpstream("password", file).errors
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{SECRET}\n"))
+    said = dpstream("password", tmp_path / "missing" / "file")
+    assert "cannot write" in said.errors
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--password-file", "missing"), "holds no password"),
+        (("--trusted-proxy", "10.0.0.1"), "give that too"),
+        (("--trusted-header", "a b"), "give a header's name"),
+        (("--trusted-header", "X-User", "--trusted-proxy", "x"), "give an address or a network"),
+        (("--embed-in", "*"), "give scheme and host alone"),
+        (("--tls-cert", "x"), "needed together"),
+        (("--tls-cert", "x", "--tls-key", "y"), "there is no file x"),
+    ],
+)
+def test_serve_says_which_option_is_wrong(
+    dpstream: Commands, options: tuple[str, ...], why: str
+) -> None:
+    said = dpstream("serve", *options)
+    assert (said.code, why in said.errors) == (2, True)
