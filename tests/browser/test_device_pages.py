@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -146,21 +145,25 @@ def test_a_network_that_is_away_comes_back(
 def test_the_example_of_the_page_for_app_developers_runs(
     watch: Watch, address: str, collector: SmallCollector
 ) -> None:
-    readme = SOURCES.parents[1] / "client" / "README.md"
-    (example,) = re.findall(r"^```js\n(.*?)^```$", readme.read_text(), re.MULTILINE | re.DOTALL)
+    readme = (SOURCES.parents[1] / "client" / "README.md").read_text()
+    body = readme[readme.index("<button>Take part") :]
+    markup, _, rest = body.partition('<script type="module">')
+    example = rest.partition("</script>")[0]
     for said, meant in (
         ("dpstream-device/client", "/src/client/index.js"),
-        ("https://reports.example.org", address),
+        ("http://127.0.0.1:8300", address),
+        ("first-report", "logins"),
         ("PUBLIC KEY", SIGNER),
     ):
         assert said in example
         example = example.replace(said, meant)
     watched = watch(address)
-    said_there: list[str] = []
-    watched.page.on("console", lambda message: said_there.append(message.text))
-    watched.page.goto(address)
-    watched.page.evaluate("() => { window.askUser = async () => true; }")
-    with watched.page.expect_console_message():
-        watched.page.add_script_tag(content=example, type="module")
-    assert said_there[0].startswith("population logins: epsilon 1 spent, epsilon 4 allowed")
+    page = watched.page
+    page.goto(address)
+    page.evaluate("(markup) => { document.body.innerHTML = markup; }", markup)
+    page.add_script_tag(content=example, type="module")
+    page.get_by_text("Job logins").wait_for()
+    assert not collector.taken
+    page.get_by_role("button", name="Take part").click()
+    page.get_by_text("population logins: epsilon 1 spent, epsilon 8 allowed").wait_for()
     assert len(collector.taken) == 1

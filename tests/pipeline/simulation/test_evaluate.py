@@ -309,7 +309,9 @@ def test_rows_that_were_not_used_are_told_once(dpstream: Commands, experiment: P
         file.write(f"late,{EPOCHS + 1},1\n")
     said = dpstream("evaluate", experiment)
     changes = experiment.with_name("changes.csv")
-    assert said.errors == f"{changes}: 1 row after epoch {EPOCHS}: not used\n"
+    assert said.errors == (
+        f"{changes}: 1 row after epoch {EPOCHS}: not used (the first: line 202, user 'late')\n"
+    )
 
 
 def test_measures_of_an_error() -> None:
