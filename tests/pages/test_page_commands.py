@@ -82,4 +82,4 @@ def test_what_a_page_says_to_type_succeeds(page: Page, reader: Reader) -> None:
 
 
 def test_most_questions_need_no_broker() -> None:
-    assert "pipeline/results/README.md" in map(str, IN_MEMORY)
+    assert "pipeline/simulation/README.md" in map(str, IN_MEMORY)
