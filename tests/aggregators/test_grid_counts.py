@@ -77,7 +77,7 @@ def test_prefixes_are_ranges_from_the_first_value(code: AxisCode) -> None:
         assert found.standard_deviation == pytest.approx(deviations[end])
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_poisson_noise_is_covered_as_often_as_is_said() -> None:
     code = Grid((Levels(8, (4, 2)), Levels(8, (4, 2))))
     rng = np.random.default_rng(4)

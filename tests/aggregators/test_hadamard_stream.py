@@ -212,7 +212,7 @@ def test_the_prediction_is_twice_that_of_a_boolean_with_as_many_signs() -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_silent_devices_do_not_bias() -> None:
     """30 % of the devices are silent at random; users come, change and leave."""
     devices, epochs, seeds = 1_000, 8, 600

@@ -147,7 +147,7 @@ def test_the_mean_of_a_window_is_never_rounded_down() -> None:
         assert stage.mean >= mean * cells
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_clusters_for_one_contributor_of_a_large_job_are_drawn() -> None:
     """Their number is far beyond any table."""
     dummies = ClusteredDummies(1 << 20, 26.0, 93.0)

@@ -111,7 +111,7 @@ def test_ranges_of_a_simulation_stand_beside_the_truth(
     assert "intervals that hold the truth" in said.output
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_quantiles_of_several_trials_are_summed_up(
     dpstream: Commands, hours: Path, hour_changes: Path
 ) -> None:

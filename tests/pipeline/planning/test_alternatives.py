@@ -203,7 +203,8 @@ def test_another_trust_is_told_with_the_numbers_of_its_own_plan(
     who = "nobody" if other == "value_stream" else "the shuffle stage"
     delta = ", delta 1e-06" if expected.guarantee.delta else ""
     line = f"if {who} may be trusted: {number(expected.rmse)} users at epsilon 1{delta}, by {other}"
-    assert line in capsys.readouterr().out.splitlines()
+    # Terminals that are narrow break it.
+    assert line in " ".join(capsys.readouterr().out.split())
 
 
 def test_what_is_paid_at_every_epoch_is_told_of_the_whole_horizon() -> None:

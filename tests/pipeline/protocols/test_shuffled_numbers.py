@@ -130,8 +130,8 @@ def test_a_tree_of_changes_has_ranges_too(parameters: str, tmp_path: Path) -> No
     assert online == pytest.approx(planned, rel=0.05)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("parameters", [pytest.param(JOBS[0], marks=pytest.mark.verify), JOBS[2]])
+@pytest.mark.verify
+@pytest.mark.parametrize("parameters", [JOBS[0], JOBS[2]])
 def test_the_plan_is_met_within_5_percent(parameters: str, tmp_path: Path) -> None:
     job, changes, _ = run(parameters, tmp_path)
     trials = run_trials(deploy_job(job, deployed_at=0), changes, 40, seed=3)
