@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TOOLS := $(VENV)/.tools
+# Processes that are started again and again would compile everything each time.
+unexport PYTHONDONTWRITEBYTECODE
 # The build backend warns of what editable installations are, which is no news here.
 PIP_INSTALL := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
