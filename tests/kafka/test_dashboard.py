@@ -30,8 +30,10 @@ DOCKER = ROOT / "docker"
 PATIENCE = 90.0
 STAGES = ("shuffle", "aggregate", "publish")
 
-# Metric names with their label matchers; what is in quotes is matched whole.
-_SELECTOR = re.compile(r'(?:\bup|\b(?:dpstream|kafka)[a-z_:]+)(?:\{(?:[^"}]|"[^"]*")*\})?')
+# Metric names, not that of a label, with their label matchers; what is in quotes is matched whole.
+_SELECTOR = re.compile(
+    r'(?:\bup|\b(?!dpstream_job\b)(?:dpstream|kafka)[a-z_:]+)(?:\{(?:[^"}]|"[^"]*")*\})?'
+)
 
 
 @pytest.fixture
