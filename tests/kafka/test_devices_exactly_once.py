@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import random
 import secrets
@@ -57,7 +58,26 @@ class Story:
     kills: int
     sealed: bool = False
     tokens: bool = False
+    start: int = 12
+    """Seconds until the first epoch, in which everything is started."""
 
+    def at_the_pace_of(self, broker_start: float) -> Story:
+        """The story on a machine that takes so many seconds to start a broker.
+
+        Devices give up when an epoch is over, and on a slow machine it takes as much longer until
+        whoever was killed is back.
+        """
+        pace = max(1.0, broker_start / BROKER_START)
+        return replace(
+            self,
+            start=math.ceil(self.start * pace),
+            length=math.ceil(self.length * pace),
+            late=math.ceil(self.late * pace),
+        )
+
+
+BROKER_START = 5.0
+"""Seconds that a broker takes to start where the stories below have been told."""
 
 SHORT = Story(devices=120, epochs=2, length=5, late=20, kills=6, sealed=True, tokens=True)
 # Whoever is killed needs seconds to be back: less time between strikes, and nobody ever is.
@@ -123,12 +143,13 @@ class Commands:
 
 
 @pytest.fixture
-def own_broker(tmp_path: Path) -> Iterator[LocalKafka]:
-    """A broker for this test alone, which kills it."""
+def own_broker(tmp_path: Path) -> Iterator[tuple[LocalKafka, float]]:
+    """A broker for this test alone, which kills it, and the seconds that it took to start."""
     broker = LocalKafka(tmp_path / "kafka")
     try:
+        begun = time.monotonic()
         broker.start()
-        yield broker
+        yield broker, time.monotonic() - begun
     finally:
         broker.stop()
 
@@ -145,7 +166,7 @@ def deployed(story: Story, cluster: Cluster, tmp_path: Path) -> tuple[DeployedJo
         keys = {"keys": [{**key, "kid": "app"}]}
         (tmp_path / "app.jwks").write_text(json.dumps(keys))
         devices["tokens"] = {"keys": "app.jwks"}
-    start = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=12)
+    start = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=story.start)
     job = make_job(
         {
             "name": "logins",
@@ -177,12 +198,14 @@ def deployed(story: Story, cluster: Cluster, tmp_path: Path) -> tuple[DeployedJo
 )
 def test_every_device_and_epoch_counts_once(
     story: Story,
-    own_broker: LocalKafka,
+    own_broker: tuple[LocalKafka, float],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
-    servers = own_broker.status().bootstrap_servers
+    broker, broker_start = own_broker
+    story = story.at_the_pace_of(broker_start)
+    servers = broker.status().bootstrap_servers
     assert servers is not None
     ports = random.sample(sorted({free_port() for _ in range(12)}), 3)
     urls = [f"http://127.0.0.1:{port}" for port in ports]
@@ -213,7 +236,7 @@ def test_every_device_and_epoch_counts_once(
             failed: list[BaseException] = []
             sender = threading.Thread(target=_send, args=(devices, epochs, urls, failed))
             sender.start()
-            strike(story, own_broker, commands, sender)
+            strike(story, broker, commands, sender)
             sender.join()
             assert not failed, f"{failed}: {devices.statuses}\n{commands.logs()}"
             expected = {(epoch, n) for epoch in epochs for n in range(story.devices)}

@@ -24,6 +24,7 @@ from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
 STAGES = ("shuffle", "aggregate", "publish")
+PUBLISHED = tuple(f"dpstream_estimate{end}" for end in ("", "_low", "_high", "_epoch"))
 
 
 @pytest.fixture
@@ -126,14 +127,16 @@ def test_workers_tell_what_they_do_and_of_nobody(
         assert worker.total("dpstream_dead_letters") == 0
         assert worker.total("kafka_consumergroup_group_lag_seconds") == 0
         grown = [name for name, _ in series(worker) - before[stage]]
+        published = PUBLISHED if stage == "publish" else ()
         # One for the stage or for each partition, however many epochs there were.
         assert set(grown) <= {
             "dpstream_last_epoch",
             "dpstream_last_window_timestamp_seconds",
             "kafka_consumergroup_group_lag",
             "kafka_consumergroup_group_lag_seconds",
+            *published,
         }
-        assert len(grown) <= 2 + 2 * len(partitions(worker))
+        assert len(grown) <= 2 + len(published) + 2 * len(partitions(worker))
         for family in worker.families().values():
             assert family.type in ("gauge", "counter")
         told = worker.get("/metrics")[1]
