@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from typing import Any, Literal
 
 from aggregators.count_min import CountMinAggregator
@@ -128,7 +128,7 @@ class Passage:
 @contextmanager
 def local_broker(say: Callable[[str], None]) -> Iterator[Connection]:
     """The local broker of the state folder, for as long as it is needed."""
-    messages: SimpleQueue[Message] = SimpleQueue()
+    messages: Queue[Message] = Queue()
     with KeptBroker(messages.put) as broker:
         while True:
             broker.check()
@@ -196,7 +196,7 @@ class _Run:
     job: DeployedJob
     processes: RestartedProcesses
     folder: Path
-    lines: SimpleQueue[str] = field(default_factory=SimpleQueue)
+    lines: Queue[str] = field(default_factory=Queue)
     producers: list[Child] = field(default_factory=list)
 
     def start(self, connection: Connection, load: Load) -> None:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from typing import Final
 
 from pipeline.demo.devices.job import COLLECTORS, DEVICES, EPOCH_SECONDS, NAME, job_text
@@ -90,7 +90,7 @@ class _Demo:
         self._signals = signals
         self._folder = private_folder(state_home() / "demo-devices")
         self._truth_file = self._folder / "truth.jsonl"
-        self._lines: SimpleQueue[str] = SimpleQueue()
+        self._lines: Queue[str] = Queue()
         self._truths: dict[int, _Truth] = {}
         self._broker: KeptBroker | None = None
 
@@ -132,7 +132,7 @@ class _Demo:
         settings = self._settings
         if settings.servers or settings.kafka_config:
             return find_cluster(settings.servers, settings.kafka_config)
-        events: SimpleQueue[Message] = SimpleQueue()
+        events: Queue[Message] = Queue()
         self._broker = stack.enter_context(
             KeptBroker(
                 events.put,

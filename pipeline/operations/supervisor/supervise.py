@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 
 from pipeline.jobs.noise_keys import NoiseKeyError, read_noise_key
 from pipeline.kafka.connection import Connection
@@ -95,7 +95,7 @@ class _Supervisor:
         self._signals = signals
         self._lines = Lines(settings.stage, settings.name, settings.as_json)
         self._schedule = Schedule()
-        self._events: SimpleQueue[Tasks | Away | Exception | None] = SimpleQueue()
+        self._events: Queue[Tasks | Away | Exception | None] = Queue()
         self._tasks = Tasks({}, frozenset())
         self._started_at: dict[str, float] = {}
         self._restarts: Counter[str] = Counter()

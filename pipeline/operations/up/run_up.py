@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 
 from pipeline.jobs.input_forms import InputForm
 from pipeline.jobs.job_files import Job
@@ -128,7 +128,7 @@ class _Run:
             (*MODULES, *(MODULES_OF_THE_PAGE if settings.page else ())),
             state_home() / "up" / "forker.log",
         )
-        self._events: SimpleQueue[tuple[JobRun, JobEvent] | Message] = SimpleQueue()
+        self._events: Queue[tuple[JobRun, JobEvent] | Message] = Queue()
         self._jobs = [
             JobRun(
                 each,

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Queue
 
 import psutil
 import pytest
@@ -34,7 +34,7 @@ def script(text: str, *arguments: object) -> list[str]:
 
 def start_and_wait(processes: RestartedProcesses, log: Path, text: str) -> Child:
     """Start a script that prints a line when it is ready."""
-    lines: SimpleQueue[str] = SimpleQueue()
+    lines: Queue[str] = Queue()
     child = processes.start("child", script(text), log, on_line=lines.put)
     assert lines.get(timeout=PATIENCE) == "ready"
     return child
