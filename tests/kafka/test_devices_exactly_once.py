@@ -76,7 +76,7 @@ class Story:
         )
 
 
-BROKER_START = 5.0
+BROKER_START = 8.0
 """Seconds that a broker takes to start where the stories below have been told."""
 
 SHORT = Story(devices=120, epochs=2, length=5, late=20, kills=6, sealed=True, tokens=True)
