@@ -40,6 +40,7 @@ verify: $(TOOLS) ## long statistical tables and experiments
 bench: $(TOOLS) ## speed and memory, as a table and as JSON
 	@$(BIN)/python -m tests.benchmarks
 	@$(BIN)/python -m tests.benchmarks.collector
+	@$(BIN)/python -m tests.benchmarks.devices
 
 clean: ## remove .venv and caches, but no state of jobs or of the local Kafka
 	@rm -rf $(VENV) .venv-peers build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
