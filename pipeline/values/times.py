@@ -164,6 +164,10 @@ class EpochCalendar:
             self.epoch_of(_ORIGIN + int(moment) * _MICROSECOND)
             for moment in (moments.min(), moments.max())
         )
+        if last - first > len(moments):
+            # A moment in the year 9999 must not cost the beginnings of all epochs until then.
+            each = [self.epoch_of(_ORIGIN + moment * _MICROSECOND) for moment in moments.tolist()]
+            return np.array(each, dtype=np.int64)
         boundaries = [microseconds(self.start_of(epoch)) for epoch in range(first + 1, last + 1)]
         passed = np.searchsorted(np.array(boundaries, dtype=np.int64), moments, side="right")
         return np.asarray(first + passed, dtype=np.int64)

@@ -116,3 +116,25 @@ def test_devices_that_report_for_themselves_count_in_utc() -> None:
     text = JOB.format(calendar="start: 2024-01-01, length: 1d, timezone: Europe/Berlin")
     with pytest.raises(JobError, match=r"leave out epochs\.timezone"):
         parse_job(text + "devices: {}")
+
+
+@pytest.mark.parametrize(("length", "zone"), [("P1D", "Europe/Berlin"), ("P1M", None)])
+def test_a_moment_at_the_end_of_all_time_costs_no_more_than_others(
+    length: str, zone: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    start_of = EpochCalendar.start_of
+
+    def counting(calendar: EpochCalendar, epoch: int) -> datetime:
+        asked.append(epoch)
+        return start_of(calendar, epoch)
+
+    monkeypatch.setattr(EpochCalendar, "start_of", counting)
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    there = None if zone is None else ZoneInfo(zone)
+    calendar = EpochCalendar(start, parse_duration(length), there)
+    moments = [microseconds(each) for each in (start, datetime(9999, 12, 30, tzinfo=UTC))]
+    first, last = calendar.epochs_of(np.array(moments, np.int64)).tolist()
+    assert calendar.epoch_of(datetime(9999, 12, 30, tzinfo=UTC)) == last > 90_000
+    assert first in (0, 1)
+    assert len(asked) < 500
