@@ -76,6 +76,7 @@ def produce_from_topic(
             f"{topic} of cluster {events.identity()}",
             roster=roster,
             everybody=to_epoch is not None,
+            made=log.identity(),
         )
         begun = producer.closed_epoch
         ends = [epoch for epoch in (to_epoch, job.last_epoch) if epoch is not None]

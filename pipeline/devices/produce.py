@@ -28,7 +28,7 @@ from pipeline.devices.bad_rows import BadRow, InputError, counted
 from pipeline.devices.item_log import ValueLog, load_value_log
 from pipeline.devices.live import Change, CloseEpoch, Event, Held, Listed, LiveSource
 from pipeline.devices.producer import Producer
-from pipeline.devices.topic_input import INPUT_TOPIC
+from pipeline.devices.topic_claims import refuse_reader_of_topic
 from pipeline.jobs.epoch_times import calendar_of
 from pipeline.jobs.input_forms import InputForm
 from pipeline.jobs.job_files import Job
@@ -125,8 +125,9 @@ def produce_change_log(
         how many users with rows are strangers.
 
     Raises:
-        InputError: somebody is enrolled whom the log does not name.
+        InputError: somebody is enrolled whom the log does not name, or the producer reads a topic.
     """
+    refuse_reader_of_topic(producer)
     positions = {user: position for position, user in enumerate(change_log.users)}
     _check_users(producer, change_log.users, change_log.bad_rows.name)
     if change_log.rostered or not _has_begun(producer):
@@ -197,11 +198,7 @@ class LiveProducer:
                 f"job {producer.job.name} is about {producer.job.domain.about}, which do not "
                 "change: give them by --input FILE"
             )
-        if producer.store.fact(INPUT_TOPIC) is not None:
-            raise InputError(
-                f"producer {producer.name} reads a topic: go on by --from-topic, or give another "
-                "--name"
-            )
+        refuse_reader_of_topic(producer)
         self._producer = producer
         self._path = None if folder is None else folder / "values.json"
         self._on_epoch = on_epoch

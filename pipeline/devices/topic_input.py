@@ -5,9 +5,9 @@ the producer's own file (`input_store`), together with how far it has read; an e
 transaction that takes its rows away. Nothing is ever written to the cluster of the events: a reader
 that begins anew asks the file, not a consumer group, where to go on.
 
-Events mean what rows mean that come live (`live`): a value holds until it changes, rows of an epoch
-that is closed are late, and where users hold sets of items every epoch stands alone. An event that
-names neither an epoch nor a time is placed by its record's timestamp.
+Events mean what rows mean that come live (`live`): a value holds until it changes, rows of an
+epoch that is closed are late, and where users hold sets of items every epoch stands alone. Where
+the first events name neither epochs nor times, all are placed by the timestamps of their records.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +29,9 @@ from pipeline.devices.live import counts_instead
 from pipeline.devices.producer import Producer
 from pipeline.devices.row_reader import RowReader
 from pipeline.devices.rows import Counts, Rows, parse_rows
+from pipeline.devices.stamped_rows import stamped
+from pipeline.devices.topic_claims import claim_topic, keep_placing, kept_placing
 from pipeline.values.times import shown
-
-INPUT_TOPIC: Final = "input_topic"
-"""The fact of a producer that says which topic it reads."""
-_PLACING: Final = "input_placing"
 
 
 class EventLog(Protocol):
@@ -70,13 +68,14 @@ class TopicInput:
         roster: who is enrolled; empty for whoever is listed or has an event.
         everybody: without a roster, enrol whoever has an event before the first epoch is closed;
             else, who is listed by an event without a value before epoch 1.
+        made: what tells the topic from one of the same name that was made before it.
 
     Attributes:
         bad_rows: events that cannot be used, since this was opened.
 
     Raises:
-        InputError: the producer has begun with another input, or somebody enrolled is not on the
-            roster, or values of the job never change.
+        InputError: the producer has begun with another input or with events placed otherwise, or
+            somebody enrolled is not on the roster, or values of the job never change.
     """
 
     def __init__(
@@ -87,6 +86,7 @@ class TopicInput:
         *,
         roster: Sequence[str] = (),
         everybody: bool = False,
+        made: str | None = None,
     ) -> None:
         domain = producer.job.domain
         if domain.columns is not None:
@@ -104,7 +104,7 @@ class TopicInput:
         self._everybody = everybody
         self._rostered = bool(roster)
         self._store = InputStore(producer.store)
-        self._claim()
+        claim_topic(producer, topic, made)
         self.bad_rows = BadRows(topic, place="offset ")
         self._counts = Counts()
         self._told: Counter[str] = Counter()
@@ -141,7 +141,7 @@ class TopicInput:
                     self._store.add_users([*rows.users, *rows.named], listed=False)
                     self._store.add_users((user for _, user in rows.listed), listed=True)
             if self._keys is not None:
-                self._producer.store.set_fact(_PLACING, self._keys.placing.value)
+                keep_placing(self._producer, self._keys.placing)
             self._store.set_offset(partition, events.end)
         if rows is not None:
             self._counts = self._counts.plus(rows.counts)
@@ -196,29 +196,12 @@ class TopicInput:
     def _has_begun(self) -> bool:
         return self._producer.closed_epoch >= self._producer.first_epoch
 
-    def _claim(self) -> None:
-        """Make this the topic of the producer, or see that it is."""
-        store = self._producer.store
-        known = store.fact(INPUT_TOPIC)
-        assert not isinstance(known, bytes)
-        if known is None and self._has_begun:
-            raise InputError(
-                f"producer {self._producer.name} has begun with another input than a topic, and "
-                "the values that hold are not known: give that input, or another --name"
-            )
-        if known not in (None, self._topic):
-            raise InputError(
-                f"producer {self._producer.name} has begun with topic {known!s}, whose offsets it "
-                "keeps: give that one, or another --name"
-            )
-        store.set_fact(INPUT_TOPIC, self._topic)
-
     def _known_keys(self) -> Keys | None:
         """The keys of events, once the first one was read."""
-        placing = self._producer.store.fact(_PLACING)
+        placing = kept_placing(self._producer, self._reader.form)
         if placing is None:
             return None
-        return Keys.placed(Placing(str(placing)), self._reader.form, self._reader.domain.column)
+        return Keys.placed(placing, self._reader.form, self._reader.domain.column)
 
     def _enrol_roster(self, roster: Sequence[str]) -> None:
         missing = sorted(set(self._producer.users) - set(roster))
@@ -258,12 +241,19 @@ class TopicInput:
             return None, self._placed(partition, bad)
         rows, bad = parse_rows(records_of(self._keys, texts), self._keys.columns, self._reader)
         if self._keys.placing is Placing.ARRIVAL:
-            rows = self._stamped(rows, records)
+            assert self._reader.calendar is not None
+            rows, unplaced = stamped(rows, records, self._reader.calendar)
+            bad += unplaced
         return rows, self._placed(partition, bad)
 
     def _keys_of(self, records: Sequence[LogRecord]) -> Keys | None:
-        """Where the fields of events are, by the first of these that has them."""
+        """Where the fields of events are, by the first of these that has them.
+
+        One with an epoch or a time comes first: a single event without does not have all others
+        placed by the moments at which they were written.
+        """
         refusal: InputError | None = None
+        by_arrival: Keys | None = None
         for record in records:
             try:
                 first = parse_object(record.value)
@@ -281,22 +271,17 @@ class TopicInput:
                 refusal = refusal or error
                 continue
             if keys.placing is not Placing.EPOCH and self._reader.calendar is None:
-                raise InputError(
+                refusal = refusal or InputError(
                     f"{self._topic}: its events have times; the job file's epochs need a start and "
                     "a length to place them"
                 )
-            return keys
-        if refusal is not None:
+                continue
+            if keys.placing is not Placing.ARRIVAL:
+                return keys
+            by_arrival = by_arrival or keys
+        if by_arrival is None and refusal is not None:
             raise refusal
-        return None
-
-    def _stamped(self, rows: Rows, records: Sequence[LogRecord]) -> Rows:
-        """Rows placed by the timestamps of their records."""
-        assert self._reader.calendar is not None
-        stamps = {record.offset: 1000 * record.timestamp for record in records}
-        moments = np.array([stamps[line] for line in rows.lines.tolist()], np.int64)
-        epochs = self._reader.calendar.epochs_of(moments).astype(np.int32)
-        return replace(rows, positions=moments, epochs=epochs)
+        return by_arrival
 
     def _placed(self, partition: int, bad: Sequence[BadRow]) -> list[BadRow]:
         """Bad rows that say in which partition they are."""
@@ -319,7 +304,11 @@ class TopicInput:
                 self._told[f"after epoch {job.last_epoch}: not used"] += 1
                 continue
             if epoch <= closed and closed >= self._producer.first_epoch:
-                self._told["for closed epochs: too late to change them"] += epoch >= 1
+                if epoch >= 1:
+                    self._told["for closed epochs: too late to change them"] += 1
+            elif sets and 1 <= epoch <= closed:
+                first = closed + 1
+                self._told[f"for epochs before {first}, the first of this producer: not used"] += 1
             if sets and (epoch <= closed or epoch < 1):
                 continue
             yield WaitingRow(epoch, partition, line, user, position, value)

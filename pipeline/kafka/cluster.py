@@ -6,6 +6,7 @@ Synchronous, on kafka-python. The workers do not use it: they are asyncio, on Fa
 from __future__ import annotations
 
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -113,6 +114,18 @@ class Cluster:
     def identity(self) -> str:
         """What the cluster calls itself."""
         return str(self._admin.describe_cluster()["cluster_id"])
+
+    def topic_identity(self, topic: str) -> str | None:
+        """What the cluster calls a topic, and never another one of its name; None: it says nothing.
+
+        Brokers before Kafka 2.8 do not.
+        """
+        for found in self._admin.describe_topics([topic]):
+            identity = found.get("topic_id")
+            if identity is not None and not found["error_code"]:
+                named = uuid.UUID(str(identity))
+                return str(named) if named.int else None
+        return None
 
     def topics(self) -> set[str]:
         """The names of all topics."""

@@ -34,6 +34,10 @@ class EventTopic:
         if topic not in cluster.topics():
             raise ClusterError(f"there is no topic {topic} on {cluster.servers}")
 
+    def identity(self) -> str | None:
+        """What no other topic of this name is called that was made before or after it."""
+        return self._patient.persistently(lambda: self._cluster.topic_identity(self._topic))
+
     def starts(self) -> Mapping[int, int]:
         """See `pipeline.devices.topic_input.EventLog`."""
         found = self._patient.persistently(lambda: self._cluster.start_offsets(self._topic))

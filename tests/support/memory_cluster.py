@@ -40,6 +40,7 @@ class MemoryCluster:
     partitions: dict[str, int] = field(default_factory=dict)
     settings: dict[str, TopicSettings] = field(default_factory=dict)
     starts: dict[tuple[str, int], int] = field(default_factory=dict)
+    identities: dict[str, str] = field(default_factory=dict)
     connection: Connection = field(default_factory=lambda: Connection(("memory:9092",)))
     clock: Callable[[], int] = own_milliseconds
 
@@ -59,6 +60,9 @@ class MemoryCluster:
 
     def identity(self) -> str:
         return "memory"
+
+    def topic_identity(self, topic: str) -> str | None:
+        return self.identities.get(topic)
 
     def topics(self) -> set[str]:
         return set(self.partitions)

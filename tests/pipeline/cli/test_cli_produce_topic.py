@@ -67,6 +67,21 @@ def test_a_topic_is_read_to_an_epoch_and_on_from_there(
     assert said.output == "no epoch was closed: all of them were closed before\n"
 
 
+def test_a_topic_that_was_made_anew_is_no_longer_the_one_of_the_producer(
+    dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
+) -> None:
+    deploy(dpstream, tmp_path)
+    put(cluster, {"user": "ann", "epoch": 1, "value": 1})
+    command = ("produce", "small", "--from-topic", "events", "--to-epoch")
+    cluster.identities["events"] = "one"
+    assert dpstream(*command, 2).code == 0
+    put(cluster, {"user": "ann", "epoch": 3, "value": 0})
+    assert dpstream(*command, 3).code == 0
+    cluster.identities["events"] = "another"
+    said = dpstream(*command, 4)
+    assert (said.code, "has been made anew since producer" in said.errors) == (2, True)
+
+
 def test_by_the_clock_a_job_that_is_over_is_closed_to_its_end(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
 ) -> None:

@@ -406,6 +406,44 @@ def test_events_without_a_time_are_placed_by_their_timestamps() -> None:
     assert noted == HELD
 
 
+@pytest.mark.parametrize("length", ["P1D", "P1M", "PT1S"])
+@pytest.mark.parametrize("stamp", [-1, 1_711_800_000_000_000, 1_711_800_000_000_000_000, 2**63 - 1])
+def test_a_timestamp_that_is_none_is_a_bad_event_and_no_more(stamp: int, length: str) -> None:
+    job = deployed(JOB.replace("P1D", length))
+    records = [
+        LogRecord(0, b'{"user": "ann", "value": 1}', stamp),
+        LogRecord(1, b'{"user": "bob", "value": 1}', int(1000 * START.timestamp())),
+    ]
+    noted: Noted = {}
+    with opened(None, MemoryLog(), noted, job=job) as producer:
+        source = TopicInput(producer, reader_of(job), "events", everybody=True)
+        produce_to(source, producer, Events([records]), 1)
+    # Who is enrolled does not depend on it.
+    assert noted == {1: {"ann": 0, "bob": 1}}
+    (bad,) = source.bad_rows.first
+    assert (bad.line, "is no time from 1970 to 9999" in bad.reason) == (0, True)
+
+
+def test_a_late_timestamp_is_after_the_end_however_short_epochs_are() -> None:
+    job = deployed(JOB.replace("P1D", "PT1S"))
+    noted: Noted = {}
+    late = LogRecord(0, b'{"user": "ann", "value": 1}', 8_000_000_000_000)  # 2223: epoch 6.3e9
+    with opened(None, MemoryLog(), noted, job=job) as producer:
+        source = TopicInput(producer, reader_of(job), "events", roster=["ann"])
+        produce_to(source, producer, Events([[late]]), 1)
+        notices = source.notices()
+    assert noted == {1: {"ann": 0}}
+    assert notices == ("events: 1 event after epoch 4: not used",)
+
+
+def test_one_event_without_a_time_does_not_place_the_others_by_their_timestamps() -> None:
+    events = [{"user": "dan", "value": 1}, {"user": "ann", "value": 1, "time": time_of(1.5)}]
+    noted: Noted = {}
+    source = run_to(None, Events.of(events, 1), MemoryLog(), noted, to=2)
+    assert [noted[epoch]["ann"] for epoch in (1, 2)] == [0, 1]
+    assert "there is no 'time'" in source.bad_rows.first[0].reason
+
+
 def test_after_an_outage_what_came_meanwhile_is_read_before_epochs_are_closed(
     tmp_path: Path, fuse: Fuse
 ) -> None:
@@ -549,6 +587,20 @@ def _sets_of(log: ItemLog) -> dict[tuple[int, str], list[int]]:
     }
 
 
+def test_items_from_before_the_first_epoch_of_a_producer_are_counted() -> None:
+    job = deployed(SETS)
+    events = [{"user": "ann", "epoch": epoch, "value": "a"} for epoch in (-1, 0, 1, 2, 3)]
+    with opened(None, MemoryLog(), {}, job=job, first_epoch=3) as producer:
+        source = TopicInput(producer, reader_of(job), "events", roster=ROSTER)
+        log = Events.of(events, 1)
+        read_on(source, log, log.ends())
+        notices = source.notices()
+    assert notices == (
+        "events: 2 events for epochs before 3, the first of this producer: not used",
+        "events: 1 event for epochs that are not closed: kept",
+    )
+
+
 def test_events_that_were_deleted_before_they_were_read_are_told(tmp_path: Path) -> None:
     events, log = Events.of(EVENTS), MemoryLog()
     told: list[str] = []
@@ -571,6 +623,36 @@ def test_a_topic_that_was_made_anew_is_refused(tmp_path: Path) -> None:
         run_to(tmp_path, Events.of(EVENTS[:2]), MemoryLog(), {})
 
 
+def test_a_topic_that_was_made_anew_and_is_longer_is_refused(tmp_path: Path) -> None:
+    run_to(tmp_path, Events.of(EVENTS), MemoryLog(), {}, to=1, made="one")
+    with pytest.raises(InputError, match="has been made anew since producer gateway has begun"):
+        run_to(tmp_path, Events.of([*EVENTS, *EVENTS]), MemoryLog(), {}, made="another")
+    # What is not known, or was not when the producer began, says nothing.
+    for made in (None, "one"):
+        run_to(tmp_path, Events.of(EVENTS), MemoryLog(), {}, made=made)
+    run_to(tmp_path / "earlier", Events.of(EVENTS), MemoryLog(), {}, to=1)
+    run_to(tmp_path / "earlier", Events.of(EVENTS), MemoryLog(), {}, made="one")
+
+
+def test_what_places_events_stays(tmp_path: Path) -> None:
+    events = Events.of([{"user": "ann", "value": 1, "at": time_of(2.5)}], 1)
+    run_to(tmp_path / "stamps", events, MemoryLog(), {}, to=1)
+    run_to(tmp_path / "times", Events.of(EVENTS), MemoryLog(), {}, to=1)
+    for folder, column, said in (
+        ("stamps", "time", "the timestamps of their records, and column time=at says otherwise"),
+        ("times", "epoch", "time, and column epoch=at says otherwise"),
+    ):
+        form = InputForm.model_validate({"columns": {column: "at"}})
+        with (
+            opened(tmp_path / folder, MemoryLog(), {}) as producer,
+            pytest.raises(InputError, match=said),
+        ):
+            TopicInput(producer, reader_of(producer.job, form), "events", roster=ROSTER)
+    form = InputForm.model_validate({"columns": {"time": "at", "user": "user"}})
+    with opened(tmp_path / "times", MemoryLog(), {}) as producer:
+        TopicInput(producer, reader_of(producer.job, form), "events", roster=ROSTER)
+
+
 def test_a_producer_keeps_to_its_input(tmp_path: Path) -> None:
     run_to(tmp_path / "topic", Events.of(EVENTS), MemoryLog(), {}, to=1)
     with opened(tmp_path / "topic", MemoryLog(), {}) as producer:
@@ -578,6 +660,10 @@ def test_a_producer_keeps_to_its_input(tmp_path: Path) -> None:
             TopicInput(producer, reader_of(producer.job), "others")
         with pytest.raises(InputError, match="reads a topic: go on by --from-topic"):
             LiveProducer(producer, None)
+        rows = tmp_path / "all.csv"
+        rows.write_text("user,epoch,value\n" + "".join(f"{user},1,0\n" for user in ROSTER))
+        with pytest.raises(InputError, match="reads a topic: go on by --from-topic"):
+            produce_change_log(producer, load_change_log(rows, last_epoch=2))
         with pytest.raises(
             InputError, match=r"1 of the 4 users .* not on the roster, 'ann' for one"
         ):
