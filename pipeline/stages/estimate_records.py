@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, Protocol
 
 from aggregators.crowd_estimates import CrowdEstimates
@@ -15,6 +16,7 @@ from aggregators.level_estimates import LevelEstimates
 from aggregators.published import Published
 from aggregators.range_estimates import RangeEstimates
 from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.epoch_times import LAST_MOMENT
 from pipeline.jobs.job_range import EPOCHS_AHEAD, epoch_problem
 from pipeline.stages.epochs import EpochSet
 from topics.frames import CodecError
@@ -103,7 +105,7 @@ class EstimateRecord:
                 raise CodecError(
                     f"estimate record of version {body['version']!r}, this software reads {VERSION}"
                 )
-            return cls(
+            record = cls(
                 deployment=bytes.fromhex(body["deployment"]),
                 epoch=int(body["epoch"]),
                 fate=Fate(body["fate"]),
@@ -114,10 +116,31 @@ class EstimateRecord:
                 guarantee=dict(body["guarantee"]),
                 reason=None if "reason" not in body else str(body["reason"]),
             )
+            record._check()
+            return record
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             if isinstance(error, CodecError):
                 raise
             raise CodecError(f"not an estimate record: {error!r}") from error
+
+    def _check(self) -> None:
+        """See that whoever tells of it can: others may have written it.
+
+        Raises:
+            ValueError: it has no moment, or numbers or texts that are none.
+        """
+        if not 0 <= self.closed_at <= LAST_MOMENT:
+            raise ValueError("closed_at is no moment until the year 9999")
+        if min(self.contributors, self.population) < 0:
+            raise ValueError("fewer than no devices")
+        (self.reason or "").encode()
+        for name in ("epsilon", "delta"):
+            number = self.guarantee.get(name)
+            if number is not None and not (type(number) in (int, float) and isfinite(number)):
+                raise ValueError(f"{name} is no number")
+        unit = self.guarantee.get("unit")
+        if unit is not None and not isinstance(unit, str):
+            raise ValueError("unit is no text")
 
 
 _BY_KEY: Mapping[str, type[FoundItems | ItemEstimates | CrowdEstimates]] = {

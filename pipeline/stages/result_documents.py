@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -58,13 +59,15 @@ class ResultDocuments:
         if estimate is not None and not estimate.may_be_of(self._job.domain.size - 1):
             estimate = None
         most = MOST_ESTIMATES
-        try:
-            while len(document := _dumped(self._body(record, estimate, most))) > LARGEST_DOCUMENT:
+        with suppress(ValueError):
+            while most:
+                document = _dumped(self._body(record, estimate, most))
+                if len(document) <= LARGEST_DOCUMENT:
+                    return document
                 most //= 2
-        except ValueError:
-            # Numbers that are none: somebody else wrote the record, and may have written anything.
-            return _dumped(self._body(replace(record, guarantee={}), None, 0))
-        return document
+        # Numbers that are none, or texts without end: somebody else wrote the record, and may have
+        # written anything.
+        return _dumped(self._body(replace(record, guarantee={}, reason=None), None, 0))
 
     def _body(
         self, record: EstimateRecord, estimate: Published | None, most: int

@@ -427,7 +427,7 @@ def test_a_timestamp_that_is_none_is_a_bad_event_and_no_more(stamp: int, length:
 def test_a_late_timestamp_is_after_the_end_however_short_epochs_are() -> None:
     job = deployed(JOB.replace("P1D", "PT1S"))
     noted: Noted = {}
-    late = LogRecord(0, b'{"user": "ann", "value": 1}', 8_000_000_000_000)  # 2223: epoch 6.3e9
+    late = LogRecord(0, b'{"user": "ann", "value": 1}', 4_100_000_000_000)  # 2099: epoch 2.4e9
     with opened(None, MemoryLog(), noted, job=job) as producer:
         source = TopicInput(producer, reader_of(job), "events", roster=["ann"])
         produce_to(source, producer, Events([[late]]), 1)

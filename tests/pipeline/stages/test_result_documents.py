@@ -34,6 +34,7 @@ from pipeline.stages.result_documents import (
     document_key,
 )
 from tests.support.small_run import generators, job_text, write_changes
+from topics.frames import CodecError
 from topics.manifests import Fate
 from topics.names import Role
 
@@ -158,6 +159,40 @@ def test_long_names_leave_room_for_fewer() -> None:
 )
 def test_what_is_no_estimate_of_the_job_says_nothing(estimate: Published) -> None:
     assert document(COUNT, record(estimate))["estimates"] == []
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"closed_at": 10**30},
+        {"closed_at": 253_402_300_800_000},
+        {"closed_at": -1},
+        {"population": -1},
+        {"contributors": -1},
+        {"reason": "\ud800"},
+        {"guarantee": {"epsilon": float("nan")}},
+        {"guarantee": {"delta": "1e-9"}},
+        {"guarantee": {"epsilon": True}},
+        {"guarantee": {"unit": 3}},
+    ],
+    ids=str,
+)
+def test_a_record_that_nobody_could_tell_of_is_none(changed: dict[str, Any]) -> None:
+    body = record(None).to_json()
+    assert EstimateRecord.from_bytes(json.dumps(body).encode()) == record(None)
+    with pytest.raises(CodecError, match="not an estimate record"):
+        EstimateRecord.from_bytes(json.dumps(body | changed).encode())
+
+
+ENDLESS = "x" * 300_000
+
+
+@pytest.mark.parametrize("told", [{"guarantee": {"unit": ENDLESS}}, {"reason": ENDLESS}])
+def test_texts_without_end_are_left_out(told: dict[str, Any]) -> None:
+    each = record(None, Fate.SPOILED, **told)
+    assert len(ResultDocuments(COUNT).document(each)) < 1_000
+    body = document(COUNT, each)
+    assert (body["fate"], body["reason"], body["guarantee"]["unit"]) == ("spoiled", None, None)
 
 
 def test_a_key_names_deployment_and_epoch() -> None:
