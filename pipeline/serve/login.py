@@ -10,13 +10,15 @@ from urllib.parse import parse_qs, quote
 from aiohttp import hdrs, web
 
 from pipeline.serve.access import AccessSettings, Attempts, Sessions
+from pipeline.serve.passwords import LONGEST
 
 PATH = "/login"
 PUBLIC = frozenset({"/static/style.css", "/static/favicon.svg", "/favicon.ico"})
 """What the form itself loads."""
 
-_LONGEST_BODY = 5_000
 _LONGEST_NEXT = 1_500
+# Of a character in a form there are up to four bytes, and three letters for each.
+_LONGEST_BODY = 12 * LONGEST + 3 * _LONGEST_NEXT + 100
 _BODY_SECONDS = 5.0
 _AT_ONCE = 2
 _PLACE, _SAID = "<!-- next -->", "<!-- said -->"

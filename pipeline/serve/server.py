@@ -141,7 +141,7 @@ class Site:
         self.connections = Connections(make, self._limits)
         # Whatever fails in a callback would be told to a log that is muted.
         self._loop.set_exception_handler(self._failed)
-        address, port = self._settings.address, self._settings.port
+        address, port, tls = self._settings.address, self._settings.port, self._settings.tls
         try:
             # A name may stand for several addresses, each of which would get a port of its own.
             bound = address if port else await self._first_address(address)
@@ -151,7 +151,10 @@ class Site:
                 port,
                 backlog=_BACKLOG,
                 reuse_address=True,
-                ssl=self._settings.tls,
+                ssl=tls,
+                # A handshake that does not end holds a descriptor, and is in no list of ours.
+                ssl_handshake_timeout=None if tls is None else self._limits.head_seconds,
+                ssl_shutdown_timeout=None if tls is None else self._limits.head_seconds,
             )
         except OSError as error:
             raise NoPortError(

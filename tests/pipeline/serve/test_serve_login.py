@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import stat
 import sys
+from dataclasses import replace
 from itertools import count as counter
 from pathlib import Path
 from urllib.parse import quote
@@ -22,7 +24,8 @@ from pipeline.serve.access import (
     Attempts,
     Sessions,
 )
-from pipeline.serve.passwords import HashedPassword, PasswordError, write_password
+from pipeline.serve.limits import Limits
+from pipeline.serve.passwords import LONGEST, HashedPassword, PasswordError, write_password
 from pipeline.serve.security import check_origin, headers_for
 from tests.support.commands import Commands
 from tests.support.live_page import LivePage, deploy_text, live_page, publish, run
@@ -98,7 +101,7 @@ def test_sessions_end_and_cannot_be_made_up() -> None:
     assert not Sessions(lambda: now[0]).holds(token)
     expiry, rest = token.split(".", 1)
     assert not sessions.holds(f"{int(expiry) + 1}.{rest}")
-    for text in ("", ".", "..", "x", token[:-1], token + "0", "é.é.é"):
+    for text in ("", ".", "..", "x", token[:-1], token + "0", "é.é.é", "\udcff", "1.\udcff"):
         assert not sessions.holds(text)
     now[0] += SESSION_SECONDS
     assert not sessions.holds(token)
@@ -125,6 +128,36 @@ def test_wrong_passwords_are_slowed_down_by_address_and_in_all() -> None:
         assert attempts.wait("192.0.2.1") == 0
         attempts.begin("192.0.2.1")
         attempts.succeed("192.0.2.1")
+
+
+def test_the_longest_password_can_be_given(cluster: MemoryCluster) -> None:
+    longest = "\N{OLD KEY}" * LONGEST
+    hashed = HashedPassword.of(longest, cost=1 << 10)
+
+    async def test() -> None:
+        async with live_page(cluster, access=AccessSettings(hashed)) as page:
+            target = "/?" + "=" * 1_400
+            async with await give(page, longest, target) as response:
+                assert (response.status, response.headers["Location"]) == (303, target)
+            async with await give(page, longest * 2, target) as response:
+                assert response.status == 413
+
+    run(test)
+
+
+def test_a_cookie_that_is_no_text_is_none(cluster: MemoryCluster, hashed: HashedPassword) -> None:
+    async def test() -> None:
+        async with live_page(cluster, access=AccessSettings(hashed)) as page:
+            host, port = page.address.removeprefix("http://").strip("/").split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(
+                b"GET /api/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                b"Cookie: dpstream=1.\xff\r\n\r\n"
+            )
+            assert (await reader.read()).startswith(b"HTTP/1.1 401 ")
+            writer.close()
+
+    run(test)
 
 
 def test_without_the_password_nothing_is_told(
@@ -192,7 +225,7 @@ def test_a_login_comes_from_its_own_form_and_leads_back_to_this_page(
             for target in ("https://evil.example/", "//evil.example/?x", "/?a\r\nb", "/api", ""):
                 said = await give(page, SECRET, target)
                 assert (said.status, said.headers["Location"]) == (303, "/")
-            long = await page.client.post(f"{page.address}/login", data=b"x" * 6_000)
+            long = await page.client.post(f"{page.address}/login", data=b"x" * 20_000)
             assert long.status == 413
             # Nothing else is ever sent here.
             other = await page.client.post(f"{page.address}/api/jobs", data=b"x")
@@ -266,6 +299,20 @@ def test_by_tls_the_cookie_goes_by_tls_alone(
                 assert "Secure" in cookie
             async with page.client.get(f"{page.address}/api/jobs", ssl=False) as response:
                 assert response.status == 200
+
+    run(test)
+
+
+def test_whoever_begins_no_tls_is_not_waited_for(cluster: MemoryCluster) -> None:
+    async def test() -> None:
+        tls = tls_context(TLS / "server.pem", TLS / "server.pem")
+        limits = replace(Limits(), head_seconds=0.1)
+        async with live_page(cluster, limits=limits, tls=tls) as page:
+            host, port = page.address.removeprefix("https://").strip("/").split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            # Without a limit of ours it is a minute.
+            assert await asyncio.wait_for(reader.read(), 30) == b""
+            writer.close()
 
     run(test)
 
