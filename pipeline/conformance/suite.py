@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.conformance.cases import Case
 from pipeline.conformance.checks import CHECKS, Check
-from pipeline.conformance.finding import find_cases
+from pipeline.conformance.finding import FoundCase, find_cases
 from pipeline.conformance.plugin import OPTION
 from pipeline.conformance.running import DoesNotConformError
 from pipeline.protocols.other_packages import ProtocolError
@@ -14,13 +14,10 @@ from pipeline.protocols.other_packages import ProtocolError
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Every check of every example of the protocols that are named."""
-    names: list[str] = metafunc.config.getoption(OPTION)
-    if not names:
-        raise pytest.UsageError(f"which protocol is to be looked at? Give {OPTION} NAME")
-    try:
-        cases = [case for name in names for case in find_cases(name)]
-    except ProtocolError as error:
-        raise pytest.UsageError(str(error)) from None
+    cases, refusal = _cases(metafunc.config.getoption(OPTION))
+    if refusal is not None:
+        # Not a UsageError, which pytest shows with a traceback where it is raised here.
+        pytest.fail(refusal, pytrace=False)
     metafunc.parametrize("case", cases, ids=str)
     metafunc.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 
@@ -31,3 +28,13 @@ def test_conformance(case: Case, check: Check) -> None:
         check(case)
     except DoesNotConformError as error:
         pytest.fail(f"{case}: {error}", pytrace=False)
+
+
+def _cases(names: list[str]) -> tuple[list[FoundCase], str | None]:
+    """The cases of protocols, or why there are none."""
+    if not names:
+        return [], f"which protocol is to be looked at? Give {OPTION} NAME"
+    try:
+        return [case for name in names for case in find_cases(name)], None
+    except ProtocolError as error:
+        return [], str(error)

@@ -220,6 +220,22 @@ def test_the_suite_runs_from_the_command_line_of_pytest(site: Path, tmp_path: Pa
     assert "Traceback" not in done.stdout
 
 
+def test_the_suite_says_in_a_sentence_that_there_is_no_such_protocol(
+    site: Path, tmp_path: Path
+) -> None:
+    plugin = () if _is_registered() else ("-p", "pipeline.conformance.plugin")
+    done = run(
+        site,
+        tmp_path,
+        *("pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis", *plugin),
+        *("--pyargs", "pipeline.conformance.suite", "--dpstream-protocol", "nosuch"),
+    )
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stdout.count("\nthere is no protocol nosuch: the package that has it is to ") == 1
+    # Of a traceback pytest shows lines of files.
+    assert ".py:" not in done.stdout
+
+
 def _is_registered() -> bool:
     """Not in an environment that was made before the plug-in was."""
     return any(each.name == "dpstream" for each in entry_points(group="pytest11"))
