@@ -22,6 +22,8 @@ _MOST_KNOWN: Final = 1 << 16  # texts whose meaning is kept: days and hours come
 _FIRST, _LAST = microseconds(datetime.min), microseconds(datetime.max)
 # The exponent is bounded: 1e999999999 would otherwise be worked out to the last digit.
 _NUMBER = re.compile(r"[+-]?[0-9]{1,20}(\.[0-9]{0,30})?([eE][+-]?[0-9]{1,2})?")
+# As unix seconds these are of the first years after 1970.
+_DATE_OF_DIGITS = re.compile(r"(19|20|21)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,11 @@ class TimeReader:
         is_number = _NUMBER.fullmatch(text) is not None and text[4:5] != "-"
         match self.pattern:
             case None:
+                if _DATE_OF_DIGITS.fullmatch(text):
+                    raise ValueError(
+                        f"time {shown(text)} may be a date or unix seconds: say which, by a time "
+                        "format of %Y%m%d or unix"
+                    )
                 stated = None if is_number else _stated(text)
                 if stated is None or stated.tzinfo is not None:
                     return parse_time(text), False, False

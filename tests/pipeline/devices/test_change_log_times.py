@@ -105,3 +105,18 @@ def test_both_ends_of_time_have_their_epochs() -> None:
     ends = np.array([parse_time("0001-01-01"), parse_time("9999-12-31T23:59:59.999999")])
     months = EpochCalendar(datetime(2024, 1, 31, tzinfo=UTC), parse_duration("P1M"))
     assert months.epochs_of(ends).tolist() == [-24_276, 95_712]
+
+
+def test_a_date_without_hyphens_is_not_taken_for_a_time_in_1970() -> None:
+    dates = ["20240501", "19991231", "21000229"]
+    found = TimeReader().parse(dates)
+    assert list(found.problems) == [0, 1, 2]
+    assert found.problems[0].startswith("time '20240501' may be a date or unix seconds: say which")
+    # Nor is a number for a date.
+    numbers = "20241301", "20240532", "20240500", "2024050", "202405011", "1714564800", "-2024050"
+    for text in numbers:
+        assert TimeReader().parse([text]).problems == {}, text
+    for pattern in ("%Y%m%d", "iso"):
+        (may, *_) = TimeReader(pattern).parse(dates[:1]).moments.tolist()
+        assert may == parse_time("2024-05-01")
+    assert TimeReader("unix").parse(dates[:1]).moments.tolist() == [20_240_501_000_000]
