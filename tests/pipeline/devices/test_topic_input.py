@@ -699,6 +699,29 @@ def test_a_first_event_of_no_use_does_not_stop_those_that_follow(tmp_path: Path)
     assert "there is no 'user'" in source.bad_rows.first[0].reason
 
 
+def test_tombstones_are_counted_and_are_no_bad_events() -> None:
+    source = run_to(None, Events.of([b"", b"", EVENTS[0], b""], 1), MemoryLog(), {}, to=1)
+    assert source.notices == ("events: 3 events that are empty, as tombstones are: not used",)
+    assert source.bad_rows.total == 0
+
+
+def test_of_events_with_one_timestamp_the_last_counts() -> None:
+    events = [{"user": "ann", "value": value, "stamp": START} for value in (1, 0, 1, 0)]
+    noted: Noted = {}
+    with opened(None, MemoryLog(), noted) as producer:
+        source = TopicInput(producer, reader_of(producer.job), "events", roster=ROSTER)
+        produce_to(source, producer, Events.of(events[:3], 1), 1)
+        # Also of one that comes when others of that timestamp are drawn.
+        produce_to(source, producer, Events.of(events, 1), 2)
+        assert source.bad_rows.total == 0
+    assert [noted[epoch]["ann"] for epoch in (1, 2)] == [1, 0]
+    form = InputForm.model_validate({"duplicates": "refuse"})
+    with opened(None, MemoryLog(), noted) as producer:
+        source = TopicInput(producer, reader_of(producer.job, form), "events", roster=ROSTER)
+        produce_to(source, producer, Events.of(events, 1), 1)
+        assert (noted[1]["ann"], source.bad_rows.total) == (1, 2)
+
+
 def test_a_rate_is_kept(tmp_path: Path) -> None:
     slept: list[float] = []
     with opened(None, MemoryLog(), {}) as producer:
