@@ -36,6 +36,13 @@ from pipeline.results.queries import Query, make_query, usual_query
 from pipeline.results.questions import Asked
 from pipeline.results.smoothing import read_from, smoothed_horizon, smoothed_records
 from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.stages.result_documents import document_schema
+
+
+def _print_schema(wanted: bool) -> None:
+    if wanted:
+        print(document_schema(), end="")
+        raise typer.Exit
 
 
 def estimates(
@@ -76,6 +83,15 @@ def estimates(
     csv: CsvFile = None,
     parquet: ParquetFile = None,
     jsonl: JsonLinesFile = None,
+    schema: Annotated[
+        bool,
+        typer.Option(
+            "--schema",
+            callback=_print_schema,
+            is_eager=True,
+            help="Print the JSON Schema of the documents in the topic JOB.results, and exit.",
+        ),
+    ] = False,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,

@@ -61,3 +61,22 @@ class Wording(Section):
         ('enrolled', 'bus')
         """
         return (self.labels or {}).get(label, label)
+
+    def said(self, *names: str) -> dict[str, Any]:
+        """Those of these keys that the job file has.
+
+        >>> Wording(unit="students").said("title", "unit")
+        {'unit': 'students'}
+        """
+        return {name: told for name in names if (told := getattr(self, name))}
+
+    def shown_as(self, item: str) -> dict[str, str]:
+        """What readers see for what is counted, under the key "label"; empty without `labels`.
+
+        Args:
+            item: its name in the input; nothing where one value is counted, which is 1.
+
+        >>> Wording(labels={"1": "enrolled"}).shown_as(""), Wording().shown_as("bus")
+        ({'label': 'enrolled'}, {})
+        """
+        return {"label": self.reads(item or "1")} if self.labels else {}

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from pipeline.jobs.wording import KEYS as WORDS
 from pipeline.results.published_rows import Cell, PublishedRows
 from pipeline.stages.estimate_records import EstimateRecord
 
@@ -18,7 +19,8 @@ _ROWS_AT_ONCE = 1 << 16
 def table_schema(rows: PublishedRows) -> pyarrow.Schema:
     """Names and types of the columns; job, deployment and guarantee stand in the metadata.
 
-    Moments are timestamps with the zone of the job, names and fates are dictionary-encoded.
+    So do the words of the job file, as JSON, where it has any. Moments are timestamps with the zone
+    of the job, names and fates are dictionary-encoded.
     """
     import pyarrow
 
@@ -28,16 +30,19 @@ def table_schema(rows: PublishedRows) -> pyarrow.Schema:
     types: dict[str, Any] = {
         **dict.fromkeys(("epoch", "reports", "population", "contributors"), whole),
         **dict.fromkeys(("begins", "ends"), begin),
-        **dict.fromkeys((rows.name_column or "", "fate", "privacy_unit"), text),
+        **dict.fromkeys((rows.name_column or "", "label", "fate", "privacy_unit"), text),
+        **dict.fromkeys(("title", "unit"), text),
         "flags": pyarrow.list_(pyarrow.string()),
         "closed_at": pyarrow.timestamp("ms", "UTC"),
     }
+    words = rows.job.said(*WORDS)
     return pyarrow.schema(
         [(name, types.get(name, number)) for name in rows.columns],
         metadata={
             "job": rows.job.name,
             "deployment": rows.job.deployment.hex(),
             "guarantee": json.dumps(rows.job.guarantee().to_json()),
+            **({"words": json.dumps(words, ensure_ascii=False)} if words else {}),
         },
     )
 
@@ -46,10 +51,16 @@ def record_batches(
     rows: PublishedRows, records: Iterable[EstimateRecord]
 ) -> Iterator[pyarrow.RecordBatch]:
     """The rows of all epochs, some at a time."""
-    schema = table_schema(rows)
+    return batches_of(table_schema(rows), map(rows.rows, records))
+
+
+def batches_of(
+    schema: pyarrow.Schema, rows_of_epochs: Iterable[Iterable[tuple[Cell, ...]]]
+) -> Iterator[pyarrow.RecordBatch]:
+    """Rows in the order of the columns of a schema, some at a time."""
     held: list[tuple[Cell, ...]] = []
-    for record in records:
-        held += rows.rows(record)
+    for rows in rows_of_epochs:
+        held += rows
         if len(held) >= _ROWS_AT_ONCE:
             yield _batch(schema, held)
             held = []

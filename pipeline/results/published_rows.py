@@ -16,6 +16,7 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_times import EpochSpans
 from pipeline.results.queries import Query, headline_query, usual_query
 from pipeline.results.questions import Answer
+from pipeline.results.truths import Truths
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.values.instants import iso_moment, moment_of
 
@@ -33,16 +34,19 @@ class PublishedRows:
         query: what is said of every epoch.
         value: what the numbers are: "estimate", or "change" and "smoothed" for what is made of
             estimates.
+        truths: whose last column says what is true; None where nothing is to be said.
     """
 
     job: DeployedJob
     query: Query
     value: str = "estimate"
+    truths: Truths | None = None
 
     @classmethod
-    def of_everything(cls, job: DeployedJob) -> PublishedRows:
+    def of_everything(cls, job: DeployedJob, truths: Truths | None = None) -> PublishedRows:
         """All that was published: of every item, or of every bucket of numbers."""
-        return cls(job, usual_query(job.domain, everything=True) or headline_query(job.domain))
+        query = usual_query(job.domain, everything=True) or headline_query(job.domain)
+        return cls(job, query, truths=truths)
 
     @property
     def name_column(self) -> str | None:
@@ -58,10 +62,13 @@ class PublishedRows:
         return (
             *("epoch", "begins", "ends"),
             *(() if self.name_column is None else (self.name_column,)),
+            *(("label",) if self._labelled else ()),
             *(self.value, "standard_deviation", "low", "high"),
             *(("norm_sub",) if self.query.norm_sub else ()),
             *("reports", "population", "contributors", "fate", "flags", "closed_at"),
             *("epsilon", "delta", "privacy_unit"),
+            *self._words,
+            *(() if self.truths is None else ("truth_not_private",)),
         )
 
     def rows(self, record: EstimateRecord) -> Iterator[tuple[Cell, ...]]:
@@ -77,9 +84,13 @@ class PublishedRows:
             *(record.population, record.contributors, record.fate.value, record.flags),
             moment_of(record.closed_at),
             *(guarantee.get(name) for name in ("epsilon", "delta", "unit")),
+            *self._words.values(),
         )
-        for answer in self.query.answers(estimate) or _NO_ANSWER:
-            yield (record.epoch, begins, ends, *self._cells(answer), *about)
+        truth = None if self.truths is None else self.truths.known(record)
+        for answer in self.query.answers(estimate, truth) or _NO_ANSWER:
+            known = None if answer is None else answer.truth
+            true = () if self.truths is None else (known,)
+            yield (record.epoch, begins, ends, *self._cells(answer), *about, *true)
 
     def texts(self, row: Sequence[Cell]) -> Iterator[Cell]:
         """A row with its moments as ISO 8601 with their zone; in a column all have one form."""
@@ -92,12 +103,23 @@ class PublishedRows:
     def _cells(self, answer: Answer | None) -> Iterator[Cell]:
         if self.name_column is not None:
             yield None if answer is None else answer.name
+        if self._labelled:
+            counted = "" if self.name_column is None or answer is None else answer.name
+            yield None if answer is None else self.job.shown_as(counted)["label"]
         if answer is None:
             yield from (None,) * (5 if self.query.norm_sub else 4)
             return
         yield from (answer.value, answer.standard_deviation, answer.low, answer.high)
         if self.query.norm_sub:
             yield answer.norm_sub
+
+    @property
+    def _labelled(self) -> bool:
+        return bool(self.job.labels) and self.name_column in (None, "item")
+
+    @cached_property
+    def _words(self) -> dict[str, str]:
+        return self.job.said("title", "unit")
 
     @cached_property
     def spans(self) -> EpochSpans:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import DpstreamError
 from pipeline.jobs.jobs_topic import JobsTopic
+from pipeline.jobs.wording import KEYS as WORDS
+from pipeline.jobs.wording import Wording
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import find_cluster
 from pipeline.results.estimate_table import table_of
@@ -52,6 +54,26 @@ class Results:
         found: Mapping[str, Any] = json.loads(self._told("guarantee"))
         return found
 
+    @property
+    def title(self) -> str | None:
+        """What is counted, such as "Students enrolled"; None where the job file does not say."""
+        return self._words.title
+
+    @property
+    def description(self) -> str | None:
+        """A sentence or two about it; None where the job file does not say."""
+        return self._words.description
+
+    @property
+    def unit(self) -> str:
+        """What people are called, in the plural."""
+        return self._words.people
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """What people read instead of an item or value, by its name."""
+        return self._words.labels or {}
+
     def to_arrow(self) -> pyarrow.Table:
         """The table: timestamps with the job's zone, names and fates dictionary-encoded."""
         return self.table
@@ -78,6 +100,12 @@ class Results:
     def __repr__(self) -> str:
         """What it is, in a line."""
         return f"Results(job {self.job}, {len(self):,} rows)"
+
+    @property
+    def _words(self) -> Wording:
+        # Files of earlier versions have none, those of later ones may have more.
+        found = json.loads(self.table.schema.metadata.get(b"words", b"{}"))
+        return Wording.model_validate({key: found.get(key) for key in WORDS})
 
     def _told(self, key: str) -> bytes:
         told: bytes = self.table.schema.metadata[key.encode()]

@@ -29,6 +29,10 @@ class Truths:
         """The last epoch of the input."""
         return self._known.last_epoch if isinstance(self._known, ItemLog) else len(self._known)
 
+    def known(self, record: EstimateRecord) -> NDArray[np.int64] | None:
+        """The same as `of`; None after the last epoch of the input, too."""
+        return None if record.epoch > self.last_epoch else self.of(record)
+
     def of(self, record: EstimateRecord) -> NDArray[np.int64] | None:
         """Users with what was estimated: int64, shape (estimates,), in the order of the record.
 

@@ -102,8 +102,8 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
 ``GET /api/jobs/J/estimates?from=&to=&series=&format=json|csv|parquet``
     A download, read afresh from Kafka. JSON: ``{"job", "estimates": [{"epoch", "fate", "closed_at",
     "contributors", "population", "flags", "estimate": as published, "truth"}]}``. CSV: byte for
-    byte what ``dpstream estimates J --format csv`` prints of these epochs. Parquet: a row for every
-    epoch and series. ``series`` is for JSON and Parquet; CSV has everything.
+    byte what ``dpstream estimates J --format csv`` prints of these epochs. Parquet: the same rows,
+    with types. ``series`` is for JSON; the others have everything.
 
 ``GET /figures.json?job=J&theme=light|dark&series=ID,ID&curves=N&axis=dates|numbers``
     The description of an empty figure for N curves, by default as many as there are series, which

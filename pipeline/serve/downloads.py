@@ -12,12 +12,12 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.printable import error_line
 from pipeline.results.estimate_csv import csv_lines
+from pipeline.results.estimate_table import batches_of, table_schema
 from pipeline.results.published_rows import PublishedRows
-from pipeline.results.queries import headline_query, usual_query
 from pipeline.results.truths import Truths
 from pipeline.serve.history import Point
 from pipeline.serve.series import Series, check_estimate
-from pipeline.serve.views import NOT_PRIVATE, triples_json, truths_at
+from pipeline.serve.views import NOT_PRIVATE, triples_json
 from pipeline.stages.estimate_records import EstimateRecord
 
 _LOG = logging.getLogger(__name__)
@@ -31,7 +31,6 @@ TYPES = {
     "parquet": "application/vnd.apache.parquet",
 }
 _PIECE = 1 << 16
-_ROWS_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +41,7 @@ class Download:
         job: as deployed.
         first: the first epoch; None for all before the last one.
         last: the last epoch; None for all there are.
-        series: of JSON and Parquet, those wanted; none for all that was published.
+        series: of JSON, those wanted; none for all that was published.
         truths: beside the estimates, in JSON and Parquet.
     """
 
@@ -114,81 +113,21 @@ class Download:
             if record.estimate is not None and record.estimate.found_above is not None:
                 body["labels"] = self.job.domain.labels(record.estimate.numbers)
         if self.truths is not None:
-            found = truths_at(self.truths, point)
+            found = self.truths.known(point)
             body["truth"] = None if found is None else found.tolist()
         return body
 
     def _parquet(self, records: Iterable[EstimateRecord]) -> Iterator[bytes]:
-        import pyarrow
         from pyarrow import parquet
 
-        schema = pyarrow.schema(
-            [
-                ("epoch", pyarrow.int64()),
-                ("series", pyarrow.string()),
-                ("estimate", pyarrow.float64()),
-                ("standard_deviation", pyarrow.float64()),
-                ("low", pyarrow.float64()),
-                ("high", pyarrow.float64()),
-                ("population", pyarrow.int64()),
-                ("contributors", pyarrow.int64()),
-                ("fate", pyarrow.string()),
-                ("flags", pyarrow.string()),
-                ("closed_at", pyarrow.timestamp("ms", "UTC")),
-                *([] if self.truths is None else [("truth_not_private", pyarrow.float64())]),
-            ],
-            metadata={
-                "job": self.job.name,
-                "deployment": self.job.deployment.hex(),
-                "guarantee": json.dumps(self.job.guarantee().to_json()),
-            },
-        )
-        sink = _Pieces()
+        rows = PublishedRows.of_everything(self.job, self.truths)
+        schema, sink = table_schema(rows), _Pieces()
+        found = self._each(records, lambda each: list(rows.rows(each)))
         with parquet.ParquetWriter(sink, schema, compression="zstd") as writer:
-            rows: list[tuple[object, ...]] = []
-            for found in self._each(records, lambda each: list(self._rows(each))):
-                rows += found
-                if len(rows) >= _ROWS_AT_ONCE:
-                    writer.write_table(_table(pyarrow, schema, rows))
-                    rows = []
-                    yield sink.take()
-            writer.write_table(_table(pyarrow, schema, rows))
+            for batch in batches_of(schema, found):
+                writer.write_batch(batch)
+                yield sink.take()
         yield sink.take()
-
-    def _rows(self, record: EstimateRecord) -> Iterator[tuple[object, ...]]:
-        about = (
-            record.population,
-            record.contributors,
-            record.fate.value,
-            " ".join(record.flags),
-            record.closed_at,
-        )
-        answered = False
-        for name, numbers, truth in self._answers(record):
-            answered = True
-            true = () if self.truths is None else (truth,)
-            yield record.epoch, name, *numbers, *about, *true
-        if not answered:
-            true = () if self.truths is None else (None,)
-            yield record.epoch, None, None, None, None, None, *about, *true
-
-    def _answers(
-        self, record: EstimateRecord
-    ) -> Iterator[tuple[str, tuple[float | None, ...], float | None]]:
-        """Name, estimate with deviation and bounds, and truth of all that is wanted."""
-        point = Point.of(record, self.job.domain)
-        if self.series:
-            for each, triple in triples_json(point, self.series):
-                if triple is not None:
-                    value, low, high = triple
-                    yield each.label, (value, None, low, high), None
-            return
-        domain = self.job.domain
-        query = usual_query(domain, everything=True) or headline_query(domain)
-        truth = None if self.truths is None else truths_at(self.truths, point)
-        for answer in query.answers(record.estimate, truth):
-            numbers = answer.value, answer.standard_deviation, answer.low, answer.high
-            yield "users" if domain.kind == "value" else answer.name, numbers, answer.truth
 
 
 class _Pieces(io.RawIOBase):
@@ -213,15 +152,6 @@ class _Pieces(io.RawIOBase):
     def take(self) -> bytes:
         held, self._held = bytes(self._held), bytearray()
         return held
-
-
-def _table(pyarrow: Any, schema: Any, rows: list[tuple[object, ...]]) -> Any:
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
-    arrays = [
-        pyarrow.array(column, type=field.type)
-        for column, field in zip(columns, schema, strict=True)
-    ]
-    return pyarrow.Table.from_arrays(arrays, schema=schema)
 
 
 def _pieces(lines: Iterable[str]) -> Iterator[bytes]:

@@ -302,16 +302,9 @@ def epoch_body(state: JobState, point: Point, series: Sequence[Series]) -> dict[
 
 def truth(state: JobState, point: Point, series: Series) -> float | None:
     """The truth about a series at an epoch; None where it is not known."""
-    if state.truths is None or (found := truths_at(state.truths, point)) is None:
+    if state.truths is None or (found := state.truths.known(point)) is None:
         return None
     return truth_of(series, state.job.domain, point.estimate, found)
-
-
-def truths_at(truths: Truths, point: Point) -> NDArray[np.int64] | None:
-    """The truth about all that was estimated of an epoch; None after the last one of the input."""
-    if point.epoch > truths.last_epoch:
-        return None
-    return truths.of(point)
 
 
 def truth_note(state: JobState) -> str | None:

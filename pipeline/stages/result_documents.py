@@ -2,7 +2,8 @@
 
 A document is a function of the deployed job and of the record in ``<job>.estimates`` that counts,
 and says nothing else: whoever writes it again, at whatever time, writes the same bytes under the
-same key. ``result_document.schema.json`` beside this module describes it.
+same key. Of the words that readers are told, which may change while a job runs, it has those that
+its writer knows. ``result_document.schema.json`` beside this module describes it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,7 @@ MOST_ESTIMATES = 1_000
 LARGEST_DOCUMENT = 256 * 1024
 """Bytes of the largest document."""
 
+_SCHEMA = Path(__file__).with_name("result_document.schema.json")
 _QUARTILES = (0.25, 0.5, 0.75)
 
 
@@ -77,6 +80,7 @@ class ResultDocuments:
         return {
             "version": DOCUMENT_VERSION,
             "job": job.name,
+            **job.said("title", "unit"),
             "deployment": job.deployment.hex(),
             "epoch": record.epoch,
             "begins": None if begins is None else iso_moment(begins),
@@ -107,8 +111,10 @@ class ResultDocuments:
         if not len(numbers):
             return
         for item, each in estimate.of_items(numbers.tolist()):
+            name = self._job.domain.label(item)
             yield {
-                "item": self._job.domain.label(item) or None,
+                "item": name or None,
+                **self._job.shown_as(name),
                 "estimate": each.value,
                 "standard_deviation": each.standard_deviation,
                 "low": each.low,
@@ -147,6 +153,11 @@ class WrittenDocuments:
             return
         if deployment == self._deployment and type(epoch) is int:
             self.epochs.add(epoch)
+
+
+def document_schema() -> str:
+    """The JSON Schema of the documents."""
+    return _SCHEMA.read_text()
 
 
 def document_key(record: EstimateRecord) -> bytes:

@@ -99,3 +99,12 @@ def test_what_does_not_go_together_is_refused(
     said = estimates("estimates", "weekly", *options)
     assert said.code == 2
     assert message in said.errors
+
+
+def test_the_schema_of_the_documents_is_printed_without_a_job_or_a_cluster(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.cli.estimates.cluster_of", None)
+    said = Commands(capsys)("estimates", "--schema")
+    assert (said.code, said.errors) == (0, "")
+    assert json.loads(said.output)["$id"] == "urn:dpstream:result-document:1"

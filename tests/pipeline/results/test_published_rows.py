@@ -23,6 +23,7 @@ from pipeline.results.estimate_table import record_batches, table_of
 from pipeline.results.published_rows import PublishedRows
 from pipeline.results.queries import make_query
 from pipeline.results.questions import Asked
+from pipeline.results.truths import Truths
 from pipeline.stages.estimate_records import EstimateRecord
 from topics.manifests import Fate
 
@@ -162,6 +163,56 @@ def test_a_table_has_real_types() -> None:
     assert table["closed_at"][0].as_py() == datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC)
     assert table.schema.metadata[b"job"] == b"modes"
     assert json.loads(table.schema.metadata[b"guarantee"])["unit"] == "stream"
+
+
+WORDS = "title: How people commute\nunit: commuters\nlabels: {walk: on foot}\n"
+
+
+def test_a_file_says_what_its_rows_are_about_where_the_job_does() -> None:
+    job = job_of(WORDS + ITEMS)
+    rows = PublishedRows.of_everything(job)
+    told = [[row[name] for name in ("item", "label", "title", "unit")] for row in read(rows, MODES)]
+    about = ["How people commute", "commuters"]
+    assert told == [
+        ["walk", "on foot", *about],
+        ["bus", "bus", *about],
+        ["car", "car", *about],
+        ["", "", *about],
+    ]
+    table = table_of(rows, MODES)
+    assert table["label"].to_pylist() == ["on foot", "bus", "car", None]
+    assert table.schema.field("title").type == table.schema.field("item").type
+    assert json.loads(table.schema.metadata[b"words"]) == job.said("title", "unit", "labels")
+    largest = make_query(job.domain, Asked(top=1))
+    assert largest is not None
+    assert [row["label"] for row in read(PublishedRows(job, largest), MODES[:1])] == ["on foot"]
+
+
+def test_of_one_value_the_label_of_1_is_told() -> None:
+    rows = PublishedRows.of_everything(job_of("labels: {1: enrolled}\n" + COUNTING))
+    assert [row["label"] for row in read(rows, COUNTS)] == ["enrolled", "", ""]
+    assert "title" not in rows.columns
+
+
+def test_nothing_has_a_label_of_numbers_or_where_there_are_none() -> None:
+    rows = PublishedRows.of_everything(job_of("unit: riders\n" + HOURS))
+    assert "label" not in rows.columns
+    assert rows.columns[-1] == "unit"
+    empty = PublishedRows.of_everything(job_of("labels: {}\n" + COUNTING))
+    assert len(read(empty, COUNTS)) == 3
+    assert "label" not in empty.columns
+
+
+def test_the_truth_is_the_last_column_and_ends_with_the_input() -> None:
+    truths = Truths(np.array([41]))
+    rows = PublishedRows.of_everything(job_of(COUNTING), truths)
+    assert rows.columns[-1] == "truth_not_private"
+    assert [
+        row["truth_not_private"] for row in read(rows, [COUNTS[0], record(2, COUNTS[0].estimate)])
+    ] == [
+        "41.0",
+        "",
+    ]
 
 
 def test_a_table_of_nothing_has_its_columns() -> None:

@@ -18,6 +18,7 @@ from aggregators.estimate import Estimate
 from pipeline.jobs.deployed_job import deploy_job
 from pipeline.jobs.job_files import parse_job
 from pipeline.results import read
+from pipeline.results.estimate_table import table_of
 from pipeline.results.published_rows import PublishedRows
 from pipeline.results.reading import ReadError
 from pipeline.stages.estimate_records import EstimateRecord
@@ -119,6 +120,37 @@ def test_a_file_is_the_same_table(tmp_path: Path) -> None:
     again = read(path)
     assert again.to_arrow().equals(results.to_arrow())
     assert (again.job, again.guarantee) == (results.job, results.guarantee)
+
+
+WORDED = deploy_job(
+    parse_job(
+        "name: logins\nprotocol: value_stream\nparameters: {epsilon: 1, changes: 2}\n"
+        "epochs: {count: 4}\ntitle: Logged in\ndescription: Of all offices.\nunit: members\n"
+        "labels: {1: logged in}\n"
+    ),
+    deployed_at=0,
+    deployment=bytes(16),
+)
+
+
+def test_the_words_of_the_job_are_read_and_files_without_them_stay_readable(
+    tmp_path: Path,
+) -> None:
+    table, path = table_of(PublishedRows.of_everything(WORDED), RECORDS), tmp_path / "a.parquet"
+    parquet.write_table(table, path)
+    results = read(path)
+    assert (results.title, results.description) == ("Logged in", "Of all offices.")
+    assert (results.unit, results.labels) == ("members", {"1": "logged in"})
+    assert results.to_arrow()["label"].to_pylist() == ["logged in", None]
+    told = {**table.schema.metadata}
+    for words in (None, json.dumps({"title": "Logged in", "later": 1}).encode()):
+        told |= {b"words": words} if words else {}
+        if not words:
+            told.pop(b"words")
+        parquet.write_table(table.replace_schema_metadata(told), path)
+        results = read(path)
+        assert results.title == ("Logged in" if words else None)
+        assert (results.description, results.unit, results.labels) == (None, "users", {})
 
 
 @pytest.mark.usefixtures("asked")

@@ -66,7 +66,9 @@ def document(job: DeployedJob, each: EstimateRecord) -> dict[str, Any]:
     """What the document says, which is as the schema describes it."""
     body: dict[str, Any] = json.loads(ResultDocuments(job).document(each))
     VALIDATOR.validate(body)
-    assert set(body) == set(SCHEMA["properties"]) == set(SCHEMA["required"])
+    # What a job file may leave out is left out of the documents.
+    assert set(SCHEMA["properties"]) == set(SCHEMA["required"]) | {"title", "unit"}
+    assert set(body) == set(SCHEMA["required"]) | set(job.said("title", "unit"))
     return body
 
 
@@ -121,6 +123,43 @@ def test_numbers_have_their_quartiles_too() -> None:
     assert [each["value"] for each in body["quantiles"]] == [2.0, 4.0, 6.0]
     assert all(each["low"] <= each["value"] <= each["high"] for each in body["quantiles"])
     assert [each["item"] for each in body["estimates"]] == list(job.domain.items or ())
+
+
+WORDED = """
+name: a
+protocol: {protocol}
+parameters: {{epsilon: 8, changes: 1{more}}}
+epochs: {{count: 9, start: 2024-06-03, length: P1W}}
+title: Students enrolled
+description: Not told in every document.
+unit: students
+labels: {labels}
+"""
+
+
+def worded(protocol: str, labels: str, more: str = "") -> DeployedJob:
+    text = WORDED.format(protocol=protocol, labels=labels, more=more)
+    return deploy_job(parse_job(text), deployed_at=0, deployment=bytes(16))
+
+
+def test_whoever_reads_the_topic_alone_has_the_words_of_the_job() -> None:
+    body = document(
+        worded("value_stream", "{1: enrolled}"), record(Estimate.around(40.0, 5.0, 9.5, 70, 100))
+    )
+    assert (body["title"], body["unit"], body["begins"][:10]) == (
+        *("Students enrolled", "students", "2024-06-10"),
+    )
+    assert [(each["item"], each["label"]) for each in body["estimates"]] == [(None, "enrolled")]
+    assert "description" not in body
+
+
+def test_items_are_told_with_their_labels_and_those_without_by_their_names() -> None:
+    job = worded("hadamard_stream", "{walk: on foot}", ", domain: [walk, bus]")
+    body = document(job, record(ItemEstimates(np.array([3.0, 2.0]), 5.0, 9.5, 70, 100)))
+    assert [(each["item"], each["label"]) for each in body["estimates"]] == [
+        ("walk", "on foot"),
+        ("bus", "bus"),
+    ]
 
 
 def test_of_long_lists_the_largest_are_told_in_the_order_of_the_list() -> None:
