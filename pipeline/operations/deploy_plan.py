@@ -63,7 +63,7 @@ class DeployPlan:
 
     Attributes:
         step: what is to be done.
-        running: the deployment of that name, if there is one.
+        running: the deployment of that name, if there is one that this version can read.
         difference: from it, ``key: old -> new``.
         topics: those of the job, and ``dpstream.jobs``.
         deployed: the job as it is to be; a new one still has no noise key, and offsets of 0. Where
@@ -169,7 +169,8 @@ def plan_deployment(
     if running is not None and not replace:
         return _over(running, fresh, state, existing, job, set_budget, begun)
     refusal: Exception | None = None
-    if job.name in state.unreadable and not replace:
+    taken = running is not None or job.name in state.unreadable
+    if taken and not replace:
         refusal = DeploymentError(
             f"job {job.name} was deployed by another version of this software, which this one "
             "cannot read: upgrade this one, or end that deployment by --replace"
@@ -181,7 +182,7 @@ def plan_deployment(
         fresh = fresh.model_copy(update={"horizons": horizons})
     topics = _topic_changes(fresh, existing)
     return DeployPlan(
-        step=Step.BEGIN if running is None else Step.REPLACE,
+        step=Step.REPLACE if taken else Step.BEGIN,
         running=running,
         difference=() if running is None else tuple(describe_difference(running, job)),
         topics=topics,

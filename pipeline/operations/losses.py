@@ -57,6 +57,13 @@ def loss_on(cluster: Cluster, plan: DeployPlan) -> str | None:
             f"deployment {job.deployment.hex()[:8]} of job {job.name} would end: "
             f"{of_published(published_epochs(cluster, job), job.name)}"
         )
+    elif plan.step is Step.REPLACE:
+        name = plan.deployed.name
+        parts.append(
+            f"the deployment of job {name} by another version of this software, which this one "
+            "cannot read, would end: what it has published is found no more (dpstream record "
+            f"{name} --output FOLDER of that version keeps what there is)"
+        )
     charged = " and ".join(_charged_again(plan.accounts))
     if charged:
         parts.append(

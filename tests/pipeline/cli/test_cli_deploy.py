@@ -636,6 +636,28 @@ def test_who_replaces_is_told_what_ends_and_who_is_charged_again(
     assert jobs(cluster).jobs["small"].deployment.hex() == running
 
 
+def test_who_replaces_what_another_version_has_deployed_is_told_what_ends(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, typing: Callable[[str], None]
+) -> None:
+    cluster.partitions[JOBS_TOPIC] = 1
+    cluster.append(JOBS_TOPIC, b"of another version", key=b"small")
+    assert (
+        dpstream("deploy", job_file, "--dry-run", "--replace", "--json").json["step"] == "replace"
+    )
+    typing("n\n")
+    said = dpstream("deploy", job_file, "--replace")
+    assert said.code == 1
+    assert said.errors.splitlines()[0] == (
+        "the deployment of job small by another version of this software, which this one cannot "
+        "read, would end: what it has published is found no more (dpstream record small --output "
+        "FOLDER of that version keeps what there is)"
+    )
+    assert jobs(cluster).unreadable == {"small"}
+    typing("y\n")
+    assert dpstream("deploy", job_file, "--replace").code == 0
+    assert jobs(cluster).unreadable == set()
+
+
 def test_people_who_were_charged_before_are_asked_about_under_any_name(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path, typing: Callable[[str], None]
 ) -> None:
