@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from aggregators.dyadic_aggregator import Estimator
 from aggregators.hadamard_stream import HadamardStreamAggregator
+from pipeline.protocols.boolean_alternatives import trusting_with_values
 from pipeline.protocols.future_rand import FutureRandForecast
 from pipeline.protocols.late_calibration import late_calibration
 from pipeline.protocols.protocol import Alternative, Example, Protocol, fixed_words
@@ -70,11 +71,15 @@ def _freezing(law: HadamardStreamLaw) -> str:
 
 
 def alternatives(asked: HadamardStreamParameters, last_epoch: int) -> Iterator[Alternative]:
-    """The protocol that reports values; and at few epochs one that is asked anew at each."""
+    """The protocol that reports values; one that trusts the shuffle stage; one asked anew.
+
+    The last one is for few epochs, which it pays for one by one.
+    """
     yield (
         "hadamard_values",
         partial(HadamardValuesParameters, asked.epsilon, asked.changes, asked.domain),
     )
+    yield from trusting_with_values(asked.epsilon, asked.changes, asked.domain)
     if last_epoch <= FEW_EPOCHS:
         yield (
             "projective_geometry",

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.hadamard_values import HadamardValuesAggregator
+from pipeline.protocols.boolean_alternatives import trusting_with_values
 from pipeline.protocols.hadamard_stream import FEW_EPOCHS
 from pipeline.protocols.late_calibration import late_calibration
 from pipeline.protocols.protocol import Alternative, Example, Protocol, fixed_words
@@ -65,12 +66,16 @@ def unboosted_caveat(changes: int, boosted: int, share: float, value: str) -> st
 
 
 def alternatives(asked: HadamardValuesParameters, last_epoch: int) -> Iterator[Alternative]:
-    """The protocol that reports changes; and at few epochs one that is asked anew at each."""
+    """The protocol that reports changes; one that trusts the shuffle stage; one asked anew.
+
+    The last one is for few epochs, which it pays for one by one.
+    """
     if asked.changes < MAX_SIGNS:
         yield (
             "hadamard_stream",
             partial(HadamardStreamParameters, asked.epsilon, asked.changes, asked.domain),
         )
+    yield from trusting_with_values(asked.epsilon, asked.changes, asked.domain)
     if last_epoch <= FEW_EPOCHS:
         yield (
             "projective_geometry",

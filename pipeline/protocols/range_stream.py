@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from aggregators.dyadic_aggregator import Estimator
 from aggregators.range_stream import RangeStreamAggregator
 from pipeline.protocols import projective_geometry
+from pipeline.protocols.boolean_alternatives import trusting_with_values
 from pipeline.protocols.hadamard_stream import FEW_EPOCHS, HadamardStreamForecast
 from pipeline.protocols.late_calibration import late_calibration
 from pipeline.protocols.level_forecasts import LevelForecast
@@ -83,10 +84,11 @@ def _numeric_domain(parameters: RangeStreamParameters) -> NumericDomain:
 
 
 def alternatives(asked: RangeStreamParameters, last_epoch: int) -> Iterator[Alternative]:
-    """The protocol that reports values; and at few epochs one that is asked anew at each of them.
+    """The one that reports values, the one that trusts the shuffle stage, and one asked anew.
 
-    What is asked for then is the bucket, and ranges are sums of buckets: that is named only where
-    half of all buckets together, the worst of all sums, are better known than by the tree.
+    The last one is for few epochs. What is asked for then is the bucket, and ranges are sums of
+    buckets: that is named only where half of all buckets together, the worst of all sums, are
+    better known than by the tree.
     """
     yield (
         "range_values",
@@ -100,9 +102,10 @@ def alternatives(asked: RangeStreamParameters, last_epoch: int) -> Iterator[Alte
             asked.initial,
         ),
     )
+    buckets = Numbers(asked.low, asked.high, asked.buckets)
+    yield from trusting_with_values(asked.epsilon, asked.changes, buckets)
     if last_epoch > FEW_EPOCHS:
         return
-    buckets = Numbers(asked.low, asked.high, asked.buckets)
     try:
         anew = ProjectiveGeometryParameters(asked.epsilon / last_epoch, buckets)
         law = late_calibration("projective_geometry", sized=True)(anew, last_epoch, 1)

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from aggregators.range_values import RangeValuesAggregator
+from pipeline.protocols.boolean_alternatives import trusting_with_values
 from pipeline.protocols.hadamard_values import HadamardValuesForecast, unboosted_caveat
 from pipeline.protocols.late_calibration import late_calibration
 from pipeline.protocols.level_forecasts import LevelForecast
 from pipeline.protocols.protocol import Alternative, Example, Protocol, fixed_words
 from pipeline.values.numbers import NumericDomain
 from randomizers.composed import MAX_SIGNS
+from randomizers.item_domains import Numbers
 from randomizers.range_stream import RangeStreamParameters
 from randomizers.range_values import RangeValues, RangeValuesLaw, RangeValuesParameters
 
@@ -54,7 +56,7 @@ class RangeValuesForecast(LevelForecast):
 
 
 def alternatives(asked: RangeValuesParameters, last_epoch: int) -> Iterator[Alternative]:
-    """The protocol that reports changes."""
+    """The protocol that reports changes, and the one that trusts the shuffle stage."""
     if asked.changes < MAX_SIGNS:
         yield (
             "range_stream",
@@ -68,6 +70,8 @@ def alternatives(asked: RangeValuesParameters, last_epoch: int) -> Iterator[Alte
                 asked.initial,
             ),
         )
+    buckets = Numbers(asked.low, asked.high, asked.buckets)
+    yield from trusting_with_values(asked.epsilon, asked.changes, buckets)
 
 
 PROTOCOL = Protocol(

@@ -109,9 +109,10 @@ def test_over_few_epochs_a_protocol_that_pays_for_each_is_named_with_the_same_lo
         for epochs in (1, 2, 16, 17)
     }
     for epochs, each in made.items():
-        first, by_letters, *others = each.alternatives
+        first, by_letters, shuffled, *others = each.alternatives
         assert first.planned
         assert (by_letters.protocol, by_letters.messages_per_user) == ("hadamard_values", epochs)
+        assert shuffled.protocol == "shuffled_counts"
         if epochs == 17:
             assert others == []
             continue
@@ -122,7 +123,7 @@ def test_over_few_epochs_a_protocol_that_pays_for_each_is_named_with_the_same_lo
         assert shown(other) == (*own(alone, None)[:3], epochs, alone.guarantee.trust)
         assert alone.guarantee.stream_epsilon == pytest.approx(1)
         assert (other.rmse < first.rmse) == (epochs < 16)
-    (ours, _, other) = made[1].alternatives
+    (ours, _, _, other) = made[1].alternatives
     # 18.7 and 3.76 for each user.
     assert ours.rmse / other.rmse == pytest.approx(2.23, abs=0.01)
 
@@ -131,8 +132,8 @@ def test_numbers_over_few_epochs_are_better_asked_anew_where_sums_of_buckets_are
     def named(buckets: int, epochs: int, epsilon: float = 2.0) -> tuple[Alternative, ...]:
         domain = {"low": 0, "high": 80, "buckets": buckets}
         job = job_of("range_stream", epochs=epochs, epsilon=epsilon, changes=0, **domain)
-        first, by_letters, *others = plan(job, USERS, compared=True).alternatives
-        assert by_letters.protocol == "range_values"
+        first, by_letters, shuffled, *others = plan(job, USERS, compared=True).alternatives
+        assert (by_letters.protocol, shuffled.protocol) == ("range_values", "shuffled_counts")
         return (first, *others) if others else ()
 
     ours, other = named(8, 1)
@@ -207,6 +208,45 @@ def test_another_trust_is_told_with_the_numbers_of_its_own_plan(
     assert line in " ".join(capsys.readouterr().out.split())
 
 
+ITEMS = [f"item{number}" for number in range(6)]
+
+
+@pytest.mark.parametrize("carrier", ["values", "stream"])
+@pytest.mark.parametrize(
+    ("kind", "domain", "other"),
+    [
+        ("hadamard", {"domain": ITEMS}, {"domain": ITEMS, "cells": "count_min"}),
+        (
+            "range",
+            {"low": 0, "high": 80, "buckets": 8},
+            {"domain": {"low": 0, "high": 80, "buckets": 8}},
+        ),
+    ],
+)
+def test_of_items_and_numbers_another_trust_is_told_too(
+    capsys: pytest.CaptureFixture[str],
+    carrier: str,
+    kind: str,
+    domain: dict[str, Any],
+    other: dict[str, Any],
+) -> None:
+    made = planned(f"{kind}_{carrier}", changes=1, **domain)
+    # The first value of a user is a change there.
+    asked: dict[str, Any] = {"delta": 1e-6, "dummies": "shuffle", "changes": 2, **other}
+    expected = planned("shuffled_counts", compared=False, **asked)
+    found = under_another_trust(made.alternatives)
+    assert found is not None
+    assert shown(found) == own(expected, 2)
+    assert (found.epsilon, found.delta) == (expected.guarantee.epsilon, expected.guarantee.delta)
+    assert found.rmse < made.rmse
+    show_plan(made)
+    line = (
+        f"if the shuffle stage may be trusted: {number(expected.rmse)} users at epsilon 1, "
+        "delta 1e-06, by shuffled_counts"
+    )
+    assert line in " ".join(capsys.readouterr().out.split())
+
+
 def test_what_is_paid_at_every_epoch_is_told_of_the_whole_horizon() -> None:
     made = plan(job_of("value_stream", epochs=3, changes=1), USERS, compared=True)
     for each in made.alternatives:
@@ -248,9 +288,9 @@ def test_items_and_numbers_by_letters_are_named_beside_those_by_changes() -> Non
             for carrier in ("values", "stream")
         }
         for carrier, other in (("values", "stream"), ("stream", "values")):
-            first, second = plans[carrier].alternatives
+            first, second, _ = plans[carrier].alternatives
             assert first.planned
             assert shown(first) == own(plans[carrier], 4)
             assert shown(second) == own(plans[other], 4)
-        by_letters, by_changes = plans["values"].alternatives
+        by_letters, by_changes, _ = plans["values"].alternatives
         assert by_letters.rmse < 0.5 * by_changes.rmse
