@@ -110,7 +110,8 @@ class EpochCalendar:
     def start_of(self, epoch: int) -> datetime:
         """When an epoch begins, in UTC, which is when the one before it ends.
 
-        Where clocks skip the time of day at which it would begin, it begins as much later.
+        Where clocks skip the time of day at which it would begin, it begins as much later; where
+        they show it twice it is the first time, unless the start is such a second time.
 
         Raises:
             OverflowError: that is beyond the years 1 to 9999.
@@ -121,7 +122,11 @@ class EpochCalendar:
         clocks = self.start.astimezone(self.zone)
         whole = Duration(self.length.months, days * _DAY)
         wall = whole.epoch_start(clocks.replace(tzinfo=UTC, fold=0), epoch)
-        moment = wall.replace(tzinfo=self.zone, fold=clocks.fold).astimezone(UTC)
+        # Of a time that clocks show twice the second one, if the start is; a time that they skip
+        # is never made earlier, as fold=1 by itself would.
+        moment = max(
+            wall.replace(tzinfo=self.zone, fold=fold).astimezone(UTC) for fold in {0, clocks.fold}
+        )
         return moment + (epoch - 1) * rest
 
     def epoch_of(self, moment: datetime) -> int:

@@ -658,6 +658,32 @@ def test_who_replaces_what_another_version_has_deployed_is_told_what_ends(
     assert jobs(cluster).unreadable == set()
 
 
+def test_what_readers_are_told_is_changed_in_place_word_for_word(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    assert dpstream("deploy", job_file).code == 0
+    before = deployed(cluster)
+    words = {
+        "title": "Students enrolled",
+        "description": "Of seven courses.",
+        "unit": "students",
+        "labels": {"1": "enrolled"},
+    }
+    plain = job_file.read_text()
+    job_file.write_text(
+        plain + "".join(f"{key}: {json.dumps(each)}\n" for key, each in words.items())
+    )
+    said = dpstream("deploy", job_file)
+    assert said.code == 0, said.errors
+    assert 'title: left out -> "Students enrolled"' in said.output
+    after = deployed(cluster)
+    assert after.deployment == before.deployment
+    assert after.said(*words) == words
+    job_file.write_text(plain)
+    assert dpstream("deploy", job_file).code == 0
+    assert deployed(cluster) == before
+
+
 def test_people_who_were_charged_before_are_asked_about_under_any_name(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path, typing: Callable[[str], None]
 ) -> None:

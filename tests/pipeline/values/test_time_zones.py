@@ -17,7 +17,10 @@ from pipeline.jobs.job_problems import JobError
 from pipeline.values.durations import parse_duration
 from pipeline.values.times import EpochCalendar, microseconds
 
-ZONES = ("Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Asia/Kathmandu", "UTC")
+ZONES = (
+    *("Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Africa/Casablanca"),
+    *("Asia/Kathmandu", "UTC"),
+)
 JOB = """
 name: students
 protocol: future_rand
@@ -48,6 +51,115 @@ def test_every_moment_lies_in_the_epoch_that_has_begun_last(
 @given(calendars)
 def test_the_first_epoch_begins_at_the_start(calendar: EpochCalendar) -> None:
     assert calendar.start_of(1) == calendar.start
+
+
+def on_clocks(wall: datetime, zone: ZoneInfo, *, second: bool) -> datetime:
+    """When clocks show a time, in UTC, found by trying the offsets that they have about then.
+
+    Of two moments the first or the second; of none, the one that is as much later.
+    """
+    about = (wall + timedelta(days=days) for days in (-2, 2))
+    tried = sorted(wall - (at.replace(tzinfo=zone).utcoffset() or timedelta()) for at in about)
+    moments = [moment.replace(tzinfo=UTC) for moment in tried]
+    found = [at for at in moments if at.astimezone(zone).replace(tzinfo=None) == wall]
+    return found[-1 if second else 0] if found else moments[-1]
+
+
+def months_later(at: datetime, months: int) -> datetime:
+    """The same day and time, or the last day of a shorter month."""
+    year, month = divmod(at.year * 12 + at.month - 1 + months, 12)
+    last = (datetime(year + month // 11, (month + 1) % 12 + 1, 1) - timedelta(days=1)).day
+    return at.replace(year=year, month=month + 1, day=min(at.day, last))
+
+
+MIXED = {
+    "P1D": (0, 1, timedelta()),
+    "P7D": (0, 7, timedelta()),
+    "P1DT7H": (0, 1, timedelta(hours=7)),
+    "P1M": (1, 0, timedelta()),
+    "P1M3D": (1, 3, timedelta()),
+    "P2MT5H30M": (2, 0, timedelta(hours=5, minutes=30)),
+    "PT6H": (0, 0, timedelta(hours=6)),
+}
+"""Months, days by the clocks, and what lasts as long as it says."""
+
+
+def check_starts(start: datetime, zone: ZoneInfo, length: str, epochs: int) -> None:
+    """Every epoch begins when clocks show the time after so many months and days, and the rest."""
+    calendar = EpochCalendar(start, parse_duration(length), zone)
+    months, days, rest = MIXED[length]
+    clocks = start.astimezone(zone)
+    for passed in range(epochs):
+        wall = months_later(clocks.replace(tzinfo=None, fold=0), passed * months)
+        wall += timedelta(days=passed * days)
+        begins = (
+            on_clocks(wall, zone, second=bool(clocks.fold))
+            if months or days
+            else start + passed * rest
+        )
+        assert calendar.start_of(passed + 1) == begins + passed * (
+            rest if months or days else timedelta()
+        )
+
+
+@given(
+    st.datetimes(datetime(1998, 1, 1), datetime(2026, 1, 1)),
+    st.sampled_from(["00:00", "01:45", "02:00", "02:15", "02:30", "03:00"]),
+    st.sampled_from(ZONES).map(ZoneInfo),
+    st.sampled_from(sorted(MIXED)),
+)
+def test_epochs_begin_when_clocks_say_so(
+    day: datetime, time: str, zone: ZoneInfo, length: str
+) -> None:
+    """At times of day that clocks show twice, or skip, on some days of the year."""
+    start = on_clocks(datetime.fromisoformat(f"{day:%Y-%m-%d}T{time}"), zone, second=False)
+    check_starts(start, zone, length, 100 if length == "PT6H" else 400 // (1 + MIXED[length][0]))
+
+
+@pytest.mark.parametrize("length", ["P1D", "P1DT7H", "P1M3D", "P7D"])
+@pytest.mark.parametrize("zone", [zone for zone in ZONES if zone not in ("Asia/Kathmandu", "UTC")])
+def test_a_start_when_clocks_show_a_time_again_is_that_second_time(zone: str, length: str) -> None:
+    half_hours = (
+        datetime(2022, 1, 1, 0, 15, tzinfo=UTC) + timedelta(minutes=30) * each
+        for each in range(366 * 48)
+    )
+    again = [at for at in half_hours if at.astimezone(ZoneInfo(zone)).fold]
+    assert again
+    for start in again:
+        check_starts(start, ZoneInfo(zone), length, 800)
+
+
+def test_a_time_that_is_shown_twice_and_one_that_is_skipped() -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    # 02:30, for the first and for the second time.
+    for hour, second in ((0, False), (1, True)):
+        start = datetime(2023, 10, 29, hour, 30, tzinfo=UTC)
+        days = EpochCalendar(start, parse_duration("1d"), berlin)
+        assert days.start_of(1) == start
+        assert days.start_of(2) == datetime(2023, 10, 30, 1, 30, tzinfo=UTC)
+        # There is no 02:30: it begins at 03:30.
+        assert days.local(days.start_of(155)).isoformat() == "2024-03-31T03:30:00+02:00"
+        assert days.start_of(365) == datetime(2024, 10, 27, 1 if second else 0, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("start", "length", "epoch", "shown"),
+    [
+        ("2024-01-01T00:00:30", "1h", 2, "2024-01-01 01:00:30"),
+        ("2024-01-01T00:00:30", "1d", 2, "2024-01-02 00:00:30"),
+        ("2024-01-01T00:00", "90s", 2, "2024-01-01 00:01:30"),
+        ("2024-01-01T00:01", "1d", 2, "2024-01-02 00:01"),
+        ("2024-01-01T00:00", "P1M", 3, "2024-03-01"),
+        ("2024-01-01T00:00", "P1DT7H", 3, "2024-01-03 14:00"),
+    ],
+)
+def test_epochs_are_shown_as_exactly_as_they_begin(
+    start: str, length: str, epoch: int, shown: str
+) -> None:
+    calendar = EpochCalendar(
+        datetime.fromisoformat(f"{start}+00:00"), parse_duration(length), ZoneInfo("UTC")
+    )
+    assert calendar.shown(epoch) == shown
 
 
 @given(st.sampled_from(ZONES), st.integers(1, 4_000))
