@@ -46,8 +46,8 @@ def produce(
         typer.Option(
             "--input",
             metavar="FILE|-",
-            help="The change log: CSV, JSON lines or Parquet; - reads CSV rows as they come and "
-            "closes epochs by the clock.",
+            help="The change log: CSV, JSON lines or Parquet; - reads CSV or JSON lines as "
+            "they come, and closes epochs by the clock.",
         ),
     ] = None,
     from_topic: Annotated[

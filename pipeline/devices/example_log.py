@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.devices.bad_rows import BadRow, BadRows, BadRowsError, InputError, counted
-from pipeline.devices.record_files import open_text
+from pipeline.devices.record_files import open_text, other_format
 from pipeline.devices.rows import read_records, user_problems
 from pipeline.jobs.input_forms import AS_IT_IS, InputForm
 from pipeline.values.examples import ExampleDomain
@@ -93,6 +93,10 @@ def load_example_log(
     examples: dict[str, NDArray[np.int16] | None] = {}
     with open_text(name, form=form, said=said) as text:
         lines = [line] if (line := text.readline(_HEADER_CAP)) else []
+        if line and (kind := other_format(line)) is not None:
+            raise InputError(
+                f"{name}: {kind}; examples are CSV: the first line names {HEADER_NEEDS}"
+            )
         header = next(read_records(lines, separator=form.separator), None)
         if header is None or header.broken or not header.fields:
             raise InputError(f"{name}: the first line must name {HEADER_NEEDS}")

@@ -30,6 +30,7 @@ from typing import NamedTuple, TypeAlias
 
 from pipeline.devices.bad_rows import BadRow, BadRows, InputError, counted
 from pipeline.devices.columns import HEADER_NEEDS, Columns, Placing
+from pipeline.devices.json_records import Keys, parse_object, records_of
 from pipeline.devices.record_files import encoding_marked
 from pipeline.devices.row_reader import RowReader
 from pipeline.devices.rows import Counts, Records, Rows, parse_rows, read_records
@@ -78,8 +79,9 @@ Event: TypeAlias = Change | Held | Listed | CloseEpoch
 class LiveSource:
     r"""Turns bytes and clock readings into events.
 
-    The rows are those of `load_change_log`, and the first line names their columns. Without a
-    column ``epoch`` or ``time`` a row counts at the moment it is received.
+    The rows are those of `load_change_log`: CSV, whose first line names the columns, or JSON, an
+    object a line, of which the first one does. Without an epoch or a time a row counts at the
+    moment it is received.
 
     Args:
         calendar: when epochs begin and end.
@@ -89,7 +91,7 @@ class LiveSource:
         name: of the input, for messages.
         lateness: how long an epoch waits for its rows after its end by the clock.
         hold: at most so many rows of later epochs are held; more are dropped and counted.
-        form: how rows are written; they are CSV.
+        form: how rows are written; JSON if it says so, or if the first line is an object.
 
     Attributes:
         epoch: the running one.
@@ -125,9 +127,10 @@ class LiveSource:
         self._last_epoch = last_epoch
         self._domain = domain
         self._reader = RowReader(domain, calendar, form)
-        if form.format not in (None, "csv"):
+        if form.format == "parquet":
             raise InputError(
-                f"{name}: rows that come live are CSV, and input.format is {form.format}"
+                f"{name}: rows that come live are CSV or JSON lines, and format is parquet: give "
+                "the file by --input FILE"
             )
         if domain.slots is not None and form.duplicates not in (None, "first"):
             raise InputError(
@@ -144,6 +147,8 @@ class LiveSource:
         self._hold = hold
 
         self._columns: Columns | None = None
+        self._json = form.format == "json"
+        self._keys: Keys | None = None  # of JSON
         self._partial = b""  # a line whose end has not come yet
         self._overlong = False  # it was too long, and what comes of it is dropped
         self._open: list[str] = []  # lines of a record whose closing quote has not come yet
@@ -194,7 +199,9 @@ class LiveSource:
         last, self._partial = self._partial + self._as_utf8(b"", final=True), b""
         events += self._parse([last] if last else [], now, at_end=True)
         if self._columns is None:
-            raise InputError(f"{self._name}: empty; the first line must name {HEADER_NEEDS}")
+            needed = f"the first line must name {HEADER_NEEDS}"
+            told = "no line is a JSON object" if self._json else f"empty; {needed}"
+            raise InputError(f"{self._name}: {told}")
         return events
 
     def _as_utf8(self, data: bytes, *, final: bool = False) -> bytes:
@@ -255,6 +262,11 @@ class LiveSource:
     def _parse(self, lines: list[bytes], now: datetime, *, at_end: bool) -> list[Event]:
         text = self._open + [line.decode("utf-8", "surrogateescape") for line in lines]
         if self._columns is None and text:
+            text[0] = text[0].removeprefix("\ufeff")
+            self._json = self._json or (self._reader.form.format is None and text[0][:1] == "{")
+        if self._json:
+            return self._parse_json(text, now)
+        if self._columns is None and text:
             self._columns = self._parse_header(text.pop(0))
             self._lines = 1
         if self._columns is None:
@@ -272,9 +284,34 @@ class LiveSource:
         self._lines = before + len(text) - len(self._open)
         return events
 
+    def _parse_json(self, text: list[str], now: datetime) -> list[Event]:
+        """What lines of JSON bring; the first object says where the others have their fields."""
+        lines = list(enumerate(text, self._lines + 1))
+        self._lines += len(text)
+        while self._keys is None and lines:
+            number, line = lines[0]
+            try:
+                first = parse_object(line) if line.strip() else None
+            except ValueError as error:
+                self._skip([BadRow(number, str(error), anonymous=True)])
+                first = None
+            if first is None:
+                del lines[0]
+                continue
+            self._keys = Keys.of(
+                *(first, self._reader.form),
+                crowd=self._domain.column,
+                stamped=True,
+                name=f"{self._name}:{number}",
+            )
+        if self._keys is None:
+            return []
+        self._columns = self._keys.columns
+        return self._take(records_of(self._keys, lines), self._columns, now)
+
     def _parse_header(self, line: str) -> Columns:
         form = self._reader.form
-        first = next(read_records([line.removeprefix("\ufeff")], separator=form.separator))
+        first = next(read_records([line], separator=form.separator))
         if first.broken:
             raise InputError(f"{self._name}:1: {first.broken.as_row().reason}")
         return Columns.of(

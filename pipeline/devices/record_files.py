@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -143,6 +144,22 @@ def _format_of(name: str, binary: io.BufferedReader | gzip.GzipFile) -> str:
     suffixes = Path(name.casefold().removesuffix(".gz")).suffix
     is_json = begin.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{"
     return "json" if is_json or suffixes in (".json", ".jsonl", ".ndjson") else "csv"
+
+
+def other_format(line: str) -> str | None:
+    """What a file is that begins with this line, where it is no CSV and no list; else None.
+
+    >>> other_format('{"user": "ann"}'), other_format("{3F2504E0-4F89}"), other_format("user,value")
+    ('JSON', None, None)
+    """
+    if line.startswith(MAGIC.decode()):
+        return "a Parquet file"
+    if line[:1] not in ("{", "["):
+        return None
+    try:
+        return "JSON" if isinstance(json.loads(line), dict | list) else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def encoding_marked(begin: bytes) -> tuple[str | None, list[str]]:

@@ -6,12 +6,16 @@ theirs comes. A roster says it: one user a line, or the column ``user`` of a CSV
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from os import PathLike, fspath
+from typing import TextIO
 
 from pipeline.devices.bad_rows import BadRow, BadRows, InputError, counted
-from pipeline.devices.record_files import open_text
+from pipeline.devices.bounded_lines import RECORD_CAP
+from pipeline.devices.record_files import open_text, other_format
 from pipeline.devices.rows import read_records, user_problems
 
 
@@ -33,7 +37,8 @@ def load_users(path: str | PathLike[str]) -> tuple[str, ...]:
     users: set[str] = set()
     columns: _Columns | None = None
     with open_text(name, regular=True) as text:
-        for records in read_records(text):
+        lines = _plain(name, text)
+        for records in read_records(lines):
             rows = list(zip(records.lines.tolist(), records.fields, strict=True))
             if columns is None and rows:
                 columns = _Columns.of(rows[0][1])
@@ -48,6 +53,18 @@ def load_users(path: str | PathLike[str]) -> tuple[str, ...]:
     if not users:
         raise InputError(f"{name}: there is no user; write one a line")
     return tuple(sorted(users))
+
+
+def _plain(name: str, text: TextIO) -> Iterator[str]:
+    """The lines of a roster, unless the first one is none of it."""
+    # Of a file of one endless line only so much is held.
+    first = text.readline(RECORD_CAP + 1)
+    kind = other_format(first)
+    if kind is not None:
+        raise InputError(
+            f"{name}: {kind}; a roster is text, one user a line, or a CSV with a column user"
+        )
+    return chain([first] if first else [], iter(partial(text.readline, RECORD_CAP + 1), ""))
 
 
 @dataclass(frozen=True, slots=True)

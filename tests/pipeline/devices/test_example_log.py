@@ -47,6 +47,18 @@ def test_a_row_is_the_example_of_a_user_at_every_epoch(tmp_path: Path) -> None:
     assert np.array_equal(again.examples, log.examples)
 
 
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ('{"user": "a", "x": 1, "class": 0, "one": 1}\n', "JSON"),
+        ("PAR1....", "a Parquet file"),
+    ],
+)
+def test_examples_are_csv(tmp_path: Path, text: str, kind: str) -> None:
+    with pytest.raises(InputError, match=rf"examples\.csv: {kind}; examples are CSV"):
+        load(tmp_path, text)
+
+
 def test_a_roster_says_who_there_is(tmp_path: Path) -> None:
     log = load(tmp_path, HEADER + "b,-0.5,2,1\na,0.25,0,1\n", users=["c", "b"])
     assert (log.users, log.rostered, log.strangers) == (("b", "c"), True, 1)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pipeline.devices.change_log import ChangeLog, load_change_log
 from pipeline.devices.example_log import load_example_log
 from pipeline.devices.item_log import ItemLog, load_item_log
-from pipeline.devices.live import Change, LiveSource
+from pipeline.devices.live import Change, CloseEpoch, LiveSource
 from pipeline.devices.rows import BadRowsError, InputError
 from pipeline.devices.users import load_users
 from pipeline.jobs.input_forms import InputForm
@@ -453,8 +453,60 @@ def test_live_duplicates_are_resolved_by_the_rule(rule: str, changes: list[int])
 
 
 def test_what_a_form_says_of_live_rows_that_cannot_be_is_refused() -> None:
-    with pytest.raises(InputError, match=r"live are CSV, and input\.format is json"):
-        LiveSource(DAYS, 1, form=form_of(format="json"))
+    with pytest.raises(InputError, match="live are CSV or JSON lines, and format is parquet"):
+        LiveSource(DAYS, 1, form=form_of(format="parquet"))
     sets = SetDomain(("a", "b", "c"), slots=2)
     with pytest.raises(InputError, match="the first items of a user count, and duplicates is last"):
         LiveSource(DAYS, 1, domain=sets, form=form_of(duplicates="last"))
+
+
+LIVE_JSON = (
+    '{"who": {"id": "m\u00fcller"}, "time": "2024-03-30T01:00", "value": "ja"}\n'
+    "\n"
+    '{"who": {"id": "ann"}, "time": "2024-03-30T02:00"}\n'
+    "[1]\n"
+    '{"who": {"id": "ann"}, "time": "2024-03-30T03:00", "value": true}\n'
+    '{"who": {"id": "bob"}, "time": "2024-03-30T03:00", "value": 0}'
+)
+
+
+@pytest.mark.parametrize("size", [2, 3, 7, 64, 1000])
+@pytest.mark.parametrize("stated", [{}, {"format": "json"}])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_live_rows_may_be_json_lines_cut_anywhere(
+    size: int, stated: dict[str, str], encoding: str
+) -> None:
+    form = form_of(columns={"user": "who.id"}, true=["ja"], **stated)
+    source = LiveSource(EpochCalendar(DAYS.start, DAYS.length, BERLIN), 1, form=form)
+    data = LIVE_JSON.encode(encoding)
+    events = [
+        event
+        for begin in range(0, len(data), size)
+        for event in source.receive(data[begin : begin + size], DAYS.start)
+    ]
+    events += source.end(DAYS.start)
+    assert events == [Change(1, "müller", 1), Change(1, "ann", 1), Change(1, "bob", 0)]
+    assert [bad.line for bad in source.bad_rows.first] == [3, 4]
+    assert "standard input: 2 bad rows skipped" in source.notices()
+
+
+def test_live_json_without_a_time_counts_when_it_comes() -> None:
+    source = LiveSource(DAYS, 1, form=form_of(format="json"))
+    rows = b'no JSON yet\n{"user": "ann", "value": 1}\n'
+    assert source.receive(rows, DAYS.start_of(2)) == [CloseEpoch(1), Change(2, "ann", 1)]
+    assert source.receive(b'{"user": "ann", "value": 0}\n', DAYS.start_of(2)) == [
+        Change(2, "ann", 0)
+    ]
+    assert [bad.line for bad in source.bad_rows.first] == [1]
+
+
+def test_live_json_names_what_its_first_object_lacks() -> None:
+    source = LiveSource(DAYS, 1, form=form_of(format="json"))
+    assert source.receive(b"none\n", DAYS.start) == []
+    with pytest.raises(InputError, match=r"standard input:2: .*value"):
+        source.receive(b'{"user": "ann", "epoch": 1}\n', DAYS.start)
+    for sent in (b"", b"none\n", b"\n"):
+        empty = LiveSource(DAYS, 1, form=form_of(format="json"))
+        empty.receive(sent, DAYS.start)
+        with pytest.raises(InputError, match="no line is a JSON object"):
+            empty.end(DAYS.start)

@@ -41,6 +41,10 @@ def test_users_are_written_as_in_the_input(tmp_path: Path) -> None:
     )
 
 
+def test_a_user_in_braces_is_one(tmp_path: Path) -> None:
+    assert users_of(tmp_path, "{3F2504E0}\n[ann\n") == ("[ann", "{3F2504E0}")
+
+
 def test_an_input_is_a_roster_too(tmp_path: Path) -> None:
     assert users_of(tmp_path, "user,epoch,value\nann,1,1\nzoe,9,x\nann,2,0\n") == ("ann", "zoe")
 
@@ -57,6 +61,9 @@ def test_an_input_is_a_roster_too(tmp_path: Path) -> None:
         ("ann\nbo\0b\n", ":2: the user holds a NUL byte"),
         ('ann\n"bob\n', ":2: broken CSV: unexpected end of data"),
         (gzip.compress(b"ann\n", mtime=0)[:-3], "damaged gzip file"),
+        ('{"user": "ann"}\n', "JSON; a roster is text, one user a line, or a CSV with a column"),
+        ('["ann", "zoe"]', "JSON; a roster is text"),
+        (b"PAR1\x15\x04\x15\x10", "a Parquet file; a roster is text"),
     ],
 )
 def test_what_is_no_roster_is_refused(tmp_path: Path, data: bytes | str, message: str) -> None:
