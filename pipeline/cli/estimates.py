@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -127,7 +127,7 @@ def estimates(
             return
         if change is not None:
             check_changes(deployed)
-        records: Iterator[EstimateRecord] = reader.follow(tell) if follow else reader.read()
+        records = reader.follow(tell) if follow else _told_of_none(reader.read(), deployed)
         if change is not None:
             records = changes(deployed, records, change)
         if plot is not None:
@@ -141,6 +141,16 @@ def estimates(
         lines = printed_lines(deployed, query, form, records)
         for line in lines if change is None else change_lines(lines, form, change):
             say_line(line, flush=follow)
+
+
+def _told_of_none(records: Iterable[EstimateRecord], job: DeployedJob) -> Iterator[EstimateRecord]:
+    """The same records; that there are none is said, which an empty table leaves open."""
+    found = False
+    for record in records:
+        found = True
+        yield record
+    if not found:
+        tell(f"nothing is published yet; what it waits for: dpstream status {job.name}")
 
 
 def _print_smoothed(

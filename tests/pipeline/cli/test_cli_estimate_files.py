@@ -101,6 +101,16 @@ def test_what_does_not_go_together_is_refused(
     assert message in said.errors
 
 
+def test_that_nothing_is_published_yet_is_said(estimates: Commands, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(JOB.replace("weekly", "other"))
+    assert estimates("deploy", other).code == 0
+    told = "nothing is published yet; what it waits for: dpstream status other\n"
+    said = estimates("estimates", "other")
+    assert (said.code, len(said.output.splitlines()), said.errors) == (0, 1, told)
+    assert "nothing is published" not in estimates("estimates", "weekly", "--change", 3).errors
+
+
 def test_the_schema_of_the_documents_is_printed_without_a_job_or_a_cluster(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
