@@ -20,6 +20,7 @@ from pipeline.values.times import EpochCalendar, shown
 from pipeline.values.value_domains import BOOLEAN, ValueDomain
 
 _MOST_KNOWN: Final = 1 << 16  # texts whose meaning is kept: most come again and again
+_MOST_NAMED: Final = 8
 _GROUPED: Final = {
     ",": re.compile(r"\s*[+-]?[0-9]{1,3}(\.[0-9]{3})+(,[0-9]*)?\s*"),
     ".": re.compile(r"\s*[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]*)?\s*"),
@@ -75,6 +76,17 @@ class RowReader:
         if form.clamp:
             texts, clamped = self._clamped(texts)
         return texts, problems, clamped
+
+    def told(self, problems: dict[int, str]) -> dict[int, str]:
+        """What is wrong with values by the job's domain, with the words for 1 and 0 there are."""
+        words = [*self.form.true, *self.form.false]
+        if not words:
+            return problems
+        known = ", ".join(words[:_MOST_NAMED]) + (" ..." if len(words) > _MOST_NAMED else "")
+        return {
+            index: f"{why}, nor a word of input for these: {known}"
+            for index, why in problems.items()
+        }
 
     def _value(self, text: str, index: int, problems: dict[int, str]) -> str:
         known = self._known

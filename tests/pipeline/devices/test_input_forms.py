@@ -242,6 +242,9 @@ def test_words_for_1_and_0(tmp_path: Path) -> None:
     assert [values[0] for values in held(log).values()] == [1, 1, 0, 1, 0, 1, 0]
     with pytest.raises(BadRowsError, match="value 'Ja' is not 0 or 1"):
         load(tmp_path, text)
+    told = "value 'Ja' is not 0 or 1, nor a word of input for these: no, yes"
+    with pytest.raises(BadRowsError, match=told):
+        load(tmp_path, text, true=["no"], false=["yes"])
     # What a form says of 1 and 0 goes before what they mean otherwise.
     log = load(tmp_path, "user,epoch,value\nann,1,1\nbob,1,2\n", true=[2], false=[1])
     assert held(log) == {"ann": [0] * 4, "bob": [1] * 4}
@@ -260,7 +263,9 @@ def test_values_are_mapped_and_the_first_to_be_so(tmp_path: Path) -> None:
         skip=True,
         users=["ann"],
     )
-    assert log.bad_rows.first[0].reason == "value 'ja' is not 0 or 1"
+    assert log.bad_rows.first[0].reason == (
+        "value 'ja' is not 0 or 1, nor a word of input for these: ja"
+    )
 
 
 @pytest.mark.parametrize(
