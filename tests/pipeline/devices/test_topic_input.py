@@ -560,6 +560,16 @@ def test_sets_are_those_of_a_file(tmp_path: Path) -> None:
     assert "events: 1 event of users who hold more than 2 items: not used" in done.notices
 
 
+def test_all_items_that_are_too_many_are_counted(tmp_path: Path) -> None:
+    job = deployed(SETS.replace("[a, b, c]", "[a, b, c, d]"))
+    held = [("ann", "a"), ("ann", "b"), ("ann", "c"), ("ann", "d"), ("bob", "d")]
+    events = Events.of([{"user": who, "epoch": 1, "value": what} for who, what in held], 1)
+    with opened(tmp_path, MemoryLog(), {}, job=job) as producer:
+        source = TopicInput(producer, reader_of(job), "events", roster=ROSTER)
+        produce_to(source, producer, events, 1)
+        assert "events: 2 events of users who hold more than 2 items: not used" in source.notices()
+
+
 def test_a_late_item_is_not_kept(tmp_path: Path) -> None:
     job = deployed(SETS)
     events = Events.of([{"user": "ann", "epoch": 1, "value": "a"}], 1)
