@@ -66,6 +66,7 @@ def test_a_reader_is_told_in_words_and_dates(
     seen.open()
     seen.wait_for_epoch(20)
     page = seen.page
+    expect(page.get_by_role("button", name="Log out")).to_be_hidden()
     expect(page.locator("h1")).to_contain_text("Students enrolled")
     expect(page.locator(".sentence")).to_have_text(
         "About 7,280 students enrolled in the week of 1 July 2013 (36\N{NO-BREAK SPACE}%), between "
@@ -166,6 +167,13 @@ def test_a_page_with_a_password_is_opened_by_it_where_a_link_leads(
     expect(page.locator(".sentence strong")).to_have_text("5,000")
     assert page.url.endswith("/?job=oulad&range=latest-20")
     assert page.evaluate("document.cookie") == ""
+    # Whoever leaves is asked again, where they were.
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_label("Password of this page")).to_be_visible()
+    page.get_by_label("Password of this page").fill(secret)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.locator(".sentence strong")).to_have_text("5,000")
+    assert page.url.endswith("/?job=oulad&range=latest-20")
     # The server begins anew, and its sessions with it.
     seen.cable_cut = True
     served.stop()

@@ -23,6 +23,7 @@ class Page {
     document.body.classList.toggle("embed", Boolean(view.state.embed));
     this.#theme();
     byId("theme").addEventListener("click", () => this.#switch());
+    byId("logout").addEventListener("click", () => this.#leave());
     dark.addEventListener("change", () => this.#theme());
     view.addEventListener("change", (event) => this.#change(event.detail.before));
     document.addEventListener("click", (event) => this.#follow(event));
@@ -32,14 +33,25 @@ class Page {
   // Ask what there is; a server that does not answer yet is asked again.
   async #begin(wait = 250) {
     try {
-      const { run, jobs, kafka } = await ask("/api/jobs");
+      const { run, jobs, kafka, login } = await ask("/api/jobs");
       [this.run, this.jobs, this.kafka] = [run, jobs, kafka];
+      byId("logout").hidden = !login;
     } catch (failure) {
       this.#notice(`The server cannot be asked: ${failure.message}. Trying again.`);
       setTimeout(() => this.#begin(Math.min(2 * wait, 4000)), wait);
       return;
     }
     await this.#show();
+  }
+
+  // The server forgets who this is, and asks for the password again.
+  async #leave() {
+    try {
+      await fetch("/logout", { method: "POST" });
+      location.reload();
+    } catch (failure) {
+      this.#notice(`Logging out has failed: ${failure.message}. Try again.`);
+    }
   }
 
   // What is there is put in place of what was, or of the places that were kept for it.

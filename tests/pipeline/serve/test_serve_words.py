@@ -152,13 +152,15 @@ def test_labels_stand_for_items_wherever_readers_see_them() -> None:
         (
             SHUFFLED,
             ["devices, producers", "shuffle stage"],
-            "Besides their own device, a person has to trust the shuffle stage.",
+            "Besides their own device, a person has to trust the shuffle stage; and 1,000 others "
+            "each epoch to be honest.",
         ),
         (
             SHUFFLED.replace("{count: 12}", "{count: 12, start: 2024-01-01, length: P1D}")
             + "devices: {}\n",
             ["devices", "collectors", "shuffle stage"],
-            "Besides their own device, a person has to trust the collectors and the shuffle stage.",
+            "Besides their own device, a person has to trust the collectors and the shuffle stage; "
+            "and 1,000 others each day to be honest.",
         ),
     ],
 )
