@@ -74,5 +74,7 @@ def trust_body(job: DeployedJob) -> dict[str, Any]:
     else:
         words = f"A person has to trust {own}, and nobody else"
     honest = job.protocol_entry.contributors(job.law())
-    others = "" if honest is None else f"; and {honest:,} others each {period(job)} to be honest"
-    return {"parties": [asdict(party) for party in parties], "words": f"{words}{others}."}
+    others = ""
+    if honest is not None:
+        others = f" Of the {job.people} of each {period(job)}, {honest:,} have to be honest."
+    return {"parties": [asdict(party) for party in parties], "words": f"{words}.{others}"}

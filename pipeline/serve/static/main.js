@@ -166,10 +166,11 @@ class Page {
       return;
     }
     const choice = (label, current, options, none, chosen) => h("select", { "aria-label": label, onchange: (event) => chosen(event.target.value) },
-      none && h("option", { value: "" }, none), options.map((name) => h("option", { value: name, selected: name === current }, titles.get(name) ?? name)));
+      none && h("option", { value: "" }, none), options.map((name) => h("option", { value: name, selected: name === current }, titles.get(name) ?? name.split(",").map((each) => titles.get(each) ?? each).join(" and "))));
     byId("trail").replaceChildren(
       choice("Job", this.job, names.includes(this.job) ? names : [this.job, ...names], null, (job) => view.set({ job, with: "", series: [], crowd: "", range: "all" })),
-      choice("Compare with", view.state.with, names.filter((name) => name !== this.job), "compare with …", (other) => view.set({ job: this.job, with: other })));
+      // Several at once are one choice more.
+      choice("Compare with", view.state.with, [...names.filter((name) => name !== this.job), ...(view.state.with.includes(",") ? [view.state.with] : [])], "compare with …", (other) => view.set({ job: this.job, with: other })));
   }
 
   #change(before) {

@@ -2,7 +2,7 @@
 
 import { h, svg } from "./dom.js";
 
-const [WIDTH, HEIGHT, GAP, EDGE] = [158, 76, 26, 16];
+const [WIDTH, HEIGHT, GAP, DOWN, EDGE] = [158, 76, 40, 26, 16];
 
 // Words on lines of so many letters.
 function lines(text, most = 24) {
@@ -76,18 +76,18 @@ function folded(all) {
     // What is said of a boundary further down needs room above it.
     if (either) y += 22;
     tops.push(y);
-    y += HEIGHT + GAP;
+    y += HEIGHT + DOWN;
   }
   const wide = (step) => (step.length > 1 ? WIDTH + 40 : WIDTH);
   const start = (step) => left - (wide(step) - WIDTH) / 2;
   const each = (step) => (wide(step) - 10 * (step.length - 1)) / step.length;
-  return svg("svg", { class: "downwards", viewBox: `0 0 ${WIDTH + 2 * EDGE + 40} ${y - GAP + EDGE}`, "aria-hidden": "true" },
-    runs(all).map(([first, last, said]) => [
-      boundary(start(all[first]), tops[first], wide(all[first]), tops[last] + HEIGHT - tops[first]),
-      (first === 0 || said === EITHER) && svg("text", { x: start(all[first]) - 4, y: tops[first] - 17, class: "said" }, said)]),
+  return svg("svg", { class: "downwards", viewBox: `0 0 ${WIDTH + 2 * EDGE + 40} ${y - DOWN + EDGE}`, "aria-hidden": "true" },
+    runs(all).map(([first, last]) => boundary(start(all[first]), tops[first], wide(all[first]), tops[last] + HEIGHT - tops[first])),
     all.map((step, index) => [
       index > 0 && svg("path", { class: "way", d: `M${left + WIDTH / 2} ${tops[index - 1] + HEIGHT + 1}V${tops[index] - 3}m-4 -7l4 7l4 -7` }),
-      step.map((party, place) => box(start(step) + place * (each(step) + 10), tops[index], party, each(step)))]));
+      step.map((party, place) => box(start(step) + place * (each(step) + 10), tops[index], party, each(step)))]),
+    // Over the way that crosses it.
+    runs(all).map(([first, , said]) => (first === 0 || said === EITHER) && svg("text", { x: start(all[first]) - 4, y: tops[first] - 17, class: "said" }, said)));
 }
 
 // `trust` as of /api/jobs/J.
