@@ -119,6 +119,39 @@ def test_a_reader_is_told_in_words_and_dates(
     embedded.assert_well_behaved()
 
 
+def test_moments_and_values_are_written_as_they_are_known(served: ServedPage, watch: Watch) -> None:
+    seen = watch(served.address, timezone_id="Asia/Tokyo")
+    seen.open()
+    written = """async () => {
+      const { stamp } = await import("/static/dates.js");
+      const { error, fitted, told, valueOf, within } = await import("/static/format.js");
+      const at = (zone, days) => stamp({ calendar: zone && { zone, days } }, 1_700_000_000_000);
+      const value = fitted("value", valueOf("value"), 50, 55);
+      return [at("America/New_York", false), at("Asia/Kolkata", false), at("Asia/Tokyo", true),
+        at(null, true), value(52.1234), error(value, 52.1234, 50, 55), valueOf("value")(52.1234),
+        fitted("value", valueOf("value"), 1e-3, 2e-3)(0.00123456),
+        told("value", valueOf("value"), 1234.56, 1000, 1400), fitted("users", String, 0, 9)(1.25),
+        within("users", valueOf("users"), -30, 140.2), within("users", valueOf("users"), -30, -2)];
+    }"""
+    assert [
+        str(each).replace("\N{NO-BREAK SPACE}", " ") for each in seen.page.evaluate(written)
+    ] == [
+        "2023-11-14T17:13:20-05:00",
+        "2023-11-15T03:43:20+05:30",
+        "2023-11-15",
+        "",
+        "52.1",
+        "(50 to 55)",
+        "52.12",
+        "0.00123",
+        "1,235 (1,000 to 1,400)",
+        "1.25",
+        "0 to 141",
+        "0 to 1",
+    ]
+    seen.assert_well_behaved()
+
+
 def test_items_that_cannot_be_told_apart_share_their_places(
     served: ServedPage, watch: Watch, artefacts: Path
 ) -> None:
@@ -191,10 +224,11 @@ def test_of_two_parties_either_is_drawn_as_the_one_to_be_trusted(
             for name in "ab"
         ]
         # Beside each other, as seen along the way of a report, and inside one boundary.
-        assert boxes[0] is not None
-        assert boxes[1] is not None
-        along = "x" if width > 700 else "y"
-        assert boxes[0][along] == pytest.approx(boxes[1][along], abs=1)
+        first, second = boxes
+        assert first is not None
+        assert second is not None
+        away = first["x"] - second["x"] if width > 700 else first["y"] - second["y"]
+        assert away == pytest.approx(0, abs=1)
         expect(trust.locator(f"{drawing} .boundary")).to_have_count(2)
         # Months that begin with a 25th have ticks without a time of day.
         page.wait_for_function("() => window.written.includes('Jul')")
