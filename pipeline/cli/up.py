@@ -50,6 +50,7 @@ from pipeline.demo.story import (
     what_it_would_take,
 )
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.epoch_words import period
 from pipeline.jobs.job_files import load_job
 from pipeline.operations.losses import UnaskedError
 from pipeline.operations.restarted_processes import ProcessError
@@ -324,8 +325,8 @@ def _write(outcome: Outcome, output: Path | None, *, alone: bool) -> dict[str, P
 def _show(outcome: Outcome, files: Mapping[str, Path], credit: str | None) -> None:
     say()
     say(
-        f"{outcome.job.name}: {plural(len(outcome.rows), 'epoch')} of "
-        f"{plural(outcome.users, 'user')}, {plural(outcome.reports, 'report')} in "
+        f"{outcome.job.name}: {plural(len(outcome.rows), period(outcome.job))} of "
+        f"{outcome.users:,} {outcome.job.people}, {plural(outcome.reports, 'report')} in "
         f"{outcome.seconds:.1f} s",
         "bold",
     )
