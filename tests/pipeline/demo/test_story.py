@@ -71,6 +71,14 @@ def test_it_has_four_screens_that_fit_a_terminal(story: list[ScreenOfStory], wid
         assert not any(line.lstrip().startswith("%") for line in folded)
 
 
+@pytest.mark.parametrize("width", range(20, 40))
+def test_a_percent_sign_stays_with_its_number(width: int) -> None:
+    told = ScreenOfStory(1, "", ("  of all: about 14,034 students enrolled (48.8 %), or so",))
+    lines = told.folded(width)
+    assert " ".join(line.strip() for line in lines) == told.lines[0].strip()
+    assert not any(line.lstrip().startswith("%") for line in lines)
+
+
 def test_it_says_what_is_asked_of_whom(story: list[ScreenOfStory]) -> None:
     said = " ".join(line.strip() for line in story[0].lines)
     assert "28,785 students took courses" in said
